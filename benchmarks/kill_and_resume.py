@@ -1,0 +1,123 @@
+"""Kill a training run with SIGKILL at random moments, resume it, and compare the model with an uninterrupted run's.
+
+Example: python benchmarks/kill_and_resume.py simcse scd whitenedcse --kills 20 --jobs 2
+
+Each kill is a run of its own: started, killed after a random share of the time that the uninterrupted run took (so
+that start-up, evaluation, checkpoints and the final save are all hit), resumed to its end, compared byte for byte.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import mkdtemp
+
+
+def command(method: str, corpus: Path, out: Path, arguments: argparse.Namespace) -> list[str]:
+    """Return the command of one run."""
+    settings = [
+        f"train.steps={arguments.steps}",
+        "train.batch_size=16",
+        "train.evaluate_every=10",
+        "train.checkpoint_every=5",
+        "train.learning_rate=1e-4",
+        f"hardware.threads={arguments.threads}",
+        "corpus.held_out=40",
+        *(["objective.projector_width=256"] if method.startswith("scd") else []),
+        *arguments.set,
+    ]
+    words = [sys.executable, "-m", "selfsent", "train", method, "--corpus", str(corpus), "--out", str(out), "--resume"]
+    return words + [word for setting in settings for word in ("--set", setting)]
+
+
+def digest(run: Path) -> str:
+    """Return the digest of a finished run's weights."""
+    return hashlib.sha256((run / "model" / "model.safetensors").read_bytes()).hexdigest()
+
+
+def finish(words: list[str]) -> None:
+    """Run a command to its end."""
+    said = subprocess.run(words, capture_output=True, text=True)
+    if said.returncode:
+        sys.exit(f"{' '.join(words)}\nended with {said.returncode}: {said.stderr[-2000:]}")
+
+
+def reached(run: Path) -> str:
+    """Say how far a killed run had come."""
+    if (run / "scores.json").exists():
+        return "after the end"
+    if (run / "model").exists():
+        return "after the model was saved"
+    steps = sorted((run / "checkpoints").glob("step-*"))
+    partial = " while saving" if list(run.rglob("*.partial")) else ""
+    return (f"checkpoint {int(steps[-1].name[5:])}" if steps else "no checkpoint yet") + partial
+
+
+def kill_once(method: str, corpus: Path, out: Path, after: float, arguments: argparse.Namespace) -> tuple[str, str]:
+    """Start, kill after so many seconds, resume; return where it was hit and the digest of what came out."""
+    words = command(method, corpus, out, arguments)
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    time.sleep(after)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    where = reached(out)
+    finish(words)
+    result = digest(out)
+    shutil.rmtree(out)
+    return where, result
+
+
+def main() -> None:
+    """Run the comparison for each method and print a line for each kill."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("methods", nargs="*", default=["simcse", "scd", "whitenedcse"])
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--jobs", type=int, default=2, help="runs at a time, each with --threads threads")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--set", action="append", default=[], help="further settings of every run")
+    parser.add_argument("--corpus", type=Path, required=True, help="a text file, a text a line")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+
+    folder = Path(mkdtemp(prefix="kill-and-resume-"))
+    moments = random.Random(arguments.seed)
+    figures: dict[str, dict[str, int]] = {}
+    for method in arguments.methods:
+        whole = folder / f"{method}-whole"
+        finish(command(method, arguments.corpus, whole, arguments))  # fills the cache of the corpus
+        shutil.rmtree(whole)
+        began = time.perf_counter()
+        finish(command(method, arguments.corpus, whole, arguments))
+        seconds = time.perf_counter() - began
+        expected = digest(whole)
+        after = [moments.uniform(0.02, 1.0) * seconds * 1.1 for _ in range(arguments.kills)]
+        with ThreadPoolExecutor(arguments.jobs) as pool:
+            outs = [folder / f"{method}-{number}" for number in range(arguments.kills)]
+            results = list(
+                pool.map(lambda job: kill_once(method, arguments.corpus, job[0], job[1], arguments), zip(outs, after, strict=True))
+            )
+        same = 0
+        for number, (moment, (where, result)) in enumerate(zip(after, results, strict=True), start=1):
+            same += result == expected
+            verdict = "identical" if result == expected else "DIFFERENT"
+            print(f"{method} kill {number:>2} after {moment:5.1f} s ({where}): {verdict}", flush=True)
+        print(f"{method}: {same} of {arguments.kills} resumed runs equal the uninterrupted one", flush=True)
+        figures[method] = {"kills": arguments.kills, "identical": same}
+    shutil.rmtree(folder)
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"ratios": {}, "figures": figures}, indent=2) + "\n")
+    sys.exit(any(figure["identical"] != figure["kills"] for figure in figures.values()))
+
+
+if __name__ == "__main__":
+    main()

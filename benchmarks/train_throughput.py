@@ -1,0 +1,206 @@
+"""Training throughput, side by side in one run: SentenceTransformerTrainer in fp32, the same in bf16, and ours.
+
+Example: python benchmarks/train_throughput.py --corpus wikipedia.jsonl.xz --json throughput.json
+
+The same backbone shape and the same texts for all three; SimCSE's loss for ours, MultipleNegativesRankingLoss on
+(s, s) for the peer, which is the same arithmetic without the head.  Each measurement is a fresh process; the three
+take turns, so that a drift of the machine meets all of them.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import mkdtemp
+
+SIDES = ("peer fp32", "peer bf16", "ours")
+
+
+def backbone(folder: Path, layers: int, width: int, max_length: int) -> None:
+    """Write a random BERT of the shape asked for, with the built-in tokenizer."""
+    import torch
+    from transformers import BertConfig, BertForMaskedLM
+
+    from selfsent import encoder
+
+    tokenizer = encoder.tokenizer(encoder.load("builtin"))
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=width // 32 if width < 768 else 12,
+        intermediate_size=4 * width,
+    )
+    BertForMaskedLM(config).save_pretrained(folder)
+    tokenizer.model_max_length = max_length
+    tokenizer.save_pretrained(folder)
+
+
+def sentences(corpus: list[str], count: int, max_length: int) -> list[str]:
+    """Return the first sentences of a corpus."""
+    from selfsent import encoder
+    from selfsent.corpus import CorpusConfig, prepare
+
+    text = prepare(
+        corpus, CorpusConfig(max_texts=count, max_length=max_length), encoder.tokenizer(encoder.load("builtin"))
+    )
+    return text.texts(range(len(text)))
+
+
+def measure_peer(folder: Path, texts: list[str], arguments: argparse.Namespace, bf16: bool) -> dict[str, float]:
+    """Time SentenceTransformerTrainer over the steps asked for, its warm-up left out."""
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+    from transformers import TrainerCallback
+
+    times: list[float] = []
+
+    class Clock(TrainerCallback):
+        def on_step_end(self, *_: object, **__: object) -> None:
+            times.append(time.perf_counter())
+
+    model = SentenceTransformer(str(folder), device="cpu")
+    model.max_seq_length = arguments.max_length
+    trainer = SentenceTransformerTrainer(
+        model=model,
+        args=SentenceTransformerTrainingArguments(
+            output_dir=mkdtemp(),
+            max_steps=arguments.warmup + arguments.steps,
+            per_device_train_batch_size=arguments.batch_size,
+            learning_rate=3e-5,
+            bf16=bf16,
+            use_cpu=True,
+            save_strategy="no",
+            logging_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+        ),
+        train_dataset=Dataset.from_dict({"anchor": texts, "positive": texts}),
+        loss=MultipleNegativesRankingLoss(model),
+        callbacks=[Clock()],
+    )
+    trainer.train()
+    seconds = times[-1] - times[arguments.warmup - 1]
+    return {"sentences_per_second": arguments.steps * arguments.batch_size / seconds}
+
+
+def measure_ours(folder: Path, texts: list[str], arguments: argparse.Namespace) -> dict[str, float]:
+    """Time our loop through the public entry point, evaluations left out as they are for the peer."""
+    import torch
+
+    from selfsent import api, encoder, hardware
+    from selfsent.watcher import Watcher
+
+    class Clock(Watcher):
+        def __init__(self) -> None:
+            self.times: list[float] = []
+
+        def step(self, step: int, texts: int, terms: object) -> None:
+            self.times.append(time.perf_counter())
+
+    corpus = folder / "texts.txt"
+    corpus.write_text("\n".join(texts), encoding="utf-8")
+    clock = Clock()
+    settings = [
+        f"train.steps={arguments.warmup + arguments.steps}",
+        f"train.batch_size={arguments.batch_size}",
+        f"corpus.max_length={arguments.max_length}",
+        "corpus.held_out=10",
+        "train.evaluate_every=0",
+        "encoder.pooling=mean",
+        f"hardware.precision={arguments.precision}",
+    ]
+    api.train("simcse", base=str(folder), texts=[str(corpus)], out=mkdtemp() + "/run", settings=settings, watcher=clock)
+    seconds = clock.times[-1] - clock.times[arguments.warmup - 1]
+    # The floor to compare with: 6 x parameters outside the embeddings x tokens, two views a text, without padding.
+    model = encoder.transformer(encoder.load(folder))
+    inner = sum(p.numel() for name, p in model.named_parameters() if "embeddings" not in name)
+    tokenizer = encoder.tokenizer(encoder.load(folder))
+    ids = tokenizer(texts, truncation=True, max_length=arguments.max_length)["input_ids"]
+    tokens = sum(map(len, ids)) / len(ids)
+    rate = arguments.steps * arguments.batch_size / seconds
+    hardware.choose()
+    size = 4096
+    a, b = (torch.randn(size, size).bfloat16() for _ in range(2))
+    a @ b
+    ceilings = []
+    for _ in range(5):
+        began = time.perf_counter()
+        a @ b
+        ceilings.append(2 * size**3 / (time.perf_counter() - began) / 1e12)
+    return {
+        "sentences_per_second": rate,
+        "teraflops": 6 * inner * 2 * tokens * rate / 1e12,
+        "bf16_ceiling_teraflops": statistics.median(ceilings),
+        "tokens_per_sentence": tokens,
+    }
+
+
+def main() -> None:
+    """Measure each side in turn and print medians and ratios."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", action="append", help="raw text  [default: the Python documentation here]")
+    parser.add_argument("--sentences", type=int, default=20_000)
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--width", type=int, default=384)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--max-length", type=int, default=32)
+    parser.add_argument("--warmup", type=int, default=5, help="steps not timed")
+    parser.add_argument("--steps", type=int, default=40, help="steps timed")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--precision", default="auto", help="of ours")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+
+    if arguments.side:  # one measurement, in a process of its own
+        texts = json.loads((arguments.folder / "texts.json").read_text(encoding="utf-8"))
+        if arguments.side == "ours":
+            result = measure_ours(arguments.folder, texts, arguments)
+        else:
+            result = measure_peer(arguments.folder, texts, arguments, bf16=arguments.side.endswith("bf16"))
+        (arguments.folder / "result.json").write_text(json.dumps(result))
+        return
+
+    folder = Path(mkdtemp(prefix="train-throughput-"))
+    backbone(folder, arguments.layers, arguments.width, arguments.max_length)
+    texts = sentences(arguments.corpus or ["pydocs"], arguments.sentences, arguments.max_length)
+    (folder / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
+    print(f"{len(texts):,} sentences, {arguments.layers} layers x {arguments.width}, batch {arguments.batch_size}, "
+          f"max length {arguments.max_length}, {arguments.steps} steps, medians of {arguments.repeats}", flush=True)
+    measured: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
+    for repeat in range(arguments.repeats):
+        for side in SIDES:
+            words = [sys.executable, "-W", "ignore", __file__, *sys.argv[1:], "--side", side, "--folder", str(folder)]
+            subprocess.run(words, check=True, stderr=subprocess.DEVNULL)
+            measured[side].append(json.loads((folder / "result.json").read_text()))
+            print(f"  {repeat + 1}: {side:<10} {measured[side][-1]['sentences_per_second']:8.1f} sentences/s", flush=True)
+    medians = {side: statistics.median(m["sentences_per_second"] for m in runs) for side, runs in measured.items()}
+    ours = {key: statistics.median(run[key] for run in measured["ours"]) for key in measured["ours"][0]}
+    ratios = {
+        "ours / peer fp32": statistics.median(
+            a["sentences_per_second"] / b["sentences_per_second"]
+            for a, b in zip(measured["ours"], measured["peer fp32"], strict=True)
+        ),
+        "ours / peer bf16": statistics.median(
+            a["sentences_per_second"] / b["sentences_per_second"]
+            for a, b in zip(measured["ours"], measured["peer bf16"], strict=True)
+        ),
+        "share of the bf16 ceiling": ours["teraflops"] / ours["bf16_ceiling_teraflops"],
+    }
+    for side, median in medians.items():
+        print(f"{side:<10} {median:8.1f} sentences/s")
+    for name, ratio in ratios.items():
+        print(f"{name}: {ratio:.2f}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"ratios": ratios, "figures": {**medians, **ours}}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""python -m selfsent, and the ``selfsent`` command: run one command, and turn our errors into one sentence."""
+
+import os
+import sys
+
+
+def main() -> None:
+    """Run the command line."""
+    # Rust tokenizers and our own worker processes would otherwise warn each other about forks.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    from selfsent.cli import app
+    from selfsent.errors import Interrupted, UserError
+
+    try:
+        app()
+    except UserError as error:
+        _fail(str(error), 1)
+    except Interrupted as error:
+        _fail(f"{error}\ngo on with: {_again()}", 130)
+    except KeyboardInterrupt:
+        _fail("stopped", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _fail(message: str, status: int) -> None:
+    print(f"error: {message}" if status == 1 else message, file=sys.stderr)  # noqa: T201
+    sys.exit(status)
+
+
+def _again() -> str:
+    import shlex
+
+    words = ["selfsent", *sys.argv[1:]]
+    return shlex.join(words if "--resume" in words else [*words, "--resume"])
+
+
+if __name__ == "__main__":
+    main()

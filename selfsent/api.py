@@ -1,0 +1,403 @@
+"""train(), evaluate(): the one place where the parts meet."""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+
+from selfsent import config as recipes
+from selfsent import corpus as corpora
+from selfsent import encoder as encoders
+from selfsent import evaluation, hardware, methods, trainer
+from selfsent.batching import Batches
+from selfsent.config import Recipe
+from selfsent.errors import UserError
+from selfsent.evaluation import Results, baselines, geometry
+from selfsent.hardware import Hardware
+from selfsent.objective import Objective
+from selfsent.run import Run, versions
+from selfsent.watcher import Watcher
+
+STS_DEV = ("stsb-dev", "sickr-dev")
+_SAMPLE = 512  # texts behind the figures that watch for collapse
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What a run gave: where the model is, and the same scores before and after."""
+
+    folder: Path
+    model: Path
+    outcome: trainer.Outcome
+    before: Results
+    after: Results
+    verdict: str
+
+
+def train(
+    method: str | Path | Recipe,
+    *,
+    base: str | None = None,
+    texts: Sequence[str | Path] | None = None,
+    out: str | Path | None = None,
+    seed: int | None = None,
+    data: str | Path | None = None,
+    settings: Sequence[str] = (),
+    resume: bool = False,
+    watcher: Watcher | None = None,
+) -> Trained:
+    """Train a sentence encoder from raw text.
+
+    Args:
+        method: the name of a method or preset, a recipe file, or a Recipe.
+        base: "builtin", a folder, or a name on the hub.
+        texts: files, folders, hub names of data sets, or "pydocs".
+        out: the folder of the run; default ``runs/<method>``.
+        data: evaluation data in SentEval's layout, for scores with labels beside those without.
+        settings: changes such as ``"train.steps=500"``.
+        resume: go on with the run in ``out``; start it where there is none yet.
+
+    Raises:
+        UserError: something given cannot work; the message says what would.
+        Interrupted: Ctrl-C or SIGTERM; the state is saved.
+    """
+    watcher = watcher or Watcher()
+    recipe = resolve(method, base=base, texts=texts, seed=seed, data=data, settings=settings)
+    kind, changes = methods.find(recipe.method)
+    objective_config = recipes.build(kind.Config, {**changes, **recipe.objective}, "objective")
+    corpus_config = recipes.build(corpora.CorpusConfig, recipe.corpus, "corpus")
+    folder = Path(out) if out is not None else Path("runs") / _slug(method)
+    if not resume and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(
+            f"output {folder} exists: choose another --out, or add --resume to go on with the run in it"
+        )
+
+    machine = hardware.choose(**asdict(recipe.hardware))
+    watcher.say(f"machine: {machine.line()}")
+    encoder = encoders.load(recipe.base, pooling=recipe.encoder.pooling, dropout=recipe.encoder.dropout)
+    encoder.to(machine.device)
+    watcher.say(f"base: {describe(encoder, recipe.base)}")
+
+    text = corpora.prepare(recipe.texts, corpus_config, encoders.tokenizer(encoder), report=watcher.report)
+    watcher.say(f"corpus: {'reused from' if text.reused else 'prepared into'} {text.folder}")
+    for line in text.account.lines():
+        watcher.say(f"  {line}")
+    batches = Batches(
+        text.lengths, text.keys, recipe.train.batch_size, seed=recipe.seed, bucketed=recipe.train.bucketed
+    )
+
+    torch.manual_seed(recipe.seed)
+    objective = kind(objective_config, encoder).to(machine.device)
+    if objective.needs_dropout:
+        preflight(encoder, objective, watcher)
+
+    validator = Validator(text.held_out, recipe.data, objective)
+    select = validator.select(recipe.train.select)
+    watcher.say(f"best weights by: {select}")
+
+    resolved = {
+        "recipe": recipes.as_table(recipe),
+        "objective": asdict(objective_config),
+        "corpus": {"fingerprint": text.fingerprint, "texts": len(text)},
+        "hardware": asdict(machine),
+        "versions": versions(),
+    }
+    run = _open(folder, resolved, resume, machine, watcher)
+    outcome = trainer.fit(
+        encoder,
+        objective,
+        text,
+        batches,
+        run,
+        config=recipe.train,
+        hardware=machine,
+        seed=recipe.seed,
+        validate=validator,
+        select=select,
+        watcher=watcher,
+    )
+    run.publish(lambda place: encoders.save(encoder, place, head=objective.exported_head()))
+    trained = encoders.load(run.model).to(machine.device)
+    _verify(trained, validator, outcome, has_head=objective.exported_head() is not None)
+
+    original = encoders.load(recipe.base, pooling=recipe.encoder.pooling).to(machine.device)
+    before, after = (_final_scores(model, text.held_out, recipe.data) for model in (original, trained))
+    verdict = judge(before, after)
+    run.write(
+        "scores.json",
+        {
+            "base": before.as_dict(),
+            "trained": after.as_dict(),
+            "verdict": verdict,
+            "outcome": asdict(outcome),
+            "versions": versions(),
+        },
+    )
+    return Trained(
+        folder=folder, model=run.model, outcome=outcome, before=before, after=after, verdict=verdict
+    )
+
+
+def resolve(
+    method: str | Path | Recipe,
+    *,
+    base: str | None = None,
+    texts: Sequence[str | Path] | None = None,
+    seed: int | None = None,
+    data: str | Path | None = None,
+    settings: Sequence[str] = (),
+) -> Recipe:
+    """Join a method's name or a recipe with what was given beside it.
+
+    Raises:
+        UserError: an unknown method or key, or a value that does not fit.
+    """
+    if isinstance(method, Recipe):
+        table = recipes.as_table(method)
+    elif str(method).endswith(".toml"):
+        table = recipes.read(Path(method))
+    else:
+        table = {"method": str(method)}
+    given = {
+        "base": base,
+        "texts": [str(text) for text in texts] if texts else None,
+        "seed": seed,
+        "data": None if data is None else str(data),
+    }
+    table = table | {key: value for key, value in given.items() if value is not None}
+    return recipes.resolve(recipes.change(table, settings))
+
+
+def evaluate(
+    model: str | Path | SentenceTransformer,
+    tasks: Sequence[str] = ("sts",),
+    *,
+    data: str | Path | None = None,
+    held_out: evaluation.suite.HeldOut | None = None,
+    pooling: str | None = None,
+    poolings: Sequence[str] = (),
+    whitening: Sequence[str] = (),
+    precision: str = "auto",
+    bootstrap: int = 1000,
+    progress: bool = False,
+    report: Callable[[str], None] | None = None,
+) -> dict[str, Results]:
+    """Score a model, and training-free baselines of the same encoder beside it, from one reading of the data.
+
+    Args:
+        data: a folder in SentEval's layout.
+        poolings: also score these poolings of the same encoder, without any head.
+        whitening: also score the model's vectors whitened: "pca", "zca" or "group", fitted to each task's texts.
+
+    Raises:
+        UserError: an unknown task or pooling, data that is not whole, or vectors that are not finite.
+    """
+    encoder = model if isinstance(model, SentenceTransformer) else encoders.load(model, pooling=pooling)
+    suite = evaluation.read(tasks, None if data is None else Path(data), held_out=held_out)
+    if report is not None:
+        for task, place in suite.missing.items():
+            report(f"{task} is missing: looked for {place}")
+        report(f"encoding {len(suite.sentences):,} different texts of {len(suite.tasks)} tasks")
+    vectors = encoders.encode(encoder, suite.sentences, precision=precision, progress=progress)
+    protocol = {"pooling": encoders.pooling_name(encoder), "max_length": encoders.max_length(encoder)}
+    results = {"model": suite.score(vectors, bootstrap=bootstrap, protocol=protocol)}
+    for kind in whitening:
+        whiten = baselines.whiten_target(baselines.Whitening(kind=kind))
+        results[f"{kind} whitening"] = suite.score(
+            vectors,
+            bootstrap=bootstrap,
+            protocol={**protocol, "whitening": f"{kind}, target"},
+            transform=whiten,
+        )
+    if poolings:
+        free = encoders.encode_poolings(
+            encoder, suite.sentences, poolings, precision=precision, progress=progress
+        )
+        for name, pooled in free.items():
+            results[name] = suite.score(pooled, bootstrap=bootstrap, protocol={**protocol, "pooling": name})
+    return results
+
+
+class Validator:
+    """Scores that steer a run: label-free ones always, STS development sets where there is data."""
+
+    def __init__(self, held_out: corpora.HeldOut, data: str | None, objective: Objective) -> None:
+        pairs = held_out.dev
+        tasks = [*(["retrieval"] if len(pairs.queries) > 1 else []), *(STS_DEV if data else [])]
+        self._preferred = objective.selection
+        self._suite = None
+        if tasks:
+            self._suite = evaluation.read(
+                tasks, None if data is None else Path(data), held_out=(pairs.queries, pairs.passages)
+            )
+        self._sample = [text for pair in zip(pairs.queries, pairs.passages, strict=True) for text in pair][
+            :_SAMPLE
+        ]
+        found = [] if self._suite is None else [task.name for task in self._suite.tasks]
+        self.names = [*found, *(["sts-dev"] if all(task in found for task in STS_DEV) else [])]
+
+    def select(self, asked: str) -> str:
+        """Return the name of the score to select by; checked here, before the first step.
+
+        Raises:
+            UserError: no such score can be had from this corpus and data.
+        """
+        if asked == "auto":
+            usable = [name for name in (self._preferred, *STS_DEV, "retrieval") if name in self.names]
+            return usable[0] if usable else "last"
+        if asked != "last" and asked not in self.names:
+            raise UserError(
+                f"train.select = {asked!r} cannot be had here: from this corpus and data there are "
+                f"{', '.join([*self.names, 'last'])}"
+            )
+        return asked
+
+    def __call__(self, encoder: SentenceTransformer) -> trainer.Scores:
+        """Score the encoder as it is."""
+        scores: trainer.Scores = {}
+        if self._suite is not None:
+            results = self._suite.score(encoders.encode(encoder, self._suite.sentences), bootstrap=0)
+            for name in self.names:
+                if name != "sts-dev":
+                    scores[name] = results.get(name, "mrr@10" if name == "retrieval" else "spearman").value
+            if "sts-dev" in self.names:
+                scores["sts-dev"] = float(np.mean([scores[name] for name in STS_DEV]))
+        if self._sample:
+            vectors = encoders.encode(encoder, self._sample)
+            scores["uniformity"] = geometry.uniformity(vectors)
+            scores["mean_cosine"] = geometry.mean_cosine(vectors)
+            scores["effective_rank"] = geometry.effective_rank(vectors)
+        return scores
+
+
+def preflight(encoder: SentenceTransformer, objective: Objective, watcher: Watcher) -> None:
+    """Print the dropout that training will really have, and stop where two views of a text would be the same.
+
+    Raises:
+        UserError: dropout out of reach, or at zero.
+    """
+    encoders.require_dropout(encoder)
+    own = encoders.dropout_rates(encoder)
+    tokens = encoders.collate(
+        encoder, [encoder.tokenizer("two views of one text must differ")["input_ids"]] * 2
+    )
+    for number, (hidden, attention) in enumerate(objective.dropout_views(), start=1):
+        rates = {
+            "hidden": own["hidden"] if hidden is None else hidden,
+            "attention": own["attention"] if attention is None else attention,
+        }
+        watcher.say(
+            f"dropout of view {number}: " + ", ".join(f"{kind} {rate:g}" for kind, rate in rates.items())
+        )
+        if any(rates.values()):
+            with encoders.dropout(encoder.train(), rates["hidden"], rates["attention"]), torch.no_grad():
+                first, second = encoders.embed(encoder, tokens)
+            encoder.eval()
+            if not torch.equal(first, second):
+                continue
+        if len(objective.dropout_views()) > 1:
+            continue  # one view may be clean where another is noisy
+        raise UserError(
+            "the views of a text would be identical: this encoder's dropout is 0, and the method lives on dropout; "
+            "set encoder.dropout=0.1"
+        )
+
+
+def judge(before: Results, after: Results) -> str:
+    """Say in words whether the trained encoder is better than its base on what was held out."""
+    key = next((s.key for s in after.scores if s.metric == "mrr@10"), None)
+    if key is None:
+        if after.average is None or before.average is None:
+            return "Cannot tell: nothing was held out to measure it on."
+        key = after.average.key
+    old = next(score for score in before.scores if score.key == key)
+    new = next(score for score in after.scores if score.key == key)
+    change = next(
+        d for d in evaluation.compare(after, before) if (d.task, d.split, d.metric, d.aggregation) == key
+    )
+    what = "finding the right text from its summary (MRR@10)" if key[2] == "mrr@10" else f"the {old.task}"
+    figures = (
+        f"{old.value:.1f} before, {new.value:.1f} after: a change of {change.value:+.1f} "
+        f"(95 % interval {change.low:+.1f} to {change.high:+.1f})"
+    )
+    if change.low > 0:
+        return f"Better. In {what}: {figures}."
+    if change.high < 0:
+        return f"Worse, do not use it. In {what}: {figures}."
+    return f"Cannot tell. In {what}: {figures}."
+
+
+def describe(encoder: SentenceTransformer, name: str) -> str:
+    """Say in one line what an encoder is."""
+    model = encoders.transformer(encoder)
+    pooling = f"pooling {encoders.pooling_name(encoder)}, {encoders.embedding_width(encoder)} wide"
+    if model is None:
+        return f"{name}, {pooling}"
+    size = sum(parameter.numel() for parameter in model.parameters()) / 1e6
+    return f"{name}, {model.config.model_type}, {size:.1f} M parameters, {pooling}"
+
+
+def _final_scores(encoder: SentenceTransformer, held_out: corpora.HeldOut, data: str | None) -> Results:
+    pairs = held_out.test
+    tasks = [*(["retrieval"] if len(pairs.queries) > 1 else []), *(["sts", "geometry"] if data else [])]
+    if not tasks:
+        return Results(scores=[])
+    return evaluate(encoder, tasks, data=data, held_out=(pairs.queries, pairs.passages))["model"]
+
+
+def _open(
+    folder: Path, config: Mapping[str, Any], resume: bool, machine: Hardware, watcher: Watcher
+) -> Run:
+    if not (resume and (folder / "config.json").is_file()):
+        return Run.create(folder, config)
+    run = Run.reopen(folder, config)
+    before = run.config()
+    for what in ("hardware", "versions"):
+        changed = [key for key in config[what] if before.get(what, {}).get(key) != config[what][key]]
+        if changed:
+            watcher.say(
+                f"warning: {', '.join(changed)} changed since the run was started; it goes on, "
+                "but need not end with the same bits"
+            )
+    return run
+
+
+def _verify(
+    trained: SentenceTransformer, validator: Validator, outcome: trainer.Outcome, *, has_head: bool
+) -> None:
+    """Make sure that the saved model is the one that was selected."""
+    if (
+        outcome.best_score is None or has_head
+    ):  # with a head exported, the saved model is another one by intent
+        return
+    again = validator(trained)[outcome.selected_by]
+    if not math.isclose(again, outcome.best_score, rel_tol=0, abs_tol=1e-6):
+        raise UserError(
+            f"the saved model scores {again:.4f} in {outcome.selected_by}, and its best weights scored "
+            f"{outcome.best_score:.4f} in training: the disk may be damaged, or the folder was changed meanwhile"
+        )
+
+
+def _slug(method: str | Path | Recipe) -> str:
+    name = method.method if isinstance(method, Recipe) else Path(method).name.removesuffix(".toml")
+    return name.replace(".", "-")
+
+
+def write_json(path: Path, results: Mapping[str, Results], model: str) -> None:
+    """Write what ``evaluate`` returned: the model's own scores first, each of its baselines beside them."""
+    content = {
+        **results["model"].as_dict(),
+        "model": model,
+        "versions": versions(),
+        "baselines": {name: other.as_dict() for name, other in results.items() if name != "model"},
+    }
+    try:
+        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from error

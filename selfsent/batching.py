@@ -1,0 +1,158 @@
+"""Which texts make the next batch: a pure function of (seed, epoch, step), whatever was asked for before.
+
+Batches of like length waste hardly any arithmetic on padding; equal texts never meet in one, because each would be the
+other's false negative.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Int
+from numpy.typing import NDArray
+
+from selfsent.errors import UserError
+
+_POOL = 100  # batches sorted by length together, so that every batch stays a random sample of its lengths
+_NEAR = 8  # batches to either side in which a text whose copy is already in its batch is first offered,
+_TRIES = 25  # at so many places, and then at as many anywhere
+_CHUNK = 1 << 18  # rows that are looked through at a time, to spare memory
+
+
+class Batches:
+    """The plan of all epochs; ``batches(step)`` returns the row indices of one batch.
+
+    Attributes:
+        steps_per_epoch: batches of an epoch.
+        left_out: copies that the epoch planned last had no room for without their like.
+    """
+
+    def __init__(
+        self,
+        lengths: NDArray[np.integer] | Sequence[int],
+        keys: NDArray[np.unsignedinteger] | Sequence[int],
+        batch_size: int,
+        *,
+        seed: int,
+        bucketed: bool = True,
+        drop_last: bool = False,
+    ) -> None:
+        """Plan over rows with these lengths; rows with equal keys are copies of each other.
+
+        Args:
+            bucketed: make batches of texts of like length; otherwise shuffle plainly.
+            drop_last: leave out the last batch of an epoch if it is smaller; of one text it is always left out,
+                because that has nothing to contrast with.
+
+        Raises:
+            UserError: there are fewer rows than one batch takes.
+        """
+        if batch_size < 2:
+            raise ValueError(f"batch_size must be at least 2, got {batch_size}")
+        if len(lengths) < batch_size:
+            raise UserError(
+                f"the corpus has {len(lengths):,} texts, fewer than one batch of {batch_size:,}: "
+                f"give more text, or set train.batch_size={max(2, len(lengths))} or less"
+            )
+        self._lengths = np.asarray(lengths, dtype=np.int32)
+        self._keys = np.asarray(keys, dtype=np.uint64)
+        self._copied = _copied(self._keys)
+        self._size = batch_size
+        self._seed = seed
+        self._bucketed = bucketed
+        rest = 0 if drop_last else len(lengths) % batch_size
+        self.steps_per_epoch = len(lengths) // batch_size + (rest >= 2)
+        self.left_out = 0
+        self._epoch = -1
+        self._order: NDArray[np.int32] = np.empty(0, dtype=np.int32)
+        self._turn: NDArray[np.int32] = np.empty(0, dtype=np.int32)
+
+    def __call__(self, step: int) -> Int[np.ndarray, " B"]:
+        """Return the rows of a step, counted from 0 over all epochs."""
+        epoch, position = divmod(step, self.steps_per_epoch)
+        if epoch != self._epoch:
+            self._plan(epoch)
+        rows = self._batch(int(self._turn[position]))
+        return rows[rows >= 0].astype(np.int64)
+
+    def padding(self, steps: int) -> float:
+        """Return the share of padding in the first batches."""
+        lengths = [self._lengths[self(step)] for step in range(min(steps, self.steps_per_epoch))]
+        return 1 - sum(int(n.sum()) for n in lengths) / sum(int(n.max()) * len(n) for n in lengths)
+
+    def _batch(self, number: int) -> NDArray[np.int32]:
+        return self._order[number * self._size : (number + 1) * self._size]
+
+    def _plan(self, epoch: int) -> None:
+        draw = np.random.default_rng([self._seed, epoch])
+        order = np.arange(
+            len(self._lengths), dtype=np.int32
+        )  # of 4 bytes, because this is as long as the corpus
+        draw.shuffle(order)
+        if self._bucketed:
+            for start in range(0, len(order), _POOL * self._size):
+                pool = order[start : start + _POOL * self._size]
+                pool[:] = pool[np.argsort(self._lengths[pool], kind="stable")]
+        self._order = order[: self.steps_per_epoch * self._size]
+        self._turn = draw.permutation(self.steps_per_epoch).astype(np.int32)
+        self.left_out = self._part_copies(draw)
+        self._epoch = epoch
+
+    def _part_copies(self, draw: np.random.Generator) -> int:
+        """Move later copies of a text into other batches; leave out what has no place. Return how many were."""
+        left_out = 0
+        for place in self._second_copies():
+            # Near by first: there the texts are of like length, and the exchange costs no padding.
+            near = place + draw.integers(-_NEAR * self._size, _NEAR * self._size + 1, _TRIES)
+            far = draw.integers(len(self._order), size=_TRIES)
+            offered = np.concatenate([near[(near >= 0) & (near < len(self._order))], far])
+            other = self._exchangeable(place, offered)
+            if other is None:
+                self._order[place] = -1
+                left_out += 1
+            else:
+                self._order[[place, other]] = self._order[[other, place]]
+        return left_out
+
+    def _exchangeable(self, place: int, offered: NDArray[np.int64]) -> int | None:
+        """Choose the first place offered whose text can change with ours such that no batch holds copies."""
+        own = self._keys[self._order[place]]
+        batches = offered // self._size
+        inside = np.minimum(batches[:, None] * self._size + np.arange(self._size), len(self._order) - 1)
+        rows = self._order[inside]  # (places, batch size)
+        taken = ((self._keys[rows] == own) & (rows >= 0)).any(axis=1)
+        free = offered[~taken & (batches != place // self._size) & (self._order[offered] >= 0)]
+        ours = self._batch(place // self._size)
+        rest = self._keys[ours[(ours >= 0) & (ours != self._order[place])]]
+        return next(
+            (int(other) for other in free if not (rest == self._keys[self._order[other]]).any()), None
+        )
+
+    def _second_copies(self) -> list[int]:
+        """Find the places whose text stands in the same batch before."""
+        if not self._copied.any():
+            return []
+        found: list[int] = []
+        step = max(1, _CHUNK // self._size) * self._size  # whole batches
+        for start in range(0, len(self._order), step):
+            rows = self._order[start : start + step]
+            places = np.flatnonzero(self._copied[rows])
+            keys, batch = self._keys[rows[places]], places // self._size
+            by_key = np.lexsort((places, keys, batch))
+            same = (keys[by_key][1:] == keys[by_key][:-1]) & (batch[by_key][1:] == batch[by_key][:-1])
+            found += (np.sort(places[by_key[1:][same]]) + start).tolist()
+        return found
+
+
+def _copied(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Mark the rows that have a copy; a partition of the keys is sorted at a time."""
+    copied = np.zeros(len(keys), dtype=np.bool_)
+    parts = -(-len(keys) // (4 * _CHUNK))
+    for part in range(parts):
+        chunks = [
+            keys[start : start + _CHUNK] % np.uint64(parts) == part for start in range(0, len(keys), _CHUNK)
+        ]
+        rows = np.flatnonzero(np.concatenate(chunks))
+        rows = rows[np.argsort(keys[rows])]
+        same = np.flatnonzero(keys[rows[1:]] == keys[rows[:-1]])
+        copied[rows[same]] = copied[rows[same + 1]] = True
+    return copied

@@ -1,0 +1,208 @@
+"""The demo corpus: the Python documentation that is on every machine which runs this.
+
+Docstrings of the standard library and of the installed packages, read from their source and never imported, and
+the topics of ``help()``.  What is not running prose is taken out: parameter tables, examples, code, markup.
+"""
+
+import ast
+import gc
+import inspect
+import re
+import sys
+import sysconfig
+import warnings
+from collections.abc import Iterator
+from importlib.metadata import distributions
+from itertools import takewhile
+from pathlib import Path
+from typing import TypedDict
+
+import xxhash
+
+FORMAT = 1  # of the documents; raised whenever the same sources would give others
+
+# Folders without documentation of their own. In transformers/models hundreds of files repeat the same sentences.
+_SKIPPED = re.compile(
+    r"(?:^|/)(?:tests?|testing|conftest\.py|test_[^/]*|_?vendor(?:ed)?|_distutils|idlelib|lib2to3|pydoc_data"
+    r"|site-packages|dist-packages|__pycache__|__phello__|config-[^/]*|ensurepip|turtledemo|\.[^/]*"
+    r"|selfsent|transformers/models|antlr|_(?!core/)[^/]*(?=/))(?:/|$)"
+)
+_SECTIONS = (  # of a docstring, that hold tables or code
+    "parameters|other parameters|args|arguments|keyword args|keyword arguments|params|kwargs|options|inputs?|outputs?"
+    "|returns?|yields?|receives?|raises|warns|attributes|methods|properties|fields|see also|references|reference"
+    "|examples?|example usage|usage|shape|signature|todo|authors?|copyright|license|contents|links|index|doctests?"
+)
+_UNDERLINE = re.compile(r"([=\-~*^#+\"'`.])\1{2,}\s*$")
+_TABLE = re.compile(r"^\s*(?:\+[-=+]+\+|\|.*\||[=\-]{2,}(?:\s+[=\-]{2,})+|.*[┌│└├─].*)\s*$")
+_GOOGLE = re.compile(rf"(?P<name>{_SECTIONS})\s*:\s*$", re.IGNORECASE)
+_NUMPY = re.compile(rf"(?:{_SECTIONS})$", re.IGNORECASE)
+_ASIDE = re.compile(r"(?:notes?|warnings?|tips?|important|caution|hints?)\s*:\s*$", re.IGNORECASE)
+_DIRECTIVE = re.compile(r"\.\.(?:\s+(?P<name>[\w:-]+?)\s*::\s*(?P<rest>.*)|\s.*|$)")
+_ASIDES = {"note", "warning", "tip", "important", "caution", "hint", "attention", "admonition"}
+_DEBRIS = re.compile(  # from such a line on a paragraph is no prose
+    r":[\w ]+(?:\s[^:]*)?:(?:\s|$)|@\w+"  # :param x: and @param
+    r"|(?:[-*+•o]|\(?(?:\d{1,2}|[a-z])[.)])\s"  # items of lists
+    r"|>>>|\$ |In \[\d+\]|[\w*]+\s*(?:\([^)]*\))?\s*(?::\s|--?\s|=)"  # code; name (type): and name = value
+)
+_FENCED = re.compile(r"^[ ]*(```|~~~).*?(?:^[ ]*\1[ ]*$|\Z)", re.MULTILINE | re.DOTALL)
+_EMPTY_LINES = re.compile(r"\n(?:[ ]*\n)+")
+_INLINE = (
+    (re.compile(r":[\w:+-]+:`~?(?:[^`<]*\.)?(?P<name>[^`<.][^`<]*)`"), r"\g<name>"),  # :class:`~a.b.Name`
+    (re.compile(r":[\w:+-]+:`!?(?P<text>[^`<]+?)\s*<[^`>]*>`"), r"\g<text>"),  # :ref:`text <target>`
+    (re.compile(r"`(?P<text>[^`<]+?)\s*<[^`>]*>`__?"), r"\g<text>"),  # `text <url>`_
+    (re.compile(r"!?\[(?P<text>[^\]]+)\]\([^()\s]*\)"), r"\g<text>"),  # [text](url)
+    (re.compile(r"\s*\[[#\w]+\]_"), ""),  # [1]_
+    (re.compile(r"``?(?P<text>[^`]+)``?_{0,2}"), r"\g<text>"),
+    (re.compile(r"(?<![\w*])\*{1,2}(?P<text>[^\s*](?:[^*]*[^\s*])?)\*{1,2}(?![\w*])"), r"\g<text>"),
+    (re.compile(r"\\(?P<mark>[*_`|\\])"), r"\g<mark>"),
+)
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[\"'(]?[A-Z])")
+_LETTERS = re.compile(r"[^\W\d_]")
+
+
+class Documented(TypedDict):
+    """One module, class, function or topic."""
+
+    title: str  # the qualified name
+    summary: str  # the first sentence
+    text: str  # the running prose after it; may be empty
+
+
+def documents(unparsable: list[str] | None = None) -> Iterator[Documented]:
+    """Yield the documentation in a fixed order, every text once.
+
+    Args:
+        unparsable: collects the names of source files that are not valid Python.
+    """
+    seen: set[int] = set()
+    for title, docstring in _docstrings([] if unparsable is None else unparsable):
+        summary, text = prose(docstring)
+        if len(summary.split()) < 3:
+            continue
+        key = xxhash.xxh3_64_intdigest(f"{summary}\n{text}".casefold().encode())
+        if key not in seen:  # inherited and copied docstrings
+            seen.add(key)
+            yield {"title": title, "summary": summary, "text": text}
+
+
+def identity() -> str:
+    """Tell the documentation of one installation from that of another."""
+    packages = sorted(f"{package.name} {package.version}" for package in distributions())
+    return xxhash.xxh3_128_hexdigest("\n".join([str(FORMAT), sys.version, *packages]).encode())
+
+
+def _docstrings(unparsable: list[str]) -> Iterator[tuple[str, str]]:
+    from pydoc_data.topics import topics
+
+    yield from sorted(topics.items())
+    paths = sysconfig.get_paths()
+    for root in dict.fromkeys(Path(paths[kind]) for kind in ("stdlib", "purelib", "platlib")):
+        for file in sorted(root.rglob("*.py")):
+            name = file.relative_to(root).as_posix()
+            if _SKIPPED.search(name):
+                continue
+            source = file.read_bytes()
+            if b'"""' not in source and b"'''" not in source:
+                continue
+            try:
+                yield from docstrings(source, _module(name))
+            except (SyntaxError, ValueError, RecursionError):
+                unparsable.append(name)
+
+
+def _module(name: str) -> str:
+    parts = name.removesuffix(".py").removesuffix("/__init__").split("/")
+    return ".".join(part for part in parts if not part.startswith("_"))
+
+
+def docstrings(source: bytes, module: str) -> list[tuple[str, str]]:
+    """Return the (qualified name, docstring) pairs of a source file, without those of private things."""
+    collecting = gc.isenabled()
+    gc.disable()  # a syntax tree is a flood of small objects and has no cycles: parsing takes half the time
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # invalid escapes in other people's code
+            tree = ast.parse(source)
+        found = []
+        open_nodes: list[tuple[str, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]
+        open_nodes = [(module, tree)]
+        while open_nodes:
+            name, node = open_nodes.pop()
+            docstring = ast.get_docstring(node, clean=False)
+            if docstring:
+                found.append((name, docstring))
+            if isinstance(node, ast.Module | ast.ClassDef):
+                inner = [
+                    n
+                    for n in node.body
+                    if isinstance(n, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+                ]
+                public = [n for n in inner if not n.name.startswith("_")]
+                open_nodes += [(f"{name}.{n.name}", n) for n in reversed(public)]
+        return found
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def prose(docstring: str) -> tuple[str, str]:
+    """Return the first sentence of a docstring, and what running prose follows it."""
+    paragraphs = [text for block in _blocks(docstring) if (text := _plain(block))]
+    while paragraphs and not _LETTERS.match(paragraphs[0].lstrip("\"'(")):
+        del paragraphs[0]
+    if not paragraphs:
+        return "", ""
+    summary, *rest = _SENTENCE_END.split(paragraphs[0], maxsplit=1)
+    body = [text for text in rest + paragraphs[1:] if _is_prose(text)]
+    if not _is_prose(f"{summary.rstrip('.')}."):
+        return "", ""
+    return summary, "\n".join(body)
+
+
+def _is_prose(text: str) -> bool:
+    words = text.split()
+    letters = len(_LETTERS.findall(text))
+    return len(words) >= 3 and text[-1] in ".!?:)\"'" and letters > 0.7 * len(text.replace(" ", ""))
+
+
+def _blocks(docstring: str) -> Iterator[list[str]]:
+    """Yield paragraphs as lines, leaving out sections, directives, fields, code, tables and lists."""
+    text = _FENCED.sub("\n", inspect.cleandoc(docstring).replace("\t", "    "))
+    hidden = -1  # what is indented deeper belongs to something left out
+    aside = 0  # the deepest indent that is text and not code: that of a note
+    section = False  # of tables; ends at the next heading
+    for lines in (block.split("\n") for block in _EMPTY_LINES.split(text)):
+        while lines and _UNDERLINE.match(lines[0].strip()):
+            del lines[0]
+        if len(lines) > 1 and _UNDERLINE.match(lines[1].strip()):
+            section = bool(_NUMPY.match(lines[0].strip()))
+            hidden, aside = -1, 0
+            del lines[:2]
+        if section or not lines:
+            continue
+        first = lines[0].strip()
+        indent = len(lines[0]) - len(lines[0].lstrip())
+        if hidden >= 0 and indent > hidden:
+            continue
+        hidden = -1
+        aside = min(aside, indent)
+        directive = _DIRECTIVE.match(first)
+        if _ASIDE.match(first) or (directive and directive["name"] in _ASIDES):
+            lines[0] = (directive and directive["rest"]) or ""
+            aside = indent + 4
+        elif directive or _GOOGLE.match(first) or (indent > aside):
+            hidden = indent if directive or _GOOGLE.match(first) else indent - 1
+            continue
+        kept = list(takewhile(lambda line: not _DEBRIS.match(line.strip()), lines))
+        if len(kept) < len(lines) or first.endswith("::") or lines[-1].rstrip().endswith("::"):
+            hidden = indent
+        if not any(_TABLE.match(line) for line in kept):
+            yield kept
+
+
+def _plain(lines: list[str]) -> str:
+    """Join the lines of a paragraph without their inline markup."""
+    text = " ".join(" ".join(lines).split())
+    for pattern, plain in _INLINE:
+        text = pattern.sub(plain, text)
+    return text.replace("::", ":") if text.endswith("::") else text

@@ -1,0 +1,39 @@
+"""The command line, one command a file; what is heavy is imported when a command runs."""
+
+from typing import Annotated
+
+import typer
+
+from selfsent.cli.encode import encode
+from selfsent.cli.evaluate import evaluate
+from selfsent.cli.methods import methods
+from selfsent.cli.search import search
+from selfsent.cli.train import train
+
+app = typer.Typer(
+    name="selfsent",
+    help="Turn raw, unlabelled text into a sentence encoder that you can trust.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (train, evaluate, encode, search, methods):
+    app.command()(command)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"selfsent {version('selfsent')}")
+        raise typer.Exit
+
+
+@app.callback()
+def top(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Turn raw, unlabelled text into a sentence encoder that you can trust."""

@@ -1,0 +1,181 @@
+"""What a person sees while something long runs, and the tables at its end.
+
+On a terminal a bar that moves; elsewhere (a file, CI) a plain line now and then.  Everything but the result goes to
+standard error.
+"""
+
+import math
+import time
+from collections.abc import Mapping
+
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from selfsent.evaluation.score import Results, Score
+from selfsent.watcher import Watcher
+
+_QUIET = 10.0  # seconds between plain lines
+
+
+class Display(Watcher):
+    """A watcher for people."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._result = Console(highlight=False, width=max(100, Console().width))
+        self.live = self._console.is_terminal
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+        self._stage = ""
+        self._shown = 0.0
+        self._steps = 0
+        self._rate = 0.0  # texts a second, smoothed
+        self._clock = time.perf_counter()
+        self._smooth: dict[str, float] = {}
+
+    # ------------------------------------------------------------------------------------------- Watcher
+
+    def begin(self, step: int, steps: int) -> None:
+        """Draw the bar of the training loop."""
+        self._finish_bar()
+        self._steps = steps
+        self._clock = self._shown = time.perf_counter()
+        if self.live:
+            self._bar = Progress(
+                TextColumn("train"),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]:>6.0f} texts/s  {task.fields[terms]}"),
+                TimeRemainingColumn(),
+                console=self._console,
+                transient=False,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task("train", total=steps, completed=step, rate=0.0, terms="")
+
+    def step(self, step: int, texts: int, terms: Mapping[str, float]) -> None:
+        """Move the bar, or print a line if it is time."""
+        now = time.perf_counter()
+        rate = texts / max(now - self._clock, 1e-9)
+        self._rate = rate if not self._rate else 0.95 * self._rate + 0.05 * rate
+        self._clock = now
+        for name, term in terms.items():
+            self._smooth[name] = 0.9 * self._smooth.get(name, term) + 0.1 * term
+        said = "  ".join(f"{name} {value:.3f}" for name, value in self._smooth.items())
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=step, rate=self._rate, terms=said)
+        elif now - self._shown > _QUIET:
+            self._shown = now
+            left = (self._steps - step) * texts / max(self._rate, 1e-9)
+            self.say(f"step {step:,} of {self._steps:,}  {self._rate:.0f} texts/s  {said}  {_clock(left)} left")
+
+    def evaluated(self, step: int, scores: Mapping[str, float], best: bool) -> None:
+        """Print the scores of an evaluation."""
+        figures = "  ".join(f"{name} {value:.2f}" for name, value in scores.items())
+        self.say(f"step {step:>6,}: {figures}{'  (best so far)' if best else ''}")
+        self._clock = time.perf_counter()
+
+    def say(self, message: str) -> None:
+        """Print a line above the bar."""
+        self._console.print(message, markup=False, style="yellow" if message.startswith("warning") else None)
+
+    def end(self) -> None:
+        """Close the bar."""
+        self._finish_bar()
+
+    # --------------------------------------------------------------------------------------------- others
+
+    def opening(self, what: str) -> None:
+        """Say what makes the first seconds pass; only to a person who is waiting."""
+        if self.live:
+            self._console.print(f"{what} ...", style="dim")
+
+    def report(self, stage: str, done: int, total: int | None) -> None:
+        """Show the progress of a stage of known or unknown length."""
+        if stage != self._stage:
+            self._finish_bar()
+            self._stage, self._shown = stage, time.perf_counter()
+            if self.live:
+                self._bar = Progress(
+                    TextColumn("{task.description}"),
+                    BarColumn(bar_width=24),
+                    TextColumn("{task.completed:,.0f}"),
+                    TimeRemainingColumn(),
+                    console=self._console,
+                    transient=True,
+                )
+                self._bar.start()
+                self._task = self._bar.add_task(stage, total=total)
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=done, total=total)
+            if total is not None and done >= total:
+                self._finish_bar()
+        elif time.perf_counter() - self._shown > _QUIET:
+            self._shown = time.perf_counter()
+            self.say(f"{stage}: {done:,}" + (f" of {total:,}" if total else ""))
+
+    def print(self, what: RenderableType, style: str | None = None) -> None:
+        """Print a result, on standard output."""
+        self._finish_bar()
+        self._result.print(what, style=style, markup=False)
+
+    def _finish_bar(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        self._bar = self._task = None
+        self._stage = ""
+
+
+def trained_table(before: Results, after: Results) -> Table:
+    """Lay out the scores of base and trained encoder side by side."""
+    table = Table(title="base and trained encoder, on held-out text", title_justify="left")
+    table.add_column("score")
+    table.add_column("base encoder", justify="right")
+    table.add_column("trained encoder", justify="right")
+    table.add_column("n", justify="right")
+    old = {score.key: score for score in before.scores}
+    for score in after.scores:
+        if not _is_main(score):
+            continue
+        table.add_row(_name(score), figure(old[score.key]), figure(score), f"{score.n:,}")
+    return table
+
+
+def results_table(results: Mapping[str, Results]) -> Table:
+    """Lay out the scores of a model, one a row, and of its baselines, one a column."""
+    table = Table(title_justify="left")
+    table.add_column("score")
+    for name in results:
+        table.add_column(name, justify="right")
+    table.add_column("n", justify="right")
+    for score in results["model"].scores:
+        if _is_main(score):
+            others = [next(s for s in other.scores if s.key == score.key) for other in results.values()]
+            table.add_row(_name(score), *map(figure, others), f"{score.n:,}")
+    for task, place in results["model"].missing.items():
+        table.add_row(task, f"missing: looked for {place}", *[""] * len(results))
+    return table
+
+
+def figure(score: Score) -> str:
+    """Write a value with its interval."""
+    if score.low is None or score.high is None or math.isnan(score.low):
+        return f"{score.value:.2f}"
+    return f"{score.value:.2f} [{score.low:.1f}, {score.high:.1f}]"
+
+
+def _is_main(score: Score) -> bool:
+    # mean and wmean over sub-files, and Pearson, stand in the JSON; a terminal shows what the literature quotes.
+    return score.aggregation in ("", "all") and score.metric != "pearson"
+
+
+def _name(score: Score) -> str:
+    label = [score.task, score.split, score.metric, score.aggregation]
+    return " ".join(part for part in label if part)
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,35 @@
+"""selfsent search: find texts by meaning."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+
+def search(
+    model: Annotated[str, typer.Argument(help="A folder, a name on the hub, or 'builtin'")],
+    corpus: Annotated[str, typer.Argument(help="A file, a folder, or 'pydocs' for the Python documentation here")],
+    query: Annotated[str | None, typer.Argument(help="What to look for  [default: ask, again and again]")] = None,
+    top: Annotated[int, typer.Option(help="How many to show", min=1)] = 5,
+) -> None:
+    """Search a corpus by meaning: its texts are encoded once and kept for the next search."""
+    from selfsent.cli.display import Display
+
+    display = Display()
+    display.opening("loading torch and transformers")
+    from selfsent import hardware, index
+
+    hardware.choose()
+    opened = index.build(model, corpus, report=display.report, progress=display.live)
+    display.say(f"{len(opened):,} texts {'from the last search' if opened.reused else 'encoded'}")
+    for asked in [query] if query is not None else iter(_ask, ""):
+        for hit in opened.search(asked, top):
+            title = f"{hit.title}: " if hit.title else ""
+            display.print(f"{hit.cosine:.3f}  {title}{hit.text[:300]}")
+
+
+def _ask() -> str:
+    try:
+        return input("search: ").strip() if sys.stdin.isatty() else sys.stdin.readline().strip()
+    except EOFError:
+        return ""

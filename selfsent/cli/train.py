@@ -1,0 +1,59 @@
+"""selfsent train: raw text in, a sentence encoder and its scores out."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def train(
+    method: Annotated[
+        str, typer.Argument(metavar="METHOD|RECIPE.toml", help="simcse, scd, whitenedcse, a preset, or a recipe file")
+    ],
+    base: Annotated[
+        str | None, typer.Option(help="'builtin', a folder, or a name on the hub  [default: builtin]")
+    ] = None,
+    corpus: Annotated[
+        list[str] | None,
+        typer.Option(help="A file, folder or hub name; may be repeated  [default: the Python documentation here]"),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder  [default: runs/METHOD]")] = None,
+    seed: Annotated[int | None, typer.Option(help="Decides every random choice  [default: 42]")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Evaluation data in SentEval's layout, for scores with labels")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a recipe key: train.steps=500")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+) -> None:
+    """Train a sentence encoder from raw text.
+
+    Every key of a recipe can be given with --set: train.steps, train.batch_size, train.learning_rate,
+    train.evaluate_every, corpus.max_length, corpus.max_texts, encoder.pooling, objective.* ...
+    """
+    from selfsent.cli.display import Display, trained_table
+
+    display = Display()
+    display.opening("loading torch and transformers")
+    from selfsent import api
+
+    result = api.train(
+        method,
+        base=base,
+        texts=corpus,
+        out=out,
+        seed=seed,
+        data=data,
+        settings=set_ or (),
+        resume=resume,
+        watcher=display,
+    )
+    display.print(trained_table(result.before, result.after))
+    display.print(f"\n{result.verdict}", style="bold")
+    outcome = result.outcome
+    display.print(
+        f"weights of step {outcome.best_step:,} of {outcome.steps:,}, selected by {outcome.selected_by}; "
+        f"{outcome.texts_per_second:,.0f} texts/s while training"
+    )
+    display.print(f"model: {result.model}   opens with SentenceTransformer({str(result.model)!r})")

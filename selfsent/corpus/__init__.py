@@ -1,0 +1,21 @@
+"""Raw text to rows on disk: read, clean, cut into sentences, hold out, tokenise, deduplicate, account for.
+
+read.py         files, folders, hub datasets, the demo corpus -> documents
+clean.py        a document -> clean sentences
+heldout.py      documents set apart for a test that needs no labels
+tokens.py       texts -> word pieces
+stage.py        all of that, streamed into columns on disk
+deduplicate.py  which of those rows are copies, or nearly
+prepare.py      the settings, and the way through all of these
+account.py      what became of every text
+store.py        the columns
+cache.py        folders that are whole or not there
+opened.py       the corpus as the trainer sees it
+"""
+
+from selfsent.corpus.account import Account
+from selfsent.corpus.heldout import HeldOut, Pairs
+from selfsent.corpus.opened import Corpus
+from selfsent.corpus.prepare import CorpusConfig, prepare
+
+__all__ = ["Account", "Corpus", "CorpusConfig", "HeldOut", "Pairs", "prepare"]

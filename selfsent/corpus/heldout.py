@@ -1,0 +1,95 @@
+"""Set documents apart for a test of retrieval that needs no labels: does a summary find its own body?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import xxhash
+
+from selfsent.corpus import clean
+
+SHARE = 0.05  # of the documents, dev and test together
+_QUERY_WORDS = 3
+_PASSAGE_WORDS = 12  # at least
+_PASSAGE_ENOUGH = 60  # words that no further sentence may carry it beyond
+_LINE_WORDS = 12  # at least, of a line that is cut into halves
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Queries and passages; the answer to query i is passage i."""
+
+    queries: list[str] = field(default_factory=list)
+    passages: list[str] = field(default_factory=list)
+    titles: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The documents that training never sees."""
+
+    kind: Literal["summary-body", "halves"]
+    dev: Pairs = field(default_factory=Pairs)
+    test: Pairs = field(default_factory=Pairs)
+
+
+class Selection:
+    """Chooses by a hash of the content, so that the choice hangs on nothing but the document itself."""
+
+    def __init__(self, kind: Literal["summary-body", "halves"], size: int) -> None:
+        self.found = HeldOut(kind)
+        self.size = size
+        self.documents = 0
+        self._seen: set[int] = set()  # keys of the queries and passages taken: at most 4 * size
+
+    def take(self, title: str, summary: str, sentences: Sequence[str], keys: Sequence[int]) -> bool:
+        """Hold a document out if its turn has come and it is fit, and say whether it was.
+
+        Args:
+            keys: the content keys of ``sentences``.
+        """
+        place = xxhash.xxh3_64_intdigest(np.array(keys, np.uint64).data) % 10_000 / 10_000
+        if place >= SHARE:
+            return False
+        pairs = self.found.dev if place < SHARE / 2 else self.found.test
+        if len(pairs) >= self.size:
+            return False
+        pair = _halves(sentences) if self.found.kind == "halves" else _summary_and_body(summary, sentences)
+        if pair is None:
+            return False
+        own = {clean.content_key(text) for text in pair}
+        if len(own) < 2 or own & self._seen:
+            return False
+        self._seen |= own
+        self.documents += 1
+        pairs.queries.append(pair[0])
+        pairs.passages.append(pair[1])
+        pairs.titles.append(clean.one_line(title))
+        return True
+
+
+def _halves(sentences: Sequence[str]) -> tuple[str, str] | None:
+    if len(sentences) != 1 or clean.count_words(sentences[0]) < _LINE_WORDS:
+        return None
+    return clean.halves(sentences[0])
+
+
+def _summary_and_body(summary: str, sentences: Sequence[str]) -> tuple[str, str] | None:
+    if not summary:
+        summary, sentences = (sentences[0], sentences[1:]) if sentences else ("", [])
+    passage: list[str] = []
+    words = 0
+    for sentence in sentences:
+        more = clean.count_words(sentence)
+        if words >= _PASSAGE_WORDS and words + more > _PASSAGE_ENOUGH:
+            break
+        if sentence not in summary:
+            passage.append(sentence)
+            words += more
+    if clean.count_words(summary) < _QUERY_WORDS or words < _PASSAGE_WORDS:
+        return None
+    return summary, " ".join(passage)

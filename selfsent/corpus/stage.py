@@ -1,0 +1,170 @@
+"""Texts on their way from documents to rows: cleaned, cut, tokenised and hashed, nothing dropped yet as a duplicate."""
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from selfsent.corpus import clean, deduplicate
+from selfsent.corpus.heldout import Selection
+from selfsent.corpus.read import Document
+from selfsent.corpus.store import Table
+from selfsent.corpus.tokens import WordPieces
+
+_TEXTS = 4096  # tokenised at a time,
+_LETTERS = 1 << 20  # or as many as make up so many letters
+
+
+@dataclass
+class Counts:
+    """What the reading of documents came upon; fields as in ``Account``."""
+
+    documents: int = 0
+    empty_documents: int = 0
+    cleaned_documents: int = 0
+    texts: int = 0
+    too_short: int = 0
+    too_long: int = 0
+    held_out_texts: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What makes a text of a document."""
+
+    split: bool  # into sentences
+    whole: bool  # keep the document in one piece; its sentences only serve the held-out test
+    language: str
+    min_words: int
+    max_words: int | None
+
+
+@dataclass
+class _Chunk:
+    texts: list[str] = field(default_factory=list)
+    keys: list[int] = field(default_factory=list)
+    letters: int = 0
+
+    @property
+    def full(self) -> bool:
+        return len(self.texts) >= _TEXTS or self.letters >= _LETTERS
+
+
+class Stage:
+    """Columns of everything found so far, in reading order, in a folder that does not outlive the preparation."""
+
+    def __init__(
+        self, table: Table, pieces: WordPieces, selection: Selection, bands: int, width: int
+    ) -> None:
+        self.counts = Counts()
+        self.pieces = pieces
+        self.selection = selection
+        self.texts = table.ragged("texts", np.uint8)
+        self.ids = table.ragged("ids", pieces.dtype)
+        self.exact = table.column("exact", np.uint64)
+        self.held_out = table.column("held_out", np.uint64)
+        self.bands = [table.column(f"band_{band}", np.uint64) for band in range(bands)]
+        self._width = width
+        self.found = 0  # texts handed to the worker
+        self.without_pieces = 0  # of these, texts in which the tokenizer found nothing
+
+    @property
+    def rows(self) -> int:
+        """Count the texts stored."""
+        return self.exact.rows
+
+    def fill(self, documents: Iterator[tuple[Document, Rules]], enough: int | None) -> bool:
+        """Store texts until there are ``enough``; say whether documents may be left.
+
+        The tokenizer works in a thread of its own beside the reading: both spend their time outside of Python's
+        lock, so two cores are busy without a second process.
+        """
+        with ThreadPoolExecutor(1) as worker:
+            waiting: deque[Future[None]] = deque()
+            for chunk in self._chunks(documents):
+                self.found += len(chunk.texts)
+                waiting.append(worker.submit(self._store, chunk))
+                while len(waiting) > 2:
+                    waiting.popleft().result()
+                if enough is not None and self.found >= enough:
+                    break
+            for future in waiting:
+                future.result()
+        return enough is not None and self.found >= enough
+
+    def _chunks(self, documents: Iterator[tuple[Document, Rules]]) -> Iterator[_Chunk]:
+        chunk = _Chunk()
+        for document, rules in documents:
+            self._cut(document, rules, chunk)
+            if chunk.full:
+                yield chunk
+                chunk = _Chunk()
+        yield chunk
+
+    def _cut(self, document: Document, rules: Rules, chunk: _Chunk) -> None:
+        """Add the texts of one document to ``chunk``, or hold it out."""
+        counts = self.counts
+        counts.documents += 1
+        text = clean.clean(document.text)
+        summary = clean.clean(document.summary) if rules.split else ""
+        counts.cleaned_documents += text != document.text
+        if rules.split:
+            sentences = clean.sentences(summary, rules.language) + clean.sentences(text, rules.language)
+        else:
+            sentences = [line] if (line := clean.one_line(text)) else []
+        counts.empty_documents += not sentences
+        found = [" ".join(sentences)] if rules.whole and sentences else sentences
+        texts = []
+        for one in found:
+            words = clean.count_words(one)
+            if words < rules.min_words:
+                counts.too_short += 1
+            elif rules.max_words is not None and words > rules.max_words:
+                counts.too_long += 1
+            else:
+                texts.append(one)
+        counts.texts += len(found)
+        if not texts:
+            return
+        keys = [clean.content_key(one) for one in texts]
+        if self.selection.take(
+            document.title, clean.one_line(summary), sentences if rules.whole else texts, keys
+        ):
+            counts.held_out_texts += len(texts)
+            self.held_out.append(np.array(keys, np.uint64))
+            return
+        chunk.texts += texts
+        chunk.keys += keys
+        chunk.letters += sum(map(len, texts))
+
+    def _store(self, chunk: _Chunk) -> None:
+        """Tokenise, hash and write one chunk; runs in the worker thread, one chunk after the other."""
+        if not chunk.texts:
+            return
+        ids, lengths = self.pieces.encode(chunk.texts)
+        some = lengths > 0
+        texts, keys = chunk.texts, np.array(chunk.keys, np.uint64)
+        if not some.all():  # texts of nothing that the tokenizer sees
+            self.without_pieces += int((~some).sum())
+            texts = [text for text, seen in zip(texts, some, strict=True) if seen]
+            keys, lengths = keys[some], lengths[some]
+        if not texts:
+            return
+        encoded = [text.encode() for text in texts]
+        sizes = np.fromiter(map(len, encoded), np.int64, len(encoded))
+        self.texts.append(np.frombuffer(b"".join(encoded), np.uint8), sizes)
+        self.ids.append(ids, lengths)
+        if self.bands:
+            hashes = deduplicate.shingles(ids, lengths)
+            for column, band in zip(
+                self.bands, deduplicate.band_keys(hashes, lengths, self._width), strict=True
+            ):
+                column.append(band)
+        self.exact.append(keys)
+
+    def text(self, row: int) -> str:
+        """Return the text of one row."""
+        values, _ = self.texts.span(row, row + 1)
+        return values.tobytes().decode()

@@ -1,0 +1,121 @@
+"""Dropout that can be steered: at any rate, at every site, for each row of a batch on its own, and cheap on a CPU.
+
+Transformers read the attention's dropout rate from the attention module when they run, under whichever attention
+implementation is active; fused implementations take one number for the whole batch.  ``install`` therefore puts our
+module in the place of every ``nn.Dropout`` and, on a CPU, a plain two-product attention in the place of the fused
+one, whose backward pass is slower for texts of a sentence's length.  Neither changes what is saved.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.masking_utils import eager_mask
+
+ATTENTION = "selfsent"  # the name under which transformers knows `attend`
+_LEVELS = 2**16  # a rate is honoured to one part in this many
+
+
+class Dropout(nn.Dropout):
+    """``nn.Dropout`` whose rate may differ between the rows of a batch.
+
+    ``rows`` holds one rate for each of several equal, consecutive shares of the rows; None means ``p`` for all.
+    """
+
+    rows: tuple[float, ...] | None = None
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Drop and rescale, in training mode only."""
+        rates = self.rows or (self.p,)
+        if not self.training or not any(rates):
+            return input
+        if input.device.type != "cpu" and len(rates) == 1:
+            return F.dropout(input, self.p, training=True)
+        return _drop(input, rates)
+
+
+def _drop(x: Float[Tensor, "N ..."], rates: tuple[float, ...]) -> Float[Tensor, "N ..."]:
+    """Multiply by a mask of 0 and 1 / (1 - rate), drawn from 16 random bits an element.
+
+    ``bernoulli_`` draws a float an element; sixteen bits of one 64-bit draw serve as well and cost a quarter.
+    """
+    if x.shape[0] % len(rates):
+        raise ValueError(f"{len(rates)} dropout rates need a multiple of as many rows, got {x.shape[0]}")
+    draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device)
+    # Without both bounds torch leaves the sign bit 0, and every fourth element would be drawn from half the range.
+    draws.random_(-(2**63), None)
+    bits = draws.view(torch.int16)[: x.numel()].view(x.shape)
+    if len(rates) == 1:
+        dropped = round(rates[0] * _LEVELS)
+        mask = (bits >= dropped - _LEVELS // 2).to(x.dtype).mul_(_LEVELS / (_LEVELS - dropped))
+    else:
+        share = x.shape[0] // len(rates)
+        each = torch.tensor([round(rate * _LEVELS) for rate in rates], device=x.device).repeat_interleave(
+            share
+        )
+        each = each.view(-1, *[1] * (x.ndim - 1))
+        kept = bits >= (each - _LEVELS // 2).to(torch.int16)
+        mask = kept.to(x.dtype) * (_LEVELS / (_LEVELS - each)).to(x.dtype)
+    return x * mask
+
+
+def attend(
+    module: nn.Module,
+    query: Float[Tensor, "N H T K"],
+    key: Float[Tensor, "N H T K"],
+    value: Float[Tensor, "N H T K"],
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    **_: object,
+) -> tuple[Tensor, Tensor]:
+    """Attend with two batched products and a softmax; the weights go through the module's own dropout."""
+    weights = torch.matmul(query * (scaling or query.shape[-1] ** -0.5), key.transpose(2, 3))
+    if attention_mask is not None:
+        weights = weights + attention_mask
+    weights = weights.softmax(dim=-1).to(value.dtype)
+    site = getattr(module, "dropout", None)
+    weights = site(weights) if isinstance(site, Dropout) else F.dropout(weights, dropout, module.training)
+    return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
+
+
+AttentionInterface.register(ATTENTION, attend)
+AttentionMaskInterface.register(ATTENTION, eager_mask)
+
+
+@dataclass(frozen=True)
+class Site:
+    """One place where a model drops: on attention weights, or on hidden states."""
+
+    name: str
+    module: nn.Dropout
+    attention: bool
+
+
+def sites(model: nn.Module) -> list[Site]:
+    """List every dropout site of ``model`` in module order."""
+    return list(_sites(model))
+
+
+def _sites(model: nn.Module) -> Iterator[Site]:
+    parents = dict(model.named_modules())
+    for name, module in parents.items():
+        if isinstance(module, nn.Dropout):
+            parent = parents[name.rpartition(".")[0]]
+            # An attention block is the module that holds the query projection, under any of its usual names.
+            holds_query = any(hasattr(parent, query) for query in ("query", "q_lin", "q", "query_proj"))
+            yield Site(name, module, attention=holds_query)
+
+
+def install(model: PreTrainedModel) -> None:
+    """Give ``model`` our dropout modules and, on a CPU, our attention; its parameters stay what they are."""
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            if type(child) is nn.Dropout:
+                setattr(module, name, Dropout(child.p).train(child.training))
+    if model.device.type == "cpu" and model._can_set_attn_implementation():
+        model.set_attn_implementation(ATTENTION)

@@ -1,0 +1,485 @@
+"""Everything we ask of a SentenceTransformer beyond its own methods: load, pool, steer dropout, embed, encode."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from inspect import signature
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import (
+    Dense,
+    Pooling,
+    Transformer,
+    WeightedLayerPooling,
+)
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+from transformers import (
+    MODEL_FOR_MASKED_LM_MAPPING,
+    MODEL_MAPPING,
+    AutoConfig,
+    AutoModel,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging
+
+from selfsent import dropout as droppers
+from selfsent import hardware
+from selfsent.errors import UserError, unknown
+
+Tokens = dict[str, Tensor]  # what a tokenizer returns: input_ids (B, T), attention_mask (B, T)
+
+BUILTIN = Path(__file__).parent / "builtin" / "encoder"
+POOLINGS = ("cls", "cls_pooler", "first_last", "first_last_paper", "mean", "top2")
+_TOKENS_A_BATCH = 4096  # encode(): enough rows for full-speed products, few enough to stay in the cache
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# loading
+
+
+def load(
+    name: str | Path,
+    *,
+    pooling: str | None = None,
+    max_length: int | None = None,
+    dropout: float | None = None,
+) -> SentenceTransformer:
+    """Open an encoder, ready for training and encoding.
+
+    Args:
+        name: "builtin", a folder, or a name on the Hugging Face hub.
+        pooling: one of ``POOLINGS``.  Default: what the folder says; ``cls``, as the papers train, where it says nothing.
+        max_length: word pieces, special tokens included.  Default: the encoder's own.
+        dropout: the rate for every site.  Default: the encoder's own rates.
+
+    Raises:
+        UserError: no such folder or name, not an encoder of text, or an unknown pooling.
+    """
+    if pooling is not None and pooling not in POOLINGS:
+        raise unknown("pooling", pooling, POOLINGS)
+    where = BUILTIN if str(name) == "builtin" else name
+    finished = _is_sentence_transformer(where)
+    _refuse_what_is_no_encoder(where)
+    try:
+        with quietly():
+            if finished and pooling is None:
+                encoder = SentenceTransformer(str(where), device="cpu", model_kwargs=_without_pooler(where))
+            else:
+                encoder = _assemble(where, pooling or "cls")
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot open {str(name)!r} as an encoder: {_first_line(error)}") from error
+    model = transformer(encoder)
+    if model is not None:
+        model.float()
+        droppers.install(model)
+    if max_length is not None:
+        encoder.max_seq_length = max_length
+    if dropout is not None:
+        set_dropout(encoder, dropout)
+    return encoder.eval()
+
+
+def _without_pooler(where: str | Path) -> dict[str, object]:
+    """Leave BERT's pooler out where the class allows: unused, often random, and random weights are never the same."""
+    if Path(where).is_dir() and not (Path(where) / "config.json").is_file():
+        return {}
+    model = MODEL_MAPPING.get(type(AutoConfig.from_pretrained(str(where))), None)
+    takes_it = model is not None and "add_pooling_layer" in signature(model.__init__).parameters
+    return {"add_pooling_layer": False} if takes_it else {}
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Keep transformers from drawing bars and load reports over ours; errors still get through."""
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _is_sentence_transformer(where: str | Path) -> bool:
+    if Path(where).is_dir():
+        return (Path(where) / "modules.json").is_file()
+    from sentence_transformers.util import is_sentence_transformer_model
+
+    return is_sentence_transformer_model(str(where))
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def _refuse_what_is_no_encoder(where: str | Path) -> None:
+    folder = Path(where)
+    if folder.is_file():
+        raise UserError(f"{folder} is a file: give the folder of the model, or a name on the hub")
+    if folder.is_dir() and not any((folder / name).is_file() for name in ("config.json", "modules.json")):
+        raise UserError(
+            f"{folder} holds no encoder: expected a config.json or modules.json, as save_pretrained writes"
+        )
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        return  # a sentence-transformers folder without a transformer, such as static vectors
+    if not folder.is_dir() and (len(folder.parts) > 2 or folder.is_absolute()):
+        raise UserError(f"base {str(where)!r} does not exist: give 'builtin', a folder, or a name on the hub")
+    try:
+        config = AutoConfig.from_pretrained(str(where))
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"base {str(where)!r} is neither a folder nor a name that the hub answers to ({_first_line(error)}): "
+            "give 'builtin', a folder, or a name on the hub"
+        ) from error
+    if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or getattr(config, "is_encoder_decoder", False):
+        raise UserError(
+            f"{str(where)!r} is no encoder: its model type is {config.model_type!r}; "
+            "give a bidirectional one, such as BERT, RoBERTa, DistilBERT, MPNet or ELECTRA"
+        )
+
+
+def _assemble(where: str | Path, pooling: str) -> SentenceTransformer:
+    """Build a SentenceTransformer of stock modules that pools as asked."""
+    by_layers = pooling in ("first_last", "first_last_paper", "top2")
+    base = Transformer(
+        str(where),
+        model_kwargs={} if pooling == "cls_pooler" else _without_pooler(where),
+        config_kwargs={"output_hidden_states": True} if by_layers else {},
+    )
+    width = base.get_embedding_dimension()
+    modules: list[nn.Module] = [base]
+    if by_layers:
+        layers = base.model.config.num_hidden_layers
+        start = {"first_last_paper": 0, "first_last": 1, "top2": layers - 1}[pooling]
+        weights = torch.zeros(layers + 1 - start)
+        weights[0] = weights[-1] = 1.0
+        modules.append(WeightedLayerPooling(width, layers, start))
+        modules[-1].layer_weights = nn.Parameter(weights, requires_grad=False)
+    modules.append(Pooling(width, "cls" if pooling.startswith("cls") else "mean"))
+    if pooling == "cls_pooler":
+        _, loading = AutoModel.from_pretrained(str(where), output_loading_info=True)
+        pooler = getattr(base.model, "pooler", None)
+        if pooler is None or any("pooler" in key for key in loading["missing_keys"]):
+            raise UserError(f"{str(where)!r} has no pretrained pooler: choose pooling 'cls' or 'mean'")
+        dense = Dense(width, width, activation_function=nn.Tanh())
+        dense.linear.load_state_dict(pooler.dense.state_dict())
+        modules.append(dense)
+    return SentenceTransformer(modules=modules, device="cpu")
+
+
+def transformer(encoder: SentenceTransformer) -> PreTrainedModel | None:
+    """Return the transformers model inside, or None where there is none (static vectors)."""
+    return getattr(encoder[0], "model", None) if isinstance(encoder[0], Transformer) else None
+
+
+def tokenizer(encoder: SentenceTransformer) -> PreTrainedTokenizerBase:
+    """Return the tokenizer of the transformers model inside."""
+    found: PreTrainedTokenizerBase = encoder.tokenizer
+    return found
+
+
+def pooling_name(encoder: SentenceTransformer) -> str:
+    """Name the pooling, in the words of ``POOLINGS`` where it is one of them."""
+    pools = [module for module in encoder if isinstance(module, Pooling)]
+    if not pools:
+        return "none"
+    mode = pools[0].pooling_mode
+    layered = [module for module in encoder if isinstance(module, WeightedLayerPooling)]
+    if layered:
+        start = layered[0].layer_start
+        return {0: "first_last_paper", 1: "first_last"}.get(start, "top2")
+    if any(isinstance(module, Dense) for module in encoder):
+        return f"{mode}_pooler"
+    return mode if isinstance(mode, str) else "+".join(mode)
+
+
+def embedding_width(encoder: SentenceTransformer) -> int:
+    """Return D, the width of the encoder's sentence embeddings."""
+    width = encoder.get_embedding_dimension()
+    if width is None:
+        raise UserError("the encoder does not say how wide its embeddings are: give it a pooling")
+    return int(width)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# dropout
+
+
+def dropout_rates(encoder: SentenceTransformer) -> dict[str, float]:
+    """Return the highest rate over the ``hidden`` and over the ``attention`` sites; empty where there is no site."""
+    rates: dict[str, float] = {}
+    for site in droppers.sites(encoder):
+        kind = "attention" if site.attention else "hidden"
+        rates[kind] = max(rates.get(kind, 0.0), site.module.p)
+    return rates
+
+
+def set_dropout(encoder: SentenceTransformer, rate: float, attention: float | None = None) -> None:
+    """Set the rate of every site, for good; ``attention`` differs from the rest where it is given."""
+    for value in (rate, attention):
+        if value is not None and not 0 <= value < 1:
+            raise UserError(
+                f"a dropout rate of {value} is impossible: give one from 0 up to, not including, 1"
+            )
+    for site in droppers.sites(encoder):
+        site.module.p = rate if attention is None or not site.attention else attention
+
+
+@contextmanager
+def dropout(encoder: SentenceTransformer, rate: float, attention: float | None = None) -> Iterator[None]:
+    """Run ``encoder`` at dropout ``rate`` at every site until the block ends, then put its own rates back."""
+    own = [(site.module, site.module.p) for site in droppers.sites(encoder)]
+    try:
+        set_dropout(encoder, rate, attention)
+        yield
+    finally:
+        for module, p in own:
+            module.p = p
+
+
+@contextmanager
+def dropout_rows(
+    encoder: SentenceTransformer, rates: tuple[float, ...], attention: tuple[float, ...] | None = None
+) -> Iterator[None]:
+    """Give each of ``len(rates)`` equal, consecutive shares of the rows of a batch its own rate, in one forward pass.
+
+    Raises:
+        UserError: the encoder runs under an attention that takes one rate for all rows.
+    """
+    own = droppers.sites(encoder)
+    model = transformer(encoder)
+    if model is not None and model._can_set_attn_implementation():
+        implementation = model.config._attn_implementation
+        if implementation != droppers.ATTENTION:
+            raise UserError(
+                f"rates by row need the attention {droppers.ATTENTION!r}, not {implementation!r}: use two passes"
+            )
+    try:
+        for site in own:
+            assert isinstance(site.module, droppers.Dropout)
+            site.module.rows = attention if attention is not None and site.attention else rates
+        yield
+    finally:
+        for site in own:
+            site.module.rows = None
+
+
+def require_dropout(encoder: SentenceTransformer) -> None:
+    """Refuse an encoder whose dropout ``dropout`` cannot reach everywhere, by the name of its family.
+
+    Probed, not looked up: with every site at 0 a pass in training mode must equal one in evaluation mode; with only the
+    attention sites on, it must differ; and likewise with only the hidden ones on.
+
+    Raises:
+        UserError: a part of the dropout is out of reach.
+    """
+    model = transformer(encoder)
+    family = getattr(getattr(model, "config", None), "model_type", type(encoder[0]).__name__)
+    kinds = {site.attention for site in droppers.sites(encoder)}
+    advice = "this method needs an encoder like BERT, RoBERTa, DistilBERT, MPNet or ELECTRA"
+    if kinds != {True, False}:
+        missing = "attention" if False in kinds else "hidden-state" if True in kinds else "any"
+        raise UserError(f"the {missing} dropout of a {family!r} encoder cannot be set from outside: {advice}")
+    tokens = collate(encoder, [encoder.tokenizer("the quick brown fox jumps over the lazy dog")["input_ids"]])
+    training = encoder.training
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        plain = embed(encoder.eval(), tokens)
+        encoder.train()
+        with dropout(encoder, 0.0):
+            still = torch.equal(embed(encoder, tokens), plain)
+        with dropout(encoder, 0.0, attention=0.5):
+            attention = not torch.allclose(embed(encoder, tokens), plain)
+        with dropout(encoder, 0.5, attention=0.0):
+            hidden = not torch.allclose(embed(encoder, tokens), plain)
+    encoder.train(training)
+    if not (still and attention and hidden):
+        which = "some" if not still else "attention" if not attention else "hidden-state"
+        raise UserError(f"{which} dropout of a {family!r} encoder escapes its dropout modules: {advice}")
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# embedding
+
+
+def collate(encoder: SentenceTransformer, rows: Sequence[Sequence[int]]) -> Tokens:
+    """Pad rows of token ids, special tokens included, to the longest of them."""
+    pad = encoder.tokenizer.pad_token_id or 0
+    lengths = torch.tensor([len(row) for row in rows])
+    mask = torch.arange(int(lengths.max())) < lengths[:, None]
+    ids = torch.full(mask.shape, pad, dtype=torch.long)
+    ids[mask] = torch.tensor([token for row in rows for token in row], dtype=torch.long)
+    return {"input_ids": ids.to(encoder.device), "attention_mask": mask.long().to(encoder.device)}
+
+
+def embed(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, "B D"]:
+    """Encode one batch of tokens, with gradients; fp32 whatever the encoder computes in."""
+    # A copy, because the encoder's modules write their outputs into the dict they are given.
+    embeddings: Tensor = encoder(dict(tokens))["sentence_embedding"]
+    return embeddings if embeddings.dtype == torch.float64 else embeddings.float()
+
+
+def encode(
+    encoder: SentenceTransformer, texts: Sequence[str], *, precision: str = "auto", progress: bool = False
+) -> NDArray[np.float32]:
+    """Encode texts into an (N, D) array, in their order, without gradients and without dropout.
+
+    Sorted by length and cut into batches of equal numbers of tokens, so that hardly anything is computed on padding.
+
+    Args:
+        precision: "fp32", "bf16", or "auto" for bf16 where this machine is faster at it.
+    """
+    if transformer(encoder) is None:
+        return np.asarray(encoder.encode(list(texts), show_progress_bar=progress), dtype=np.float32)
+
+    def pooled(tokens: Tokens) -> list[Tensor]:
+        return [embed(encoder, tokens)]
+
+    (embeddings,) = _encode(encoder, texts, pooled, 1, precision, progress)
+    return embeddings
+
+
+def encode_poolings(
+    encoder: SentenceTransformer,
+    texts: Sequence[str],
+    poolings: Sequence[str],
+    *,
+    precision: str = "auto",
+    progress: bool = False,
+) -> dict[str, NDArray[np.float32]]:
+    """Encode texts once and pool them in several ways, for training-free baselines.
+
+    Raises:
+        UserError: an unknown pooling, or ``cls_pooler`` where the base has no pooler.
+    """
+    for name in poolings:
+        if name not in POOLINGS:
+            raise unknown("pooling", name, POOLINGS)
+    model = transformer(encoder)
+    if model is None:
+        raise UserError("poolings are for encoders with layers: these are static vectors")
+
+    def pooled(tokens: Tokens) -> list[Tensor]:
+        output = model(**tokens, output_hidden_states=True)
+        mask = tokens["attention_mask"]
+        return [pool(name, output.hidden_states, output.last_hidden_state, mask, model) for name in poolings]
+
+    arrays = _encode(encoder, texts, pooled, len(poolings), precision, progress)
+    return dict(zip(poolings, arrays, strict=True))
+
+
+def pool(
+    name: str,
+    hidden: Sequence[Float[Tensor, "B T D"]],
+    last: Float[Tensor, "B T D"],
+    mask: Tensor,
+    model: PreTrainedModel,
+) -> Float[Tensor, "B D"]:
+    """Pool the hidden states of one batch; ``hidden[0]`` is the embedding layer, ``last`` the final output."""
+    if name == "cls":
+        return last[:, 0].float()
+    if name == "cls_pooler":
+        if getattr(model, "pooler", None) is None:  # load() leaves it out unless it is asked for
+            raise UserError("this encoder was opened without a pooler: open it with pooling='cls_pooler'")
+        return torch.tanh(model.pooler.dense(last[:, 0])).float()
+    states = {
+        "mean": lambda: last.float(),
+        "first_last": lambda: (hidden[1].float() + last.float()) / 2,
+        "first_last_paper": lambda: (hidden[0].float() + last.float()) / 2,
+        "top2": lambda: (hidden[-2].float() + last.float()) / 2,
+    }[name]()
+    weights = mask.unsqueeze(-1).float()
+    return (states * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
+
+
+def _encode(
+    encoder: SentenceTransformer,
+    texts: Sequence[str],
+    pooled: Callable[[Tokens], list[Tensor]],
+    outputs: int,
+    precision: str,
+    progress: bool,
+) -> list[NDArray[np.float32]]:
+    """Run ``pooled`` over all texts in batches of like length; return its outputs in the order of the texts."""
+    if precision not in hardware.PRECISIONS:
+        raise unknown("precision", precision, hardware.PRECISIONS)
+    device = encoder.device.type
+    low = precision == "bf16" or (precision == "auto" and hardware.has_fast_bf16(device))
+    rows: list[list[int]] = []
+    for start in range(0, len(texts), 10_000):
+        chunk = list(texts[start : start + 10_000])
+        rows += encoder.tokenizer(chunk, truncation=True, max_length=max_length(encoder))["input_ids"]
+    arrays: list[NDArray[np.float32]] = []
+    training = encoder.training
+    encoder.eval()
+    try:
+        with (
+            torch.inference_mode(),
+            hardware.bf16_weights(encoder) if low else nullcontext(),
+            torch.autocast(device, torch.bfloat16, enabled=low),
+        ):
+            for batch in tqdm(list(_by_tokens(rows)), desc="encode", unit="batch", disable=not progress):
+                vectors = pooled(collate(encoder, [rows[i] for i in batch]))
+                if not arrays:
+                    arrays = [np.empty((len(rows), v.shape[1]), dtype=np.float32) for v in vectors]
+                for array, vector in zip(arrays, vectors, strict=True):
+                    array[batch] = vector.cpu().numpy()
+    finally:
+        encoder.train(training)
+    return arrays or [np.empty((0, embedding_width(encoder)), dtype=np.float32)] * outputs
+
+
+def _by_tokens(rows: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    """Cut the rows, longest first, into batches of about ``_TOKENS_A_BATCH`` tokens."""
+    order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
+    start = 0
+    while start < len(order):
+        size = max(1, _TOKENS_A_BATCH // len(rows[order[start]]))
+        yield order[start : start + size]
+        start += size
+
+
+def max_length(encoder: SentenceTransformer) -> int:
+    """Return how many word pieces, special tokens included, the encoder reads of a text."""
+    return int(encoder.max_seq_length or 512)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# saving
+
+
+def save(encoder: SentenceTransformer, folder: Path, *, head: nn.Linear | None = None) -> None:
+    """Save as a plain folder of stock modules that ``SentenceTransformer(folder)`` opens without us.
+
+    Args:
+        head: exported behind the pooling with a tanh, for methods that keep their head.
+    """
+    modules = list(encoder)
+    if head is not None:
+        dense = Dense(head.in_features, head.out_features, activation_function=nn.Tanh())
+        dense.linear.load_state_dict(
+            {name: value.detach().clone() for name, value in head.state_dict().items()}
+        )
+        modules.append(dense)
+    with quietly():
+        SentenceTransformer(modules=modules, device=str(encoder.device)).save(
+            str(folder), create_model_card=False
+        )
+    settings = folder / "sentence_bert_config.json"
+    model = transformer(encoder)
+    if model is not None and settings.is_file() and getattr(model, "pooler", None) is None:
+        # So that whoever opens the folder is not told of missing pooler weights, nor given random ones.
+        takes_it = "add_pooling_layer" in signature(type(model).__init__).parameters
+        content = json.loads(settings.read_text(encoding="utf-8"))
+        if takes_it:
+            content["model_kwargs"] = {**content.get("model_kwargs", {}), "add_pooling_layer": False}
+        settings.write_text(json.dumps(content, indent=4) + "\n", encoding="utf-8")

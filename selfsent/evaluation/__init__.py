@@ -1,0 +1,12 @@
+"""A model in, named numbers out: similarity to people's judgement, geometry, label-free retrieval.
+
+    results = run(encode, ["sts", "geometry"], Path("data/senteval"))
+    results.get("stsb").value, results.average, results.missing
+
+``baselines`` scores an encoder's poolings and their whitening; it is imported by name.
+"""
+
+from selfsent.evaluation.score import Difference, Results, Score, compare
+from selfsent.evaluation.suite import Suite, names, read, resolve, run
+
+__all__ = ["Difference", "Results", "Score", "Suite", "compare", "names", "read", "resolve", "run"]

@@ -1,0 +1,199 @@
+"""Where the vectors lie: alignment, uniformity, and the figures that show a collapse.
+
+    alignment        mean |f(x) - f(y)|^2 over pairs that people call the same (gold > 4)
+    uniformity       log mean exp(-2 |f(x_i) - f(x_j)|^2) over all unordered pairs i < j
+    mean cosine      over all unordered pairs i < j; near 1 when all texts get one direction
+    effective rank   exp of the entropy of the normalised singular values; 1 when all lie on one line
+    dimension std    of the unit vectors, times sqrt(D); 1 when spread evenly, 0 when collapsed
+
+Rows are normalised to unit length inside, always.  Alignment and uniformity: Wang & Isola 2020,
+https://arxiv.org/abs/2005.10242; effective rank: Roy & Vetterli 2007, as in RankMe,
+https://arxiv.org/abs/2210.02885.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from selfsent.evaluation import bootstrap
+from selfsent.evaluation.score import Score, interval
+from selfsent.evaluation.sts import STS
+
+TILE = 1024  # rows and columns of a tile of pairs: 8 MB, however many rows there are
+
+
+def unit(x: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
+    """Scale rows to unit length, in float64; zero rows stay zero."""
+    x = x.astype(np.float64)
+    norms = np.sqrt(np.einsum("nd,nd->n", x, x))[:, None]  # twice as fast as linalg.norm
+    return np.divide(x, norms, out=np.zeros_like(x), where=norms > 0)
+
+
+def alignment(
+    x: Float[np.ndarray, "N D"],
+    y: Float[np.ndarray, "N D"],
+    gold: Float[np.ndarray, " N"] | None = None,
+    *,
+    threshold: float = 4.0,
+    inclusive: bool = False,
+) -> float:
+    """Return the mean squared distance of positive pairs.
+
+    Args:
+        gold: scores of the pairs; None takes every pair as positive.
+        threshold: a pair is positive above it.
+        inclusive: also at it (>=), as some authors have it.
+
+    Raises:
+        ValueError: no pair is positive.
+    """
+    distances = _distances(x, y, gold, threshold, inclusive)
+    if not len(distances):
+        sign = ">=" if inclusive else ">"
+        raise ValueError(f"nothing to align: no pair has a score {sign} {threshold}")
+    return float(distances.mean())
+
+
+def uniformity(x: Float[np.ndarray, "N D"], *, t: float = 2.0) -> float:
+    """Return log mean exp(-t |x_i - x_j|^2) over unordered pairs i < j, exactly and in flat memory.
+
+    Raises:
+        ValueError: fewer than two rows.
+    """
+    return float(np.log(_potentials(unit(x), t).mean()))
+
+
+def mean_cosine(x: Float[np.ndarray, "N D"]) -> float:
+    """Return the mean cosine over all unordered pairs, exactly."""
+    return float(_cosines(unit(x)).mean())
+
+
+def effective_rank(x: Float[np.ndarray, "N D"]) -> float:
+    """Return exp(entropy) of the singular values of the unit rows, normalised to sum 1; 0 of zero rows."""
+    return _effective_rank(unit(x))
+
+
+def dimension_std(x: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " D"]:
+    """Return the standard deviation of each dimension of the unit rows: 1/sqrt(D) when spread evenly."""
+    return unit(x).std(axis=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Geometry:
+    """The geometry of STS-B: alignment on its positive pairs, the rest on all of its sentences."""
+
+    name: str
+    split: str
+    pairs: STS
+    threshold: float = 4.0
+    inclusive: bool = False
+
+    @property
+    def texts(self) -> list[str]:
+        """All left sides, then all right sides, repeated texts repeated."""
+        return self.pairs.texts
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the pairs."""
+        return self.pairs.fingerprint
+
+    def score(self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int) -> list[Score]:
+        """Score vectors given in the order of ``texts``.
+
+        Intervals: alignment resamples positive pairs; uniformity and mean cosine are means over pairs
+        of sentences and resample the sentences through the mean of each sentence's pairs (the linear
+        part of the bootstrap); the others have none.
+        """
+        half = len(vectors) // 2
+        rows = unit(vectors)
+        distances = _distances(
+            vectors[:half], vectors[half:], self.pairs.gold, self.threshold, self.inclusive
+        )
+        potentials, cosines = _potentials(rows, 2.0), _cosines(rows)
+
+        aligned = bootstrap.means(distances[:, None], resamples, seed=seed, name=f"{self.name}/pairs")
+        # A pair holds two sentences, so a sentence's weight in the mean over pairs counts twice.
+        linear = np.stack([2 * potentials - potentials.mean(), 2 * cosines - cosines.mean()], axis=1)
+        spread = bootstrap.means(linear, resamples, seed=seed, name=f"{self.name}/sentences")
+
+        uniform, alike = (np.log(spread[0]), spread[1]) if spread is not None else (None, None)
+
+        sign = ">=" if self.inclusive else ">"
+        found = [
+            ("alignment", distances.mean(), len(distances), aligned[0] if aligned is not None else None),
+            ("uniformity", np.log(potentials.mean()), len(rows), uniform),
+            ("mean_cosine", cosines.mean(), len(rows), alike),
+            ("effective_rank", _effective_rank(rows), len(rows), None),
+            ("dimension_std", rows.std(axis=0).mean() * np.sqrt(rows.shape[1]), len(rows), None),
+        ]
+        scores = []
+        for metric, value, n, replicates in found:
+            low, high = interval(replicates)
+            scores.append(
+                Score(
+                    task=self.name,
+                    split=self.split,
+                    metric=metric,
+                    value=float(value),
+                    low=low,
+                    high=high,
+                    n=n,
+                    protocol={"positives": f"gold {sign} {self.threshold:g}", "texts": "SentEval tokens"},
+                    replicates=replicates,
+                )
+            )
+        return scores
+
+
+def _distances(
+    x: Float[np.ndarray, "N D"],
+    y: Float[np.ndarray, "N D"],
+    gold: Float[np.ndarray, " N"] | None,
+    threshold: float,
+    inclusive: bool,
+) -> Float[np.ndarray, " P"]:
+    """Return the squared distances of the positive pairs."""
+    if gold is not None:
+        positive = gold >= threshold if inclusive else gold > threshold
+        x, y = x[positive], y[positive]
+    return np.square(unit(x) - unit(y)).sum(axis=1)
+
+
+def _effective_rank(rows: Float[np.ndarray, "N D"]) -> float:
+    # From the smaller Gram matrix: the singular values alone, much faster than their decomposition.
+    gram = rows.T @ rows if rows.shape[0] > rows.shape[1] else rows @ rows.T
+    squares = np.linalg.eigvalsh(gram)
+    noise = squares[-1] * max(rows.shape) * np.finfo(np.float64).eps
+    values = np.sqrt(squares[squares > noise])
+    if not len(values):
+        return 0.0
+    shares = values / values.sum()
+    return float(np.exp(-np.sum(shares * np.log(shares))))
+
+
+def _cosines(rows: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " N"]:
+    """Return each unit row's mean cosine with all others: no pair need be formed."""
+    own = np.square(rows).sum(axis=1)
+    return (rows @ rows.sum(axis=0) - own) / (len(rows) - 1)
+
+
+def _potentials(rows: Float[np.ndarray, "N D"], t: float) -> Float[np.ndarray, " N"]:
+    """Return each unit row's mean exp(-t distance^2) to all others; their mean is that over pairs i < j."""
+    if len(rows) < 2:
+        raise ValueError(f"uniformity needs at least 2 rows, got {len(rows)}")
+    # Two more columns on either side make the product the whole exponent, -t |a|^2 + 2 t a b - t |b|^2.
+    squares, ones = -t * np.square(rows).sum(axis=1, keepdims=True), np.ones((len(rows), 1))
+    left, right = np.hstack([2 * t * rows, squares, ones]), np.hstack([rows, ones, squares])
+    sums = np.zeros(len(rows))
+    for start in range(0, len(rows), TILE):
+        for other in range(start, len(rows), TILE):
+            tile = left[start : start + TILE] @ right[other : other + TILE].T
+            np.exp(tile, out=tile)
+            if other == start:
+                np.fill_diagonal(tile, 0)  # a row is no pair with itself
+            else:
+                sums[other : other + TILE] += tile.sum(axis=0)
+            sums[start : start + TILE] += tile.sum(axis=1)
+    return sums / (len(rows) - 1)

@@ -1,0 +1,280 @@
+"""Stateless tensor maths that the methods share: contrast, correlation, whitening, geometry.
+
+Every function computes in float32, or in float64 if given it, whatever autocast says around it: a
+correlation or a whitening matrix in half precision is wrong in its second digit.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Literal, ParamSpec, TypeVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _full_precision(function: Callable[P, R]) -> Callable[P, R]:
+    """Run ``function`` without autocast, its half-precision arguments widened to float32."""
+
+    def widened(value: Any) -> Any:  # noqa: ANN401
+        half = isinstance(value, Tensor) and value.is_floating_point() and value.element_size() < 4
+        return value.float() if half else value
+
+    @wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        device = next(value.device.type for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
+        with torch.autocast(device, enabled=False):
+            return function(*map(widened, args), **{name: widened(value) for name, value in kwargs.items()})
+
+    return wrapper
+
+
+def init_linear_(module: nn.Module) -> None:
+    """Give every Linear of a head Normal(0, 0.02) weights and a zero bias, as transformers gives its own."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear):
+            nn.init.normal_(layer.weight, std=0.02)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+
+
+@_full_precision
+def info_nce(z1: Float[Tensor, "B D"], z2: Float[Tensor, "B D"], temperature: float) -> Float[Tensor, ""]:
+    """Contrast each row of ``z1`` with all rows of ``z2``; its own row is the right answer.
+
+    logits_ij = cos(z1_i, z2_j) / temperature; cross-entropy with target j = i, mean over i, one direction.
+
+    Source: Gao et al. 2021, https://arxiv.org/abs/2104.08821.
+    """
+    return multi_positive(torch.stack((z1, z2)), temperature)
+
+
+@_full_precision
+def multi_positive(
+    z: Float[Tensor, "V B D"],
+    temperature: float,
+    *,
+    reduction: Literal["sum", "mean"] = "sum",
+    negatives: Literal["same_view", "all_views"] = "same_view",
+    form: Literal["eq7", "softmin"] = "eq7",
+) -> Float[Tensor, ""]:
+    """Contrast the anchors ``z[0]`` with several positives each, ``z[1:]``.
+
+    With s_pij = cos(z_0i, z_pj) / temperature and mean over i:
+
+        eq7      sum_p (log sum_j exp(s_pij) - s_pii)                one cross-entropy for each positive
+        softmin  log sum_p exp(-s_pii) + mean_p log sum_j exp(s_pij) the least similar positive decides
+
+    Args:
+        reduction: ``mean`` divides eq7's sum by V - 1; softmin has one term an anchor, so nothing to
+        reduce. negatives: ``same_view`` compares a positive with the texts of its own view; ``all_views``
+        with the other
+            texts of every view, other positives of the same text left out.  For softmin, ``all_views`` sums
+            over j and p inside one logarithm.
+
+    Source: Zhuo et al. 2023, equations 7 and 8, https://arxiv.org/abs/2305.17746.
+    """
+    anchor, positives = F.normalize(z[0], dim=-1), F.normalize(z[1:], dim=-1)
+    logits = anchor @ positives.mT / temperature  # (V - 1, B, B)
+    own = logits.diagonal(dim1=1, dim2=2)  # (V - 1, B)
+    if form == "softmin":
+        everything = (
+            logits.logsumexp(-1).mean(0) if negatives == "same_view" else logits.logsumexp((0, 2))
+        )  # (B,)
+        return ((-own).logsumexp(0) + everything).mean()
+    if negatives == "same_view":
+        terms = logits.logsumexp(-1) - own
+    else:
+        same_text = torch.eye(logits.shape[-1], dtype=torch.bool, device=logits.device)
+        others = logits.masked_fill(same_text, -torch.inf).logsumexp((0, 2))  # (B,)
+        terms = torch.logaddexp(own, others) - own
+    return terms.mean(1).sum() if reduction == "sum" else terms.mean()
+
+
+@_full_precision
+def standardize(x: Float[Tensor, "*V B D"], eps: float = 1e-5) -> Float[Tensor, "*V B D"]:
+    """Give every feature mean 0 and variance var / (var + eps) over the rows: batch norm without scale.
+
+    Raises:
+        ValueError: there are fewer than 2 rows.
+    """
+    _at_least_two(x)
+    centred = x - x.mean(-2, keepdim=True)
+    return centred * (centred.square().mean(-2, keepdim=True) + eps).rsqrt()
+
+
+@_full_precision
+def cross_correlation(
+    x: Float[Tensor, "B P"],
+    y: Float[Tensor, "B P"],
+    *,
+    normalization: Literal["batchnorm", "eq3"] = "batchnorm",
+    eps: float = 1e-5,
+) -> Float[Tensor, "P P"]:
+    """Correlate every feature of ``x`` with every feature of ``y`` over the rows.
+
+        batchnorm   C_jk = 1/B sum_i a_ij b_ik, where a and b are x and y standardized
+        eq3         C_jk = sum_i x_ij y_ik / sqrt(sum_i x_ij^2 y_ik^2)
+
+    Args:
+        normalization: ``eq3`` is printed in the SCD paper.  It does not centre, and its bound is sqrt(B),
+        not 1. eps: added to the variances of batchnorm, or inside eq3's root.
+
+    Raises:
+        ValueError: there are fewer than 2 rows.
+
+    Source: Klein & Nabi 2022, https://arxiv.org/abs/2203.07847.
+    """
+    rows = _at_least_two(x)
+    if normalization == "eq3":
+        return (x.mT @ y) * (x.square().mT @ y.square() + eps).rsqrt()
+    return standardize(x, eps).mT @ standardize(y, eps) / rows
+
+
+@_full_precision
+def correlation_summary(
+    x: Float[Tensor, "B P"],
+    y: Float[Tensor, "B P"],
+    *,
+    normalization: Literal["batchnorm", "eq3"] = "batchnorm",
+    eps: float = 1e-5,
+) -> tuple[Float[Tensor, " P"], Float[Tensor, ""]]:
+    """Return the diagonal of ``cross_correlation`` and the sum of squares off it.
+
+    The batchnorm form never builds the (P, P) matrix: sum_jk C_jk^2 = 1/B^2 <a a^T, b b^T>, two (B, B)
+    products.  At B 192 and P 4096 that is a tenth of the work and a few hundredths of the memory.
+
+    Raises:
+        ValueError: there are fewer than 2 rows.
+    """
+    rows = _at_least_two(x)
+    if normalization == "eq3":
+        matrix = cross_correlation(x, y, normalization="eq3", eps=eps)
+        diagonal, squares = matrix.diagonal(), matrix.square().sum()
+    else:
+        a, b = standardize(x, eps), standardize(y, eps)
+        diagonal, squares = (a * b).mean(0), ((a @ a.mT) * (b @ b.mT)).sum() / rows**2
+    return diagonal, squares - diagonal.square().sum()
+
+
+def _at_least_two(x: Tensor) -> int:
+    rows = x.shape[-2]
+    if rows < 2:
+        raise ValueError(f"statistics over a batch need at least 2 rows, got {rows}")
+    return rows
+
+
+@_full_precision
+def group_whiten(
+    x: Float[Tensor, "*V B D"],
+    groups: int,
+    *,
+    permutation: Int[Tensor, "*V D"] | None = None,
+    eps: float = 1e-5,
+    gradient: Literal["detach", "full"] = "detach",
+) -> Float[Tensor, "*V B D"]:
+    """Whiten ``groups`` equal slices of the features over the rows (ZCA), shuffled first if so asked.
+
+    With X (B, w) the centred rows of one group, w = D / groups: Y = X (X^T X / B + eps I)^(-1/2).
+
+    Args:
+        groups: must divide D, into slices of at most B - 1 features. permutation: feature
+        ``permutation[i]`` goes to place i before slicing, and home again after it. gradient: ``detach``
+        holds the whitening matrix constant, as the authors' code does; ``full`` does not.
+
+    Raises:
+        ValueError: ``groups`` does not divide D, or a group is too wide for the number of rows.
+
+    Source: Zhuo et al. 2023, https://arxiv.org/abs/2305.17746; SupstarZh/WhitenedCSE @ 65fe70a.
+    """
+    rows, dim = x.shape[-2:]
+    if groups < 1 or dim % groups:
+        raise ValueError(f"G={groups} groups cannot share D={dim} features evenly; choose a divisor of {dim}")
+    width = dim // groups
+    if width > rows - 1:
+        raise ValueError(
+            f"groups of {width} features cannot be whitened over {rows} rows: "
+            f"at most {rows - 1} features a group, or at least {width + 1} rows"
+        )
+    if permutation is not None:
+        permutation = permutation.to(x.device)
+        x = x.gather(-1, permutation.unsqueeze(-2).expand_as(x))
+    sliced = (x - x.mean(-2, keepdim=True)).unflatten(-1, (groups, width)).transpose(-3, -2)  # (G, B, w)
+    covariance = sliced.mT @ sliced / rows  # (G, w, w)
+    matrix = inverse_square_root(covariance.detach() if gradient == "detach" else covariance, eps)
+    whitened = (sliced @ matrix).transpose(-3, -2).flatten(-2)
+    if permutation is not None:
+        whitened = whitened.gather(-1, permutation.argsort(-1).unsqueeze(-2).expand_as(whitened))
+    return whitened
+
+
+@_full_precision
+def inverse_square_root(covariance: Float[Tensor, "*G w w"], eps: float = 0.0) -> Float[Tensor, "*G w w"]:
+    """Return the symmetric (covariance + eps I)^(-1/2) of positive semi-definite matrices, differentiably.
+
+    Width 2 has a closed form: with s = sqrt(det M) and t = sqrt(tr M + 2 s), M^(-1/2) = adj(M + s I) / (s
+    t).  Other widths take the eigendecomposition with a gradient of its own, because autograd's divides by
+    differences of eigenvalues, and data that is nearly white has eigenvalues that are nearly equal.
+    """
+    if covariance.shape[-1] == 1:
+        return (covariance + eps).rsqrt()
+    if covariance.shape[-1] == 2:
+        first, mixed, second = covariance[..., 0, 0], covariance[..., 0, 1], covariance[..., 1, 1]
+        trace = first + second
+        # Rounding can make the determinant of two nearly equal features negative; eps then keeps it positive.
+        determinant = (first * second - mixed * mixed).clamp(min=0) + eps * (trace + eps)
+        s = determinant.sqrt()
+        t = (trace + 2 * eps + 2 * s).sqrt()
+        adjugate = torch.stack((second + eps + s, -mixed, -mixed, first + eps + s), -1).unflatten(-1, (2, 2))
+        return adjugate / (s * t)[..., None, None]
+    root: Tensor = _InverseSquareRoot.apply(covariance, eps)
+    return root
+
+
+class _InverseSquareRoot(torch.autograd.Function):
+    """(M + eps I)^(-1/2) by eigendecomposition, with the gradient of Daleckii and Krein.
+
+    For f(M) = U f(l) U^T, df = U (K * U^T dM U) U^T with K_ij = (f(l_i) - f(l_j)) / (l_i - l_j).  For f =
+    1/sqrt that is -1 / (r_i r_j (r_i + r_j)), r = sqrt(l): no difference is left, so equal eigenvalues do
+    no harm.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, covariance: Tensor, eps: float) -> Tensor:  # noqa: ANN401
+        values, vectors = torch.linalg.eigh(covariance)
+        roots = (values.clamp(min=0) + eps).sqrt()
+        ctx.save_for_backward(vectors, roots)
+        return (vectors / roots.unsqueeze(-2)) @ vectors.mT
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
+        vectors, roots = ctx.saved_tensors
+        r, q = roots.unsqueeze(-1), roots.unsqueeze(-2)
+        inner = vectors.mT @ (gradient + gradient.mT) @ vectors / 2
+        return vectors @ (inner / -(r * q * (r + q))) @ vectors.mT, None
+
+
+@_full_precision
+def alignment(x: Float[Tensor, "B D"], y: Float[Tensor, "B D"]) -> Float[Tensor, ""]:
+    """Return the mean squared distance of pairs of rows on the unit sphere; 0 for identical directions.
+
+    Source: Wang & Isola 2020, https://arxiv.org/abs/2005.10242.
+    """
+    return (F.normalize(x, dim=-1) - F.normalize(y, dim=-1)).square().sum(-1).mean()
+
+
+@_full_precision
+def uniformity(x: Float[Tensor, "N D"], t: float = 2.0) -> Float[Tensor, ""]:
+    """Return log mean exp(-t |x_i - x_j|^2) over pairs i < j of rows on the unit sphere; lower is more even.
+
+    Source: Wang & Isola 2020, https://arxiv.org/abs/2005.10242.
+    """
+    _at_least_two(x)
+    distances = torch.pdist(F.normalize(x, dim=-1))
+    return distances.square().mul(-t).exp().mean().log()

@@ -1,0 +1,195 @@
+"""What this machine does fastest, decided once, printed, and overridable: precision, threads, allocator.
+
+On a CPU three things decide the speed of training a small encoder, none of them arithmetic that we write: bf16
+matrix products (4 to 16 times the fp32 rate where the processor has the instructions), not casting the weights to
+bf16 again in every step, and not giving every large tensor back to the kernel only to fault its pages in again.
+"""
+
+import ctypes
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from selfsent.errors import UserError, unknown
+
+PRECISIONS = ("auto", "bf16", "fp32")
+# mallopt(3) parameter numbers: glibc gives memory back above the first, maps blocks above the second separately,
+# and asks for more by the third.  The largest values it takes; see benchmarks/ for what they buy.
+_KEEP_THE_HEAP = {
+    "M_TRIM_THRESHOLD": (-1, 2**31 - 1),
+    "M_MMAP_THRESHOLD": (-3, 2**25),
+    "M_TOP_PAD": (-2, 2**28),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """The choices for this process, as they were made."""
+
+    device: str  # "cpu", "cuda", "mps"
+    precision: str  # "bf16" or "fp32"
+    threads: int
+    allocator: str  # "kept heap" or "system"
+    processor: str
+
+    def line(self) -> str:
+        """Say it in one line, for the head of a run."""
+        return (
+            f"{self.processor}, {self.device}, {self.precision}, "
+            f"{self.threads} thread{'s' if self.threads > 1 else ''}, {self.allocator}"
+        )
+
+
+def has_fast_bf16(device: str) -> bool:
+    """Tell whether bf16 matrix products run on instructions made for them."""
+    if device == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device == "cpu":
+        cpu = torch.backends.cpu.get_cpu_capability()
+        return (
+            cpu.startswith("AVX512")
+            and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+            and _cpu_has_bf16()
+        )
+    return False
+
+
+def _cpu_has_bf16() -> bool:
+    # oneDNN calls bf16 "supported" on any AVX-512 machine and then emulates it; only these flags make it fast.
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:  # noqa: PTH123
+            flags = next((line for line in file if line.startswith("flags")), "")
+    except OSError:
+        return False
+    return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
+def keep_the_heap() -> bool:
+    """Tell glibc to keep freed memory instead of returning it to the kernel after every step.
+
+    A fresh page costs more than the arithmetic done on it.  Works inside a running process, so that nothing has to be
+    set before it starts.  Returns False where the C library is not glibc.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    libc = ctypes.CDLL(None)
+    return all(libc.mallopt(number, value) == 1 for number, value in _KEEP_THE_HEAP.values())
+
+
+def usable_cores() -> int:
+    """Count the cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def choose(
+    *, precision: str = "auto", threads: int | None = None, device: str | None = None, keep_heap: bool = True
+) -> Hardware:
+    """Decide, apply to this process, and return what was decided.
+
+    Raises:
+        UserError: a precision that does not exist or that this machine does not have; a thread count below one.
+    """
+    if precision not in PRECISIONS:
+        raise unknown("precision", precision, PRECISIONS)
+    if threads is not None and threads < 1:
+        raise UserError(f"{threads} threads cannot work: give 1 or more, or leave it out for one a core")
+    if device is None:
+        device = (
+            "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        )
+    fast = has_fast_bf16(device)
+    if precision == "auto":
+        precision = "bf16" if fast else "fp32"
+    threads = threads or usable_cores()
+    torch.set_num_threads(threads)
+    kept = keep_heap and device == "cpu" and keep_the_heap()
+    return Hardware(
+        device=device,
+        precision=precision,
+        threads=threads,
+        allocator="kept heap" if kept else "system allocator",
+        processor=_processor(device),
+    )
+
+
+def _processor(device: str) -> str:
+    if device == "cuda":
+        return torch.cuda.get_device_name()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            name = next(line for line in file if line.startswith("model name"))
+        return name.split(":", 1)[1].strip()
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+class MasterWeights:
+    """Matrices of a module held in bf16 for the arithmetic and in fp32 for the optimizer.
+
+    What ``torch.autocast`` does, without casting every weight again in every step.  Vectors (biases, LayerNorm) stay
+    in fp32 throughout.  Runs under autocast, which leaves the bf16 matrices alone.
+
+        optimizer = AdamW(masters.parameters())
+        loss.backward(); masters.collect_gradients(); optimizer.step(); masters.publish()
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self._working: list[nn.Parameter] = [
+            p for p in module.parameters() if p.ndim >= 2 and p.dtype == torch.float32 and p.requires_grad
+        ]
+        self._masters: list[nn.Parameter] = [nn.Parameter(p.detach().clone()) for p in self._working]
+        self.publish()
+
+    def parameters(self) -> list[nn.Parameter]:
+        """List what the optimizer updates: the fp32 copy of each matrix, every other parameter itself."""
+        master = {id(p): m for p, m in zip(self._working, self._masters, strict=True)}
+        return [master.get(id(p), p) for p in self.module.parameters() if p.requires_grad]
+
+    def collect_gradients(self) -> None:
+        """Hand the bf16 gradients of this step to the fp32 copies."""
+        for working, master in zip(self._working, self._masters, strict=True):
+            master.grad = None if working.grad is None else working.grad.float()
+            working.grad = None
+
+    def publish(self) -> None:
+        """Round the fp32 copies into the matrices that the arithmetic uses."""
+        for working, master in zip(self._working, self._masters, strict=True):
+            if working.dtype == torch.bfloat16:
+                working.data.copy_(master.data)
+            else:
+                working.data = master.data.to(torch.bfloat16)
+
+    def restore(self) -> None:
+        """Put the fp32 values into the module for good."""
+        for working, master in zip(self._working, self._masters, strict=True):
+            working.data = master.data
+
+    @contextmanager
+    def exact(self) -> Iterator[None]:
+        """Put the fp32 values into the module for the block: to save or evaluate them."""
+        rounded: list[Tensor] = [p.data for p in self._working]
+        self.restore()
+        try:
+            yield
+        finally:
+            for working, data in zip(self._working, rounded, strict=True):
+                working.data = data
+
+
+@contextmanager
+def bf16_weights(module: nn.Module) -> Iterator[None]:
+    """Hold the matrices of ``module`` in bf16 for the block, for many forward passes without gradients."""
+    exact = [(p, p.data) for p in module.parameters() if p.ndim >= 2 and p.dtype == torch.float32]
+    for parameter, data in exact:
+        parameter.data = data.to(torch.bfloat16)
+    try:
+        yield
+    finally:
+        for parameter, data in exact:
+            parameter.data = data

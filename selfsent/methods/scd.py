@@ -1,0 +1,187 @@
+"""SCD, self-contrastive decorrelation.  Klein & Nabi, ACL 2022, https://arxiv.org/abs/2203.07847.
+
+A text is encoded twice, at a low and at a high dropout rate: h and k, (B, D).  Texts are never compared.
+
+    self-contrast    S = 1/B sum_i cos(h_i, k_i)                          drives the views of a text apart
+    decorrelation    Q = sum_m (1 - C_mm)^2 + lambda sum_{m!=n} C_mn^2    ties each feature to itself alone
+    loss             L = w_S S / tau + beta Q
+
+B texts; C, (P, P), correlates over the batch the features of p(h) with those of p(k), p a projector of
+three layers with batch norm, applied to each view on its own; tau divides the cosine; lambda weighs what
+lies off the diagonal.  There is no head: h and k are the embeddings themselves.  The projector is dropped
+after training.
+
+Defaults: the authors' README command for bert-base-uncased, which is preset ``scd_released``.
+``scd_paper_literal`` takes the coefficients printed in the paper, where no temperature divides the cosine,
+so that its beta weighs 20 times more; ``scd_roberta`` the printed ones for RoBERTa, with the released
+temperature.
+
+Departs from the paper: the sign of the diagonal term in its equation 4 is minus, which would drive the
+views to anti-correlate, against its own prose and the authors' code (``diag_sign``); its equation 3 is no
+correlation (``correlation_norm``).  Departs from the authors' code: they sum C over one process and divide
+it by the batch of all, which caps its diagonal at 1/N on N GPUs; we divide by what was summed.
+"""
+
+import warnings
+from dataclasses import dataclass, fields
+from typing import ClassVar, Literal, get_args
+
+from jaxtyping import Float
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from selfsent.encoder import dropout, dropout_rates, dropout_rows, embed, embedding_width
+from selfsent.functional import correlation_summary, init_linear_
+from selfsent.objective import Batch, Objective
+
+
+class SCD(Objective):
+    """Learn from one text seen through two dropout rates; needs no negatives."""
+
+    presets: ClassVar[dict[str, dict[str, object]]] = {
+        "scd_released": {},
+        "scd_paper_literal": {
+            "dropout_high": 0.15,
+            "temperature": 1.0,
+            "decorrelation_weight": 0.005,
+            "off_diagonal_weight": 0.013,
+        },
+        "scd_roberta": {
+            "dropout_low": 0.065,
+            "dropout_high": 0.24,
+            "decorrelation_weight": 0.0033,
+            "off_diagonal_weight": 0.028,
+        },
+    }
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """Two dropout rates, the weights of the terms, the projector, and where paper and code differ."""
+
+        dropout_low: float = 0.05  # r_A: share of activations dropped in the first view
+        dropout_high: float = 0.155  # r_B: the same in the second view
+        attention_low: float | None = None  # r_A for attention weights; None copies dropout_low
+        attention_high: float | None = None  # r_B for attention weights; None copies dropout_high
+        dropout_sites: Literal["all", "hidden_only"] = "all"  # hidden_only: not attention
+        passes: Literal["two", "one"] = "two"  # forward passes a step; one: rates differ by row
+        temperature: float = 0.05  # tau: divides the cosine of the views
+        self_contrast_weight: float = 1.0  # w_S
+        self_contrast_reduction: Literal["mean", "sum"] = "mean"  # over the texts
+        decorrelation_weight: float = 0.005225  # beta (the paper's alpha)
+        off_diagonal_weight: float = 0.012  # lambda
+        projector_width: int = 4096  # P: features of the projector
+        correlation_norm: Literal["batchnorm", "eq3"] = "batchnorm"  # of C; eq3: the paper's
+        diag_sign: int = 1  # of the diagonal term; -1, as printed in the paper's equation 4, only with unsafe
+        unsafe: bool = False  # allow diag_sign -1, which teaches the views to anti-correlate
+
+        def __post_init__(self) -> None:
+            for field in fields(self):
+                choices, value = get_args(field.type), getattr(self, field.name)
+                if choices and isinstance(choices[0], str) and value not in choices:
+                    raise ValueError(f"{field.name} is {value!r}: it should be one of {', '.join(choices)}")
+            for name in ("dropout_low", "dropout_high", "attention_low", "attention_high"):
+                rate = getattr(self, name)
+                if rate is not None and not 0 <= rate < 1:
+                    raise ValueError(f"{name} is {rate}: it should be from 0 up to, not including, 1")
+            if self.temperature <= 0:
+                raise ValueError(f"temperature is {self.temperature}: it should be above 0")
+            if self.projector_width < 2:
+                raise ValueError(f"projector_width is {self.projector_width}: it should be at least 2")
+            rates = (self.attention_low, self.attention_high)
+            if self.dropout_sites == "hidden_only" and rates != (None, None):
+                raise ValueError(
+                    f"attention rates are {rates}: they need dropout_sites 'all', not 'hidden_only'"
+                )
+            if self.diag_sign not in (1, -1):
+                raise ValueError(f"diag_sign is {self.diag_sign}: it should be 1 or -1")
+            if self.diag_sign == -1:
+                if not self.unsafe:
+                    raise ValueError("diag_sign is -1: it should be 1, or be allowed with unsafe = true")
+                warnings.warn("diag_sign -1 drives the two views to anti-correlate", stacklevel=3)
+            low = self.dropout_low if self.attention_low is None else self.attention_low
+            high = self.dropout_high if self.attention_high is None else self.attention_high
+            if self.dropout_low >= self.dropout_high and low >= high:
+                warnings.warn(
+                    f"dropout_low {self.dropout_low} is not below dropout_high {self.dropout_high}: "
+                    "the method lives on the difference between the two",
+                    stacklevel=3,
+                )
+
+    def __init__(self, config: Config, encoder: SentenceTransformer) -> None:
+        super().__init__(config, encoder)
+        width = config.projector_width
+        self.projector = nn.Sequential(
+            nn.Linear(embedding_width(encoder), width),
+            nn.BatchNorm1d(width),
+            nn.ReLU(),
+            nn.Linear(width, width, bias=False),
+            nn.BatchNorm1d(width),
+            nn.ReLU(),
+            nn.Linear(width, width, bias=False),
+        )
+        init_linear_(self.projector)
+        self._last: dict[str, Tensor] = {}
+
+    def forward(self, encoder: SentenceTransformer, batch: Batch) -> dict[str, Float[Tensor, ""]]:
+        """Return the terms ``self_contrast`` and ``decorrelation``."""
+        tokens = batch["text"]
+        config = self.config
+        low, high = config.dropout_low, config.dropout_high
+        own = dropout_rates(encoder).get("attention", 0.0)
+        attention_low, attention_high = (own if rate is None else rate for _, rate in self.dropout_views())
+        if config.passes == "one":
+            twice = {name: column.repeat(2, 1) for name, column in tokens.items()}
+            with dropout_rows(encoder, (low, high), (attention_low, attention_high)):
+                h, k = embed(encoder, twice).chunk(2)
+        else:
+            with dropout(encoder, low, attention_low):
+                h = embed(encoder, tokens)
+            with dropout(encoder, high, attention_high):
+                k = embed(encoder, tokens)
+        return self.terms(h, k)
+
+    def terms(self, h: Float[Tensor, "B D"], k: Float[Tensor, "B D"]) -> dict[str, Float[Tensor, ""]]:
+        """Return the terms for the embeddings at the low and at the high rate.
+
+        Raises:
+            ValueError: there are fewer than 2 rows.
+        """
+        if len(h) < 2:  # before the projector's batch norm says it less clearly
+            raise ValueError(f"a correlation over the batch needs at least 2 rows, got {len(h)}")
+        config = self.config
+        cosine = F.cosine_similarity(h, k)  # (B,)
+        self_contrast = cosine.mean() if config.self_contrast_reduction == "mean" else cosine.sum()
+        diagonal, off_diagonal = correlation_summary(
+            self.projector(h), self.projector(k), normalization=config.correlation_norm
+        )
+        on_diagonal = config.diag_sign * (1 - diagonal).square().sum()
+        decorrelation = on_diagonal + config.off_diagonal_weight * off_diagonal
+        figures = {"cosine": cosine, "diagonal": diagonal, "off_diagonal": off_diagonal}
+        self._last = {name: tensor.detach() for name, tensor in figures.items()}
+        return {
+            "self_contrast": config.self_contrast_weight * self_contrast / config.temperature,
+            "decorrelation": config.decorrelation_weight * decorrelation,
+        }
+
+    def dropout_views(self) -> list[tuple[float | None, float | None]]:
+        """List the (hidden, attention) rates of the two views; None where attention keeps its own."""
+        config = self.config
+        pairs = ((config.dropout_low, config.attention_low), (config.dropout_high, config.attention_high))
+        if config.dropout_sites == "hidden_only":
+            return [(hidden, None) for hidden, _ in pairs]
+        return [(hidden, hidden if attention is None else attention) for hidden, attention in pairs]
+
+    def figures(self) -> dict[str, float]:
+        """Return the views' mean cosine, and C's mean on and root mean square off the diagonal."""
+        if not self._last:
+            return {}
+        pairs = self.config.projector_width * (self.config.projector_width - 1)
+        return {
+            "view_cosine": self._last["cosine"].mean().item(),
+            "correlation_diagonal": self._last["diagonal"].mean().item(),
+            "correlation_off_diagonal_rms": (self._last["off_diagonal"].clamp(min=0) / pairs).sqrt().item(),
+        }
+
+
+METHOD = SCD

@@ -1,0 +1,302 @@
+"""One run = one folder: config.json, log.jsonl, checkpoints/, model/, scores.json; written so that a kill loses nothing.
+
+A file or folder appears under its name only when it is whole: it is written beside it, flushed to the disk, and
+renamed.  A checkpoint carries the size and digest of each of its files and is refused when one does not fit.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+import xxhash
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from selfsent.errors import UserError
+
+KEPT = 2  # checkpoints: should the newest be damaged by the disk, the one before it is still there
+PACKAGES = (
+    "selfsent",
+    "torch",
+    "transformers",
+    "sentence-transformers",
+    "accelerate",
+    "datasets",
+    "numpy",
+    "scipy",
+)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that can move a number, and the commit where the package runs from a checkout."""
+    found: dict[str, str] = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    commit = _commit()
+    return found | ({"commit": commit} if commit else {})
+
+
+def _commit() -> str | None:
+    root = Path(__file__).parent.parent
+    if not (root / ".git").exists():
+        return None
+    try:
+        said = subprocess.run(
+            ["git", "describe", "--always", "--dirty"],
+            cwd=root,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return said.stdout.strip()
+
+
+class Run:
+    """The folder of one run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.checkpoints = folder / "checkpoints"
+        self.model = folder / "model"
+        self._log = folder / "log.jsonl"
+
+    # ------------------------------------------------------------------------------------------------ beginning
+
+    @classmethod
+    def create(cls, folder: Path, config: Mapping[str, Any]) -> "Run":
+        """Make the folder of a new run.
+
+        Raises:
+            UserError: the folder is there already and is not empty, or cannot be written.
+        """
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UserError(
+                f"output {folder} exists: choose another --out, or add --resume to go on with the run in it"
+            )
+        run = cls(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot write to {folder}: {error.strerror}") from error
+        run.write("config.json", config)
+        return run
+
+    @classmethod
+    def reopen(cls, folder: Path, config: Mapping[str, Any]) -> "Run":
+        """Open the folder of a run to go on with it.
+
+        Raises:
+            UserError: it was made by another recipe; the message names the first key that differs.
+        """
+        run = cls(folder)
+        before = run.config()
+        for section in ("recipe", "corpus"):
+            changed = _first_difference(before.get(section, {}), config.get(section, {}), "")
+            if changed:
+                key, was, now = changed
+                what = key if section == "recipe" else f"corpus {key}"
+                raise UserError(
+                    f"cannot resume {folder}: its {what} was {was!r} and is now {now!r}; "
+                    "give what the run was started with, or start a new one with another --out"
+                )
+        for unfinished in [*folder.glob(".*.partial"), *run.checkpoints.glob(".*.partial")]:
+            _remove(unfinished)
+        return run
+
+    def config(self) -> dict[str, Any]:
+        """Read config.json back.
+
+        Raises:
+            UserError: it is missing or damaged.
+        """
+        path = self.folder / "config.json"
+        try:
+            config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise UserError(f"{self.folder} holds no run: expected a config.json, as train writes") from None
+        except json.JSONDecodeError as error:
+            raise UserError(f"{path} is damaged ({error}): start a new run with another --out") from error
+        return config
+
+    # ---------------------------------------------------------------------------------------------------- files
+
+    def write(self, name: str, content: object) -> None:
+        """Write a JSON file of the run, whole or not at all."""
+        with self._replacing(self.folder / name) as partial:
+            partial.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    def log(self, **values: object) -> None:
+        """Append one line to log.jsonl."""
+        with self._log.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(values) + "\n")
+
+    def rewind(self, step: int) -> None:
+        """Drop the log lines after ``step``: those steps will be run again."""
+        if not self._log.exists():
+            return
+        kept = []
+        for line in self._log.read_text(encoding="utf-8").splitlines():
+            try:
+                if json.loads(line)["step"] > step:
+                    continue
+            except (json.JSONDecodeError, KeyError):
+                continue  # a line cut off by a kill
+            kept.append(line + "\n")
+        with self._replacing(self._log) as partial:
+            partial.write_text("".join(kept), encoding="utf-8")
+
+    def publish(self, save: Callable[[Path], None]) -> Path:
+        """Put the finished encoder under ``model/``."""
+        with self._replacing(self.model) as partial:
+            partial.mkdir()
+            save(partial)
+        return self.model
+
+    # ---------------------------------------------------------------------------------------------- checkpoints
+
+    def save_checkpoint(self, step: int, weights: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        """Save everything that step ``step`` left behind, and forget all but the newest ``KEPT`` checkpoints."""
+        target = self.checkpoints / f"step-{step:08d}"
+        if target.exists():  # written before a kill, by the same deterministic run
+            _remove(target)
+        with self._replacing(target) as partial:
+            partial.mkdir()
+            save_file(
+                {name: tensor.contiguous() for name, tensor in weights.items()},
+                partial / "weights.safetensors",
+            )
+            torch.save(dict(state), partial / "state.pt")
+            digests = {path.name: _digest(path) for path in sorted(partial.iterdir())}
+            (partial / "digests.json").write_text(json.dumps(digests), encoding="utf-8")
+        for old in self._steps()[:-KEPT]:
+            _remove(old)
+
+    def load_checkpoint(self) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
+        """Return the newest checkpoint as (step, weights, state), or None before the first.
+
+        Raises:
+            UserError: it is damaged; the message says which file and what to do.
+        """
+        steps = self._steps()
+        if not steps:
+            return None
+        newest = steps[-1]
+        advice = f"delete {newest} to go on from {steps[-2].name if len(steps) > 1 else 'the beginning'}"
+        try:
+            digests: dict[str, str] = json.loads((newest / "digests.json").read_text(encoding="utf-8"))
+            for name, digest in digests.items():
+                if _digest(newest / name) != digest:
+                    raise UserError(f"checkpoint {newest / name} is truncated or damaged: {advice}")
+            weights = load_file(newest / "weights.safetensors")
+            state = torch.load(newest / "state.pt", weights_only=True)
+        except (OSError, ValueError, SafetensorError) as error:
+            raise UserError(f"checkpoint {newest} is truncated or damaged ({error}): {advice}") from error
+        return int(newest.name.removeprefix("step-")), weights, state
+
+    def save_best(self, step: int, weights: Mapping[str, Tensor]) -> None:
+        """Keep the encoder's weights of the best step so far; earlier ones go with the next ``forget_best``."""
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        with self._replacing(self._best(step)) as partial:
+            save_file({name: tensor.contiguous() for name, tensor in weights.items()}, partial)
+
+    def load_best(self, step: int) -> dict[str, Tensor]:
+        """Return the weights that ``save_best`` kept."""
+        try:
+            return load_file(self._best(step))
+        except (OSError, SafetensorError) as error:
+            raise UserError(
+                f"the best weights {self._best(step)} cannot be read ({error}): start a new run"
+            ) from error
+
+    def forget_best(self, keep: set[int]) -> None:
+        """Remove the best weights of other steps, once no checkpoint refers to them."""
+        for path in self.checkpoints.glob("best-*.safetensors"):
+            if path not in {self._best(step) for step in keep}:
+                path.unlink(missing_ok=True)
+
+    def _best(self, step: int) -> Path:
+        return self.checkpoints / f"best-{step:08d}.safetensors"
+
+    def _steps(self) -> list[Path]:
+        return sorted(self.checkpoints.glob("step-*"))
+
+    @contextmanager
+    def _replacing(self, target: Path) -> Iterator[Path]:
+        """Give a path to write to, and rename it to ``target`` when the block has ended well."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.parent / f".{target.name}.partial"
+        _remove(partial)
+        try:
+            yield partial
+            _flush(partial)
+            if target.is_dir():
+                _remove(target)
+            partial.replace(target)
+            _flush_directory(target.parent)
+        except (OSError, RuntimeError, SafetensorError) as error:
+            _remove(partial)
+            raise UserError(
+                f"cannot write {target}: {_reason(error)}; what was saved before is intact: "
+                "free some space and go on with --resume"
+            ) from error
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error).splitlines()[0]
+
+
+def _digest(path: Path) -> str:
+    hasher = xxhash.xxh3_128()
+    with path.open("rb") as file:
+        while block := file.read(1 << 22):
+            hasher.update(block)
+    return f"{path.stat().st_size}:{hasher.hexdigest()}"
+
+
+def _flush(path: Path) -> None:
+    for file in [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]:
+        with file.open("rb") as handle:
+            os.fsync(handle.fileno())
+
+
+def _flush_directory(folder: Path) -> None:
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _first_difference(was: object, now: object, where: str) -> tuple[str, object, object] | None:
+    if isinstance(was, Mapping) and isinstance(now, Mapping):
+        for key in [*was, *(key for key in now if key not in was)]:
+            place = f"{where}.{key}" if where else str(key)
+            found = _first_difference(was.get(key), now.get(key), place)
+            if found:
+                return found
+        return None
+    return None if was == now else (where, was, now)

@@ -1,0 +1,338 @@
+"""fit(): the training loop, read top to bottom.
+
+Encoder and objective are one module, so that clipping, checkpoints and resume see the weights of both.  Before each
+step torch's generator is seeded from (seed, step), and the order of the data is a function of (seed, epoch): a run
+that was stopped anywhere and resumed from its last checkpoint is, to the bit, the run that was never stopped.
+"""
+
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from jaxtyping import Float
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+from torch.optim import AdamW
+
+from selfsent import encoder as encoders
+from selfsent.batching import Batches
+from selfsent.config import TrainConfig
+from selfsent.errors import Interrupted, UserError, unknown
+from selfsent.hardware import Hardware, MasterWeights
+from selfsent.objective import Batch, Objective
+from selfsent.run import Run
+from selfsent.watcher import Watcher
+
+Scores = dict[str, float]
+Validate = Callable[[SentenceTransformer], Scores]
+
+
+@runtime_checkable
+class Texts(Protocol):
+    """What the loop asks of a corpus: token rows by index."""
+
+    def rows(self, indices: np.ndarray) -> list[list[int]]:
+        """Return the token ids of these texts, special tokens included."""
+
+
+class Learner(nn.Module):
+    """Encoder and objective, joined for training."""
+
+    def __init__(self, encoder: SentenceTransformer, objective: Objective, precision: str) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.objective = objective
+        self._low = precision == "bf16"
+
+    def forward(self, batch: Batch) -> dict[str, Float[Tensor, ""]]:
+        """Return the objective's terms for one batch."""
+        with torch.autocast(self.encoder.device.type, torch.bfloat16, enabled=self._low):
+            terms: dict[str, Tensor] = self.objective(self.encoder, batch)
+        return terms
+
+
+@dataclass
+class Progress:
+    """Where a run stands; what a checkpoint holds beside weights and optimizer."""
+
+    step: int = 0
+    best_step: int | None = None
+    best_score: float | None = None
+    since_best: int = 0  # evaluations without a better score
+    start: Scores = field(default_factory=dict)  # before the first step: what the alarms compare with
+    stopped: bool = False  # by patience
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a run ended."""
+
+    steps: int
+    best_step: int  # whose weights the encoder holds now
+    best_score: float | None
+    selected_by: str
+    start: Scores  # of the base
+    seconds: float  # of this process
+    texts_per_second: float  # while training, evaluations and checkpoints left out
+
+
+def total_steps(config: TrainConfig, batches: Batches) -> int:
+    """Return the number of optimizer steps a run takes."""
+    if config.steps is not None:
+        return config.steps
+    return max(1, math.ceil(config.epochs * batches.steps_per_epoch / config.accumulation))
+
+
+def learning_rate(step: int, steps: int, config: TrainConfig) -> float:
+    """Return the rate of update ``step``, counted from 0: a pure function, so there is no schedule to save."""
+    if step < config.warmup_steps:
+        return config.learning_rate * (step + 1) / config.warmup_steps
+    left = (steps - step) / max(1, steps - config.warmup_steps)
+    shape = {"constant": 1.0, "linear": left, "cosine": (1 + math.cos(math.pi * (1 - left))) / 2}[
+        config.schedule
+    ]
+    return config.learning_rate * shape
+
+
+def fit(
+    encoder: SentenceTransformer,
+    objective: Objective,
+    texts: Texts,
+    batches: Batches,
+    run: Run,
+    *,
+    config: TrainConfig,
+    hardware: Hardware,
+    seed: int,
+    validate: Validate,
+    select: str,
+    watcher: Watcher,
+) -> Outcome:
+    """Train ``encoder`` in place; it ends with its best weights, or its last where ``select`` is ``last``.
+
+    Args:
+        validate: scores of the encoder as it is, the higher the better for the one named by ``select``.
+
+    Raises:
+        UserError: settings that cannot work together; a damaged checkpoint; a loss that is no longer finite.
+        Interrupted: Ctrl-C or SIGTERM; the state is saved.
+    """
+    accelerator = Accelerator(cpu=hardware.device == "cpu")
+    if accelerator.num_processes > 1:
+        raise UserError(
+            f"{accelerator.num_processes} processes were started, but the negatives of a batch have to meet in one: "
+            "start one process"
+        )
+    if config.accumulation > 1 and objective.in_batch and not config.allow_accumulation:
+        raise UserError(
+            f"train.accumulation = {config.accumulation} would give no more negatives than one batch has, because this "
+            "objective compares the texts of a batch: raise train.batch_size, or set train.allow_accumulation=true"
+        )
+    learner = accelerator.prepare_model(Learner(encoder, objective, hardware.precision))
+    watched = Progress()
+    steps = total_steps(config, batches)
+
+    saved = run.load_checkpoint()
+    if saved is not None:
+        watched.step, weights, state = saved
+        learner.load_state_dict(weights)
+        watched = Progress(**state["progress"])
+        watcher.say(f"resumed at step {watched.step:,} of {steps:,}")
+    run.rewind(watched.step if saved is not None else -1)
+    masters = MasterWeights(learner) if hardware.precision == "bf16" else None
+    parameters = masters.parameters() if masters else [p for p in learner.parameters() if p.requires_grad]
+    optimizer = AdamW(
+        _groups(parameters, config.weight_decay),
+        lr=config.learning_rate,
+        betas=config.adam_betas,
+        eps=config.adam_epsilon,
+        fused=hardware.device in ("cpu", "cuda"),
+    )
+    if saved is not None:
+        optimizer.load_state_dict(state["optimizer"])
+
+    def update() -> dict[str, float]:
+        """Make one update; return its terms, averaged over the batches that it accumulated."""
+        totals: dict[str, float] = {}
+        for part in range(config.accumulation):
+            index = watched.step * config.accumulation + part
+            rows = texts.rows(batches(index))
+            torch.manual_seed(_seed(seed, index))
+            columns = objective.views(rows, np.random.default_rng(_seed(seed, index)))
+            terms = learner({name: encoders.collate(encoder, column) for name, column in columns.items()})
+            loss = torch.stack(list(terms.values())).sum() / config.accumulation
+            if not torch.isfinite(loss):
+                broken = ", ".join(name for name, term in terms.items() if not torch.isfinite(term))
+                raise UserError(
+                    f"the loss is no longer finite at step {watched.step + 1} (term {broken}): "
+                    "lower train.learning_rate, or set hardware.precision=fp32"
+                )
+            accelerator.backward(loss)
+            for name, term in terms.items():
+                totals[name] = totals.get(name, 0.0) + term.item() / config.accumulation
+        if masters:
+            masters.collect_gradients()
+        if config.max_grad_norm:
+            accelerator.clip_grad_norm_(parameters, config.max_grad_norm)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(watched.step, steps, config)
+        optimizer.step()
+        optimizer.zero_grad()
+        if masters:
+            masters.publish()
+        watched.step += 1
+        return totals
+
+    def evaluate(*, candidate: bool = True) -> None:
+        """Score the encoder as it is, keep its weights if they are the best so far, and sound the alarms."""
+        with masters.exact() if masters else nullcontext():
+            scores = validate(encoder)
+            if select not in ("last", *scores):
+                raise unknown("score to select by", select, ("last", *scores))
+            watched.start = watched.start or dict(scores)
+            bar = -math.inf if watched.best_score is None else watched.best_score
+            better = candidate and select != "last" and scores[select] > bar
+            if better:
+                watched.best_step, watched.best_score, watched.since_best = watched.step, scores[select], 0
+                run.save_best(watched.step, encoder.state_dict())
+            elif candidate:
+                watched.since_best += 1
+        run.log(step=watched.step, scores=scores, best=better)
+        watcher.evaluated(watched.step, scores, better)
+        for alarm in collapse_alarms(scores, watched.start):
+            run.log(step=watched.step, alarm=alarm)
+            watcher.say(f"warning: {alarm}")
+        watched.stopped = config.patience is not None and watched.since_best >= config.patience
+
+    def checkpoint() -> None:
+        """Save all that the next step depends on."""
+        with masters.exact() if masters else nullcontext():
+            state = {
+                "optimizer": optimizer.state_dict(),
+                "progress": vars(watched),
+                "torch_rng": torch.get_rng_state(),
+            }
+            run.save_checkpoint(watched.step, learner.state_dict(), state)
+        run.forget_best({watched.best_step} if watched.best_step is not None else set())
+
+    def due(every: int | None) -> bool:
+        return bool(every) and watched.step % every == 0
+
+    began, busy, seen = time.perf_counter(), 0.0, 0
+    watcher.begin(watched.step, steps)
+    try:
+        if not watched.start:
+            evaluate(
+                candidate=False
+            )  # stops here, not hours later, where the score to select by does not exist
+        with _asked_to_stop() as asked:
+            while watched.step < steps and not watched.stopped:
+                started = time.perf_counter()
+                learner.train()
+                terms = update()
+                busy += time.perf_counter() - started
+                seen += config.batch_size * config.accumulation
+                watcher.step(watched.step, config.batch_size * config.accumulation, terms)
+                last = watched.step == steps
+                if last or due(config.log_every):
+                    run.log(
+                        step=watched.step, loss=sum(terms.values()), terms=terms, figures=objective.figures()
+                    )
+                if last or due(config.evaluate_every):
+                    evaluate()
+                if (
+                    last
+                    or watched.stopped
+                    or asked()
+                    or due(config.checkpoint_every or config.evaluate_every)
+                ):
+                    checkpoint()
+                if asked() and not last:
+                    raise Interrupted(
+                        f"stopped at step {watched.step:,} of {steps:,}; its state is saved in {run.folder}"
+                    )
+    finally:
+        watcher.end()
+
+    if watched.stopped:
+        watcher.say(f"stopped at step {watched.step:,}: no better {select} in {config.patience} evaluations")
+    if masters:
+        masters.restore()
+    if watched.best_step is not None:
+        encoder.load_state_dict(run.load_best(watched.best_step))
+    encoder.eval()
+    return Outcome(
+        steps=watched.step,
+        best_step=watched.step if watched.best_step is None else watched.best_step,
+        best_score=watched.best_score,
+        selected_by=select,
+        start=watched.start,
+        seconds=time.perf_counter() - began,
+        texts_per_second=seen / busy if busy else 0.0,
+    )
+
+
+def _seed(seed: int, step: int) -> int:
+    return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def _groups(parameters: Sequence[nn.Parameter], weight_decay: float) -> list[dict[str, object]]:
+    matrices = [p for p in parameters if p.ndim >= 2]
+    vectors = [p for p in parameters if p.ndim < 2]
+    return [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+
+
+def collapse_alarms(scores: Scores, start: Scores) -> list[str]:
+    """Say in words when the embeddings are degenerating, judged against where they started.
+
+    The thresholds are loose on purpose: a healthy run never meets them.
+    """
+    alarms = []
+    cosine, rank, spread = (
+        scores.get(name, math.nan) for name in ("mean_cosine", "effective_rank", "uniformity")
+    )
+    if cosine > 0.95 and cosine > start.get("mean_cosine", 0.0):
+        alarms.append(
+            f"embeddings are collapsing into one direction: random texts have cosine {cosine:.3f} "
+            f"({start.get('mean_cosine', math.nan):.3f} at the start); lower the rate or stop earlier"
+        )
+    if rank < 0.25 * start.get("effective_rank", 0.0):
+        alarms.append(
+            f"embeddings are collapsing into few dimensions: effective rank {rank:.1f} "
+            f"({start['effective_rank']:.1f} at the start)"
+        )
+    if spread > -0.2 and spread > start.get("uniformity", -math.inf):
+        alarms.append(
+            f"embeddings are hardly spread out any more: uniformity {spread:.2f} (0 is a single point)"
+        )
+    return alarms
+
+
+@contextmanager
+def _asked_to_stop() -> Iterator[Callable[[], bool]]:
+    """Turn a first Ctrl-C or SIGTERM into a request that the loop answers after its step; a second one kills."""
+    asked = False
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    try:
+        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread: whoever runs us there handles signals
+        before = {}
+    try:
+        yield lambda: asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

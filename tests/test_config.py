@@ -1,0 +1,59 @@
+"""Recipes: what is written is what runs, and what cannot run is refused by name."""
+
+import pytest
+
+from selfsent import config
+from selfsent.errors import UserError
+
+
+def resolved(*settings: str, **table):
+    return config.resolve(config.change({"method": "simcse"} | table, settings))
+
+
+def test_a_recipe_without_changes_has_the_defaults():
+    recipe = resolved()
+    assert (recipe.base, recipe.texts, recipe.seed) == ("builtin", ("pydocs",), 42)
+    assert recipe.train == config.TrainConfig()
+
+
+def test_settings_reach_their_table_with_their_type():
+    recipe = resolved("train.steps=7", "train.learning_rate=1e-4", "train.bucketed=false", "corpus.max_texts=9", "seed=3")
+    assert (recipe.train.steps, recipe.train.learning_rate, recipe.train.bucketed) == (7, 1e-4, False)
+    assert (recipe.corpus, recipe.seed) == ({"max_texts": 9}, 3)
+
+
+def test_words_and_none_need_no_quotes():
+    assert resolved("encoder.pooling=mean").encoder.pooling == "mean"
+    assert resolved("train.steps=none", train={"steps": 4}).train.steps is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["train.batchsize=8"], r"unknown key 'train\.batchsize': did you mean 'train\.batch_size'"),
+        (["treain.steps=8"], "unknown key 'treain': did you mean 'train'"),
+        (["train.steps=many"], r"train\.steps = 'many' does not fit"),
+        (["train.steps"], "write key=value"),
+        (["train.steps=0"], r"train\.steps = 0 does not fit: it must be at least 1"),
+        (["train.batch_size=1"], r"train\.batch_size = 1 does not fit: it must be at least 2"),
+        (["train.schedule=linaer"], r"unknown train\.schedule 'linaer': did you mean 'linear'"),
+        (["train=5"], "train = 5 does not fit: it is a table"),
+        (["seed.x=5"], "seed"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(settings, message):
+    with pytest.raises(UserError, match=message):
+        resolved(*settings)
+
+
+def test_a_missing_recipe_file_and_a_broken_one_are_said_to_be_so(tmp_path):
+    with pytest.raises(UserError, match="there is no recipe"):
+        config.read(tmp_path / "none.toml")
+    (tmp_path / "broken.toml").write_text("method = ")
+    with pytest.raises(UserError, match="is not a recipe in TOML"):
+        config.read(tmp_path / "broken.toml")
+
+
+def test_a_recipe_survives_the_way_into_json_and_back():
+    recipe = resolved("train.steps=7", "encoder.dropout=0.2", paper={"average": 76.25})
+    assert config.resolve(config.as_table(recipe)) == recipe

@@ -1,0 +1,62 @@
+"""Imports only go down, and every module says what it is for."""
+
+import ast
+from pathlib import Path
+
+import selfsent
+
+PACKAGE = Path(selfsent.__file__).parent
+FLOORS = {
+    1: {"errors", "functional", "hardware", "dropout", "watcher"},
+    2: {"config", "corpus", "batching", "encoder", "evaluation", "run", "builtin", "index"},
+    3: {"objective"},
+    4: {"methods", "trainer"},
+    5: {"api"},
+    6: {"cli", "__main__", "__init__"},
+}
+FLOOR = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def room(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    rooms = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module == "selfsent":
+            rooms |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("selfsent."):
+            rooms.add(node.module.split(".")[1])
+    return rooms
+
+
+def test_every_room_has_a_floor():
+    assert {room(path) for path in modules()} <= set(FLOOR)
+
+
+def test_imports_only_go_down():
+    upward = [
+        f"{path.relative_to(PACKAGE)} imports {name}"
+        for path in modules()
+        for name in imported(path) & set(FLOOR)
+        if name != room(path) and FLOOR[name] > FLOOR[room(path)]
+    ]
+    assert upward == []
+
+
+def test_methods_and_trainer_never_meet_and_no_method_imports_another():
+    for path in (PACKAGE / "methods").glob("*.py"):
+        assert "trainer" not in imported(path)
+        if path.stem != "__init__":
+            assert "methods" not in imported(path)
+    assert "methods" not in imported(PACKAGE / "trainer.py")
+
+
+def test_every_module_says_what_it_is_for():
+    silent = [str(path) for path in modules() if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))]
+    assert silent == []

@@ -1,0 +1,217 @@
+"""The contract that every method keeps; a new file in methods/ is tested here unasked."""
+
+import inspect
+import sys
+from dataclasses import FrozenInstanceError, fields
+
+import numpy as np
+import pytest
+import torch
+
+from selfsent import methods
+from selfsent.encoder import collate, encode
+from selfsent.errors import UserError
+
+PRESETS = sorted((name, preset) for name in methods.names() for preset in methods.load(name).presets)
+
+
+def build(name, encoder, **changes):
+    """The method as it comes, but for a projector too wide for a test: fewer features, each weighing more."""
+    method = methods.load(name)
+    usual = method.Config()
+    if hasattr(usual, "projector_width"):
+        heavier = usual.decorrelation_weight * usual.projector_width / 32
+        changes = {"projector_width": 32, "decorrelation_weight": heavier, **changes}
+    return method(method.Config(**changes), encoder)
+
+
+def columns(objective, encoder, rows):
+    return {
+        name: collate(encoder, view) for name, view in objective.views(rows, np.random.default_rng(0)).items()
+    }
+
+
+@pytest.fixture(params=methods.names())
+def objective(request, encoder):
+    return build(request.param, encoder)
+
+
+def test_terms_are_named_finite_scalars_that_train_every_parameter(objective, encoder, rows):
+    terms = objective(encoder, columns(objective, encoder, rows))
+    assert terms
+    assert all(term.ndim == 0 and term.isfinite() for term in terms.values())
+    sum(terms.values()).backward()
+    assert all(p.grad is not None and p.grad.any() for p in objective.parameters())
+    assert any(p.grad is not None and p.grad.any() for p in encoder.parameters())
+
+
+def test_the_objective_never_keeps_the_encoder(objective, encoder):
+    mine = {id(p) for p in objective.parameters()}
+    assert mine
+    assert mine.isdisjoint(id(p) for p in encoder.parameters())
+    assert encoder not in vars(objective).values()
+
+
+def test_everything_random_comes_from_the_global_generator(objective, encoder, rows):  # T-G13
+    batch = columns(objective, encoder, rows)
+
+    def loss(seed):
+        torch.manual_seed(seed)
+        return sum(objective(encoder, batch).values()).item()
+
+    assert loss(0) == loss(0)
+    assert loss(0) != loss(1)
+
+
+def test_heads_start_at_the_scale_of_transformers(objective):
+    linears = [module for module in objective.modules() if isinstance(module, torch.nn.Linear)]
+    assert linears
+    for linear in linears:
+        assert linear.weight.std().item() == pytest.approx(0.02, rel=0.15)
+        assert linear.bias is None or not linear.bias.any()
+
+
+def test_no_head_reaches_the_encoder(objective, encoder, rows):  # T-G4
+    texts = ["the cat sat on the mat", "rain fell on the quiet town"]
+    objective(encoder, columns(objective, encoder, rows))
+    before = encode(encoder, texts)
+    with torch.no_grad():
+        for parameter in objective.parameters():
+            parameter.normal_()
+    assert np.array_equal(encode(encoder, texts), before)
+    assert objective.exported_head() is None
+
+
+def test_bf16_around_the_step_moves_the_terms_little(objective, encoder, rows):
+    batch = columns(objective, encoder, rows)
+
+    def terms():
+        torch.manual_seed(0)
+        return objective(encoder, batch)
+
+    exact = terms()
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = terms()
+    for name, term in rough.items():
+        assert term.dtype == torch.float32
+        torch.testing.assert_close(term, exact[name], rtol=0.1, atol=0.05)
+
+
+def test_figures_are_finite_numbers_of_the_last_step(objective, encoder, rows):
+    assert objective.figures() == {}
+    objective(encoder, columns(objective, encoder, rows))
+    figures = objective.figures()
+    assert figures
+    assert all(isinstance(figure, float) and np.isfinite(figure) for figure in figures.values())
+
+
+def test_the_loss_falls_on_a_few_texts(objective, encoder):  # T-G14
+    generator = np.random.default_rng(0)
+    tokens = encoder.tokenizer
+    words = range(max(tokens.all_special_ids) + 1, len(tokens))
+    texts = [
+        [tokens.cls_token_id, *generator.choice(words, 6).tolist(), tokens.sep_token_id] for _ in range(64)
+    ]
+    batch = columns(objective, encoder, texts)
+    with torch.no_grad():  # at its usual scale a random encoder gives every text the same vector
+        for parameter in encoder.parameters():
+            parameter.mul_(8 if parameter.ndim > 1 else 1)
+    optimizer = torch.optim.AdamW([*encoder.parameters(), *objective.parameters()], lr=1e-3)
+    torch.manual_seed(0)
+    losses = []
+    for _ in range(40):
+        terms = objective(encoder, batch)
+        # SCD's self-contrast is no loss to be got rid of: its decorrelation carries the method.
+        losses.append(terms.get("decorrelation", sum(terms.values())).item())
+        sum(terms.values()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert np.mean(losses[-5:]) < 0.8 * losses[0]
+
+
+def test_the_module_cites_its_paper_and_its_config_explains_every_field(objective):
+    module = sys.modules[type(objective).__module__]
+    assert "https://arxiv.org/abs/" in module.__doc__
+    source = inspect.getsource(type(objective.config))
+    for field in fields(objective.config):
+        line = next(line for line in source.splitlines() if line.strip().startswith(f"{field.name}:"))
+        assert len(line.split("  # ")[1]) > 2, field.name
+
+
+def test_the_config_is_frozen_and_keyword_only(objective):
+    name = fields(objective.config)[0].name
+    with pytest.raises(FrozenInstanceError):
+        setattr(objective.config, name, 0)
+    with pytest.raises(TypeError):
+        type(objective.config)(0)
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_a_temperature_of_zero_is_refused_with_its_value(name):
+    with pytest.raises(ValueError, match=r"temperature is 0\.0: it should be above 0"):
+        methods.load(name).Config(temperature=0.0)
+
+
+@pytest.mark.parametrize(("name", "preset"), PRESETS)
+def test_a_preset_is_found_by_name_and_makes_a_config(name, preset):
+    method, changes = methods.find(preset)
+    assert (method, changes) == (methods.load(name), methods.load(name).presets[preset])
+    config = method.Config(**changes)
+    assert {key: getattr(config, key) for key in changes} == changes
+    assert preset not in methods.names()
+
+
+def test_presets_hold_the_published_numbers():
+    def made(preset):
+        method, changes = methods.find(preset)
+        return method.Config(**changes)
+
+    literal, roberta = made("scd_paper_literal"), made("scd_roberta")
+    assert (literal.temperature, literal.decorrelation_weight, literal.off_diagonal_weight) == (
+        1.0,
+        0.005,
+        0.013,
+    )
+    assert (roberta.dropout_low, roberta.dropout_high, roberta.temperature) == (0.065, 0.24, 0.05)
+    assert made("scd_released") == methods.load("scd").Config()
+    assert (made("whitenedcse_released").num_groups, made("whitenedcse_paper").sgw_chunking) == (
+        128,
+        "by_view",
+    )
+
+
+def test_a_method_is_found_by_name_with_nothing_changed():
+    assert methods.names() == sorted(methods.names())
+    assert {"scd", "simcse", "whitenedcse"} <= set(methods.names())
+    assert methods.find("scd") == (methods.load("scd"), {})
+
+
+def test_a_method_outside_the_package_is_its_module_path(tmp_path, monkeypatch):
+    (tmp_path / "mine_of_test.py").write_text(
+        "from selfsent.methods.scd import SCD\nclass Mine(SCD): ...\nMETHOD = Mine\n"
+    )
+    (tmp_path / "broken_of_test").mkdir()
+    (tmp_path / "broken_of_test" / "inner.py").write_text("import nothing_of_this_name\n")
+    (tmp_path / "broken_of_test" / "empty.py").write_text("")
+    (tmp_path / "broken_of_test" / "wrong.py").write_text("METHOD = 3\n")
+    (tmp_path / "broken_of_test" / "mine.py").write_text("from mine_of_test import METHOD as METHOD\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    method, changes = methods.find("broken_of_test.mine")
+    assert (method.__name__, changes) == ("Mine", {})
+    with pytest.raises(ModuleNotFoundError, match="nothing_of_this_name"):
+        methods.find("broken_of_test.inner")
+    with pytest.raises(UserError, match="is no method: its last line should"):
+        methods.find("broken_of_test.empty")
+    with pytest.raises(UserError, match=r"METHOD of module 'broken_of_test\.wrong' is 3"):
+        methods.find("broken_of_test.wrong")
+    with pytest.raises(UserError, match=r"no module 'broken_of_test\.absent'"):
+        methods.find("broken_of_test.absent")
+
+
+def test_an_unknown_method_lists_the_known_ones():
+    with pytest.raises(
+        UserError, match=r"unknown method 'scdd': did you mean 'scd'\? choose one of .*simcse"
+    ):
+        methods.load("scdd")
+    with pytest.raises(UserError, match="unknown method 'scd_paper': did you mean 'scd_paper_literal'"):
+        methods.find("scd_paper")

@@ -1,0 +1,122 @@
+"""A run's folder: whole or not there, and nothing lost."""
+
+import json
+import os
+import resource
+import signal
+
+import pytest
+import torch
+
+from selfsent.errors import UserError
+from selfsent.run import Run
+
+CONFIG = {"recipe": {"method": "simcse", "train": {"steps": 5}}, "corpus": {"fingerprint": "abc"}}
+
+
+def weights(value: float) -> dict[str, torch.Tensor]:
+    return {"a": torch.full((100, 100), value), "b": torch.tensor([value])}
+
+
+def test_a_folder_that_holds_something_is_not_overwritten(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(UserError, match="exists: choose another --out"):
+        Run.create(tmp_path, CONFIG)
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_the_newest_checkpoint_comes_back_as_it_was_saved(tmp_path):
+    run = Run.create(tmp_path / "run", CONFIG)
+    run.save_checkpoint(5, weights(1.0), {"progress": {"step": 5}})
+    run.save_checkpoint(10, weights(2.0), {"progress": {"step": 10}})
+    step, loaded, state = run.load_checkpoint()
+    assert (step, state) == (10, {"progress": {"step": 10}})
+    assert torch.equal(loaded["a"], weights(2.0)["a"])
+
+
+def test_only_the_two_newest_checkpoints_stay(tmp_path):
+    run = Run.create(tmp_path / "run", CONFIG)
+    for step in (1, 2, 3):
+        run.save_checkpoint(step, weights(step), {})
+    assert sorted(path.name for path in run.checkpoints.iterdir()) == ["step-00000002", "step-00000003"]
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "state.pt"])
+def test_a_truncated_checkpoint_is_refused_by_the_name_of_its_file(tmp_path, name):
+    run = Run.create(tmp_path / "run", CONFIG)
+    run.save_checkpoint(1, weights(1.0), {})
+    run.save_checkpoint(2, weights(2.0), {})
+    path = run.checkpoints / "step-00000002" / name
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(UserError, match=rf"{name} is truncated or damaged: delete .* to go on from step-00000001"):
+        run.load_checkpoint()
+
+
+def test_a_checkpoint_with_one_flipped_bit_is_refused(tmp_path):
+    run = Run.create(tmp_path / "run", CONFIG)
+    run.save_checkpoint(1, weights(1.0), {})
+    path = run.checkpoints / "step-00000001" / "weights.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="truncated or damaged"):
+        run.load_checkpoint()
+
+
+def test_a_full_disk_leaves_the_old_checkpoint_intact_and_nothing_half_written(tmp_path):
+    run = Run.create(tmp_path / "run", CONFIG)
+    run.save_checkpoint(1, weights(1.0), {})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))  # weights need 40,000 bytes
+    try:
+        with pytest.raises(UserError, match=r"cannot write .*step-00000002.*what was saved before is intact"):
+            run.save_checkpoint(2, weights(2.0), {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert [path.name for path in run.checkpoints.iterdir()] == ["step-00000001"]
+    assert torch.equal(run.load_checkpoint()[1]["a"], weights(1.0)["a"])
+
+
+def test_resuming_with_another_recipe_names_the_key(tmp_path):
+    Run.create(tmp_path / "run", CONFIG)
+    changed = json.loads(json.dumps(CONFIG))
+    changed["recipe"]["train"]["steps"] = 6
+    with pytest.raises(UserError, match=r"its train\.steps was 5 and is now 6"):
+        Run.reopen(tmp_path / "run", changed)
+
+
+def test_resuming_with_another_corpus_is_refused(tmp_path):
+    Run.create(tmp_path / "run", CONFIG)
+    with pytest.raises(UserError, match="its corpus fingerprint was 'abc' and is now 'xyz'"):
+        Run.reopen(tmp_path / "run", CONFIG | {"corpus": {"fingerprint": "xyz"}})
+
+
+def test_resuming_clears_what_a_kill_left_half_written(tmp_path):
+    run = Run.create(tmp_path / "run", CONFIG)
+    (run.checkpoints / ".step-00000007.partial").mkdir(parents=True)
+    (run.folder / ".model.partial").mkdir()
+    Run.reopen(run.folder, CONFIG)
+    assert sorted(os.listdir(run.folder)) == ["checkpoints", "config.json"]
+    assert list(run.checkpoints.iterdir()) == []
+
+
+def test_the_log_forgets_the_steps_that_will_be_run_again_and_lines_cut_off(tmp_path):
+    run = Run.create(tmp_path / "run", CONFIG)
+    for step in (0, 10, 20, 30):
+        run.log(step=step, loss=1.0 / (step + 1))
+    with (run.folder / "log.jsonl").open("a") as file:
+        file.write('{"step": 15, "lo')
+    run.rewind(20)
+    lines = (run.folder / "log.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [0, 10, 20]
+
+
+def test_best_weights_that_nothing_refers_to_are_removed(tmp_path):
+    run = Run.create(tmp_path / "run", CONFIG)
+    run.save_best(1, weights(1.0))
+    run.save_best(2, weights(2.0))
+    run.forget_best({2})
+    assert [path.name for path in run.checkpoints.iterdir()] == ["best-00000002.safetensors"]
+    assert run.load_best(2)["b"].item() == 2.0

@@ -1,0 +1,261 @@
+"""The loop: exact, resumable at every step, honest about which weights it kept."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from conftest import TEXTS
+
+from selfsent import encoder as encoders
+from selfsent import hardware, methods, trainer
+from selfsent.batching import Batches
+from selfsent.config import TrainConfig
+from selfsent.errors import Interrupted, UserError
+from selfsent.run import Run
+from selfsent.watcher import Watcher
+
+METHODS = {"simcse": {}, "scd": {"projector_width": 16}, "whitenedcse": {}}
+
+
+class Rows:
+    """A corpus of sixteen texts in memory."""
+
+    def __init__(self, encoder):
+        words = sorted({word for text in TEXTS for word in text.split()})
+        draw = np.random.default_rng(0)
+        self.texts = [" ".join(draw.choice(words, 4 + i % 5)) for i in range(16)]
+        self.ids = encoder.tokenizer(self.texts)["input_ids"]
+        self.lengths = np.array([len(row) for row in self.ids], dtype=np.int32)
+        self.keys = np.arange(16, dtype=np.uint64)
+
+    def rows(self, indices):
+        return [self.ids[i] for i in indices]
+
+
+class Watch(Watcher):
+    """Remembers what it is told, and raises Ctrl-C after a step if asked to."""
+
+    def __init__(self, interrupt_at=None):
+        self.losses, self.said, self.scores, self.interrupt_at = [], [], [], interrupt_at
+
+    def step(self, step, texts, terms):
+        self.losses.append(sum(terms.values()))
+        if step == self.interrupt_at:
+            import signal
+
+            signal.raise_signal(signal.SIGINT)
+
+    def evaluated(self, step, scores, best):
+        self.scores.append((step, scores, best))
+
+    def say(self, message):
+        self.said.append(message)
+
+
+def fit(bert, folder, method="simcse", *, watch=None, validate=None, select="score", seed=1, resume=False, precision="fp32",
+        objective=None, **changes):
+    encoder = encoders.load(bert, pooling="cls")
+    text = Rows(encoder)
+    kind = methods.load(method)
+    torch.manual_seed(seed)
+    made = kind(kind.Config(**METHODS[method], **(objective or {})), encoder)
+    config = TrainConfig(**{"steps": 8, "batch_size": 4, "learning_rate": 1e-3, "evaluate_every": 2, "log_every": 1} | changes)
+    batches = Batches(text.lengths, text.keys, config.batch_size, seed=seed, bucketed=config.bucketed)
+    run = Run.reopen(folder, {}) if resume else Run.create(folder, {})
+    if validate is None:
+
+        def validate(encoder):
+            vectors = encoders.encode(encoder, TEXTS, precision="fp32")
+            return {"score": float(np.abs(vectors).sum())}
+
+    outcome = trainer.fit(
+        encoder,
+        made,
+        text,
+        batches,
+        run,
+        config=config,
+        hardware=hardware.choose(precision=precision, threads=1, device="cpu"),
+        seed=seed,
+        validate=validate,
+        select=select,
+        watcher=watch or Watch(),
+    )
+    return encoder, made, outcome
+
+
+def same(one, other):
+    return all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_stopped_at_any_step_ends_with_the_bits_of_the_one_that_was_not(method, precision, bert, tmp_path):
+    whole, head, _ = fit(bert, tmp_path / "whole", method, select="last", precision=precision)
+    for step in (1, 4, 7):
+        folder = tmp_path / f"stopped-{step}"
+        with pytest.raises(Interrupted, match=f"stopped at step {step} of 8; its state is saved"):
+            fit(bert, folder, method, select="last", precision=precision, watch=Watch(interrupt_at=step))
+        resumed, again, _ = fit(bert, folder, method, select="last", precision=precision, resume=True)
+        assert same(whole, resumed)
+        assert same(head, again)
+        lines = [[json.loads(line) for line in (tmp_path / name / "log.jsonl").read_text().splitlines()]
+                 for name in ("whole", f"stopped-{step}")]
+        assert lines[0] == lines[1]
+
+
+def test_a_run_without_a_checkpoint_yet_starts_again_and_ends_the_same(bert, tmp_path):
+    whole, _, _ = fit(bert, tmp_path / "whole", select="last")
+    run = Run.create(tmp_path / "killed", {})
+    run.log(step=0, scores={"score": 1.0})  # all that a kill in the first step leaves behind
+    resumed, _, _ = fit(bert, tmp_path / "killed", select="last", resume=True)
+    assert same(whole, resumed)
+
+
+def test_the_same_seed_gives_the_same_losses_and_another_seed_others(bert, tmp_path):
+    watches = [Watch() for _ in range(3)]
+    for number, seed in enumerate((1, 1, 2)):
+        fit(bert, tmp_path / str(number), seed=seed, steps=20, watch=watches[number])
+    assert watches[0].losses == watches[1].losses
+    assert watches[0].losses != watches[2].losses
+
+
+def test_evaluating_more_often_does_not_change_what_is_learned(bert, tmp_path):
+    often, _, _ = fit(bert, tmp_path / "often", select="last", evaluate_every=1)
+    never, _, _ = fit(bert, tmp_path / "never", select="last", evaluate_every=0)
+    assert same(often, never)
+
+
+def test_only_a_strictly_better_score_is_kept_and_its_weights_come_back(bert, tmp_path):
+    script, seen = [0.0, 0.5, 0.7, 0.7, 0.6], []
+
+    def validate(encoder):
+        seen.append({name: value.clone() for name, value in encoder.state_dict().items()})
+        return {"score": script[len(seen) - 1]}
+
+    encoder, _, outcome = fit(bert, tmp_path / "run", validate=validate)
+    assert (outcome.best_step, outcome.best_score) == (4, 0.7)
+    assert all(torch.equal(value, seen[2][name]) for name, value in encoder.state_dict().items())
+
+
+def test_the_base_is_no_candidate_even_if_training_only_hurts(bert, tmp_path):
+    scores = iter([0.9, 0.3, 0.2, 0.2, 0.1])
+    _, _, outcome = fit(bert, tmp_path / "run", validate=lambda _: {"score": next(scores)})
+    assert (outcome.best_step, outcome.best_score) == (2, 0.3)
+
+
+def test_a_first_score_of_zero_is_a_score(bert, tmp_path):
+    scores = iter([0.0, 0.0, -0.5, -0.1, 0.0])
+    _, _, outcome = fit(bert, tmp_path / "run", validate=lambda _: {"score": next(scores)})
+    assert outcome.best_step == 2
+
+
+def test_patience_stops_after_so_many_evaluations_without_a_better_score(bert, tmp_path):
+    scores = iter([0.0, 0.5, 0.4, 0.6, 0.5, 0.5, 0.9])
+    watch = Watch()
+    _, _, outcome = fit(bert, tmp_path / "run", validate=lambda _: {"score": next(scores)}, patience=2, steps=100, watch=watch)
+    assert (outcome.steps, outcome.best_step) == (10, 6)
+    assert any("no better score in 2 evaluations" in message for message in watch.said)
+
+
+def test_a_score_that_does_not_exist_stops_the_run_before_its_first_step(bert, tmp_path):
+    watch = Watch()
+    with pytest.raises(UserError, match="unknown score to select by 'scor': did you mean 'score'"):
+        fit(bert, tmp_path / "run", select="scor", watch=watch)
+    assert watch.losses == []
+
+
+def test_accumulation_is_refused_for_a_loss_within_the_batch_unless_allowed(bert, tmp_path):
+    with pytest.raises(UserError, match="no more negatives than one batch has"):
+        fit(bert, tmp_path / "refused", accumulation=2)
+    _, _, outcome = fit(bert, tmp_path / "allowed", accumulation=2, allow_accumulation=True, steps=2)
+    assert outcome.steps == 2
+
+
+def test_accumulated_gradients_are_the_mean_over_their_batches(bert, tmp_path, monkeypatch):
+    """With SGD of rate 1 and no clipping, the update is the gradient."""
+
+    class Plain(torch.optim.SGD):
+        def __init__(self, groups, lr, **_):
+            super().__init__(groups, lr=lr)
+
+    monkeypatch.setattr(trainer, "AdamW", Plain)
+    options = {"select": "last", "max_grad_norm": 0.0, "schedule": "constant", "learning_rate": 1.0, "evaluate_every": 0}
+    start = encoders.load(bert, pooling="cls").state_dict()
+    name = next(name for name in start if name.endswith("query.weight"))
+    both, _, _ = fit(bert, tmp_path / "both", accumulation=2, allow_accumulation=True, steps=1, **options)
+    updates = []
+    for part in range(2):
+        monkeypatch.setattr(Batches, "__call__", lambda self, step, part=part, plan=Batches.__call__: plan(self, part))
+        monkeypatch.setattr(trainer, "_seed", lambda seed, step, part=part, plan=trainer._seed: plan(seed, part))
+        alone, _, _ = fit(bert, tmp_path / f"part-{part}", steps=1, **options)
+        updates.append(alone.state_dict()[name] - start[name])
+        monkeypatch.undo()
+        monkeypatch.setattr(trainer, "AdamW", Plain)
+    torch.testing.assert_close(both.state_dict()[name] - start[name], sum(updates) / 2, atol=1e-6, rtol=1e-3)
+
+
+def test_clipping_covers_encoder_and_objective_together(bert, tmp_path, monkeypatch):
+    norms = []
+
+    class Plain(torch.optim.SGD):
+        def __init__(self, groups, lr, **_):
+            super().__init__(groups, lr=lr)
+
+        def step(self):
+            gradients = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
+            norms.append(torch.stack([g.square().sum() for g in gradients]).sum().sqrt().item())
+            super().step()
+
+    monkeypatch.setattr(trainer, "AdamW", Plain)
+    fit(bert, tmp_path / "run", select="last", max_grad_norm=1e-3, steps=3)
+    assert norms == pytest.approx([1e-3] * 3, rel=1e-3)
+
+
+def test_the_schedule_is_linear_to_zero_and_warms_up_from_the_first_update():
+    config = TrainConfig(learning_rate=1.0)
+    assert [trainer.learning_rate(step, 4, config) for step in range(5)] == [1.0, 0.75, 0.5, 0.25, 0.0]
+    config = TrainConfig(learning_rate=1.0, warmup_steps=2)
+    assert [trainer.learning_rate(step, 6, config) for step in range(6)] == [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
+    config = TrainConfig(learning_rate=1.0, schedule="cosine")
+    assert trainer.learning_rate(2, 4, config) == pytest.approx(0.5)
+
+
+def test_bf16_follows_fp32(bert, tmp_path):
+    watches = {precision: Watch() for precision in ("fp32", "bf16")}
+    encoder_of = {
+        precision: fit(bert, tmp_path / precision, precision=precision, watch=watch, select="last", steps=20)[0]
+        for precision, watch in watches.items()
+    }
+    assert watches["bf16"].losses == pytest.approx(watches["fp32"].losses, rel=0.1)
+    exact, low = (encoders.encode(encoder_of[precision], TEXTS, precision="fp32") for precision in ("fp32", "bf16"))
+    cosine = (exact * low).sum(1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(low, axis=1)
+    assert cosine.min() > 0.98
+    assert all(value.dtype != torch.bfloat16 for value in encoder_of["bf16"].state_dict().values())
+
+
+def test_a_loss_that_is_no_longer_finite_is_named_by_its_term(bert, tmp_path, monkeypatch):
+    forward = methods.load("simcse").forward
+    monkeypatch.setattr(
+        methods.load("simcse"), "forward", lambda self, *args: {"contrast": forward(self, *args)["contrast"] * float("nan")}
+    )
+    with pytest.raises(UserError, match=r"no longer finite at step 1 \(term contrast\): lower train\.learning_rate"):
+        fit(bert, tmp_path / "run")
+
+
+def test_alarms_speak_when_embeddings_collapse_and_are_silent_when_they_do_not():
+    start = {"mean_cosine": 0.5, "effective_rank": 100.0, "uniformity": -1.5}
+    assert trainer.collapse_alarms({"mean_cosine": 0.3, "effective_rank": 90.0, "uniformity": -2.0}, start) == []
+    assert "one direction" in trainer.collapse_alarms(start | {"mean_cosine": 0.99}, start)[0]
+    assert "few dimensions" in trainer.collapse_alarms(start | {"effective_rank": 10.0}, start)[0]
+    assert "hardly spread out" in trainer.collapse_alarms(start | {"uniformity": -0.1}, start)[0]
+
+
+def test_an_alarm_reaches_the_watcher_and_the_log(bert, tmp_path):
+    watch = Watch()
+    cosines = iter([0.5, 0.99])
+    fit(bert, tmp_path / "run", select="last", evaluate_every=0, watch=watch,
+        validate=lambda _: {"score": 1.0, "mean_cosine": next(cosines)})
+    assert [message for message in watch.said if message.startswith("warning: embeddings are collapsing")]
+    assert "alarm" in (tmp_path / "run" / "log.jsonl").read_text()
