@@ -88,14 +88,18 @@ def train(
     watcher.say(f"corpus: {'reused from' if text.reused else 'prepared into'} {text.folder}")
     for line in text.account.lines():
         watcher.say(f"  {line}")
-    batches = Batches(
-        text.lengths, text.keys, recipe.train.batch_size, seed=recipe.seed, bucketed=recipe.train.bucketed
-    )
-
     torch.manual_seed(recipe.seed)
     objective = kind(objective_config, encoder).to(machine.device)
     if objective.needs_dropout:
         preflight(encoder, objective, watcher)
+    batches = Batches(
+        text.lengths,
+        text.keys,
+        recipe.train.batch_size,
+        seed=recipe.seed,
+        bucketed=recipe.train.bucketed,
+        least=objective.least_rows,
+    )
 
     validator = Validator(text.held_out, recipe.data, objective)
     select = validator.select(recipe.train.select)
@@ -351,9 +355,7 @@ def _final_scores(encoder: SentenceTransformer, held_out: corpora.HeldOut, data:
     return evaluate(encoder, tasks, data=data, held_out=(pairs.queries, pairs.passages))["model"]
 
 
-def _open(
-    folder: Path, config: Mapping[str, Any], resume: bool, machine: Hardware, watcher: Watcher
-) -> Run:
+def _open(folder: Path, config: Mapping[str, Any], resume: bool, machine: Hardware, watcher: Watcher) -> Run:
     if not (resume and (folder / "config.json").is_file()):
         return Run.create(folder, config)
     run = Run.reopen(folder, config)

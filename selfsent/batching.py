@@ -1,7 +1,7 @@
 """Which texts make the next batch: a pure function of (seed, epoch, step), whatever was asked for before.
 
-Batches of like length waste hardly any arithmetic on padding; equal texts never meet in one, because each would be the
-other's false negative.
+Batches of like length waste hardly any arithmetic on padding; equal texts never meet in one, because each
+would be the other's false negative.
 """
 
 from collections.abc import Sequence
@@ -34,17 +34,21 @@ class Batches:
         *,
         seed: int,
         bucketed: bool = True,
-        drop_last: bool = False,
+        least: int = 2,
     ) -> None:
-        """Plan over rows with these lengths; rows with equal keys are copies of each other.
+        """Plan the epochs.
 
         Args:
+            lengths: word pieces of every row.
+            keys: rows with equal keys are copies of each other.
+            batch_size: rows of a batch.
+            seed: of the order.
             bucketed: make batches of texts of like length; otherwise shuffle plainly.
-            drop_last: leave out the last batch of an epoch if it is smaller; of one text it is always left out,
-                because that has nothing to contrast with.
+            least: rows that the last batch of an epoch must have to be kept; a text alone has nothing to
+                contrast with.  ``batch_size`` leaves out every smaller batch.
 
         Raises:
-            UserError: there are fewer rows than one batch takes.
+            UserError: there are fewer rows than one batch takes, or hardly any that are not copies.
         """
         if batch_size < 2:
             raise ValueError(f"batch_size must be at least 2, got {batch_size}")
@@ -59,8 +63,8 @@ class Batches:
         self._size = batch_size
         self._seed = seed
         self._bucketed = bucketed
-        rest = 0 if drop_last else len(lengths) % batch_size
-        self.steps_per_epoch = len(lengths) // batch_size + (rest >= 2)
+        self._least = max(2, least)
+        self.steps_per_epoch = len(lengths) // batch_size + (len(lengths) % batch_size >= self._least)
         self.left_out = 0
         self._epoch = -1
         self._order: NDArray[np.int32] = np.empty(0, dtype=np.int32)
@@ -95,10 +99,18 @@ class Batches:
         self._order = order[: self.steps_per_epoch * self._size]
         self._turn = draw.permutation(self.steps_per_epoch).astype(np.int32)
         self.left_out = self._part_copies(draw)
+        if self.left_out:
+            starts = np.arange(0, len(self._order), self._size)
+            smallest = int(np.add.reduceat(self._order >= 0, starts).min())
+            if smallest < self._least:
+                raise UserError(
+                    f"{self.left_out:,} of {len(order):,} texts are copies that no batch is free of, "
+                    f"which leaves a batch of {smallest}: remove copies with corpus.deduplicate"
+                )
         self._epoch = epoch
 
     def _part_copies(self, draw: np.random.Generator) -> int:
-        """Move later copies of a text into other batches; leave out what has no place. Return how many were."""
+        """Move later copies of a text into other batches, leave out what has no place, and count that."""
         left_out = 0
         for place in self._second_copies():
             # Near by first: there the texts are of like length, and the exchange costs no padding.

@@ -42,6 +42,11 @@ class Objective(nn.Module):
         """Return the weighted terms by name; their sum is the loss."""
         raise NotImplementedError
 
+    @property
+    def least_rows(self) -> int:
+        """The smallest batch it can learn from; a last, smaller one of an epoch is left out."""
+        return 2
+
     def dropout_views(self) -> list[tuple[float | None, float | None]]:
         """List the (hidden, attention) dropout rates of the views it makes; None stands for the encoder's own."""
         return [(None, None)]

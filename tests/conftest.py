@@ -16,6 +16,7 @@ from transformers import (
 
 from selfsent import encoder as encoders
 
+torch.set_num_threads(1)  # tiny models: a second thread only waits for the first
 ROOT = Path(__file__).parent.parent
 TEXTS = [
     "the cat sat on the mat",

@@ -1,7 +1,7 @@
 """The demo corpus: the Python documentation that is on every machine which runs this.
 
-Docstrings of the standard library and of the installed packages, read from their source and never imported, and
-the topics of ``help()``.  What is not running prose is taken out: parameter tables, examples, code, markup.
+Docstrings of the standard library and of the installed packages, read from their source and never imported,
+and the topics of ``help()``.  Only running prose is kept: no parameter tables, examples, code or markup.
 """
 
 import ast
@@ -21,16 +21,17 @@ import xxhash
 
 FORMAT = 1  # of the documents; raised whenever the same sources would give others
 
-# Folders without documentation of their own. In transformers/models hundreds of files repeat the same sentences.
+# What has no documentation of its own: tests, copies of other packages, private folders (but NumPy's _core),
+# and transformers/models, where hundreds of files repeat the same sentences.
 _SKIPPED = re.compile(
-    r"(?:^|/)(?:tests?|testing|conftest\.py|test_[^/]*|_?vendor(?:ed)?|_distutils|idlelib|lib2to3|pydoc_data"
-    r"|site-packages|dist-packages|__pycache__|__phello__|config-[^/]*|ensurepip|turtledemo|\.[^/]*"
-    r"|selfsent|transformers/models|antlr|_(?!core/)[^/]*(?=/))(?:/|$)"
+    r"(?:^|/)(?:tests?|testing|conftest\.py|test_[^/]*|vendor(?:ed)?|idlelib|lib2to3|pydoc_data|ensurepip"
+    r"|site-packages|dist-packages|config-[^/]*|turtledemo|\.[^/]*|_(?!core/)[^/]*(?=/)|antlr"
+    r"|transformers/models|selfsent)(?:/|$)"
 )
 _SECTIONS = (  # of a docstring, that hold tables or code
-    "parameters|other parameters|args|arguments|keyword args|keyword arguments|params|kwargs|options|inputs?|outputs?"
-    "|returns?|yields?|receives?|raises|warns|attributes|methods|properties|fields|see also|references|reference"
-    "|examples?|example usage|usage|shape|signature|todo|authors?|copyright|license|contents|links|index|doctests?"
+    "(?:other |keyword )?(?:parameters|arguments|args)|params|kwargs|options|inputs?|outputs?|returns?"
+    "|yields?|receives?|raises|warns|attributes|methods|properties|fields|see also|references?|links|contents"
+    "|authors?|copyright|license|examples?|example usage|usage|doctests?|shape|signature|todo"
 )
 _UNDERLINE = re.compile(r"([=\-~*^#+\"'`.])\1{2,}\s*$")
 _TABLE = re.compile(r"^\s*(?:\+[-=+]+\+|\|.*\||[=\-]{2,}(?:\s+[=\-]{2,})+|.*[┌│└├─].*)\s*$")
@@ -112,7 +113,7 @@ def _docstrings(unparsable: list[str]) -> Iterator[tuple[str, str]]:
 
 def _module(name: str) -> str:
     parts = name.removesuffix(".py").removesuffix("/__init__").split("/")
-    return ".".join(part for part in parts if not part.startswith("_"))
+    return ".".join(part for part in parts if not part.startswith("_")) or parts[-1]
 
 
 def docstrings(source: bytes, module: str) -> list[tuple[str, str]]:
@@ -194,7 +195,7 @@ def _blocks(docstring: str) -> Iterator[list[str]]:
             hidden = indent if directive or _GOOGLE.match(first) else indent - 1
             continue
         kept = list(takewhile(lambda line: not _DEBRIS.match(line.strip()), lines))
-        if len(kept) < len(lines) or first.endswith("::") or lines[-1].rstrip().endswith("::"):
+        if len(kept) < len(lines) or lines[-1].rstrip().endswith("::"):
             hidden = indent
         if not any(_TABLE.match(line) for line in kept):
             yield kept

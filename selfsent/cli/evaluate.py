@@ -8,19 +8,25 @@ import typer
 
 def evaluate(
     model: Annotated[str, typer.Argument(help="A folder, a name on the hub, or 'builtin'")],
-    tasks: Annotated[str, typer.Option(help="Commas between: sts, sts12, stsb, sickr, stsb-dev, geometry, retrieval")] = "sts",
+    tasks: Annotated[
+        str, typer.Option(help="Commas between: sts, sts12, stsb, sickr, stsb-dev, geometry, retrieval")
+    ] = "sts",
     data: Annotated[Path | None, typer.Option(help="Evaluation data in SentEval's layout")] = None,
     corpus: Annotated[
-        list[str] | None, typer.Option(help="For retrieval: documents whose held-out part is searched; may be repeated")
+        list[str] | None,
+        typer.Option(help="For retrieval: documents whose held-out part is searched; may be repeated"),
     ] = None,
     json: Annotated[Path | None, typer.Option(help="Write the scores to this file, too.")] = None,
     pooling: Annotated[
         str | None, typer.Option(help="cls, mean, first_last, top2, cls_pooler  [default: the model's own]")
     ] = None,
     baselines: Annotated[
-        bool, typer.Option("--baselines", help="Add training-free poolings and whitening of the same encoder.")
+        bool,
+        typer.Option("--baselines", help="Add training-free poolings and whitening of the same encoder."),
     ] = False,
-    bootstrap: Annotated[int, typer.Option(help="Resamples behind each 95 % interval; 0: none", min=0)] = 1000,
+    bootstrap: Annotated[
+        int, typer.Option(help="Resamples behind each 95 % interval; 0: none", min=0)
+    ] = 1000,
     precision: Annotated[str, typer.Option(help="auto, bf16 or fp32")] = "auto",
 ) -> None:
     """Score a model; every score says its split, aggregation and interval."""

@@ -44,7 +44,11 @@ def read(path: Path) -> Method:
         for node in outer.body:
             if isinstance(node, ast.ClassDef) and node.name == "Config":
                 fields = [_field(item, lines) for item in node.body if isinstance(item, ast.AnnAssign)]
-            if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "presets" and node.value is not None:
+            if (
+                isinstance(node, ast.AnnAssign)
+                and ast.unparse(node.target) == "presets"
+                and node.value is not None
+            ):
                 presets = ast.literal_eval(node.value)
     return Method(path.stem, ast.get_docstring(tree) or "", fields, presets)
 
@@ -84,4 +88,6 @@ def methods(
         mark = "*" if field.name in changes else " "
         typer.echo(f" {mark} {field.name:<{width}}  {value:<12}  {field.comment}  [{field.kind}]")
     for preset, changed in found.presets.items():
-        typer.echo(f"\npreset {preset}: " + (", ".join(f"{k}={v}" for k, v in changed.items()) or "the defaults"))
+        typer.echo(
+            f"\npreset {preset}: " + (", ".join(f"{k}={v}" for k, v in changed.items()) or "the defaults")
+        )

@@ -8,14 +8,19 @@ import typer
 
 def train(
     method: Annotated[
-        str, typer.Argument(metavar="METHOD|RECIPE.toml", help="simcse, scd, whitenedcse, a preset, or a recipe file")
+        str,
+        typer.Argument(
+            metavar="METHOD|RECIPE.toml", help="simcse, scd, whitenedcse, a preset, or a recipe file"
+        ),
     ],
     base: Annotated[
         str | None, typer.Option(help="'builtin', a folder, or a name on the hub  [default: builtin]")
     ] = None,
     corpus: Annotated[
         list[str] | None,
-        typer.Option(help="A file, folder or hub name; may be repeated  [default: the Python documentation here]"),
+        typer.Option(
+            help="A file, folder or hub name; may be repeated  [default: the Python documentation here]"
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder  [default: runs/METHOD]")] = None,
     seed: Annotated[int | None, typer.Option(help="Decides every random choice  [default: 42]")] = None,
@@ -23,7 +28,8 @@ def train(
         Path | None, typer.Option(help="Evaluation data in SentEval's layout, for scores with labels")
     ] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a recipe key: train.steps=500")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a recipe key: train.steps=500"),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
 ) -> None:

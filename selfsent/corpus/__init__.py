@@ -6,7 +6,7 @@ heldout.py      documents set apart for a test that needs no labels
 tokens.py       texts -> word pieces
 stage.py        all of that, streamed into columns on disk
 deduplicate.py  which of those rows are copies, or nearly
-prepare.py      the settings, and the way through all of these
+preparation.py  the settings, and the way through all of these
 account.py      what became of every text
 store.py        the columns
 cache.py        folders that are whole or not there
@@ -16,6 +16,6 @@ opened.py       the corpus as the trainer sees it
 from selfsent.corpus.account import Account
 from selfsent.corpus.heldout import HeldOut, Pairs
 from selfsent.corpus.opened import Corpus
-from selfsent.corpus.prepare import CorpusConfig, prepare
+from selfsent.corpus.preparation import CorpusConfig, prepare
 
 __all__ = ["Account", "Corpus", "CorpusConfig", "HeldOut", "Pairs", "prepare"]

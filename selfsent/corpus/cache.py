@@ -1,4 +1,4 @@
-"""Folders that are either whole or not there, whoever is killed and however many build the same one at once."""
+"""Folders that are whole or not there, whoever is killed and however many build the same one at once."""
 
 import os
 import secrets

@@ -3,6 +3,7 @@
 import html
 import re
 import unicodedata
+from itertools import pairwise
 
 import sentencex
 import xxhash
@@ -13,10 +14,10 @@ _TAGS = (
 )
 _MARKUP = re.compile(
     rf"(?P<tag></?(?:{_TAGS})\b[^<>\n]*>|<!--.*?-->)"  # tags that everybody knows; <x> in a formula stays
-    r"|\[(?:https?|ftp)://[^\s\]]*(?: (?P<label>[^\]\n]*))?\]"  # [http://... label]
-    r"|[ \t]\([\s,;]*\)",  # brackets that lost their content; those of a call() stay
+    r"|\[(?:https?|ftp)://[^\s\]]*(?: (?P<label>[^\]\n]*))?\]",  # [http://... label]
     re.IGNORECASE | re.DOTALL,
 )
+_EMPTY_BRACKETS = re.compile(r"[ \t]\([\s,;]*\)")  # they lost their content; those of a call() stay
 # Control characters, soft hyphens, byte-order and direction marks, zero-width spaces, lone surrogates.
 # The joiners U+200C and U+200D stay: Persian and the Indian scripts need them.
 _INVISIBLE = re.compile(
@@ -24,23 +25,22 @@ _INVISIBLE = re.compile(
 )
 _LINES = re.compile(r"\r\n?|[\x0c\x85\u2028\u2029]")
 _SPACES = re.compile(r"[^\S\n\t ]")  # other than these; sentencex fails on a no-break space after an initial
-_BREAK = re.compile(r"(?<=[^\n])\n(?=[^\n])")  # one that is not part of an empty line
-_CONTINUED = re.compile(r"[^\W\d_][,;]?[ \t]*\n[ \t]*([^\W\d_])")
-# A "word" of a script that sets no spaces is one character.
-_WORD = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]|[\\w'’-]*\\w[\\w'’-]*"
-)
+_EMPTY_LINES = re.compile("\0\0+")
+# Scripts that set no spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese.
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+_WORD = re.compile(rf"{_UNSPACED.pattern}|(?:(?!{_UNSPACED.pattern})\S)+")
 
 
 def clean(text: str) -> str:
     """Remove markup leftovers and invisible characters; every line end becomes a newline."""
-    text = _INVISIBLE.sub("", _LINES.sub("\n", text))
-    if not text.isascii():
-        text = _SPACES.sub(" ", text)
     if "&" in text:
-        text = _SPACES.sub(" ", _INVISIBLE.sub("", html.unescape(text)))
-    if "<" in text or "[" in text or "(" in text:
+        text = html.unescape(text)
+    if not (text.isascii() and text.replace("\n", "").isprintable()):
+        text = _SPACES.sub(" ", _INVISIBLE.sub("", _LINES.sub("\n", text)))
+    if "<" in text or "[" in text:
         text = _MARKUP.sub(lambda match: " " if match["tag"] else match["label"] or "", text)
+    if "()" in text or "(," in text or "(;" in text or "( " in text:
+        text = _EMPTY_BRACKETS.sub("", text)
     return text
 
 
@@ -57,16 +57,20 @@ def sentences(text: str, language: str) -> list[str]:
 
 
 def _unwrap(text: str) -> str:
-    # In prose broken at a fixed width most lines go on in lower case; between paragraphs or items hardly any do.
-    breaks = len(_BREAK.findall(text))
-    if not breaks or 2 * sum(first.islower() for first in _CONTINUED.findall(text)) < breaks:
+    # In prose broken at a fixed width most lines go on in lower case; between paragraphs or items few do.
+    lines = [line.strip() for line in text.split("\n")]
+    breaks = [(above, below) for above, below in pairwise(lines) if above and below]
+    continued = sum(above[-1] not in ".:!?" and below[0].islower() for above, below in breaks)
+    if not breaks or 2 * continued < len(breaks):
         return text
-    return _BREAK.sub(" ", text)
+    return _EMPTY_LINES.sub("\n", "\n".join(lines).replace("\n", "\0")).replace("\0", " ")
 
 
 def count_words(text: str) -> int:
     """Count words; in scripts without spaces, characters."""
-    return text.count(" ") + 1 if text.isascii() else len(_WORD.findall(text))
+    if text.isascii() or not _UNSPACED.search(text):
+        return len(text.split())
+    return len(_WORD.findall(text))
 
 
 def halves(text: str) -> tuple[str, str]:

@@ -1,16 +1,15 @@
 """Find texts that occur twice, or nearly so, in memory that does not grow with their number.
 
-Exact duplicates share a 64-bit key of their normalised text.  Near-duplicates are found by MinHash over the pairs
-of neighbouring word pieces: 64 minima are folded into bands, texts that agree in a whole band are candidates, and a
-candidate is dropped only if its true Jaccard similarity with a text that stays reaches the threshold.  All keys are
-on disk and are compared a bounded partition at a time.
+Exact duplicates share a 64-bit key of their normalised text.  Near-duplicates are found by MinHash over the
+pairs of neighbouring word pieces: 64 minima are folded into bands, texts that agree in a whole band are
+candidates, and a candidate is dropped only if its true Jaccard similarity with a text that stays reaches the
+threshold.  All keys are on disk and are compared a bounded partition at a time.
 
 MinHash is written out here in NumPy, a dozen lines: rensa sketches fast but returns Python lists, and that
 conversion alone takes longer than the whole computation below.
 """
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,8 @@ KEPT, EXACT, NEAR, HELD_OUT, SURPLUS = range(5)  # what became of a text
 MINIMA = 64
 _PARTITION = 1 << 20  # keys compared at a time
 _BLOCK = 1 << 18  # rows whose candidates are verified at a time
+_COMPARED = 1 << 18  # word pieces compared at a time
+_EXAMPLES = 20
 _BITS = 45  # a pair in one number: its later row within the block above, its earlier row below
 
 Keys = NDArray[np.uint64]
@@ -71,10 +72,26 @@ def row_keys(ids: NDArray[np.integer], lengths: NDArray[np.integer]) -> Keys:
     return mix(np.add.reduceat(mix((places.astype(np.uint64) << np.uint64(32)) + ids), starts))
 
 
-def jaccard(a: frozenset[int], b: frozenset[int]) -> float:
-    """Return the share of the union that both hold."""
-    both = len(a & b)
-    return both / (len(a) + len(b) - both)
+def similarities(
+    ids: RaggedColumn, earlier: NDArray[np.int64], later: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the Jaccard similarity of each pair of rows: shingles they share over shingles of either."""
+    rows, places = np.unique(np.concatenate([earlier, later]), return_inverse=True)
+    pieces = [ids.span(row, row + 1)[0] for row in rows.tolist()]
+    lengths = np.array([len(row) for row in pieces])
+    hashes = shingles(np.concatenate(pieces), lengths)
+    count = len(hashes)
+    names = np.unique(hashes, return_inverse=True)[1]  # small numbers in the place of 64-bit hashes
+    owners, names = np.divmod(np.unique(np.repeat(np.arange(len(rows)), lengths) * count + names), count)
+    sizes = np.bincount(owners, minlength=len(rows))
+    starts = np.cumsum(sizes) - sizes
+    of_pair = np.tile(np.arange(len(earlier)), 2)
+    members = sizes[places]
+    inside = np.arange(int(members.sum())) - np.repeat(np.cumsum(members) - members, members)
+    keys = np.sort(np.repeat(of_pair * count, members) + names[np.repeat(starts[places], members) + inside])
+    both = np.bincount(keys[1:][keys[1:] == keys[:-1]] // count, minlength=len(earlier))
+    one, other = members.reshape(2, -1)
+    return both / (one + other - both)
 
 
 def drop_held_out(keys: Column, held_out: Column, fate: NDArray[np.uint8]) -> None:
@@ -110,24 +127,23 @@ def drop_near(
                 for block in np.unique(later // _BLOCK):
                     candidates[block].append(pairs[later // _BLOCK == block])
 
-    @lru_cache(maxsize=1024)
-    def pieces(row: int) -> frozenset[int]:
-        values, lengths = ids.span(row, row + 1)
-        return frozenset(shingles(values, lengths).tolist())
-
+    at_once = 1 + _COMPARED * len(fate) // max(1, ids.values.rows)  # pairs, if they are of average length
     examples: list[tuple[int, int]] = []
     for block, column in enumerate(candidates):
         report(len(bands) + block, steps)
         column.flush()
-        # In order of the later text, so that the fate of the earlier one is settled when it is asked for.
-        for pair in np.unique(column.read(0, column.rows)).tolist():
-            later, earlier = block * _BLOCK + (pair >> _BITS), pair & ((1 << _BITS) - 1)
-            if fate[later] or fate[earlier] or jaccard(pieces(earlier), pieces(later)) < threshold:
-                continue
-            fate[later] = NEAR
-            if len(examples) < 20:
-                examples.append((earlier, later))
+        pairs = np.unique(column.read(0, column.rows))
         column.close()
+        later, earlier = block * _BLOCK + (pairs >> _BITS), pairs & ((1 << _BITS) - 1)
+        near = np.zeros(len(pairs), bool)
+        for start in range(0, len(pairs), at_once):
+            part = slice(start, start + at_once)
+            near[part] = similarities(ids, earlier[part], later[part]) >= threshold
+        # In order of the later text, so that the fate of the earlier one is settled when it is asked for.
+        for one, other in zip(earlier[near].tolist(), later[near].tolist(), strict=True):
+            if fate[one] == fate[other] == KEPT:
+                fate[other] = NEAR
+                examples += [(one, other)] * (len(examples) < _EXAMPLES)
     report(steps, steps)
     return examples
 
@@ -135,7 +151,7 @@ def drop_near(
 def _alike(rows: NDArray[np.int64], values: Keys) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Pair every row with the first and with the previous one of equal value.
 
-    All pairs of a family of ten thousand would be fifty million; these two a band, in many bands, find nearly all.
+    All pairs of a family of ten thousand would be fifty million; these two, in many bands, find nearly all.
     """
     order = np.argsort(values, kind="stable")
     rows, values = rows[order], values[order]

@@ -1,4 +1,7 @@
-"""Set documents apart for a test of retrieval that needs no labels: does a summary find its own body?"""
+"""Set documents apart for a test of retrieval that needs no labels.
+
+The question of the test is whether a summary finds its own body among the bodies of all the others.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -50,7 +53,10 @@ class Selection:
         """Hold a document out if its turn has come and it is fit, and say whether it was.
 
         Args:
-            keys: the content keys of ``sentences``.
+            title: kept beside the pair.
+            summary: the query, if the document has one; otherwise its first sentence is.
+            sentences: of the document.
+            keys: the content keys of its texts.
         """
         place = xxhash.xxh3_64_intdigest(np.array(keys, np.uint64).data) % 10_000 / 10_000
         if place >= SHARE:

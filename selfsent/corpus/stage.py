@@ -1,4 +1,4 @@
-"""Texts on their way from documents to rows: cleaned, cut, tokenised and hashed, nothing dropped yet as a duplicate."""
+"""Texts on their way from documents to rows: cleaned, cut, tokenised and hashed, copies still among them."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ class _Chunk:
 
 
 class Stage:
-    """Columns of everything found so far, in reading order, in a folder that does not outlive the preparation."""
+    """Everything found so far, in reading order, in a folder that does not outlive the preparation."""
 
     def __init__(
         self, table: Table, pieces: WordPieces, selection: Selection, bands: int, width: int
@@ -78,8 +78,8 @@ class Stage:
     def fill(self, documents: Iterator[tuple[Document, Rules]], enough: int | None) -> bool:
         """Store texts until there are ``enough``; say whether documents may be left.
 
-        The tokenizer works in a thread of its own beside the reading: both spend their time outside of Python's
-        lock, so two cores are busy without a second process.
+        The tokenizer works in a thread of its own beside the reading, outside of Python's lock and on all
+        cores, so that the machine is busy without a second process.
         """
         with ThreadPoolExecutor(1) as worker:
             waiting: deque[Future[None]] = deque()

@@ -9,7 +9,8 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO
+from weakref import finalize
 
 import numpy as np
 from numpy.lib import format as npy
@@ -83,7 +84,7 @@ class Table:
         for column in self._columns:
             column.flush()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Table":
         return self
 
     def __exit__(
@@ -144,15 +145,19 @@ class _Reader:
     """Random access to a one-dimensional ``.npy`` file."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("rb", buffering=0)
-        major, _ = npy.read_magic(self._file)
-        assert major == 1, "columns are written with header version 1"
-        (self.rows,), _, self._dtype = npy.read_array_header_1_0(self._file)
-        self._start = self._file.tell()
+        with path.open("rb") as file:
+            major, _ = npy.read_magic(file)
+            assert major == 1, "columns are written with header version 1"
+            (self.rows,), _, self._dtype = npy.read_array_header_1_0(file)
+            self._start = file.tell()
+        self._descriptor = os.open(path, os.O_RDONLY)
+        finalize(
+            self, os.close, self._descriptor
+        )  # opened for as long as the corpus is, closed without a word
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         if not 0 <= start <= stop <= self.rows:
             raise IndexError(f"rows {start} to {stop} of a column of {self.rows}")
         size = self._dtype.itemsize
-        data = os.pread(self._file.fileno(), (stop - start) * size, self._start + start * size)
+        data = os.pread(self._descriptor, (stop - start) * size, self._start + start * size)
         return np.frombuffer(data, dtype=self._dtype)

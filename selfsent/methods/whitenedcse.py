@@ -116,13 +116,20 @@ class WhitenedCSE(Objective):
     def __init__(self, config: Config, encoder: SentenceTransformer) -> None:
         super().__init__(config, encoder)
         dim = embedding_width(encoder)
+        self._width = 1
         if config.whitening == "group":
             self.groups = config.groups(dim)
+            self._width = dim // self.groups
         if config.whitening == "batch":
             self.batch_whitening = BatchWhitening(dim, momentum=config.momentum, eps=config.eps)
         self.head = nn.Sequential(nn.Linear(dim, dim), nn.Tanh())
         init_linear_(self.head)
         self._last: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def least_rows(self) -> int:
+        """One row more than a group is wide: fewer cannot be whitened."""
+        return self._width + 1
 
     def forward(self, encoder: SentenceTransformer, batch: Batch) -> dict[str, Float[Tensor, ""]]:
         """Return the term ``contrast``."""

@@ -89,7 +89,9 @@ def prepare(
     """Turn sources into a corpus on disk, or open the one that was made of them before.
 
     Args:
-        sources: files, folders, hub datasets (``owner/name``, ``owner/name/config``, with ``:split``) or ``pydocs``.
+        sources: files, folders, hub datasets (``owner/name[/config][:split]``) or ``pydocs``.
+        config: what makes a text.
+        tokenizer: the fast tokenizer of the encoder that will be trained.
         unit: ``documents`` keeps every document whole, neither split nor cut at ``max_length``.
         cache: root of all caches; the default is ``SELFSENT_CACHE`` or ``~/.cache/selfsent``.
         report: hears (stage, done, total); the stage ``read`` counts bytes, total 0 where there are no files.
@@ -208,7 +210,7 @@ def _drop(
 def _store(
     stage: Stage, fate: NDArray[np.uint8], max_length: int | None, folder: Path, report: Report
 ) -> tuple[NDArray[np.int64], int]:
-    """Write the rows that are kept; return how many have each length before cutting, and the unknown pieces."""
+    """Write the rows that are kept; count them by their length before cutting, and the unknown pieces."""
     pieces = stage.pieces
     room = None if max_length is None else max_length - pieces.specials
     histogram = np.zeros(_LONGEST + 1, np.int64)

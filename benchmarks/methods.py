@@ -1,0 +1,143 @@
+"""Train each method and its ablations from one base on one corpus with one budget, and table the scores.
+
+Example: python benchmarks/methods.py --corpus wikipedia.jsonl.xz --data senteval --out runs/methods --jobs 2
+
+Every run is ``selfsent train`` in a process of its own; a finished run is not repeated, a killed one is resumed.  The
+weights of each are chosen on STS-B dev; what is tabled is measured on the test sets.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    name: str
+    method: str
+    pooling: str
+    settings: tuple[str, ...] = ()
+
+
+NOISE = "encoder.dropout=0.3"  # the built-in encoder tells two views at dropout 0.1 from others at once
+SCD = ("objective.projector_width=1024", "objective.self_contrast_weight=0.01")
+ROWS = [
+    Row("simcse", "simcse", "mean", (NOISE,)),
+    Row("scd", "scd", "mean", SCD),
+    Row("whitenedcse", "whitenedcse", "mean", (NOISE,)),
+    Row("simcse cls", "simcse", "cls", (NOISE,)),
+    Row("scd cls", "scd", "cls", SCD),
+    Row("whitenedcse cls", "whitenedcse", "cls", (NOISE,)),
+    Row("scd, decorrelation only", "scd", "mean", (SCD[0], "objective.self_contrast_weight=0")),
+    Row("scd, self-contrast only", "scd", "mean", (*SCD, "objective.decorrelation_weight=0")),
+    Row("whitenedcse, no shuffling", "whitenedcse", "mean", (NOISE, "objective.shuffle=false")),
+    Row("whitenedcse, 1 positive", "whitenedcse", "mean", (NOISE, "objective.num_views=2")),
+    Row("whitenedcse, 3 positives", "whitenedcse", "mean", (NOISE, "objective.num_views=4")),
+    Row("simcse, batches not bucketed", "simcse", "mean", (NOISE, "train.bucketed=false")),
+    Row("whitenedcse, batch norm for whitening", "whitenedcse", "mean", (NOISE, "objective.whitening=batch_norm")),
+]
+
+
+def train(row: Row, seed: int, arguments: argparse.Namespace) -> None:
+    """Run one training unless it is finished."""
+    out = arguments.out / f"{row.name.replace(' ', '-').replace(',', '')}-{seed}"
+    if (out / "scores.json").exists():
+        return
+    settings = [
+        f"train.steps={arguments.steps}",
+        "train.batch_size=64",
+        f"train.learning_rate={arguments.learning_rate}",
+        f"train.evaluate_every={arguments.evaluate_every}",
+        "train.select=stsb-dev",
+        f"encoder.pooling={row.pooling}",
+        f"corpus.max_texts={arguments.max_texts}",
+        f"corpus.held_out={arguments.held_out}",
+        f"hardware.threads={arguments.threads}",
+        *row.settings,
+        *arguments.set,
+    ]
+    words = [sys.executable, "-m", "selfsent", "train", row.method, "--base", arguments.base, "--out", str(out)]
+    words += ["--data", str(arguments.data), "--seed", str(seed), "--resume"]
+    words += [word for corpus in arguments.corpus for word in ("--corpus", corpus)]
+    words += [word for setting in settings for word in ("--set", setting)]
+    log = arguments.out / f"{out.name}.log"
+    with log.open("w") as file:
+        ended = subprocess.run(words, stdout=file, stderr=subprocess.STDOUT).returncode
+    print(f"{out.name}: {'done' if not ended else f'failed, see {log}'}", flush=True)
+
+
+def scores(results: dict) -> dict[str, dict]:
+    """Return the main score of each task, and the average."""
+    found = {}
+    for score in results["scores"]:
+        if score["metric"] == "spearman" and score["aggregation"] == "all":
+            found["average" if score["task"].startswith("average") else score["task"]] = score
+    return found
+
+
+def main() -> None:
+    """Train what is not trained yet, then print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", action="append", required=True)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--base", default="builtin")
+    parser.add_argument("--out", type=Path, default=Path("runs/methods"))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--learning-rate", type=float, default=1e-4)
+    parser.add_argument("--evaluate-every", type=int, default=50)
+    parser.add_argument("--max-texts", type=int, default=100_000)
+    parser.add_argument("--held-out", type=int, default=100)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--table-only", action="store_true")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    seeds = range(1, arguments.seeds + 1)
+    if not arguments.table_only:
+        with ThreadPoolExecutor(arguments.jobs) as pool:
+            list(pool.map(lambda job: train(*job, arguments), [(row, seed) for row in ROWS for seed in seeds]))
+
+    figures: dict[str, dict] = {}
+    print("| run | seeds | " + " | ".join(TASKS) + " | average | spread | 95 % interval, each seed |")
+    print("|---|" + "---|" * (len(TASKS) + 4))
+    for row in ROWS:
+        folders = [arguments.out / f"{row.name.replace(' ', '-').replace(',', '')}-{seed}" for seed in seeds]
+        runs = [json.loads((f / "scores.json").read_text()) for f in folders if (f / "scores.json").exists()]
+        if not runs:
+            continue
+        found = [scores(run["trained"]) for run in runs]
+        cells = []
+        for task in TASKS:
+            values = [one[task]["value"] for one in found if task in one]
+            cells.append(f"{statistics.mean(values):.1f}" if values else "-")
+        averages = [one["average"]["value"] for one in found]
+        spread = statistics.stdev(averages) if len(averages) > 1 else float("nan")
+        intervals = ", ".join(f"{one['average']['low']:.1f}-{one['average']['high']:.1f}" for one in found)
+        print(f"| {row.name} | {len(runs)} | " + " | ".join(cells)
+              + f" | **{statistics.mean(averages):.2f}** | {spread:.2f} | {intervals} |")
+        figures[row.name] = {
+            "averages": averages,
+            "mean": statistics.mean(averages),
+            "spread": spread,
+            "stsb_dev": [run["outcome"]["best_score"] for run in runs],
+            "best_steps": [run["outcome"]["best_step"] for run in runs],
+            "base": scores(runs[0]["base"])["average"]["value"],
+        }
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"ratios": {}, "figures": figures}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

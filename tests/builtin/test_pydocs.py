@@ -1,0 +1,167 @@
+"""Out of a docstring comes running prose, in a fixed order, of public things only."""
+
+import sys
+import sysconfig
+import time
+
+import pytest
+
+from selfsent.builtin import pydocs
+
+NUMPY = """Merge two tables.
+
+    The join is done on ``columns`` or :class:`~pandas.core.Index`, see
+    :ref:`User Guide <merging>` and `the site <http://a.org>`_. It is *fast* [1]_.
+
+    .. versionadded:: 1.2
+        A new thing came.
+
+    .. note::
+
+        Rows that are null match each other.
+
+    Parameters
+    ----------
+    how : {'left', 'right'}
+        Type of the merge, which is one of two.
+
+        More about this parameter.
+
+    Notes
+    -----
+    The algorithm sorts both tables first::
+
+        code = "is dropped"
+
+    Then it walks along them.
+
+    Examples
+    --------
+    An example is given here.
+
+    >>> merge(a, b)
+    c
+    """
+GOOGLE = """Open a file, then read it.
+
+    Files of any size can be opened here.
+    - an item of a list
+
+    Args:
+        path (str): the file to be opened.
+            It goes on.
+
+    Returns:
+        The text of the file.
+
+    ```python
+    open("x")
+    ```
+
+    Note:
+        The file is closed afterwards.
+
+    :param other: something more
+    """
+SOURCE = b'''"""A module for testing things."""
+class Public:
+    """A public class of things."""
+    def method(self):
+        """Do what a method does."""
+        def inner():
+            """Nobody sees the inside of it."""
+    def _private(self):
+        """Hide away from all readers."""
+class _Hidden:
+    """Hide the class from all readers."""
+    def method(self):
+        """Hide this method as well."""
+async def task():
+    """Wait for something to happen."""
+'''
+
+
+def test_numpydoc_leaves_its_prose():
+    summary, text = pydocs.prose(NUMPY)
+    assert summary == "Merge two tables."
+    assert text.split("\n") == [
+        "The join is done on columns or Index, see User Guide and the site. It is fast.",
+        "Rows that are null match each other.",
+        "The algorithm sorts both tables first:",
+        "Then it walks along them.",
+    ]
+
+
+def test_google_style_leaves_its_prose():
+    summary, text = pydocs.prose(GOOGLE)
+    assert summary == "Open a file, then read it."
+    assert text.split("\n") == ["Files of any size can be opened here.", "The file is closed afterwards."]
+
+
+def test_the_first_sentence_is_the_summary_and_the_rest_of_its_paragraph_is_text():
+    assert pydocs.prose("Return e.g. a file. It must be open. Or not.") == (
+        "Return e.g. a file.",
+        "It must be open. Or not.",
+    )
+
+
+@pytest.mark.parametrize(
+    "docstring", ["", "merge(a, b) -> c", ">>> 1 + 1\n2", "x", "=====\n-----", "a: int\nb: str"]
+)
+def test_what_is_no_prose_is_nothing(docstring):
+    assert pydocs.prose(docstring) == ("", "")
+
+
+def test_public_things_are_named_in_the_order_of_the_source():
+    assert pydocs.docstrings(SOURCE, "package.module") == [
+        ("package.module", "A module for testing things."),
+        ("package.module.Public", "A public class of things."),
+        ("package.module.Public.method", "Do what a method does."),
+        ("package.module.task", "Wait for something to happen."),
+    ]
+
+
+def test_an_installation_is_read_without_tests_copies_and_what_does_not_parse(tmp_path, monkeypatch):
+    files = {
+        "alpha/__init__.py": SOURCE,
+        "alpha/_code.py": b'"""Private files hold public things."""',
+        "alpha/copy.py": b'"""A module for testing things."""',
+        "alpha/_vendor/x.py": b'"""Somebody else wrote all this."""',
+        "alpha/tests/test_x.py": b'"""Test that everything is right."""',
+        "alpha/broken.py": b'"""This one is not Python."""\nprint "x"',
+    }
+    for name, source in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(source)
+    paths = dict.fromkeys(("stdlib", "purelib", "platlib"), str(tmp_path))
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: paths)
+    monkeypatch.setitem(sys.modules, "alpha", None)  # whoever imports it fails
+    unparsable = []
+    found = list(pydocs.documents(unparsable))
+    assert found == list(pydocs.documents())
+    topics = [one for one in found if not one["title"].startswith("alpha")]
+    assert 50 < len(topics) < 100
+    assert [one["title"] for one in found[len(topics) :]] == [
+        "alpha",
+        "alpha.Public",
+        "alpha.Public.method",
+        "alpha.task",
+        "alpha",
+    ]
+    assert found[-1]["summary"] == "Private files hold public things."
+    assert unparsable == ["alpha/broken.py"]
+
+
+def test_topics_are_prose_too():
+    first = time.perf_counter()
+    topic = next(one for one in pydocs.documents() if one["title"] == "with")
+    assert topic["summary"].startswith('The "with" statement is used to wrap the execution of a block')
+    assert "with_stmt" not in topic["text"]
+    assert time.perf_counter() - first < 5
+
+
+def test_another_installation_has_another_identity(monkeypatch):
+    before = pydocs.identity()
+    assert before == pydocs.identity()
+    monkeypatch.setattr(pydocs, "distributions", list)
+    assert before != pydocs.identity()

@@ -1,0 +1,216 @@
+"""Every format says the same, and every broken file says where it is broken."""
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+
+import datasets
+import huggingface_hub
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from selfsent.corpus.read import Columns, resolve
+from selfsent.errors import UserError
+
+COLUMNS = Columns(text="text", title="title", summary="summary")
+ROWS = [
+    {"title": "Über", "text": 'A café, "quoted".\nSecond line.'},
+    {"title": "", "text": "Plain words."},
+    {"title": "Third", "text": ""},
+]
+
+
+def as_jsonl(rows):
+    return "".join(json.dumps(row) + "\n\n" for row in rows).encode()
+
+
+def as_json(rows):
+    return json.dumps(rows, indent=1).encode()
+
+
+def as_csv(rows, delimiter=","):
+    file = io.StringIO(newline="")
+    writer = csv.DictWriter(file, ["title", "text"], delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue().encode()
+
+
+def as_tsv(rows):
+    return as_csv(rows, "\t")
+
+
+def as_parquet(rows):
+    file = io.BytesIO()
+    parquet.write_table(pa.Table.from_pylist(rows), file)
+    return file.getvalue()
+
+
+def read(*names):
+    return [
+        d for source in resolve([str(n) for n in names]) for d in source.documents(COLUMNS, lambda _: None)
+    ]
+
+
+def write(path, data):
+    path.write_bytes(data)
+    return path
+
+
+PACKERS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
+
+
+def pack(data, suffix, tmp_path):
+    if suffix != ".zst":
+        return PACKERS[suffix](data)
+    with pa.OSFile(str(tmp_path / "packed"), "wb") as sink, pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(data)
+    return (tmp_path / "packed").read_bytes()
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".xz", ".bz2", ".zst"])
+@pytest.mark.parametrize("form", [as_jsonl, as_json, as_csv, as_tsv, as_parquet])
+def test_every_format_gives_the_same_documents(tmp_path, form, suffix):
+    name = f"rows.{form.__name__.removeprefix('as_')}{suffix}"
+    found = read(write(tmp_path / name, pack(form(ROWS), suffix, tmp_path)))
+    assert [(d.title, d.text) for d in found] == [(r["title"], r["text"]) for r in ROWS]
+
+
+def test_lines_of_txt_are_documents_without_their_line_ends_and_byte_order_mark(tmp_path):
+    path = write(tmp_path / "a.txt", "\ufeffone\r\n\ntwo é".encode())
+    assert [d.text for d in read(path)] == ["one", "", "two é"]
+
+
+def test_a_folder_is_read_in_order_of_names_without_hidden_and_foreign_files(tmp_path):
+    for name in ("b.txt", "a.txt", "deep/c.txt", ".hidden.txt", "notes.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path / name, name.encode())
+    assert [d.text for d in read(tmp_path)] == ["a.txt", "b.txt", "deep/c.txt"]
+
+
+def test_the_summary_of_a_row_is_kept(tmp_path):
+    path = write(tmp_path / "a.jsonl", b'{"text": "body", "summary": "short"}')
+    assert read(path)[0].summary == "short"
+
+
+def test_a_missing_path_suggests_its_neighbour(tmp_path):
+    write(tmp_path / "wikipedia.jsonl.xz", b"")
+    with pytest.raises(
+        UserError, match=r"wikipedja\.jsonl\.xz does not exist: did you mean wikipedia\.jsonl\.xz\?"
+    ):
+        read(tmp_path / "wikipedja.jsonl.xz")
+    with pytest.raises(UserError, match="did you mean pydocs"):
+        read("pydoc")
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a.txt.zip", "a"])
+def test_an_unknown_format_lists_the_known_ones(tmp_path, name):
+    with pytest.raises(UserError, match=r"unknown format: known are \.txt, \.jsonl"):
+        read(write(tmp_path / name, b"x"))
+
+
+def test_a_folder_without_text_lists_what_was_looked_for(tmp_path):
+    with pytest.raises(UserError, match=r"holds no text: known files are \.txt"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".xz", ".bz2", ".zst"])
+def test_a_wrong_byte_is_named_with_its_line(tmp_path, suffix):
+    path = write(tmp_path / f"a.txt{suffix}", pack(b"good\n" * 70_000 + b"caf\xe9\n", suffix, tmp_path))
+    with pytest.raises(UserError, match=r"line 70001 is not UTF-8 \(byte 0xe9\): save"):
+        read(path)
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2", ".zst"])
+@pytest.mark.parametrize("left", [0.5, 0.999])
+def test_an_archive_that_was_cut_short_is_refused(tmp_path, suffix, left):
+    lines = "".join(f"{number} {number**7 % 9973} bottles\n" for number in range(90_000)).encode()
+    packed = pack(lines, suffix, tmp_path)
+    with pytest.raises(
+        UserError, match=r"damaged or cut short( after line \d+)? \(.+\): copy or download it again"
+    ):
+        read(write(tmp_path / f"a.txt{suffix}", packed[: int(left * len(packed))]))
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2", ".zst"])
+def test_a_file_that_is_not_what_its_name_says_is_refused(tmp_path, suffix):
+    with pytest.raises(UserError, match="damaged or cut short"):
+        read(write(tmp_path / f"a.txt{suffix}", b"plain text\n" * 10))
+
+
+@pytest.mark.parametrize("data", [b"GIF89a\x01\x02", b"line\nab\0c\n", b"\x89PNG\r\n\x1a\n"])
+def test_a_binary_file_is_refused_as_such(tmp_path, data):
+    with pytest.raises(UserError, match="is not text but binary"):
+        read(write(tmp_path / "a.txt", data))
+
+
+def test_utf_16_is_recognised(tmp_path):
+    with pytest.raises(UserError, match="is UTF-16: save it as UTF-8"):
+        read(write(tmp_path / "a.txt", "text".encode("utf-16")))
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.jsonl", b'{"text": "a"}\n{"text": \n', r"a\.jsonl, line 2 is not valid JSON"),
+        ("a.jsonl", b'{"text": "a"}\n["b"]\n', r"line 2 holds a list: every row must be an object"),
+        (
+            "a.jsonl",
+            b'{"id": 1, "body": "a"}\n',
+            r"line 1 has no column 'text': set text_column to one of id, body",
+        ),
+        ("a.jsonl", b'{"text": 5}\n', r"line 1: column 'text' holds a int: it must hold text"),
+        ("a.json", b'[{"text": "a"}, {"b": 1}]', r"a\.json, item 2 has no column 'text'"),
+        ("a.csv", b"id,body\n1,x\n", r"line 2 has no column 'text': set text_column to one of id, body"),
+        ("a.csv", b'text\n"x"y\n', r"line 2 is not valid CSV"),
+        ("a.parquet", b"PAR1 nonsense", r"a\.parquet is no Parquet file"),
+    ],
+)
+def test_a_broken_table_says_where(tmp_path, name, data, message):
+    with pytest.raises(UserError, match=message):
+        read(write(tmp_path / name, data))
+
+
+def test_a_parquet_file_without_the_column_names_those_it_has(tmp_path):
+    with pytest.raises(UserError, match=r"has no column 'text': set text_column to one of body, id"):
+        read(write(tmp_path / "a.parquet", as_parquet([{"body": "x", "id": 1}])))
+
+
+def test_a_hub_dataset_is_streamed_by_name_config_and_split(monkeypatch):
+    asked = []
+
+    def load_dataset(*args, **kwargs):
+        asked.append((args, kwargs))
+        return datasets.IterableDataset.from_generator(lambda: iter(ROWS))
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    assert [d.text for d in read("someone/articles/2020.en:validation")] == [r["text"] for r in ROWS]
+    read("someone/articles")
+    assert asked == [
+        (("someone/articles", "2020.en"), {"split": "validation", "streaming": True}),
+        (("someone/articles", None), {"split": "train", "streaming": True}),
+    ]
+
+
+def test_what_the_hub_refuses_is_said_in_one_sentence(monkeypatch):
+    def load_dataset(*args, **kwargs):
+        raise ValueError('Bad split: dev. Available splits: ["train"]\nmore')
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    with pytest.raises(
+        UserError, match=r"someone/articles:dev cannot be read \(Bad split: dev.*\]\): write it as"
+    ):
+        read("someone/articles:dev")
+
+
+def test_a_name_that_is_neither_here_nor_on_the_hub_is_said_to_be_so(monkeypatch):
+    def dataset_info(*args, **kwargs):
+        raise RuntimeError("no connection")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", dataset_info)
+    with pytest.raises(UserError, match="nobody/nothing is neither a file here nor a dataset"):
+        resolve(["nobody/nothing"])[0].identity()
