@@ -102,10 +102,11 @@ def main() -> None:
         expected = digest(whole)
         after = [moments.uniform(0.02, 1.0) * seconds * 1.1 for _ in range(arguments.kills)]
         with ThreadPoolExecutor(arguments.jobs) as pool:
-            outs = [folder / f"{method}-{number}" for number in range(arguments.kills)]
-            results = list(
-                pool.map(lambda job: kill_once(method, arguments.corpus, job[0], job[1], arguments), zip(outs, after, strict=True))
-            )
+            jobs = [
+                pool.submit(kill_once, method, arguments.corpus, folder / f"{method}-{number}", moment, arguments)
+                for number, moment in enumerate(after)
+            ]
+            results = [job.result() for job in jobs]
         same = 0
         for number, (moment, (where, result)) in enumerate(zip(after, results, strict=True), start=1):
             same += result == expected

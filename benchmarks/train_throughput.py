@@ -54,7 +54,11 @@ def sentences(corpus: list[str], count: int, max_length: int) -> list[str]:
 def measure_peer(folder: Path, texts: list[str], arguments: argparse.Namespace, bf16: bool) -> dict[str, float]:
     """Time SentenceTransformerTrainer over the steps asked for, its warm-up left out."""
     from datasets import Dataset
-    from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+    from sentence_transformers import (
+        SentenceTransformer,
+        SentenceTransformerTrainer,
+        SentenceTransformerTrainingArguments,
+    )
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
     from transformers import TrainerCallback
 
@@ -172,15 +176,20 @@ def main() -> None:
     backbone(folder, arguments.layers, arguments.width, arguments.max_length)
     texts = sentences(arguments.corpus or ["pydocs"], arguments.sentences, arguments.max_length)
     (folder / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
-    print(f"{len(texts):,} sentences, {arguments.layers} layers x {arguments.width}, batch {arguments.batch_size}, "
-          f"max length {arguments.max_length}, {arguments.steps} steps, medians of {arguments.repeats}", flush=True)
+    print(
+        f"{len(texts):,} sentences, {arguments.layers} layers x {arguments.width}, batch {arguments.batch_size}, "
+        f"max length {arguments.max_length}, {arguments.steps} steps, medians of {arguments.repeats}",
+        flush=True,
+    )
     measured: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
     for repeat in range(arguments.repeats):
         for side in SIDES:
             words = [sys.executable, "-W", "ignore", __file__, *sys.argv[1:], "--side", side, "--folder", str(folder)]
             subprocess.run(words, check=True, stderr=subprocess.DEVNULL)
             measured[side].append(json.loads((folder / "result.json").read_text()))
-            print(f"  {repeat + 1}: {side:<10} {measured[side][-1]['sentences_per_second']:8.1f} sentences/s", flush=True)
+            print(
+                f"  {repeat + 1}: {side:<10} {measured[side][-1]['sentences_per_second']:8.1f} sentences/s", flush=True
+            )
     medians = {side: statistics.median(m["sentences_per_second"] for m in runs) for side, runs in measured.items()}
     ours = {key: statistics.median(run[key] for run in measured["ours"]) for key in measured["ours"][0]}
     ratios = {

@@ -74,9 +74,7 @@ def train(
     corpus_config = recipes.build(corpora.CorpusConfig, recipe.corpus, "corpus")
     folder = Path(out) if out is not None else Path("runs") / _slug(method)
     if not resume and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(
-            f"output {folder} exists: choose another --out, or add --resume to go on with the run in it"
-        )
+        raise UserError(f"output {folder} exists: choose another --out, or add --resume to go on with the run in it")
 
     machine = hardware.choose(**asdict(recipe.hardware))
     watcher.say(f"machine: {machine.line()}")
@@ -143,9 +141,7 @@ def train(
             "versions": versions(),
         },
     )
-    return Trained(
-        folder=folder, model=run.model, outcome=outcome, before=before, after=after, verdict=verdict
-    )
+    return Trained(folder=folder, model=run.model, outcome=outcome, before=before, after=after, verdict=verdict)
 
 
 def resolve(
@@ -220,9 +216,7 @@ def evaluate(
             transform=whiten,
         )
     if poolings:
-        free = encoders.encode_poolings(
-            encoder, suite.sentences, poolings, precision=precision, progress=progress
-        )
+        free = encoders.encode_poolings(encoder, suite.sentences, poolings, precision=precision, progress=progress)
         for name, pooled in free.items():
             results[name] = suite.score(pooled, bootstrap=bootstrap, protocol={**protocol, "pooling": name})
     return results
@@ -240,9 +234,7 @@ class Validator:
             self._suite = evaluation.read(
                 tasks, None if data is None else Path(data), held_out=(pairs.queries, pairs.passages)
             )
-        self._sample = [text for pair in zip(pairs.queries, pairs.passages, strict=True) for text in pair][
-            :_SAMPLE
-        ]
+        self._sample = [text for pair in zip(pairs.queries, pairs.passages, strict=True) for text in pair][:_SAMPLE]
         found = [] if self._suite is None else [task.name for task in self._suite.tasks]
         self.names = [*found, *(["sts-dev"] if all(task in found for task in STS_DEV) else [])]
 
@@ -288,17 +280,13 @@ def preflight(encoder: SentenceTransformer, objective: Objective, watcher: Watch
     """
     encoders.require_dropout(encoder)
     own = encoders.dropout_rates(encoder)
-    tokens = encoders.collate(
-        encoder, [encoder.tokenizer("two views of one text must differ")["input_ids"]] * 2
-    )
+    tokens = encoders.collate(encoder, [encoder.tokenizer("two views of one text must differ")["input_ids"]] * 2)
     for number, (hidden, attention) in enumerate(objective.dropout_views(), start=1):
         rates = {
             "hidden": own["hidden"] if hidden is None else hidden,
             "attention": own["attention"] if attention is None else attention,
         }
-        watcher.say(
-            f"dropout of view {number}: " + ", ".join(f"{kind} {rate:g}" for kind, rate in rates.items())
-        )
+        watcher.say(f"dropout of view {number}: " + ", ".join(f"{kind} {rate:g}" for kind, rate in rates.items()))
         if any(rates.values()):
             with encoders.dropout(encoder.train(), rates["hidden"], rates["attention"]), torch.no_grad():
                 first, second = encoders.embed(encoder, tokens)
@@ -322,9 +310,7 @@ def judge(before: Results, after: Results) -> str:
         key = after.average.key
     old = next(score for score in before.scores if score.key == key)
     new = next(score for score in after.scores if score.key == key)
-    change = next(
-        d for d in evaluation.compare(after, before) if (d.task, d.split, d.metric, d.aggregation) == key
-    )
+    change = next(d for d in evaluation.compare(after, before) if (d.task, d.split, d.metric, d.aggregation) == key)
     what = "finding the right text from its summary (MRR@10)" if key[2] == "mrr@10" else f"the {old.task}"
     figures = (
         f"{old.value:.1f} before, {new.value:.1f} after: a change of {change.value:+.1f} "
@@ -370,13 +356,9 @@ def _open(folder: Path, config: Mapping[str, Any], resume: bool, machine: Hardwa
     return run
 
 
-def _verify(
-    trained: SentenceTransformer, validator: Validator, outcome: trainer.Outcome, *, has_head: bool
-) -> None:
+def _verify(trained: SentenceTransformer, validator: Validator, outcome: trainer.Outcome, *, has_head: bool) -> None:
     """Make sure that the saved model is the one that was selected."""
-    if (
-        outcome.best_score is None or has_head
-    ):  # with a head exported, the saved model is another one by intent
+    if outcome.best_score is None or has_head:  # with a head exported, the saved model is another one by intent
         return
     again = validator(trained)[outcome.selected_by]
     if not math.isclose(again, outcome.best_score, rel_tol=0, abs_tol=1e-6):

@@ -88,9 +88,7 @@ class Batches:
 
     def _plan(self, epoch: int) -> None:
         draw = np.random.default_rng([self._seed, epoch])
-        order = np.arange(
-            len(self._lengths), dtype=np.int32
-        )  # of 4 bytes, because this is as long as the corpus
+        order = np.arange(len(self._lengths), dtype=np.int32)  # of 4 bytes, because this is as long as the corpus
         draw.shuffle(order)
         if self._bucketed:
             for start in range(0, len(order), _POOL * self._size):
@@ -135,9 +133,7 @@ class Batches:
         free = offered[~taken & (batches != place // self._size) & (self._order[offered] >= 0)]
         ours = self._batch(place // self._size)
         rest = self._keys[ours[(ours >= 0) & (ours != self._order[place])]]
-        return next(
-            (int(other) for other in free if not (rest == self._keys[self._order[other]]).any()), None
-        )
+        return next((int(other) for other in free if not (rest == self._keys[self._order[other]]).any()), None)
 
     def _second_copies(self) -> list[int]:
         """Find the places whose text stands in the same batch before."""
@@ -160,9 +156,7 @@ def _copied(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
     copied = np.zeros(len(keys), dtype=np.bool_)
     parts = -(-len(keys) // (4 * _CHUNK))
     for part in range(parts):
-        chunks = [
-            keys[start : start + _CHUNK] % np.uint64(parts) == part for start in range(0, len(keys), _CHUNK)
-        ]
+        chunks = [keys[start : start + _CHUNK] % np.uint64(parts) == part for start in range(0, len(keys), _CHUNK)]
         rows = np.flatnonzero(np.concatenate(chunks))
         rows = rows[np.argsort(keys[rows])]
         same = np.flatnonzero(keys[rows[1:]] == keys[rows[:-1]])

@@ -96,9 +96,7 @@ def build(kind: type[T], table: Mapping[str, Any], where: str) -> T:
         place = ".".join(str(part) for part in first["loc"] if isinstance(part, str) and part in known)
         said = first["msg"].removeprefix("Value error, ")
         name = f"{prefix}{place}" if place else where
-        raise UserError(
-            f"{name} = {first['input']!r} does not fit: {said}" if place else f"{name}: {said}"
-        ) from error
+        raise UserError(f"{name} = {first['input']!r} does not fit: {said}" if place else f"{name}: {said}") from error
     except ValueError as error:
         raise UserError(f"{where}: {error}") from error
 
@@ -159,12 +157,10 @@ def resolve(table: Table) -> Recipe:
     flat = {key: value for key, value in table.items() if key not in _SECTIONS}
     for key, value in table.items():
         if key in (*_SECTIONS, "corpus", "objective", "paper") and not isinstance(value, dict):
-            raise UserError(
-                f"{key} = {value!r} does not fit: it is a table of keys, such as {key}.something=1"
-            )
+            raise UserError(f"{key} = {value!r} does not fit: it is a table of keys, such as {key}.something=1")
     if isinstance(flat.get("texts"), str):
         flat["texts"] = [flat["texts"]]
-    sections = {name: build(kind, table.get(name, {}), name) for name, kind in _SECTIONS.items()}
+    sections: dict[str, Any] = {name: build(kind, table.get(name, {}), name) for name, kind in _SECTIONS.items()}
     if "method" not in flat:
         raise UserError('the recipe names no method: write method = "simcse", for one, at its top')
     recipe = build(Recipe, {**flat, **sections}, "")
@@ -175,9 +171,7 @@ def resolve(table: Table) -> Recipe:
 def _check(train: TrainConfig) -> None:
     for name, least in (("batch_size", 2), ("accumulation", 1), ("log_every", 1), ("evaluate_every", 0)):
         if getattr(train, name) < least:
-            raise UserError(
-                f"train.{name} = {getattr(train, name)} does not fit: it must be at least {least}"
-            )
+            raise UserError(f"train.{name} = {getattr(train, name)} does not fit: it must be at least {least}")
     for name in ("steps", "patience", "checkpoint_every"):
         if getattr(train, name) is not None and getattr(train, name) < 1:
             raise UserError(f"train.{name} = {getattr(train, name)} does not fit: it must be at least 1")

@@ -1,6 +1,7 @@
 """Everything we ask of a SentenceTransformer beyond its own methods: load, pool, steer dropout, embed, encode."""
 
 import json
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from inspect import signature
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import (
@@ -18,12 +19,14 @@ from sentence_transformers.sentence_transformer.modules import (
     WeightedLayerPooling,
 )
 from torch import Tensor, nn
+from torch.nn import functional as F
 from tqdm.auto import tqdm
 from transformers import (
     MODEL_FOR_MASKED_LM_MAPPING,
     MODEL_MAPPING,
     AutoConfig,
     AutoModel,
+    AutoModelForMaskedLM,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -37,6 +40,12 @@ Tokens = dict[str, Tensor]  # what a tokenizer returns: input_ids (B, T), attent
 
 BUILTIN = Path(__file__).parent / "builtin" / "encoder"
 POOLINGS = ("cls", "cls_pooler", "first_last", "first_last_paper", "mean", "top2")
+_MLM_HEADS = (  # where a masked LM keeps the dense, LayerNorm and activation of its head; no activation means gelu
+    tuple(f"cls.predictions.transform.{name}" for name in ("dense", "LayerNorm", "transform_act_fn")),  # BERT
+    ("lm_head.dense", "lm_head.layer_norm"),  # RoBERTa, XLM-R, MPNet
+    ("vocab_transform", "vocab_layer_norm", "activation"),  # DistilBERT
+    tuple(f"generator_predictions.{name}" for name in ("dense", "LayerNorm", "activation")),  # ELECTRA's generator
+)
 _TOKENS_A_BATCH = 4096  # encode(): enough rows for full-speed products, few enough to stay in the cache
 
 
@@ -55,7 +64,7 @@ def load(
 
     Args:
         name: "builtin", a folder, or a name on the Hugging Face hub.
-        pooling: one of ``POOLINGS``.  Default: what the folder says; ``cls``, as the papers train, where it says nothing.
+        pooling: one of ``POOLINGS``.  Default: the folder's; ``cls``, as the papers train, where it has none.
         max_length: word pieces, special tokens included.  Default: the encoder's own.
         dropout: the rate for every site.  Default: the encoder's own rates.
 
@@ -91,8 +100,11 @@ def _without_pooler(where: str | Path) -> dict[str, object]:
     if Path(where).is_dir() and not (Path(where) / "config.json").is_file():
         return {}
     model = MODEL_MAPPING.get(type(AutoConfig.from_pretrained(str(where))), None)
-    takes_it = model is not None and "add_pooling_layer" in signature(model.__init__).parameters
-    return {"add_pooling_layer": False} if takes_it else {}
+    return {"add_pooling_layer": False} if isinstance(model, type) and _may_have_pooler(model) else {}
+
+
+def _may_have_pooler(model: type[PreTrainedModel]) -> bool:
+    return "add_pooling_layer" in signature(model).parameters
 
 
 @contextmanager
@@ -126,9 +138,7 @@ def _refuse_what_is_no_encoder(where: str | Path) -> None:
     if folder.is_file():
         raise UserError(f"{folder} is a file: give the folder of the model, or a name on the hub")
     if folder.is_dir() and not any((folder / name).is_file() for name in ("config.json", "modules.json")):
-        raise UserError(
-            f"{folder} holds no encoder: expected a config.json or modules.json, as save_pretrained writes"
-        )
+        raise UserError(f"{folder} holds no encoder: expected a config.json or modules.json, as save_pretrained writes")
     if folder.is_dir() and not (folder / "config.json").is_file():
         return  # a sentence-transformers folder without a transformer, such as static vectors
     if not folder.is_dir() and (len(folder.parts) > 2 or folder.is_absolute()):
@@ -163,7 +173,7 @@ def _assemble(where: str | Path, pooling: str) -> SentenceTransformer:
         weights = torch.zeros(layers + 1 - start)
         weights[0] = weights[-1] = 1.0
         modules.append(WeightedLayerPooling(width, layers, start))
-        modules[-1].layer_weights = nn.Parameter(weights, requires_grad=False)
+        modules[-1].register_parameter("layer_weights", nn.Parameter(weights, requires_grad=False))
     modules.append(Pooling(width, "cls" if pooling.startswith("cls") else "mean"))
     if pooling == "cls_pooler":
         _, loading = AutoModel.from_pretrained(str(where), output_loading_info=True)
@@ -227,9 +237,7 @@ def set_dropout(encoder: SentenceTransformer, rate: float, attention: float | No
     """Set the rate of every site, for good; ``attention`` differs from the rest where it is given."""
     for value in (rate, attention):
         if value is not None and not 0 <= value < 1:
-            raise UserError(
-                f"a dropout rate of {value} is impossible: give one from 0 up to, not including, 1"
-            )
+            raise UserError(f"a dropout rate of {value} is impossible: give one from 0 up to, not including, 1")
     for site in droppers.sites(encoder):
         site.module.p = rate if attention is None or not site.attention else attention
 
@@ -255,22 +263,21 @@ def dropout_rows(
     Raises:
         UserError: the encoder runs under an attention that takes one rate for all rows.
     """
-    own = droppers.sites(encoder)
     model = transformer(encoder)
     if model is not None and model._can_set_attn_implementation():
-        implementation = model.config._attn_implementation
-        if implementation != droppers.ATTENTION:
-            raise UserError(
-                f"rates by row need the attention {droppers.ATTENTION!r}, not {implementation!r}: use two passes"
-            )
+        active = model.config._attn_implementation
+        if active != droppers.ATTENTION:
+            raise UserError(f"rates by row need the attention {droppers.ATTENTION!r}, not {active!r}: use two passes")
+    steered = [(site.module, site.attention) for site in droppers.sites(encoder)]
     try:
-        for site in own:
-            assert isinstance(site.module, droppers.Dropout)
-            site.module.rows = attention if attention is not None and site.attention else rates
+        for module, in_attention in steered:
+            assert isinstance(module, droppers.Dropout)
+            module.rows = attention if attention is not None and in_attention else rates
         yield
     finally:
-        for site in own:
-            site.module.rows = None
+        for module, _ in steered:
+            if isinstance(module, droppers.Dropout):
+                module.rows = None
 
 
 def require_dropout(encoder: SentenceTransformer) -> None:
@@ -326,6 +333,13 @@ def embed(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, "B D"]:
     # A copy, because the encoder's modules write their outputs into the dict they are given.
     embeddings: Tensor = encoder(dict(tokens))["sentence_embedding"]
     return embeddings if embeddings.dtype == torch.float64 else embeddings.float()
+
+
+def embed_tokens(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, "B T D"]:
+    """Return the last hidden state of every token, with gradients; nothing is pooled."""
+    # The transformer alone: what pools over layers writes its own mixture over the same key.
+    states: Tensor = encoder[0](dict(tokens))["token_embeddings"]
+    return states
 
 
 def encode(
@@ -388,9 +402,10 @@ def pool(
     if name == "cls":
         return last[:, 0].float()
     if name == "cls_pooler":
-        if getattr(model, "pooler", None) is None:  # load() leaves it out unless it is asked for
+        dense = getattr(getattr(model, "pooler", None), "dense", None)
+        if dense is None:  # load() leaves it out unless it is asked for
             raise UserError("this encoder was opened without a pooler: open it with pooling='cls_pooler'")
-        return torch.tanh(model.pooler.dense(last[:, 0])).float()
+        return torch.tanh(dense(last[:, 0])).float()
     states = {
         "mean": lambda: last.float(),
         "first_last": lambda: (hidden[1].float() + last.float()) / 2,
@@ -454,6 +469,94 @@ def max_length(encoder: SentenceTransformer) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------
+# masked language modelling
+
+
+class MLMHead(nn.Module):
+    """Guess words from hidden states: dense, activation, LayerNorm, then a projection that the encoder lends.
+
+    The projection is tied to the encoder's word embeddings; it is given at each call, so that whoever owns the head
+    owns no weight of the encoder.
+    """
+
+    def __init__(self, dense: nn.Module, activation: nn.Module, norm: nn.Module, bias: Tensor) -> None:
+        super().__init__()
+        self.dense = dense
+        self.activation = activation
+        self.norm = norm
+        self.bias = nn.Parameter(bias.detach().clone())  # (V,)
+
+    def forward(self, states: Float[Tensor, "N D"], words: Float[Tensor, "V E"]) -> Float[Tensor, "N V"]:
+        """Return logits over the vocabulary for hidden states; ``words`` is ``word_embeddings(encoder)``."""
+        transformed = self.norm(self.activation(self.dense(states)))  # (N, E)
+        logits = F.linear(transformed.to(words.dtype), words, self.bias.to(words.dtype))
+        return logits if logits.dtype == torch.float64 else logits.float()
+
+    def loss(
+        self, states: Float[Tensor, "N D"], words: Float[Tensor, "V E"], labels: Int[Tensor, " N"]
+    ) -> Float[Tensor, ""]:
+        """Return the mean cross-entropy; a zero that keeps the graph where there is nothing to guess."""
+        return F.cross_entropy(self(states, words), labels, reduction="sum") / max(1, len(labels))
+
+
+def mlm_head(encoder: SentenceTransformer) -> MLMHead:
+    """Copy the masked-LM head out of the checkpoint that the encoder was opened from; warn where it holds none.
+
+    Raises:
+        UserError: no checkpoint, no mask token, or a head of another shape than ``MLMHead``.
+    """
+    model = transformer(encoder)
+    if model is None:
+        raise UserError("a masked-LM head needs an encoder with layers: these are static vectors")
+    where = model.name_or_path or ""
+    if encoder.tokenizer.mask_token_id is None:
+        raise UserError(f"the tokenizer of {where!r} has no mask token: masked language modelling needs one")
+    try:
+        with quietly():
+            whole, loading = AutoModelForMaskedLM.from_pretrained(where, dtype=torch.float32, output_loading_info=True)
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot open {where!r} for its masked-LM head: {_first_line(error)}") from error
+    modules = dict(whole.named_modules())
+    names = next((names for names in _MLM_HEADS if modules.keys() >= set(names)), None)
+    output = whole.get_output_embeddings()
+    if names is None or output.weight is not whole.get_input_embeddings().weight:
+        raise UserError(
+            f"the masked-LM head of {where!r} ({model.config.model_type}) is not one dense layer and a projection tied "
+            "to the word embeddings: give an encoder like BERT, RoBERTa, DistilBERT, MPNet or ELECTRA"
+        )
+    if any(not key.startswith(f"{whole.base_model_prefix}.") for key in loading["missing_keys"]):
+        warnings.warn(f"{where!r} holds no masked-LM head: a fresh one, from random weights, is trained", stacklevel=2)
+    dense, norm, *activation = (modules[name] for name in names)
+    return MLMHead(dense, activation[0] if activation else nn.GELU(), norm, output.bias)
+
+
+def word_embeddings(encoder: SentenceTransformer) -> Float[Tensor, "V E"]:
+    """Return the encoder's word-embedding matrix itself, for gradients to reach it."""
+    model = transformer(encoder)
+    assert model is not None
+    return model.get_input_embeddings().get_parameter("weight")
+
+
+def mask_tokens(encoder: SentenceTransformer, tokens: Tokens, probability: float) -> tuple[Tokens, Bool[Tensor, "B T"]]:
+    """Hide tokens for the encoder to guess: return the masked tokens, and where they have to be guessed.
+
+    Every token but special ones and padding is chosen with ``probability``; of the chosen, 80 % become the mask token,
+    10 % a random one of the whole vocabulary, and 10 % stay.  Drawn on the CPU from torch's global generator.
+
+    Source: Devlin et al. 2019, https://arxiv.org/abs/1810.04805.
+    """
+    tokenizer, ids = encoder.tokenizer, tokens["input_ids"]
+    special = torch.tensor(tokenizer.all_special_ids, device=ids.device)
+    chosen = (torch.rand(ids.shape) < probability).to(ids.device)
+    chosen &= tokens["attention_mask"].bool() & ~torch.isin(ids, special)
+    fate = torch.rand(ids.shape).to(ids.device)
+    random = torch.randint(len(tokenizer), ids.shape).to(ids.device)
+    masked = ids.masked_fill(chosen & (fate < 0.8), tokenizer.mask_token_id)
+    masked = torch.where(chosen & (fate >= 0.9), random, masked)
+    return {**tokens, "input_ids": masked}, chosen
+
+
+# ---------------------------------------------------------------------------------------------------------------
 # saving
 
 
@@ -466,20 +569,15 @@ def save(encoder: SentenceTransformer, folder: Path, *, head: nn.Linear | None =
     modules = list(encoder)
     if head is not None:
         dense = Dense(head.in_features, head.out_features, activation_function=nn.Tanh())
-        dense.linear.load_state_dict(
-            {name: value.detach().clone() for name, value in head.state_dict().items()}
-        )
+        dense.linear.load_state_dict({name: value.detach().clone() for name, value in head.state_dict().items()})
         modules.append(dense)
     with quietly():
-        SentenceTransformer(modules=modules, device=str(encoder.device)).save(
-            str(folder), create_model_card=False
-        )
+        SentenceTransformer(modules=modules, device=str(encoder.device)).save(str(folder), create_model_card=False)
     settings = folder / "sentence_bert_config.json"
     model = transformer(encoder)
     if model is not None and settings.is_file() and getattr(model, "pooler", None) is None:
         # So that whoever opens the folder is not told of missing pooler weights, nor given random ones.
-        takes_it = "add_pooling_layer" in signature(type(model).__init__).parameters
         content = json.loads(settings.read_text(encoding="utf-8"))
-        if takes_it:
+        if _may_have_pooler(type(model)):
             content["model_kwargs"] = {**content.get("model_kwargs", {}), "add_pooling_layer": False}
         settings.write_text(json.dumps(content, indent=4) + "\n", encoding="utf-8")

@@ -83,9 +83,7 @@ def multi_positive(
     logits = anchor @ positives.mT / temperature  # (V - 1, B, B)
     own = logits.diagonal(dim1=1, dim2=2)  # (V - 1, B)
     if form == "softmin":
-        everything = (
-            logits.logsumexp(-1).mean(0) if negatives == "same_view" else logits.logsumexp((0, 2))
-        )  # (B,)
+        everything = logits.logsumexp(-1).mean(0) if negatives == "same_view" else logits.logsumexp((0, 2))  # (B,)
         return ((-own).logsumexp(0) + everything).mean()
     if negatives == "same_view":
         terms = logits.logsumexp(-1) - own

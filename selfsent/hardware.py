@@ -51,11 +51,7 @@ def has_fast_bf16(device: str) -> bool:
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device == "cpu":
         cpu = torch.backends.cpu.get_cpu_capability()
-        return (
-            cpu.startswith("AVX512")
-            and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-            and _cpu_has_bf16()
-        )
+        return cpu.startswith("AVX512") and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and _cpu_has_bf16()
     return False
 
 
@@ -99,9 +95,7 @@ def choose(
     if threads is not None and threads < 1:
         raise UserError(f"{threads} threads cannot work: give 1 or more, or leave it out for one a core")
     if device is None:
-        device = (
-            "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-        )
+        device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     fast = has_fast_bf16(device)
     if precision == "auto":
         precision = "bf16" if fast else "fp32"

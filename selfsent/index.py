@@ -44,7 +44,7 @@ class Index:
         """Return the ``top`` texts nearest to the query by cosine."""
         asked = F.normalize(torch.from_numpy(encoders.encode(self._encoder, [query])), dim=1)
         (hits,) = util.semantic_search(asked, self._embeddings, top_k=top, score_function=util.dot_score)
-        return [Hit(hit["score"], *self._texts[hit["corpus_id"]]) for hit in hits]
+        return [Hit(hit["score"], *self._texts[int(hit["corpus_id"])]) for hit in hits]
 
 
 def build(

@@ -26,9 +26,7 @@ class Objective(nn.Module):
     presets: ClassVar[dict[str, dict[str, object]]] = {}  # name -> what it changes in Config
     in_batch: ClassVar[bool] = True  # the loss couples the texts of a batch: accumulation would change it
     needs_dropout: ClassVar[bool] = True  # the views of a text differ by dropout alone
-    selection: ClassVar[str] = (
-        "stsb-dev"  # the score that picks the best weights where there is labelled data
-    )
+    selection: ClassVar[str] = "stsb-dev"  # the score that picks the best weights where there is labelled data
 
     def __init__(self, config: Any, encoder: SentenceTransformer) -> None:  # noqa: ANN401
         super().__init__()

@@ -1,4 +1,4 @@
-"""One run = one folder: config.json, log.jsonl, checkpoints/, model/, scores.json; written so that a kill loses nothing.
+"""One run = one folder: config.json, log.jsonl, checkpoints/, model/, scores.json; a kill loses nothing of it.
 
 A file or folder appears under its name only when it is whole: it is written beside it, flushed to the disk, and
 renamed.  A checkpoint carries the size and digest of each of its files and is refused when one does not fit.
@@ -218,9 +218,7 @@ class Run:
         try:
             return load_file(self._best(step))
         except (OSError, SafetensorError) as error:
-            raise UserError(
-                f"the best weights {self._best(step)} cannot be read ({error}): start a new run"
-            ) from error
+            raise UserError(f"the best weights {self._best(step)} cannot be read ({error}): start a new run") from error
 
     def forget_best(self, keep: set[int]) -> None:
         """Remove the best weights of other steps, once no checkpoint refers to them."""

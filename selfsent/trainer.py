@@ -8,7 +8,7 @@ that was stopped anywhere and resumed from its last checkpoint is, to the bit, t
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import FrameType
@@ -96,9 +96,7 @@ def learning_rate(step: int, steps: int, config: TrainConfig) -> float:
     if step < config.warmup_steps:
         return config.learning_rate * (step + 1) / config.warmup_steps
     left = (steps - step) / max(1, steps - config.warmup_steps)
-    shape = {"constant": 1.0, "linear": left, "cosine": (1 + math.cos(math.pi * (1 - left))) / 2}[
-        config.schedule
-    ]
+    shape = {"constant": 1.0, "linear": left, "cosine": (1 + math.cos(math.pi * (1 - left))) / 2}[config.schedule]
     return config.learning_rate * shape
 
 
@@ -181,7 +179,9 @@ def fit(
         if masters:
             masters.collect_gradients()
         if config.max_grad_norm:
-            accelerator.clip_grad_norm_(parameters, config.max_grad_norm)
+            norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+            if norm > config.max_grad_norm:
+                nn.utils.clip_grads_with_norm_(parameters, config.max_grad_norm, norm)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(watched.step, steps, config)
         optimizer.step()
@@ -224,15 +224,13 @@ def fit(
         run.forget_best({watched.best_step} if watched.best_step is not None else set())
 
     def due(every: int | None) -> bool:
-        return bool(every) and watched.step % every == 0
+        return every is not None and every > 0 and watched.step % every == 0
 
     began, busy, seen = time.perf_counter(), 0.0, 0
     watcher.begin(watched.step, steps)
     try:
         if not watched.start:
-            evaluate(
-                candidate=False
-            )  # stops here, not hours later, where the score to select by does not exist
+            evaluate(candidate=False)  # stops here, not hours later, where the score to select by does not exist
         with _asked_to_stop() as asked:
             while watched.step < steps and not watched.stopped:
                 started = time.perf_counter()
@@ -243,17 +241,10 @@ def fit(
                 watcher.step(watched.step, config.batch_size * config.accumulation, terms)
                 last = watched.step == steps
                 if last or due(config.log_every):
-                    run.log(
-                        step=watched.step, loss=sum(terms.values()), terms=terms, figures=objective.figures()
-                    )
+                    run.log(step=watched.step, loss=sum(terms.values()), terms=terms, figures=objective.figures())
                 if last or due(config.evaluate_every):
                     evaluate()
-                if (
-                    last
-                    or watched.stopped
-                    or asked()
-                    or due(config.checkpoint_every or config.evaluate_every)
-                ):
+                if last or watched.stopped or asked() or due(config.checkpoint_every or config.evaluate_every):
                     checkpoint()
                 if asked() and not last:
                     raise Interrupted(
@@ -296,9 +287,7 @@ def collapse_alarms(scores: Scores, start: Scores) -> list[str]:
     The thresholds are loose on purpose: a healthy run never meets them.
     """
     alarms = []
-    cosine, rank, spread = (
-        scores.get(name, math.nan) for name in ("mean_cosine", "effective_rank", "uniformity")
-    )
+    cosine, rank, spread = (scores.get(name, math.nan) for name in ("mean_cosine", "effective_rank", "uniformity"))
     if cosine > 0.95 and cosine > start.get("mean_cosine", 0.0):
         alarms.append(
             f"embeddings are collapsing into one direction: random texts have cosine {cosine:.3f} "
@@ -310,9 +299,7 @@ def collapse_alarms(scores: Scores, start: Scores) -> list[str]:
             f"({start['effective_rank']:.1f} at the start)"
         )
     if spread > -0.2 and spread > start.get("uniformity", -math.inf):
-        alarms.append(
-            f"embeddings are hardly spread out any more: uniformity {spread:.2f} (0 is a single point)"
-        )
+        alarms.append(f"embeddings are hardly spread out any more: uniformity {spread:.2f} (0 is a single point)")
     return alarms
 
 

@@ -52,9 +52,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def make_base(
-    folder: Path, family: str = "bert", dropout: float = 0.1, layers: int = 2, seed: int = 0
-) -> Path:
+def make_base(folder: Path, family: str = "bert", dropout: float = 0.1, layers: int = 2, seed: int = 0) -> Path:
     """Write a tiny random masked language model of ``family``, as save_pretrained would."""
     tokenizer = make_tokenizer()
     sizes = {

@@ -48,6 +48,14 @@ def test_no_batch_holds_a_text_twice_and_none_is_lost_where_there_is_room(rows, 
     assert len(np.unique(np.concatenate(all_batches))) == rows - (rows % size == 1)
 
 
+@quick
+@given(rows=st.integers(100, 300), size=sizes, seed=st.integers(0, 50))
+def test_texts_of_many_copies_never_meet_their_like(rows, size, seed):
+    keys = np.random.default_rng(seed).integers(0, rows // 4, rows).astype(np.uint64)
+    batches = Batches(np.full(rows, 5), keys, size, seed=seed)
+    assert all(len(np.unique(keys[batch])) == len(batch) for batch in epoch(batches))
+
+
 def test_copies_without_room_are_left_out_of_the_epoch_and_counted():
     keys = np.r_[np.zeros(30), np.arange(1, 71)].astype(np.uint64)  # 30 copies, but only 10 batches
     batches = Batches(np.full(100, 5), keys, 10, seed=0)
@@ -101,9 +109,7 @@ def test_long_and_short_batches_come_in_random_order():
     assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.3
 
 
-@pytest.mark.parametrize(
-    ("rows", "least", "steps"), [(20, 2, 2), (21, 2, 2), (22, 2, 3), (29, 10, 2), (25, 6, 2)]
-)
+@pytest.mark.parametrize(("rows", "least", "steps"), [(20, 2, 2), (21, 2, 2), (22, 2, 3), (29, 10, 2), (25, 6, 2)])
 def test_a_last_batch_is_kept_if_it_has_the_least_rows(rows, least, steps):
     _, _, batches = make(rows, 10, least=least)
     assert batches.steps_per_epoch == steps

@@ -17,7 +17,9 @@ def test_a_recipe_without_changes_has_the_defaults():
 
 
 def test_settings_reach_their_table_with_their_type():
-    recipe = resolved("train.steps=7", "train.learning_rate=1e-4", "train.bucketed=false", "corpus.max_texts=9", "seed=3")
+    recipe = resolved(
+        "train.steps=7", "train.learning_rate=1e-4", "train.bucketed=false", "corpus.max_texts=9", "seed=3"
+    )
     assert (recipe.train.steps, recipe.train.learning_rate, recipe.train.bucketed) == (7, 1e-4, False)
     assert (recipe.corpus, recipe.seed) == ({"max_texts": 9}, 3)
 

@@ -1,16 +1,26 @@
 """The encoder: opened as asked, pooled as defined, steered at every dropout site, encoded in order."""
 
 import json
+import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 import torch
-from conftest import FAMILIES, TEXTS, make_base
+from conftest import FAMILIES, TEXTS, make_base, make_tokenizer
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
-from transformers import AutoModel, GPT2Config, GPT2Model, ModernBertConfig, ModernBertForMaskedLM
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    GPT2Config,
+    GPT2Model,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
+)
 
 from selfsent import encoder as encoders
 from selfsent.dropout import ATTENTION, Dropout, sites
@@ -79,7 +89,9 @@ def test_a_pooler_that_was_never_trained_is_refused(bert):
 def test_more_padding_changes_no_vector(encoder, rows):
     encoder.eval()
     tokens = encoders.collate(encoder, rows)
-    wider = {name: torch.cat([column, torch.zeros(len(rows), 9, dtype=torch.long)], 1) for name, column in tokens.items()}
+    wider = {
+        name: torch.cat([column, torch.zeros(len(rows), 9, dtype=torch.long)], 1) for name, column in tokens.items()
+    }
     torch.testing.assert_close(encoders.embed(encoder, tokens), encoders.embed(encoder, wider), atol=1e-5, rtol=0)
 
 
@@ -119,7 +131,16 @@ def test_a_saved_encoder_opens_without_us_and_gives_the_same_vectors(encoder, tm
         "m = SentenceTransformer(sys.argv[1], device='cpu'); v = m.encode(sys.argv[3:]);"
         "assert 'selfsent' not in sys.modules; assert abs(v - np.load(sys.argv[2])).max() < 1e-5;"
     )
-    command = [sys.executable, "-W", "ignore", "-c", program, str(tmp_path / "model"), str(tmp_path / "ours.npy"), *TEXTS]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        program,
+        str(tmp_path / "model"),
+        str(tmp_path / "ours.npy"),
+        *TEXTS,
+    ]
     said = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert said.returncode == 0, said.stderr
     assert "MISSING" not in said.stderr  # no report of pooler weights that nobody uses
@@ -199,7 +220,9 @@ def test_our_attention_equals_the_eager_one(encoder, rows):
 def test_a_family_whose_dropout_is_out_of_reach_is_refused_by_name(bert, tmp_path):
     size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
     tokens = {"pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3}
-    config = ModernBertConfig(vocab_size=64, **size, **tokens, attention_dropout=0.1, embedding_dropout=0.1, mlp_dropout=0.1)
+    config = ModernBertConfig(
+        vocab_size=64, **size, **tokens, attention_dropout=0.1, embedding_dropout=0.1, mlp_dropout=0.1
+    )
     with encoders.quietly():
         ModernBertForMaskedLM(config).save_pretrained(tmp_path)
     encoders.tokenizer(encoders.load(bert)).save_pretrained(tmp_path)
@@ -223,3 +246,150 @@ def test_what_is_no_encoder_is_refused(tmp_path, bert):
             encoders.load(name)
     with pytest.raises(UserError, match="unknown pooling 'clss': did you mean 'cls'"):
         encoders.load(bert, pooling="clss")
+
+
+# Where a head could take its activation or its width from the wrong place, the family is given odd ones.
+ODD = {
+    "bert": {"hidden_act": "relu"},
+    "roberta": {"hidden_act": "relu"},
+    "distilbert": {"activation": "relu"},
+    "electra": {"embedding_size": 16, "hidden_act": "relu"},
+}
+
+
+def masked_language_model(folder, family):
+    """The family's own masked LM, saved in ``folder``, every weight drawn wide enough to be told from its default."""
+    config = AutoConfig.from_pretrained(make_base(folder, family))
+    config.update(ODD.get(family, {}))
+    with torch.random.fork_rng(devices=[]), encoders.quietly():
+        torch.manual_seed(1)
+        model = AutoModelForMaskedLM.from_config(config).eval()
+        for name, parameter in model.named_parameters():
+            nn.init.normal_(parameter, mean=float("norm.weight" in name.lower()), std=0.2)
+        model.save_pretrained(folder)
+    return model
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_mlm_head_gives_the_logits_and_the_loss_of_the_family_s_own_masked_lm(family, tmp_path):
+    reference = masked_language_model(tmp_path, family)
+    encoder = encoders.load(tmp_path, pooling="first_last")
+    tokens = encoders.collate(encoder, encoder.tokenizer(TEXTS)["input_ids"])
+    torch.manual_seed(0)
+    masked, chosen = encoders.mask_tokens(encoder, tokens, 0.5)
+    with torch.no_grad():
+        expected = reference(**masked, labels=tokens["input_ids"].masked_fill(~chosen, -100))
+        states, words = encoders.embed_tokens(encoder, masked)[chosen], encoders.word_embeddings(encoder)
+        head = encoders.mlm_head(encoder)
+        torch.testing.assert_close(head(states, words), expected.logits[chosen], atol=1e-5, rtol=1e-5)
+        loss = head.loss(states, words, tokens["input_ids"][chosen])
+    torch.testing.assert_close(loss, expected.loss, atol=1e-5, rtol=0)
+
+
+def test_the_mlm_head_has_no_matrix_as_large_as_the_vocabulary(encoder):
+    shapes = {name: tuple(p.shape) for name, p in encoders.mlm_head(encoder).named_parameters()}
+    assert shapes == {
+        "dense.weight": (32, 32),
+        "dense.bias": (32,),
+        "norm.weight": (32,),
+        "norm.bias": (32,),
+        "bias": (len(encoder.tokenizer),),
+    }
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_checkpoint_without_an_mlm_head_gets_a_fresh_one_and_says_so(family, tmp_path):
+    with encoders.quietly():
+        AutoModel.from_pretrained(make_base(tmp_path / "whole", family)).save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    encoder = encoders.load(tmp_path, pooling="mean")
+    with pytest.warns(UserWarning, match="holds no masked-LM head: a fresh one"):
+        head = encoders.mlm_head(encoder)
+    assert head.dense.weight.std().item() == pytest.approx(0.02, rel=0.15)
+    assert not head.bias.any()
+
+
+def test_the_built_in_encoder_brings_its_mlm_head_and_guesses_with_it():
+    encoder = encoders.load("builtin")
+    text = encoder.tokenizer("the capital of france is the city of paris .")["input_ids"]
+    tokens = encoders.collate(encoder, [text])
+    place = text.index(encoder.tokenizer.convert_tokens_to_ids(encoder.tokenizer.tokenize(" of")[0]))
+    truth = tokens["input_ids"][0, place].item()
+    tokens["input_ids"][0, place] = encoder.tokenizer.mask_token_id
+    with torch.no_grad():
+        state = encoders.embed_tokens(encoder, tokens)[0, place : place + 1]
+        logits = encoders.mlm_head(encoder)(state, encoders.word_embeddings(encoder))
+    assert logits.argmax().item() == truth
+
+
+def test_an_encoder_that_cannot_have_an_mlm_head_is_refused(bert, tmp_path):
+    static = SentenceTransformer(modules=[Pooling(32, "cls")], device="cpu")
+    with pytest.raises(UserError, match="these are static vectors"):
+        encoders.mlm_head(static)
+
+    unmasked = encoders.load(bert)
+    unmasked.tokenizer.mask_token = None
+    with pytest.raises(UserError, match="has no mask token"):
+        encoders.mlm_head(unmasked)
+
+    gone = encoders.load(shutil.copytree(bert, tmp_path / "gone"))
+    shutil.rmtree(tmp_path / "gone")
+    with pytest.raises(UserError, match=r"cannot open .*gone. for its masked-LM head"):
+        encoders.mlm_head(gone)
+
+    with encoders.quietly():
+        untied = AutoModelForMaskedLM.from_pretrained(bert, tie_word_embeddings=False)
+        untied.save_pretrained(shutil.copytree(bert, tmp_path / "untied"))
+    with pytest.raises(UserError, match=r"the masked-LM head of '.*untied' \(bert\) is not one dense layer"):
+        encoders.mlm_head(encoders.load(tmp_path / "untied"))
+
+
+def test_masking_keeps_its_rates_and_spares_special_tokens_and_padding(encoder):
+    vocabulary, special = len(encoder.tokenizer), set(encoder.tokenizer.all_special_ids)
+    words = np.setdiff1d(np.arange(vocabulary), list(special))
+    lengths = np.random.default_rng(0).integers(0, 40, 10_000)
+    texts = [[2, *np.random.default_rng(n).choice(words, n).tolist(), 3] for n in lengths]
+    tokens = encoders.collate(encoder, texts)
+    torch.manual_seed(0)
+    masked, chosen = encoders.mask_tokens(encoder, tokens, 0.15)
+    before, after = tokens["input_ids"], masked["input_ids"]
+
+    assert torch.equal(masked["attention_mask"], tokens["attention_mask"])
+    assert torch.equal(before, encoders.collate(encoder, texts)["input_ids"])
+    assert torch.equal(after[~chosen], before[~chosen])
+    assert special.isdisjoint(before[chosen].tolist())
+    assert tokens["attention_mask"][chosen].all()
+
+    def within_three_sigma(count, rate, draws):
+        return abs(count - rate * draws) < 3 * (draws * rate * (1 - rate)) ** 0.5
+
+    hidden = int(chosen.sum())
+    assert within_three_sigma(hidden, 0.15, lengths.sum())
+    became, was = after[chosen], before[chosen]
+    is_mask, is_kept = became == encoder.tokenizer.mask_token_id, became == was
+    # A random token is, once in a vocabulary, the mask token or the one it replaces.
+    assert within_three_sigma(int(is_mask.sum()), 0.8 + 0.1 / vocabulary, hidden)
+    assert within_three_sigma(int(is_kept.sum()), 0.1 + 0.1 / vocabulary, hidden)
+    others = torch.bincount(became[~is_mask & ~is_kept], minlength=vocabulary).double()
+    expected = 0.1 * hidden * (1 - (torch.bincount(was, minlength=vocabulary) / hidden)) / vocabulary
+    expected[encoder.tokenizer.mask_token_id] = 0
+    assert ((others - expected).abs() <= 4 * expected.sqrt()).all()  # as many tests as words: a wider margin for each
+
+
+def test_masking_is_drawn_from_the_global_generator(encoder, batch):
+    def chosen(seed):
+        torch.manual_seed(seed)
+        masked, where = encoders.mask_tokens(encoder, batch["text"], 0.5)
+        return masked["input_ids"].tolist(), where.tolist()
+
+    assert chosen(0) == chosen(0)
+    assert all(first != second for first, second in zip(chosen(0), chosen(1), strict=True))
+
+
+def test_the_mlm_head_takes_a_bf16_embedding_matrix_and_still_gives_fp32_logits(encoder):
+    head, words, states = encoders.mlm_head(encoder), encoders.word_embeddings(encoder), torch.randn(5, 32)
+    exact, rounded = head(states, words), head(states, words.bfloat16())
+    assert rounded.dtype == torch.float32
+    torch.testing.assert_close(rounded, exact, atol=0.02, rtol=0.02)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert head(states, words).dtype == torch.float32

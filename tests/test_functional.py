@@ -164,12 +164,7 @@ def test_the_summary_of_a_correlation_is_that_of_its_matrix(normalization, shape
     diagonal, off_diagonal = f.correlation_summary(x, y, normalization=normalization)
     close(diagonal, matrix.diagonal())
     close(off_diagonal, expected)
-    close(
-        *(
-            torch.autograd.grad(loss, x)[0]
-            for loss in (off_diagonal + diagonal.sum(), expected + matrix.trace())
-        )
-    )
+    close(*(torch.autograd.grad(loss, x)[0] for loss in (off_diagonal + diagonal.sum(), expected + matrix.trace())))
 
 
 def test_identical_views_correlate_fully():  # T-S1
@@ -265,9 +260,7 @@ def test_white_data_is_returned_as_it_is(width):  # T-W4
 
 def test_each_view_is_whitened_alone_under_its_own_permutation():  # T-W5
     views = rows(3, 16, 12)
-    permutations = torch.stack(
-        [torch.randperm(12, generator=torch.Generator().manual_seed(v)) for v in range(3)]
-    )
+    permutations = torch.stack([torch.randperm(12, generator=torch.Generator().manual_seed(v)) for v in range(3)])
     together = f.group_whiten(views, 6, permutation=permutations)
     for view, permutation, whitened in zip(views, permutations, together, strict=True):
         close(f.group_whiten(view, 6, permutation=permutation), whitened)

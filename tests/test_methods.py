@@ -26,9 +26,7 @@ def build(name, encoder, **changes):
 
 
 def columns(objective, encoder, rows):
-    return {
-        name: collate(encoder, view) for name, view in objective.views(rows, np.random.default_rng(0)).items()
-    }
+    return {name: collate(encoder, view) for name, view in objective.views(rows, np.random.default_rng(0)).items()}
 
 
 @pytest.fixture(params=methods.names())
@@ -109,9 +107,7 @@ def test_the_loss_falls_on_a_few_texts(objective, encoder):  # T-G14
     generator = np.random.default_rng(0)
     tokens = encoder.tokenizer
     words = range(max(tokens.all_special_ids) + 1, len(tokens))
-    texts = [
-        [tokens.cls_token_id, *generator.choice(words, 6).tolist(), tokens.sep_token_id] for _ in range(64)
-    ]
+    texts = [[tokens.cls_token_id, *generator.choice(words, 6).tolist(), tokens.sep_token_id] for _ in range(64)]
     batch = columns(objective, encoder, texts)
     with torch.no_grad():  # at its usual scale a random encoder gives every text the same vector
         for parameter in encoder.parameters():
@@ -209,9 +205,7 @@ def test_a_method_outside_the_package_is_its_module_path(tmp_path, monkeypatch):
 
 
 def test_an_unknown_method_lists_the_known_ones():
-    with pytest.raises(
-        UserError, match=r"unknown method 'scdd': did you mean 'scd'\? choose one of .*simcse"
-    ):
+    with pytest.raises(UserError, match=r"unknown method 'scdd': did you mean 'scd'\? choose one of .*simcse"):
         methods.load("scdd")
     with pytest.raises(UserError, match="unknown method 'scd_paper': did you mean 'scd_paper_literal'"):
         methods.find("scd_paper")

@@ -1,7 +1,6 @@
 """A run's folder: whole or not there, and nothing lost."""
 
 import json
-import os
 import resource
 import signal
 
@@ -98,7 +97,7 @@ def test_resuming_clears_what_a_kill_left_half_written(tmp_path):
     (run.checkpoints / ".step-00000007.partial").mkdir(parents=True)
     (run.folder / ".model.partial").mkdir()
     Run.reopen(run.folder, CONFIG)
-    assert sorted(os.listdir(run.folder)) == ["checkpoints", "config.json"]
+    assert sorted(path.name for path in run.folder.iterdir()) == ["checkpoints", "config.json"]
     assert list(run.checkpoints.iterdir()) == []
 
 

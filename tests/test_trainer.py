@@ -53,14 +53,28 @@ class Watch(Watcher):
         self.said.append(message)
 
 
-def fit(bert, folder, method="simcse", *, watch=None, validate=None, select="score", seed=1, resume=False, precision="fp32",
-        objective=None, **changes):
+def fit(
+    bert,
+    folder,
+    method="simcse",
+    *,
+    watch=None,
+    validate=None,
+    select="score",
+    seed=1,
+    resume=False,
+    precision="fp32",
+    objective=None,
+    **changes,
+):
     encoder = encoders.load(bert, pooling="cls")
     text = Rows(encoder)
     kind = methods.load(method)
     torch.manual_seed(seed)
     made = kind(kind.Config(**METHODS[method], **(objective or {})), encoder)
-    config = TrainConfig(**{"steps": 8, "batch_size": 4, "learning_rate": 1e-3, "evaluate_every": 2, "log_every": 1} | changes)
+    config = TrainConfig(
+        **{"steps": 8, "batch_size": 4, "learning_rate": 1e-3, "evaluate_every": 2, "log_every": 1} | changes
+    )
     batches = Batches(text.lengths, text.keys, config.batch_size, seed=seed, bucketed=config.bucketed)
     run = Run.reopen(folder, {}) if resume else Run.create(folder, {})
     if validate is None:
@@ -100,8 +114,10 @@ def test_a_run_stopped_at_any_step_ends_with_the_bits_of_the_one_that_was_not(me
         resumed, again, _ = fit(bert, folder, method, select="last", precision=precision, resume=True)
         assert same(whole, resumed)
         assert same(head, again)
-        lines = [[json.loads(line) for line in (tmp_path / name / "log.jsonl").read_text().splitlines()]
-                 for name in ("whole", f"stopped-{step}")]
+        lines = [
+            [json.loads(line) for line in (tmp_path / name / "log.jsonl").read_text().splitlines()]
+            for name in ("whole", f"stopped-{step}")
+        ]
         assert lines[0] == lines[1]
 
 
@@ -154,7 +170,9 @@ def test_a_first_score_of_zero_is_a_score(bert, tmp_path):
 def test_patience_stops_after_so_many_evaluations_without_a_better_score(bert, tmp_path):
     scores = iter([0.0, 0.5, 0.4, 0.6, 0.5, 0.5, 0.9])
     watch = Watch()
-    _, _, outcome = fit(bert, tmp_path / "run", validate=lambda _: {"score": next(scores)}, patience=2, steps=100, watch=watch)
+    _, _, outcome = fit(
+        bert, tmp_path / "run", validate=lambda _: {"score": next(scores)}, patience=2, steps=100, watch=watch
+    )
     assert (outcome.steps, outcome.best_step) == (10, 6)
     assert any("no better score in 2 evaluations" in message for message in watch.said)
 
@@ -181,7 +199,13 @@ def test_accumulated_gradients_are_the_mean_over_their_batches(bert, tmp_path, m
             super().__init__(groups, lr=lr)
 
     monkeypatch.setattr(trainer, "AdamW", Plain)
-    options = {"select": "last", "max_grad_norm": 0.0, "schedule": "constant", "learning_rate": 1.0, "evaluate_every": 0}
+    options = {
+        "select": "last",
+        "max_grad_norm": 0.0,
+        "schedule": "constant",
+        "learning_rate": 1.0,
+        "evaluate_every": 0,
+    }
     start = encoders.load(bert, pooling="cls").state_dict()
     name = next(name for name in start if name.endswith("query.weight"))
     both, _, _ = fit(bert, tmp_path / "both", accumulation=2, allow_accumulation=True, steps=1, **options)
@@ -238,7 +262,9 @@ def test_bf16_follows_fp32(bert, tmp_path):
 def test_a_loss_that_is_no_longer_finite_is_named_by_its_term(bert, tmp_path, monkeypatch):
     forward = methods.load("simcse").forward
     monkeypatch.setattr(
-        methods.load("simcse"), "forward", lambda self, *args: {"contrast": forward(self, *args)["contrast"] * float("nan")}
+        methods.load("simcse"),
+        "forward",
+        lambda self, *args: {"contrast": forward(self, *args)["contrast"] * float("nan")},
     )
     with pytest.raises(UserError, match=r"no longer finite at step 1 \(term contrast\): lower train\.learning_rate"):
         fit(bert, tmp_path / "run")
@@ -255,7 +281,13 @@ def test_alarms_speak_when_embeddings_collapse_and_are_silent_when_they_do_not()
 def test_an_alarm_reaches_the_watcher_and_the_log(bert, tmp_path):
     watch = Watch()
     cosines = iter([0.5, 0.99])
-    fit(bert, tmp_path / "run", select="last", evaluate_every=0, watch=watch,
-        validate=lambda _: {"score": 1.0, "mean_cosine": next(cosines)})
+    fit(
+        bert,
+        tmp_path / "run",
+        select="last",
+        evaluate_every=0,
+        watch=watch,
+        validate=lambda _: {"score": 1.0, "mean_cosine": next(cosines)},
+    )
     assert [message for message in watch.said if message.startswith("warning: embeddings are collapsing")]
     assert "alarm" in (tmp_path / "run" / "log.jsonl").read_text()

@@ -21,12 +21,12 @@ import xxhash
 
 FORMAT = 1  # of the documents; raised whenever the same sources would give others
 
-# What has no documentation of its own: tests, copies of other packages, private folders (but NumPy's _core),
+# What has no documentation of its own: tests, copies of other packages, private modules (but NumPy's _core),
 # and transformers/models, where hundreds of files repeat the same sentences.
 _SKIPPED = re.compile(
     r"(?:^|/)(?:tests?|testing|conftest\.py|test_[^/]*|vendor(?:ed)?|idlelib|lib2to3|pydoc_data|ensurepip"
     r"|site-packages|dist-packages|config-[^/]*|turtledemo|\.[^/]*|_(?!core/)[^/]*(?=/)|antlr"
-    r"|transformers/models|selfsent)(?:/|$)"
+    r"|transformers/models|selfsent)(?:/|$)|^_[^/]*$"
 )
 _SECTIONS = (  # of a docstring, that hold tables or code
     "(?:other |keyword )?(?:parameters|arguments|args)|params|kwargs|options|inputs?|outputs?|returns?"
@@ -113,7 +113,7 @@ def _docstrings(unparsable: list[str]) -> Iterator[tuple[str, str]]:
 
 def _module(name: str) -> str:
     parts = name.removesuffix(".py").removesuffix("/__init__").split("/")
-    return ".".join(part for part in parts if not part.startswith("_")) or parts[-1]
+    return ".".join(part for part in parts if not part.startswith("_"))
 
 
 def docstrings(source: bytes, module: str) -> list[tuple[str, str]]:
@@ -133,11 +133,7 @@ def docstrings(source: bytes, module: str) -> list[tuple[str, str]]:
             if docstring:
                 found.append((name, docstring))
             if isinstance(node, ast.Module | ast.ClassDef):
-                inner = [
-                    n
-                    for n in node.body
-                    if isinstance(n, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-                ]
+                inner = [n for n in node.body if isinstance(n, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)]
                 public = [n for n in inner if not n.name.startswith("_")]
                 open_nodes += [(f"{name}.{n.name}", n) for n in reversed(public)]
         return found
@@ -169,34 +165,29 @@ def _is_prose(text: str) -> bool:
 def _blocks(docstring: str) -> Iterator[list[str]]:
     """Yield paragraphs as lines, leaving out sections, directives, fields, code, tables and lists."""
     text = _FENCED.sub("\n", inspect.cleandoc(docstring).replace("\t", "    "))
-    hidden = -1  # what is indented deeper belongs to something left out
-    aside = 0  # the deepest indent that is text and not code: that of a note
+    deepest = 0  # indent of running text; only that of a note is more than none, anything deeper is code
     section = False  # of tables; ends at the next heading
     for lines in (block.split("\n") for block in _EMPTY_LINES.split(text)):
         while lines and _UNDERLINE.match(lines[0].strip()):
             del lines[0]
         if len(lines) > 1 and _UNDERLINE.match(lines[1].strip()):
             section = bool(_NUMPY.match(lines[0].strip()))
-            hidden, aside = -1, 0
+            deepest = 0
             del lines[:2]
         if section or not lines:
             continue
         first = lines[0].strip()
         indent = len(lines[0]) - len(lines[0].lstrip())
-        if hidden >= 0 and indent > hidden:
-            continue
-        hidden = -1
-        aside = min(aside, indent)
         directive = _DIRECTIVE.match(first)
+        if indent > deepest:
+            continue
+        deepest = indent
         if _ASIDE.match(first) or (directive and directive["name"] in _ASIDES):
             lines[0] = (directive and directive["rest"]) or ""
-            aside = indent + 4
-        elif directive or _GOOGLE.match(first) or (indent > aside):
-            hidden = indent if directive or _GOOGLE.match(first) else indent - 1
+            deepest = indent + 4
+        elif directive or _GOOGLE.match(first):
             continue
         kept = list(takewhile(lambda line: not _DEBRIS.match(line.strip()), lines))
-        if len(kept) < len(lines) or lines[-1].rstrip().endswith("::"):
-            hidden = indent
         if not any(_TABLE.match(line) for line in kept):
             yield kept
 

@@ -22,7 +22,7 @@ for command in (train, evaluate, encode, search, methods):
     app.command()(command)
 
 
-def _version(asked: bool) -> None:
+def _version(asked: bool | None) -> None:
     if asked:
         from importlib.metadata import version
 
@@ -33,7 +33,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def top(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
+        bool | None, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = None,
 ) -> None:
     """Turn raw, unlabelled text into a sentence encoder that you can trust."""

@@ -9,9 +9,7 @@ import typer
 
 def encode(
     model: Annotated[str, typer.Argument(help="A folder, a name on the hub, or 'builtin'")],
-    source: Annotated[
-        Path | None, typer.Argument(help="A file with a text a line  [default: standard input]")
-    ] = None,
+    source: Annotated[Path | None, typer.Argument(help="A file with a text a line  [default: standard input]")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help=".npy file to write, (texts, width)")] = Path(
         "embeddings.npy"
     ),
@@ -28,9 +26,7 @@ def encode(
     except FileNotFoundError:
         raise UserError(f"there is no file {source}: give one with a text a line") from None
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"{source or 'standard input'} is not UTF-8 at byte {error.start}: convert it first"
-        ) from error
+        raise UserError(f"{source or 'standard input'} is not UTF-8 at byte {error.start}: convert it first") from error
     except OSError as error:
         raise UserError(f"cannot read {source}: {error.strerror}") from error
     lines = text.splitlines()

@@ -24,9 +24,7 @@ def evaluate(
         bool,
         typer.Option("--baselines", help="Add training-free poolings and whitening of the same encoder."),
     ] = False,
-    bootstrap: Annotated[
-        int, typer.Option(help="Resamples behind each 95 % interval; 0: none", min=0)
-    ] = 1000,
+    bootstrap: Annotated[int, typer.Option(help="Resamples behind each 95 % interval; 0: none", min=0)] = 1000,
     precision: Annotated[str, typer.Option(help="auto, bf16 or fp32")] = "auto",
 ) -> None:
     """Score a model; every score says its split, aggregation and interval."""

@@ -44,17 +44,14 @@ def read(path: Path) -> Method:
         for node in outer.body:
             if isinstance(node, ast.ClassDef) and node.name == "Config":
                 fields = [_field(item, lines) for item in node.body if isinstance(item, ast.AnnAssign)]
-            if (
-                isinstance(node, ast.AnnAssign)
-                and ast.unparse(node.target) == "presets"
-                and node.value is not None
-            ):
+            if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "presets" and node.value is not None:
                 presets = ast.literal_eval(node.value)
     return Method(path.stem, ast.get_docstring(tree) or "", fields, presets)
 
 
 def _field(node: ast.AnnAssign, lines: list[str]) -> Field:
-    assert node.end_lineno is not None and node.end_col_offset is not None
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
     comment = lines[node.end_lineno - 1][node.end_col_offset :].strip().removeprefix("#").strip()
     kind = ast.unparse(node.annotation).removeprefix("Literal[").removesuffix("]").replace("'", "")
     default = ast.unparse(node.value) if node.value is not None else ""
@@ -88,6 +85,4 @@ def methods(
         mark = "*" if field.name in changes else " "
         typer.echo(f" {mark} {field.name:<{width}}  {value:<12}  {field.comment}  [{field.kind}]")
     for preset, changed in found.presets.items():
-        typer.echo(
-            f"\npreset {preset}: " + (", ".join(f"{k}={v}" for k, v in changed.items()) or "the defaults")
-        )
+        typer.echo(f"\npreset {preset}: " + (", ".join(f"{k}={v}" for k, v in changed.items()) or "the defaults"))

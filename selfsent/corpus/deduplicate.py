@@ -72,9 +72,7 @@ def row_keys(ids: NDArray[np.integer], lengths: NDArray[np.integer]) -> Keys:
     return mix(np.add.reduceat(mix((places.astype(np.uint64) << np.uint64(32)) + ids), starts))
 
 
-def similarities(
-    ids: RaggedColumn, earlier: NDArray[np.int64], later: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def similarities(ids: RaggedColumn, earlier: NDArray[np.int64], later: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the Jaccard similarity of each pair of rows: shingles they share over shingles of either."""
     rows, places = np.unique(np.concatenate([earlier, later]), return_inverse=True)
     pieces = [ids.span(row, row + 1)[0] for row in rows.tolist()]

@@ -45,21 +45,13 @@ class CorpusConfig:
     split: Literal["auto", "yes", "no"] = "auto"  # into sentences; auto: rows of tables yes, lines of .txt no
     language: str = "en"  # whose rules of sentence splitting apply, as a two-letter code
     min_words: int | None = None  # shorter texts are dropped; None: 5 for sentences that were split, else 1
-    max_words: int | None = (
-        100  # longer sentences are dropped as lists or failed splits; lines given as texts stay
-    )
-    deduplicate: Literal["near", "exact", "none"] = (
-        "near"  # exact: equal but for case, white space, Unicode variant
-    )
+    max_words: int | None = 100  # longer sentences are dropped as lists or failed splits; lines given as texts stay
+    deduplicate: Literal["near", "exact", "none"] = "near"  # exact: equal but for case, white space, Unicode variant
     near_threshold: float = 0.7  # Jaccard similarity of the pairs of neighbouring word pieces
     text_column: str = "text"  # of jsonl, json, csv, tsv, parquet and hub rows
     title_column: str = "title"  # kept with held-out documents; need not exist
-    summary_column: str = (
-        "summary"  # query of the label-free test instead of the first sentence; need not exist
-    )
-    held_out: int = (
-        1000  # documents at most for each of dev and test of the label-free test; 5 % of all in sum
-    )
+    summary_column: str = "summary"  # query of the label-free test instead of the first sentence; need not exist
+    held_out: int = 1000  # documents at most for each of dev and test of the label-free test; 5 % of all in sum
 
     def __post_init__(self) -> None:
         """Refuse what cannot mean anything."""
@@ -72,9 +64,7 @@ class CorpusConfig:
         if self.held_out < 0:
             raise ValueError(f"held_out must be 0 or more, got {self.held_out}")
         if self.min_words is not None and self.max_words is not None and self.min_words > self.max_words:
-            raise ValueError(
-                f"min_words must not exceed max_words, got {self.min_words} and {self.max_words}"
-            )
+            raise ValueError(f"min_words must not exceed max_words, got {self.min_words} and {self.max_words}")
 
 
 def prepare(
@@ -94,7 +84,8 @@ def prepare(
         tokenizer: the fast tokenizer of the encoder that will be trained.
         unit: ``documents`` keeps every document whole, neither split nor cut at ``max_length``.
         cache: root of all caches; the default is ``SELFSENT_CACHE`` or ``~/.cache/selfsent``.
-        report: hears (stage, done, total); the stage ``read`` counts bytes, total 0 where there are no files.
+        report: hears (stage, done, total); the stage ``read`` counts bytes, or documents where there is no file
+            and the total is not known.
 
     Raises:
         UserError: a source cannot be read, or nothing is left of it.
@@ -131,9 +122,7 @@ def _build(
 ) -> None:
     columns = Columns(text=config.text_column, title=config.title_column, summary=config.summary_column)
     rules = [_rules(source, config, unit) for source in sources]
-    kind: Literal["summary-body", "halves"] = (
-        "summary-body" if any(rule.split for rule in rules) else "halves"
-    )
+    kind: Literal["summary-body", "halves"] = "summary-body" if any(rule.split for rule in rules) else "halves"
     selection = Selection(kind, config.held_out)
     near = config.deduplicate == "near"
     width = deduplicate.band_width(config.near_threshold)
@@ -156,9 +145,7 @@ def _build(
             fate[np.flatnonzero(fate == deduplicate.KEPT)[config.max_texts :]] = deduplicate.SURPLUS
         if np.count_nonzero(fate == deduplicate.KEPT) < 2:
             raise _nothing_left(sources, stage, fate)
-        lengths, unknown = _store(
-            stage, fate, config.max_length if unit == "sentences" else None, folder, report
-        )
+        lengths, unknown = _store(stage, fate, config.max_length if unit == "sentences" else None, folder, report)
         account = _account(sources, stage, fate, lengths, unknown, config, unit)
         pairs = [(stage.text(a), stage.text(b)) for a, b in examples if fate[a] == deduplicate.KEPT]
     shutil.rmtree(staged)
@@ -181,18 +168,24 @@ def _rules(source: Source, config: CorpusConfig, unit: Unit) -> Rules:
 def _documents(
     sources: Sequence[Source], rules: Sequence[Rules], columns: Columns, report: Report
 ) -> Iterator[tuple[Document, Rules]]:
-    total = sum(source.size for source in sources)
-    before = 0
+    total = sum(source.size for source in sources) or None
+    before = count = 0
     for source, rule in zip(sources, rules, strict=True):
-        progress = partial(_progress, report, before, total)
-        for document in source.documents(columns, progress):
+        progress = partial(_in_bytes, report, before, total) if total else _in_silence
+        for count, document in enumerate(source.documents(columns, progress), count + 1):  # noqa: B020
+            if not total and not count % 256:
+                report("read", count, None)
             yield document, rule
         before += source.size
-    report("read", total, total)
+    report("read", total or count, total)
 
 
-def _progress(report: Report, before: int, total: int, here: int) -> None:
+def _in_bytes(report: Report, before: int, total: int, here: int) -> None:
     report("read", before + here, total)
+
+
+def _in_silence(here: int) -> None:
+    pass
 
 
 def _drop(
@@ -326,6 +319,4 @@ def _nothing_left(sources: Sequence[Source], stage: Stage, fate: NDArray[np.uint
     }
     why = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items() if count)
     left = "one text is" if fates[deduplicate.KEPT] else "nothing is"
-    return UserError(
-        f"{left} left of the {counts.texts:,} texts in {names} ({why}): give more text or relax [corpus]"
-    )
+    return UserError(f"{left} left of the {counts.texts:,} texts in {names} ({why}): give more text or relax [corpus]")

@@ -126,9 +126,7 @@ def _resolve(name: str) -> list[Source]:
         return [Source(name, "hub")]
     siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
     near = get_close_matches(path.name, [*siblings, DEMO], n=1, cutoff=0.6)
-    hint = (
-        f"did you mean {near[0]}?" if near else "name a file, a folder, a hub dataset (owner/name) or pydocs"
-    )
+    hint = f"did you mean {near[0]}?" if near else "name a file, a folder, a hub dataset (owner/name) or pydocs"
     raise UserError(f"{name} does not exist: {hint}")
 
 
@@ -179,9 +177,7 @@ class _Where:
         return f"{self.path}, line {self.line}"
 
 
-def _from_file(
-    source: Source, path: Path, columns: Columns, progress: Callable[[int], None]
-) -> Iterator[Document]:
+def _from_file(source: Source, path: Path, columns: Columns, progress: Callable[[int], None]) -> Iterator[Document]:
     where = _Where(path)
     with _opened(path) as raw:
         try:
@@ -246,14 +242,10 @@ def _parsed(line: str, where: _Where) -> Any:  # noqa: ANN401 - JSON is anything
     try:
         return json.loads(line)
     except json.JSONDecodeError as error:
-        raise UserError(
-            f"{where} is not valid JSON ({error.msg} at column {error.colno}): mend that line"
-        ) from error
+        raise UserError(f"{where} is not valid JSON ({error.msg} at column {error.colno}): mend that line") from error
 
 
-def _from_csv(
-    stream: io.BufferedIOBase, where: _Where, columns: Columns, delimiter: str = ","
-) -> Iterator[Document]:
+def _from_csv(stream: io.BufferedIOBase, where: _Where, columns: Columns, delimiter: str = ",") -> Iterator[Document]:
     csv.field_size_limit(1 << 30)  # a whole document in a cell is no error
     rows = csv.DictReader(_lines(stream, where), delimiter=delimiter, strict=True)
     try:
@@ -299,9 +291,7 @@ def _names(columns: Columns) -> tuple[str, str, str]:
 
 def _document(row: object, where: object, columns: Columns) -> Document:
     if not isinstance(row, Mapping):
-        raise UserError(
-            f"{where} holds a {type(row).__name__}: every row must be an object with a column of text"
-        )
+        raise UserError(f"{where} holds a {type(row).__name__}: every row must be an object with a column of text")
     if columns.text not in row:
         raise _no_column(where, columns.text, row)
     text, title, summary = (row.get(name) or "" for name in _names(columns))
@@ -321,9 +311,7 @@ def _hub_rows(name: str) -> Iterator[Mapping[str, Any]]:
     parts = cast(re.Match[str], _HUB_NAME.fullmatch(name))
     datasets.disable_progress_bars()
     try:
-        rows = datasets.load_dataset(
-            parts["name"], parts["config"], split=parts["split"] or "train", streaming=True
-        )
+        rows = datasets.load_dataset(parts["name"], parts["config"], split=parts["split"] or "train", streaming=True)
         yield from rows
     except Exception as error:  # not found, no such split or config, no connection: each layer has its own
         reason = str(error).splitlines()[0].rstrip(".")

@@ -55,9 +55,7 @@ class _Chunk:
 class Stage:
     """Everything found so far, in reading order, in a folder that does not outlive the preparation."""
 
-    def __init__(
-        self, table: Table, pieces: WordPieces, selection: Selection, bands: int, width: int
-    ) -> None:
+    def __init__(self, table: Table, pieces: WordPieces, selection: Selection, bands: int, width: int) -> None:
         self.counts = Counts()
         self.pieces = pieces
         self.selection = selection
@@ -129,9 +127,7 @@ class Stage:
         if not texts:
             return
         keys = [clean.content_key(one) for one in texts]
-        if self.selection.take(
-            document.title, clean.one_line(summary), sentences if rules.whole else texts, keys
-        ):
+        if self.selection.take(document.title, clean.one_line(summary), sentences if rules.whole else texts, keys):
             counts.held_out_texts += len(texts)
             self.held_out.append(np.array(keys, np.uint64))
             return
@@ -158,9 +154,7 @@ class Stage:
         self.ids.append(ids, lengths)
         if self.bands:
             hashes = deduplicate.shingles(ids, lengths)
-            for column, band in zip(
-                self.bands, deduplicate.band_keys(hashes, lengths, self._width), strict=True
-            ):
+            for column, band in zip(self.bands, deduplicate.band_keys(hashes, lengths, self._width), strict=True):
                 column.append(band)
         self.exact.append(keys)
 

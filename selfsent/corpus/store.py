@@ -151,9 +151,7 @@ class _Reader:
             (self.rows,), _, self._dtype = npy.read_array_header_1_0(file)
             self._start = file.tell()
         self._descriptor = os.open(path, os.O_RDONLY)
-        finalize(
-            self, os.close, self._descriptor
-        )  # opened for as long as the corpus is, closed without a word
+        finalize(self, os.close, self._descriptor)  # opened for as long as the corpus is, closed without a word
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         if not 0 <= start <= stop <= self.rows:

@@ -23,9 +23,7 @@ class WordPieces:
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
         if not tokenizer.is_fast:
-            raise UserError(
-                f"{type(tokenizer).__name__} is a slow tokenizer: use one that has a tokenizer.json"
-            )
+            raise UserError(f"{type(tokenizer).__name__} is a slow tokenizer: use one that has a tokenizer.json")
         definition = tokenizer.backend_tokenizer.to_str()
         self._backend = Tokenizer.from_str(definition)
         self._backend.no_truncation()

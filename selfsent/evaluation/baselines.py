@@ -29,9 +29,7 @@ EncodePoolings = Callable[[list[str], Sequence[str]], Mapping[str, suite.Vectors
 class Whitening:
     """A linear map after which the texts it was fit on have identity covariance."""
 
-    kind: str = (
-        "pca"  # or "zca": turned back towards the input's axes; or "group": zca of each few dimensions
-    )
+    kind: str = "pca"  # or "zca": turned back towards the input's axes; or "group": zca of each few dimensions
     columns: int | None = None  # keep the k directions of largest variance; None keeps all
     group_width: int = 2  # dimensions whitened together by "group"
     eps: float = 1e-9  # added to every variance
@@ -45,9 +43,7 @@ class Whitening:
         if self.columns is not None and (self.kind == "group" or self.columns < 1):
             raise ValueError(f"columns={self.columns} must be at least 1, and is for pca and zca alone")
 
-    def fit(
-        self, x: Float[np.ndarray, "N D"], permutation: Int[np.ndarray, " D"] | None = None
-    ) -> "Whitening":
+    def fit(self, x: Float[np.ndarray, "N D"], permutation: Int[np.ndarray, " D"] | None = None) -> "Whitening":
         """Learn mean and maps from rows and return self; the covariance is divided by N.
 
         Args:

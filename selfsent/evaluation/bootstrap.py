@@ -72,9 +72,7 @@ def pearson(
     return _correlation(product - mean_x * mean_y, variance_x, variance_y)
 
 
-def means(
-    values: Float[np.ndarray, "N M"], resamples: int, *, seed: int, name: str
-) -> Float[np.ndarray, "M R"] | None:
+def means(values: Float[np.ndarray, "N M"], resamples: int, *, seed: int, name: str) -> Float[np.ndarray, "M R"] | None:
     """Return the mean of every column in every resample of the rows, or None without resamples."""
     if not resamples:
         return None
@@ -82,9 +80,7 @@ def means(
     return np.concatenate([_weighted(values, counts) for counts in chunks], axis=1) / len(values)
 
 
-def _weighted(
-    columns: Float[np.ndarray, "N M"], counts: Float[np.ndarray, "N R"]
-) -> Float[np.ndarray, "M R"]:
+def _weighted(columns: Float[np.ndarray, "N M"], counts: Float[np.ndarray, "N R"]) -> Float[np.ndarray, "M R"]:
     # Not a matrix product: so thin a one costs its library's threads more in waiting than it saves.
     return np.stack([np.einsum("n,nr->r", column, counts) for column in columns.T])
 

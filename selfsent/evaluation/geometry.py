@@ -108,9 +108,7 @@ class Geometry:
         """
         half = len(vectors) // 2
         rows = unit(vectors)
-        distances = _distances(
-            vectors[:half], vectors[half:], self.pairs.gold, self.threshold, self.inclusive
-        )
+        distances = _distances(vectors[:half], vectors[half:], self.pairs.gold, self.threshold, self.inclusive)
         potentials, cosines = _potentials(rows, 2.0), _cosines(rows)
 
         aligned = bootstrap.means(distances[:, None], resamples, seed=seed, name=f"{self.name}/pairs")

@@ -102,9 +102,7 @@ def expected_ranks(
     return nearer, tied
 
 
-def expected_scores(
-    nearer: Float[np.ndarray, " N"], tied: Float[np.ndarray, " N"]
-) -> Float[np.ndarray, "N 3"]:
+def expected_scores(nearer: Float[np.ndarray, " N"], tied: Float[np.ndarray, " N"]) -> Float[np.ndarray, "N 3"]:
     """Return reciprocal rank within ``DEPTH``, recall@1 and recall@10, expected over the order of ties.
 
     The answer's rank is any of nearer + 1, ..., nearer + tied + 1, all equally likely.

@@ -90,9 +90,7 @@ class SCD(Objective):
                 raise ValueError(f"projector_width is {self.projector_width}: it should be at least 2")
             rates = (self.attention_low, self.attention_high)
             if self.dropout_sites == "hidden_only" and rates != (None, None):
-                raise ValueError(
-                    f"attention rates are {rates}: they need dropout_sites 'all', not 'hidden_only'"
-                )
+                raise ValueError(f"attention rates are {rates}: they need dropout_sites 'all', not 'hidden_only'")
             if self.diag_sign not in (1, -1):
                 raise ValueError(f"diag_sign is {self.diag_sign}: it should be 1 or -1")
             if self.diag_sign == -1:

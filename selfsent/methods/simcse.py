@@ -7,8 +7,14 @@ embeddings into z1 and z2, (B, D).
 
 B texts, tau the temperature.  One direction only: z1 asks, z2 answers.  The head, Linear(D, D) and tanh
 from a random start, is dropped after training unless ``eval_head`` keeps it.  Defaults: the authors'
-command for bert-base-uncased.  Departs from the authors' code in one place: the optional masked-LM
-auxiliary is not offered.
+command for bert-base-uncased.
+
+    masked_lm   w CE(word | masked text), averaged over the masked positions        off unless w > 0
+
+w is ``mlm_weight``; the authors suggest 0.1 where transfer tasks matter more than similarity.  One more
+pass reads the texts with 15 % of their words masked, and the base's own masked-LM head guesses them.
+Departs from the authors' code in that auxiliary alone: they mask both copies of a text, we mask one,
+which halves its cost; their head for BERT starts at random, ours is the pretrained one.
 """
 
 from dataclasses import dataclass
@@ -18,7 +24,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selfsent.encoder import embed, embedding_width
+from selfsent.encoder import embed, embed_tokens, embedding_width, mask_tokens, mlm_head, word_embeddings
 from selfsent.functional import info_nce, init_linear_
 from selfsent.objective import Batch, Objective
 
@@ -32,27 +38,37 @@ class SimCSE(Objective):
 
         temperature: float = 0.05  # tau: divides the cosines
         eval_head: bool = False  # keep Linear and tanh in the exported model, as Dense behind the pooling
+        mlm_weight: float = 0.0  # w: of a masked-LM loss on the same texts, such as 0.1; 0 leaves it out
+        mlm_probability: float = 0.15  # share of the words that are masked, if mlm_weight is not 0
 
         def __post_init__(self) -> None:
             if self.temperature <= 0:
                 raise ValueError(f"temperature is {self.temperature}: it should be above 0")
+            if self.mlm_weight < 0:
+                raise ValueError(f"mlm_weight is {self.mlm_weight}: it should be 0, which turns it off, or above")
+            if not 0 < self.mlm_probability < 1:
+                raise ValueError(f"mlm_probability is {self.mlm_probability}: it should be above 0 and below 1")
 
     def __init__(self, config: Config, encoder: SentenceTransformer) -> None:
         super().__init__(config, encoder)
         dim = embedding_width(encoder)
         self.head = nn.Sequential(nn.Linear(dim, dim), nn.Tanh())
         init_linear_(self.head)
+        self.mlm = mlm_head(encoder) if config.mlm_weight else None
         self._last: tuple[Tensor, Tensor] | None = None
 
     def forward(self, encoder: SentenceTransformer, batch: Batch) -> dict[str, Float[Tensor, ""]]:
-        """Return the term ``contrast``."""
+        """Return the term ``contrast``, and ``masked_lm`` where it has a weight."""
         twice = {name: tokens.repeat(2, 1) for name, tokens in batch["text"].items()}
         first, second = embed(encoder, twice).chunk(2)
-        return self.terms(first, second)
+        terms = self.terms(first, second)
+        if self.mlm is not None:
+            masked, chosen = mask_tokens(encoder, batch["text"], self.config.mlm_probability)
+            states, labels = embed_tokens(encoder, masked)[chosen], batch["text"]["input_ids"][chosen]
+            terms["masked_lm"] = self.config.mlm_weight * self.mlm.loss(states, word_embeddings(encoder), labels)
+        return terms
 
-    def terms(
-        self, first: Float[Tensor, "B D"], second: Float[Tensor, "B D"]
-    ) -> dict[str, Float[Tensor, ""]]:
+    def terms(self, first: Float[Tensor, "B D"], second: Float[Tensor, "B D"]) -> dict[str, Float[Tensor, ""]]:
         """Return the terms for the embeddings of the two views."""
         self._last = first.detach(), second.detach()
         return {"contrast": info_nce(self.head(first), self.head(second), self.config.temperature)}

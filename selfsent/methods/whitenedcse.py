@@ -94,9 +94,7 @@ class WhitenedCSE(Objective):
             if self.sgw_chunking == "released" and self.num_views != _RELEASED_PARTS:
                 raise ValueError(f"num_views is {self.num_views}: it should be 3 for sgw_chunking 'released'")
             if self.loss == "softmin" and self.positive_reduction == "mean":
-                warnings.warn(
-                    "loss 'softmin' has one term a text: positive_reduction is ignored", stacklevel=3
-                )
+                warnings.warn("loss 'softmin' has one term a text: positive_reduction is ignored", stacklevel=3)
 
         def groups(self, dim: int) -> int:
             """Return G for embeddings of ``dim`` features.
@@ -187,9 +185,7 @@ class WhitenedCSE(Objective):
         if self._last is None:
             return {}
         rows, permutations = self._last
-        first, second = group_whiten(
-            rows.expand(2, -1, -1), self.groups, permutation=permutations, eps=self.config.eps
-        )
+        first, second = group_whiten(rows.expand(2, -1, -1), self.groups, permutation=permutations, eps=self.config.eps)
         return {"shuffle_cosine": F.cosine_similarity(first, second).mean().item()}
 
 

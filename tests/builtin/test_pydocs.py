@@ -51,6 +51,8 @@ GOOGLE = """Open a file, then read it.
         path (str): the file to be opened.
             It goes on.
 
+            A file can be of any size here.
+
     Returns:
         The text of the file.
 
@@ -105,9 +107,7 @@ def test_the_first_sentence_is_the_summary_and_the_rest_of_its_paragraph_is_text
     )
 
 
-@pytest.mark.parametrize(
-    "docstring", ["", "merge(a, b) -> c", ">>> 1 + 1\n2", "x", "=====\n-----", "a: int\nb: str"]
-)
+@pytest.mark.parametrize("docstring", ["", "merge(a, b) -> c", ">>> 1 + 1\n2", "x", "=====\n-----", "a: int\nb: str"])
 def test_what_is_no_prose_is_nothing(docstring):
     assert pydocs.prose(docstring) == ("", "")
 

@@ -21,7 +21,8 @@ def prepare(tmp_path, tokenizer):
 
     def prepare(content, name="text.txt", **settings):
         path = tmp_path / name
-        path.write_text(content, encoding="utf-8")
+        if not path.exists() or path.read_text(encoding="utf-8") != content:
+            path.write_text(content, encoding="utf-8")
         unit = settings.pop("unit", "sentences")
         config = corpus.CorpusConfig(**settings)
         return corpus.prepare([str(path)], config, tokenizer, unit=unit, cache=tmp_path / "cache")

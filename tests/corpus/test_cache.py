@@ -11,13 +11,13 @@ import pytest
 from selfsent.corpus.cache import folder, under_construction
 
 BUILD_AND_WAIT = """
-import sys, time
+import sys
 from pathlib import Path
 from selfsent.corpus.cache import under_construction
 with under_construction(Path(sys.argv[1])) as scratch:
     (scratch / "half").write_text("half")
     print("ready", flush=True)
-    time.sleep(60)
+    sys.stdin.read()  # until this test ends
 """
 
 
@@ -66,8 +66,8 @@ def test_the_rubbish_of_a_killed_builder_is_removed_and_that_of_a_living_one_is_
     target = tmp_path / "abc"
     command = [sys.executable, "-c", BUILD_AND_WAIT, str(target)]
     with (
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as living,
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as killed,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as living,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as killed,
     ):
         assert living.stdout.readline() == killed.stdout.readline() == "ready\n"
         os.kill(killed.pid, signal.SIGKILL)

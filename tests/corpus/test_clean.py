@@ -40,9 +40,7 @@ def test_a_line_end_is_a_sentence_end():
 
 
 def test_hard_wrapped_prose_is_joined_and_its_paragraphs_are_not():
-    text = (
-        "The old cat sat on\nthe mat and looked\nat the moon. Then it\nslept\n\nA dog came in\nfrom the yard."
-    )
+    text = "The old cat sat on\nthe mat and looked\nat the moon. Then it\nslept\n\nA dog came in\nfrom the yard."
     assert clean.sentences(text, "en") == [
         "The old cat sat on the mat and looked at the moon.",
         "Then it slept",

@@ -35,9 +35,7 @@ def drop_near(folder, rows, threshold):
         column = table.ragged("ids", np.uint16)
         column.append(ids, lengths)
         bands = []
-        for number, keys in enumerate(
-            deduplicate.band_keys(deduplicate.shingles(ids, lengths), lengths, width)
-        ):
+        for number, keys in enumerate(deduplicate.band_keys(deduplicate.shingles(ids, lengths), lengths, width)):
             bands.append(table.column(f"band_{number}", np.uint64))
             bands[-1].append(keys)
         table.flush()
@@ -46,7 +44,7 @@ def drop_near(folder, rows, threshold):
 
 
 def families(count, size, changes, seed=0, drift=False):
-    """Make texts of 30 word pieces in families whose members differ in a few places, from the first or the last."""
+    """Make texts of 30 word pieces in families whose members differ in a few places, or drift apart."""
     draw = np.random.default_rng(seed)
     rows = []
     for _ in range(count):
@@ -138,7 +136,6 @@ def test_the_first_of_equal_texts_stays_unless_it_is_held_out(tmp_path_factory, 
         deduplicate.drop_held_out(column, others, fate)
         deduplicate.drop_exact(column, fate)
     expected = [
-        HELD_OUT if key in held_out else EXACT if key in keys[:place] else KEPT
-        for place, key in enumerate(keys)
+        HELD_OUT if key in held_out else EXACT if key in keys[:place] else KEPT for place, key in enumerate(keys)
     ]
     assert fate.tolist() == expected

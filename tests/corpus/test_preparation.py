@@ -4,7 +4,10 @@ import dataclasses
 import json
 import pickle
 import tracemalloc
+from types import SimpleNamespace
 
+import datasets
+import huggingface_hub
 import numpy as np
 import pytest
 
@@ -30,9 +33,7 @@ def lines(count, start=0):
 
 
 def articles(count):
-    rows = (
-        {"title": f"T{n}", "text": " ".join(sentence(100 * n + k) for k in range(6))} for n in range(count)
-    )
+    rows = ({"title": f"T{n}", "text": " ".join(sentence(100 * n + k) for k in range(6))} for n in range(count))
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
@@ -98,9 +99,7 @@ def test_rows_of_tables_are_split_and_lines_are_not(prepare):
 
 
 def test_every_text_is_accounted_for(prepare):
-    content = (
-        lines(400) + lines(30) + "\n\nshort\n" + "very " * 130 + "long.\n" + "<br>the end of all of this\n"
-    )
+    content = lines(400) + lines(30) + "\n\nshort\n" + "very " * 130 + "long.\n" + "<br>the end of all of this\n"
     content += "".join(f"{sentence(n)[:-1]}!\n" for n in range(20))
     rows = "".join(json.dumps({"text": line}) + "\n" for line in content.splitlines())
     found = prepare(rows, "a.jsonl", held_out=10, max_texts=300)
@@ -120,12 +119,12 @@ def test_every_text_is_accounted_for(prepare):
 
 
 def test_the_account_measures_lengths_before_they_are_cut(prepare, tokenizer):
-    found = prepare(lines(200) + "unseen \u16a0\u16a2 runes\n", held_out=0, max_length=16)
-    lengths = sorted(len(row) for row in tokenizer(everything(found))["input_ids"])
-    account = found.account
+    content = lines(200) + "unseen \u16a0\u16a2 runes\n"
+    lengths = sorted(map(len, tokenizer(content.splitlines())["input_ids"]))
+    account = prepare(content, held_out=0, max_length=lengths[100]).account
     assert account.median_length == lengths[100]
     assert account.long_length == lengths[int(np.ceil(0.95 * 201)) - 1]
-    assert account.truncated == pytest.approx(np.mean(np.array(lengths) > 16))
+    assert account.truncated == pytest.approx(np.mean(np.array(lengths) > lengths[100]))
     assert account.unknown == pytest.approx(1 / (sum(lengths) - 2 * len(lengths)))
 
 
@@ -223,6 +222,34 @@ def test_progress_is_told_stage_by_stage(tmp_path, tokenizer):
         assert steps[-1][0] == steps[-1][1]
 
 
+def test_a_hub_dataset_is_told_by_its_revision_and_counted_by_document(monkeypatch, tmp_path, tokenizer):
+    rows = [json.loads(line) for line in articles(600).splitlines()]
+    revision = SimpleNamespace(sha="one")
+    stream = datasets.IterableDataset.from_generator(lambda: iter(rows))
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *args: revision)
+    monkeypatch.setattr(datasets, "load_dataset", lambda *args, **kwargs: stream)
+    heard = []
+
+    def prepare():
+        return corpus.prepare(
+            ["someone/articles"],
+            corpus.CorpusConfig(held_out=0),
+            tokenizer,
+            cache=tmp_path,
+            report=lambda *said: heard.append(said),
+        )
+
+    first = prepare()
+    assert [said for said in heard if said[0] == "read"] == [
+        ("read", 256, None),
+        ("read", 512, None),
+        ("read", 600, None),
+    ]
+    assert (len(first), prepare().reused) == (3600, True)
+    revision.sha = "two"
+    assert not prepare().reused
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -235,9 +262,7 @@ def test_progress_is_told_stage_by_stage(tmp_path, tokenizer):
         ("<br>\n", "is empty"),
     ],
 )
-def test_a_corpus_of_nothing_is_refused_with_the_reason_and_leaves_nothing(
-    prepare, tmp_path, content, message
-):
+def test_a_corpus_of_nothing_is_refused_with_the_reason_and_leaves_nothing(prepare, tmp_path, content, message):
     with pytest.raises(UserError, match=message):
         prepare(content)
     assert list((tmp_path / "cache" / "corpora").iterdir()) == []
@@ -274,10 +299,10 @@ def test_memory_does_not_grow_with_the_corpus(prepare, monkeypatch):
     monkeypatch.setattr(preparing, "_ROWS", 64)
     monkeypatch.setattr(deduplicate, "_COMPARED", 1 << 12)
     peaks = []
-    for count in (1000, 8000):
+    for count in (500, 4000):
         content = lines(count)
         tracemalloc.start()
         prepare(content, f"{count}.txt", held_out=20)
         peaks.append(tracemalloc.get_traced_memory()[1] - len(content))
         tracemalloc.stop()
-    assert peaks[1] < 1.5 * peaks[0] + 7000 * 60  # a few numbers a row while its partition is compared
+    assert peaks[1] < 1.5 * peaks[0] + 3500 * 60  # a few numbers a row while its partition is compared

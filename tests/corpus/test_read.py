@@ -51,9 +51,7 @@ def as_parquet(rows):
 
 
 def read(*names):
-    return [
-        d for source in resolve([str(n) for n in names]) for d in source.documents(COLUMNS, lambda _: None)
-    ]
+    return [d for source in resolve([str(n) for n in names]) for d in source.documents(COLUMNS, lambda _: None)]
 
 
 def write(path, data):
@@ -99,9 +97,7 @@ def test_the_summary_of_a_row_is_kept(tmp_path):
 
 def test_a_missing_path_suggests_its_neighbour(tmp_path):
     write(tmp_path / "wikipedia.jsonl.xz", b"")
-    with pytest.raises(
-        UserError, match=r"wikipedja\.jsonl\.xz does not exist: did you mean wikipedia\.jsonl\.xz\?"
-    ):
+    with pytest.raises(UserError, match=r"wikipedja\.jsonl\.xz does not exist: did you mean wikipedia\.jsonl\.xz\?"):
         read(tmp_path / "wikipedja.jsonl.xz")
     with pytest.raises(UserError, match="did you mean pydocs"):
         read("pydoc")
@@ -130,9 +126,7 @@ def test_a_wrong_byte_is_named_with_its_line(tmp_path, suffix):
 def test_an_archive_that_was_cut_short_is_refused(tmp_path, suffix, left):
     lines = "".join(f"{number} {number**7 % 9973} bottles\n" for number in range(90_000)).encode()
     packed = pack(lines, suffix, tmp_path)
-    with pytest.raises(
-        UserError, match=r"damaged or cut short( after line \d+)? \(.+\): copy or download it again"
-    ):
+    with pytest.raises(UserError, match=r"damaged or cut short( after line \d+)? \(.+\): copy or download it again"):
         read(write(tmp_path / f"a.txt{suffix}", packed[: int(left * len(packed))]))
 
 
@@ -201,9 +195,7 @@ def test_what_the_hub_refuses_is_said_in_one_sentence(monkeypatch):
         raise ValueError('Bad split: dev. Available splits: ["train"]\nmore')
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    with pytest.raises(
-        UserError, match=r"someone/articles:dev cannot be read \(Bad split: dev.*\]\): write it as"
-    ):
+    with pytest.raises(UserError, match=r"someone/articles:dev cannot be read \(Bad split: dev.*\]\): write it as"):
         read("someone/articles:dev")
 
 

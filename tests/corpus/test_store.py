@@ -18,9 +18,7 @@ def test_ragged_rows_come_back_in_any_order(tmp_path_factory, parts):
     with Table(folder) as table:
         column = table.ragged("ids", np.uint16)
         for part in parts:
-            column.append(
-                np.array([*chain(*part)], np.uint16), np.array([len(row) for row in part], np.int64)
-            )
+            column.append(np.array([*chain(*part)], np.uint16), np.array([len(row) for row in part], np.int64))
     rows = [*chain(*parts)]
     order = np.random.default_rng(0).permutation(len(rows))
     read = Ragged(folder, "ids")

@@ -45,9 +45,7 @@ def test_columns_keep_the_first_directions_in_order_of_variance(rows):
     whole, few = (Whitening(columns=k).fit(rows).transform(rows) for k in (None, 4))
     np.testing.assert_allclose(few, whole[:, :4])
     centred = rows - rows.mean(axis=0)
-    first = np.linalg.svd(centred, full_matrices=False)[0][:, 0] * np.sqrt(
-        300
-    )  # the first principal component
+    first = np.linalg.svd(centred, full_matrices=False)[0][:, 0] * np.sqrt(300)  # the first principal component
     np.testing.assert_allclose(np.abs(whole[:, 0]), np.abs(first), atol=1e-6)
     turned = Whitening(kind="zca", columns=4).fit(rows).transform(rows)
     np.testing.assert_allclose(cosines(few), cosines(turned), atol=1e-9)
@@ -76,9 +74,7 @@ def test_float32_rows_are_whitened_in_float64(rows):
 
 
 def test_what_cannot_be_whitened_is_refused(rows):
-    with pytest.raises(
-        UserError, match="whitening to 12 directions needs more than 12 texts to fit on, got 12"
-    ):
+    with pytest.raises(UserError, match="whitening to 12 directions needs more than 12 texts to fit on, got 12"):
         Whitening().fit(rows[:12])
     assert Whitening(columns=4).fit(rows[:12]).transform(rows).shape == (300, 4)
     with pytest.raises(ValueError, match="groups of 5 do not divide 12 dimensions"):

@@ -47,9 +47,7 @@ def test_a_missing_set_is_named_with_its_place_and_the_average_says_of_what_it_i
     assert results.average.task == "average of 6: sts12 sts13 sts14 sts15 stsb sickr"
     tested = [results.get(task) for task in ("sts12", "sts13", "sts14", "sts15", "stsb", "sickr")]
     assert {score.aggregation for score in tested} == {"all"}
-    assert results.average.value == pytest.approx(
-        np.mean([round(score.value, 2) for score in tested]), abs=1e-9
-    )
+    assert results.average.value == pytest.approx(np.mean([round(score.value, 2) for score in tested]), abs=1e-9)
 
 
 def test_development_sets_enter_no_average(senteval, encode):

@@ -71,9 +71,7 @@ def test_the_loss_and_its_gradients_are_those_of_the_authors(golden, precision, 
     total.backward()
 
     def close(actual, name):
-        torch.testing.assert_close(
-            actual.detach(), get(f"{name}_{precision}").to(dtype), rtol=rtol, atol=atol
-        )
+        torch.testing.assert_close(actual.detach(), get(f"{name}_{precision}").to(dtype), rtol=rtol, atol=atol)
 
     close(terms["self_contrast"] / scd.config.self_contrast_weight, "self_contrast_over_tau")
     close(terms["decorrelation"] / scd.config.decorrelation_weight, "decorrelation")
@@ -273,9 +271,7 @@ def test_the_encoder_gets_its_own_rates_back_even_from_a_failed_step(encoder, ba
     assert rates(encoder) == before
 
 
-@pytest.mark.parametrize(
-    ("attention", "passes"), [("eager", "two"), ("selfsent", "two"), ("selfsent", "one")]
-)
+@pytest.mark.parametrize(("attention", "passes"), [("eager", "two"), ("selfsent", "two"), ("selfsent", "one")])
 def test_activations_are_dropped_as_often_as_the_rates_say(encoder, rows, attention, passes):  # T-S6
     model = transformer(encoder)
     model.set_attn_implementation(attention)
@@ -290,9 +286,7 @@ def test_activations_are_dropped_as_often_as_the_rates_say(encoder, rows, attent
         if not site.attention:
             site.module.register_forward_hook(lambda module, inputs, output: count("hidden", output))
     for module in model.modules():
-        if hasattr(
-            module, "query"
-        ):  # eager attention drops by function; the weights it returns are the dropped ones
+        if hasattr(module, "query"):  # eager attention drops by function; the weights it returns are the dropped ones
             module.register_forward_hook(lambda module, inputs, output: count("attention", output[1]))
     many = collate(encoder, [rows[0]] * 48)  # of one length: a weight on padding would be 0 without dropout
     torch.manual_seed(0)

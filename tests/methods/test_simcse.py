@@ -4,8 +4,10 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
+from transformers import AutoModelForMaskedLM
 
-from selfsent.encoder import dropout, embed
+from selfsent.encoder import collate, dropout, embed, mask_tokens, word_embeddings
+from selfsent.hardware import MasterWeights
 from selfsent.methods.simcse import SimCSE
 
 DTYPES = {"f64": (torch.float64, 1e-7, 1e-8), "f32": (torch.float32, 1e-4, 1e-5)}
@@ -13,9 +15,7 @@ DTYPES = {"f64": (torch.float64, 1e-7, 1e-8), "f32": (torch.float32, 1e-4, 1e-5)
 
 def make(width=32, **changes):
     """The objective for embeddings of this width, which need no encoder to be worked on."""
-    return SimCSE(
-        SimCSE.Config(**changes), SentenceTransformer(modules=[Pooling(width, "cls")], device="cpu")
-    )
+    return SimCSE(SimCSE.Config(**changes), SentenceTransformer(modules=[Pooling(width, "cls")], device="cpu"))
 
 
 @pytest.mark.parametrize("precision", DTYPES)
@@ -57,3 +57,100 @@ def test_the_head_is_exported_only_if_asked():
     assert make().exported_head() is None
     simcse = make(eval_head=True)
     assert simcse.exported_head() is simcse.head[0]
+
+
+def with_masked_lm(encoder, weight=0.1, **changes):
+    return SimCSE(SimCSE.Config(mlm_weight=weight, **changes), encoder)
+
+
+def masked_lm_after(seed, simcse, encoder, batch):
+    torch.manual_seed(seed)
+    return simcse(encoder, batch)["masked_lm"]
+
+
+def test_without_a_weight_the_masked_lm_costs_no_parameter_no_term_and_no_draw(encoder, batch):
+    simcse = SimCSE(SimCSE.Config(), encoder)
+    assert {name: tuple(p.shape) for name, p in simcse.named_parameters()} == {
+        "head.0.weight": (32, 32),
+        "head.0.bias": (32,),
+    }
+    torch.manual_seed(0)
+    assert list(simcse(encoder, batch)) == ["contrast"]
+    after = torch.rand(1)
+    torch.manual_seed(0)
+    embed(encoder, {name: tokens.repeat(2, 1) for name, tokens in batch["text"].items()})
+    assert torch.equal(torch.rand(1), after)
+
+
+def test_the_masked_lm_leaves_the_contrast_as_it_is(encoder, batch):
+    torch.manual_seed(0)
+    alone = SimCSE(SimCSE.Config(), encoder)
+    contrast = alone(encoder, batch)["contrast"]
+    torch.manual_seed(0)
+    both = with_masked_lm(encoder)
+    assert list(terms := both(encoder, batch)) == ["contrast", "masked_lm"]
+    assert torch.equal(terms["contrast"], contrast)
+
+
+def test_the_masked_lm_term_is_the_weighted_loss_of_the_base_s_own_masked_lm(bert, encoder, batch):
+    encoder.eval()  # without dropout, whose draws would come before the mask's
+    actual = masked_lm_after(0, with_masked_lm(encoder, weight=0.3, mlm_probability=0.5), encoder, batch)
+    torch.manual_seed(0)
+    masked, chosen = mask_tokens(encoder, batch["text"], 0.5)
+    reference = AutoModelForMaskedLM.from_pretrained(bert)
+    expected = reference(**masked, labels=batch["text"]["input_ids"].masked_fill(~chosen, -100)).loss
+    torch.testing.assert_close(actual, 0.3 * expected, atol=1e-5, rtol=0)
+
+
+def test_the_masked_lm_trains_its_head_and_through_the_tie_every_word_embedding(encoder, batch):
+    simcse = with_masked_lm(encoder, mlm_probability=0.5)
+    mine = {id(p) for p in simcse.parameters()}
+    assert mine.isdisjoint(id(p) for p in encoder.parameters())
+    masked_lm_after(0, simcse, encoder, batch).backward()
+    assert all(p.grad is not None and p.grad.any() for p in simcse.mlm.parameters())
+    gradient = word_embeddings(encoder).grad
+    unread = encoder.tokenizer.unk_token_id  # in no text, so that only the projection can reach it
+    assert unread not in batch["text"]["input_ids"]
+    assert gradient.any(dim=1).all()
+
+
+def test_a_batch_without_a_masked_word_gives_a_zero_that_keeps_the_graph(encoder):
+    empty = {"text": collate(encoder, [[2, 3], [2, 3]])}
+    simcse = with_masked_lm(encoder)
+    term = masked_lm_after(0, simcse, encoder, empty)
+    assert term.item() == 0.0
+    term.backward()
+    assert all(p.grad is not None and not p.grad.any() for p in simcse.mlm.parameters())
+
+
+def test_the_masked_lm_survives_bf16_arithmetic_and_bf16_matrices(encoder, batch):
+    simcse = with_masked_lm(encoder, weight=1.0, mlm_probability=0.5)
+    with dropout(encoder, 0.0):
+        exact = masked_lm_after(0, simcse, encoder, batch)
+        with torch.autocast("cpu", torch.bfloat16):
+            rough = masked_lm_after(0, simcse, encoder, batch)
+        masters = MasterWeights(torch.nn.ModuleList([encoder, simcse]))
+        assert word_embeddings(encoder).dtype == torch.bfloat16
+        with torch.autocast("cpu", torch.bfloat16):
+            rounded = masked_lm_after(0, simcse, encoder, batch)
+    for term in (rough, rounded):
+        assert term.dtype == torch.float32
+        torch.testing.assert_close(term, exact, rtol=0.02, atol=0.0)
+    rounded.backward()
+    masters.collect_gradients()
+    matrices = {id(p): p for p in masters.parameters()}.values()
+    assert all(p.grad is None or (p.grad.dtype == torch.float32 and p.grad.isfinite().all()) for p in matrices)
+    assert sum(p.grad is not None for p in matrices) > 4
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"mlm_weight": -0.1}, r"mlm_weight is -0\.1: it should be 0"),
+        ({"mlm_probability": 0.0}, r"mlm_probability is 0\.0: it should be above 0 and below 1"),
+        ({"mlm_probability": 1.0}, r"mlm_probability is 1\.0: it should be above 0 and below 1"),
+    ],
+)
+def test_an_impossible_masked_lm_setting_is_refused_with_its_value(change, message):
+    with pytest.raises(ValueError, match=message):
+        SimCSE.Config(**change)

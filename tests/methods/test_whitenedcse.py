@@ -90,9 +90,7 @@ def test_the_whole_head_and_loss_are_those_of_the_authors(golden, precision):
     loss = cse.terms(by_view(x), torch.tensor(values["head_perms"]))["contrast"]
     loss.backward()
     rtol, atol = (1e-4, 2e-5) if precision == "f32" else (1e-7, 1e-8)
-    torch.testing.assert_close(
-        loss.detach(), torch.tensor(values[f"head_loss_{precision}"]), rtol=rtol, atol=atol
-    )
+    torch.testing.assert_close(loss.detach(), torch.tensor(values[f"head_loss_{precision}"]), rtol=rtol, atol=atol)
     of_x = torch.tensor(values["head_grad_X_f32" if precision == "f32" else "head_grad_X_detachW_f64"])
     torch.testing.assert_close(x.grad, of_x, rtol=rtol, atol=atol)
     for gradient, name in ((linear.weight.grad, "W"), (linear.bias.grad, "b")):
@@ -103,9 +101,7 @@ def test_the_whole_head_and_loss_are_those_of_the_authors(golden, precision):
 @pytest.mark.parametrize(("texts", "shared"), [(32, 30), (64, 62), (128, 126)])
 def test_the_released_cut_gives_nearly_all_texts_one_shuffle_for_all_views(texts, shared):  # T-W6
     x = vectors(3, texts, 24)
-    permutations = torch.stack(
-        [torch.randperm(24, generator=torch.Generator().manual_seed(v)) for v in range(3)]
-    )
+    permutations = torch.stack([torch.randperm(24, generator=torch.Generator().manual_seed(v)) for v in range(3)])
     y = by_item(make(sgw_chunking="released").whiten(x, permutations))
     rows, thirds = by_item(x), torch.arange(3 * texts) // texts
     for third, permutation in enumerate(permutations):
@@ -151,9 +147,7 @@ def test_without_shuffling_neighbours_are_whitened_together_in_every_view():
 
 def test_the_figure_is_the_cosine_between_two_shuffles_of_the_same_rows():
     cse, h = make(), vectors(3, 32, 24)
-    permutations = torch.stack(
-        [torch.randperm(24, generator=torch.Generator().manual_seed(v)) for v in range(3)]
-    )
+    permutations = torch.stack([torch.randperm(24, generator=torch.Generator().manual_seed(v)) for v in range(3)])
     cse.whiten(h, permutations)
     first, second = (group_whiten(h[0], 12, permutation=permutations[v]) for v in (0, 1))
     expected = F.cosine_similarity(first, second).mean().item()
@@ -282,9 +276,7 @@ def test_an_impossible_setting_is_refused_by_name(changes, message):
 def test_an_unknown_choice_is_refused_with_the_known_ones():
     config = WhitenedCSE.Config()
     object.__setattr__(config, "whitening", "pca")  # the test run's own type check would refuse it first
-    with pytest.raises(
-        ValueError, match="whitening is 'pca': it should be one of group, batch_norm, batch, none"
-    ):
+    with pytest.raises(ValueError, match="whitening is 'pca': it should be one of group, batch_norm, batch, none"):
         config.__post_init__()
 
 

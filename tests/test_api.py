@@ -1,0 +1,189 @@
+"""train() and evaluate(): raw text in, a measured encoder out, on a tiny base."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import make_base
+from sentence_transformers import SentenceTransformer
+
+import selfsent
+from selfsent import api, encoder
+from selfsent.errors import UserError
+from selfsent.watcher import Watcher
+
+QUICK = [
+    "train.steps=4",
+    "train.batch_size=8",
+    "train.evaluate_every=2",
+    "hardware.threads=1",
+    "hardware.precision=fp32",
+    "corpus.deduplicate=exact",
+    "corpus.held_out=4",
+    "objective.temperature=0.1",
+]
+WORDS = [
+    "cat",
+    "dog",
+    "moon",
+    "rain",
+    "town",
+    "book",
+    "ships",
+    "train",
+    "rice",
+    "beans",
+    "garlic",
+    "night",
+    "mat",
+    "late",
+]
+
+
+class Told(Watcher):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.said, self.steps = [], []
+
+    def say(self, message):
+        self.said.append(message)
+
+    def step(self, step, texts, terms):
+        self.steps.append(step)
+
+
+@pytest.fixture
+def text(tmp_path, monkeypatch):
+    """A file of 400 different lines of fourteen words, and a cache of its own."""
+    monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
+    draw = np.random.default_rng(0)
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(" ".join(draw.choice(WORDS, 14)) for _ in range(400)), encoding="utf-8")
+    return path
+
+
+def train(bert, text, out, *settings, method="simcse", **options):
+    return selfsent.train(method, base=str(bert), texts=[str(text)], out=out, settings=[*QUICK, *settings], **options)
+
+
+def test_training_leaves_a_folder_with_config_log_model_and_scores(bert, text, tmp_path):
+    result = train(bert, text, tmp_path / "run")
+    folder = tmp_path / "run"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "checkpoints",
+        "config.json",
+        "log.jsonl",
+        "model",
+        "scores.json",
+    ]
+    config = json.loads((folder / "config.json").read_text())
+    assert config["recipe"]["train"]["steps"] == 4
+    assert config["objective"]["temperature"] == 0.1
+    assert config["corpus"]["fingerprint"]
+    written = json.loads((folder / "scores.json").read_text())
+    assert written["trained"]["scores"][0]["value"] == result.after.scores[0].value
+    assert written["verdict"] == result.verdict
+    assert {"task", "split", "metric", "aggregation", "value", "low", "high", "n"} <= set(written["base"]["scores"][0])
+
+
+def test_the_exported_model_scores_what_was_logged_for_its_step(bert, text, tmp_path):
+    result = train(bert, text, tmp_path / "run")
+    logged = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    best = next(line for line in logged if line["step"] == result.outcome.best_step and "scores" in line)
+    assert best["scores"]["retrieval"] == result.outcome.best_score
+    # api.train() itself reloads the folder and refuses to end if the score differs; here is that it can refuse:
+    weights = result.model / "model.safetensors"
+    other = make_base(tmp_path / "other", seed=1)
+    validator = api.Validator(_held_out(text, bert), None, _objective(bert))
+    api._verify(encoder.load(result.model), validator, result.outcome, has_head=False)
+    with pytest.raises(UserError, match="the disk may be damaged"):
+        api._verify(encoder.load(other, pooling="cls"), validator, result.outcome, has_head=False)
+    assert weights.is_file()
+
+
+def _held_out(text, bert):
+    from selfsent.corpus import CorpusConfig, prepare
+
+    config = CorpusConfig(deduplicate="exact", held_out=4)
+    return prepare([str(text)], config, encoder.load(bert).tokenizer).held_out
+
+
+def _objective(bert):
+    from selfsent.methods.simcse import SimCSE
+
+    return SimCSE(SimCSE.Config(), encoder.load(bert))
+
+
+def test_a_finished_run_resumed_gives_the_same_model(bert, text, tmp_path):
+    train(bert, text, tmp_path / "run")
+    before = (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
+    told = Told()
+    train(bert, text, tmp_path / "run", resume=True, watcher=told)
+    assert told.steps == []
+    assert (tmp_path / "run" / "model" / "model.safetensors").read_bytes() == before
+
+
+def test_resume_starts_a_run_that_does_not_exist_yet(bert, text, tmp_path):
+    told = Told()
+    train(bert, text, tmp_path / "run", resume=True, watcher=told)
+    assert told.steps == [1, 2, 3, 4]
+
+
+def test_a_head_that_is_kept_is_exported_and_one_that_is_not_leaves_no_trace(bert, text, tmp_path):
+    kept = train(bert, text, tmp_path / "kept", "objective.eval_head=true")
+    dropped = train(bert, text, tmp_path / "dropped")
+    names = [type(module).__name__ for module in SentenceTransformer(str(kept.model), device="cpu")]
+    assert names == ["Transformer", "Pooling", "Dense"]
+    names = [type(module).__name__ for module in SentenceTransformer(str(dropped.model), device="cpu")]
+    assert names == ["Transformer", "Pooling"]
+
+
+def test_the_effective_dropout_is_printed(bert, text, tmp_path):
+    told = Told()
+    settings = ["objective.projector_width=8", "objective.dropout_high=0.3"]
+    train(bert, text, tmp_path / "run", *settings, method="scd", watcher=told)
+    assert "dropout of view 1: hidden 0.05, attention 0.05" in told.said
+    assert "dropout of view 2: hidden 0.3, attention 0.3" in told.said
+
+
+def test_zero_dropout_is_refused_for_a_method_that_lives_on_it(text, tmp_path):
+    base = make_base(tmp_path / "base", dropout=0.0)
+    with pytest.raises(UserError, match=r"views of a text would be identical.*set encoder\.dropout=0\.1"):
+        train(base, text, tmp_path / "run")
+    train(base, text, tmp_path / "run", "encoder.dropout=0.1")
+
+
+def test_the_score_to_select_by_is_checked_before_the_run_has_a_folder(bert, text, tmp_path):
+    with pytest.raises(UserError, match=r"train\.select = 'stsb-dev' cannot be had here: .* there are retrieval, last"):
+        train(bert, text, tmp_path / "run", "train.select=stsb-dev")
+    assert not (tmp_path / "run").exists()
+
+
+def test_held_out_lines_are_not_trained_on(bert, text):
+    from selfsent.corpus import CorpusConfig, prepare
+
+    corpus = prepare([str(text)], CorpusConfig(deduplicate="exact", held_out=4), encoder.load(bert).tokenizer)
+    trained = set(corpus.texts(range(len(corpus))))
+    for pairs in (corpus.held_out.dev, corpus.held_out.test):
+        assert len(pairs) > 0
+        for query, passage in zip(pairs.queries, pairs.passages, strict=True):
+            assert f"{query} {passage}" not in trained
+
+
+def test_the_verdict_says_better_worse_and_cannot_tell():
+    def results(right):
+        from selfsent import evaluation
+
+        texts = [f"text {i}" for i in range(200)]
+        vectors = {text: np.eye(200)[i] for i, text in enumerate(texts)}
+        answers = {f"answer {i}": np.eye(200)[i if i < right else (i + 1) % 200] for i in range(200)}
+
+        def encode(asked):
+            return np.stack([(vectors | answers)[text] for text in asked])
+
+        return evaluation.run(encode, ["retrieval"], None, held_out=(texts, list(answers)))
+
+    assert api.judge(results(100), results(150)).startswith("Better.")
+    assert api.judge(results(150), results(100)).startswith("Worse, do not use it.")
+    assert api.judge(results(150), results(150)).startswith("Cannot tell.")

@@ -1,0 +1,170 @@
+"""The command line: what cannot work is one sentence and a non-zero exit, and what works leaves what it promised."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import make_base
+from test_api import QUICK, WORDS
+
+from selfsent.__main__ import main
+
+
+def run(monkeypatch, capsys, *words):
+    """Run a command in this process; return its exit status, standard output and standard error."""
+    monkeypatch.setattr(sys, "argv", ["selfsent", *map(str, words)])
+    try:
+        main()
+        status = 0
+    except SystemExit as ended:
+        status = int(ended.code or 0)
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return lambda *words: run(monkeypatch, capsys, *words)
+
+
+@pytest.fixture
+def text(tmp_path):
+    draw = np.random.default_rng(0)
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(" ".join(draw.choice(WORDS, 14)) for _ in range(300)), encoding="utf-8")
+    return path
+
+
+def settings(*more):
+    return [word for setting in (*QUICK, *more) for word in ("--set", setting)]
+
+
+def refused(command, message, *words):
+    status, out, err = command(*words)
+    last = err.strip().splitlines()[-1]
+    assert status != 0
+    assert message in last, err
+    assert "Traceback" not in out + err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "simce"], "unknown method 'simce': did you mean 'simcse'"),
+        (["train", "none.toml"], "there is no recipe none.toml"),
+        (["train", "simcse", "--set", "train.stpes=3"], "unknown key 'train.stpes': did you mean 'train.steps'"),
+        (["train", "simcse", "--set", "objective.temprature=3"], "did you mean 'objective.temperature'"),
+        (["train", "simcse", "--set", "objective.temperature=-1"], "temperature is -1"),
+        (["train", "simcse", "--set", "corpus.max_txts=3"], "did you mean 'corpus.max_texts'"),
+        (["train", "simcse", "--set", "encoder.pooling=maen"], "unknown pooling 'maen': did you mean 'mean'"),
+        (["train", "simcse", "--set", "hardware.precision=fp8"], "unknown precision 'fp8'"),
+        (["train", "simcse", "--base", "no/such/folder"], "base 'no/such/folder' does not exist"),
+        (["train", "simcse", "--corpus", "nothing.txt"], "nothing.txt does not exist"),
+        (["evaluate", "builtin", "--tasks", "stsx"], "unknown task 'stsx': did you mean 'sts"),
+        (["evaluate", "builtin", "--tasks", "sts"], "needs a data folder in SentEval's layout"),
+        (["evaluate", "builtin", "--data", "nowhere"], "nowhere"),
+        (["methods", "scdd"], "unknown method 'scdd': did you mean 'scd'"),
+        (["encode", "builtin", "nothing.txt"], "there is no file nothing.txt"),
+        (["search", "builtin", "nothing.txt", "query"], "nothing.txt does not exist"),
+    ],
+)
+def test_what_does_not_exist_is_named_and_the_nearest_that_does_with_it(command, words, message):
+    refused(command, message, *words)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "empty"),
+        (b"\x00\x01\x02binary\x00" * 200, "binary"),
+        (b"a good line of text here\n" * 3 + b"caf\xe9 is latin-1\n", "line 4"),
+        (b"the same line of text again and again\n" * 500, "duplicate"),
+        (b"one line of text\nand another line here\nand a third line too\n", "fewer than one batch of 8"),
+    ],
+)
+def test_a_corpus_that_cannot_be_trained_on_is_refused_and_leaves_nothing(command, tmp_path, bert, content, message):
+    path = tmp_path / "bad.txt"
+    path.write_bytes(content)
+    refused(command, message, "train", "simcse", "--base", bert, "--corpus", path, "--out", "run", *settings())
+    assert not (tmp_path / "run").exists()
+    assert path.read_bytes() == content
+
+
+def test_an_output_folder_that_exists_is_not_touched(command, tmp_path, bert, text):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes").write_text("mine")
+    words = ["train", "simcse", "--base", bert, "--corpus", text, "--out", "run", *settings()]
+    refused(command, "output run exists", *words)
+    refused(command, "output run exists", *words, "--resume")
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["notes"]
+
+
+def test_train_resume_evaluate_encode_and_search_follow_each_other(command, tmp_path, bert, text):
+    words = ["train", "simcse", "--base", bert, "--corpus", text, "--out", "run", *settings()]
+    status, out, err = command(*words)
+    assert status == 0, err
+    assert "base encoder" in out
+    assert "texts kept" in err
+    refused(command, "its train.steps was 4 and is now 5", *words, "--set", "train.steps=5", "--resume")
+    checkpoint = tmp_path / "run" / "checkpoints" / "step-00000004" / "weights.safetensors"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:100])
+    refused(command, "weights.safetensors is truncated or damaged", *words, "--resume")
+
+    status, _, err = command("encode", "run/model", text, "--output", "vectors.npy")
+    assert status == 0, err
+    assert np.load("vectors.npy").shape == (300, 32)
+    refused(command, "ends in .npy", "encode", "run/model", text, "--output", "vectors.csv")
+
+    line = text.read_text().splitlines()[7]
+    for said in ("encoded", "from the last search"):
+        status, out, err = command("search", "run/model", text, line, "--top", "1")
+        assert status == 0, err
+        assert line in out.replace("\n", " ")
+        assert out.startswith("1.000")
+        assert said in err
+
+    status, out, err = command(
+        "evaluate", "run/model", "--tasks", "retrieval", "--corpus", text, "--json", "scores.json"
+    )
+    assert status == 0, err
+    written = json.loads((tmp_path / "scores.json").read_text())
+    assert {"scores", "model", "versions"} <= set(written)
+    assert written["model"] == "run/model"
+
+
+def test_methods_lists_every_method_and_shows_every_key_with_its_meaning(command):
+    from selfsent import methods
+
+    _, out, _ = command("methods")
+    for name in methods.names():
+        kind = methods.load(name)
+        assert name in out
+        _, shown, _ = command("methods", name)
+        for key, field in kind.Config.__dataclass_fields__.items():
+            (line,) = [line for line in shown.split("\nKeys, ")[1].splitlines() if line.split()[:1] == [key]]
+            assert str(field.default) in line
+            assert len(line.split()) > 3, f"{name}.{key} has no comment"
+        for preset in kind.presets:
+            assert f"preset {preset}" in command("methods", preset)[1]
+
+
+def test_python_m_selfsent_answers_without_importing_torch():
+    program = (
+        "import sys; sys.argv = ['selfsent', 'methods']\n"
+        "from selfsent.__main__ import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "assert not {'torch', 'sentence_transformers', 'datasets'} & set(sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    assert "whitenedcse" in said.stdout
+
+
+def test_a_base_without_dropout_is_refused_with_the_setting_that_helps(command, tmp_path, text):
+    base = make_base(tmp_path / "base", dropout=0.0)
+    words = ["train", "simcse", "--base", base, "--corpus", text, "--out", "run", *settings()]
+    refused(command, "set encoder.dropout=0.1", *words)
