@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 import pytest
-from conftest import make_base
 from sentence_transformers import SentenceTransformer
+from tiny import make_base
 
 import selfsent
 from selfsent import api, encoder

@@ -6,8 +6,8 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import make_base
 from test_api import QUICK, WORDS
+from tiny import make_base
 
 from selfsent.__main__ import main
 

@@ -8,9 +8,9 @@ import sys
 import numpy as np
 import pytest
 import torch
-from conftest import FAMILIES, TEXTS, make_base, make_tokenizer
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
+from tiny import FAMILIES, TEXTS, make_base, make_tokenizer
 from torch import nn
 from transformers import (
     AutoConfig,

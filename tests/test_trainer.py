@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from conftest import TEXTS
+from tiny import TEXTS
 
 from selfsent import encoder as encoders
 from selfsent import hardware, methods, trainer

@@ -1,0 +1,79 @@
+"""Tiny encoders of every family, and a few texts, for all tests."""
+
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedTokenizerFast
+
+from selfsent import encoder as encoders
+
+TEXTS = [
+    "the cat sat on the mat",
+    "a dog barked at the moon all night",
+    "rain fell on the quiet town",
+    "she reads a book about old ships",
+    "the train was late again today",
+    "he cooks rice with beans and garlic",
+]
+FAMILIES = ["bert", "roberta", "distilbert", "mpnet", "electra", "xlm-roberta", "roberta-prelayernorm"]
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    """A word-level tokenizer over the test texts; unknown words are [UNK]."""
+    words = sorted({word for text in TEXTS for word in text.split()})
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocabulary = {token: index for index, token in enumerate(special + words)}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    backend.normalizer = normalizers.Lowercase()
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        special_tokens=[("[CLS]", vocabulary["[CLS]"]), ("[SEP]", vocabulary["[SEP]"])],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_max_length=64,
+    )
+
+
+def make_base(folder: Path, family: str = "bert", dropout: float = 0.1, layers: int = 2, seed: int = 0) -> Path:
+    """Write a tiny random masked language model of ``family``, as save_pretrained would."""
+    tokenizer = make_tokenizer()
+    sizes = {
+        "dim": 32,
+        "n_layers": layers,
+        "n_heads": 4,
+        "hidden_dim": 64,
+        "dropout": dropout,
+        "attention_dropout": dropout,
+    }
+    usual = {
+        "hidden_size": 32,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+        "hidden_dropout_prob": dropout,
+        "attention_probs_dropout_prob": dropout,
+    }
+    extra = {"electra": {"embedding_size": 32}}.get(family, {})
+    config = AutoConfig.for_model(
+        family,
+        vocab_size=len(tokenizer),
+        max_position_embeddings=80,
+        pad_token_id=0,
+        **(sizes if family == "distilbert" else usual),
+        **extra,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = AutoModelForMaskedLM.from_config(config)
+    with encoders.quietly():
+        model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
