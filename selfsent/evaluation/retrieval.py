@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from selfsent.errors import UserError
 from selfsent.evaluation import bootstrap
-from selfsent.evaluation.geometry import unit
+from selfsent.evaluation.geometry import uniformity, unit
 from selfsent.evaluation.score import Score, interval
 
 BLOCK = 2_000_000  # entries of a block of similarities: 16 MB
@@ -45,20 +45,25 @@ class Retrieval:
         return digest.hexdigest()[:16]
 
     def score(self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int) -> list[Score]:
-        """Score vectors given in the order of ``texts``; intervals resample the queries."""
+        """Score vectors given in the order of ``texts``; intervals resample the queries.
+
+        Beside what is found stand alignment, of each query and its passage, and the uniformity of all texts.
+        """
         half = len(vectors) // 2
         values = 100 * expected_scores(*expected_ranks(vectors[:half], vectors[half:]))  # (N, 3)
-        drawn = bootstrap.means(values, resamples, seed=seed, name=self.name)
+        distances = np.square(unit(vectors[:half]) - unit(vectors[half:])).sum(axis=1)
+        measured = np.column_stack([values, distances, np.full(half, uniformity(vectors))])
+        drawn = bootstrap.means(measured[:, :4], resamples, seed=seed, name=self.name)
         scores = []
-        for column, metric in enumerate((f"mrr@{DEPTH}", "recall@1", "recall@10")):
-            replicates = None if drawn is None else drawn[column]
+        for column, metric in enumerate((f"mrr@{DEPTH}", "recall@1", "recall@10", "alignment", "uniformity")):
+            replicates = None if drawn is None or column == 4 else drawn[column]
             low, high = interval(replicates)
             scores.append(
                 Score(
                     task=self.name,
                     split=self.split,
                     metric=metric,
-                    value=float(values[:, column].mean()),
+                    value=float(measured[:, column].mean()),
                     low=low,
                     high=high,
                     n=half,

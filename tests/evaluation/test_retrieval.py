@@ -62,9 +62,10 @@ def test_the_task_needs_no_data_folder_and_reports_points_with_intervals(encode)
     queries = [f"{a} {b}" for a in words for b in words]
     passages = [f"{a} {b} {a}" for a in words for b in words]
     results = evaluation.run(encode, ["retrieval"], None, held_out=(queries, passages), bootstrap=200)
-    assert [score.metric for score in results.scores] == ["mrr@10", "recall@1", "recall@10"]
+    metrics = ["mrr@10", "recall@1", "recall@10", "alignment", "uniformity"]
+    assert [score.metric for score in results.scores] == metrics
     expected = 100 * scores(encode(queries), encode(passages))
-    np.testing.assert_allclose([score.value for score in results.scores], expected)
+    np.testing.assert_allclose([score.value for score in results.scores[:3]], expected)
     recall = results.get("retrieval", "recall@1")
     assert recall.n == 100
     # Of a share p of 100 queries: p +- 1.96 sqrt(p (1 - p) / 100).
@@ -77,3 +78,15 @@ def test_unequal_and_too_short_lists_are_refused():
         evaluation.read(["retrieval"], None, held_out=(["a", "b"], ["c"]))
     with pytest.raises(UserError, match="it needs at least 2"):
         evaluation.read(["retrieval"], None, held_out=(["a"], ["b"]))
+
+
+def test_alignment_and_uniformity_of_the_held_out_texts_are_their_definitions():
+    draw = np.random.default_rng(0)
+    vectors = draw.normal(size=(12, 5))
+    task = retrieval.read(([f"query {i}" for i in range(6)], [f"passage {i}" for i in range(6)]))
+    scores = {score.metric: score.value for score in task.score(vectors, resamples=0, seed=0)}
+    rows = [row / np.sqrt((row**2).sum()) for row in vectors]
+    gaps = [((rows[i] - rows[6 + i]) ** 2).sum() for i in range(6)]
+    pairs = [np.exp(-2 * ((rows[i] - rows[j]) ** 2).sum()) for i in range(12) for j in range(i)]
+    assert scores["alignment"] == pytest.approx(sum(gaps) / 6)
+    assert scores["uniformity"] == pytest.approx(np.log(sum(pairs) / len(pairs)))
