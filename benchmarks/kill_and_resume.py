@@ -2,8 +2,9 @@
 
 Example: python benchmarks/kill_and_resume.py simcse scd whitenedcse --kills 20 --jobs 2
 
-Each kill is a run of its own: started, killed after a random share of the time that the uninterrupted run took (so
-that start-up, evaluation, checkpoints and the final save are all hit), resumed to its end, compared byte for byte.
+Each kill is a run of its own: started, killed a random fraction of a second after its log has reached a random step
+(before the first and after the last, too: start-up, evaluations, checkpoints and the final save are all hit), resumed
+to its end, and compared byte for byte.
 """
 
 import argparse
@@ -29,6 +30,7 @@ def command(method: str, corpus: Path, out: Path, arguments: argparse.Namespace)
         "train.evaluate_every=10",
         "train.checkpoint_every=5",
         "train.learning_rate=1e-4",
+        "train.log_every=1",
         f"hardware.threads={arguments.threads}",
         "corpus.held_out=40",
         *(["objective.projector_width=256"] if method.startswith("scd") else []),
@@ -61,14 +63,26 @@ def reached(run: Path) -> str:
     return (f"checkpoint {int(steps[-1].name[5:])}" if steps else "no checkpoint yet") + partial
 
 
-def kill_once(method: str, corpus: Path, out: Path, after: float, arguments: argparse.Namespace) -> tuple[str, str]:
-    """Start, kill after so many seconds, resume; return where it was hit and the digest of what came out."""
+def logged(run: Path) -> int:
+    """Return the last step that a run has logged; -1 before its start was evaluated."""
+    log = run / "log.jsonl"
+    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    return max((json.loads(line)["step"] for line in lines if line.endswith("}")), default=-1)
+
+
+def kill_once(
+    method: str, corpus: Path, out: Path, step: int, delay: float, arguments: argparse.Namespace
+) -> tuple[str, str]:
+    """Start, kill so many seconds after a step was logged, resume; return where it was hit and what came out."""
     words = command(method, corpus, out, arguments)
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    time.sleep(after)
-    os.killpg(process.pid, signal.SIGKILL)
+    while process.poll() is None and logged(out) < step:
+        time.sleep(0.02)
+    time.sleep(delay)
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    where = reached(out)
+    where = f"step {logged(out)} logged, {reached(out)}"
     finish(words)
     result = digest(out)
     shutil.rmtree(out)
@@ -96,22 +110,27 @@ def main() -> None:
         whole = folder / f"{method}-whole"
         finish(command(method, arguments.corpus, whole, arguments))  # fills the cache of the corpus
         shutil.rmtree(whole)
-        began = time.perf_counter()
         finish(command(method, arguments.corpus, whole, arguments))
-        seconds = time.perf_counter() - began
         expected = digest(whole)
-        after = [moments.uniform(0.02, 1.0) * seconds * 1.1 for _ in range(arguments.kills)]
+        same = 0
         with ThreadPoolExecutor(arguments.jobs) as pool:
             jobs = [
-                pool.submit(kill_once, method, arguments.corpus, folder / f"{method}-{number}", moment, arguments)
-                for number, moment in enumerate(after)
+                pool.submit(
+                    kill_once,
+                    method,
+                    arguments.corpus,
+                    folder / f"{method}-{number}",
+                    moments.randint(-1, arguments.steps),
+                    moments.uniform(0.0, 1.0),
+                    arguments,
+                )
+                for number in range(arguments.kills)
             ]
-            results = [job.result() for job in jobs]
-        same = 0
-        for number, (moment, (where, result)) in enumerate(zip(after, results, strict=True), start=1):
-            same += result == expected
-            verdict = "identical" if result == expected else "DIFFERENT"
-            print(f"{method} kill {number:>2} after {moment:5.1f} s ({where}): {verdict}", flush=True)
+            for number, job in enumerate(jobs, start=1):
+                where, result = job.result()
+                same += result == expected
+                verdict = "identical" if result == expected else "DIFFERENT"
+                print(f"{method} kill {number:>2} ({where}): {verdict}", flush=True)
         print(f"{method}: {same} of {arguments.kills} resumed runs equal the uninterrupted one", flush=True)
         figures[method] = {"kills": arguments.kills, "identical": same}
     shutil.rmtree(folder)
