@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
 import torch
@@ -12,6 +13,8 @@ from tiny import TEXTS, make_base
 from selfsent import encoder as encoders
 
 torch.set_num_threads(1)  # tiny models: a second thread only waits for the first
+hypothesis.settings.register_profile("repeatable", derandomize=True)  # the same examples in every run
+hypothesis.settings.load_profile("repeatable")
 ROOT = Path(__file__).parent.parent
 
 
