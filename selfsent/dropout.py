@@ -41,13 +41,12 @@ class Dropout(nn.Dropout):
 def _drop(x: Float[Tensor, "N ..."], rates: tuple[float, ...]) -> Float[Tensor, "N ..."]:
     """Multiply by a mask of 0 and 1 / (1 - rate), made from 15 random bits an element.
 
-    ``bernoulli_`` draws a float an element; a share of one 64-bit draw serves as well and costs a quarter.
+    ``bernoulli_`` draws a float an element; a share of one 64-bit draw serves as well and costs a sixth.
     """
     if x.shape[0] % len(rates):
         raise ValueError(f"{len(rates)} dropout rates need a multiple of as many rows, got {x.shape[0]}")
     draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device).random_()
     # torch leaves the sign bit of such a draw 0; without every fourth element's highest bit all have 15 fair ones.
-    # (Asking for the sign bit, by giving random_ its bounds, costs three times as much.)
     below = draws.view(torch.int16)[: x.numel()].view(x.shape).bitwise_and_(_LEVELS - 1)
     dropped = torch.tensor([round(rate * _LEVELS) for rate in rates], dtype=torch.int16, device=x.device)
     scale = _LEVELS / (_LEVELS - dropped.double())

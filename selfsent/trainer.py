@@ -156,6 +156,7 @@ def fit(
     )
     if saved is not None:
         optimizer.load_state_dict(state["optimizer"])
+        torch.set_rng_state(state["torch_rng"])
 
     def update() -> dict[str, float]:
         """Make one update; return its terms, averaged over the batches that it accumulated."""
