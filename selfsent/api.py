@@ -69,8 +69,7 @@ def train(
     """
     watcher = watcher or Watcher()
     recipe = resolve(method, base=base, texts=texts, seed=seed, data=data, settings=settings)
-    kind, changes = methods.find(recipe.method)
-    objective_config = recipes.build(kind.Config, {**changes, **recipe.objective}, "objective")
+    plan = methods.plan(recipe.method, recipe.objective)
     corpus_config = recipes.build(corpora.CorpusConfig, recipe.corpus, "corpus")
     folder = Path(out) if out is not None else Path("runs") / _slug(method)
     if not resume and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -82,17 +81,27 @@ def train(
     encoder.to(machine.device)
     watcher.say(f"base: {describe(encoder, recipe.base)}")
 
-    text = corpora.prepare(recipe.texts, corpus_config, encoders.tokenizer(encoder), report=watcher.report)
+    text = corpora.prepare(
+        recipe.texts, corpus_config, encoders.tokenizer(encoder), unit=plan.unit, report=watcher.report
+    )
     watcher.say(f"corpus: {'reused from' if text.reused else 'prepared into'} {text.folder}")
     for line in text.account.lines():
         watcher.say(f"  {line}")
     torch.manual_seed(recipe.seed)
-    objective = kind(objective_config, encoder).to(machine.device)
+    objective = plan.build(encoder).to(machine.device)
     if objective.needs_dropout:
         preflight(encoder, objective, watcher)
+    learned: trainer.Texts = text
+    lengths, keys = text.lengths, text.keys
+    chosen = objective.choose(lengths)
+    for line in objective.notes(lengths):
+        watcher.say(line)
+    if plan.unit == "documents":
+        rows = np.arange(len(text)) if chosen is None else np.flatnonzero(chosen)
+        learned, lengths, keys = corpora.Documents(text, rows), lengths[rows], keys[rows]
     batches = Batches(
-        text.lengths,
-        text.keys,
+        lengths,
+        keys,
         recipe.train.batch_size,
         seed=recipe.seed,
         bucketed=recipe.train.bucketed,
@@ -105,7 +114,7 @@ def train(
 
     resolved = {
         "recipe": recipes.as_table(recipe),
-        "objective": asdict(objective_config),
+        "objective": plan.table(),
         "corpus": {"fingerprint": text.fingerprint, "texts": len(text)},
         "hardware": asdict(machine),
         "versions": versions(),
@@ -114,7 +123,7 @@ def train(
     outcome = trainer.fit(
         encoder,
         objective,
-        text,
+        learned,
         batches,
         run,
         config=recipe.train,
@@ -170,8 +179,12 @@ def resolve(
         "seed": seed,
         "data": None if data is None else str(data),
     }
-    table = table | {key: value for key, value in given.items() if value is not None}
-    return recipes.resolve(recipes.change(table, settings))
+    table = recipes.change(table | {key: value for key, value in given.items() if value is not None}, settings)
+    if not isinstance(method, Recipe) and isinstance(table.get("method"), str):
+        for section, keys in methods.recipe(table["method"]).items():
+            asked = table.get(section, {})
+            table[section] = {**keys, **asked} if isinstance(asked, dict) else asked
+    return recipes.resolve(table)
 
 
 def evaluate(

@@ -15,6 +15,8 @@ from selfsent.errors import UserError, unknown
 T = TypeVar("T")
 Table = dict[str, Any]
 
+SCHEDULES = ("linear", "constant", "cosine", "slanted")
+
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
@@ -32,7 +34,7 @@ class TrainConfig:
     steps: int | None = None  # optimizer steps
     batch_size: int = 64  # texts
     learning_rate: float = 3e-5  # peak
-    schedule: str = "linear"  # linear (to zero), constant or cosine
+    schedule: str = "linear"  # linear (to zero), constant, cosine or slanted (triangular, in DeCLUTR's shape)
     warmup_steps: int = 0
     weight_decay: float = 0.0  # on matrices, not on biases and LayerNorms
     max_grad_norm: float = 1.0  # over encoder and objective together; 0 turns it off
@@ -177,8 +179,10 @@ def _check(train: TrainConfig) -> None:
             raise UserError(f"train.{name} = {getattr(train, name)} does not fit: it must be at least 1")
     if train.epochs <= 0 or train.learning_rate <= 0:
         raise UserError("train.epochs and train.learning_rate must be above 0")
-    if train.schedule not in ("linear", "constant", "cosine"):
-        raise unknown("train.schedule", train.schedule, ("linear", "constant", "cosine"))
+    if train.schedule not in SCHEDULES:
+        raise unknown("train.schedule", train.schedule, SCHEDULES)
+    if train.schedule == "slanted" and train.warmup_steps:
+        raise UserError("train.warmup_steps does not fit the schedule 'slanted', which warms up by itself: leave it 0")
 
 
 def as_table(recipe: Recipe) -> Table:

@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from inspect import signature
 from pathlib import Path
@@ -335,11 +335,65 @@ def embed(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, "B D"]:
     return embeddings if embeddings.dtype == torch.float64 else embeddings.float()
 
 
+def embed_columns(
+    encoder: SentenceTransformer, batch: Mapping[str, Tokens], columns: Sequence[str]
+) -> tuple[Float[Tensor, "B D"], ...]:
+    """Encode several columns of a batch in one forward pass; a column named twice gets two dropout masks."""
+    if len(set(columns)) == 1:
+        every = {name: column.repeat(len(columns), 1) for name, column in batch[columns[0]].items()}
+    else:
+        every = _stacked([batch[name] for name in columns], encoder.tokenizer.pad_token_id or 0)
+    return embed(encoder, every).split([len(batch[name]["input_ids"]) for name in columns])
+
+
+def _stacked(columns: Sequence[Tokens], pad: int) -> Tokens:
+    """Put the rows of all columns below each other, padded to the longest."""
+    longest = max(column["input_ids"].shape[1] for column in columns)
+
+    def widened(column: Tokens, name: str) -> Tensor:
+        missing = longest - column[name].shape[1]
+        return F.pad(column[name], (0, missing), value=pad if name == "input_ids" else 0)
+
+    return {name: torch.cat([widened(column, name) for column in columns]) for name in columns[0]}
+
+
 def embed_tokens(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, "B T D"]:
     """Return the last hidden state of every token, with gradients; nothing is pooled."""
     # The transformer alone: what pools over layers writes its own mixture over the same key.
     states: Tensor = encoder[0](dict(tokens))["token_embeddings"]
     return states
+
+
+def embed_with_tokens(
+    encoder: SentenceTransformer, tokens: Tokens
+) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B T D"]]:
+    """Return the embedding of every text, and the last hidden state of its every token, of one forward pass."""
+    features = encoder[0](dict(tokens))
+    states: Tensor = features["token_embeddings"]
+    for module in list(encoder)[1:]:
+        features = module(features)
+    embeddings: Tensor = features["sentence_embedding"]
+    return embeddings if embeddings.dtype == torch.float64 else embeddings.float(), states
+
+
+def by_length(tokens: Tokens, waste: float = 0.2) -> Iterator[tuple[Int[Tensor, " N"], Tokens]]:
+    """Part a batch into shares of rows of like length, longest first, each cut to its longest row.
+
+    Args:
+        waste: a row joins a share if it is at most so much shorter than the longest one there.
+
+    Yields:
+        the places of the rows in the batch, and the rows.
+    """
+    lengths = tokens["attention_mask"].sum(1)
+    order = lengths.argsort(descending=True, stable=True)
+    start = 0
+    while start < len(order):
+        longest = int(lengths[order[start]])
+        rows = order[start:]
+        rows = rows[lengths[rows] >= (1 - waste) * longest]
+        yield rows, {name: column[rows, :longest] for name, column in tokens.items()}
+        start += len(rows)
 
 
 def encode(

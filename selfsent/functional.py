@@ -55,6 +55,30 @@ def info_nce(z1: Float[Tensor, "B D"], z2: Float[Tensor, "B D"], temperature: fl
 
 
 @_full_precision
+def nt_xent(
+    anchors: Float[Tensor, "B D"],
+    positives: Float[Tensor, "B D"],
+    temperature: float,
+    *,
+    reduction: Literal["mean", "sum"] = "mean",
+    memory: Float[Tensor, "N D"] | None = None,
+) -> Float[Tensor, ""]:
+    """Let each of the 2B rows find its partner among all the others, in both directions.
+
+    logits_ij = cos(e_i, e_j) / temperature over e = [anchors ; positives], j != i; cross-entropy whose target is the
+    partner, i + B or i - B; mean or sum over the 2B rows.  Rows of ``memory`` are further negatives of all.
+
+    Source: Chen et al. 2020, https://arxiv.org/abs/2002.05709.
+    """
+    rows = F.normalize(torch.cat((anchors, positives)), dim=1)
+    logits = (rows @ rows.T / temperature).fill_diagonal_(-torch.inf)  # (2B, 2B)
+    if memory is not None:
+        logits = torch.cat((logits, rows @ F.normalize(memory, dim=1).T / temperature), dim=1)
+    partners = torch.arange(len(rows), device=rows.device).roll(len(anchors))
+    return F.cross_entropy(logits, partners, reduction=reduction)
+
+
+@_full_precision
 def multi_positive(
     z: Float[Tensor, "V B D"],
     temperature: float,

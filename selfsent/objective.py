@@ -1,29 +1,53 @@
 """What a training method is: views of a batch, and named loss terms computed from an encoder and those views."""
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from selfsent.encoder import Tokens
+from selfsent.encoder import Tokens, embed_columns
 
 Rows = Sequence[Sequence[int]]  # token ids of the texts of a batch, special tokens included
 Batch = dict[str, Tokens]  # the columns that views() named, padded
+Views = tuple[Float[Tensor, "B D"], ...]  # embeddings, a tensor for each column that columns() named
+Terms = dict[str, Float[Tensor, ""]]  # weighted; their sum is the loss
+
+
+@dataclass(frozen=True)
+class Examples:
+    """The texts of one batch, and where randomness for each of them comes from.
+
+    Attributes:
+        texts: a row for every sentence, or for every document where the objective wants documents.
+        positives: for each text another that means the same, where the corpus holds pairs.
+        draw: ``draw(i)`` starts the generator of text i in this epoch: a function of (seed, epoch, text) alone.
+    """
+
+    texts: Rows
+    positives: Rows | None
+    draw: Callable[[int], np.random.Generator]
 
 
 class Objective(nn.Module):
     """Turn texts into a loss; own the heads, projectors and decoders that training needs, never the encoder.
 
     The trainer joins encoder and objective in one module, so that clipping, checkpoints, resume and several processes
-    treat the weights of both alike.  Everything random must come from torch's global generator or from the ``rng``
-    given to ``views``: the trainer seeds both from (seed, step), which is what makes a resumed run exact.
+    treat the weights of both alike.  Everything random must come from torch's global generator, which the trainer
+    seeds from (seed, step), or from ``Examples.draw``: that is what makes a resumed run exact.
+
+    A method writes ``columns`` and ``combine`` if it wants plain embeddings of its columns, one dropout view each;
+    composed with others it then shares their forward pass.  Otherwise it overrides ``forward``.
     """
 
     Config: ClassVar[type[Any]]  # nested, frozen, keyword-only; a method's defaults are written there, once
     presets: ClassVar[dict[str, dict[str, object]]] = {}  # name -> what it changes in Config
+    recipe: ClassVar[dict[str, dict[str, object]]] = {}  # section -> keys that the method wants unless told otherwise
+    unit: ClassVar[Literal["sentences", "documents"]] = "sentences"  # what a row of its corpus is
     in_batch: ClassVar[bool] = True  # the loss couples the texts of a batch: accumulation would change it
     needs_dropout: ClassVar[bool] = True  # the views of a text differ by dropout alone
     selection: ClassVar[str] = "stsb-dev"  # the score that picks the best weights where there is labelled data
@@ -32,12 +56,31 @@ class Objective(nn.Module):
         super().__init__()
         self.config = config
 
-    def views(self, rows: Rows, rng: np.random.Generator) -> dict[str, Rows]:
-        """Name the columns of token rows that ``forward`` wants; a method that only varies dropout wants the texts."""
-        return {"text": rows}
+    def choose(self, lengths: NDArray[np.int32]) -> NDArray[np.bool_] | None:
+        """Mark the documents it can learn from by their length in word pieces; None is all of them."""
+        return None
 
-    def forward(self, encoder: SentenceTransformer, batch: Batch) -> dict[str, Float[Tensor, ""]]:
+    def notes(self, lengths: NDArray[np.int32]) -> list[str]:
+        """Say, in lines, what it makes of a corpus of rows so long; printed before training."""
+        return []
+
+    def views(self, examples: Examples) -> dict[str, Rows]:
+        """Name the columns of token rows that ``forward`` wants; a method that only varies dropout wants the texts."""
+        named = {"text": examples.texts}
+        return named if examples.positives is None else {**named, "positive": examples.positives}
+
+    def columns(self, batch: Batch) -> tuple[str, ...] | None:
+        """Name the columns to embed for ``combine``, in order and as often as wanted; None: it embeds by itself."""
+        return None
+
+    def forward(self, encoder: SentenceTransformer, batch: Batch) -> Terms:
         """Return the weighted terms by name; their sum is the loss."""
+        columns = self.columns(batch)
+        assert columns is not None, "a method that names no columns overrides forward"
+        return self.combine(embed_columns(encoder, batch, columns), encoder, batch)
+
+    def combine(self, views: Views, encoder: SentenceTransformer, batch: Batch) -> Terms:
+        """Return the terms for the embeddings of the columns that ``columns`` named."""
         raise NotImplementedError
 
     @property
@@ -56,3 +99,8 @@ class Objective(nn.Module):
     def exported_head(self) -> nn.Linear | None:
         """Return a Linear to be exported behind the pooling, with a tanh; None drops every head (the default)."""
         return None
+
+
+def second(batch: Batch) -> str:
+    """Name the column that a second view is made of: the given positive, or else the text once more."""
+    return "positive" if "positive" in batch else "text"

@@ -17,9 +17,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import torch
 from accelerate import Accelerator
-from jaxtyping import Float
 from sentence_transformers import SentenceTransformer
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import AdamW
 
 from selfsent import encoder as encoders
@@ -27,7 +26,7 @@ from selfsent.batching import Batches
 from selfsent.config import TrainConfig
 from selfsent.errors import Interrupted, UserError, unknown
 from selfsent.hardware import Hardware, MasterWeights
-from selfsent.objective import Batch, Objective
+from selfsent.objective import Batch, Examples, Objective, Rows, Terms
 from selfsent.run import Run
 from selfsent.watcher import Watcher
 
@@ -37,10 +36,17 @@ Validate = Callable[[SentenceTransformer], Scores]
 
 @runtime_checkable
 class Texts(Protocol):
-    """What the loop asks of a corpus: token rows by index."""
+    """What the loop asks of a corpus: token rows by index, and those of their positives if it holds pairs."""
 
-    def rows(self, indices: np.ndarray) -> list[list[int]]:
+    @property
+    def paired(self) -> bool:
+        """Say whether every text has a positive."""
+
+    def rows(self, indices: np.ndarray) -> Rows:
         """Return the token ids of these texts, special tokens included."""
+
+    def positives(self, indices: np.ndarray) -> Rows:
+        """Return the token ids of their positives."""
 
 
 class Learner(nn.Module):
@@ -52,10 +58,10 @@ class Learner(nn.Module):
         self.objective = objective
         self._low = precision == "bf16"
 
-    def forward(self, batch: Batch) -> dict[str, Float[Tensor, ""]]:
+    def forward(self, batch: Batch) -> Terms:
         """Return the objective's terms for one batch."""
         with torch.autocast(self.encoder.device.type, torch.bfloat16, enabled=self._low):
-            terms: dict[str, Tensor] = self.objective(self.encoder, batch)
+            terms: Terms = self.objective(self.encoder, batch)
         return terms
 
 
@@ -95,9 +101,21 @@ def learning_rate(step: int, steps: int, config: TrainConfig) -> float:
     """Return the rate of update ``step``, counted from 0: a pure function, so there is no schedule to save."""
     if step < config.warmup_steps:
         return config.learning_rate * (step + 1) / config.warmup_steps
+    if config.schedule == "slanted":
+        return slanted_triangular(step + 1, steps, config.learning_rate)
     left = (steps - step) / max(1, steps - config.warmup_steps)
     shape = {"constant": 1.0, "linear": left, "cosine": (1 + math.cos(math.pi * (1 - left))) / 2}[config.schedule]
     return config.learning_rate * shape
+
+
+def slanted_triangular(step: int, steps: int, peak: float, cut_share: float = 0.1, ratio: int = 32) -> float:
+    """Return a rate that rises from ``peak / ratio`` over a tenth of the steps, then falls back to it.
+
+    Source: Howard & Ruder 2018, https://arxiv.org/abs/1801.06146, equation 3, with step 1 as its first update.
+    """
+    cut = math.floor(cut_share * steps)
+    height = step / cut if step < cut else 1 - (step - cut) / (steps - cut)
+    return peak * (1 + height * (ratio - 1)) / ratio
 
 
 def fit(
@@ -163,9 +181,8 @@ def fit(
         totals: dict[str, float] = {}
         for part in range(config.accumulation):
             index = watched.step * config.accumulation + part
-            rows = texts.rows(batches(index))
             torch.manual_seed(_seed(seed, index))
-            columns = objective.views(rows, np.random.default_rng(_seed(seed, index)))
+            columns = objective.views(_examples(texts, batches(index), seed, index // batches.steps_per_epoch))
             terms = learner({name: encoders.collate(encoder, column) for name, column in columns.items()})
             loss = torch.stack(list(terms.values())).sum() / config.accumulation
             if not torch.isfinite(loss):
@@ -270,6 +287,13 @@ def fit(
         seconds=time.perf_counter() - began,
         texts_per_second=seen / busy if busy else 0.0,
     )
+
+
+def _examples(texts: Texts, indices: np.ndarray, seed: int, epoch: int) -> Examples:
+    def draw(i: int) -> np.random.Generator:
+        return np.random.default_rng([seed, epoch, int(indices[i])])
+
+    return Examples(texts.rows(indices), texts.positives(indices) if texts.paired else None, draw)
 
 
 def _seed(seed: int, step: int) -> int:

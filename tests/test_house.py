@@ -9,7 +9,7 @@ PACKAGE = Path(selfsent.__file__).parent
 FLOORS = {
     1: {"errors", "functional", "hardware", "dropout", "watcher"},
     2: {"config", "corpus", "batching", "encoder", "evaluation", "run", "builtin", "index"},
-    3: {"objective"},
+    3: {"objective", "composition", "augment"},
     4: {"methods", "trainer"},
     5: {"api"},
     6: {"cli", "__main__", "__init__"},

@@ -29,8 +29,13 @@ class Rows:
         self.lengths = np.array([len(row) for row in self.ids], dtype=np.int32)
         self.keys = np.arange(16, dtype=np.uint64)
 
+    paired = False
+
     def rows(self, indices):
         return [self.ids[i] for i in indices]
+
+    def positives(self, indices):
+        raise AssertionError
 
 
 class Watch(Watcher):

@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedTokenizerFast
 
 from selfsent import encoder as encoders
+from selfsent.objective import Examples, Objective
 
 TEXTS = [
     "the cat sat on the mat",
@@ -77,3 +79,13 @@ def make_base(folder: Path, family: str = "bert", dropout: float = 0.1, layers: 
         model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def make_examples(objective: Objective, rows: list[list[int]], positives: list[list[int]] | None = None) -> Examples:
+    """A batch for any objective: the rows themselves, or documents that are random mixtures of their words."""
+    if objective.unit == "documents":
+        words = np.unique(np.concatenate([row[1:-1] for row in rows]))
+        draw = np.random.default_rng(0)
+        about = [draw.choice(words, 5) for _ in range(4)]  # what each document is about
+        rows = [[rows[0][0], *draw.choice(topic, 300).tolist(), rows[0][-1]] for topic in about]
+    return Examples(rows, positives, lambda i: np.random.default_rng([0, 0, i]))

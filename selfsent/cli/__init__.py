@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from selfsent.cli.augment import app as augment
 from selfsent.cli.encode import encode
 from selfsent.cli.evaluate import evaluate
 from selfsent.cli.methods import methods
@@ -20,6 +21,7 @@ app = typer.Typer(
 )
 for command in (train, evaluate, encode, search, methods):
     app.command()(command)
+app.add_typer(augment, name="augment")
 
 
 def _version(asked: bool | None) -> None:

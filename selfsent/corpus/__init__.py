@@ -1,4 +1,4 @@
-"""Raw text to rows on disk: read, clean, cut into sentences, hold out, tokenise, deduplicate, account for.
+"""Raw text, or pairs, to rows on disk: read, clean, cut into sentences, hold out, tokenise, deduplicate, account for.
 
 read.py         files, folders, hub datasets, the demo corpus -> documents
 clean.py        a document -> clean sentences
@@ -11,11 +11,13 @@ account.py      what became of every text
 store.py        the columns
 cache.py        folders that are whole or not there
 opened.py       the corpus as the trainer sees it
+documents.py    the same of whole documents, of which only spans are read
 """
 
 from selfsent.corpus.account import Account
+from selfsent.corpus.documents import Documents
 from selfsent.corpus.heldout import HeldOut, Pairs
 from selfsent.corpus.opened import Corpus
 from selfsent.corpus.preparation import CorpusConfig, prepare
 
-__all__ = ["Account", "Corpus", "CorpusConfig", "HeldOut", "Pairs", "prepare"]
+__all__ = ["Account", "Corpus", "CorpusConfig", "Documents", "HeldOut", "Pairs", "prepare"]

@@ -21,6 +21,8 @@ class Account:
     held_out_texts: int  # their texts
     held_out_copies: int  # texts elsewhere that repeat one of those
     surplus: int  # read, good and more than max_texts
+    without_positive: int = 0  # in a corpus of pairs, texts that are none
+    identical_pairs: int = 0  # pairs of a text with itself
     kept: int
     max_length: int | None  # word pieces a text may have; longer ones are cut
     median_length: int  # word pieces, special tokens included, before cutting
@@ -39,6 +41,8 @@ class Account:
             ("texts found", self.texts, ""),
             ("  too short", self.too_short, ""),
             ("  too long", self.too_long, ""),
+            ("  without a positive", self.without_positive, ""),
+            ("  equal to their positive", self.identical_pairs, ""),
             ("  exact duplicates", self.exact_duplicates, ""),
             ("  near-duplicates", self.near_duplicates, ""),
             ("  held out", self.held_out_texts, ""),

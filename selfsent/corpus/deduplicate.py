@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from selfsent.corpus.store import Column, RaggedColumn
 
-KEPT, EXACT, NEAR, HELD_OUT, SURPLUS = range(5)  # what became of a text
+KEPT, EXACT, NEAR, HELD_OUT, SURPLUS, UNPAIRED = range(6)  # what became of a text
 MINIMA = 64
 _PARTITION = 1 << 20  # keys compared at a time
 _BLOCK = 1 << 18  # rows whose candidates are verified at a time
@@ -96,6 +96,32 @@ def drop_held_out(keys: Column, held_out: Column, fate: NDArray[np.uint8]) -> No
     """Mark every copy of a held-out text."""
     for rows, values, forbidden in _partitions(keys, fate, held_out):
         fate[rows[np.isin(values, forbidden)]] = HELD_OUT
+
+
+def families(keys: Column, others: Column) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Find rows tied to each other, directly or by way of others, because they share a value in either column.
+
+    Returns:
+        The tied rows, and the first row of the family of each.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    ties = [np.empty((2, 0), np.int64)]
+    parts = -(-2 * keys.rows // _PARTITION)
+    for part in range(parts):
+        rows, values = [], []
+        for column in (keys, others):
+            for start, chunk in column.chunks():
+                here = np.flatnonzero(chunk % np.uint64(parts) == part)
+                rows.append(here + start)
+                values.append(chunk[here])
+        ties.append(np.stack(next(_alike(np.concatenate(rows), np.concatenate(values)))))
+    tied, ends = np.unique(np.concatenate(ties, axis=1), return_inverse=True)
+    earlier, later = ends.reshape(2, -1)
+    graph = coo_array((np.ones(len(earlier), np.uint8), (earlier, later)), (len(tied), len(tied)))
+    family = connected_components(graph, directed=False)[1]
+    return tied, tied[np.unique(family, return_index=True)[1][family]]
 
 
 def drop_exact(keys: Column, fate: NDArray[np.uint8]) -> None:

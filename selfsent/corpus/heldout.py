@@ -1,6 +1,7 @@
 """Set documents apart for a test of retrieval that needs no labels.
 
-The question of the test is whether a summary finds its own body among the bodies of all the others.
+The question of the test is whether a summary finds its own body among the bodies of all the others; of pairs,
+whether a text finds its positive.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import xxhash
 
 from selfsent.corpus import clean
 
-SHARE = 0.05  # of the documents, dev and test together
+Kind = Literal["summary-body", "halves", "pairs"]
 _QUERY_WORDS = 3
 _PASSAGE_WORDS = 12  # at least
 _PASSAGE_ENOUGH = 60  # words that no further sentence may carry it beyond
@@ -35,7 +36,7 @@ class Pairs:
 class HeldOut:
     """The documents that training never sees."""
 
-    kind: Literal["summary-body", "halves"]
+    kind: Kind
     dev: Pairs = field(default_factory=Pairs)
     test: Pairs = field(default_factory=Pairs)
 
@@ -43,9 +44,10 @@ class HeldOut:
 class Selection:
     """Chooses by a hash of the content, so that the choice hangs on nothing but the document itself."""
 
-    def __init__(self, kind: Literal["summary-body", "halves"], size: int) -> None:
+    def __init__(self, kind: Kind, size: int, share: float) -> None:
         self.found = HeldOut(kind)
         self.size = size
+        self.share = share  # of the documents, dev and test together
         self.documents = 0
         self._seen: set[int] = set()  # keys of the queries and passages taken: at most 4 * size
 
@@ -55,16 +57,16 @@ class Selection:
         Args:
             title: kept beside the pair.
             summary: the query, if the document has one; otherwise its first sentence is.
-            sentences: of the document.
+            sentences: of the document; the positive of a pair.
             keys: the content keys of its texts.
         """
         place = xxhash.xxh3_64_intdigest(np.array(keys, np.uint64).data) % 10_000 / 10_000
-        if place >= SHARE:
+        if place >= self.share:
             return False
-        pairs = self.found.dev if place < SHARE / 2 else self.found.test
+        pairs = self.found.dev if place < self.share / 2 else self.found.test
         if len(pairs) >= self.size:
             return False
-        pair = _halves(sentences) if self.found.kind == "halves" else _summary_and_body(summary, sentences)
+        pair = self._pair(summary, sentences)
         if pair is None:
             return False
         own = {clean.content_key(text) for text in pair}
@@ -76,6 +78,14 @@ class Selection:
         pairs.passages.append(pair[1])
         pairs.titles.append(clean.one_line(title))
         return True
+
+    def _pair(self, summary: str, sentences: Sequence[str]) -> tuple[str, str] | None:
+        if self.found.kind == "halves":
+            return _halves(sentences)
+        if self.found.kind == "summary-body":
+            return _summary_and_body(summary, sentences)
+        both = summary, sentences[0]
+        return both if min(map(clean.count_words, both)) >= _QUERY_WORDS else None
 
 
 def _halves(sentences: Sequence[str]) -> tuple[str, str] | None:

@@ -20,8 +20,10 @@ class Corpus:
     """Tokenised texts on disk; the memory it takes does not grow with them.
 
     Attributes:
-        lengths: word pieces of every row, special tokens included, as int32.
-        keys: a 64-bit hash of every token row; rows of equal key must never share a batch.
+        paired: whether every row has a positive beside its text.
+        lengths: word pieces of every row, special tokens included, as int32; of a pair, of its longer side.
+        keys: a 64-bit hash of every token row; rows of equal key must never share a batch.  Pairs that have a side in
+            common, or are tied so by way of others, have equal keys.
         held_out: queries and passages of documents that are not among the rows.
         account: what was read, kept and dropped, and why.
         fingerprint: tells this corpus from one of other sources, settings or tokenizer.
@@ -36,13 +38,15 @@ class Corpus:
         self.keys: NDArray[np.uint64] = np.load(folder / "keys.npy", mmap_mode="r")
         self._ids = Ragged(folder, "ids")
         self._texts = Ragged(folder, "texts")
+        self.paired = (folder / "positives.npy").exists()
+        self._positives = Ragged(folder, "positives") if self.paired else None
         self.account, self.held_out = _read_facts(folder)
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def __repr__(self) -> str:
-        return f"Corpus({len(self):,} texts, {self.folder})"
+        return f"Corpus({len(self):,} {'pairs' if self.paired else 'texts'}, {self.folder})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Corpus, (self.folder,)
@@ -50,6 +54,16 @@ class Corpus:
     def rows(self, indices: Indices) -> list[list[int]]:
         """Return the word pieces of some rows, special tokens included."""
         return [row.tolist() for row in self._ids.rows(indices)]
+
+    def positives(self, indices: Indices) -> list[list[int]]:
+        """Return the word pieces of the positives of some rows, special tokens included.
+
+        Raises:
+            ValueError: the corpus is not paired.
+        """
+        if self._positives is None:
+            raise ValueError("this corpus has no positives: ask `paired` first")
+        return [row.tolist() for row in self._positives.rows(indices)]
 
     def texts(self, indices: Indices) -> list[str]:
         """Return some rows as cleaned text, whole."""

@@ -14,12 +14,12 @@ import xxhash
 from numpy.typing import NDArray
 
 from selfsent.corpus import cache as folders
-from selfsent.corpus import deduplicate
+from selfsent.corpus import clean, deduplicate
 from selfsent.corpus.account import Account
 from selfsent.corpus.heldout import Selection
 from selfsent.corpus.opened import Corpus, write_facts
 from selfsent.corpus.read import Columns, Document, Source, resolve
-from selfsent.corpus.stage import Rules, Stage
+from selfsent.corpus.stage import Rules, Stage, opened
 from selfsent.corpus.store import Table
 from selfsent.corpus.tokens import WordPieces
 from selfsent.errors import UserError
@@ -51,7 +51,9 @@ class CorpusConfig:
     text_column: str = "text"  # of jsonl, json, csv, tsv, parquet and hub rows
     title_column: str = "title"  # kept with held-out documents; need not exist
     summary_column: str = "summary"  # query of the label-free test instead of the first sentence; need not exist
-    held_out: int = 1000  # documents at most for each of dev and test of the label-free test; 5 % of all in sum
+    positive_column: str = "positive"  # a row that has one is a pair, kept whole; then rows without one are dropped
+    held_out: int = 1000  # documents at most for each of dev and test of the label-free test
+    held_out_share: float = 0.05  # of all documents, for dev and test together
 
     def __post_init__(self) -> None:
         """Refuse what cannot mean anything."""
@@ -63,6 +65,8 @@ class CorpusConfig:
             raise ValueError(f"max_texts must be at least 1, got {self.max_texts}")
         if self.held_out < 0:
             raise ValueError(f"held_out must be 0 or more, got {self.held_out}")
+        if not 0 <= self.held_out_share <= 0.5:
+            raise ValueError(f"held_out_share must be from 0 to 0.5, got {self.held_out_share}")
         if self.min_words is not None and self.max_words is not None and self.min_words > self.max_words:
             raise ValueError(f"min_words must not exceed max_words, got {self.min_words} and {self.max_words}")
 
@@ -92,10 +96,13 @@ def prepare(
     """
     found = resolve([str(source) for source in sources])
     pieces = WordPieces(tokenizer)
+    settings = dataclasses.asdict(config)
+    if config.positive_column == CorpusConfig.positive_column:
+        del settings["positive_column"]  # so that what was prepared before there were pairs is found again
     identity = {
         "format": FORMAT,
         "unit": unit,
-        "config": dataclasses.asdict(config),
+        "config": settings,
         "sources": [source.identity() for source in found],
         "tokenizer": pieces.identity,
     }
@@ -106,6 +113,21 @@ def prepare(
         with folders.under_construction(folder) as scratch:
             _build(found, config, pieces, unit, scratch, report or _silent)
     return Corpus(folder, reused=reused)
+
+
+def texts(sources: Sequence[str], config: CorpusConfig, report: Report | None = None) -> Iterator[str]:
+    """Yield the texts that ``prepare`` would find, copies among them, before it holds out and deduplicates.
+
+    Raises:
+        UserError: a source cannot be read.
+    """
+    found = resolve([str(source) for source in sources])
+    rules = [_rules(source, config, "sentences") for source in found]
+    for document, rule in _documents(found, rules, _columns(config), report or _silent):
+        for text in opened(document, rule)[2]:
+            words = clean.count_words(text)
+            if words >= rule.min_words and (rule.max_words is None or words <= rule.max_words):
+                yield text
 
 
 def _silent(stage: str, done: int, total: int | None) -> None:
@@ -120,17 +142,18 @@ def _build(
     folder: Path,
     report: Report,
 ) -> None:
-    columns = Columns(text=config.text_column, title=config.title_column, summary=config.summary_column)
     rules = [_rules(source, config, unit) for source in sources]
-    kind: Literal["summary-body", "halves"] = "summary-body" if any(rule.split for rule in rules) else "halves"
-    selection = Selection(kind, config.held_out)
+    single = Selection(
+        "summary-body" if any(rule.split for rule in rules) else "halves", config.held_out, config.held_out_share
+    )
+    pairs = Selection("pairs", config.held_out, config.held_out_share)
     near = config.deduplicate == "near"
     width = deduplicate.band_width(config.near_threshold)
     staged = folder / "stage"
     staged.mkdir()
     with Table(staged) as table:
-        stage = Stage(table, pieces, selection, bands=deduplicate.MINIMA // width if near else 0, width=width)
-        documents = _documents(sources, rules, columns, report)
+        stage = Stage(table, pieces, single, pairs, bands=deduplicate.MINIMA // width if near else 0, width=width)
+        documents = _documents(sources, rules, _columns(config), report)
         enough = config.max_texts and config.max_texts + config.max_texts // 8 + 1000
         while True:
             more = stage.fill(documents, enough)
@@ -147,10 +170,19 @@ def _build(
             raise _nothing_left(sources, stage, fate)
         lengths, unknown = _store(stage, fate, config.max_length if unit == "sentences" else None, folder, report)
         account = _account(sources, stage, fate, lengths, unknown, config, unit)
-        pairs = [(stage.text(a), stage.text(b)) for a, b in examples if fate[a] == deduplicate.KEPT]
+        copies = [(stage.text(a), stage.text(b)) for a, b in examples if fate[a] == deduplicate.KEPT]
     shutil.rmtree(staged)
-    account = dataclasses.replace(account, examples=_telling(pairs))
-    write_facts(folder, account, selection.found)
+    account = dataclasses.replace(account, examples=_telling(copies))
+    write_facts(folder, account, stage.selection.found)
+
+
+def _columns(config: CorpusConfig) -> Columns:
+    return Columns(
+        text=config.text_column,
+        title=config.title_column,
+        summary=config.summary_column,
+        positive=config.positive_column,
+    )
 
 
 def _rules(source: Source, config: CorpusConfig, unit: Unit) -> Rules:
@@ -162,6 +194,7 @@ def _rules(source: Source, config: CorpusConfig, unit: Unit) -> Rules:
         language=config.language,
         min_words=config.min_words or (5 if split and unit == "sentences" else 1),
         max_words=config.max_words if split and unit == "sentences" else None,
+        pair_min_words=config.min_words or 1,
     )
 
 
@@ -191,6 +224,11 @@ def _in_silence(here: int) -> None:
 def _drop(
     stage: Stage, config: CorpusConfig, fate: NDArray[np.uint8], folder: Path, report: Report
 ) -> list[tuple[int, int]]:
+    if stage.paired:
+        for start in range(0, stage.rows, _ROWS):
+            ends = stage.positives.offsets.read(start, min(start + _ROWS, stage.rows) + 1)
+            fate[start + np.flatnonzero(ends[1:] == ends[:-1])] = deduplicate.UNPAIRED
+        deduplicate.drop_held_out(stage.positive_exact, stage.held_out, fate)
     deduplicate.drop_held_out(stage.exact, stage.held_out, fate)
     if config.deduplicate != "none":
         deduplicate.drop_exact(stage.exact, fate)
@@ -208,9 +246,11 @@ def _store(
     room = None if max_length is None else max_length - pieces.specials
     histogram = np.zeros(_LONGEST + 1, np.int64)
     unknown = 0
-    with Table(folder) as table:
+    with Table(folder) as table, Table(stage.folder) as scratch:
         ids, texts = table.ragged("ids", pieces.dtype), table.ragged("texts", np.uint8)
         lengths, keys = table.column("lengths", np.int32), table.column("keys", np.uint64)
+        positives = table.ragged("positives", pieces.dtype) if stage.paired else None
+        positive_keys = scratch.column("positive_keys", np.uint64)
         for start in range(0, stage.rows, _ROWS):
             stop = min(start + _ROWS, stage.rows)
             report("store", start, stage.rows)
@@ -222,12 +262,21 @@ def _store(
             values, sizes = _only(*stage.ids.span(start, stop), kept)
             unknown += int((values == pieces.unknown).sum()) if pieces.unknown is not None else 0
             histogram += np.bincount(np.minimum(sizes + pieces.specials, _LONGEST), minlength=_LONGEST + 1)
-            if room is not None:
-                values, sizes = _cut(values, sizes, room)
-            values, sizes = _framed(values, sizes, pieces.before, pieces.after)
+            values, sizes = _framed(*_cut(values, sizes, room), pieces.before, pieces.after)
             ids.append(values, sizes)
-            lengths.append(sizes)
             keys.append(deduplicate.row_keys(values, sizes))
+            longer = sizes
+            if positives is not None:
+                values, sizes = _only(*stage.positives.span(start, stop), kept)
+                values, sizes = _framed(*_cut(values, sizes, room), pieces.before, pieces.after)
+                positives.append(values, sizes)
+                positive_keys.append(deduplicate.row_keys(values, sizes))
+                longer = np.maximum(longer, sizes)
+            lengths.append(longer)
+        tied = deduplicate.families(keys, positive_keys) if stage.paired else None
+    if tied is not None:
+        written = np.load(folder / "keys.npy", mmap_mode="r+")
+        written[tied[0]] = written[tied[1]]
     report("store", stage.rows, stage.rows)
     return histogram, unknown
 
@@ -238,7 +287,9 @@ def _only(
     return values[np.repeat(kept, sizes)], sizes[kept]
 
 
-def _cut(values: NDArray[Any], sizes: NDArray[np.int64], room: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def _cut(values: NDArray[Any], sizes: NDArray[np.int64], room: int | None) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    if room is None:
+        return values, sizes
     places = np.arange(len(values)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return values[places < room], np.minimum(sizes, room)
 
@@ -271,7 +322,7 @@ def _account(
     unit: Unit,
 ) -> Account:
     counts = stage.counts
-    fates = np.bincount(fate, minlength=5).tolist()
+    fates = np.bincount(fate, minlength=6).tolist()
     kept = fates[deduplicate.KEPT]
     below = np.cumsum(histogram)
     max_length = config.max_length if unit == "sentences" else None
@@ -287,9 +338,11 @@ def _account(
         exact_duplicates=fates[deduplicate.EXACT],
         near_duplicates=fates[deduplicate.NEAR],
         held_out_documents=stage.selection.documents,
-        held_out_texts=counts.held_out_texts,
+        held_out_texts=counts.held_out_pairs if stage.paired else counts.held_out_texts,
         held_out_copies=fates[deduplicate.HELD_OUT],
         surplus=fates[deduplicate.SURPLUS],
+        without_positive=_without_positive(stage, fates),
+        identical_pairs=counts.identical_pairs,
         kept=kept,
         max_length=max_length,
         median_length=int(np.searchsorted(below, 0.5 * kept)),
@@ -297,6 +350,11 @@ def _account(
         truncated=0.0 if max_length is None else float(histogram[max_length + 1 :].sum() / kept),
         unknown=unknown / max(1, content),
     )
+
+
+def _without_positive(stage: Stage, fates: Sequence[int]) -> int:
+    # Documents were held out while it was not known yet that there are pairs, too.
+    return fates[deduplicate.UNPAIRED] + stage.counts.held_out_texts if stage.paired else 0
 
 
 def _telling(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -309,13 +367,16 @@ def _nothing_left(sources: Sequence[Source], stage: Stage, fate: NDArray[np.uint
     counts = stage.counts
     if not counts.texts:
         return UserError(f"{names} is empty: there is no text in {counts.documents} rows or lines")
-    fates = np.bincount(fate, minlength=5).tolist()
+    fates = np.bincount(fate, minlength=6).tolist()
+    held_out = counts.held_out_pairs if stage.paired else counts.held_out_texts
     reasons = {
         "too short": counts.too_short + stage.without_pieces,
         "too long": counts.too_long,
+        "without a positive": _without_positive(stage, fates),
+        "equal to their positive": counts.identical_pairs,
         "exact duplicates": fates[deduplicate.EXACT],
         "near-duplicates": fates[deduplicate.NEAR],
-        "held out or copies of that": counts.held_out_texts + fates[deduplicate.HELD_OUT],
+        "held out or copies of that": held_out + fates[deduplicate.HELD_OUT],
     }
     why = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items() if count)
     left = "one text is" if fates[deduplicate.KEPT] else "nothing is"

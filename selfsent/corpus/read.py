@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -42,6 +42,7 @@ _BINARY = (
     b"(\xb5/\xfd",
     b"PAR1",
 )
+_Row = tuple[object, object]  # where it stands, and what stands there
 _DAMAGE = (EOFError, OSError, lzma.LZMAError, zlib.error)
 
 
@@ -51,6 +52,7 @@ class Document(NamedTuple):
     text: str
     title: str = ""
     summary: str = ""
+    positive: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +62,7 @@ class Columns:
     text: str
     title: str
     summary: str
+    positive: str = "positive"
 
 
 @dataclass(frozen=True)
@@ -79,8 +82,7 @@ class Source:
     def identity(self) -> list[object]:
         """Return what tells this source from another, or from itself before it changed."""
         if self.path is not None:
-            status = self.path.stat()
-            return [str(self.path.resolve()), status.st_size, status.st_mtime_ns, _edges(self.path)]
+            return identity(self.path)
         if self.kind == "hub":
             return [self.name, _hub_revision(self.name)]
         from selfsent.builtin import pydocs
@@ -151,6 +153,12 @@ def _file(path: Path) -> Source:
     return Source(str(path), _format(path), path, _compression(path))
 
 
+def identity(path: Path) -> list[object]:
+    """Return what tells a file from another, or from itself before it changed."""
+    status = path.stat()
+    return [str(path.resolve()), status.st_size, status.st_mtime_ns, _edges(path)]
+
+
 def _edges(path: Path, size: int = 1 << 16) -> str:
     """Hash the first and the last bytes of a file."""
     with _opened(path) as file:
@@ -177,20 +185,46 @@ class _Where:
         return f"{self.path}, line {self.line}"
 
 
+def lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a text file of any name, plain or compressed, without their ends."""
+    where = _Where(path)
+    with _damage_named(where), _opened(path) as raw:
+        for line in _lines(_unpacked(raw, _compression(path)), where):
+            yield line.rstrip("\r\n")
+
+
+def rows(source: Source) -> Iterator[tuple[object, Mapping[str, Any]]]:
+    """Yield (where it stands, row) of a table on disk, with all its columns."""
+    assert source.path is not None
+    where = _Where(source.path)
+    with _damage_named(where), _opened(source.path) as raw:
+        for place, row in _TABLES[source.kind](_unpacked(raw, source.compression), where, None):
+            yield place, _mapping(row, place)
+
+
 def _from_file(source: Source, path: Path, columns: Columns, progress: Callable[[int], None]) -> Iterator[Document]:
     where = _Where(path)
-    with _opened(path) as raw:
-        try:
-            stream = _unpacked(raw, source.compression)
-            for number, document in enumerate(_READERS[source.kind](stream, where, columns)):
-                if not number % 256:
-                    progress(raw.tell())
-                yield document
-        except _DAMAGE as error:
-            after = f" after line {where.line}" if where.line else ""
-            raise UserError(
-                f"{path} is damaged or cut short{after} ({str(error).rstrip('.')}): copy or download it again"
-            ) from error
+    with _damage_named(where), _opened(path) as raw:
+        stream = _unpacked(raw, source.compression)
+        if source.kind == ".txt":
+            found = (Document(line.rstrip("\r\n")) for line in _lines(stream, where))
+        else:
+            found = (_document(row, place, columns) for place, row in _TABLES[source.kind](stream, where, columns))
+        for number, document in enumerate(found):
+            if not number % 256:
+                progress(raw.tell())
+            yield document
+
+
+@contextmanager
+def _damage_named(where: _Where) -> Iterator[None]:
+    try:
+        yield
+    except _DAMAGE as error:
+        after = f" after line {where.line}" if where.line else ""
+        raise UserError(
+            f"{where.path} is damaged or cut short{after} ({str(error).rstrip('.')}): copy or download it again"
+        ) from error
 
 
 def _unpacked(raw: BinaryIO, compression: str) -> io.BufferedIOBase:
@@ -222,20 +256,15 @@ def _lines(stream: io.BufferedIOBase, where: _Where) -> Iterator[str]:
             raise UserError(f"{where} is not UTF-8 (byte 0x{byte:02x}): save the file as UTF-8") from error
 
 
-def _from_txt(stream: io.BufferedIOBase, where: _Where, columns: Columns) -> Iterator[Document]:
-    for line in _lines(stream, where):
-        yield Document(line.rstrip("\r\n"))
-
-
-def _from_json(stream: io.BufferedIOBase, where: _Where, columns: Columns) -> Iterator[Document]:
+def _from_json(stream: io.BufferedIOBase, where: _Where, columns: Columns | None) -> Iterator[_Row]:
     """Read objects line by line, or one list of objects, which is held in memory as a whole."""
     lines = (line for line in _lines(stream, where) if not line.isspace())
     first = next(lines, "")
     if first.lstrip().startswith("["):
         rows = _parsed(first + "".join(lines), where)
-        yield from (_document(row, f"{where.path}, item {n}", columns) for n, row in enumerate(rows, 1))
+        yield from ((f"{where.path}, item {n}", row) for n, row in enumerate(rows, 1))
     elif first:
-        yield from (_document(_parsed(line, where), where, columns) for line in chain([first], lines))
+        yield from ((where, _parsed(line, where)) for line in chain([first], lines))
 
 
 def _parsed(line: str, where: _Where) -> Any:  # noqa: ANN401 - JSON is anything
@@ -245,17 +274,25 @@ def _parsed(line: str, where: _Where) -> Any:  # noqa: ANN401 - JSON is anything
         raise UserError(f"{where} is not valid JSON ({error.msg} at column {error.colno}): mend that line") from error
 
 
-def _from_csv(stream: io.BufferedIOBase, where: _Where, columns: Columns, delimiter: str = ",") -> Iterator[Document]:
+def _from_csv(
+    stream: io.BufferedIOBase, where: _Where, columns: Columns | None, delimiter: str = ","
+) -> Iterator[_Row]:
     csv.field_size_limit(1 << 30)  # a whole document in a cell is no error
     rows = csv.DictReader(_lines(stream, where), delimiter=delimiter, strict=True)
     try:
         for row in rows:
-            yield _document(row, where, columns)
+            # Where columns belong together, a cell too few or too many would pair what is none.
+            if (columns is None or columns.positive in row) and (None in row or None in row.values()):
+                names = rows.fieldnames or ()
+                cells = sum(row[name] is not None for name in names) + len(row.get(None) or ())
+                told = f"{cells} column{'s' * (cells != 1)} and the header {len(names)}"
+                raise UserError(f"{where} has {told}: mend that row")
+            yield where, row
     except csv.Error as error:
         raise UserError(f"{where} is not valid CSV ({error}): mend that row") from error
 
 
-def _from_parquet(stream: io.BufferedIOBase, where: _Where, columns: Columns) -> Iterator[Document]:
+def _from_parquet(stream: io.BufferedIOBase, where: _Where, columns: Columns | None) -> Iterator[_Row]:
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -268,15 +305,17 @@ def _from_parquet(stream: io.BufferedIOBase, where: _Where, columns: Columns) ->
             table = parquet.ParquetFile(stream)
         except pa.ArrowInvalid as error:
             raise UserError(f"{where.path} is no Parquet file: {str(error).splitlines()[0]}") from error
-        names = [name for name in dict.fromkeys(_names(columns)) if name in table.schema_arrow.names]
-        if columns.text not in names:
-            raise _no_column(where.path, columns.text, table.schema_arrow.names)
-        for batch in table.iter_batches(batch_size=1024, columns=names):
-            yield from (_document(row, where.path, columns) for row in batch.to_pylist())
+        names = list(table.schema_arrow.names)
+        if columns is not None:
+            if columns.text not in names:
+                raise _no_column(where.path, columns.text, names)
+            names = [name for name in dict.fromkeys(_names(columns)) if name in names]
+        rows = (row for batch in table.iter_batches(batch_size=1024, columns=names) for row in batch.to_pylist())
+        yield from ((f"{where.path}, row {n}", row) for n, row in enumerate(rows, 1))
 
 
-_READERS: dict[str, Callable[[io.BufferedIOBase, _Where, Columns], Iterator[Document]]] = {
-    ".txt": _from_txt,
+# Columns are those that will be looked at; None: all.
+_TABLES: dict[str, Callable[[io.BufferedIOBase, _Where, Columns | None], Iterator[_Row]]] = {
     ".jsonl": _from_json,
     ".json": _from_json,
     ".csv": _from_csv,
@@ -285,19 +324,25 @@ _READERS: dict[str, Callable[[io.BufferedIOBase, _Where, Columns], Iterator[Docu
 }
 
 
-def _names(columns: Columns) -> tuple[str, str, str]:
-    return columns.text, columns.title, columns.summary
+def _names(columns: Columns) -> tuple[str, str, str, str]:
+    return columns.text, columns.title, columns.summary, columns.positive
+
+
+def _mapping(row: object, where: object) -> Mapping[str, Any]:
+    if not isinstance(row, Mapping):
+        raise UserError(f"{where} holds a {type(row).__name__}: every row must be an object with a column of text")
+    return row
 
 
 def _document(row: object, where: object, columns: Columns) -> Document:
-    if not isinstance(row, Mapping):
-        raise UserError(f"{where} holds a {type(row).__name__}: every row must be an object with a column of text")
+    row = _mapping(row, where)
     if columns.text not in row:
         raise _no_column(where, columns.text, row)
-    text, title, summary = (row.get(name) or "" for name in _names(columns))
-    if not isinstance(text, str):
-        raise UserError(f"{where}: column {columns.text!r} holds a {type(text).__name__}: it must hold text")
-    return Document(text, str(title), str(summary))
+    text, title, summary, positive = (row.get(name) or "" for name in _names(columns))
+    for name, value in ((columns.text, text), (columns.positive, positive)):
+        if not isinstance(value, str):
+            raise UserError(f"{where}: column {name!r} holds a {type(value).__name__}: it must hold text")
+    return Document(text, str(title), str(summary), positive)
 
 
 def _no_column(where: object, name: str, existing: Iterable[object]) -> UserError:

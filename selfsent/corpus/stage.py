@@ -3,14 +3,14 @@
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from selfsent.corpus import clean, deduplicate
 from selfsent.corpus.heldout import Selection
 from selfsent.corpus.read import Document
-from selfsent.corpus.store import Table
+from selfsent.corpus.store import Column, Table
 from selfsent.corpus.tokens import WordPieces
 
 _TEXTS = 4096  # tokenised at a time,
@@ -27,7 +27,9 @@ class Counts:
     texts: int = 0
     too_short: int = 0
     too_long: int = 0
-    held_out_texts: int = 0
+    identical_pairs: int = 0
+    held_out_texts: int = 0  # of documents that are no pairs
+    held_out_pairs: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +41,27 @@ class Rules:
     language: str
     min_words: int
     max_words: int | None
+    pair_min_words: int  # a pair's text stays in one piece, so no split can have failed
+
+    def of_pairs(self) -> "Rules":
+        """Return the rules of the source's rows that have a positive."""
+        return replace(self, split=False, whole=False, min_words=self.pair_min_words, max_words=None)
+
+
+def opened(document: Document, rules: Rules) -> tuple[str, str, list[str]]:
+    """Return the cleaned text and summary of a document, and the sentences or the line that they hold."""
+    text = clean.clean(document.text)
+    if not rules.split:
+        return text, "", [line] if (line := clean.one_line(text)) else []
+    summary = clean.clean(document.summary)
+    return text, summary, clean.sentences(summary, rules.language) + clean.sentences(text, rules.language)
 
 
 @dataclass
 class _Chunk:
     texts: list[str] = field(default_factory=list)
     keys: list[int] = field(default_factory=list)
+    positives: list[str] = field(default_factory=list)  # empty where a text has none
     letters: int = 0
 
     @property
@@ -55,14 +72,21 @@ class _Chunk:
 class Stage:
     """Everything found so far, in reading order, in a folder that does not outlive the preparation."""
 
-    def __init__(self, table: Table, pieces: WordPieces, selection: Selection, bands: int, width: int) -> None:
+    def __init__(
+        self, table: Table, pieces: WordPieces, documents: Selection, pairs: Selection, bands: int, width: int
+    ) -> None:
         self.counts = Counts()
+        self.folder = table.folder
         self.pieces = pieces
-        self.selection = selection
+        self.paired = False  # whether a single positive was seen
+        self._documents, self._pairs = documents, pairs
         self.texts = table.ragged("texts", np.uint8)
         self.ids = table.ragged("ids", pieces.dtype)
         self.exact = table.column("exact", np.uint64)
-        self.held_out = table.column("held_out", np.uint64)
+        self.positives = table.ragged("positives", pieces.dtype)
+        self.positive_exact = table.column("positive_exact", np.uint64)
+        self._held_out_documents = table.column("held_out_documents", np.uint64)
+        self._held_out_pairs = table.column("held_out_pairs", np.uint64)
         self.bands = [table.column(f"band_{band}", np.uint64) for band in range(bands)]
         self._width = width
         self.found = 0  # texts handed to the worker
@@ -72,6 +96,16 @@ class Stage:
     def rows(self) -> int:
         """Count the texts stored."""
         return self.exact.rows
+
+    @property
+    def selection(self) -> Selection:
+        """What is held out: pairs of a corpus that has any, and otherwise documents."""
+        return self._pairs if self.paired else self._documents
+
+    @property
+    def held_out(self) -> Column:
+        """The keys of all texts held out."""
+        return self._held_out_pairs if self.paired else self._held_out_documents
 
     def fill(self, documents: Iterator[tuple[Document, Rules]], enough: int | None) -> bool:
         """Store texts until there are ``enough``; say whether documents may be left.
@@ -105,13 +139,12 @@ class Stage:
         """Add the texts of one document to ``chunk``, or hold it out."""
         counts = self.counts
         counts.documents += 1
-        text = clean.clean(document.text)
-        summary = clean.clean(document.summary) if rules.split else ""
+        positive = clean.one_line(clean.clean(document.positive))
+        if positive:
+            self.paired = True
+            rules = rules.of_pairs()
+        text, summary, sentences = opened(document, rules)
         counts.cleaned_documents += text != document.text
-        if rules.split:
-            sentences = clean.sentences(summary, rules.language) + clean.sentences(text, rules.language)
-        else:
-            sentences = [line] if (line := clean.one_line(text)) else []
         counts.empty_documents += not sentences
         found = [" ".join(sentences)] if rules.whole and sentences else sentences
         texts = []
@@ -127,13 +160,23 @@ class Stage:
         if not texts:
             return
         keys = [clean.content_key(one) for one in texts]
-        if self.selection.take(document.title, clean.one_line(summary), sentences if rules.whole else texts, keys):
+        if positive:
+            both = [*keys, clean.content_key(positive)]
+            if both[0] == both[1]:
+                counts.identical_pairs += 1
+                return
+            if self._pairs.take(document.title, texts[0], [positive], both):
+                counts.held_out_pairs += 1
+                self._held_out_pairs.append(np.array(both, np.uint64))
+                return
+        elif self._documents.take(document.title, clean.one_line(summary), sentences if rules.whole else texts, keys):
             counts.held_out_texts += len(texts)
-            self.held_out.append(np.array(keys, np.uint64))
+            self._held_out_documents.append(np.array(keys, np.uint64))
             return
         chunk.texts += texts
         chunk.keys += keys
-        chunk.letters += sum(map(len, texts))
+        chunk.positives += [positive] * len(texts)
+        chunk.letters += sum(map(len, texts)) + len(positive)
 
     def _store(self, chunk: _Chunk) -> None:
         """Tokenise, hash and write one chunk; runs in the worker thread, one chunk after the other."""
@@ -141,10 +184,11 @@ class Stage:
             return
         ids, lengths = self.pieces.encode(chunk.texts)
         some = lengths > 0
-        texts, keys = chunk.texts, np.array(chunk.keys, np.uint64)
+        texts, positives, keys = chunk.texts, chunk.positives, np.array(chunk.keys, np.uint64)
         if not some.all():  # texts of nothing that the tokenizer sees
             self.without_pieces += int((~some).sum())
             texts = [text for text, seen in zip(texts, some, strict=True) if seen]
+            positives = [text for text, seen in zip(positives, some, strict=True) if seen]
             keys, lengths = keys[some], lengths[some]
         if not texts:
             return
@@ -152,6 +196,12 @@ class Stage:
         sizes = np.fromiter(map(len, encoded), np.int64, len(encoded))
         self.texts.append(np.frombuffer(b"".join(encoded), np.uint8), sizes)
         self.ids.append(ids, lengths)
+        if any(positives):
+            self.positives.append(*self.pieces.encode(positives))
+            self.positive_exact.append(np.array([clean.content_key(one) for one in positives], np.uint64))
+        else:
+            self.positives.append(np.empty(0, np.uint32), np.zeros(len(positives), np.int64))
+            self.positive_exact.append(np.zeros(len(positives), np.uint64))
         if self.bands:
             hashes = deduplicate.shingles(ids, lengths)
             for column, band in zip(self.bands, deduplicate.band_keys(hashes, lengths, self._width), strict=True):

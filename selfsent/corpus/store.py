@@ -140,6 +140,16 @@ class Ragged:
             found.append(self._values.read(int(start), int(stop)))
         return found
 
+    def length(self, index: int) -> int:
+        """Count the values of one row."""
+        start, stop = self._offsets.read(index, index + 2)
+        return int(stop - start)
+
+    def part(self, index: int, start: int, stop: int) -> NDArray[Any]:
+        """Return the values ``start`` to ``stop`` of one row, within it."""
+        first, end = (int(offset) for offset in self._offsets.read(index, index + 2))
+        return self._values.read(min(first + start, end), min(first + stop, end))
+
 
 class _Reader:
     """Random access to a one-dimensional ``.npy`` file."""

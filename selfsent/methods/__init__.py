@@ -1,8 +1,15 @@
 """One module per method.  The folder is the registry: ``load("scd")`` reads ``methods/scd.py``."""
 
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import Any, Literal
 
+from sentence_transformers import SentenceTransformer
+
+from selfsent import config as recipes
+from selfsent.composition import Composition, require_one_unit
 from selfsent.errors import UserError, unknown
 from selfsent.objective import Objective
 
@@ -32,6 +39,73 @@ def load(name: str) -> type[Objective]:
     if not (isinstance(method, type) and issubclass(method, Objective)):
         raise UserError(f"METHOD of module {name!r} is {method!r}: it should be a subclass of Objective")
     return method
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A method, or several joined by ``+``, with every setting resolved; ``build`` makes the objective."""
+
+    kinds: dict[str, type[Objective]]
+    configs: dict[str, Any]
+    weights: dict[str, float]
+
+    @property
+    def unit(self) -> Literal["sentences", "documents"]:
+        """What a row of the corpus has to be."""
+        return next(iter(self.kinds.values())).unit
+
+    def build(self, encoder: SentenceTransformer) -> Objective:
+        """Make the objective, with fresh weights from torch's generator."""
+        parts = {name: kind(self.configs[name], encoder) for name, kind in self.kinds.items()}
+        return next(iter(parts.values())) if len(parts) == 1 else Composition(parts, self.weights, encoder)
+
+    def table(self) -> dict[str, Any]:
+        """Return the settings as plain values, for a run's config.json."""
+        tables = {name: asdict(config) for name, config in self.configs.items()}
+        return next(iter(tables.values())) if len(tables) == 1 else {**tables, "weights": self.weights}
+
+
+def plan(name: str, table: Mapping[str, Any]) -> Plan:
+    """Resolve a method, preset, module path, or several joined by ``+``, and its ``objective`` table.
+
+    Joined methods have a table each, ``objective.scd.temperature``, and weights, ``objective.weights.scd``, of which
+    each is 1 unless given.
+
+    Raises:
+        UserError: an unknown method or key, a value that does not fit, or methods that cannot be joined.
+    """
+    found = {part.strip(): find(part.strip()) for part in name.split("+")}
+    if len(found) < name.count("+") + 1:
+        raise UserError(f"{name!r} joins a method with itself: name each once, and weigh it with objective.weights")
+    if len(found) == 1:
+        ((part, (kind, changes)),) = found.items()
+        return Plan({part: kind}, {part: recipes.build(kind.Config, {**changes, **table}, "objective")}, {part: 1.0})
+    kinds = {part: kind for part, (kind, _) in found.items()}
+    require_one_unit(kinds)
+    for key, value in table.items():
+        if key not in (*found, "weights") or not isinstance(value, Mapping):
+            keys = [f"objective.{part}.{field.name}" for part, kind in kinds.items() for field in fields(kind.Config)]
+            raise unknown("key", f"objective.{key}", [*keys, *(f"objective.weights.{part}" for part in found)])
+    weights = dict(table.get("weights", {}))
+    for part, weight in weights.items():
+        if part not in found:
+            raise unknown("key", f"objective.weights.{part}", [f"objective.weights.{known}" for known in found])
+        if not isinstance(weight, int | float) or weight < 0:
+            raise UserError(f"objective.weights.{part} = {weight!r} does not fit: it is a number of 0 or more")
+    configs = {
+        part: recipes.build(kind.Config, {**changes, **table.get(part, {})}, f"objective.{part}")
+        for part, (kind, changes) in found.items()
+    }
+    return Plan(kinds, configs, {part: float(weights.get(part, 1.0)) for part in found})
+
+
+def recipe(name: str) -> dict[str, dict[str, object]]:
+    """Return what the methods of a name want in the other tables of a recipe; of two wishes the first holds."""
+    wanted: dict[str, dict[str, object]] = {}
+    for part in name.split("+"):
+        for section, keys in find(part.strip())[0].recipe.items():
+            wanted[section] = {**keys, **wanted.get(section, {})}
+    return wanted
 
 
 def find(name: str) -> tuple[type[Objective], dict[str, object]]:

@@ -31,9 +31,9 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selfsent.encoder import dropout, dropout_rates, dropout_rows, embed, embedding_width
+from selfsent.encoder import dropout, dropout_rates, dropout_rows, embed, embed_columns, embedding_width
 from selfsent.functional import correlation_summary, init_linear_
-from selfsent.objective import Batch, Objective
+from selfsent.objective import Batch, Objective, Terms, second
 
 
 class SCD(Objective):
@@ -121,25 +121,24 @@ class SCD(Objective):
         init_linear_(self.projector)
         self._last: dict[str, Tensor] = {}
 
-    def forward(self, encoder: SentenceTransformer, batch: Batch) -> dict[str, Float[Tensor, ""]]:
+    def forward(self, encoder: SentenceTransformer, batch: Batch) -> Terms:
         """Return the terms ``self_contrast`` and ``decorrelation``."""
-        tokens = batch["text"]
+        first, other = batch["text"], batch[second(batch)]
         config = self.config
         low, high = config.dropout_low, config.dropout_high
         own = dropout_rates(encoder).get("attention", 0.0)
         attention_low, attention_high = (own if rate is None else rate for _, rate in self.dropout_views())
         if config.passes == "one":
-            twice = {name: column.repeat(2, 1) for name, column in tokens.items()}
             with dropout_rows(encoder, (low, high), (attention_low, attention_high)):
-                h, k = embed(encoder, twice).chunk(2)
+                h, k = embed_columns(encoder, batch, ("text", second(batch)))
         else:
             with dropout(encoder, low, attention_low):
-                h = embed(encoder, tokens)
+                h = embed(encoder, first)
             with dropout(encoder, high, attention_high):
-                k = embed(encoder, tokens)
+                k = embed(encoder, other)
         return self.terms(h, k)
 
-    def terms(self, h: Float[Tensor, "B D"], k: Float[Tensor, "B D"]) -> dict[str, Float[Tensor, ""]]:
+    def terms(self, h: Float[Tensor, "B D"], k: Float[Tensor, "B D"]) -> Terms:
         """Return the terms for the embeddings at the low and at the high rate.
 
         Raises:

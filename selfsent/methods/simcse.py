@@ -24,9 +24,9 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selfsent.encoder import embed, embed_tokens, embedding_width, mask_tokens, mlm_head, word_embeddings
+from selfsent.encoder import embed_tokens, embedding_width, mask_tokens, mlm_head, word_embeddings
 from selfsent.functional import info_nce, init_linear_
-from selfsent.objective import Batch, Objective
+from selfsent.objective import Batch, Objective, Terms, Views, second
 
 
 class SimCSE(Objective):
@@ -57,18 +57,20 @@ class SimCSE(Objective):
         self.mlm = mlm_head(encoder) if config.mlm_weight else None
         self._last: tuple[Tensor, Tensor] | None = None
 
-    def forward(self, encoder: SentenceTransformer, batch: Batch) -> dict[str, Float[Tensor, ""]]:
+    def columns(self, batch: Batch) -> tuple[str, ...]:
+        """Ask for the text twice, or for the text and its positive where the corpus holds pairs."""
+        return ("text", second(batch))
+
+    def combine(self, views: Views, encoder: SentenceTransformer, batch: Batch) -> Terms:
         """Return the term ``contrast``, and ``masked_lm`` where it has a weight."""
-        twice = {name: tokens.repeat(2, 1) for name, tokens in batch["text"].items()}
-        first, second = embed(encoder, twice).chunk(2)
-        terms = self.terms(first, second)
+        terms = self.terms(*views)
         if self.mlm is not None:
             masked, chosen = mask_tokens(encoder, batch["text"], self.config.mlm_probability)
             states, labels = embed_tokens(encoder, masked)[chosen], batch["text"]["input_ids"][chosen]
             terms["masked_lm"] = self.config.mlm_weight * self.mlm.loss(states, word_embeddings(encoder), labels)
         return terms
 
-    def terms(self, first: Float[Tensor, "B D"], second: Float[Tensor, "B D"]) -> dict[str, Float[Tensor, ""]]:
+    def terms(self, first: Float[Tensor, "B D"], second: Float[Tensor, "B D"]) -> Terms:
         """Return the terms for the embeddings of the two views."""
         self._last = first.detach(), second.detach()
         return {"contrast": info_nce(self.head(first), self.head(second), self.config.temperature)}

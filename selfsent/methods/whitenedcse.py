@@ -36,9 +36,9 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selfsent.encoder import embed, embedding_width
+from selfsent.encoder import embedding_width
 from selfsent.functional import group_whiten, init_linear_, inverse_square_root, multi_positive, standardize
-from selfsent.objective import Batch, Objective
+from selfsent.objective import Batch, Objective, Terms, Views, second
 
 _RELEASED_PARTS = 3  # written into the authors' module
 
@@ -129,17 +129,17 @@ class WhitenedCSE(Objective):
         """One row more than a group is wide: fewer cannot be whitened."""
         return self._width + 1
 
-    def forward(self, encoder: SentenceTransformer, batch: Batch) -> dict[str, Float[Tensor, ""]]:
-        """Return the term ``contrast``."""
-        views, tokens = self.config.num_views, batch["text"]
+    def columns(self, batch: Batch) -> tuple[str, ...]:
+        """Ask for the text as often as there are views; given positives take turns with it behind the anchor."""
         if self.config.backbone_passes == "shared":
-            return self.terms(embed(encoder, tokens).expand(views, -1, -1))
-        every = {name: column.repeat(views, 1) for name, column in tokens.items()}
-        return self.terms(embed(encoder, every).unflatten(0, (views, -1)))
+            return ("text",)
+        return tuple("text" if view % 2 == 0 else second(batch) for view in range(self.config.num_views))
 
-    def terms(
-        self, h: Float[Tensor, "V B D"], permutations: Int[Tensor, "V D"] | None = None
-    ) -> dict[str, Float[Tensor, ""]]:
+    def combine(self, views: Views, encoder: SentenceTransformer, batch: Batch) -> Terms:
+        """Return the term ``contrast``."""
+        return self.terms(torch.stack(views).expand(self.config.num_views, -1, -1))
+
+    def terms(self, h: Float[Tensor, "V B D"], permutations: Int[Tensor, "V D"] | None = None) -> Terms:
         """Return the terms for the embeddings of the views, the anchor first."""
         config = self.config
         whitened = self.whiten(h, permutations)

@@ -306,3 +306,10 @@ def test_memory_does_not_grow_with_the_corpus(prepare, monkeypatch):
         peaks.append(tracemalloc.get_traced_memory()[1] - len(content))
         tracemalloc.stop()
     assert peaks[1] < 1.5 * peaks[0] + 3500 * 60  # a few numbers a row while its partition is compared
+
+
+@pytest.mark.parametrize(("content", "name"), [(articles(30), "a.jsonl"), (lines(40) + "\n \nshort\n", "a.txt")])
+def test_texts_are_those_that_prepare_finds(prepare, tmp_path, content, name):
+    found = prepare(content, name, held_out=0, deduplicate="none")
+    config = corpus.CorpusConfig(held_out=0)
+    assert list(preparing.texts([str(tmp_path / name)], config)) == everything(found)

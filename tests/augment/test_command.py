@@ -1,0 +1,212 @@
+"""The commands: pairs out, one sentence where it cannot be, and nothing done twice whatever was killed."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+
+import pytest
+from server import chat, serving
+from test_cli import refused
+from test_cli import run as run_main
+from tiny_marian import text, translated
+
+from selfsent import corpus, encoder
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    return lambda *words: run_main(monkeypatch, capsys, *words)
+
+
+@pytest.fixture
+def lines(tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_text("".join(f"{text(7 * n)}\n" for n in range(120)))
+    return path
+
+
+def rows(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_back_translation_gives_pairs_that_a_corpus_is_made_of(command, tmp_path, translators, lines, bert):
+    words = ["augment", "backtranslate", lines, "--via", *translators, "--precision", "fp32", "--threads", 1]
+    status, out, err = command(*words)
+    assert status == 0, err
+    assert "sentences/s there and back" in out
+    assert out.count("\n  ") >= 10  # a sample of five
+    assert "120 pairs, for `selfsent train --corpus backtranslate.parquet`" in out.replace("\n", " ")
+    tokenizer = encoder.load(bert).tokenizer
+    settings = corpus.CorpusConfig(deduplicate="exact", held_out=0)
+    found = corpus.prepare([str(tmp_path / "backtranslate.parquet")], settings, tokenizer, cache=tmp_path)
+    assert found.paired
+    assert found.texts(range(120)) == lines.read_text().splitlines()
+    assert found.positives([5])[0] == tokenizer(translated(text(35), 2))["input_ids"]
+    status, out, err = command(*words)
+    assert status == 0, err
+    assert "texts: 120, of which 120 are in the cache" in err
+    assert "sentences/s" not in out
+
+
+def test_texts_come_from_tables_in_sentences_and_from_lines_whole(command, tmp_path, translators):
+    sentences = ["Apple bread chair dance eagle fruit.", "Grape house island juice kettle lemon."]
+    (tmp_path / "a.jsonl").write_text(json.dumps({"body": " ".join(sentences)}) + "\n")
+    (tmp_path / "b.txt").write_text(" ".join(sentences) + "\n")
+    words = ["--via", *translators, "--out", "out.jsonl", "--precision", "fp32", "--threads", 1]
+    for source, more, count in (
+        ("a.jsonl", ["--text-column", "body"], 2),
+        ("b.txt", [], 1),
+        ("b.txt", ["--split", "yes"], 2),
+    ):
+        status, _, err = command("augment", "backtranslate", source, *more, *words)
+        assert status == 0, err
+        assert f"texts: {count}," in err
+    status, _, err = command("augment", "backtranslate", "a.jsonl", "--text-column", "body", "--max-texts", 1, *words)
+    assert "texts: 1," in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["backtranslate", "none.txt", "--via", "a", "b", "--out", "x.csv"], "ends in .parquet or .jsonl"),
+        (["backtranslate", "none.txt", "--via", "./a", "./b"], "the translator ./a does not exist"),
+        (["backtranslate", "none.txt", "--via", "./a", "./b", "--precision", "fp8"], "unknown precision 'fp8'"),
+        (["rewrite", "lines.txt", "--endpoint", "host", "--model", "m"], "endpoint 'host' is no URL"),
+        (
+            ["rewrite", "lines.txt", "--endpoint", "http://h/v1", "--model", "m", "--prompt", "p"],
+            "the prompt p cannot be",
+        ),
+        (["rewrite", "none.txt", "--endpoint", "http://h/v1", "--model", "m"], "none.txt does not exist"),
+        (["rewrite", "lines.txt", "--endpoint", "http://h/v1", "--model", "m", "--split", "y"], "unknown split 'y'"),
+        (["pairs", "none.jsonl"], "none.jsonl does not exist"),
+    ],
+)
+def test_what_cannot_work_is_one_sentence(command, lines, words, message):
+    refused(command, message, "augment", *words)
+
+
+def test_a_corpus_of_nothing_is_refused(command, tmp_path):
+    (tmp_path / "empty.txt").write_text("\n\n")
+    words = ["augment", "rewrite", "empty.txt", "--endpoint", "http://localhost:1/v1", "--model", "m"]
+    refused(command, "there is no text in empty.txt", *words)
+
+
+def test_rewriting_says_its_cost_first_and_its_tokens_last(command, tmp_path, lines):
+    with serving(lambda text, number: chat(f"Rather {text}")) as server:
+        words = ["augment", "rewrite", lines, "--endpoint", server.url, "--model", "m", "--out", "out.jsonl"]
+        status, out, err = command(*words, "--price-in", "1", "--price-out", "2", "--max-texts", 30)
+    assert status == 0, err
+    assert "cost: 30 requests of about" in err
+    assert "at the prices given" in err
+    assert "300 tokens in, 150 out" in out
+    found = rows(tmp_path / "out.jsonl")
+    assert [row["positive"] for row in found] == [f"Rather {text(7 * n)}" for n in range(30)]
+    assert {row["backend"] for row in found} == {"rewrite"}
+    assert json.loads(found[0]["settings"])["model"] == "m"
+
+
+def test_a_person_is_asked_first_and_may_say_no(command, lines, monkeypatch):
+    from selfsent.cli.display import Display
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(Display, "report", lambda *said: None)
+    started = Display.__init__
+    monkeypatch.setattr(Display, "__init__", lambda self: started(self) or setattr(self, "live", True))
+    with serving(lambda text, number: chat(f"Rather {text}")) as server:
+        words = ["augment", "rewrite", lines, "--endpoint", server.url, "--model", "m", "--max-texts", 3]
+        for answer, status, asked in ((False, 1, 0), (True, 0, 3)):
+            monkeypatch.setattr("typer.confirm", lambda *args, answer=answer, **more: answer)
+            assert command(*words)[0] == status
+            assert server.asked.total() == asked
+        monkeypatch.delattr("typer.confirm")
+        assert command(*words, "--yes", "--temperature", 1)[0] == 0
+
+
+def test_a_server_that_is_down_is_one_sentence_that_says_how_to_go_on(command, lines):
+    with serving(lambda text, number: chat("x")) as server:
+        url = server.url
+    words = ["augment", "rewrite", lines, "--endpoint", url, "--model", "m", "--retries", 0]
+    refused(command, "run the same command again to go on", *words)
+
+
+def test_ctrl_c_says_what_is_kept_and_how_to_go_on(command, lines, translators, monkeypatch):
+    from selfsent.augment.translate import BackTranslation
+
+    batches = []
+
+    def stop(self, texts):
+        if batches:
+            raise KeyboardInterrupt
+        batches.append(texts)
+        return there_and_back(self, texts)
+
+    there_and_back = BackTranslation._there_and_back
+    monkeypatch.setattr(BackTranslation, "_there_and_back", stop)
+    words = ["augment", "backtranslate", lines, "--via", *translators, "--precision", "fp32", "--threads", 1]
+    status, _, err = command(*words)
+    assert status == 130
+    assert "stopped with 32 of 120 texts kept: run the same command again to go on" in err
+
+
+def test_pairs_that_exist_become_a_pairs_file(command, tmp_path):
+    (tmp_path / "a.source.txt").write_text("One thing.\nTwo things.\n")
+    (tmp_path / "a.target.txt").write_text("A thing.\nTwo things.\n")
+    status, out, err = command("augment", "pairs", "a.source.txt", "--out", "out.jsonl")
+    assert status == 0, err
+    assert [(row["text"], row["positive"]) for row in rows(tmp_path / "out.jsonl")] == [("One thing.", "A thing.")]
+    assert "identical to their text" in out
+
+
+def test_help_comes_without_torch_and_without_the_client():
+    program = (
+        "import sys; sys.argv = ['selfsent', 'augment', 'rewrite', '--help']\n"
+        "from selfsent.__main__ import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "assert not {'torch', 'openai', 'transformers'} & set(sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    assert "--key-variable" in said.stdout
+
+
+def test_killed_again_and_again_every_row_is_translated_exactly_once(tmp_path, translators, lines, cache_folder):
+    words = [sys.executable, "-m", "selfsent", "augment", "backtranslate", str(lines), "--via", *map(str, translators)]
+    words += ["--batch-size", "2", "--threads", "1", "--precision", "fp32", "--out", str(tmp_path / "out.jsonl")]
+    path = cache_folder / "augment" / "outputs.sqlite"
+
+    def stored():
+        if not path.exists():
+            return 0
+        found = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        try:
+            return found.execute("SELECT count(*) FROM outputs").fetchone()[0]
+        except sqlite3.OperationalError:  # the tables are not there yet
+            return 0
+        finally:
+            found.close()
+
+    for goal in (6, 30):
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        deadline = time.monotonic() + 120
+        while stored() < goal and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        assert process.poll() is None, "it ended before it could be killed"
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert goal <= stored() < 120
+        assert not (tmp_path / "out.jsonl").exists()
+    said = subprocess.run(words, capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    found = rows(tmp_path / "out.jsonl")
+    assert [row["text"] for row in found] == lines.read_text().splitlines()
+    assert [row["positive"] for row in found] == [translated(row["text"], 2) for row in found]
+    database = sqlite3.connect(path)
+    asked, kept, runs = database.execute("SELECT sum(asked), sum(stored), count(*) FROM runs").fetchone()
+    database.close()
+    assert (kept, runs) == (120, 3)
+    assert 120 <= asked <= 120 + 2 * 2  # a kill loses the batch of 2 that is under way, and nothing else

@@ -1,0 +1,252 @@
+"""A row with a positive is a pair: kept whole, never beside a text of its own family, and tested on other pairs."""
+
+import csv
+import io
+import json
+import tracemalloc
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+from test_preparation import dropped, everything, lines, sentence
+
+from selfsent import corpus
+from selfsent.batching import Batches
+from selfsent.corpus import deduplicate
+from selfsent.corpus import preparation as preparing
+from selfsent.corpus import stage as staging
+from selfsent.corpus.clean import content_key
+from selfsent.corpus.store import Table
+from selfsent.errors import UserError
+
+
+def said_otherwise(number):
+    return f"Otherwise, {sentence(number + 1_000_000)}"
+
+
+def table(pairs):
+    rows = ({"text": text} | ({} if positive is None else {"positive": positive}) for text, positive in pairs)
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def numbered(count):
+    return [(sentence(n), said_otherwise(n)) for n in range(count)]
+
+
+def test_texts_and_positives_are_what_the_tokenizer_says_of_them(prepare, tokenizer):
+    pairs = [(f"{text} A second sentence.", positive) for text, positive in numbered(60)]
+    found = prepare(table(pairs), "a.jsonl", held_out=0, max_length=12)
+    texts, positives = map(list, zip(*pairs, strict=True))
+    assert found.paired
+    assert everything(found) == texts
+    assert found.rows(range(60)) == tokenizer(texts, truncation=True, max_length=12)["input_ids"]
+    assert found.positives(range(60)) == tokenizer(positives, truncation=True, max_length=12)["input_ids"]
+    assert found.positives([7, 3]) == [found.positives([7])[0], found.positives([3])[0]]
+
+
+def test_lengths_are_those_of_the_longer_side(prepare):
+    pairs = [("A short text here.", said_otherwise(1)), (said_otherwise(2), "Also a short one."), *numbered(3)]
+    found = prepare(table(pairs), "a.jsonl", held_out=0, deduplicate="none", max_length=20)
+    both = zip(found.rows(range(5)), found.positives(range(5)), strict=True)
+    assert found.lengths.tolist() == [max(len(row), len(positive)) for row, positive in both]
+
+
+def test_pairs_of_documents_are_neither_split_nor_cut(prepare, tokenizer):
+    pairs = [(f"{sentence(n)} {sentence(n + 50)}", f"{said_otherwise(n)} {sentence(n + 70)}") for n in range(20)]
+    found = prepare(table(pairs), "a.jsonl", unit="documents", held_out=0, max_length=8)
+    assert found.rows(range(20)) == tokenizer([text for text, _ in pairs])["input_ids"]
+    assert found.positives(range(20)) == tokenizer([positive for _, positive in pairs])["input_ids"]
+
+
+def test_positives_are_cleaned_and_put_on_one_line_like_texts(prepare, tokenizer):
+    found = prepare(table([("One&amp;two\nlines.", "Two<br>of &lt;\n them."), *numbered(3)]), "a.jsonl", held_out=0)
+    assert found.texts([0]) == ["One&two lines."]
+    assert found.positives([0]) == [tokenizer("Two of < them.")["input_ids"]]
+
+
+def test_a_corpus_without_positives_is_not_paired_and_says_so(prepare):
+    found = prepare(lines(20))
+    assert not found.paired
+    with pytest.raises(ValueError, match="has no positives"):
+        found.positives([0])
+    assert not list(found.folder.glob("positive*"))
+
+
+def test_a_table_whose_positives_are_all_empty_is_not_paired(prepare):
+    rows = table([(sentence(n), ("", " ", "<br>", None)[n % 4]) for n in range(40)])
+    plain = table([(sentence(n), None) for n in range(40)])
+    found = prepare(rows, "a.jsonl", held_out=3)
+    assert not found.paired
+    assert everything(found) == everything(prepare(plain, "b.jsonl", held_out=3))
+    assert found.account.without_positive == 0
+
+
+@pytest.mark.parametrize("first", [0, 1])  # a pair comes first, or after hundreds of documents
+def test_one_pair_makes_a_corpus_of_pairs_and_the_rest_is_counted(prepare, first):
+    single = [(" ".join(sentence(5 * n + k) for k in range(5)), None) for n in range(1000, 1400)]
+    pairs = numbered(300)
+    # The first pair's text stands alone as well: that copy must not drive the pair out.
+    rows = table([(sentence(7), None), *[(single + pairs), (pairs + single)][first]])
+    found = prepare(rows, "a.jsonl", held_out=5)
+    account = found.account
+    assert found.paired
+    assert found.held_out.kind == "pairs"
+    assert account.without_positive == 2001
+    assert account.texts == dropped(account) + account.without_positive + account.kept == 2301
+    assert len(found) == 300 - account.held_out_documents
+    assert any(line.split() == ["without", "a", "positive", "2,001"] for line in account.lines())
+
+
+def test_pairs_of_a_text_with_itself_are_dropped_and_counted(prepare):
+    rows = [*numbered(30), ("The same words stand here twice.", " the SAME words  stand here twice.")]
+    found = prepare(table(rows), "a.jsonl", held_out=0)
+    assert (len(found), found.account.identical_pairs) == (30, 1)
+    assert any(line.split() == ["equal", "to", "their", "positive", "1"] for line in found.account.lines())
+
+
+def test_a_text_is_kept_with_its_first_positive(prepare, tokenizer):
+    rows = [*numbered(30), (sentence(3), "Something else that may be said.")]
+    found = prepare(table(rows), "a.jsonl", held_out=0, deduplicate="exact")
+    assert found.positives([3]) == [tokenizer(said_otherwise(3), truncation=True, max_length=32)["input_ids"]]
+    assert (len(found), found.account.exact_duplicates) == (30, 1)
+
+
+def test_a_positive_that_the_tokenizer_sees_nothing_in_is_none(prepare, tokenizer):
+    assert tokenizer("\u200c", add_special_tokens=False)["input_ids"] == []
+    found = prepare(table([*numbered(30), (sentence(99), "\u200c")]), "a.jsonl", held_out=0)
+    assert (len(found), found.account.without_positive) == (30, 1)
+
+
+def test_a_text_that_the_tokenizer_sees_nothing_in_takes_its_positive_along(prepare, tokenizer):
+    found = prepare(table([("\u200c", "Words of no text."), *numbered(30)]), "a.jsonl", held_out=0)
+    assert found.account.too_short == 1
+    assert found.positives([0]) == [tokenizer(said_otherwise(0), truncation=True, max_length=32)["input_ids"]]
+
+
+def test_short_texts_stay_because_no_split_can_have_failed(prepare):
+    rows = table([("Stop it.", "Cease that."), *numbered(5)])
+    assert everything(prepare(rows, "a.jsonl", held_out=0))[0] == "Stop it."
+    assert prepare(rows, "a.jsonl", held_out=0, min_words=3).account.too_short == 1
+
+
+def test_held_out_pairs_are_asked_and_answered_and_never_trained_on_from_either_side(prepare, tokenizer):
+    pairs = numbered(400)
+    # Every test text stands again as another's positive, every test positive as another's text.
+    stolen = [(f"Before that, {sentence(n + 5000)}", sentence(n)) for n in range(400)]
+    stolen += [(said_otherwise(n), f"After that, {sentence(n + 7000)}") for n in range(400)]
+    found = prepare(table(pairs + stolen), "a.jsonl", deduplicate="none")
+    both = [found.held_out.dev, found.held_out.test]
+    assert all(len(part) >= 3 for part in both)
+    known = dict(pairs + stolen)
+    assert all(known[q] == p for part in both for q, p in zip(part.queries, part.passages, strict=True))
+    hidden = {text for part in both for text in (*part.queries, *part.passages)}
+    hidden = {tuple(tokenizer(text, truncation=True, max_length=32)["input_ids"]) for text in hidden}
+    rows = range(len(found))
+    assert hidden.isdisjoint(map(tuple, found.rows(rows)))
+    assert hidden.isdisjoint(map(tuple, found.positives(rows)))
+    account = found.account
+    assert account.texts == 1200 == dropped(account) + account.kept
+    assert account.held_out_texts == account.held_out_documents == len(both[0]) + len(both[1])
+
+
+def test_pairs_tied_by_a_common_side_never_share_a_batch(prepare):
+    chain = [("One goes first.", "Two comes after."), ("Two comes after.", "Three ends it.")]
+    chain += [("Three ends it.", "Four was late."), ("Nobody else knows.", "one goes first.")]
+    apart = [("A text apart.", "Its own positive."), ("Another text apart.", "Another positive of it.")]
+    found = prepare(table(chain + apart + numbered(30)), "a.jsonl", held_out=0, deduplicate="exact")
+    keys = found.keys.tolist()
+    assert len(set(keys[:4])) == 1
+    assert len(set(keys[3:])) == len(keys) - 3
+    batches = Batches(found.lengths, found.keys, 6, seed=0)
+    for step in range(3 * batches.steps_per_epoch):
+        assert (batches(step) < 4).sum() <= 1
+
+
+def columns_of(folder, *columns):
+    with Table(folder) as table:
+        opened = [table.column(f"c{n}", np.uint64) for n in range(len(columns))]
+        for column, values in zip(opened, columns, strict=True):
+            column.append(np.array(values, np.uint64))
+        return deduplicate.families(*opened)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=30), st.integers(1, 100))
+def test_families_are_the_connected_parts_of_the_graph(tmp_path_factory, pairs, partition):
+    own, other = zip(*pairs, strict=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deduplicate, "_PARTITION", partition)
+        rows, first = columns_of(tmp_path_factory.mktemp("columns"), own, other)
+    family = list(range(len(pairs)))
+    for _ in pairs:  # the slow way: the smallest number spreads over every tie, once for each row
+        for i, one in enumerate(pairs):
+            for j, two in enumerate(pairs):
+                if set(one) & set(two):
+                    family[i] = min(family[i], family[j])
+    expected = np.arange(len(pairs))
+    expected[rows] = first
+    assert expected.tolist() == family
+
+
+def as_csv(rows):
+    file = io.StringIO(newline="")
+    csv.writer(file).writerows(rows)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", table([*numbered(2), (sentence(3), 7)]), r"line 3: column 'positive' holds a int: it must hold"),
+        ("a.jsonl", table([*numbered(2), (sentence(3), ["a b"])]), r"line 3: column 'positive' holds a list: it must"),
+        ("a.csv", as_csv([("text", "positive"), ("a b", "c d"), ("e f",)]), "line 3 has 1 column and the header 2"),
+        ("a.csv", as_csv([("text", "positive"), ("a", "b", "c", "d")]), "line 2 has 4 columns and the header 2"),
+        ("a.jsonl", table([("The same.", "the same."), (sentence(1), None)]), r"left of the 2 texts .* \(1 without a"),
+    ],
+)
+def test_pairs_that_are_none_are_refused_with_their_line(prepare, name, content, message):
+    with pytest.raises(UserError, match=message):
+        prepare(content, name, held_out=0)
+
+
+def test_a_parquet_row_that_holds_no_text_is_named(tmp_path, tokenizer):
+    parquet.write_table(pa.table({"text": ["a b", "c d"], "positive": [None, 3]}), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=r"a\.parquet, row 2: column 'positive' holds a int"):
+        corpus.prepare([str(tmp_path / "a.parquet")], corpus.CorpusConfig(), tokenizer, cache=tmp_path)
+
+
+def test_the_column_can_have_another_name(prepare):
+    rows = table(numbered(30)).replace('"positive"', '"sent1"')
+    assert not prepare(rows, "a.jsonl", held_out=0).paired
+    assert prepare(rows, "a.jsonl", held_out=0, positive_column="sent1").paired
+
+
+def test_max_texts_counts_pairs(prepare):
+    rows = [pair for n in range(3000) for pair in ((sentence(n), said_otherwise(n)), (sentence(n + 5000), None))]
+    found = prepare(table(rows), "a.jsonl", held_out=0, deduplicate="none", max_texts=1500)
+    assert everything(found) == [sentence(n) for n in range(1500)]
+    assert len(found.positives(range(1500))) == 1500
+
+
+def test_memory_does_not_grow_with_the_pairs(prepare, monkeypatch):
+    monkeypatch.setattr(staging, "_TEXTS", 64)
+    monkeypatch.setattr(preparing, "_ROWS", 64)
+    monkeypatch.setattr(deduplicate, "_COMPARED", 1 << 12)
+    prepare(table(numbered(30)), "warm.jsonl", held_out=0)  # scipy is imported but once
+    peaks = []
+    for count in (500, 4000):
+        content = table(numbered(count))
+        tracemalloc.start()
+        prepare(content, f"{count}.jsonl", held_out=20)
+        peaks.append(tracemalloc.get_traced_memory()[1] - len(content))
+        tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0] + 3500 * 120  # a few numbers a row while its partition is compared
+
+
+def test_content_keys_decide_what_is_the_same(prepare):
+    assert content_key("ＦＵＬＬ width") == content_key("full  WIDTH")
+    rows = [("ＦＵＬＬ width words here", "full width words here"), *numbered(5)]
+    assert prepare(table(rows), "a.jsonl", held_out=0).account.identical_pairs == 1
