@@ -1,6 +1,6 @@
 """Kill a training run with SIGKILL at random moments, resume it, and compare the model with an uninterrupted run's.
 
-Example: python benchmarks/kill_and_resume.py simcse scd whitenedcse --kills 20 --jobs 2
+Example: python benchmarks/kill_and_resume.py simcse scd denosent+whitenedcse --corpus texts.txt --kills 20 --jobs 2
 
 Each kill is a run of its own: started, killed a random fraction of a second after its log has reached a random step
 (before the first and after the last, too: start-up, evaluations, checkpoints and the final save are all hit), resumed
@@ -22,6 +22,14 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 
+SETTINGS = {  # what keeps a run small
+    "scd": ["objective.projector_width=256"],
+    "declutr": ["objective.max_length=64", "train.batch_size=4"],
+    "denosent": ["objective.decoder_layers=2"],
+    "denosent+whitenedcse": ["objective.denosent.decoder_layers=2"],
+}
+
+
 def command(method: str, corpus: Path, out: Path, arguments: argparse.Namespace) -> list[str]:
     """Return the command of one run."""
     settings = [
@@ -33,9 +41,11 @@ def command(method: str, corpus: Path, out: Path, arguments: argparse.Namespace)
         "train.log_every=1",
         f"hardware.threads={arguments.threads}",
         "corpus.held_out=40",
-        *(["objective.projector_width=256"] if method.startswith("scd") else []),
+        *(SETTINGS.get(method, [])),
         *arguments.set,
     ]
+    if method == "declutr":
+        corpus = arguments.documents
     words = [sys.executable, "-m", "selfsent", "train", method, "--corpus", str(corpus), "--out", str(out), "--resume"]
     return words + [word for setting in settings for word in ("--set", setting)]
 
@@ -100,6 +110,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     parser.add_argument("--set", action="append", default=[], help="further settings of every run")
     parser.add_argument("--corpus", type=Path, required=True, help="a text file, a text a line")
+    parser.add_argument("--documents", type=Path, help="a table of documents, for declutr")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
 

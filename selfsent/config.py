@@ -40,6 +40,7 @@ class TrainConfig:
     max_grad_norm: float = 1.0  # over encoder and objective together; 0 turns it off
     adam_betas: tuple[float, float] = (0.9, 0.999)
     adam_epsilon: float = 1e-8
+    adam_bias_correction: bool = True  # False: BERT's first AdamW, whose first update is 3 times larger
     bucketed: bool = True  # batches of texts of like length; False: plainly shuffled
     accumulation: int = 1  # batches a step; changes what an in-batch loss learns, so it must be allowed:
     allow_accumulation: bool = False

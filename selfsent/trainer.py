@@ -108,6 +108,23 @@ def learning_rate(step: int, steps: int, config: TrainConfig) -> float:
     return config.learning_rate * shape
 
 
+def adam_settings(step: int, rate: float, weight_decay: float, config: TrainConfig) -> dict[str, float]:
+    """Return what AdamW is told for update ``step``, counted from 0.
+
+    Without bias correction an update is rate * m / (sqrt(v) + eps).  Torch's divides m by 1 - beta1^t and v by
+    1 - beta2^t; the same comes out of it with another rate and eps, and a weight decay that undoes the rate's change.
+    """
+    if config.adam_bias_correction:
+        return {"lr": rate, "eps": config.adam_epsilon, "weight_decay": weight_decay}
+    first, second = (1 - beta ** (step + 1) for beta in config.adam_betas)
+    factor = first / math.sqrt(second)
+    return {
+        "lr": rate * factor,
+        "eps": config.adam_epsilon / math.sqrt(second),
+        "weight_decay": weight_decay / factor,
+    }
+
+
 def slanted_triangular(step: int, steps: int, peak: float, cut_share: float = 0.1, ratio: int = 32) -> float:
     """Return a rate that rises from ``peak / ratio`` over a tenth of the steps, then falls back to it.
 
@@ -201,7 +218,7 @@ def fit(
             if norm > config.max_grad_norm:
                 nn.utils.clip_grads_with_norm_(parameters, config.max_grad_norm, norm)
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(watched.step, steps, config)
+            group |= adam_settings(watched.step, learning_rate(watched.step, steps, config), group["decay"], config)
         optimizer.step()
         optimizer.zero_grad()
         if masters:
@@ -303,7 +320,7 @@ def _seed(seed: int, step: int) -> int:
 def _groups(parameters: Sequence[nn.Parameter], weight_decay: float) -> list[dict[str, object]]:
     matrices = [p for p in parameters if p.ndim >= 2]
     vectors = [p for p in parameters if p.ndim < 2]
-    return [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    return [{"params": matrices, "decay": weight_decay}, {"params": vectors, "decay": 0.0}]
 
 
 def collapse_alarms(scores: Scores, start: Scores) -> list[str]:

@@ -296,3 +296,31 @@ def test_an_alarm_reaches_the_watcher_and_the_log(bert, tmp_path):
     )
     assert [message for message in watch.said if message.startswith("warning: embeddings are collapsing")]
     assert "alarm" in (tmp_path / "run" / "log.jsonl").read_text()
+
+
+def test_adam_without_bias_correction_is_its_formula_in_slow_steps():
+    config = TrainConfig(learning_rate=0.1, adam_bias_correction=False, adam_epsilon=1e-3)
+    rate, decay = 0.1, 0.2
+    weight = torch.nn.Parameter(torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64))
+    optimizer = torch.optim.AdamW([weight], betas=config.adam_betas)
+    expected, m, v = weight.detach().clone(), torch.zeros(3).double(), torch.zeros(3).double()
+    beta1, beta2 = config.adam_betas
+    for step in range(5):
+        gradient = torch.tensor([0.3, -0.1, 0.02]).double() * (step + 1)
+        m, v = beta1 * m + (1 - beta1) * gradient, beta2 * v + (1 - beta2) * gradient**2
+        expected = expected - rate * decay * expected - rate * m / (v.sqrt() + 1e-3)
+        weight.grad = gradient
+        optimizer.param_groups[0] |= trainer.adam_settings(step, rate, decay, config)
+        optimizer.step()
+        torch.testing.assert_close(weight.detach(), expected)
+
+
+def test_each_text_has_a_generator_of_its_own_in_each_epoch(bert):
+    texts = Rows(encoders.load(bert, pooling="cls"))
+    first = trainer._examples(texts, np.array([3, 5]), seed=7, epoch=0)
+    second = trainer._examples(texts, np.array([5, 9, 3]), seed=7, epoch=0)
+    later = trainer._examples(texts, np.array([3, 5]), seed=7, epoch=1)
+    assert first.draw(0).integers(2**60) == second.draw(2).integers(2**60)
+    assert first.draw(1).integers(2**60) == second.draw(0).integers(2**60)
+    assert first.draw(0).integers(2**60) != first.draw(1).integers(2**60)
+    assert first.draw(0).integers(2**60) != later.draw(0).integers(2**60)

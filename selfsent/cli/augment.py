@@ -20,7 +20,7 @@ app = typer.Typer(
 )
 
 Corpus = Annotated[list[str], typer.Argument(metavar="CORPUS...", help="Files, folders, hub names, or 'pydocs'")]
-Most = Annotated[int | None, typer.Option(min=1, help="Stop after so many texts  [default: all]")]
+Most = Annotated[int | None, typer.Option(min=1, help="Stop after so many texts  \\[default: all]")]
 Split = Annotated[
     str,
     typer.Option(help="Into sentences: yes, no, or auto: rows of tables yes, lines of .txt no", metavar="auto|yes|no"),
@@ -45,16 +45,16 @@ def backtranslate(
     language: Annotated[
         str | None, typer.Option(help="Go through this one, where MODEL_OUT can write several: its code, such as fra")
     ] = None,
-    beams: Annotated[int | None, typer.Option(min=1, help="Width of the beam  [default: the models' own]")] = None,
+    beams: Annotated[int | None, typer.Option(min=1, help="Width of the beam  \\[default: the models' own]")] = None,
     length_penalty: Annotated[
-        float | None, typer.Option(help="Above 0: longer translations  [default: the models' own]")
+        float | None, typer.Option(help="Above 0: longer translations  \\[default: the models' own]")
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(min=2, help="Drop translations that are longer  [default: what the models hold]")
+        int | None, typer.Option(min=2, help="Drop translations that are longer  \\[default: what the models hold]")
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts of a batch; more is faster on a GPU")] = 32,
     precision: Annotated[str, typer.Option(help="auto, bf16 or fp32")] = "auto",
-    threads: Annotated[int | None, typer.Option(min=1, help="Of the processor  [default: one a core]")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Of the processor  \\[default: one a core]")] = None,
 ) -> None:
     """Translate texts into another language and back; decoding is the models' own unless you change it.
 
@@ -103,17 +103,17 @@ def rewrite(
     model: Annotated[str, typer.Option(help="As the server calls it")],
     out: Annotated[Path, typer.Option("--out", "-o", help=OUT_HELP)] = Path("rewrite.parquet"),
     prompt: Annotated[
-        Path | None, typer.Option(help="A text file with {text} in it  [default: augment/prompt.txt of the package]")
+        Path | None, typer.Option(help="A text file with {text} in it  \\[default: augment/prompt.txt of the package]")
     ] = None,
     max_texts: Most = None,
     split: Split = "auto",
     text_column: Column = "text",
     text_language: Language = "en",
     concurrency: Annotated[int, typer.Option(min=1, help="Requests under way at a time")] = 4,
-    temperature: Annotated[float | None, typer.Option(min=0, help="[default: the server's own]")] = None,
+    temperature: Annotated[float | None, typer.Option(min=0, help="\\[default: the server's own]")] = None,
     max_tokens: Annotated[
         int | None,
-        typer.Option(min=1, help="Of an answer; those that run into it are dropped  [default: the server's]"),
+        typer.Option(min=1, help="Of an answer; those that run into it are dropped  \\[default: the server's]"),
     ] = None,
     retries: Annotated[int, typer.Option(min=0, help="Of a request that failed, with growing pauses")] = 6,
     timeout: Annotated[float, typer.Option(min=0.01, help="Seconds that a request may take")] = 60.0,
@@ -121,7 +121,7 @@ def rewrite(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Environment variable of the key  [default: OPENAI_API_KEY; none is needed if the server wants none]",
+            help="Environment variable of the key  \\[default: OPENAI_API_KEY; many local servers want none]",
         ),
     ] = None,
     price_in: Annotated[float | None, typer.Option(min=0, help="Of a million tokens sent, for the estimate")] = None,
@@ -174,10 +174,12 @@ def pairs(
         Path | None, typer.Argument(metavar="[FILE2]", help="Lines of text, each the counterpart of one of FILE")
     ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help=OUT_HELP)] = Path("pairs.parquet"),
-    text_column: Annotated[str | None, typer.Option(help="Of a table  [default: text, or another usual name]")] = None,
+    text_column: Annotated[
+        str | None, typer.Option(help="Of a table  \\[default: text, or another usual name]")
+    ] = None,
     positive_column: Annotated[
         str | None,
-        typer.Option(help="Of a table; a text or a list of texts a row  [default: positive, or another usual name]"),
+        typer.Option(help="Of a table; a text or a list of texts a row  \\[default: positive, or another usual name]"),
     ] = None,
 ) -> None:
     """Bring pairs that exist already into one form.

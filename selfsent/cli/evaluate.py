@@ -18,7 +18,7 @@ def evaluate(
     ] = None,
     json: Annotated[Path | None, typer.Option(help="Write the scores to this file, too.")] = None,
     pooling: Annotated[
-        str | None, typer.Option(help="cls, mean, first_last, top2, cls_pooler  [default: the model's own]")
+        str | None, typer.Option(help="cls, mean, first_last, top2, cls_pooler  \\[default: the model's own]")
     ] = None,
     baselines: Annotated[
         bool,

@@ -9,7 +9,7 @@ import typer
 def search(
     model: Annotated[str, typer.Argument(help="A folder, a name on the hub, or 'builtin'")],
     corpus: Annotated[str, typer.Argument(help="A file, a folder, or 'pydocs' for the Python documentation here")],
-    query: Annotated[str | None, typer.Argument(help="What to look for  [default: ask, again and again]")] = None,
+    query: Annotated[str | None, typer.Argument(help="What to look for  \\[default: ask, again and again]")] = None,
     top: Annotated[int, typer.Option(help="How many to show", min=1)] = 5,
 ) -> None:
     """Search a corpus by meaning: its texts are encoded once and kept for the next search."""

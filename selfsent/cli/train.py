@@ -12,14 +12,14 @@ def train(
         typer.Argument(metavar="METHOD|RECIPE.toml", help="simcse, scd, whitenedcse, a preset, or a recipe file"),
     ],
     base: Annotated[
-        str | None, typer.Option(help="'builtin', a folder, or a name on the hub  [default: builtin]")
+        str | None, typer.Option(help="'builtin', a folder, or a name on the hub  \\[default: builtin]")
     ] = None,
     corpus: Annotated[
         list[str] | None,
-        typer.Option(help="A file, folder or hub name; may be repeated  [default: the Python documentation here]"),
+        typer.Option(help="A file, folder or hub name; may be repeated  \\[default: the Python documentation here]"),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The run's folder  [default: runs/METHOD]")] = None,
-    seed: Annotated[int | None, typer.Option(help="Decides every random choice  [default: 42]")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder  \\[default: runs/METHOD]")] = None,
+    seed: Annotated[int | None, typer.Option(help="Decides every random choice  \\[default: 42]")] = None,
     data: Annotated[
         Path | None, typer.Option(help="Evaluation data in SentEval's layout, for scores with labels")
     ] = None,

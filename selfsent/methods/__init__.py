@@ -57,7 +57,10 @@ class Plan:
     def build(self, encoder: SentenceTransformer) -> Objective:
         """Make the objective, with fresh weights from torch's generator."""
         parts = {name: kind(self.configs[name], encoder) for name, kind in self.kinds.items()}
-        return next(iter(parts.values())) if len(parts) == 1 else Composition(parts, self.weights, encoder)
+        if len(parts) == 1:
+            return next(iter(parts.values()))
+        weights = {name.replace(".", "-"): weight for name, weight in self.weights.items()}
+        return Composition({name.replace(".", "-"): part for name, part in parts.items()}, weights, encoder)
 
     def table(self) -> dict[str, Any]:
         """Return the settings as plain values, for a run's config.json."""

@@ -68,6 +68,11 @@ def test_spans_lie_in_the_document_and_positives_at_their_anchor(
                 assert last == start or first == end
 
 
+def test_a_touching_span_may_start_where_the_document_does():
+    draw = np.random.default_rng(0)
+    assert draw_positive(12, (4, 12), 4, 4, draw, "adjacent") == (0, 4)  # the only place there is
+
+
 @pytest.mark.parametrize("anchors", range(2, 9))
 def test_anchors_stay_a_longest_span_apart(anchors):  # T-C2
     draw = np.random.default_rng(0)
