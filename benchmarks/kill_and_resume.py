@@ -21,7 +21,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import mkdtemp
 
-
 SETTINGS = {  # what keeps a run small
     "scd": ["objective.projector_width=256"],
     "declutr": ["objective.max_length=64", "train.batch_size=4"],

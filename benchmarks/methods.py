@@ -27,10 +27,15 @@ class Row:
     pooling: str
     settings: tuple[str, ...] = ()
     ablation: bool = False  # takes --ablation-seeds instead of --seeds
+    corpus: str = "corpus"  # which of --corpus, --documents and --pairs it learns from
 
 
 NOISE = "encoder.dropout=0.3"  # the built-in encoder tells two views at dropout 0.1 from others at once
 SCD = ("objective.projector_width=1024", "objective.self_contrast_weight=0.01")
+JOINED_SCD = ("objective.scd.projector_width=1024", "objective.scd.self_contrast_weight=0.01", NOISE)
+SPANS = ("objective.max_length=128", "train.select=stsb-dev")
+DENOSENT = (NOISE,)
+ALONE = ("corpus.positive_column=none at all",)  # the same texts, each its own positive
 ROWS = [
     Row("simcse", "simcse", "mean", (NOISE,)),
     Row("scd", "scd", "mean", SCD),
@@ -51,6 +56,19 @@ ROWS = [
         (NOISE, "objective.whitening=batch_norm"),
         ablation=True,
     ),
+    Row("declutr", "declutr", "mean", SPANS, corpus="documents"),
+    Row("declutr, no masked LM", "declutr", "mean", (*SPANS, "objective.mlm_weight=0.0"), True, "documents"),
+    Row("declutr, no contrast", "declutr", "mean", (*SPANS, "objective.contrast_weight=0.0"), True, "documents"),
+    Row("declutr, 1 anchor", "declutr", "mean", (*SPANS, "objective.num_anchors=1"), True, "documents"),
+    Row("denosent", "denosent", "mean", DENOSENT),
+    Row("denosent prompt", "denosent", "prompt", DENOSENT),
+    Row("denosent, discrete noise", "denosent", "mean", DENOSENT, corpus="pairs"),
+    Row("denosent, discrete noise left out", "denosent", "mean", (*DENOSENT, *ALONE), True, "pairs"),
+    Row("denosent, no denoising", "denosent", "mean", (*DENOSENT, "objective.denoise_weight=0.0"), True),
+    Row("denosent, no contrast", "denosent", "mean", (*DENOSENT, "objective.contrast_weight=0.0"), True),
+    Row("simcse+scd", "simcse+scd", "mean", JOINED_SCD),
+    Row("scd+whitenedcse", "scd+whitenedcse", "mean", JOINED_SCD),
+    Row("denosent+whitenedcse", "denosent+whitenedcse", "mean", (NOISE,)),
 ]
 
 
@@ -61,7 +79,11 @@ def train(row: Row, seed: int, arguments: argparse.Namespace) -> None:
         return
     settings = [
         f"train.steps={arguments.steps}",
-        "train.batch_size=64",
+        f"train.batch_size={16 if row.corpus == 'documents' else 64}",
+        "train.schedule=linear",
+        "train.warmup_steps=0",
+        "train.weight_decay=0.0",
+        "train.adam_epsilon=1e-8",
         f"train.learning_rate={arguments.learning_rate}",
         f"train.evaluate_every={arguments.evaluate_every}",
         "train.select=stsb-dev",
@@ -74,7 +96,7 @@ def train(row: Row, seed: int, arguments: argparse.Namespace) -> None:
     ]
     words = [sys.executable, "-m", "selfsent", "train", row.method, "--base", arguments.base, "--out", str(out)]
     words += ["--data", str(arguments.data), "--seed", str(seed), "--resume"]
-    words += [word for corpus in arguments.corpus for word in ("--corpus", corpus)]
+    words += [word for corpus in getattr(arguments, row.corpus) for word in ("--corpus", corpus)]
     words += [word for setting in settings for word in ("--set", setting)]
     log = arguments.out / f"{out.name}.log"
     with log.open("w") as file:
@@ -95,6 +117,9 @@ def main() -> None:
     """Train what is not trained yet, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", action="append", required=True)
+    parser.add_argument("--documents", action="append", default=[], help="for declutr; its rows are left out without")
+    parser.add_argument("--pairs", action="append", default=[], help="for discrete noise; left out without")
+    parser.add_argument("--only", action="append", default=[], help="names of rows; all by default")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--base", default="builtin")
     parser.add_argument("--out", type=Path, default=Path("runs/methods"))
@@ -113,17 +138,21 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
 
+    rows = [
+        row for row in ROWS if getattr(arguments, row.corpus) and (not arguments.only or row.name in arguments.only)
+    ]
+
     def seeds(row: Row) -> range:
         return range(1, (arguments.ablation_seeds if row.ablation else arguments.seeds) + 1)
 
     if not arguments.table_only:
         with ThreadPoolExecutor(arguments.jobs) as pool:
-            list(pool.map(lambda job: train(*job, arguments), [(row, seed) for row in ROWS for seed in seeds(row)]))
+            list(pool.map(lambda job: train(*job, arguments), [(row, seed) for row in rows for seed in seeds(row)]))
 
     figures: dict[str, dict] = {}
     print("| run | seeds | " + " | ".join(TASKS) + " | average | spread | 95 % interval, each seed |")
     print("|---|" + "---|" * (len(TASKS) + 4))
-    for row in ROWS:
+    for row in rows:
         folders = [arguments.out / f"{row.name.replace(' ', '-').replace(',', '')}-{seed}" for seed in seeds(row)]
         runs = [json.loads((f / "scores.json").read_text()) for f in folders if (f / "scores.json").exists()]
         if not runs:

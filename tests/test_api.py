@@ -1,6 +1,7 @@
 """train() and evaluate(): raw text in, a measured encoder out, on a tiny base."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,10 +9,11 @@ from sentence_transformers import SentenceTransformer
 from tiny import make_base
 
 import selfsent
-from selfsent import api, encoder
+from selfsent import api, encoder, methods
 from selfsent.errors import UserError
 from selfsent.watcher import Watcher
 
+RECIPES = sorted((Path(__file__).parent.parent / "recipes").glob("*.toml"))
 QUICK = [
     "train.steps=4",
     "train.batch_size=8",
@@ -187,3 +189,96 @@ def test_the_verdict_says_better_worse_and_cannot_tell():
     assert api.judge(results(100), results(150)).startswith("Better.")
     assert api.judge(results(150), results(100)).startswith("Worse, do not use it.")
     assert api.judge(results(150), results(150)).startswith("Cannot tell.")
+
+
+@pytest.fixture
+def articles(tmp_path, monkeypatch):
+    """A table of thirty documents of 300 words and ten of 20, and a cache of its own."""
+    monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
+    draw = np.random.default_rng(0)
+    path = tmp_path / "articles.jsonl"
+    with path.open("w", encoding="utf-8") as file:
+        for number in range(40):
+            words = draw.choice(WORDS, 300 if number < 30 else 20)
+            sentences = [" ".join(words[start : start + 10]).capitalize() + "." for start in range(0, len(words), 10)]
+            file.write(json.dumps({"text": " ".join(sentences)}) + "\n")
+    return path
+
+
+def train_on_documents(bert, articles, out, *settings, **options):
+    quick = [setting for setting in QUICK if not setting.startswith(("objective", "train.batch_size"))]
+    shape = ["objective.max_length=32", "objective.min_length=8", "train.batch_size=4"]
+    settings = [*quick, *shape, *settings]
+    return selfsent.train("declutr", base=str(bert), texts=[articles], out=out, settings=settings, **options)
+
+
+def test_documents_are_learned_from_whole_and_short_ones_are_counted(bert, articles, tmp_path):
+    told = Told()
+    result = train_on_documents(bert, articles, tmp_path / "run", watcher=told)
+    lines = [json.loads(line) for line in (result.folder / "log.jsonl").read_text().splitlines()]
+    assert any({"contrast", "masked_lm"} == set(line.get("terms", {})) for line in lines)
+    assert any("documents are long enough" in said for said in told.said)
+    recipe = json.loads((result.folder / "config.json").read_text())["recipe"]
+    assert recipe["train"]["schedule"] == "slanted"  # the method's wish
+    assert recipe["train"]["learning_rate"] == 5e-5
+    assert recipe["encoder"]["pooling"] == "mean"
+
+
+def test_what_is_set_outweighs_what_a_method_wishes(bert, articles, tmp_path):
+    recipe = api.resolve("declutr", settings=["train.schedule=constant", "encoder.pooling=cls"])
+    assert (recipe.train.schedule, recipe.encoder.pooling) == ("constant", "cls")
+    assert recipe.train.weight_decay == 0.1
+
+
+def test_documents_stopped_and_resumed_end_with_the_same_bits(bert, articles, tmp_path):
+    whole = train_on_documents(bert, articles, tmp_path / "whole", "train.checkpoint_every=1")
+
+    class Stop(Watcher):
+        def step(self, step, texts, terms):
+            if step == 3:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_on_documents(bert, articles, tmp_path / "parts", "train.checkpoint_every=1", watcher=Stop())
+    parts = train_on_documents(bert, articles, tmp_path / "parts", "train.checkpoint_every=1", resume=True)
+    name = "model.safetensors"
+    assert (parts.model / name).read_bytes() == (whole.model / name).read_bytes()
+
+
+def test_documents_all_too_short_are_refused_with_what_to_set(bert, articles, tmp_path):
+    with pytest.raises(UserError, match=r"none of .* documents has .* word pieces, and the longest has 3"):
+        train_on_documents(bert, articles, tmp_path / "run", "objective.max_length=64", "objective.num_anchors=4")
+
+
+def test_joined_methods_train_and_log_the_terms_of_each(bert, text, tmp_path):
+    quick = [setting for setting in QUICK if not setting.startswith("objective")]
+    weights = ["objective.weights.scd=0.5", "objective.scd.projector_width=32"]
+    result = selfsent.train(
+        "simcse+scd", base=str(bert), texts=[text], out=tmp_path / "run", settings=[*quick, *weights]
+    )
+    lines = [json.loads(line) for line in (result.folder / "log.jsonl").read_text().splitlines()]
+    (terms,) = [set(line["terms"]) for line in lines if "terms" in line][-1:]
+    assert terms == {"simcse.contrast", "scd.self_contrast", "scd.decorrelation"}
+
+
+def test_pairs_are_trained_on_as_two_views(bert, tmp_path, monkeypatch):
+    monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
+    draw = np.random.default_rng(0)
+    path = tmp_path / "pairs.jsonl"
+    with path.open("w", encoding="utf-8") as file:
+        for _ in range(100):
+            text, positive = (" ".join(draw.choice(WORDS, 12)) for _ in range(2))
+            file.write(json.dumps({"text": text, "positive": positive}) + "\n")
+    seen = []
+    original = encoder.embed_columns
+    monkeypatch.setattr(
+        "selfsent.objective.embed_columns", lambda e, b, columns: seen.append(columns) or original(e, b, columns)
+    )
+    train(bert, path, tmp_path / "run")
+    assert set(seen) == {("text", "positive")}
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_resolves(recipe):
+    resolved = api.resolve(recipe)
+    assert methods.plan(resolved.method, resolved.objective).kinds

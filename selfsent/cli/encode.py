@@ -9,7 +9,7 @@ import typer
 
 def encode(
     model: Annotated[str, typer.Argument(help="A folder, a name on the hub, or 'builtin'")],
-    source: Annotated[Path | None, typer.Argument(help="A file with a text a line  \\[default: standard input]")] = None,
+    source: Annotated[Path | None, typer.Argument(help="A file, a text a line  \\[default: standard input]")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help=".npy file to write, (texts, width)")] = Path(
         "embeddings.npy"
     ),
