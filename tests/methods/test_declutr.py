@@ -148,6 +148,15 @@ def test_spans_are_slices_of_the_document_with_special_tokens_around(encoder, ro
         assert " ".join(map(str, span[1:-1])) + " " in text
 
 
+def test_a_span_counts_from_the_first_word_of_the_document(encoder, monkeypatch):
+    objective = make(encoder, max_length=20, min_length=4)
+    document = [2, *range(100, 300), 3]
+    monkeypatch.setattr(objective, "spans", lambda length, draw: [((0, 5), [(3, 9), (195, length)])])
+    views = objective.views(Examples([document], None, np.random.default_rng))
+    assert views["anchor"] == [[2, *range(100, 105), 3]]
+    assert views["positive"] == [[2, *range(103, 109), 3], [2, *range(295, 300), 3]]
+
+
 def test_the_spans_of_a_document_hang_on_its_own_generator_alone(encoder):
     objective = make(encoder, max_length=20, min_length=4)
     documents = [[2, *np.random.default_rng(seed).integers(5, 30, 200).tolist(), 3] for seed in range(3)]
@@ -312,6 +321,19 @@ def test_the_mask_changes_the_anchors_unless_they_are_read_clean(encoder, rows):
             torch.manual_seed(seed)
             losses.append(objective(encoder, batch)["contrast"].item())
         assert (losses[0] == losses[1]) is clean
+
+
+def test_every_anchor_meets_its_own_positives_whatever_their_lengths(encoder, rows, monkeypatch):
+    objective = make(encoder.eval(), max_length=20, min_length=4).eval()
+    monkeypatch.setattr(
+        "selfsent.methods.declutr.mask_tokens", lambda e, t, p: (t, torch.zeros_like(t["input_ids"], dtype=torch.bool))
+    )
+    seen = []
+    monkeypatch.setattr(objective, "terms", lambda anchors, positives: seen.append((anchors, positives)) or {})
+    batch = batch_of(objective, encoder, rows)
+    objective(encoder, batch)
+    for found, name in zip(seen[0], ("anchor", "positive"), strict=True):
+        torch.testing.assert_close(found, embed(encoder, batch[name]), rtol=1e-4, atol=1e-5)
 
 
 def test_without_masks_the_masked_lm_loss_is_a_zero_that_keeps_the_graph(encoder, rows, monkeypatch):
