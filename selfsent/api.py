@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,8 @@ def train(
     encoder.to(machine.device)
     watcher.say(f"base: {describe(encoder, recipe.base)}")
 
+    # A prompt's own word pieces take no room from the text.
+    corpus_config = replace(corpus_config, max_length=corpus_config.max_length + encoders.template_length(encoder))
     text = corpora.prepare(
         recipe.texts, corpus_config, encoders.tokenizer(encoder), unit=plan.unit, report=watcher.report
     )

@@ -17,6 +17,7 @@ from sentence_transformers.sentence_transformer.modules import (
     Pooling,
     Transformer,
     WeightedLayerPooling,
+    WordWeights,
 )
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -33,13 +34,13 @@ from transformers import (
 from transformers.utils import logging
 
 from selfsent import dropout as droppers
-from selfsent import hardware
+from selfsent import hardware, prompt
 from selfsent.errors import UserError, unknown
 
 Tokens = dict[str, Tensor]  # what a tokenizer returns: input_ids (B, T), attention_mask (B, T)
 
 BUILTIN = Path(__file__).parent / "builtin" / "encoder"
-POOLINGS = ("cls", "cls_pooler", "first_last", "first_last_paper", "mean", "top2")
+POOLINGS = ("cls", "cls_pooler", "first_last", "first_last_paper", "mean", "prompt", "top2")
 _MLM_HEADS = (  # where a masked LM keeps the dense, LayerNorm and activation of its head; no activation means gelu
     tuple(f"cls.predictions.transform.{name}" for name in ("dense", "LayerNorm", "transform_act_fn")),  # BERT
     ("lm_head.dense", "lm_head.layer_norm"),  # RoBERTa, XLM-R, MPNet
@@ -57,6 +58,7 @@ def load(
     name: str | Path,
     *,
     pooling: str | None = None,
+    template: str | None = None,
     max_length: int | None = None,
     dropout: float | None = None,
 ) -> SentenceTransformer:
@@ -65,25 +67,30 @@ def load(
     Args:
         name: "builtin", a folder, or a name on the Hugging Face hub.
         pooling: one of ``POOLINGS``.  Default: the folder's; ``cls``, as the papers train, where it has none.
+        template: what ``prompt`` puts around a text.  Default: the folder's, or ``prompt.TEMPLATE``.
         max_length: word pieces, special tokens included.  Default: the encoder's own.
         dropout: the rate for every site.  Default: the encoder's own rates.
 
     Raises:
-        UserError: no such folder or name, not an encoder of text, or an unknown pooling.
+        UserError: no such folder or name, not an encoder of text, an unknown pooling, or a template that does not fit.
     """
     if pooling is not None and pooling not in POOLINGS:
         raise unknown("pooling", pooling, POOLINGS)
+    if template is not None and pooling != "prompt":
+        raise UserError(f"template {template!r} does not fit pooling {pooling!r}: give it with pooling 'prompt'")
     where = BUILTIN if str(name) == "builtin" else name
     finished = _is_sentence_transformer(where)
     _refuse_what_is_no_encoder(where)
     try:
         with quietly():
-            if finished and pooling is None:
-                encoder = SentenceTransformer(str(where), device="cpu", model_kwargs=_without_pooler(where))
-            else:
-                encoder = _assemble(where, pooling or "cls")
+            encoder = _as_saved(where) if finished and (pooling is None or pooling == "prompt") else None
+            if encoder is None or pooling not in (None, pooling_name(encoder)) or template is not None:
+                encoder = _assemble(where, pooling or "cls", template or prompt.TEMPLATE)
     except (OSError, ValueError) as error:
         raise UserError(f"cannot open {str(name)!r} as an encoder: {_first_line(error)}") from error
+    for module in encoder:
+        if isinstance(module, WordWeights):
+            module.requires_grad_(False)  # which words count is given, not learned
     model = transformer(encoder)
     if model is not None:
         model.float()
@@ -93,6 +100,10 @@ def load(
     if dropout is not None:
         set_dropout(encoder, dropout)
     return encoder.eval()
+
+
+def _as_saved(where: str | Path) -> SentenceTransformer:
+    return SentenceTransformer(str(where), device="cpu", model_kwargs=_without_pooler(where))
 
 
 def _without_pooler(where: str | Path) -> dict[str, object]:
@@ -157,7 +168,7 @@ def _refuse_what_is_no_encoder(where: str | Path) -> None:
         )
 
 
-def _assemble(where: str | Path, pooling: str) -> SentenceTransformer:
+def _assemble(where: str | Path, pooling: str, template: str) -> SentenceTransformer:
     """Build a SentenceTransformer of stock modules that pools as asked."""
     by_layers = pooling in ("first_last", "first_last_paper", "top2")
     base = Transformer(
@@ -174,6 +185,14 @@ def _assemble(where: str | Path, pooling: str) -> SentenceTransformer:
         weights[0] = weights[-1] = 1.0
         modules.append(WeightedLayerPooling(width, layers, start))
         modules[-1].register_parameter("layer_weights", nn.Parameter(weights, requires_grad=False))
+    if pooling == "prompt":
+        mask, vocabulary = base.tokenizer.mask_token, base.tokenizer.get_vocab()
+        base.processor = prompt.wrap(base.tokenizer, template)
+        words = [""] * max(base.model.config.vocab_size, 1 + max(vocabulary.values()))
+        for word, number in vocabulary.items():
+            words[number] = word
+        # The mean over tokens of which the mask weighs 1 and every other 0 is the state of the mask, to the last bit.
+        modules.append(WordWeights(words, {mask: 1.0}, unknown_word_weight=0.0))
     modules.append(Pooling(width, "cls" if pooling.startswith("cls") else "mean"))
     if pooling == "cls_pooler":
         _, loading = AutoModel.from_pretrained(str(where), output_loading_info=True)
@@ -209,7 +228,33 @@ def pooling_name(encoder: SentenceTransformer) -> str:
         return {0: "first_last_paper", 1: "first_last"}.get(start, "top2")
     if any(isinstance(module, Dense) for module in encoder):
         return f"{mode}_pooler"
+    if _prompt_weights(encoder) is not None:
+        return "prompt"
     return mode if isinstance(mode, str) else "+".join(mode)
+
+
+def _prompt_weights(encoder: SentenceTransformer) -> WordWeights | None:
+    """Return the module that lets one word alone count, the mask of a prompt, if there is one."""
+    weights = next((module for module in encoder if isinstance(module, WordWeights)), None)
+    one = weights is not None and len(weights.word_weights) == 1 and not weights.unknown_word_weight
+    return weights if one else None
+
+
+def mask_id(encoder: SentenceTransformer) -> int | None:
+    """Return the id of the mask token; a tokenizer with a prompt has one in what it gives and not among its tokens."""
+    weights = _prompt_weights(encoder)
+    if weights is None:
+        found: int | None = encoder.tokenizer.mask_token_id
+        return found
+    return weights.vocab.index(next(iter(weights.word_weights)))
+
+
+def template_length(encoder: SentenceTransformer) -> int:
+    """Count the word pieces that a prompt puts around every text; they are part of any length, as [CLS] and [SEP] are.
+
+    0 without a prompt.
+    """
+    return 0 if transformer(encoder) is None else prompt.length(tokenizer(encoder))
 
 
 def embedding_width(encoder: SentenceTransformer) -> int:
@@ -376,6 +421,25 @@ def embed_with_tokens(
     return embeddings if embeddings.dtype == torch.float64 else embeddings.float(), states
 
 
+def embed_inputs(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, "B T D"]:
+    """Return what the transformer's layers start from: word and position embeddings, normalized, with dropout.
+
+    Raises:
+        UserError: the family keeps its embeddings elsewhere than BERT and its relatives do.
+    """
+    model = transformer(encoder)
+    layer = getattr(model, "embeddings", None)
+    if model is None or layer is None:
+        family = getattr(getattr(model, "config", None), "model_type", type(encoder[0]).__name__)
+        raise UserError(
+            f"a {family!r} encoder has no embedding layer of its own to take inputs from: "
+            "give an encoder like BERT, RoBERTa, DistilBERT, MPNet or ELECTRA"
+        )
+    states: Tensor = layer(input_ids=tokens["input_ids"])
+    projection = getattr(model, "embeddings_project", None)  # ELECTRA, where words are narrower than states
+    return states if projection is None else projection(states)
+
+
 def by_length(tokens: Tokens, waste: float = 0.2) -> Iterator[tuple[Int[Tensor, " N"], Tokens]]:
     """Part a batch into shares of rows of like length, longest first, each cut to its longest row.
 
@@ -427,7 +491,7 @@ def encode_poolings(
     """Encode texts once and pool them in several ways, for training-free baselines.
 
     Raises:
-        UserError: an unknown pooling, or ``cls_pooler`` where the base has no pooler.
+        UserError: an unknown pooling, ``cls_pooler`` without a pooler in the base, or ``prompt`` without a prompt.
     """
     for name in poolings:
         if name not in POOLINGS:
@@ -435,11 +499,15 @@ def encode_poolings(
     model = transformer(encoder)
     if model is None:
         raise UserError("poolings are for encoders with layers: these are static vectors")
+    mask_token = None if _prompt_weights(encoder) is None else mask_id(encoder)
+    if "prompt" in poolings and mask_token is None:
+        raise UserError("this encoder was opened without a prompt: open it with pooling='prompt'")
 
     def pooled(tokens: Tokens) -> list[Tensor]:
         output = model(**tokens, output_hidden_states=True)
-        mask = tokens["attention_mask"]
-        return [pool(name, output.hidden_states, output.last_hidden_state, mask, model) for name in poolings]
+        hidden, last, mask = output.hidden_states, output.last_hidden_state, tokens["attention_mask"]
+        hole = mask if mask_token is None else tokens["input_ids"].eq(mask_token)
+        return [pool(name, hidden, last, hole if name == "prompt" else mask, model) for name in poolings]
 
     arrays = _encode(encoder, texts, pooled, len(poolings), precision, progress)
     return dict(zip(poolings, arrays, strict=True))
@@ -452,7 +520,11 @@ def pool(
     mask: Tensor,
     model: PreTrainedModel,
 ) -> Float[Tensor, "B D"]:
-    """Pool the hidden states of one batch; ``hidden[0]`` is the embedding layer, ``last`` the final output."""
+    """Pool the hidden states of one batch; ``hidden[0]`` is the embedding layer, ``last`` the final output.
+
+    Args:
+        mask: 1 for every token; for ``prompt``, for the mask token of every text alone.
+    """
     if name == "cls":
         return last[:, 0].float()
     if name == "cls_pooler":
@@ -462,6 +534,7 @@ def pool(
         return torch.tanh(dense(last[:, 0])).float()
     states = {
         "mean": lambda: last.float(),
+        "prompt": lambda: last.float(),
         "first_last": lambda: (hidden[1].float() + last.float()) / 2,
         "first_last_paper": lambda: (hidden[0].float() + last.float()) / 2,
         "top2": lambda: (hidden[-2].float() + last.float()) / 2,
@@ -557,14 +630,12 @@ def mlm_head(encoder: SentenceTransformer) -> MLMHead:
     """Copy the masked-LM head out of the checkpoint that the encoder was opened from; warn where it holds none.
 
     Raises:
-        UserError: no checkpoint, no mask token, or a head of another shape than ``MLMHead``.
+        UserError: no checkpoint, or a head of another shape than ``MLMHead``.
     """
     model = transformer(encoder)
     if model is None:
         raise UserError("a masked-LM head needs an encoder with layers: these are static vectors")
     where = model.name_or_path or ""
-    if encoder.tokenizer.mask_token_id is None:
-        raise UserError(f"the tokenizer of {where!r} has no mask token: masked language modelling needs one")
     try:
         with quietly():
             whole, loading = AutoModelForMaskedLM.from_pretrained(where, dtype=torch.float32, output_loading_info=True)
@@ -597,15 +668,21 @@ def mask_tokens(encoder: SentenceTransformer, tokens: Tokens, probability: float
     Every token but special ones and padding is chosen with ``probability``; of the chosen, 80 % become the mask token,
     10 % a random one of the whole vocabulary, and 10 % stay.  Drawn on the CPU from torch's global generator.
 
+    Raises:
+        UserError: the tokenizer has no mask token.
+
     Source: Devlin et al. 2019, https://arxiv.org/abs/1810.04805.
     """
-    tokenizer, ids = encoder.tokenizer, tokens["input_ids"]
-    special = torch.tensor(tokenizer.all_special_ids, device=ids.device)
+    tokenizer, ids, hole = encoder.tokenizer, tokens["input_ids"], mask_id(encoder)
+    if hole is None:
+        name = tokenizer.name_or_path or type(tokenizer).__name__
+        raise UserError(f"the tokenizer of {name!r} has no mask token: masked language modelling needs one")
+    special = torch.tensor([*tokenizer.all_special_ids, hole], device=ids.device)
     chosen = (torch.rand(ids.shape) < probability).to(ids.device)
     chosen &= tokens["attention_mask"].bool() & ~torch.isin(ids, special)
     fate = torch.rand(ids.shape).to(ids.device)
     random = torch.randint(len(tokenizer), ids.shape).to(ids.device)
-    masked = ids.masked_fill(chosen & (fate < 0.8), tokenizer.mask_token_id)
+    masked = ids.masked_fill(chosen & (fate < 0.8), hole)
     masked = torch.where(chosen & (fate >= 0.9), random, masked)
     return {**tokens, "input_ids": masked}, chosen
 

@@ -282,3 +282,13 @@ def test_pairs_are_trained_on_as_two_views(bert, tmp_path, monkeypatch):
 def test_every_recipe_resolves(recipe):
     resolved = api.resolve(recipe)
     assert methods.plan(resolved.method, resolved.objective).kinds
+
+
+def test_a_prompt_takes_no_room_from_the_text(bert, text, tmp_path):
+    quick = ["corpus.max_length=10", "encoder.pooling=prompt"]
+    train(bert, text, tmp_path / "run", *quick)
+    cache = tmp_path / "cache" / "corpora"
+    (lengths,) = [np.load(folder / "lengths.npy") for folder in cache.iterdir()]
+    prompted = encoder.load(bert, pooling="prompt")
+    assert encoder.template_length(prompted) > 0
+    assert lengths.max() == 10 + encoder.template_length(prompted)

@@ -23,6 +23,7 @@ from transformers import (
 )
 
 from selfsent import encoder as encoders
+from selfsent import hardware
 from selfsent.dropout import ATTENTION, Dropout, sites
 from selfsent.errors import UserError
 
@@ -167,6 +168,105 @@ def test_an_exported_head_is_dense_and_tanh_behind_the_pooling(encoder, tmp_path
         expected = torch.tanh(head(pooled)).numpy()
     again = SentenceTransformer(str(tmp_path), device="cpu").encode(TEXTS)
     np.testing.assert_allclose(again, expected, atol=1e-5)
+
+
+# prompts
+
+
+PROMPT = "she reads [X] about the [MASK] book"  # in words of the tiny encoder
+HARD = [*TEXTS, "", "[MASK]", "a [MASK] b [SEP] c", "rain " * 500]
+
+
+@pytest.fixture
+def prompted(bert):
+    return encoders.load(bert, pooling="prompt", template=PROMPT)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_prompt_pooling_is_the_state_of_the_mask_to_the_last_bit(family, tmp_path):
+    encoder = encoders.load(make_base(tmp_path, family), pooling="prompt", template=PROMPT)
+    tokens = encoder.tokenizer(HARD, padding=True, truncation=True, return_tensors="pt")
+    tokens = {name: tokens[name] for name in ("input_ids", "attention_mask")}
+    assert (tokens["input_ids"] == 4).sum(1).eq(1).all()
+
+    def both():
+        with torch.no_grad():
+            states = encoders.embed_tokens(encoder, tokens).float()
+            return encoders.embed(encoder, tokens), states[tokens["input_ids"] == 4]
+
+    for autocast in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            assert torch.equal(*both())
+    with hardware.bf16_weights(encoder), torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(*both())
+    masters = hardware.MasterWeights(encoder.train())
+    assert not any(p is encoder[1].emb_layer.weight for p in masters.parameters())
+    assert encoder[1].emb_layer.weight.dtype == torch.float32
+    encoder.eval()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(*both())
+
+
+def test_a_prompted_encoder_pools_the_mask_in_one_pass_with_the_others(prompted):
+    whole = encoders.encode(prompted, HARD, precision="fp32")
+    several = encoders.encode_poolings(prompted, HARD, ["cls", "prompt"], precision="fp32")
+    np.testing.assert_allclose(several["prompt"], whole, atol=1e-6)
+    assert abs(several["cls"] - whole).max() > 0.01
+
+
+def test_a_prompted_encoder_opens_without_us_and_gives_the_same_vectors(prompted, tmp_path):
+    encoders.save(prompted, tmp_path / "model")
+    np.save(tmp_path / "ours.npy", encoders.encode(prompted, HARD, precision="fp32"))
+    (tmp_path / "texts.json").write_text(json.dumps(HARD))
+    program = (
+        "import json, sys, numpy as np; from sentence_transformers import SentenceTransformer;"
+        "m = SentenceTransformer('model', device='cpu'); v = m.encode(json.load(open('texts.json')));"
+        "assert 'selfsent' not in sys.modules; assert abs(v - np.load('ours.npy')).max() < 1e-5;"
+    )
+    said = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=300
+    )
+    assert said.returncode == 0, said.stderr
+    names = [module["type"] for module in json.loads((tmp_path / "model" / "modules.json").read_text())]
+    assert all(name.startswith("sentence_transformers.") for name in names)
+
+
+def test_a_prompted_folder_keeps_its_prompt_under_any_pooling(prompted, tmp_path):
+    encoders.save(prompted, tmp_path)
+    expected = encoders.encode(prompted, TEXTS, precision="fp32")
+    for again in (encoders.load(tmp_path), encoders.load(tmp_path, pooling="prompt")):
+        assert encoders.pooling_name(again) == "prompt"
+        assert (encoders.template_length(again), encoders.mask_id(again)) == (6, 4)
+        assert not any(p.requires_grad for p in again[1].parameters())
+        np.testing.assert_array_equal(encoders.encode(again, TEXTS, precision="fp32"), expected)
+    by_cls = encoders.load(tmp_path, pooling="cls")
+    assert (encoders.pooling_name(by_cls), encoders.template_length(by_cls)) == ("cls", 6)
+    with pytest.raises(UserError, match="has a prompt already"):
+        encoders.load(tmp_path, pooling="prompt", template=PROMPT)
+
+
+def test_without_a_prompt_its_length_is_none_and_its_pooling_refused(encoder, bert):
+    assert (encoders.template_length(encoder), encoders.mask_id(encoder)) == (0, 4)
+    with pytest.raises(UserError, match="opened without a prompt"):
+        encoders.encode_poolings(encoder, TEXTS, ["prompt"])
+    with pytest.raises(UserError, match="does not fit pooling 'mean': give it with pooling 'prompt'"):
+        encoders.load(bert, pooling="mean", template=PROMPT)
+    with pytest.raises(UserError, match=r"template 'means' does not fit: it holds \[X\] once"):
+        encoders.load(bert, pooling="prompt", template="means")
+
+
+def test_the_usual_prompt_goes_around_the_built_in_encoder():
+    encoder = encoders.load("builtin", pooling="prompt")
+    assert encoders.template_length(encoder) == 5
+    tokens = encoder.tokenizer("the cat")["input_ids"]
+    assert tokens == encoders.load("builtin").tokenizer('"the cat" means [MASK].')["input_ids"]
+    encoders.mlm_head(encoder)  # needs no mask token among the tokenizer's own
+
+
+def test_a_family_without_an_embedding_layer_of_its_own_is_refused(bert, batch):
+    static = SentenceTransformer(modules=[Pooling(32, "cls")], device="cpu")
+    with pytest.raises(UserError, match="a 'Pooling' encoder has no embedding layer of its own"):
+        encoders.embed_inputs(static, batch["text"])
 
 
 def test_dropout_rates_are_set_everywhere_and_given_back_after_an_error(encoder):
@@ -327,11 +427,6 @@ def test_an_encoder_that_cannot_have_an_mlm_head_is_refused(bert, tmp_path):
     with pytest.raises(UserError, match="these are static vectors"):
         encoders.mlm_head(static)
 
-    unmasked = encoders.load(bert)
-    unmasked.tokenizer.mask_token = None
-    with pytest.raises(UserError, match="has no mask token"):
-        encoders.mlm_head(unmasked)
-
     gone = encoders.load(shutil.copytree(bert, tmp_path / "gone"))
     shutil.rmtree(tmp_path / "gone")
     with pytest.raises(UserError, match=r"cannot open .*gone. for its masked-LM head"):
@@ -374,6 +469,21 @@ def test_masking_keeps_its_rates_and_spares_special_tokens_and_padding(encoder):
     expected = 0.1 * hidden * (1 - (torch.bincount(was, minlength=vocabulary) / hidden)) / vocabulary
     expected[encoder.tokenizer.mask_token_id] = 0
     assert ((others - expected).abs() <= 4 * expected.sqrt()).all()  # as many tests as words: a wider margin for each
+
+
+def test_a_tokenizer_without_a_mask_token_cannot_mask(encoder, batch):
+    encoder.tokenizer.mask_token = None
+    with pytest.raises(UserError, match=r"the tokenizer of .* has no mask token: masked language modelling needs one"):
+        encoders.mask_tokens(encoder, batch["text"], 0.15)
+
+
+def test_masking_spares_the_hole_of_a_prompt(prompted):
+    tokens = encoders.collate(prompted, prompted.tokenizer(TEXTS * 20)["input_ids"])
+    hole = tokens["input_ids"] == encoders.mask_id(prompted)
+    masked, chosen = encoders.mask_tokens(prompted, tokens, 0.9)
+    assert hole.sum(1).eq(1).all()
+    assert not (hole & chosen).any()
+    assert (masked["input_ids"][chosen] == encoders.mask_id(prompted)).double().mean() > 0.7
 
 
 def test_masking_is_drawn_from_the_global_generator(encoder, batch):

@@ -17,12 +17,14 @@ PRESETS = sorted((name, preset) for name in methods.names() for preset in method
 
 
 def build(name, encoder, **changes):
-    """The method as it comes, but for a projector too wide for a test: fewer features, each weighing more."""
+    """The method as it comes, but for what is too wide or too deep for a test: a projector's features weigh more."""
     method = methods.load(name)
     usual = method.Config()
     if hasattr(usual, "projector_width"):
         heavier = usual.decorrelation_weight * usual.projector_width / 32
         changes = {"projector_width": 32, "decorrelation_weight": heavier, **changes}
+    if hasattr(usual, "decoder_layers"):
+        changes = {"decoder_layers": 2, "decoder_width": 64, **changes}
     return method(method.Config(**changes), encoder)
 
 
