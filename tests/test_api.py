@@ -284,6 +284,7 @@ def test_every_recipe_resolves(recipe):
     assert methods.plan(resolved.method, resolved.objective).kinds
 
 
+@pytest.mark.filterwarnings("ignore:template")  # of which the tiny tokenizer knows no word
 def test_a_prompt_takes_no_room_from_the_text(bert, text, tmp_path):
     quick = ["corpus.max_length=10", "encoder.pooling=prompt"]
     train(bert, text, tmp_path / "run", *quick)

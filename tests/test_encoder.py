@@ -263,6 +263,17 @@ def test_the_usual_prompt_goes_around_the_built_in_encoder():
     encoders.mlm_head(encoder)  # needs no mask token among the tokenizer's own
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_embedded_inputs_are_the_states_before_the_first_layer(family, tmp_path):
+    masked_language_model(tmp_path, family)
+    encoder = encoders.load(tmp_path)
+    tokens = encoders.collate(encoder, encoder.tokenizer(TEXTS)["input_ids"])
+    with torch.no_grad():
+        states = encoders.embed_inputs(encoder, tokens)
+        expected = encoders.transformer(encoder)(**tokens, output_hidden_states=True).hidden_states[0]
+    torch.testing.assert_close(states, expected)
+
+
 def test_a_family_without_an_embedding_layer_of_its_own_is_refused(bert, batch):
     static = SentenceTransformer(modules=[Pooling(32, "cls")], device="cpu")
     with pytest.raises(UserError, match="a 'Pooling' encoder has no embedding layer of its own"):

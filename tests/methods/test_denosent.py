@@ -603,11 +603,7 @@ def test_under_noise_the_right_memory_restores_more_than_another_s(learner):  # 
 def test_every_family_can_be_denoised(family, tmp_path):
     encoder = load(make_base(tmp_path, family), pooling="prompt", template=TEMPLATE).train()
     batch = {"text": collate(encoder, encoder.tokenizer(["the cat sat", "rain fell on the town"])["input_ids"])}
-    states = embed_inputs(encoder.eval(), batch["text"])
-    with torch.no_grad():
-        hidden = transformer(encoder)(**batch["text"], output_hidden_states=True).hidden_states[0]
-    torch.testing.assert_close(states, hidden)
-    objective = make(encoder.train())
+    objective = make(encoder)
     sum(objective(encoder, batch).values()).backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in objective.parameters())
     assert not any(p.requires_grad for p in encoder[1].parameters())
