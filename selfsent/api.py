@@ -77,12 +77,15 @@ def train(
 
     machine = hardware.choose(**asdict(recipe.hardware))
     watcher.say(f"machine: {machine.line()}")
-    encoder = encoders.load(recipe.base, pooling=recipe.encoder.pooling, dropout=recipe.encoder.dropout)
+    asked = recipe.encoder
+    encoder = encoders.load(recipe.base, pooling=asked.pooling, template=asked.template, dropout=asked.dropout)
     encoder.to(machine.device)
     watcher.say(f"base: {describe(encoder, recipe.base)}")
 
     # A prompt's own word pieces take no room from the text.
     corpus_config = replace(corpus_config, max_length=corpus_config.max_length + encoders.template_length(encoder))
+    if recipe.texts == (corpora.DEMO,):
+        watcher.say("text: the Python documentation of this machine; --corpus takes yours")
     text = corpora.prepare(
         recipe.texts, corpus_config, encoders.tokenizer(encoder), unit=plan.unit, report=watcher.report
     )
@@ -112,6 +115,8 @@ def train(
 
     validator = Validator(text.held_out, recipe.data, objective)
     select = validator.select(recipe.train.select)
+    dev, test = len(text.held_out.dev), len(text.held_out.test)
+    watcher.say(f"held-out pairs: {dev:,} to choose the weights by, {test:,} others for the table at the end")
     watcher.say(f"best weights by: {select}")
 
     resolved = {
@@ -139,7 +144,7 @@ def train(
     trained = encoders.load(run.model).to(machine.device)
     _verify(trained, validator, outcome, has_head=objective.exported_head() is not None)
 
-    original = encoders.load(recipe.base, pooling=recipe.encoder.pooling).to(machine.device)
+    original = encoders.load(recipe.base, pooling=asked.pooling, template=asked.template).to(machine.device)
     before, after = (_final_scores(model, text.held_out, recipe.data) for model in (original, trained))
     verdict = judge(before, after)
     run.write(
@@ -321,7 +326,10 @@ def judge(before: Results, after: Results) -> str:
     key = next((s.key for s in after.scores if s.metric == "mrr@10"), None)
     if key is None:
         if after.average is None or before.average is None:
-            return "Cannot tell: nothing was held out to measure it on."
+            return (
+                "Cannot tell: too few documents could be held out to measure it on (2 for the test at least); "
+                "give more text, or set corpus.held_out_share=0.2"
+            )
         key = after.average.key
     old = next(score for score in before.scores if score.key == key)
     new = next(score for score in after.scores if score.key == key)

@@ -23,6 +23,7 @@ class EncoderConfig:
     """How the base is opened."""
 
     pooling: str | None = None  # None: the base's own, or cls where it has none
+    template: str | None = None  # what pooling prompt puts around a text; None: DenoSent's
     dropout: float | None = None  # rate at every site while training; None: the base's own
 
 

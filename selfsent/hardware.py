@@ -82,6 +82,12 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
+def _asked_threads() -> int | None:
+    """Return what OMP_NUM_THREADS says, where it is a number."""
+    said = os.environ.get("OMP_NUM_THREADS", "")
+    return int(said) if said.isdecimal() and int(said) else None
+
+
 def choose(
     *, precision: str = "auto", threads: int | None = None, device: str | None = None, keep_heap: bool = True
 ) -> Hardware:
@@ -99,7 +105,7 @@ def choose(
     fast = has_fast_bf16(device)
     if precision == "auto":
         precision = "bf16" if fast else "fp32"
-    threads = threads or usable_cores()
+    threads = threads or _asked_threads() or usable_cores()
     torch.set_num_threads(threads)
     kept = keep_heap and device == "cpu" and keep_the_heap()
     return Hardware(

@@ -172,6 +172,11 @@ def fit(
     learner = accelerator.prepare_model(Learner(encoder, objective, hardware.precision))
     watched = Progress()
     steps = total_steps(config, batches)
+    if config.warmup_steps >= steps:
+        watcher.say(
+            f"warning: the rate rises for {config.warmup_steps:,} steps and the run has {steps:,}, so it never gets to "
+            f"{config.learning_rate:g}: set train.warmup_steps to fewer"
+        )
 
     saved = run.load_checkpoint()
     if saved is not None:
@@ -290,6 +295,11 @@ def fit(
 
     if watched.stopped:
         watcher.say(f"stopped at step {watched.step:,}: no better {select} in {config.patience} evaluations")
+    if watched.best_score is not None and watched.best_score < watched.start[select]:
+        watcher.say(
+            f"warning: no weights reached the base's {select} of {watched.start[select]:.2f}; the best have "
+            f"{watched.best_score:.2f} and are kept: train for longer, or otherwise"
+        )
     if masters:
         masters.restore()
     if watched.best_step is not None:

@@ -324,3 +324,16 @@ def test_each_text_has_a_generator_of_its_own_in_each_epoch(bert):
     assert first.draw(1).integers(2**60) == second.draw(0).integers(2**60)
     assert first.draw(0).integers(2**60) != first.draw(1).integers(2**60)
     assert first.draw(0).integers(2**60) != later.draw(0).integers(2**60)
+
+
+def test_a_warm_up_longer_than_the_run_is_warned_of(bert, tmp_path):
+    watch = Watch()
+    fit(bert, tmp_path / "run", select="last", steps=2, warmup_steps=5, watch=watch)
+    assert any("never gets to" in said for said in watch.said)
+
+
+def test_a_run_whose_base_was_never_reached_says_so(bert, tmp_path):
+    falling = iter([3.0, 2.0, 1.0, 0.5, 0.2])
+    watch = Watch()
+    fit(bert, tmp_path / "run", validate=lambda encoder: {"score": next(falling)}, watch=watch)
+    assert any("no weights reached the base's score of 3.00; the best have 2.00" in said for said in watch.said)

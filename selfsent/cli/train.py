@@ -9,7 +9,9 @@ import typer
 def train(
     method: Annotated[
         str,
-        typer.Argument(metavar="METHOD|RECIPE.toml", help="simcse, scd, whitenedcse, a preset, or a recipe file"),
+        typer.Argument(
+            metavar="METHOD|RECIPE.toml", help="A method or preset (selfsent methods), several joined by +, or a recipe"
+        ),
     ],
     base: Annotated[
         str | None, typer.Option(help="'builtin', a folder, or a name on the hub  \\[default: builtin]")

@@ -19,5 +19,6 @@ from selfsent.corpus.documents import Documents
 from selfsent.corpus.heldout import HeldOut, Pairs
 from selfsent.corpus.opened import Corpus
 from selfsent.corpus.preparation import CorpusConfig, prepare
+from selfsent.corpus.read import DEMO
 
-__all__ = ["Account", "Corpus", "CorpusConfig", "Documents", "HeldOut", "Pairs", "prepare"]
+__all__ = ["DEMO", "Account", "Corpus", "CorpusConfig", "Documents", "HeldOut", "Pairs", "prepare"]

@@ -28,14 +28,15 @@ class WordPieces:
         self._backend = Tokenizer.from_str(definition)
         self._backend.no_truncation()
         self._backend.no_padding()
-        bare = self._backend.encode("a", add_special_tokens=False).ids
-        full = self._backend.encode("a").ids
-        start = next(i for i in range(len(full) - len(bare) + 1) if full[i : i + len(bare)] == bare)
-        self.before, self.after = full[:start], full[start + len(bare) :]
+        self._backend.encode_special_tokens = tokenizer.split_special_tokens  # not kept in a definition
+        framed = self._backend.encode("a")
+        inner = [place for place, special in enumerate(framed.special_tokens_mask) if not special]
+        self.before, self.after = framed.ids[: inner[0]], framed.ids[inner[-1] + 1 :]
         self.unknown: int | None = tokenizer.unk_token_id
         self.dtype = np.dtype(np.uint16 if self._backend.get_vocab_size() <= 1 << 16 else np.uint32)
         # A tokenizer that was called with truncation or padding remembers both; they are no part of it.
-        self.identity = xxhash.xxh3_128_hexdigest(self._backend.to_str().encode())
+        flag = "special tokens are split" if tokenizer.split_special_tokens else ""
+        self.identity = xxhash.xxh3_128_hexdigest((self._backend.to_str() + flag).encode())
 
     @property
     def specials(self) -> int:

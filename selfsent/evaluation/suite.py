@@ -116,7 +116,7 @@ def read(tasks: Sequence[str], data: Path | None, *, held_out: HeldOut | None = 
         raise UserError(f"no task was asked for: choose some of {', '.join(names())}")
     on_disk = [name for name in wanted if name != "retrieval"]
     if on_disk and data is None:
-        raise UserError(f"{on_disk[0]} needs a data folder in SentEval's layout, and none was given")
+        raise UserError(f"{on_disk[0]} needs a data folder in SentEval's layout: give one with --data")
     if "retrieval" in wanted and held_out is None:
         raise UserError("retrieval needs held-out queries and their passages, and none were given")
     folder = sts.find_folder(data) if on_disk and data is not None else Path()

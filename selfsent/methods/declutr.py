@@ -42,6 +42,7 @@ from selfsent.encoder import (
     mask_tokens,
     max_length,
     mlm_head,
+    pooling_name,
     tokenizer,
     word_embeddings,
 )
@@ -120,6 +121,8 @@ class DeCLUTR(Objective):
         super().__init__(config, encoder)
         self._pieces = WordPieces(tokenizer(encoder))
         self._tokenizer = tokenizer(encoder)
+        if pooling_name(encoder) == "prompt":
+            raise UserError("pooling 'prompt' does not fit declutr, whose anchors are masked too: use 'mean' or 'cls'")
         reads = max_length(encoder)
         if config.max_length is not None and config.max_length > reads:
             raise UserError(

@@ -14,7 +14,8 @@ in its own place, those of the prompt too, with the base's own masked-LM head, t
 Projector, decoder and head are dropped after training; a text is embedded by the state at [MASK] before the projector.
 
 Defaults: the authors' command for bert-base-uncased (``denosent_released``), batches of 64 at a constant 4e-5 after 500
-steps, 5,000 in all.  ``denosent_paper`` weighs as the paper says, for which it gives the rate 5e-5.
+steps of warm-up; it stops after 5,000 steps, which is left to ``train.steps``.  ``denosent_paper`` weighs as the paper
+says, which trains at 5e-5.
 
 Where the paper and the authors' code differ, the code is the default.  The paper's decoder restores x (its equation 3):
 in the code it restores x+ itself (``denoise_target``), so that the original has a part in s alone (``memory_from``).

@@ -217,6 +217,12 @@ def test_the_longest_span_follows_the_encoder(encoder):
         make(encoder, max_length=65)
 
 
+@pytest.mark.filterwarnings("ignore:template")  # of which the tiny tokenizer knows no word
+def test_pooling_by_a_prompt_s_mask_is_refused_where_anchors_are_masked(bert):
+    with pytest.raises(UserError, match="pooling 'prompt' does not fit declutr"):
+        make(load(bert, pooling="prompt"))
+
+
 # -------------------------------------------------------------------------------------------------------------------
 # loss
 
