@@ -90,7 +90,7 @@ class DeCLUTR(Objective):
         contrast_weight: float = 1.0  # 0 leaves the contrast out
         loss_reduction: Literal["mean", "sum"] = "mean"  # of the contrast over its 2N rows
         contrast_on_masked_anchor: bool = True  # False: a third pass embeds the anchors unmasked
-        mlm_weight: float = 1.0  # 0 leaves masked language modelling out
+        mlm_weight: float = 1.0  # 0 leaves the guessing out; the masks go with contrast_on_masked_anchor
         mlm_probability: float = 0.15  # share of the anchors' words that are masked
         projection: bool = False  # two layers with ReLU between pooling and contrast, dropped after training
         memory_size: int = 0  # embeddings of earlier batches that serve as negatives

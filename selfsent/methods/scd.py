@@ -1,6 +1,7 @@
 """SCD, self-contrastive decorrelation.  Klein & Nabi, ACL 2022, https://arxiv.org/abs/2203.07847.
 
 A text is encoded twice, at a low and at a high dropout rate: h and k, (B, D).  Texts are never compared.
+On a corpus of pairs k is made of the positives, beyond the paper.
 
     self-contrast    S = 1/B sum_i cos(h_i, k_i)                          drives the views of a text apart
     decorrelation    Q = sum_m (1 - C_mm)^2 + lambda sum_{m!=n} C_mn^2    ties each feature to itself alone

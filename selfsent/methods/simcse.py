@@ -1,7 +1,7 @@
 """SimCSE, unsupervised.  Gao, Yao & Chen, EMNLP 2021, https://arxiv.org/abs/2104.08821.
 
 Every text is encoded twice in one batch, so that two dropout masks make two views; a tanh head turns the
-embeddings into z1 and z2, (B, D).
+embeddings into z1 and z2, (B, D).  On a corpus of pairs z2 is made of the positives, beyond the paper.
 
     contrast    L = -1/B sum_i log( exp(cos(z1_i, z2_i) / tau) / sum_j exp(cos(z1_i, z2_j) / tau) )
 

@@ -11,7 +11,7 @@ every group is whitened:
 
 B texts, tau the temperature, lambda the weight; view 1 is the anchor, the other V - 1 are its positives.
 Whitening and head are dropped after training: at test time an embedding is what the encoder's pooling
-gives.
+gives.  On a corpus of pairs the positives take turns with the text behind the anchor, beyond the paper.
 
 Defaults: the paper's, read so that it works, which is preset ``whitenedcse_paper`` but for eps (the paper
 names none).  Its "group size 384" is the number of groups of 768 features, hence width 2: groups of 384
