@@ -1,0 +1,148 @@
+"""Speed of a training step of each method, as a share of what a large bf16 product reaches on the same machine.
+
+Example: python benchmarks/method_throughput.py --corpus wikipedia.jsonl.xz --documents wikipedia.jsonl.xz
+
+Each measurement is a fresh process that trains twice with one seed, so on the same batches: once under torch's counter
+of floating-point operations, which also sees how much of the encoder's input is padding, and once against the clock.
+All products of a step are counted, padding included: encoder, decoder, heads, vocabulary, forward and backward.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import mkdtemp
+
+from train_throughput import backbone
+
+METHODS = ("simcse", "scd", "whitenedcse", "denosent", "declutr")
+
+
+def measure(method: str, folder: Path, arguments: argparse.Namespace) -> dict[str, float]:
+    """Train one method twice, counted and timed."""
+    import torch
+    from sentence_transformers.models import Transformer
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from selfsent import api, hardware
+    from selfsent.watcher import Watcher
+
+    documents = method == "declutr"
+    batch = arguments.documents_a_batch if documents else arguments.batch_size
+    corpus = arguments.documents if documents else arguments.corpus
+    counter = FlopCounterMode(display=False)
+    real, computed = [], []
+
+    class Clock(Watcher):
+        def __init__(self, now) -> None:
+            self.now, self.readings = now, []
+
+        def step(self, step: int, texts: int, terms: object) -> None:
+            self.readings.append((self.now(), sum(real), sum(computed)))
+
+    def train(clock: Clock, steps: int) -> None:
+        settings = [
+            f"train.steps={steps}",
+            f"train.batch_size={batch}",
+            "train.evaluate_every=0",
+            "train.warmup_steps=0",
+            "corpus.held_out=10",
+            f"corpus.max_texts={arguments.texts}",
+            "encoder.pooling=mean",
+            f"hardware.precision={arguments.precision}",
+            f"objective.max_length={arguments.span}" if documents else f"corpus.max_length={arguments.max_length}",
+        ]
+        api.train(method, base=str(folder), texts=corpus, out=mkdtemp() + "/run", settings=settings, watcher=clock)
+
+    forward = Transformer.forward
+
+    def watched(self, features, **kwargs):
+        real.append(int(features["attention_mask"].sum()))
+        computed.append(features["attention_mask"].numel())
+        return forward(self, features, **kwargs)
+
+    counted, timed = Clock(counter.get_total_flops), Clock(time.perf_counter)
+    Transformer.forward = watched
+    with counter:
+        train(counted, arguments.warmup + arguments.counted)
+    Transformer.forward = forward
+    train(timed, arguments.warmup + arguments.steps)
+
+    hardware.choose()
+    size = 4096
+    a, b = (torch.randn(size, size).bfloat16() for _ in range(2))
+    a @ b
+    ceilings = []
+    for _ in range(5):
+        began = time.perf_counter()
+        a @ b
+        ceilings.append(2 * size**3 / (time.perf_counter() - began) / 1e12)
+
+    first, last = counted.readings[arguments.warmup - 1], counted.readings[-1]
+    operations, words, places = ((y - x) / arguments.counted for x, y in zip(first, last, strict=True))
+    seconds = (timed.readings[-1][0] - timed.readings[arguments.warmup - 1][0]) / arguments.steps
+    ceiling = statistics.median(ceilings)
+    return {
+        "texts_per_second": batch / seconds,
+        "tokens_per_second": words / seconds,
+        "padding": 1 - words / places,
+        "teraflops": operations / seconds / 1e12,
+        "bf16_ceiling_teraflops": ceiling,
+        "share": operations / seconds / 1e12 / ceiling,
+    }
+
+
+def main() -> None:
+    """Measure each method in turn and print the medians."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("methods", nargs="*", default=METHODS)
+    parser.add_argument("--corpus", action="append", required=True, help="raw text")
+    parser.add_argument("--documents", action="append", required=True, help="documents, for declutr")
+    parser.add_argument("--texts", type=int, default=20_000)
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--width", type=int, default=384)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--documents-a-batch", type=int, default=16)
+    parser.add_argument("--max-length", type=int, default=32, help="of sentences")
+    parser.add_argument("--span", type=int, default=128, help="longest span of declutr")
+    parser.add_argument("--warmup", type=int, default=3, help="steps neither counted nor timed")
+    parser.add_argument("--counted", type=int, default=10, help="steps counted")
+    parser.add_argument("--steps", type=int, default=20, help="steps timed")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--precision", default="auto")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+
+    if arguments.folder:  # one measurement, in a process of its own
+        result = measure(arguments.methods[0], arguments.folder, arguments)
+        (arguments.folder / "result.json").write_text(json.dumps(result))
+        return
+
+    folder = Path(mkdtemp(prefix="method-throughput-"))
+    backbone(folder, arguments.layers, arguments.width, 512)
+    measured: dict[str, list[dict[str, float]]] = {method: [] for method in arguments.methods}
+    options = [word for word in sys.argv[1:] if word not in arguments.methods]
+    for _ in range(arguments.repeats):
+        for method in arguments.methods:
+            words = [sys.executable, "-W", "ignore", __file__, method, *options, "--folder", str(folder)]
+            subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            measured[method].append(json.loads((folder / "result.json").read_text()))
+    print("| | texts/s | tokens/s | TFLOP/s | share of the bf16 ceiling | padding |\n|---|---|---|---|---|---|")
+    figures = {}
+    for method, runs in measured.items():
+        of = figures[method] = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+        print(
+            f"| {method} | {of['texts_per_second']:.1f} | {of['tokens_per_second']:,.0f} | {of['teraflops']:.2f} "
+            f"| {of['share']:.0%} | {of['padding']:.1%} |",
+            flush=True,
+        )
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"ratios": {}, "figures": figures}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
