@@ -51,6 +51,7 @@ class CorpusConfig:
     text_column: str = "text"  # of jsonl, json, csv, tsv, parquet and hub rows
     title_column: str = "title"  # kept with held-out documents; need not exist
     summary_column: str = "summary"  # query of the label-free test instead of the first sentence; need not exist
+    positives: Literal["column", "adjacent"] = "column"  # adjacent: a sentence's is the next one of its document
     positive_column: str = "positive"  # a row that has one is a pair, kept whole; then rows without one are dropped
     held_out: int = 1000  # documents at most for each of dev and test of the label-free test
     held_out_share: float = 0.05  # of all documents, for dev and test together
@@ -95,10 +96,15 @@ def prepare(
         UserError: a source cannot be read, or nothing is left of it.
     """
     found = resolve([str(source) for source in sources])
+    if config.positives == "adjacent" and unit == "documents":
+        raise UserError(
+            "corpus.positives = 'adjacent' pairs sentences, and this method learns from documents: leave it out"
+        )
     pieces = WordPieces(tokenizer)
     settings = dataclasses.asdict(config)
-    if config.positive_column == CorpusConfig.positive_column:
-        del settings["positive_column"]  # so that what was prepared before there were pairs is found again
+    for name in ("positive_column", "positives"):
+        if settings[name] == getattr(CorpusConfig, name):
+            del settings[name]  # so that what was prepared before there were pairs is found again
     identity = {
         "format": FORMAT,
         "unit": unit,
@@ -152,7 +158,15 @@ def _build(
     staged = folder / "stage"
     staged.mkdir()
     with Table(staged) as table:
-        stage = Stage(table, pieces, single, pairs, bands=deduplicate.MINIMA // width if near else 0, width=width)
+        stage = Stage(
+            table,
+            pieces,
+            single,
+            pairs,
+            bands=deduplicate.MINIMA // width if near else 0,
+            width=width,
+            adjacent=config.positives == "adjacent",
+        )
         documents = _documents(sources, rules, _columns(config), report)
         enough = config.max_texts and config.max_texts + config.max_texts // 8 + 1000
         while True:
@@ -338,7 +352,7 @@ def _account(
         exact_duplicates=fates[deduplicate.EXACT],
         near_duplicates=fates[deduplicate.NEAR],
         held_out_documents=stage.selection.documents,
-        held_out_texts=counts.held_out_pairs if stage.paired else counts.held_out_texts,
+        held_out_texts=counts.held_out_pairs if stage.given else counts.held_out_texts,
         held_out_copies=fates[deduplicate.HELD_OUT],
         surplus=fates[deduplicate.SURPLUS],
         without_positive=_without_positive(stage, fates),
@@ -354,7 +368,7 @@ def _account(
 
 def _without_positive(stage: Stage, fates: Sequence[int]) -> int:
     # Documents were held out while it was not known yet that there are pairs, too.
-    return fates[deduplicate.UNPAIRED] + stage.counts.held_out_texts if stage.paired else 0
+    return fates[deduplicate.UNPAIRED] + (stage.counts.held_out_texts if stage.given else 0)
 
 
 def _telling(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -368,7 +382,7 @@ def _nothing_left(sources: Sequence[Source], stage: Stage, fate: NDArray[np.uint
     if not counts.texts:
         return UserError(f"{names} is empty: there is no text in {counts.documents} rows or lines")
     fates = np.bincount(fate, minlength=6).tolist()
-    held_out = counts.held_out_pairs if stage.paired else counts.held_out_texts
+    held_out = counts.held_out_pairs if stage.given else counts.held_out_texts
     reasons = {
         "too short": counts.too_short + stage.without_pieces,
         "too long": counts.too_long,

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -73,12 +74,21 @@ class Stage:
     """Everything found so far, in reading order, in a folder that does not outlive the preparation."""
 
     def __init__(
-        self, table: Table, pieces: WordPieces, documents: Selection, pairs: Selection, bands: int, width: int
+        self,
+        table: Table,
+        pieces: WordPieces,
+        documents: Selection,
+        pairs: Selection,
+        *,
+        bands: int,
+        width: int,
+        adjacent: bool,
     ) -> None:
         self.counts = Counts()
         self.folder = table.folder
         self.pieces = pieces
-        self.paired = False  # whether a single positive was seen
+        self.given = False  # whether a single row came with its positive
+        self._adjacent = adjacent  # the positive of a sentence is the next one; what rows come with is not looked at
         self._documents, self._pairs = documents, pairs
         self.texts = table.ragged("texts", np.uint8)
         self.ids = table.ragged("ids", pieces.dtype)
@@ -98,14 +108,19 @@ class Stage:
         return self.exact.rows
 
     @property
+    def paired(self) -> bool:
+        """Whether what is kept are pairs."""
+        return self.given or self._adjacent
+
+    @property
     def selection(self) -> Selection:
-        """What is held out: pairs of a corpus that has any, and otherwise documents."""
-        return self._pairs if self.paired else self._documents
+        """What is held out: pairs of a corpus that came with any, and otherwise documents."""
+        return self._pairs if self.given else self._documents
 
     @property
     def held_out(self) -> Column:
         """The keys of all texts held out."""
-        return self._held_out_pairs if self.paired else self._held_out_documents
+        return self._held_out_pairs if self.given else self._held_out_documents
 
     def fill(self, documents: Iterator[tuple[Document, Rules]], enough: int | None) -> bool:
         """Store texts until there are ``enough``; say whether documents may be left.
@@ -139,16 +154,16 @@ class Stage:
         """Add the texts of one document to ``chunk``, or hold it out."""
         counts = self.counts
         counts.documents += 1
-        positive = clean.one_line(clean.clean(document.positive))
+        positive = "" if self._adjacent else clean.one_line(clean.clean(document.positive))
         if positive:
-            self.paired = True
+            self.given = True
             rules = rules.of_pairs()
         text, summary, sentences = opened(document, rules)
         counts.cleaned_documents += text != document.text
         counts.empty_documents += not sentences
         found = [" ".join(sentences)] if rules.whole and sentences else sentences
-        texts = []
-        for one in found:
+        texts, places = [], []
+        for place, one in enumerate(found):
             words = clean.count_words(one)
             if words < rules.min_words:
                 counts.too_short += 1
@@ -156,6 +171,7 @@ class Stage:
                 counts.too_long += 1
             else:
                 texts.append(one)
+                places.append(place)
         counts.texts += len(found)
         if not texts:
             return
@@ -173,10 +189,11 @@ class Stage:
             counts.held_out_texts += len(texts)
             self._held_out_documents.append(np.array(keys, np.uint64))
             return
+        positives = _following(texts, places, keys) if self._adjacent else [positive] * len(texts)
         chunk.texts += texts
         chunk.keys += keys
-        chunk.positives += [positive] * len(texts)
-        chunk.letters += sum(map(len, texts)) + len(positive)
+        chunk.positives += positives
+        chunk.letters += sum(map(len, texts)) + sum(map(len, positives))
 
     def _store(self, chunk: _Chunk) -> None:
         """Tokenise, hash and write one chunk; runs in the worker thread, one chunk after the other."""
@@ -212,3 +229,9 @@ class Stage:
         """Return the text of one row."""
         values, _ = self.texts.span(row, row + 1)
         return values.tobytes().decode()
+
+
+def _following(texts: list[str], places: list[int], keys: list[int]) -> list[str]:
+    """Give each sentence the one that follows it without a gap and says something else; "" where there is none."""
+    pairs = zip(texts[1:], pairwise(places), pairwise(keys), strict=True)
+    return [text * (after == before + 1 and one != other) for text, (before, after), (one, other) in pairs] + [""]
