@@ -76,10 +76,12 @@ def train(
         raise UserError(f"output {folder} exists: choose another --out, or add --resume to go on with the run in it")
 
     machine = hardware.choose(**asdict(recipe.hardware))
-    watcher.say(f"machine: {machine.line()}")
     asked = recipe.encoder
     encoder = encoders.load(recipe.base, pooling=asked.pooling, template=asked.template, dropout=asked.dropout)
+    if encoders.transformer(encoder) is None and recipe.hardware.precision == "auto":
+        machine = replace(machine, precision="fp32")  # static vectors have no products for bf16 to speed up
     encoder.to(machine.device)
+    watcher.say(f"machine: {machine.line()}")
     watcher.say(f"base: {describe(encoder, recipe.base)}")
 
     # A prompt's own word pieces take no room from the text.
@@ -300,18 +302,17 @@ def preflight(encoder: SentenceTransformer, objective: Objective, watcher: Watch
     """
     encoders.require_dropout(encoder)
     own = encoders.dropout_rates(encoder)
-    tokens = encoders.collate(encoder, [encoder.tokenizer("two views of one text must differ")["input_ids"]] * 2)
+    row = encoders.tokenizer(encoder)("two views of one text must differ")["input_ids"]
+    tokens = encoders.collate(encoder, [row] * 16)  # few words may all be kept twice, but not sixteen times
     for number, (hidden, attention) in enumerate(objective.dropout_views(), start=1):
-        rates = {
-            "hidden": own["hidden"] if hidden is None else hidden,
-            "attention": own["attention"] if attention is None else attention,
-        }
+        asked = {"hidden": hidden, "attention": attention}
+        rates = {kind: rate if (wish := asked[kind]) is None else wish for kind, rate in own.items()}
         watcher.say(f"dropout of view {number}: " + ", ".join(f"{kind} {rate:g}" for kind, rate in rates.items()))
         if any(rates.values()):
-            with encoders.dropout(encoder.train(), rates["hidden"], rates["attention"]), torch.no_grad():
-                first, second = encoders.embed(encoder, tokens)
+            with encoders.dropout(encoder.train(), rates["hidden"], rates.get("attention")), torch.no_grad():
+                views = encoders.embed(encoder, tokens)
             encoder.eval()
-            if not torch.equal(first, second):
+            if not torch.equal(views, views[:1].expand_as(views)):
                 continue
         if len(objective.dropout_views()) > 1:
             continue  # one view may be clean where another is noisy
@@ -351,7 +352,7 @@ def describe(encoder: SentenceTransformer, name: str) -> str:
     model = encoders.transformer(encoder)
     pooling = f"pooling {encoders.pooling_name(encoder)}, {encoders.embedding_width(encoder)} wide"
     if model is None:
-        return f"{name}, {pooling}"
+        return f"{name}, static vectors, {pooling}"
     size = sum(parameter.numel() for parameter in model.parameters()) / 1e6
     return f"{name}, {model.config.model_type}, {size:.1f} M parameters, {pooling}"
 

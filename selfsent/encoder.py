@@ -1,6 +1,7 @@
 """Everything we ask of a SentenceTransformer beyond its own methods: load, pool, steer dropout, embed, encode."""
 
 import json
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -15,6 +16,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import (
     Dense,
     Pooling,
+    StaticEmbedding,
     Transformer,
     WeightedLayerPooling,
     WordWeights,
@@ -34,13 +36,14 @@ from transformers import (
 from transformers.utils import logging
 
 from selfsent import dropout as droppers
-from selfsent import hardware, prompt
+from selfsent import hardware, prompt, static
 from selfsent.errors import UserError, unknown
 
 Tokens = dict[str, Tensor]  # what a tokenizer returns: input_ids (B, T), attention_mask (B, T)
 
 BUILTIN = Path(__file__).parent / "builtin" / "encoder"
 POOLINGS = ("cls", "cls_pooler", "first_last", "first_last_paper", "mean", "prompt", "top2")
+UNLIMITED = 1 << 20  # word pieces: what static vectors, which read everything, are said to read
 _MLM_HEADS = (  # where a masked LM keeps the dense, LayerNorm and activation of its head; no activation means gelu
     tuple(f"cls.predictions.transform.{name}" for name in ("dense", "LayerNorm", "transform_act_fn")),  # BERT
     ("lm_head.dense", "lm_head.layer_norm"),  # RoBERTa, XLM-R, MPNet
@@ -83,7 +86,12 @@ def load(
     _refuse_what_is_no_encoder(where)
     try:
         with quietly():
-            encoder = _as_saved(where) if finished and (pooling is None or pooling == "prompt") else None
+            layered = _has_layers(where)
+            encoder = _as_saved(where) if finished and (pooling in (None, "prompt") or not layered) else None
+            if encoder is not None and not layered and pooling not in (None, pooling_name(encoder)):
+                raise UserError(
+                    f"{str(name)!r} holds static vectors, which are averaged: leave pooling {pooling!r} out"
+                )
             if encoder is None or pooling not in (None, pooling_name(encoder)) or template is not None:
                 encoder = _assemble(where, pooling or "cls", template or prompt.TEMPLATE)
     except (OSError, ValueError) as error:
@@ -95,6 +103,8 @@ def load(
     if model is not None:
         model.float()
         droppers.install(model)
+    elif isinstance(encoder[0], StaticEmbedding):
+        static.install(encoder[0].float())
     if max_length is not None:
         encoder.max_seq_length = max_length
     if dropout is not None:
@@ -104,6 +114,16 @@ def load(
 
 def _as_saved(where: str | Path) -> SentenceTransformer:
     return SentenceTransformer(str(where), device="cpu", model_kwargs=_without_pooler(where))
+
+
+def _has_layers(where: str | Path) -> bool:
+    """Tell a transformer from static vectors, which have no config.json."""
+    return not Path(where).is_dir() or (Path(where) / "config.json").is_file() or not _is_static(Path(where))
+
+
+def _is_static(folder: Path) -> bool:
+    modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+    return any(module["type"].endswith("StaticEmbedding") for module in modules)
 
 
 def _without_pooler(where: str | Path) -> dict[str, object]:
@@ -211,13 +231,17 @@ def transformer(encoder: SentenceTransformer) -> PreTrainedModel | None:
 
 
 def tokenizer(encoder: SentenceTransformer) -> PreTrainedTokenizerBase:
-    """Return the tokenizer of the transformers model inside."""
+    """Return the tokenizer of the transformers model, or of the static vectors, inside."""
+    if isinstance(encoder[0], StaticEmbedding):
+        return static.tokenizer(encoder[0])
     found: PreTrainedTokenizerBase = encoder.tokenizer
     return found
 
 
 def pooling_name(encoder: SentenceTransformer) -> str:
     """Name the pooling, in the words of ``POOLINGS`` where it is one of them."""
+    if isinstance(encoder[0], StaticEmbedding):
+        return "mean"
     pools = [module for module in encoder if isinstance(module, Pooling)]
     if not pools:
         return "none"
@@ -244,7 +268,7 @@ def mask_id(encoder: SentenceTransformer) -> int | None:
     """Return the id of the mask token; a tokenizer with a prompt has one in what it gives and not among its tokens."""
     weights = _prompt_weights(encoder)
     if weights is None:
-        found: int | None = encoder.tokenizer.mask_token_id
+        found: int | None = tokenizer(encoder).mask_token_id
         return found
     return weights.vocab.index(next(iter(weights.word_weights)))
 
@@ -337,6 +361,8 @@ def require_dropout(encoder: SentenceTransformer) -> None:
     model = transformer(encoder)
     family = getattr(getattr(model, "config", None), "model_type", type(encoder[0]).__name__)
     kinds = {site.attention for site in droppers.sites(encoder)}
+    if isinstance(encoder[0], StaticEmbedding):
+        return  # of word dropout alone, which is ours
     advice = "this method needs an encoder like BERT, RoBERTa, DistilBERT, MPNet or ELECTRA"
     if kinds != {True, False}:
         missing = "attention" if False in kinds else "hidden-state" if True in kinds else "any"
@@ -365,7 +391,7 @@ def require_dropout(encoder: SentenceTransformer) -> None:
 
 def collate(encoder: SentenceTransformer, rows: Sequence[Sequence[int]]) -> Tokens:
     """Pad rows of token ids, special tokens included, to the longest of them."""
-    pad = encoder.tokenizer.pad_token_id or 0
+    pad = _padding(encoder)
     lengths = torch.tensor([len(row) for row in rows])
     mask = torch.arange(int(lengths.max())) < lengths[:, None]
     ids = torch.full(mask.shape, pad, dtype=torch.long)
@@ -373,8 +399,18 @@ def collate(encoder: SentenceTransformer, rows: Sequence[Sequence[int]]) -> Toke
     return {"input_ids": ids.to(encoder.device), "attention_mask": mask.long().to(encoder.device)}
 
 
+def _padding(encoder: SentenceTransformer) -> int:
+    """Return the id of padding; static vectors never look at it."""
+    return 0 if isinstance(encoder[0], StaticEmbedding) else (encoder.tokenizer.pad_token_id or 0)
+
+
 def embed(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, "B D"]:
     """Encode one batch of tokens, with gradients; fp32 whatever the encoder computes in."""
+    if isinstance(encoder[0], StaticEmbedding):
+        features = {"sentence_embedding": static.embed(encoder[0], tokens["input_ids"], tokens["attention_mask"])}
+        for module in list(encoder)[1:]:
+            features = module(features)
+        return features["sentence_embedding"]
     # A copy, because the encoder's modules write their outputs into the dict they are given.
     embeddings: Tensor = encoder(dict(tokens))["sentence_embedding"]
     return embeddings if embeddings.dtype == torch.float64 else embeddings.float()
@@ -387,7 +423,7 @@ def embed_columns(
     if len(set(columns)) == 1:
         every = {name: column.repeat(len(columns), 1) for name, column in batch[columns[0]].items()}
     else:
-        every = _stacked([batch[name] for name in columns], encoder.tokenizer.pad_token_id or 0)
+        every = _stacked([batch[name] for name in columns], _padding(encoder))
     return embed(encoder, every).split([len(batch[name]["input_ids"]) for name in columns])
 
 
@@ -592,7 +628,7 @@ def _by_tokens(rows: Sequence[Sequence[int]]) -> Iterator[list[int]]:
 
 def max_length(encoder: SentenceTransformer) -> int:
     """Return how many word pieces, special tokens included, the encoder reads of a text."""
-    return int(encoder.max_seq_length or 512)
+    return UNLIMITED if encoder.max_seq_length == math.inf else int(encoder.max_seq_length or 512)
 
 
 # ---------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import selfsent
 
 PACKAGE = Path(selfsent.__file__).parent
 FLOORS = {
-    1: {"errors", "functional", "hardware", "dropout", "watcher", "prompt"},
+    1: {"errors", "functional", "hardware", "dropout", "watcher", "prompt", "static"},
     2: {"config", "corpus", "batching", "encoder", "evaluation", "run", "builtin", "index"},
     3: {"objective", "composition", "augment"},
     4: {"methods", "trainer"},
