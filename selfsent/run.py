@@ -83,10 +83,7 @@ class Run:
         Raises:
             UserError: the folder is there already and is not empty, or cannot be written.
         """
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise UserError(
-                f"output {folder} exists: choose another --out, or add --resume to go on with the run in it"
-            )
+        cls.require_free(folder, "choose another --out, or add --resume to go on with the run in it")
         run = cls(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -94,6 +91,16 @@ class Run:
             raise UserError(f"cannot write to {folder}: {error.strerror}") from error
         run.write("config.json", config)
         return run
+
+    @staticmethod
+    def require_free(folder: Path, otherwise: str = "choose another --out") -> None:
+        """Refuse a folder that holds something, before hours of work for it.
+
+        Raises:
+            UserError: it does, or it is a file.
+        """
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UserError(f"output {folder} exists: {otherwise}")
 
     @classmethod
     def reopen(cls, folder: Path, config: Mapping[str, Any]) -> "Run":

@@ -10,7 +10,7 @@ FLOORS = {
     1: {"errors", "functional", "hardware", "dropout", "watcher", "prompt", "static"},
     2: {"config", "corpus", "batching", "encoder", "evaluation", "run", "builtin", "index"},
     3: {"objective", "composition", "augment"},
-    4: {"methods", "trainer"},
+    4: {"methods", "trainer", "pretrain"},
     5: {"api"},
     6: {"cli", "__main__", "__init__"},
 }

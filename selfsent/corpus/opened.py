@@ -55,6 +55,10 @@ class Corpus:
         """Return the word pieces of some rows, special tokens included."""
         return [row.tolist() for row in self._ids.rows(indices)]
 
+    def span(self, start: int, stop: int) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
+        """Return the word pieces of the rows from ``start`` to ``stop`` end to end, and the length of each row."""
+        return self._ids.span(start, stop)
+
     def positives(self, indices: Indices) -> list[list[int]]:
         """Return the word pieces of the positives of some rows, special tokens included.
 

@@ -140,6 +140,11 @@ class Ragged:
             found.append(self._values.read(int(start), int(stop)))
         return found
 
+    def span(self, start: int, stop: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Return the values of rows ``start`` to ``stop`` end to end, and their lengths."""
+        offsets = self._offsets.read(start, stop + 1)
+        return self._values.read(int(offsets[0]), int(offsets[-1])), np.diff(offsets)
+
     def length(self, index: int) -> int:
         """Count the values of one row."""
         start, stop = self._offsets.read(index, index + 2)

@@ -1,0 +1,127 @@
+"""An encoder for everyone in minutes: static word vectors, counted in the user's own text or read from a file."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+from selfsent import corpus as corpora
+from selfsent import encoder as encoders
+from selfsent.errors import UserError
+from selfsent.pretrain import factorise, vocabulary
+from selfsent.run import Run, versions
+from selfsent.watcher import Watcher
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What decides the vectors beside the text."""
+
+    vocabulary: int | None = None  # word pieces; None: vocabulary.SIZE, or as many as the text gives
+    factors: factorise.Config = field(default_factory=factorise.Config)
+    corpus: corpora.CorpusConfig = field(default_factory=corpora.CorpusConfig)
+    seed: int = 42
+
+
+def build(
+    sources: Sequence[str], out: Path, settings: Settings | None = None, *, watcher: Watcher | None = None
+) -> Path:
+    """Make static word vectors from raw text; return the folder that ``SentenceTransformer`` opens.
+
+    Raises:
+        UserError: a source cannot be read, the text is too small for the vocabulary, or the memory for the counts.
+    """
+    settings, watcher = settings or Settings(), watcher or Watcher()
+    Run.require_free(out)
+    tokenizer = vocabulary.learn(sources, settings.corpus, settings.vocabulary, report=watcher.report)
+    text = corpora.prepare(sources, settings.corpus, tokenizer, unit="documents", report=watcher.report)
+    for line in text.account.lines():
+        watcher.say(f"  {line}")
+    size, skip = len(tokenizer), np.array(tokenizer.all_special_ids)
+    config = settings.factors
+    if size <= config.width:
+        raise UserError(f"{size:,} word pieces cannot have vectors {config.width} wide: ask for a width below {size:,}")
+    table, words = factorise.counts(text, size, config.window, skip, watcher.report)
+    watcher.say(f"{int(words.sum()):,} words counted; the table of their neighbours is being factorised")
+    vectors = factorise.factorise(factorise.ppmi(table), config, settings.seed)
+    vectors *= torch.from_numpy(factorise.weights(words, config.rarity)).float()[:, None]
+    vectors = factorise.without_common(vectors, text, skip, config.common)
+    vectors[skip] = 0
+    run = Run.create(out, _facts(sources, settings))
+    return run.publish(lambda folder: save(tokenizer.backend_tokenizer, vectors, folder))
+
+
+def read(path: Path, out: Path, *, watcher: Watcher | None = None) -> Path:
+    """Make an encoder of a text file of word vectors (GloVe, fastText, word2vec); return its folder.
+
+    A line is a word and its numbers between spaces; a first line of two numbers, as word2vec writes, is skipped.
+
+    Raises:
+        UserError: the file cannot be read, or a line does not fit; it is named.
+    """
+    watcher = watcher or Watcher()
+    Run.require_free(out)
+    words, rows = _parse(path, watcher)
+    known = {word: number for number, word in enumerate(["[UNK]", *words])}
+    tokenizer = Tokenizer(models.WordLevel(known, unk_token="[UNK]"))
+    cased = any(word != word.lower() for word in words)
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=not cased, strip_accents=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.add_special_tokens(["[UNK]"])
+    vectors = torch.from_numpy(np.concatenate([np.zeros((1, rows.shape[1]), np.float32), rows]))
+    run = Run.create(out, {"vectors": str(path), "versions": versions()})
+    return run.publish(lambda folder: save(tokenizer, vectors, folder))
+
+
+def _parse(path: Path, watcher: Watcher) -> tuple[list[str], NDArray[np.float32]]:
+    words: dict[str, None] = {}
+    rows: list[NDArray[np.float32]] = []
+    try:
+        size = path.stat().st_size
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                cells = line.rstrip().split(" ")
+                if number == 1 and len(cells) == 2 and all(cell.isdecimal() for cell in cells):
+                    continue
+                width = len(rows[0]) if rows else len(cells) - 1
+                word = " ".join(cells[:-width]) if width else ""
+                try:
+                    row = np.array(cells[-width:], np.float32)
+                except ValueError:
+                    row = np.empty(0, np.float32)
+                if not word or len(row) != width or not np.isfinite(row).all():
+                    raise UserError(
+                        f"line {number} of {path} is not a word and {width or 'its'} numbers between spaces: "
+                        f"{line[:60].rstrip()!r}"
+                    )
+                if word not in words:  # of a word given twice, the first counts
+                    words[word] = None
+                    rows.append(row)
+                if not number % 10_000:
+                    watcher.report("vectors", min(size, number * len(line)), size)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path} is not UTF-8 at byte {error.start}: give vectors as text, not in a binary form"
+        ) from None
+    if len(words) < 2:
+        raise UserError(f"{path} holds no word vectors: expected lines of a word and its numbers")
+    return list(words), np.stack(rows)
+
+
+def save(tokenizer: Tokenizer, vectors: torch.Tensor, folder: Path) -> None:
+    """Write vectors as a folder of stock modules that ``SentenceTransformer(folder)`` opens."""
+    encoder = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_weights=vectors)], device="cpu")
+    encoders.save(encoder, folder)
+
+
+def _facts(sources: Sequence[str], settings: Settings) -> dict[str, Any]:
+    return {"texts": [str(source) for source in sources], "settings": asdict(settings), "versions": versions()}

@@ -1,0 +1,79 @@
+"""Learn a WordPiece vocabulary from raw text."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from selfsent.corpus import CorpusConfig
+from selfsent.corpus.preparation import Report, texts
+from selfsent.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+SIZE = 16_384
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+SAMPLE = 1_000_000  # sentences, evenly from all sources
+_FEWEST = 100  # word pieces; fewer are letters, not words
+
+
+def learn(
+    sources: Sequence[str],
+    config: CorpusConfig,
+    size: int | None = None,
+    *,
+    max_length: int = 512,
+    report: Report | None = None,
+) -> "PreTrainedTokenizerFast":
+    """Learn a lower-cased WordPiece tokenizer, with BERT's splitting at spaces, punctuation and Chinese characters.
+
+    Args:
+        size: word pieces, special ones included.  Default: ``SIZE``, or as many as the text gives.
+        max_length: what the tokenizer says that its models read.
+
+    Raises:
+        UserError: the text gives fewer word pieces than were asked for, or hardly any.
+    """
+    from transformers import PreTrainedTokenizerFast
+
+    wanted = SIZE if size is None else size
+    if wanted < _FEWEST:
+        raise UserError(f"a vocabulary of {wanted} is too small to be words: ask for {_FEWEST} word pieces or more")
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    trainer = trainers.WordPieceTrainer(vocab_size=wanted, special_tokens=list(SPECIALS), show_progress=False)
+    tokenizer.train_from_iterator(_sample(sources, config, report or _silent), trainer)
+    found = tokenizer.get_vocab_size()
+    if found < (_FEWEST if size is None else size):
+        asked = f" of the {wanted:,} asked for" if size is not None else ""
+        advice = f"ask for {found:,} or fewer" if found >= _FEWEST else "give more text"
+        raise UserError(f"the text gives only {found:,} word pieces{asked}: {advice}")
+    ends = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ends
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        model_max_length=max_length,
+        **{f"{name[1:-1].lower()}_token": name for name in SPECIALS},
+    )
+
+
+def _sample(sources: Sequence[str], config: CorpusConfig, report: Report) -> Iterator[str]:
+    each = -(-SAMPLE // len(sources))
+    seen = 0
+    for source in sources:
+        for text in islice(texts([source], config), each):
+            seen += 1
+            if not seen % 1024:
+                report("vocabulary", seen, SAMPLE)
+            yield text
+    report("vocabulary", SAMPLE, SAMPLE)
+
+
+def _silent(stage: str, done: int, total: int | None) -> None:
+    pass
