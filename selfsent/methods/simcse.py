@@ -7,7 +7,8 @@ embeddings into z1 and z2, (B, D).  On a corpus of pairs z2 is made of the posit
 
 B texts, tau the temperature.  One direction only: z1 asks, z2 answers.  The head, Linear(D, D) and tanh
 from a random start, is dropped after training unless ``eval_head`` keeps it.  Defaults: the authors'
-command for bert-base-uncased.
+command for bert-base-uncased.  Beyond the paper, ``head=false`` compares the embeddings themselves, and
+``symmetric`` lets z2 ask as well and takes the mean: what pairs of different texts train best with.
 
     masked_lm   w CE(word | masked text), averaged over the masked positions        off unless w > 0
 
@@ -37,6 +38,8 @@ class SimCSE(Objective):
         """What the loss and the head leave open."""
 
         temperature: float = 0.05  # tau: divides the cosines
+        head: bool = True  # compare behind Linear and tanh, as published; false: compare the embeddings themselves
+        symmetric: bool = False  # each view looks for the other; published: the first for the second alone
         eval_head: bool = False  # keep Linear and tanh in the exported model, as Dense behind the pooling
         mlm_weight: float = 0.0  # w: of a masked-LM loss on the same texts, such as 0.1; 0 leaves it out
         mlm_probability: float = 0.15  # share of the words that are masked, if mlm_weight is not 0
@@ -44,6 +47,8 @@ class SimCSE(Objective):
         def __post_init__(self) -> None:
             if self.temperature <= 0:
                 raise ValueError(f"temperature is {self.temperature}: it should be above 0")
+            if self.eval_head and not self.head:
+                raise ValueError("eval_head keeps a head, and head is false: leave one of them out")
             if self.mlm_weight < 0:
                 raise ValueError(f"mlm_weight is {self.mlm_weight}: it should be 0, which turns it off, or above")
             if not 0 < self.mlm_probability < 1:
@@ -52,7 +57,7 @@ class SimCSE(Objective):
     def __init__(self, config: Config, encoder: SentenceTransformer) -> None:
         super().__init__(config, encoder)
         dim = embedding_width(encoder)
-        self.head = nn.Sequential(nn.Linear(dim, dim), nn.Tanh())
+        self.head = nn.Sequential(nn.Linear(dim, dim), nn.Tanh()) if config.head else nn.Sequential()
         init_linear_(self.head)
         self.mlm = mlm_head(encoder) if config.mlm_weight else None
         self._last: tuple[Tensor, Tensor] | None = None
@@ -73,7 +78,9 @@ class SimCSE(Objective):
     def terms(self, first: Float[Tensor, "B D"], second: Float[Tensor, "B D"]) -> Terms:
         """Return the terms for the embeddings of the two views."""
         self._last = first.detach(), second.detach()
-        return {"contrast": info_nce(self.head(first), self.head(second), self.config.temperature)}
+        z1, z2, tau = self.head(first), self.head(second), self.config.temperature
+        contrast = info_nce(z1, z2, tau)
+        return {"contrast": (contrast + info_nce(z2, z1, tau)) / 2 if self.config.symmetric else contrast}
 
     def figures(self) -> dict[str, float]:
         """Return the mean cosine of the two views of a text, before the head."""
@@ -81,9 +88,11 @@ class SimCSE(Objective):
 
     def exported_head(self) -> nn.Linear | None:
         """Return the head's Linear if ``eval_head`` keeps it."""
+        if not self.config.eval_head:
+            return None
         linear = self.head[0]
         assert isinstance(linear, nn.Linear)
-        return linear if self.config.eval_head else None
+        return linear
 
 
 METHOD = SimCSE
