@@ -38,6 +38,7 @@ from transformers.utils import logging
 from selfsent import dropout as droppers
 from selfsent import hardware, prompt, static
 from selfsent.errors import UserError, unknown
+from selfsent.functional import vocabulary_loss
 
 Tokens = dict[str, Tensor]  # what a tokenizer returns: input_ids (B, T), attention_mask (B, T)
 
@@ -659,7 +660,8 @@ class MLMHead(nn.Module):
         self, states: Float[Tensor, "N D"], words: Float[Tensor, "V E"], labels: Int[Tensor, " N"]
     ) -> Float[Tensor, ""]:
         """Return the mean cross-entropy; a zero that keeps the graph where there is nothing to guess."""
-        return F.cross_entropy(self(states, words), labels, reduction="sum") / max(1, len(labels))
+        transformed = self.norm(self.activation(self.dense(states)))  # (N, E)
+        return vocabulary_loss(transformed, words, self.bias, labels) / max(1, len(labels))
 
 
 def mlm_head(encoder: SentenceTransformer) -> MLMHead:

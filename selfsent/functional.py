@@ -300,3 +300,48 @@ def uniformity(x: Float[Tensor, "N D"], t: float = 2.0) -> Float[Tensor, ""]:
     _at_least_two(x)
     distances = torch.pdist(F.normalize(x, dim=-1))
     return distances.square().mul(-t).exp().mean().log()
+
+
+class _VocabularyLoss(torch.autograd.Function):
+    """Cross-entropy over a vocabulary whose gradient is made with it, so that no chunk of logits is ever kept."""
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, words: Tensor, bias: Tensor, labels: Tensor, chunk: int) -> Tensor:  # noqa: ANN401
+        exact = torch.float64 if states.dtype == torch.float64 else torch.float32
+        loss = torch.zeros((), dtype=exact, device=states.device)
+        towards_states = torch.empty_like(states)
+        towards_words = torch.zeros(words.shape, dtype=exact, device=words.device)
+        towards_bias = torch.zeros(bias.shape, dtype=exact, device=bias.device)
+        for start in range(0, len(states), chunk):
+            part, answers = states[start : start + chunk], labels[start : start + chunk, None]
+            logits = (part @ words.T).to(exact).add_(bias)  # (chunk, V)
+            logits.sub_(logits.logsumexp(dim=1, keepdim=True))
+            loss -= logits.gather(1, answers).sum()
+            error = logits.exp_()
+            error.scatter_add_(1, answers, -torch.ones_like(answers, dtype=exact))
+            towards_bias += error.sum(dim=0)
+            error = error.to(words.dtype)
+            towards_states[start : start + chunk] = error @ words
+            towards_words += error.T @ part
+        ctx.save_for_backward(towards_states, towards_words.to(words.dtype), towards_bias.to(bias.dtype))
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, *slope: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        return *(saved * slope[0].to(saved.dtype) for saved in ctx.saved_tensors), None, None
+
+
+def vocabulary_loss(
+    states: Float[Tensor, "N D"],
+    words: Float[Tensor, "V D"],
+    bias: Float[Tensor, " V"],
+    labels: Int[Tensor, " N"],
+    chunk: int = 512,
+) -> Float[Tensor, ""]:
+    """Return the summed cross-entropy of guessing ``labels`` from ``states @ words.T + bias``.
+
+    Computed for ``chunk`` states at a time, gradients included, so that memory does not grow with N x V; products in
+    the dtype of ``words``, the softmax in fp32, or in fp64 where ``states`` are.
+    """
+    with torch.autocast(states.device.type, enabled=False):
+        return _VocabularyLoss.apply(states.to(words.dtype), words, bias, labels, chunk)

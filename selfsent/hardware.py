@@ -8,6 +8,8 @@ bf16 again in every step, and not giving every large tensor back to the kernel o
 import ctypes
 import os
 import platform
+import statistics
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -115,6 +117,18 @@ def choose(
         allocator="kept heap" if kept else "system allocator",
         processor=_processor(device),
     )
+
+
+def ceiling(precision: str = "bf16", size: int = 4096, repeats: int = 5) -> float:
+    """Measure how many floating-point operations a second a large matrix product reaches on the CPU; the median."""
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    a, b = (torch.randn(size, size).to(dtype) for _ in range(2))
+    seconds = []
+    for _ in range(repeats + 1):  # the first prepares
+        began = time.perf_counter()
+        a @ b
+        seconds.append(time.perf_counter() - began)
+    return 2 * size**3 / statistics.median(seconds[1:])
 
 
 def _processor(device: str) -> str:

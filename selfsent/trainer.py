@@ -22,7 +22,6 @@ from torch import nn
 from torch.optim import AdamW
 
 from selfsent import encoder as encoders
-from selfsent.batching import Batches
 from selfsent.config import TrainConfig
 from selfsent.errors import Interrupted, UserError, unknown
 from selfsent.hardware import Hardware, MasterWeights
@@ -47,6 +46,15 @@ class Texts(Protocol):
 
     def positives(self, indices: np.ndarray) -> Rows:
         """Return the token ids of their positives."""
+
+
+class Plan(Protocol):
+    """Which texts make the batch of a step; ``Batches`` is one."""
+
+    steps_per_epoch: int
+
+    def __call__(self, step: int) -> np.ndarray:
+        """Return the rows of a step, counted from 0 over all epochs."""
 
 
 class Learner(nn.Module):
@@ -90,7 +98,7 @@ class Outcome:
     texts_per_second: float  # while training, evaluations and checkpoints left out
 
 
-def total_steps(config: TrainConfig, batches: Batches) -> int:
+def total_steps(config: TrainConfig, batches: Plan) -> int:
     """Return the number of optimizer steps a run takes."""
     if config.steps is not None:
         return config.steps
@@ -139,7 +147,7 @@ def fit(
     encoder: SentenceTransformer,
     objective: Objective,
     texts: Texts,
-    batches: Batches,
+    batches: Plan,
     run: Run,
     *,
     config: TrainConfig,
@@ -148,11 +156,13 @@ def fit(
     validate: Validate,
     select: str,
     watcher: Watcher,
+    weight: int = 1,
 ) -> Outcome:
     """Train ``encoder`` in place; it ends with its best weights, or its last where ``select`` is ``last``.
 
     Args:
         validate: scores of the encoder as it is, the higher the better for the one named by ``select``.
+        weight: what a text counts when speed is told, such as its tokens.
 
     Raises:
         UserError: settings that cannot work together; a damaged checkpoint; a loss that is no longer finite.
@@ -277,8 +287,8 @@ def fit(
                 learner.train()
                 terms = update()
                 busy += time.perf_counter() - started
-                seen += config.batch_size * config.accumulation
-                watcher.step(watched.step, config.batch_size * config.accumulation, terms)
+                seen += config.batch_size * config.accumulation * weight
+                watcher.step(watched.step, config.batch_size * config.accumulation * weight, terms)
                 last = watched.step == steps
                 if last or due(config.log_every):
                     run.log(step=watched.step, loss=sum(terms.values()), terms=terms, figures=objective.figures())

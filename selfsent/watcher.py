@@ -6,6 +6,8 @@ from collections.abc import Mapping
 class Watcher:
     """Told what happens, in the order in which it happens."""
 
+    unit: str = "texts"  # what ``step`` counts
+
     def report(self, stage: str, done: int, total: int | None) -> None:
         """Hear how far a stage is; ``total`` is None where its length is unknown."""
 

@@ -46,7 +46,7 @@ class Display(Watcher):
                 TextColumn("train"),
                 BarColumn(bar_width=24),
                 MofNCompleteColumn(),
-                TextColumn("{task.fields[rate]:>6.0f} texts/s  {task.fields[terms]}"),
+                TextColumn("{task.fields[rate]:>6,.0f} " + self.unit + "/s  {task.fields[terms]}"),
                 TimeRemainingColumn(),
                 console=self._console,
                 transient=False,
@@ -68,7 +68,7 @@ class Display(Watcher):
         elif now - self._shown > _QUIET:
             self._shown = now
             left = (self._steps - step) * texts / max(self._rate, 1e-9)
-            self.say(f"step {step:,} of {self._steps:,}  {self._rate:.0f} texts/s  {said}  {_clock(left)} left")
+            self.say(f"step {step:,} of {self._steps:,}  {self._rate:.0f} {self.unit}/s  {said}  {_clock(left)} left")
 
     def evaluated(self, step: int, scores: Mapping[str, float], best: bool) -> None:
         """Print the scores of an evaluation."""

@@ -59,6 +59,15 @@ class Corpus:
         """Return the word pieces of the rows from ``start`` to ``stop`` end to end, and the length of each row."""
         return self._ids.span(start, stop)
 
+    @property
+    def tokens(self) -> int:
+        """Count the word pieces of all rows."""
+        return self._ids.total
+
+    def stretch(self, start: int, stop: int) -> NDArray[np.integer]:
+        """Return the word pieces from ``start`` to ``stop``, counted over all rows end to end."""
+        return self._ids.values(start, stop)
+
     def positives(self, indices: Indices) -> list[list[int]]:
         """Return the word pieces of the positives of some rows, special tokens included.
 

@@ -145,6 +145,10 @@ class Ragged:
         offsets = self._offsets.read(start, stop + 1)
         return self._values.read(int(offsets[0]), int(offsets[-1])), np.diff(offsets)
 
+    def values(self, start: int, stop: int) -> NDArray[Any]:
+        """Return the values from ``start`` to ``stop``, wherever rows begin."""
+        return self._values.read(start, stop)
+
     def length(self, index: int) -> int:
         """Count the values of one row."""
         start, stop = self._offsets.read(index, index + 2)

@@ -79,6 +79,14 @@ def counts(
     return square.add_(square.T.clone()), words
 
 
+def frequencies(text: Corpus, vocabulary: int, skip: NDArray[np.integer]) -> Int[np.ndarray, " V"]:
+    """Count words alone."""
+    words = np.zeros(vocabulary, np.int64)
+    for ids, _ in _chunks(text, skip, lambda *_: None):
+        words += np.bincount(ids, minlength=vocabulary)
+    return words
+
+
 def _chunks(
     text: Corpus, skip: NDArray[np.integer], report: Report
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:

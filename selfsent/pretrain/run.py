@@ -1,0 +1,307 @@
+"""selfsent pretrain: raw text in, an encoder out that was never anybody else's."""
+
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+from torch.optim import AdamW
+from transformers import PreTrainedTokenizerFast
+
+from selfsent import corpus as corpora
+from selfsent import encoder as encoders
+from selfsent import evaluation, hardware, trainer
+from selfsent.config import HardwareConfig, TrainConfig
+from selfsent.errors import UserError, unknown
+from selfsent.pretrain import factorise, masked, vocabulary
+from selfsent.run import Run, versions
+from selfsent.watcher import Watcher
+
+CLOZE = "the capital of france is [MASK]."
+_HELD_OUT_ROWS = 512  # of the evaluation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What decides a pretraining beside its text."""
+
+    size: str = "mini"
+    vocabulary: int | None = None  # word pieces; None: vocabulary.SIZE, or as many as the text gives
+    tokens: float | None = None  # word pieces to train on; None: one pass over the text, or what hours allow
+    hours: float | None = None  # of training; the number of steps is fitted to it, once, before the first
+    length: int = 64  # word pieces of a row
+    batch_size: int = 64  # stretches of two rows
+    learning_rate: float = 1e-3  # peak
+    warmup: float = 0.05  # of all steps
+    warm_start: bool = True  # word embeddings from the factorised counts of the same text
+    cloze: str = CLOZE  # a sentence with a [MASK], guessed now and then for a person to look at
+    seed: int = 42
+    objective: masked.MaskedLM.Config = field(default_factory=masked.MaskedLM.Config)
+    factors: factorise.Config = field(default_factory=factorise.Config)
+    corpus: corpora.CorpusConfig = field(default_factory=corpora.CorpusConfig)
+    hardware: HardwareConfig = field(default_factory=HardwareConfig)
+    evaluate_every: int = 500  # steps
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot mean anything."""
+        if self.size not in masked.SIZES:
+            raise unknown("size", self.size, ("static", *masked.SIZES))
+        if self.tokens is not None and self.hours is not None:
+            raise UserError("tokens and hours both say how long to train: give one of them")
+        if not 16 <= self.length <= 256:
+            raise UserError(f"rows of {self.length} word pieces do not fit: give 16 to 256")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pretrained:
+    """What a pretraining gave."""
+
+    folder: Path
+    model: Path
+    steps: int
+    tokens: int
+    tokens_per_second: float
+    share: float  # of what a large product reaches on this machine in the same precision
+    scores: dict[str, float]
+
+
+def pretrain(
+    sources: Sequence[str],
+    out: Path,
+    settings: Settings,
+    *,
+    data: Path | None = None,
+    resume: bool = False,
+    watcher: Watcher | None = None,
+) -> Pretrained:
+    """Learn a vocabulary and train a compact masked language model from raw text.
+
+    Args:
+        sources: files, folders, hub names of data sets, or "pydocs".
+        out: the folder of the run; its ``model`` opens in ``AutoModelForMaskedLM`` and ``SentenceTransformer``.
+        data: evaluation data in SentEval's layout, to follow STS-B dev with.
+        resume: go on with the run in ``out``; start it where there is none yet.
+
+    Raises:
+        UserError: something given cannot work; the message says what would.
+        Interrupted: Ctrl-C or SIGTERM; the state is saved.
+    """
+    watcher = watcher or Watcher()
+    going_on = resume and (out / "config.json").is_file()
+    if not going_on:
+        Run.require_free(out, "choose another --out, or add --resume to go on with the run in it")
+    machine = hardware.choose(**asdict(settings.hardware))
+    watcher.say(f"machine: {machine.line()}")
+    begin = out / "start"
+
+    if going_on:
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(str(begin))
+    else:
+        tokenizer = vocabulary.learn(sources, settings.corpus, settings.vocabulary, report=watcher.report)
+    watcher.say(f"vocabulary: {len(tokenizer):,} word pieces")
+    text = corpora.prepare(sources, settings.corpus, tokenizer, unit="documents", report=watcher.report)
+    for line in text.account.lines():
+        watcher.say(f"  {line}")
+    stretches = masked.Stretches(text, 2 * settings.length)
+    if len(stretches) < settings.batch_size:
+        raise UserError(
+            f"the text has {text.tokens:,} word pieces, fewer than one batch of {settings.batch_size} x "
+            f"{2 * settings.length}: give more text, or a smaller batch"
+        )
+    config = {
+        "recipe": {"texts": [str(source) for source in sources], **_table(settings)},
+        "corpus": {"fingerprint": text.fingerprint, "texts": len(text)},
+        "hardware": asdict(machine),
+        "versions": versions(),
+    }
+    if going_on:
+        run = Run.reopen(out, config)
+    else:
+        vectors, weights = _vectors(text, tokenizer, settings, watcher)
+        # Into the run's folder only when it is whole, and the run's config last: what has one can be resumed.
+        out.mkdir(parents=True, exist_ok=True)
+        masked.start(
+            begin, tokenizer, masked.SIZES[settings.size], vectors=vectors, weights=weights, seed=settings.seed
+        )
+        run = Run(out)
+        run.write("config.json", config)
+
+    encoder = encoders.load(begin).to(machine.device)
+    torch.manual_seed(settings.seed)
+    objective = masked.MaskedLM(settings.objective, encoder).to(machine.device)
+    plan = masked.Order(len(stretches), settings.batch_size, settings.seed)
+    per_step = settings.batch_size * stretches.length
+    steps = _steps(run, settings, encoder, objective, stretches, plan, machine, per_step)
+    watcher.say(
+        f"{steps:,} steps of {per_step:,} word pieces: {steps * per_step / 1e6:,.1f} M of {text.tokens / 1e6:,.1f} M"
+    )
+    validate = Validator(text.held_out, objective, settings, data, watcher)
+    watcher.unit = "tokens"
+    outcome = trainer.fit(
+        encoder,
+        objective,
+        stretches,
+        plan,
+        run,
+        config=TrainConfig(
+            steps=steps,
+            batch_size=settings.batch_size,
+            learning_rate=settings.learning_rate,
+            warmup_steps=round(settings.warmup * steps),
+            weight_decay=0.01,
+            adam_betas=(0.9, 0.98),
+            adam_epsilon=1e-6,
+            evaluate_every=min(settings.evaluate_every, steps),
+            allow_accumulation=True,
+        ),
+        hardware=machine,
+        seed=settings.seed,
+        validate=validate,
+        select="last",
+        watcher=watcher,
+        weight=stretches.length,
+    )
+    model = run.publish(lambda folder: masked.export(encoder, objective.head, begin, folder, torch.float16))
+    scores = validate(encoder)
+    size = masked.SIZES[settings.size]
+    work = masked.operations(size, len(tokenizer), settings.length, settings.objective.share)
+    share = work * outcome.texts_per_second / hardware.ceiling(machine.precision) if machine.device == "cpu" else 0.0
+    run.write("scores.json", {**scores, "tokens_per_second": outcome.texts_per_second, "share_of_ceiling": share})
+    return Pretrained(
+        folder=out,
+        model=model,
+        steps=steps,
+        tokens=steps * per_step,
+        tokens_per_second=outcome.texts_per_second,
+        share=share,
+        scores=scores,
+    )
+
+
+class Validator:
+    """What a pretraining is followed by: guessing words of held-out text, and STS-B dev where there is data."""
+
+    def __init__(
+        self,
+        held_out: corpora.HeldOut,
+        objective: masked.MaskedLM,
+        settings: Settings,
+        data: Path | None,
+        watcher: Watcher,
+    ) -> None:
+        pairs = held_out.dev
+        self._texts = [f"{query} {passage}" for query, passage in zip(pairs.queries, pairs.passages, strict=True)]
+        self._objective = objective
+        self._settings = settings
+        self._suite = evaluation.read(["stsb-dev"], data) if data else None
+        self._watcher = watcher
+        self._rows: list[list[int]] = []
+
+    def __call__(self, encoder: SentenceTransformer) -> trainer.Scores:
+        """Score the encoder as it is, and show what it makes of the cloze."""
+        head, length = self._objective.head, self._settings.length
+        scores: trainer.Scores = {}
+        if not self._rows and self._texts:
+            ids = [token for row in encoder.tokenizer(self._texts)["input_ids"] for token in row]
+            count = min(len(ids) // length, _HELD_OUT_ROWS)
+            self._rows = [ids[start : start + length] for start in range(0, count * length, length)]
+        if self._rows:
+            found = masked.guesses(encoder, head, self._rows, self._settings.objective.share)
+            scores |= {f"held_out_{name}": value for name, value in found.items()}
+        if self._suite is not None:
+            vectors = encoders.encode(encoder, self._suite.sentences)
+            scores["stsb-dev"] = self._suite.score(vectors, bootstrap=0).get("stsb-dev").value
+        if encoder.tokenizer.mask_token in self._settings.cloze:
+            words = masked.cloze(encoder, head, self._settings.cloze)
+            self._watcher.say(f"{self._settings.cloze}  {', '.join(words)}")
+        return scores
+
+
+def _vectors(
+    text: corpora.Corpus, tokenizer: PreTrainedTokenizerFast, settings: Settings, watcher: Watcher
+) -> tuple[torch.Tensor | None, np.ndarray]:
+    """Return what the word embeddings start from, and how much each word counts in a text."""
+    skip, width = np.array(tokenizer.all_special_ids), masked.SIZES[settings.size].width
+    config = replace(settings.factors, width=width)
+    if not settings.warm_start:
+        words = factorise.frequencies(text, len(tokenizer), skip)
+        return None, factorise.weights(words, config.rarity)
+    table, words = factorise.counts(text, len(tokenizer), config.window, skip, watcher.report)
+    watcher.say(f"{int(words.sum()):,} words counted; the table of their neighbours is being factorised")
+    vectors = factorise.factorise(factorise.ppmi(table), config, settings.seed)
+    vectors[skip] = 0
+    return vectors, factorise.weights(words, config.rarity)
+
+
+def _steps(
+    run: Run,
+    settings: Settings,
+    encoder: SentenceTransformer,
+    objective: masked.MaskedLM,
+    stretches: masked.Stretches,
+    plan: masked.Order,
+    machine: hardware.Hardware,
+    per_step: int,
+) -> int:
+    """Return how many steps to make: as asked, or as many as fit into the time, which is found out once."""
+    if settings.tokens is not None:
+        return max(1, round(settings.tokens / per_step))
+    if settings.hours is None:
+        return plan.steps_per_epoch
+    path = run.folder / "plan.json"
+    if path.is_file():
+        return int(json.loads(path.read_text(encoding="utf-8"))["steps"])
+    seconds = _seconds_a_step(encoder, objective, stretches, plan, machine)
+    steps = int(0.95 * 3600 * settings.hours / seconds)  # the rest for evaluations and checkpoints
+    if steps < 10:
+        raise UserError(
+            f"{settings.hours:g} hours are {steps} steps of {seconds:.1f} s, too few to learn from: give "
+            f"{10 * seconds / 0.95 / 3600:.2g} hours at least, or a smaller size"
+        )
+    run.write("plan.json", {"steps": steps, "seconds_a_step": seconds})
+    return steps
+
+
+def _seconds_a_step(
+    encoder: SentenceTransformer,
+    objective: masked.MaskedLM,
+    stretches: masked.Stretches,
+    plan: masked.Order,
+    machine: hardware.Hardware,
+) -> float:
+    """Time a few steps that leave no trace."""
+    kept = {name: value.clone() for name, value in encoder.state_dict().items()}
+    owned = {name: value.clone() for name, value in objective.state_dict().items()}
+    learner = trainer.Learner(encoder, objective, machine.precision).train()
+    masters = hardware.MasterWeights(learner) if machine.precision == "bf16" else None
+    parameters = masters.parameters() if masters else [p for p in learner.parameters() if p.requires_grad]
+    optimizer = AdamW(parameters, lr=0.0, fused=machine.device in ("cpu", "cuda"))
+    seconds = []
+    for step in range(8):
+        began = time.perf_counter()
+        rows = stretches.rows(plan(step))
+        half = stretches.length // 2
+        columns = {"text": [row[:half] for row in rows] + [row[half:] for row in rows]}
+        terms = learner({name: encoders.collate(encoder, column) for name, column in columns.items()})
+        torch.stack(list(terms.values())).sum().backward()
+        if masters:
+            masters.collect_gradients()
+        optimizer.step()
+        optimizer.zero_grad()
+        if masters:
+            masters.publish()
+        seconds.append(time.perf_counter() - began)
+    if masters:
+        masters.restore()
+    encoder.load_state_dict(kept)
+    objective.load_state_dict(owned)
+    return statistics.median(seconds[3:])
+
+
+def _table(settings: Settings) -> dict[str, object]:
+    return json.loads(json.dumps(asdict(settings)))
