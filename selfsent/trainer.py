@@ -48,6 +48,7 @@ class Texts(Protocol):
         """Return the token ids of their positives."""
 
 
+@runtime_checkable
 class Plan(Protocol):
     """Which texts make the batch of a step; ``Batches`` is one."""
 

@@ -250,23 +250,25 @@ class DeCLUTR(Objective):
     def forward(self, encoder: SentenceTransformer, batch: Batch) -> Terms:
         """Return the terms ``contrast`` and ``masked_lm``, without one whose weight is 0."""
         config = self.config
-        masked, chosen = batch["anchor"], None
+        masked, chosen = batch["anchor"], torch.empty(0)
         if config.mlm_weight or config.contrast_on_masked_anchor:
             masked, chosen = mask_tokens(encoder, batch["anchor"], config.mlm_probability)
         terms: Terms = {}
-        anchors, states, labels = self._read(encoder, masked, batch["anchor"]["input_ids"], chosen)
+        if self.mlm is None:
+            anchors = _embed_by_length(encoder, masked)
+        else:
+            anchors, states, labels = self._read(encoder, masked, batch["anchor"]["input_ids"], chosen)
+            terms["masked_lm"] = config.mlm_weight * self.mlm.loss(states, word_embeddings(encoder), labels)
         if config.contrast_weight:
-            if not config.contrast_on_masked_anchor:
+            if self.mlm is not None and not config.contrast_on_masked_anchor:
                 anchors = _embed_by_length(encoder, batch["anchor"])
             positives = _embed_by_length(encoder, batch["positive"])
             terms |= self.terms(anchors, positives)
-        if self.mlm is not None:
-            terms["masked_lm"] = config.mlm_weight * self.mlm.loss(states, word_embeddings(encoder), labels)
         self._last["padding"] = _padding([batch["anchor"], batch["positive"]])
         return terms
 
     def _read(
-        self, encoder: SentenceTransformer, tokens: Tokens, words: Tensor, chosen: Tensor | None
+        self, encoder: SentenceTransformer, tokens: Tokens, words: Tensor, chosen: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Embed the anchors; return the states of their masked words, and the words, beside."""
         shares, places, states, labels = [], [], [], []
@@ -274,14 +276,10 @@ class DeCLUTR(Objective):
             embedded, every = embed_with_tokens(encoder, share)
             shares.append(embedded)
             places.append(rows)
-            if self.mlm is not None and chosen is not None:
-                hidden = chosen[rows, : every.shape[1]]
-                states.append(every[hidden])
-                labels.append(words[rows, : every.shape[1]][hidden])
-        anchors = torch.cat(shares)[torch.cat(places).argsort()]
-        if not states:
-            return anchors, anchors[:0], words[:0, 0]
-        return anchors, torch.cat(states), torch.cat(labels)
+            hidden = chosen[rows, : every.shape[1]]
+            states.append(every[hidden])
+            labels.append(words[rows, : every.shape[1]][hidden])
+        return torch.cat(shares)[torch.cat(places).argsort()], torch.cat(states), torch.cat(labels)
 
     def terms(self, anchors: Float[Tensor, "N D"], positives: Float[Tensor, "NP D"]) -> Terms:
         """Return the contrast for the embeddings of anchors and, grouped by anchor, positives."""

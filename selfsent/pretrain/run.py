@@ -1,11 +1,13 @@
 """selfsent pretrain: raw text in, an encoder out that was never anybody else's."""
 
 import json
+import shutil
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from pathlib import Path
+from typing import TypeVar, get_type_hints
 
 import numpy as np
 import torch
@@ -13,6 +15,7 @@ from sentence_transformers import SentenceTransformer
 from torch.optim import AdamW
 from transformers import PreTrainedTokenizerFast
 
+from selfsent import config as recipes
 from selfsent import corpus as corpora
 from selfsent import encoder as encoders
 from selfsent import evaluation, hardware, trainer
@@ -21,6 +24,8 @@ from selfsent.errors import UserError, unknown
 from selfsent.pretrain import factorise, masked, vocabulary
 from selfsent.run import Run, versions
 from selfsent.watcher import Watcher
+
+T = TypeVar("T")
 
 CLOZE = "the capital of france is [MASK]."
 _HELD_OUT_ROWS = 512  # of the evaluation
@@ -136,7 +141,12 @@ def pretrain(
     objective = masked.MaskedLM(settings.objective, encoder).to(machine.device)
     plan = masked.Order(len(stretches), settings.batch_size, settings.seed)
     per_step = settings.batch_size * stretches.length
-    steps = _steps(run, settings, encoder, objective, stretches, plan, machine, per_step)
+    try:
+        steps = _steps(run, settings, encoder, objective, stretches, plan, machine, per_step)
+    except UserError:
+        if not going_on:
+            shutil.rmtree(out)  # nothing in it yet that took long
+        raise
     watcher.say(
         f"{steps:,} steps of {per_step:,} word pieces: {steps * per_step / 1e6:,.1f} M of {text.tokens / 1e6:,.1f} M"
     )
@@ -305,3 +315,16 @@ def _seconds_a_step(
 
 def _table(settings: Settings) -> dict[str, object]:
     return json.loads(json.dumps(asdict(settings)))
+
+
+def settings(kind: type[T], changes: Sequence[str] | None, **given: object) -> T:
+    """Make settings of what was given and of ``key=value`` changes to it.
+
+    Raises:
+        UserError: an unknown key, or a value that does not fit.
+    """
+    table = recipes.change({key: value for key, value in given.items() if value is not None}, changes or ())
+    for name, inner in get_type_hints(kind).items():
+        if isinstance(inner, type) and is_dataclass(inner) and isinstance(table.get(name), dict):
+            table[name] = recipes.build(inner, table[name], name)  # refuses unknown keys in it, too
+    return recipes.build(kind, table, "")

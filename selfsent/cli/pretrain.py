@@ -1,0 +1,77 @@
+"""selfsent pretrain: raw text in, a new encoder out."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def pretrain(
+    corpus: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[CORPUS]...", help="Files, folders or hub names of raw text, or pydocs"),
+    ] = None,
+    size: Annotated[
+        str, typer.Option(help="static (word vectors, minutes), or a masked LM: nano, micro, mini, small")
+    ] = "mini",
+    vocabulary: Annotated[
+        int | None, typer.Option(help="Word pieces  \\[default: 16,384, or as many as the text gives]")
+    ] = None,
+    hours: Annotated[float | None, typer.Option(help="Fit the training into so much time")] = None,
+    tokens: Annotated[
+        float | None, typer.Option(help="Train on so many word pieces  \\[default: one pass over the text]")
+    ] = None,
+    vectors: Annotated[
+        Path | None, typer.Option(help="With --size static: a text file of word vectors (GloVe, fastText, word2vec)")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder  \\[default: runs/pretrain-SIZE]")] = None,
+    seed: Annotated[int, typer.Option(help="Decides every random choice")] = 42,
+    data: Annotated[
+        Path | None, typer.Option(help="Evaluation data in SentEval's layout, to follow STS-B dev with")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: learning_rate=5e-4")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+) -> None:
+    """Train an encoder from scratch, for a language or domain that has none.
+
+    What comes out opens with SentenceTransformer and, but for static vectors, with AutoModelForMaskedLM; it is a base
+    for selfsent train.
+
+    Settings for --set: length, batch_size, learning_rate, objective.*, factors.*, corpus.* ...
+    """
+    from selfsent.cli.display import Display
+    from selfsent.errors import UserError
+
+    display = Display()
+    display.opening("loading torch and transformers")
+    from selfsent.pretrain import run, static
+
+    sources = corpus or ["pydocs"]
+    folder = out or Path("runs") / f"pretrain-{size}"
+    if size == "static":
+        for name, value in (("hours", hours), ("tokens", tokens), ("data", data), ("resume", resume or None)):
+            if value is not None:
+                raise UserError(f"--{name} does not fit --size static, which takes minutes and one pass: leave it out")
+        if vectors is not None:
+            if corpus or vocabulary or set_:
+                raise UserError("--vectors brings its own words: leave CORPUS, --vocabulary and --set out")
+            model = static.read(vectors, folder, watcher=display)
+        else:
+            model = static.build(
+                sources, folder, run.settings(static.Settings, set_, vocabulary=vocabulary, seed=seed), watcher=display
+            )
+        display.print(f"model: {model}   opens with SentenceTransformer({str(model)!r})")
+        return
+    if vectors is not None:
+        raise UserError("--vectors is for --size static: add it, or leave --vectors out")
+    asked = run.settings(run.Settings, set_, size=size, vocabulary=vocabulary, hours=hours, tokens=tokens, seed=seed)
+    result = run.pretrain(sources, folder, asked, data=data, resume=resume, watcher=display)
+    if result.scores:
+        display.print("  ".join(f"{name} {value:.2f}" for name, value in result.scores.items()))
+    display.print(
+        f"{result.steps:,} steps, {result.tokens / 1e6:,.1f} M word pieces, {result.tokens_per_second:,.0f} a second"
+        + (f", {result.share:.0%} of this machine's ceiling" if result.share else "")
+    )
+    display.print(f"model: {result.model}   opens with SentenceTransformer({str(result.model)!r})")
