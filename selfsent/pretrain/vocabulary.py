@@ -1,5 +1,8 @@
 """Learn a WordPiece vocabulary from raw text."""
 
+import json
+import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
 SIZE = 16_384
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SAMPLE = 1_000_000  # sentences, evenly from all sources
+_RARE = 1_000_000
 _FEWEST = 100  # word pieces; fewer are letters, not words
 
 
@@ -45,8 +49,19 @@ def learn(
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    trainer = trainers.WordPieceTrainer(vocab_size=wanted, special_tokens=list(SPECIALS), show_progress=False)
-    tokenizer.train_from_iterator(_sample(sources, config, report or _silent), trainer)
+    sample = list(_sample(sources, config, report or _silent))
+    letters = _letters(sample, tokenizer.normalizer)
+    # Left to itself the trainer numbers the letters within words in another order every time, and breaks ties by it.
+    inner = [f"##{letter}" for letter in letters if letter.isalnum() and not _stands_alone(letter)]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=wanted,
+        special_tokens=[*SPECIALS, *inner],
+        initial_alphabet=letters,
+        limit_alphabet=len(letters),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(sample, trainer, length=len(sample))
+    tokenizer = _with_specials(tokenizer)
     found = tokenizer.get_vocab_size()
     if found < (_FEWEST if size is None else size):
         asked = f" of the {wanted:,} asked for" if size is not None else ""
@@ -61,6 +76,27 @@ def learn(
         model_max_length=max_length,
         **{f"{name[1:-1].lower()}_token": name for name in SPECIALS},
     )
+
+
+def _letters(sample: Sequence[str], normalizer: normalizers.Normalizer) -> list[str]:
+    """List the characters that words are built of: all but those rarer than one in a million."""
+    counts: Counter[str] = Counter()
+    for start in range(0, len(sample), 1000):
+        counts.update(normalizer.normalize_str(" ".join(sample[start : start + 1000])))
+    enough = counts.total() / _RARE
+    return sorted(letter for letter, count in counts.items() if count >= enough and not letter.isspace())
+
+
+def _stands_alone(letter: str) -> bool:
+    """Tell characters that the normalizer puts spaces around: Chinese ones."""
+    return unicodedata.name(letter, "").startswith("CJK")
+
+
+def _with_specials(tokenizer: Tokenizer) -> Tokenizer:
+    """Leave only the real special tokens special."""
+    definition = json.loads(tokenizer.to_str())
+    definition["added_tokens"] = [token for token in definition["added_tokens"] if token["content"] in SPECIALS]
+    return Tokenizer.from_str(json.dumps(definition))
 
 
 def _sample(sources: Sequence[str], config: CorpusConfig, report: Report) -> Iterator[str]:
