@@ -403,3 +403,37 @@ def test_autocast_around_it_changes_nothing(function):
     assert inside.dtype == half.dtype == torch.float32
     assert torch.equal(inside, expected)
     assert torch.equal(half, function(x.bfloat16().float(), y.bfloat16().float()))
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 100])
+def test_vocabulary_loss_is_the_summed_cross_entropy_and_has_its_gradients(chunk):
+    draw = torch.Generator().manual_seed(0)
+    states, words, bias = (
+        torch.randn(shape, generator=draw, dtype=torch.float64, requires_grad=True)
+        for shape in ((7, 5), (11, 5), (11,))
+    )
+    labels = torch.randint(11, (7,), generator=draw)
+    plain = torch.nn.functional.cross_entropy(states @ words.T + bias, labels, reduction="sum")
+    expected = torch.autograd.grad(2 * plain, (states, words, bias))
+    loss = f.vocabulary_loss(states, words, bias, labels, chunk)
+    assert loss.item() == pytest.approx(plain.item(), abs=1e-10)
+    for found, right in zip(torch.autograd.grad(2 * loss, (states, words, bias)), expected, strict=True):
+        assert torch.allclose(found, right, atol=1e-10)
+
+
+def test_vocabulary_loss_of_bf16_words_is_that_of_fp32_within_its_rounding():
+    draw = torch.Generator().manual_seed(0)
+    states, words = torch.randn(200, 32, generator=draw), 0.1 * torch.randn(500, 32, generator=draw)
+    labels = torch.randint(500, (200,), generator=draw)
+    exact, low = words.requires_grad_(), words.detach().bfloat16().requires_grad_()
+    for each in (exact, low):
+        f.vocabulary_loss(states, each, torch.zeros(500), labels, 64).backward()
+    assert torch.allclose(low.grad.float(), exact.grad, atol=0.02 * exact.grad.abs().max())
+
+
+def test_vocabulary_loss_of_nothing_is_zero_and_keeps_the_graph():
+    words = torch.randn(11, 5, requires_grad=True)
+    loss = f.vocabulary_loss(torch.empty(0, 5), words, torch.zeros(11), torch.empty(0, dtype=torch.long))
+    loss.backward()
+    assert loss.item() == 0
+    assert not words.grad.any()
