@@ -43,9 +43,26 @@ def command(method: str, corpus: Path, out: Path, arguments: argparse.Namespace)
         *(SETTINGS.get(method, [])),
         *arguments.set,
     ]
+    if method == "pretrain":
+        return pretraining(out, arguments)
     if method == "declutr":
         corpus = arguments.documents
     words = [sys.executable, "-m", "selfsent", "train", method, "--corpus", str(corpus), "--out", str(out), "--resume"]
+    return words + [word for setting in settings for word in ("--set", setting)]
+
+
+def pretraining(out: Path, arguments: argparse.Namespace) -> list[str]:
+    """Return the command of a pretraining instead of a training."""
+    row, batch = 32, 16
+    settings = [
+        f"length={row}",
+        f"batch_size={batch}",
+        "evaluate_every=5",
+        f"hardware.threads={arguments.threads}",
+        "corpus.held_out=40",
+    ]
+    words = [sys.executable, "-m", "selfsent", "pretrain", str(arguments.documents), "--size", "nano", "--resume"]
+    words += ["--vocabulary", "4000", "--tokens", str(arguments.steps * 2 * row * batch), "--out", str(out)]
     return words + [word for setting in settings for word in ("--set", setting)]
 
 
@@ -109,7 +126,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     parser.add_argument("--set", action="append", default=[], help="further settings of every run")
     parser.add_argument("--corpus", type=Path, required=True, help="a text file, a text a line")
-    parser.add_argument("--documents", type=Path, help="a table of documents, for declutr")
+    parser.add_argument("--documents", type=Path, help="a table of documents, for declutr and pretrain")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
 

@@ -98,6 +98,8 @@ def pretrain(
     """
     watcher = watcher or Watcher()
     going_on = resume and (out / "config.json").is_file()
+    if resume and not going_on and (out / "start").is_dir():
+        shutil.rmtree(out / "start")  # killed while it was being written
     if not going_on:
         Run.require_free(out, "choose another --out, or add --resume to go on with the run in it")
     machine = hardware.choose(**asdict(settings.hardware))

@@ -82,6 +82,13 @@ def test_a_run_that_was_stopped_and_resumed_ends_with_the_same_bytes(text, tmp_p
     assert weights(resumed) == weights(whole)
 
 
+def test_a_start_that_was_cut_short_is_made_anew(text, tmp_path):
+    whole = run.pretrain([str(text)], tmp_path / "whole", TINY)
+    (tmp_path / "cut" / "start").mkdir(parents=True)
+    (tmp_path / "cut" / "start" / "model.safetensors").write_bytes(b"half")
+    assert weights(run.pretrain([str(text)], tmp_path / "cut", TINY, resume=True)) == weights(whole)
+
+
 def test_another_seed_gives_another_model(text, tmp_path):
     one, two = (run.pretrain([str(text)], tmp_path / str(seed), replace(TINY, seed=seed)) for seed in (1, 2))
     assert weights(one) != weights(two)
