@@ -23,7 +23,6 @@ METHODS = ("simcse", "scd", "whitenedcse", "denosent", "declutr")
 
 def measure(method: str, folder: Path, arguments: argparse.Namespace) -> dict[str, float]:
     """Train one method twice, counted and timed."""
-    import torch
     from sentence_transformers.models import Transformer
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -72,19 +71,11 @@ def measure(method: str, folder: Path, arguments: argparse.Namespace) -> dict[st
     train(timed, arguments.warmup + arguments.steps)
 
     hardware.choose()
-    size = 4096
-    a, b = (torch.randn(size, size).bfloat16() for _ in range(2))
-    a @ b
-    ceilings = []
-    for _ in range(5):
-        began = time.perf_counter()
-        a @ b
-        ceilings.append(2 * size**3 / (time.perf_counter() - began) / 1e12)
 
     first, last = counted.readings[arguments.warmup - 1], counted.readings[-1]
     operations, words, places = ((y - x) / arguments.counted for x, y in zip(first, last, strict=True))
     seconds = (timed.readings[-1][0] - timed.readings[arguments.warmup - 1][0]) / arguments.steps
-    ceiling = statistics.median(ceilings)
+    ceiling = hardware.ceiling() / 1e12
     return {
         "texts_per_second": batch / seconds,
         "tokens_per_second": words / seconds,

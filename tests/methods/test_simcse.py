@@ -53,6 +53,40 @@ def test_two_dropout_masks_make_the_two_views(encoder, batch):
     assert simcse.figures()["view_cosine"] == pytest.approx(1.0, abs=1e-6)
 
 
+def two_views():
+    draw = torch.Generator().manual_seed(0)
+    return torch.randn(5, 32, generator=draw), torch.randn(5, 32, generator=draw)
+
+
+def directed(z1, z2, temperature):
+    """The definition in slow loops: every row of z1 looks for its own in z2."""
+    loss = 0.0
+    for i, one in enumerate(z1):
+        logits = torch.stack([torch.cosine_similarity(one, other, dim=0) / temperature for other in z2])
+        loss -= logits.log_softmax(0)[i] / len(z1)
+    return loss
+
+
+def test_without_a_head_the_embeddings_themselves_are_compared():
+    first, second = two_views()
+    simcse = make(temperature=0.2, head=False)
+    assert not list(simcse.parameters())
+    torch.testing.assert_close(simcse.terms(first, second)["contrast"], directed(first, second, 0.2))
+
+
+def test_symmetric_is_the_mean_of_both_directions():
+    first, second = two_views()
+    loss = make(temperature=0.2, head=False, symmetric=True).terms(first, second)["contrast"]
+    ways = directed(first, second, 0.2), directed(second, first, 0.2)
+    assert abs(ways[0] - ways[1]) > 1e-3
+    torch.testing.assert_close(loss, sum(ways) / 2)
+
+
+def test_a_head_that_is_not_there_cannot_be_kept():
+    with pytest.raises(ValueError, match="eval_head keeps a head, and head is false"):
+        SimCSE.Config(head=False, eval_head=True)
+
+
 def test_the_head_is_exported_only_if_asked():
     assert make().exported_head() is None
     simcse = make(eval_head=True)
