@@ -12,6 +12,7 @@ from typing import TypeVar, get_type_hints
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch.optim import AdamW
 from transformers import PreTrainedTokenizerFast
 
@@ -44,6 +45,7 @@ class Settings:
     learning_rate: float = 1e-3  # peak
     warmup: float = 0.05  # of all steps
     warm_start: bool = True  # word embeddings from the factorised counts of the same text
+    static: str | None = None  # instead: a folder of static vectors, with its vocabulary and its weights of words
     cloze: str = CLOZE  # a sentence with a [MASK], guessed now and then for a person to look at
     seed: int = 42
     objective: masked.MaskedLM.Config = field(default_factory=masked.MaskedLM.Config)
@@ -108,6 +110,8 @@ def pretrain(
 
     if going_on:
         tokenizer = PreTrainedTokenizerFast.from_pretrained(str(begin))
+    elif settings.static is not None:
+        tokenizer = _opened(settings.static)[0]
     else:
         tokenizer = vocabulary.learn(sources, settings.corpus, settings.vocabulary, report=watcher.report)
     watcher.say(f"vocabulary: {len(tokenizer):,} word pieces")
@@ -240,6 +244,15 @@ def _vectors(
     """Return what the word embeddings start from, and how much each word counts in a text."""
     skip, width = np.array(tokenizer.all_special_ids), masked.SIZES[settings.size].width
     config = replace(settings.factors, width=width)
+    if settings.static is not None:
+        found = _opened(settings.static)[1]
+        lengths = found.norm(dim=1)
+        if found.shape[1] != width:
+            raise UserError(
+                f"the vectors of {settings.static} are {found.shape[1]} wide and size {settings.size!r} is {width}: "
+                "choose a size of their width, or make vectors of another"
+            )
+        return torch.nn.functional.normalize(found, dim=1), (lengths / lengths.max()).numpy()
     if not settings.warm_start:
         words = factorise.frequencies(text, len(tokenizer), skip)
         return None, factorise.weights(words, config.rarity)
@@ -248,6 +261,21 @@ def _vectors(
     vectors = factorise.factorise(factorise.ppmi(table), config, settings.seed)
     vectors[skip] = 0
     return vectors, factorise.weights(words, config.rarity)
+
+
+def _opened(folder: str) -> tuple[PreTrainedTokenizerFast, torch.Tensor]:
+    """Open static vectors: their tokenizer, as a masked LM needs it, and the vectors."""
+    encoder = encoders.load(folder)
+    module = encoder[0]
+    if not isinstance(module, StaticEmbedding):
+        raise UserError(f"{folder} holds no static vectors: give a folder that --size static made")
+    missing = set(vocabulary.SPECIALS) - set(module.tokenizer.get_vocab())
+    if missing:
+        raise UserError(
+            f"the vocabulary of {folder} has no {', '.join(sorted(missing))}, which a masked LM needs: "
+            "give vectors that --size static made from text"
+        )
+    return vocabulary.framed(module.tokenizer), module.embedding.weight.detach().clone()
 
 
 def _steps(

@@ -40,8 +40,6 @@ def learn(
     Raises:
         UserError: the text gives fewer word pieces than were asked for, or hardly any.
     """
-    from transformers import PreTrainedTokenizerFast
-
     wanted = SIZE if size is None else size
     if wanted < _FEWEST:
         raise UserError(f"a vocabulary of {wanted} is too small to be words: ask for {_FEWEST} word pieces or more")
@@ -67,6 +65,13 @@ def learn(
         asked = f" of the {wanted:,} asked for" if size is not None else ""
         advice = f"ask for {found:,} or fewer" if found >= _FEWEST else "give more text"
         raise UserError(f"the text gives only {found:,} word pieces{asked}: {advice}")
+    return framed(tokenizer, max_length)
+
+
+def framed(tokenizer: Tokenizer, max_length: int = 512) -> "PreTrainedTokenizerFast":
+    """Give a tokenizer with our special tokens a transformers face; [CLS] and [SEP] go around every text."""
+    from transformers import PreTrainedTokenizerFast
+
     ends = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ends
