@@ -15,7 +15,12 @@ from selfsent.errors import Interrupted, UserError
 from selfsent.run import Run
 from selfsent.watcher import Watcher
 
-METHODS = {"simcse": {}, "scd": {"projector_width": 16}, "whitenedcse": {}}
+METHODS = {
+    "simcse": {},
+    "scd": {"projector_width": 16},
+    "whitenedcse": {},
+    "denosent": {"decoder_layers": 2, "decoder_width": 32},
+}
 
 
 class Rows:
