@@ -114,6 +114,12 @@ def train(
         bucketed=recipe.train.bucketed,
         least=objective.least_rows,
     )
+    batches(0)  # plans the first epoch, or says here why it cannot
+    if batches.left_out:
+        watcher.say(
+            f"{batches.left_out:,} of {len(lengths):,} texts stay out of the first epoch: "
+            "they are tied to so many others that no batch is free of those"
+        )
 
     validator = Validator(text.held_out, recipe.data, objective)
     select = validator.select(recipe.train.select)
@@ -302,7 +308,7 @@ def preflight(encoder: SentenceTransformer, objective: Objective, watcher: Watch
     """
     encoders.require_dropout(encoder)
     own = encoders.dropout_rates(encoder)
-    row = encoders.tokenizer(encoder)("two views of one text must differ")["input_ids"]
+    row = encoders.probe(encoder, "two views of one text must differ")
     tokens = encoders.collate(encoder, [row] * 16)  # few words may all be kept twice, but not sixteen times
     for number, (hidden, attention) in enumerate(objective.dropout_views(), start=1):
         asked = {"hidden": hidden, "attention": attention}

@@ -21,6 +21,7 @@ from sentence_transformers.sentence_transformer.modules import (
     WeightedLayerPooling,
     WordWeights,
 )
+from sentence_transformers.util import is_sentence_transformer_model, load_file_path
 from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm.auto import tqdm
@@ -70,7 +71,8 @@ def load(
 
     Args:
         name: "builtin", a folder, or a name on the Hugging Face hub.
-        pooling: one of ``POOLINGS``.  Default: the folder's; ``cls``, as the papers train, where it has none.
+        pooling: one of ``POOLINGS``; ``mean`` keeps the weights that a folder gives to words.  Default: the folder's;
+            ``cls``, as the papers train, where it has none.
         template: what ``prompt`` puts around a text.  Default: the folder's, or ``prompt.TEMPLATE``.
         max_length: word pieces, special tokens included.  Default: the encoder's own.
         dropout: the rate for every site.  Default: the encoder's own rates.
@@ -84,16 +86,20 @@ def load(
         raise UserError(f"template {template!r} does not fit pooling {pooling!r}: give it with pooling 'prompt'")
     where = BUILTIN if str(name) == "builtin" else name
     finished = _is_sentence_transformer(where)
-    _refuse_what_is_no_encoder(where)
+    layered = _has_layers(where, finished)
+    if layered:
+        _refuse_what_is_no_encoder(where)
     try:
         with quietly():
-            layered = _has_layers(where)
-            encoder = _as_saved(where) if finished and (pooling in (None, "prompt") or not layered) else None
+            kept = finished and (not layered or pooling in (None, "prompt", "mean"))
+            encoder = _as_saved(where, layered) if kept else None
             if encoder is not None and not layered and pooling not in (None, pooling_name(encoder)):
                 raise UserError(
                     f"{str(name)!r} holds static vectors, which are averaged: leave pooling {pooling!r} out"
                 )
-            if encoder is None or pooling not in (None, pooling_name(encoder)) or template is not None:
+            # A mean in which words have weights is the mean of that folder.
+            own = () if encoder is None else (None, pooling_name(encoder).removeprefix("weighted_"))
+            if encoder is None or pooling not in own or template is not None:
                 encoder = _assemble(where, pooling or "cls", template or prompt.TEMPLATE)
     except (OSError, ValueError) as error:
         raise UserError(f"cannot open {str(name)!r} as an encoder: {_first_line(error)}") from error
@@ -106,25 +112,24 @@ def load(
         droppers.install(model)
     elif isinstance(encoder[0], StaticEmbedding):
         static.install(encoder[0].float())
-    if max_length is not None:
+    if max_length is not None and layered:  # static vectors read everything
         encoder.max_seq_length = max_length
     if dropout is not None:
         set_dropout(encoder, dropout)
     return encoder.eval()
 
 
-def _as_saved(where: str | Path) -> SentenceTransformer:
-    return SentenceTransformer(str(where), device="cpu", model_kwargs=_without_pooler(where))
+def _as_saved(where: str | Path, layered: bool) -> SentenceTransformer:
+    return SentenceTransformer(str(where), device="cpu", model_kwargs=_without_pooler(where) if layered else {})
 
 
-def _has_layers(where: str | Path) -> bool:
-    """Tell a transformer from static vectors, which have no config.json."""
-    return not Path(where).is_dir() or (Path(where) / "config.json").is_file() or not _is_static(Path(where))
-
-
-def _is_static(folder: Path) -> bool:
-    modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
-    return any(module["type"].endswith("StaticEmbedding") for module in modules)
+def _has_layers(where: str | Path, finished: bool) -> bool:
+    """Tell a transformer from static vectors."""
+    if not finished:
+        return True
+    found = load_file_path(str(where), "modules.json")
+    modules = json.loads(Path(found).read_text(encoding="utf-8")) if found else []
+    return not any(module["type"].endswith("StaticEmbedding") for module in modules)
 
 
 def _without_pooler(where: str | Path) -> dict[str, object]:
@@ -156,8 +161,6 @@ def quietly() -> Iterator[None]:
 def _is_sentence_transformer(where: str | Path) -> bool:
     if Path(where).is_dir():
         return (Path(where) / "modules.json").is_file()
-    from sentence_transformers.util import is_sentence_transformer_model
-
     return is_sentence_transformer_model(str(where))
 
 
@@ -255,6 +258,8 @@ def pooling_name(encoder: SentenceTransformer) -> str:
         return f"{mode}_pooler"
     if _prompt_weights(encoder) is not None:
         return "prompt"
+    if any(isinstance(module, WordWeights) for module in encoder) and mode == "mean":
+        return "weighted_mean"
     return mode if isinstance(mode, str) else "+".join(mode)
 
 
@@ -350,6 +355,14 @@ def dropout_rows(
                 module.rows = None
 
 
+def probe(encoder: SentenceTransformer, text: str) -> list[int]:
+    """Return token ids to try an encoder with: those of a text, or static vectors' longest, whatever their language."""
+    if isinstance(encoder[0], StaticEmbedding):
+        lengths = encoder[0].embedding.weight.detach().norm(dim=1)
+        return lengths.topk(min(8, len(lengths))).indices.tolist()
+    return encoder.tokenizer(text)["input_ids"]
+
+
 def require_dropout(encoder: SentenceTransformer) -> None:
     """Refuse an encoder whose dropout ``dropout`` cannot reach everywhere, by the name of its family.
 
@@ -368,7 +381,7 @@ def require_dropout(encoder: SentenceTransformer) -> None:
     if kinds != {True, False}:
         missing = "attention" if False in kinds else "hidden-state" if True in kinds else "any"
         raise UserError(f"the {missing} dropout of a {family!r} encoder cannot be set from outside: {advice}")
-    tokens = collate(encoder, [encoder.tokenizer("the quick brown fox jumps over the lazy dog")["input_ids"]])
+    tokens = collate(encoder, [probe(encoder, "the quick brown fox jumps over the lazy dog")])
     training = encoder.training
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -94,13 +94,18 @@ class Run:
 
     @staticmethod
     def require_free(folder: Path, otherwise: str = "choose another --out") -> None:
-        """Refuse a folder that holds something, before hours of work for it.
+        """Refuse a folder that holds something, or cannot be written, before hours of work for it.
+
+        What a kill left half written does not count.
 
         Raises:
-            UserError: it does, or it is a file.
+            UserError: it holds something, it is a file, or it cannot be written.
         """
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if folder.exists() and (not folder.is_dir() or any(not _is_partial(path) for path in folder.iterdir())):
             raise UserError(f"output {folder} exists: {otherwise}")
+        above = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+        if not os.access(above, os.W_OK):
+            raise UserError(f"cannot write to {folder}: {above} does not let you; choose another --out")
 
     @classmethod
     def reopen(cls, folder: Path, config: Mapping[str, Any]) -> "Run":
@@ -166,12 +171,13 @@ class Run:
         with self._replacing(self._log) as partial:
             partial.write_text("".join(kept), encoding="utf-8")
 
-    def publish(self, save: Callable[[Path], None]) -> Path:
-        """Put the finished encoder under ``model/``."""
-        with self._replacing(self.model) as partial:
+    def publish(self, save: Callable[[Path], None], name: str = "model") -> Path:
+        """Put a folder of the run in its place when it is whole; ``model`` is the finished encoder."""
+        target = self.folder / name
+        with self._replacing(target) as partial:
             partial.mkdir()
             save(partial)
-        return self.model
+        return target
 
     # ---------------------------------------------------------------------------------------------- checkpoints
 
@@ -305,3 +311,7 @@ def _first_difference(was: object, now: object, where: str) -> tuple[str, object
                 return found
         return None
     return None if was == now else (where, was, now)
+
+
+def _is_partial(path: Path) -> bool:
+    return path.name.startswith(".") and path.name.endswith(".partial")

@@ -10,6 +10,7 @@ from tiny import TEXTS, make_tokenizer
 from selfsent import api, static
 from selfsent import encoder as encoders
 from selfsent.errors import UserError
+from selfsent.methods.declutr import DeCLUTR
 
 
 @pytest.fixture
@@ -17,6 +18,7 @@ def folder(tmp_path):
     """A folder of random vectors, 8 wide, whose tokenizer would put [CLS] and [SEP] around a text."""
     tokenizer = make_tokenizer()
     vectors = torch.randn(len(tokenizer), 8, generator=torch.Generator().manual_seed(0))
+    vectors[:5] = 0  # as special tokens have it, [UNK] among them
     embedding = StaticEmbedding(tokenizer.backend_tokenizer, embedding_weights=vectors)
     SentenceTransformer(modules=[embedding], device="cpu").save(str(tmp_path / "static"), create_model_card=False)
     return tmp_path / "static"
@@ -152,6 +154,11 @@ def json_config(folder):
     import json
 
     return json.loads((folder / "config.json").read_text(encoding="utf-8"))
+
+
+def test_without_a_mask_declutr_says_how_to_go_on(vectors):
+    with pytest.raises(UserError, match=r"no mask to read anchors with: set objective.contrast_on_masked_anchor=false"):
+        DeCLUTR(DeCLUTR.Config(mlm_weight=0.0, max_length=16, min_length=8), vectors)
 
 
 @pytest.mark.parametrize("method", ["denosent", "declutr"])

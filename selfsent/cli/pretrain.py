@@ -46,7 +46,8 @@ def pretrain(
 
     display = Display()
     display.opening("loading torch and transformers")
-    from selfsent.pretrain import run, static
+    from selfsent.pretrain import training
+    from selfsent.pretrain import vectors as static
 
     sources = corpus or ["pydocs"]
     folder = out or Path("runs") / f"pretrain-{size}"
@@ -60,14 +61,19 @@ def pretrain(
             model = static.read(vectors, folder, watcher=display)
         else:
             model = static.build(
-                sources, folder, run.settings(static.Settings, set_, vocabulary=vocabulary, seed=seed), watcher=display
+                sources,
+                folder,
+                training.settings(static.Settings, set_, vocabulary=vocabulary, seed=seed),
+                watcher=display,
             )
         display.print(f"model: {model}   opens with SentenceTransformer({str(model)!r})")
         return
     if vectors is not None:
         raise UserError("--vectors is for --size static: add it, or leave --vectors out")
-    asked = run.settings(run.Settings, set_, size=size, vocabulary=vocabulary, hours=hours, tokens=tokens, seed=seed)
-    result = run.pretrain(sources, folder, asked, data=data, resume=resume, watcher=display)
+    asked = training.settings(
+        training.Settings, set_, size=size, vocabulary=vocabulary, hours=hours, tokens=tokens, seed=seed
+    )
+    result = training.pretrain(sources, folder, asked, data=data, resume=resume, watcher=display)
     if result.scores:
         display.print("  ".join(f"{name} {value:.2f}" for name, value in result.scores.items()))
     display.print(

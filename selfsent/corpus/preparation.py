@@ -243,6 +243,9 @@ def _drop(
             ends = stage.positives.offsets.read(start, min(start + _ROWS, stage.rows) + 1)
             fate[start + np.flatnonzero(ends[1:] == ends[:-1])] = deduplicate.UNPAIRED
         deduplicate.drop_held_out(stage.positive_exact, stage.held_out, fate)
+        if config.positives == "adjacent" and config.deduplicate != "none":
+            # A sentence that follows many would tie all their documents together, and none could share a batch.
+            deduplicate.drop_exact(stage.positive_exact, fate)
     deduplicate.drop_held_out(stage.exact, stage.held_out, fate)
     if config.deduplicate != "none":
         deduplicate.drop_exact(stage.exact, fate)

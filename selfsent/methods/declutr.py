@@ -44,6 +44,7 @@ from selfsent.encoder import (
     mlm_head,
     pooling_name,
     tokenizer,
+    transformer,
     word_embeddings,
 )
 from selfsent.errors import UserError
@@ -123,6 +124,10 @@ class DeCLUTR(Objective):
         self._tokenizer = tokenizer(encoder)
         if pooling_name(encoder) == "prompt":
             raise UserError("pooling 'prompt' does not fit declutr, whose anchors are masked too: use 'mean' or 'cls'")
+        if transformer(encoder) is None and not config.mlm_weight and config.contrast_on_masked_anchor:
+            raise UserError(
+                "static vectors have no mask to read anchors with: set objective.contrast_on_masked_anchor=false"
+            )
         reads = max_length(encoder)
         if config.max_length is not None and config.max_length > reads:
             raise UserError(

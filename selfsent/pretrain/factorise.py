@@ -67,15 +67,15 @@ def counts(
             f"a table of {vocabulary:,} x {vocabulary:,} neighbours takes {needed / 2**30:.1f} GiB with its factors, "
             f"and {free / 2**30:.1f} are free: ask for a vocabulary of {int((free / 12) ** 0.5):,} word pieces or fewer"
         )
-    table = np.zeros(vocabulary * vocabulary, np.float32)
+    table = np.zeros(vocabulary * vocabulary, np.int32)  # fp32 could not count beyond 16 million
     words = np.zeros(vocabulary, np.int64)
     for ids, rows in _chunks(text, skip, report):
         words += np.bincount(ids, minlength=vocabulary)
         for distance in range(1, window + 1):
             near = rows[distance:] == rows[:-distance]
             # np.add.at on a flat table is the fastest way that needs no sorting: 10 ns a pair.
-            np.add.at(table, ids[:-distance][near] * vocabulary + ids[distance:][near], np.float32(1))
-    square = torch.from_numpy(table).view(vocabulary, vocabulary)
+            np.add.at(table, ids[:-distance][near] * vocabulary + ids[distance:][near], np.int32(1))
+    square = torch.from_numpy(table).view(vocabulary, vocabulary).float()
     return square.add_(square.T.clone()), words
 
 
@@ -120,11 +120,21 @@ def ppmi(table: Float[Tensor, "V V"]) -> Float[Tensor, "V V"]:
 
 
 def factorise(table: Float[Tensor, "V V"], config: Config, seed: int) -> Float[Tensor, "V D"]:
-    """Return the rows of U_D S_D^p at length 1; a word without neighbours has the zero vector."""
+    """Return the rows of U_D S_D^p at length 1; a word without neighbours has the zero vector.
+
+    Raises:
+        UserError: there are fewer words than the vectors are wide.
+    """
+    if len(table) <= config.width:
+        raise UserError(
+            f"{len(table):,} word pieces cannot have vectors {config.width} wide: "
+            "give more text, or choose narrower ones"
+        )
     torch.manual_seed(seed)
     # Ten more columns and four iterations: the error of a randomised SVD is then far below what the power does.
     left, values, _ = torch.svd_lowrank(table, q=min(config.width + 10, len(table)), niter=4)
     factors = left[:, : config.width] * values[: config.width] ** config.power
+    factors[table.sum(dim=1) == 0] = 0  # not the noise of the arithmetic, which would be scaled to length 1
     return torch.nn.functional.normalize(factors, dim=1)
 
 

@@ -1,6 +1,7 @@
 """Learn a WordPiece vocabulary from raw text."""
 
 import json
+import string
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -44,13 +45,16 @@ def learn(
     if wanted < _FEWEST:
         raise UserError(f"a vocabulary of {wanted} is too small to be words: ask for {_FEWEST} word pieces or more")
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    # Accents stay: in most scripts they tell words apart.
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFC(), normalizers.BertNormalizer(lowercase=True, strip_accents=False)]
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
     sample = list(_sample(sources, config, report or _silent))
     letters = _letters(sample, tokenizer.normalizer)
     # Left to itself the trainer numbers the letters within words in another order every time, and breaks ties by it.
-    inner = [f"##{letter}" for letter in letters if letter.isalnum() and not _stands_alone(letter)]
+    inner = [f"##{letter}" for letter in letters if not _stands_alone(letter)]
     trainer = trainers.WordPieceTrainer(
         vocab_size=wanted,
         special_tokens=[*SPECIALS, *inner],
@@ -93,8 +97,9 @@ def _letters(sample: Sequence[str], normalizer: normalizers.Normalizer) -> list[
 
 
 def _stands_alone(letter: str) -> bool:
-    """Tell characters that the normalizer puts spaces around: Chinese ones."""
-    return unicodedata.name(letter, "").startswith("CJK")
+    """Tell characters that are never inside a word: punctuation, and Chinese ones."""
+    chinese = unicodedata.name(letter, "").startswith(("CJK UNIFIED", "CJK COMPATIBILITY IDEOGRAPH"))
+    return chinese or letter in string.punctuation or unicodedata.category(letter).startswith("P")
 
 
 def _with_specials(tokenizer: Tokenizer) -> Tokenizer:

@@ -47,6 +47,13 @@ def test_the_sentences_of_a_document_never_share_a_batch_and_those_of_another_ma
     assert len(set(keys)) == 3
 
 
+def test_a_sentence_that_ends_every_document_ties_none_together(prepare):
+    texts = [[*(sentence(10 * d + n) for n in range(3)), "This article ends with these very words."] for d in range(20)]
+    found = prepare(documents(*texts), "a.jsonl", positives="adjacent", held_out=0)
+    assert found.account.kept == 20 * 2 + 1  # the last pair of the first document alone
+    assert len(set(found.keys.tolist())) == 20
+
+
 def test_whole_documents_are_held_out_and_none_of_their_sentences_is_learned_from(prepare):
     texts = [[sentence(10 * d + n) for n in range(4)] for d in range(200)]
     found = prepare(documents(*texts), "a.jsonl", positives="adjacent", held_out=5, held_out_share=0.3)

@@ -72,6 +72,20 @@ def test_factors_are_those_of_the_full_svd(power):
     assert torch.allclose(found.norm(dim=1), torch.ones(40))
 
 
+def test_a_word_without_neighbours_has_no_vector_wherever_it_stands():
+    square = torch.rand(30, 30, generator=torch.Generator().manual_seed(0))
+    square = square + square.T
+    for word in (0, 3, 29):
+        square[word] = square[:, word] = 0
+    found = factorise.factorise(square, factorise.Config(width=8), seed=0).norm(dim=1)
+    assert torch.equal(found == 0, torch.isin(torch.arange(30), torch.tensor([0, 3, 29])))
+
+
+def test_vectors_as_wide_as_the_vocabulary_are_refused():
+    with pytest.raises(UserError, match="8 word pieces cannot have vectors 8 wide: give more text, or choose narrower"):
+        factorise.factorise(torch.rand(8, 8), factorise.Config(width=8), seed=0)
+
+
 def test_factors_are_the_same_for_the_same_seed():
     square = torch.rand(30, 30, generator=torch.Generator().manual_seed(0))
     one, two = (factorise.factorise(square, factorise.Config(width=4), seed=3) for _ in range(2))

@@ -141,6 +141,13 @@ def test_an_embedding_is_the_weighted_mean_of_states_and_special_tokens_weigh_no
     assert torch.allclose(encoders.embed(encoder, batch)[0], by_hand, atol=1e-5)
 
 
+def test_its_pooling_has_a_name_of_its_own_and_mean_keeps_the_weights(begin, encoder):
+    assert encoders.pooling_name(encoder) == "weighted_mean"
+    batch = tokens(encoder, 4)
+    assert torch.equal(encoders.embed(encoders.load(begin, pooling="mean"), batch), encoders.embed(encoder, batch))
+    assert encoders.pooling_name(encoders.load(begin, pooling="cls")) == "cls"
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_what_is_exported_opens_without_us_as_encoder_and_as_masked_lm(begin, encoder, dtype, tmp_path):
     objective = masked.MaskedLM(masked.MaskedLM.Config(), encoder)

@@ -1,6 +1,10 @@
 """A WordPiece vocabulary from raw text."""
 
+import subprocess
+import sys
+
 import pytest
+from tokenizers import Tokenizer
 
 from selfsent.corpus import CorpusConfig
 from selfsent.errors import UserError
@@ -21,6 +25,31 @@ def test_special_tokens_come_first_and_texts_are_framed_and_lower_cased(text):
 def test_the_same_text_gives_the_same_vocabulary(text):
     one, two = (vocabulary.learn([str(text)], CORPUS, 110).backend_tokenizer.to_str() for _ in range(2))
     assert one == two
+
+
+MARKS = """
+import sys
+from pathlib import Path
+from selfsent.corpus import CorpusConfig
+from selfsent.pretrain import vocabulary
+words = ["कुल", "कल", "किताब", "पानी", "रोटी", "für", "fur", "20°", "5€", "7±2", "3×4", "がく", "かく", "ปี", "ปู",
+         "ship", "storm", "harbour", "kitchen", "butter", "recipe"]
+line = lambda n: " ".join(words[(n * k + k) % len(words)] for k in range(2, 14))
+path = Path(sys.argv[1])
+path.write_text("".join(f"{line(n)}\\n" for n in range(300)), encoding="utf-8")
+found = vocabulary.learn([str(path)], CorpusConfig()).backend_tokenizer.to_str()
+sys.stdout.buffer.write(found.encode())
+"""
+
+
+def test_other_scripts_have_the_same_vocabulary_in_every_process_and_their_marks_count(tmp_path):
+    words = [sys.executable, "-c", MARKS, str(tmp_path / "text.txt")]
+    said = [subprocess.run(words, capture_output=True, check=True).stdout.decode() for _ in range(2)]
+    assert said[0] == said[1]
+    backend = Tokenizer.from_str(said[0])
+    for one, other in (("कुल", "कल"), ("für", "fur"), ("がく", "かく"), ("ปี", "ปู")):
+        assert backend.encode(one).ids != backend.encode(other).ids
+    assert backend.encode("fu\u0308r").ids == backend.encode("f\u00fcr").ids
 
 
 def test_without_a_size_there_are_as_many_pieces_as_the_text_gives(text):

@@ -3,7 +3,7 @@
 import pytest
 
 from selfsent.evaluation import Score
-from selfsent.evaluation.declutr import DOWNSTREAM, PROBING, averages
+from selfsent.evaluation.averages import DOWNSTREAM, PROBING, averages
 
 # CR MR MPQA SUBJ SST2 SST5 TREC MRPC(acc F1) SNLI SICK-E SICK-R STS-B COCO STS12-16, then the ten probing tasks.
 ROWS = {

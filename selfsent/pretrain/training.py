@@ -1,6 +1,7 @@
 """selfsent pretrain: raw text in, an encoder out that was never anybody else's."""
 
 import json
+import math
 import shutil
 import statistics
 import time
@@ -62,6 +63,22 @@ class Settings:
             raise UserError("tokens and hours both say how long to train: give one of them")
         if not 16 <= self.length <= 256:
             raise UserError(f"rows of {self.length} word pieces do not fit: give 16 to 256")
+        for name in ("tokens", "hours", "learning_rate"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise UserError(f"{name} = {value} does not fit: it must be above 0")
+        for name, least in (("batch_size", 2), ("evaluate_every", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise UserError(f"{name} = {getattr(self, name)} does not fit: it must be at least {least}")
+        if not 0 <= self.warmup < 1:
+            raise UserError(f"warmup = {self.warmup} does not fit: it is a share of the steps, from 0 to below 1")
+        usual = factorise.Config()
+        if (self.factors.width, self.factors.common) != (usual.width, usual.common):
+            raise UserError("factors.width and factors.common are for size static: the size decides the width here")
+        if self.static is not None and (self.vocabulary or not self.warm_start or self.factors != usual):
+            raise UserError(
+                "static brings its own vocabulary and vectors: leave vocabulary, warm_start and factors out"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,16 +116,18 @@ def pretrain(
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
     watcher = watcher or Watcher()
+    if not sources:
+        raise UserError("there is no text to learn from: name a file, a folder, a hub dataset (owner/name) or pydocs")
     going_on = resume and (out / "config.json").is_file()
-    if resume and not going_on and (out / "start").is_dir():
-        shutil.rmtree(out / "start")  # killed while it was being written
     if not going_on:
         Run.require_free(out, "choose another --out, or add --resume to go on with the run in it")
+    suite = evaluation.read(["stsb-dev"], data) if data else None
     machine = hardware.choose(**asdict(settings.hardware))
     watcher.say(f"machine: {machine.line()}")
     begin = out / "start"
+    started = going_on and begin.is_dir()  # killed before that, it begins anew
 
-    if going_on:
+    if started:
         tokenizer = PreTrainedTokenizerFast.from_pretrained(str(begin))
     elif settings.static is not None:
         tokenizer = _opened(settings.static)[0]
@@ -130,17 +149,18 @@ def pretrain(
         "hardware": asdict(machine),
         "versions": versions(),
     }
-    if going_on:
-        run = Run.reopen(out, config)
-    else:
-        vectors, weights = _vectors(text, tokenizer, settings, watcher)
-        # Into the run's folder only when it is whole, and the run's config last: what has one can be resumed.
-        out.mkdir(parents=True, exist_ok=True)
-        masked.start(
-            begin, tokenizer, masked.SIZES[settings.size], vectors=vectors, weights=weights, seed=settings.seed
+    run = Run.reopen(out, config) if going_on else Run.create(out, config)
+    size = masked.SIZES[settings.size]
+    if not started:
+        try:
+            vectors, weights = _vectors(text, tokenizer, settings, watcher)
+        except UserError:
+            shutil.rmtree(out)  # nothing in it yet that took long
+            raise
+        run.publish(
+            lambda folder: masked.start(folder, tokenizer, size, vectors=vectors, weights=weights, seed=settings.seed),
+            begin.name,
         )
-        run = Run(out)
-        run.write("config.json", config)
 
     encoder = encoders.load(begin).to(machine.device)
     torch.manual_seed(settings.seed)
@@ -156,7 +176,7 @@ def pretrain(
     watcher.say(
         f"{steps:,} steps of {per_step:,} word pieces: {steps * per_step / 1e6:,.1f} M of {text.tokens / 1e6:,.1f} M"
     )
-    validate = Validator(text.held_out, objective, settings, data, watcher)
+    validate = Validator(text.held_out, objective, settings, suite, watcher)
     watcher.unit = "tokens"
     outcome = trainer.fit(
         encoder,
@@ -184,17 +204,21 @@ def pretrain(
     )
     model = run.publish(lambda folder: masked.export(encoder, objective.head, begin, folder, torch.float16))
     scores = validate(encoder)
-    size = masked.SIZES[settings.size]
-    work = masked.operations(size, len(tokenizer), settings.length, settings.objective.share)
-    share = work * outcome.texts_per_second / hardware.ceiling(machine.precision) if machine.device == "cpu" else 0.0
-    run.write("scores.json", {**scores, "tokens_per_second": outcome.texts_per_second, "share_of_ceiling": share})
+    speed = {"tokens_per_second": outcome.texts_per_second, "share_of_ceiling": 0.0}
+    if not outcome.texts_per_second and (out / "scores.json").is_file():  # resumed at its end: no step was made
+        before = json.loads((out / "scores.json").read_text(encoding="utf-8"))
+        speed = {name: before.get(name, 0.0) for name in speed}
+    elif machine.device == "cpu":
+        work = masked.operations(size, len(tokenizer), settings.length, settings.objective.share)
+        speed["share_of_ceiling"] = work * outcome.texts_per_second / hardware.ceiling(machine.precision)
+    run.write("scores.json", {**scores, **speed})
     return Pretrained(
         folder=out,
         model=model,
         steps=steps,
         tokens=steps * per_step,
-        tokens_per_second=outcome.texts_per_second,
-        share=share,
+        tokens_per_second=speed["tokens_per_second"],
+        share=speed["share_of_ceiling"],
         scores=scores,
     )
 
@@ -207,14 +231,14 @@ class Validator:
         held_out: corpora.HeldOut,
         objective: masked.MaskedLM,
         settings: Settings,
-        data: Path | None,
+        suite: evaluation.Suite | None,
         watcher: Watcher,
     ) -> None:
         pairs = held_out.dev
         self._texts = [f"{query} {passage}" for query, passage in zip(pairs.queries, pairs.passages, strict=True)]
         self._objective = objective
         self._settings = settings
-        self._suite = evaluation.read(["stsb-dev"], data) if data else None
+        self._suite = suite
         self._watcher = watcher
         self._rows: list[list[int]] = []
 

@@ -19,6 +19,8 @@ from selfsent.pretrain import factorise, vocabulary
 from selfsent.run import Run, versions
 from selfsent.watcher import Watcher
 
+_CASED = 0.01  # of a file's words, that have capitals: with more, capitals are kept
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -46,8 +48,6 @@ def build(
         watcher.say(f"  {line}")
     size, skip = len(tokenizer), np.array(tokenizer.all_special_ids)
     config = settings.factors
-    if size <= config.width:
-        raise UserError(f"{size:,} word pieces cannot have vectors {config.width} wide: ask for a width below {size:,}")
     table, words = factorise.counts(text, size, config.window, skip, watcher.report)
     watcher.say(f"{int(words.sum()):,} words counted; the table of their neighbours is being factorised")
     vectors = factorise.factorise(factorise.ppmi(table), config, settings.seed)
@@ -71,10 +71,17 @@ def read(path: Path, out: Path, *, watcher: Watcher | None = None) -> Path:
     words, rows = _parse(path, watcher)
     known = {word: number for number, word in enumerate(["[UNK]", *words])}
     tokenizer = Tokenizer(models.WordLevel(known, unk_token="[UNK]"))
-    cased = any(word != word.lower() for word in words)
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=not cased, strip_accents=False)
+    cased = sum(word != word.lower() for word in words) > _CASED * len(words)
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        lowercase=not cased, strip_accents=False, handle_chinese_chars=False
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.add_special_tokens(["[UNK]"])
+    torn = sum(len(encoding.ids) != 1 for encoding in tokenizer.encode_batch_fast(words))
+    watcher.say(
+        f"{len(words):,} words, {'with' if cased else 'without'} capitals; {torn:,} of them are never met, "
+        "because texts are split at spaces and punctuation"
+    )
     vectors = torch.from_numpy(np.concatenate([np.zeros((1, rows.shape[1]), np.float32), rows]))
     run = Run.create(out, {"vectors": str(path), "versions": versions()})
     return run.publish(lambda folder: save(tokenizer, vectors, folder))
@@ -85,8 +92,9 @@ def _parse(path: Path, watcher: Watcher) -> tuple[list[str], NDArray[np.float32]
     rows: list[NDArray[np.float32]] = []
     try:
         size = path.stat().st_size
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
+        with path.open("rb") as file:
+            for number, raw in enumerate(file, start=1):
+                line = _decoded(raw, number, path)
                 cells = line.rstrip().split(" ")
                 if number == 1 and len(cells) == 2 and all(cell.isdecimal() for cell in cells):
                     continue
@@ -105,16 +113,19 @@ def _parse(path: Path, watcher: Watcher) -> tuple[list[str], NDArray[np.float32]
                     words[word] = None
                     rows.append(row)
                 if not number % 10_000:
-                    watcher.report("vectors", min(size, number * len(line)), size)
+                    watcher.report("vectors", file.tell(), size)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path} is not UTF-8 at byte {error.start}: give vectors as text, not in a binary form"
-        ) from None
     if len(words) < 2:
         raise UserError(f"{path} holds no word vectors: expected lines of a word and its numbers")
     return list(words), np.stack(rows)
+
+
+def _decoded(raw: bytes, number: int, path: Path) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise UserError(f"line {number} of {path} is not UTF-8: give vectors as text, not in a binary form") from None
 
 
 def save(tokenizer: Tokenizer, vectors: torch.Tensor, folder: Path) -> None:

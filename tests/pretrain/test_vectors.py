@@ -6,13 +6,14 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from selfsent.errors import UserError
-from selfsent.pretrain import factorise, static
+from selfsent.pretrain import factorise, vectors
+from selfsent.watcher import Watcher
 
-SMALL = static.Settings(vocabulary=120, factors=factorise.Config(width=8))
+SMALL = vectors.Settings(vocabulary=120, factors=factorise.Config(width=8))
 
 
 def test_texts_of_one_subject_are_nearer_than_those_of_two(text, tmp_path):
-    model = SentenceTransformer(str(static.build([str(text)], tmp_path / "run", SMALL)))
+    model = SentenceTransformer(str(vectors.build([str(text)], tmp_path / "run", SMALL)))
     sea, more_sea, kitchen = model.encode(["the ship and the storm", "captain of the harbour", "bread with butter"])
     cosine = torch.nn.functional.cosine_similarity
     near, far = (cosine(*map(torch.from_numpy, pair), dim=0) for pair in ((sea, more_sea), (sea, kitchen)))
@@ -20,14 +21,14 @@ def test_texts_of_one_subject_are_nearer_than_those_of_two(text, tmp_path):
 
 
 def test_frequent_words_weigh_less_and_special_tokens_nothing(text, tmp_path):
-    model = SentenceTransformer(str(static.build([str(text)], tmp_path / "run", SMALL)))
+    model = SentenceTransformer(str(vectors.build([str(text)], tmp_path / "run", SMALL)))
     known, weight = model[0].tokenizer.get_vocab(), model[0].embedding.weight
     assert weight[known["the"]].norm() < 0.5 * weight[known["ship"]].norm()
     assert not weight[[known["[CLS]"], known["[MASK]"], known["[UNK]"]]].any()
 
 
 def test_the_same_text_and_seed_give_the_same_vectors(text, tmp_path):
-    one, two = (static.build([str(text)], tmp_path / name, SMALL) for name in "ab")
+    one, two = (vectors.build([str(text)], tmp_path / name, SMALL) for name in "ab")
     (one,), (two,) = (list(folder.rglob("model.safetensors")) for folder in (one, two))
     assert one.read_bytes() == two.read_bytes()
 
@@ -35,14 +36,14 @@ def test_the_same_text_and_seed_give_the_same_vectors(text, tmp_path):
 def test_a_folder_that_holds_something_is_left_alone(text, tmp_path):
     (tmp_path / "note").write_text("mine", encoding="utf-8")
     with pytest.raises(UserError, match="exists: choose another --out"):
-        static.build([str(text)], tmp_path, SMALL)
+        vectors.build([str(text)], tmp_path, SMALL)
     assert [path.name for path in tmp_path.iterdir()] == ["note"]
 
 
 def test_vectors_wider_than_the_vocabulary_are_refused(text, tmp_path):
-    wide = static.Settings(vocabulary=120, factors=factorise.Config(width=120))
+    wide = vectors.Settings(vocabulary=120, factors=factorise.Config(width=120))
     with pytest.raises(UserError, match="120 word pieces cannot have vectors 120 wide"):
-        static.build([str(text)], tmp_path / "run", wide)
+        vectors.build([str(text)], tmp_path / "run", wide)
     assert not (tmp_path / "run").exists()
 
 
@@ -52,22 +53,44 @@ GLOVE = "the 0.5 0 0\nship 0 1 0\nsoup 0 0 1\nship 9 9 9\n"
 @pytest.mark.parametrize("header", ["", "3 3\n"])
 def test_a_file_of_vectors_becomes_an_encoder(header, tmp_path):
     (tmp_path / "vectors.txt").write_text(header + GLOVE, encoding="utf-8")
-    model = SentenceTransformer(str(static.read(tmp_path / "vectors.txt", tmp_path / "run")))
+    model = SentenceTransformer(str(vectors.read(tmp_path / "vectors.txt", tmp_path / "run")))
     found = model.encode(["The ship", "soup", "unheard"])
     assert np.allclose(found, [[0.25, 0.5, 0], [0, 0, 1], [0, 0, 0]])
 
 
 def test_a_file_with_capitals_keeps_them_apart(tmp_path):
     (tmp_path / "vectors.txt").write_text("Turkey 1 0\nturkey 0 1\n", encoding="utf-8")
-    model = SentenceTransformer(str(static.read(tmp_path / "vectors.txt", tmp_path / "run")))
+    model = SentenceTransformer(str(vectors.read(tmp_path / "vectors.txt", tmp_path / "run")))
     assert np.allclose(model.encode(["Turkey", "turkey"]), np.eye(2))
 
 
 def test_words_with_spaces_as_glove_840b_has_them_are_read(tmp_path):
     (tmp_path / "vectors.txt").write_text("a 1 0\n. . . 0 1\n", encoding="utf-8")
-    words, rows = static._parse(tmp_path / "vectors.txt", static.Watcher())
+    words, rows = vectors._parse(tmp_path / "vectors.txt", Watcher())
     assert words == ["a", ". . ."]
     assert rows.tolist() == [[1, 0], [0, 1]]
+
+
+def test_one_capital_in_a_large_file_is_no_reason_to_keep_capitals(tmp_path):
+    words = "".join(f"word{number} {number} 1\n" for number in range(300))
+    (tmp_path / "vectors.txt").write_text(f"UNK 5 5\n{words}", encoding="utf-8")
+    model = SentenceTransformer(str(vectors.read(tmp_path / "vectors.txt", tmp_path / "run")))
+    assert np.allclose(model.encode(["WORD7"]), [[7, 1]])
+
+
+def test_words_that_no_text_can_hold_are_counted_aloud(tmp_path):
+    said = []
+
+    class Told(Watcher):
+        def say(self, message):
+            said.append(message)
+
+    (tmp_path / "vectors.txt").write_text("ship 1 0\nn't 0 1\nu.s. 1 1\n北京 2 0\n", encoding="utf-8")
+    model = SentenceTransformer(str(vectors.read(tmp_path / "vectors.txt", tmp_path / "run", watcher=Told())))
+    assert said == [
+        "4 words, without capitals; 2 of them are never met, because texts are split at spaces and punctuation"
+    ]
+    assert np.allclose(model.encode(["北京"]), [[2, 0]])
 
 
 @pytest.mark.parametrize(
@@ -76,7 +99,7 @@ def test_words_with_spaces_as_glove_840b_has_them_are_read(tmp_path):
         (b"a 1 0\nb 1\n", "line 2 of .* is not a word and 2 numbers"),
         (b"a 1 0\nb 1 x\n", "line 2 of .* is not a word and 2 numbers"),
         (b"a 1 0\nb 1 nan\n", "line 2 of .* is not a word and 2 numbers"),
-        (b"\xff\xfe\x00", "is not UTF-8 at byte 0: give vectors as text"),
+        (b"a 1 0\n\xff\xfe\x00", "line 2 of .* is not UTF-8: give vectors as text"),
         (b"a 1 0\n", "holds no word vectors"),
         (b"", "holds no word vectors"),
     ],
@@ -84,5 +107,5 @@ def test_words_with_spaces_as_glove_840b_has_them_are_read(tmp_path):
 def test_a_file_of_something_else_is_named_with_its_line(content, said, tmp_path):
     (tmp_path / "vectors.txt").write_bytes(content)
     with pytest.raises(UserError, match=said):
-        static.read(tmp_path / "vectors.txt", tmp_path / "run")
+        vectors.read(tmp_path / "vectors.txt", tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -1,0 +1,295 @@
+"""selfsent pretrain from end to end, on a made-up text: it learns, and a kill changes nothing."""
+
+import json
+import math
+import shutil
+from dataclasses import replace
+
+import pytest
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModelForMaskedLM
+
+from selfsent.config import HardwareConfig
+from selfsent.corpus import CorpusConfig
+from selfsent.errors import Interrupted, UserError
+from selfsent.pretrain import factorise, masked, training, vectors
+from selfsent.watcher import Watcher
+
+TINY = training.Settings(
+    size="nano",
+    vocabulary=120,
+    tokens=40.0 * 8 * 32,
+    length=16,
+    batch_size=8,
+    learning_rate=3e-3,
+    evaluate_every=10,
+    cloze="the ship and the [MASK].",
+    objective=masked.MaskedLM.Config(contrast_weight=0.1),
+    factors=factorise.Config(window=3),
+    corpus=CorpusConfig(held_out=10, deduplicate="exact"),
+    hardware=HardwareConfig(threads=1, precision="fp32"),
+)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    monkeypatch.setitem(masked.SIZES, "nano", masked.Size(1, 32, 2))
+
+
+class Killer(Watcher):
+    """Stops the run the way Ctrl-C would, after a step."""
+
+    def __init__(self, step):
+        self.last = step
+
+    def step(self, step, texts, terms):
+        if step == self.last:
+            import os
+            import signal
+
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Told(Watcher):
+    def __init__(self):
+        self.said = []
+
+    def say(self, message):
+        self.said.append(message)
+
+
+def weights(result):
+    return (result.model / "model.safetensors").read_bytes()
+
+
+def test_it_learns_and_what_comes_out_opens_without_us(text, tmp_path):
+    told = Told()
+    result = training.pretrain([str(text)], tmp_path / "run", TINY, watcher=told)
+    log = [json.loads(line) for line in (result.folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    losses = [line["scores"]["held_out_loss"] for line in log if "scores" in line]
+    assert losses[-1] < losses[0] - 0.5
+    assert result.steps == 40
+    assert result.tokens == 40 * 8 * 32
+    assert any(line.startswith("the ship and the [MASK].  ") for line in told.said)
+    assert SentenceTransformer(str(result.model)).encode(["the ship"]).shape == (1, 32)
+    assert AutoModelForMaskedLM.from_pretrained(result.model).config.num_hidden_layers == 1
+
+
+@pytest.mark.parametrize("step", [1, 10, 25])
+def test_a_run_that_was_stopped_and_resumed_ends_with_the_same_bytes(text, tmp_path, step):
+    whole = training.pretrain([str(text)], tmp_path / "whole", TINY)
+    with pytest.raises(Interrupted):
+        training.pretrain([str(text)], tmp_path / "cut", TINY, watcher=Killer(step))
+    resumed = training.pretrain([str(text)], tmp_path / "cut", TINY, resume=True)
+    assert weights(resumed) == weights(whole)
+
+
+def test_a_start_that_was_cut_short_is_made_anew(text, tmp_path):
+    whole = training.pretrain([str(text)], tmp_path / "whole", TINY)
+    cut, bare = tmp_path / "cut", tmp_path / "bare"
+    for folder in (cut, bare):
+        folder.mkdir()
+        (folder / ".config.json.partial").write_text("{", encoding="utf-8")
+    (cut / ".start.partial").mkdir()
+    (cut / ".start.partial" / "model.safetensors").write_bytes(b"half")
+    shutil.copy(tmp_path / "whole" / "config.json", cut / "config.json")
+    for folder in (cut, bare):
+        assert weights(training.pretrain([str(text)], folder, TINY, resume=True)) == weights(whole)
+
+
+def test_what_stands_in_a_folder_without_a_run_is_never_touched(text, tmp_path):
+    (tmp_path / "project" / "start").mkdir(parents=True)
+    (tmp_path / "project" / "start" / "thesis.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(UserError, match="exists: choose another --out"):
+        training.pretrain([str(text)], tmp_path / "project", TINY, resume=True)
+    assert (tmp_path / "project" / "start" / "thesis.txt").read_text(encoding="utf-8") == "mine"
+
+
+def test_resuming_what_is_finished_keeps_its_speed(text, tmp_path):
+    first = training.pretrain([str(text)], tmp_path / "run", TINY)
+    again = training.pretrain([str(text)], tmp_path / "run", TINY, resume=True)
+    assert again.tokens_per_second == first.tokens_per_second > 0
+    assert weights(again) == weights(first)
+
+
+def test_another_seed_gives_another_model(text, tmp_path):
+    one, two = (training.pretrain([str(text)], tmp_path / str(seed), replace(TINY, seed=seed)) for seed in (1, 2))
+    assert weights(one) != weights(two)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"vocabulary": 110}, "corpus fingerprint|vocabulary"),
+        ({"learning_rate": 1e-4}, "learning_rate"),
+        ({"seed": 1}, "seed"),
+    ],
+)
+def test_a_resume_with_other_settings_names_what_changed(text, tmp_path, change, said):
+    training.pretrain([str(text)], tmp_path / "run", TINY)
+    with pytest.raises(UserError, match=f"cannot resume .*({said})"):
+        training.pretrain([str(text)], tmp_path / "run", replace(TINY, **change), resume=True)
+
+
+def test_a_resume_with_another_text_is_refused(text, tmp_path):
+    own = tmp_path / "own.jsonl"
+    own.write_text(text.read_text(encoding="utf-8"), encoding="utf-8")
+    training.pretrain([str(own)], tmp_path / "run", TINY)
+    own.write_text(text.read_text(encoding="utf-8").replace("ship", "boat"), encoding="utf-8")
+    with pytest.raises(UserError, match=r"cannot resume .* its corpus fingerprint was"):
+        training.pretrain([str(own)], tmp_path / "run", TINY, resume=True)
+    with pytest.raises(UserError, match=r"cannot resume .* its texts"):
+        training.pretrain([str(text)], tmp_path / "run", TINY, resume=True)
+
+
+def test_a_folder_that_holds_a_run_is_not_written_over(text, tmp_path):
+    training.pretrain([str(text)], tmp_path / "run", TINY)
+    with pytest.raises(UserError, match="exists: choose another --out, or add --resume"):
+        training.pretrain([str(text)], tmp_path / "run", TINY)
+
+
+def test_hours_too_short_say_how_many_would_do_and_leave_nothing(text, tmp_path):
+    hurried = replace(TINY, tokens=None, hours=1e-9)
+    with pytest.raises(UserError, match=r"hours are 0 steps of .* too few to learn from: give"):
+        training.pretrain([str(text)], tmp_path / "run", hurried)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_steps_that_fit_into_the_hours_are_found_once(text, tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "_seconds_a_step", lambda *_: 0.95)
+    timed = replace(TINY, tokens=None, hours=20 / 3600)
+    with pytest.raises(Interrupted):
+        training.pretrain([str(text)], tmp_path / "run", timed, watcher=Killer(3))
+    monkeypatch.setattr(training, "_seconds_a_step", lambda *_: 0.0)  # asked again it would say something else
+    assert training.pretrain([str(text)], tmp_path / "run", timed, resume=True).steps == 20
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_timing_leaves_no_trace_in_the_weights(text, tmp_path, precision):
+    settings = replace(TINY, hardware=HardwareConfig(threads=1, precision=precision))
+    plain = training.pretrain([str(text)], tmp_path / "plain", settings)
+    seconds = training._seconds_a_step
+
+    def fixed(*arguments):
+        seconds(*arguments)
+        return 0.95
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "_seconds_a_step", fixed)
+        timed = training.pretrain([str(text)], tmp_path / "timed", replace(settings, tokens=None, hours=40 / 3600))
+    assert weights(timed) == weights(plain)
+
+
+def test_words_begin_at_their_vectors_and_without_a_warm_start_at_random(text, tmp_path):
+    lengths = {}
+    for start in (False, True):
+        training.pretrain([str(text)], tmp_path / str(start), replace(TINY, tokens=256.0, warm_start=start))
+        model = AutoModelForMaskedLM.from_pretrained(tmp_path / str(start) / "start")
+        lengths[start] = model.get_input_embeddings().weight.norm(dim=1)
+    assert ((lengths[True] - 0.6).abs() < 1e-5).sum() >= 25  # as many as the text has words
+    assert (lengths[False] - 0.6).abs().min() > 0.2  # 32 numbers of deviation 0.02: about 0.11 long
+
+
+def test_trained_static_vectors_are_a_start_that_is_as_good_as_they_are(text, tmp_path):
+    factors = factorise.Config(width=32, window=3)
+    made = vectors.build([str(text)], tmp_path / "static", vectors.Settings(vocabulary=120, factors=factors))
+    settings = replace(TINY, vocabulary=None, factors=factorise.Config(), static=str(made))
+    training.pretrain([str(text)], tmp_path / "run", settings)
+    texts = ["the ship and the storm", "bread with butter", "captain of the harbour in the soup"]
+    plain = SentenceTransformer(str(made)).encode(texts, normalize_embeddings=True)
+    begun = SentenceTransformer(str(tmp_path / "run" / "start")).encode(texts, normalize_embeddings=True)
+    assert (plain * begun).sum(1).min() > 0.85  # LayerNorm and positions are what is between them
+    with pytest.raises(UserError, match="are 32 wide and size 'micro' is 256: choose a size of their width"):
+        training.pretrain([str(text)], tmp_path / "other", replace(settings, size="micro"))
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_start_that_holds_no_fitting_static_vectors_is_refused(text, bert, tmp_path):
+    usual = replace(TINY, vocabulary=None, factors=factorise.Config())
+    with pytest.raises(UserError, match="holds no static vectors: give a folder that --size static made"):
+        training.pretrain([str(text)], tmp_path / "run", replace(usual, static=str(bert)))
+    (tmp_path / "vectors.txt").write_text("the 1 0\nship 0 1\n", encoding="utf-8")
+    glove = vectors.read(tmp_path / "vectors.txt", tmp_path / "glove")
+    with pytest.raises(UserError, match=r"has no \[CLS\], \[MASK\], \[PAD\], \[SEP\], which a masked LM needs"):
+        training.pretrain([str(text)], tmp_path / "run", replace(usual, static=str(glove)))
+
+
+def test_a_vocabulary_smaller_than_the_width_is_refused_and_leaves_nothing(text, tmp_path, monkeypatch):
+    monkeypatch.setitem(masked.SIZES, "nano", masked.Size(1, 128, 2))
+    with pytest.raises(UserError, match="120 word pieces cannot have vectors 128 wide"):
+        training.pretrain([str(text)], tmp_path / "run", TINY)
+    assert not (tmp_path / "run").exists()
+
+
+def test_evaluation_data_that_is_not_there_is_found_out_first(text, tmp_path):
+    (tmp_path / "data" / "STS").mkdir(parents=True)
+    with pytest.raises(UserError, match="looked for stsb-dev"):
+        training.pretrain([str(text)], tmp_path / "run", TINY, data=tmp_path / "data")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_text_smaller_than_a_batch_says_so(tmp_path):
+    small = tmp_path / "small.txt"
+    lines = (f"word{number} other{number % 7} and some more of it\n" for number in range(60))
+    small.write_text("".join(lines), encoding="utf-8")
+    settings = replace(TINY, vocabulary=None, batch_size=64, length=64)
+    with pytest.raises(UserError, match="word pieces, fewer than one batch of 64 x 128: give more text"):
+        training.pretrain([str(small)], tmp_path / "run", settings)
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_script_works_like_any(tmp_path):
+    """Greek, made up here: two subjects again, and the words of each end up near each other."""
+    import random
+
+    sea = ["θάλασσα", "κύμα", "λιμάνι", "πλοίο", "άγκυρα", "ναύτης", "νησί", "βάρκα", "άνεμος", "δίχτυ"]
+    kitchen = ["ψωμί", "φούρνος", "αλάτι", "πιάτο", "σούπα", "κουτάλι", "αλεύρι", "τραπέζι", "λάδι", "ρύζι"]
+    draw = random.Random(0)
+    lines = []
+    for number in range(300):
+        words = [
+            w
+            for _ in range(12)
+            for w in (draw.choice(["και", "το", "η", "στο"]), draw.choice((sea, kitchen)[number % 2]))
+        ]
+        lines.append(json.dumps({"text": " ".join(words) + "."}, ensure_ascii=False) + "\n")
+    path = tmp_path / "greek.jsonl"
+    path.write_text("".join(lines), encoding="utf-8")
+    settings = replace(
+        TINY, vocabulary=None, cloze="το πλοίο και το [MASK].", corpus=replace(TINY.corpus, language="el")
+    )
+    model = SentenceTransformer(str(training.pretrain([str(path)], tmp_path / "run", settings).model))
+    assert "[UNK]" not in model.tokenizer.tokenize("Η θάλασσα και το κύμα")
+    one, two, other = model.encode(["θάλασσα κύμα", "λιμάνι πλοίο", "ψωμί φούρνος"], normalize_embeddings=True)
+    assert one @ two > one @ other
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"size": "tiny"}, "unknown size 'tiny'"),
+        ({"hours": 1.0}, "tokens and hours both"),
+        ({"length": 4}, "rows of 4 word pieces"),
+        ({"tokens": -5.0}, "tokens = -5.0 does not fit"),
+        ({"tokens": math.inf}, "tokens = inf does not fit"),
+        ({"tokens": None, "hours": math.nan}, "hours = nan does not fit"),
+        ({"learning_rate": -1.0}, "learning_rate = -1.0 does not fit"),
+        ({"batch_size": 0}, "batch_size = 0 does not fit: it must be at least 2"),
+        ({"seed": -1}, "seed = -1 does not fit"),
+        ({"warmup": 1.0}, "warmup = 1.0 does not fit"),
+        ({"factors": factorise.Config(width=9)}, "the size decides the width"),
+        ({"static": "folder"}, "static brings its own vocabulary"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_at_once(change, said):
+    with pytest.raises(UserError, match=said):
+        replace(TINY, **change)
+
+
+def test_changes_by_key_reach_inner_tables_and_unknown_ones_are_named():
+    found = training.settings(training.Settings, ["objective.share=0.3", "corpus.language=de"], size="nano", hours=None)
+    assert (found.objective.share, found.corpus.language, found.size) == (0.3, "de", "nano")
+    with pytest.raises(UserError, match=r"unknown key 'objective.shar': did you mean 'objective.share'"):
+        training.settings(training.Settings, ["objective.shar=0.3"])
+    with pytest.raises(UserError, match="unknown key 'lenght'"):
+        training.settings(training.Settings, ["lenght=32"])
