@@ -168,3 +168,64 @@ def test_a_base_without_dropout_is_refused_with_the_setting_that_helps(command, 
     base = make_base(tmp_path / "base", dropout=0.0)
     words = ["train", "simcse", "--base", base, "--corpus", text, "--out", "run", *settings()]
     refused(command, "set encoder.dropout=0.1", *words)
+
+
+@pytest.fixture
+def many_words(tmp_path):
+    """Lines of made-up words, enough for a vocabulary."""
+    draw = np.random.default_rng(0)
+    words = ["".join(draw.choice(list("abcdefghijklmnop"), 4)) for _ in range(200)]
+    path = tmp_path / "words.txt"
+    path.write_text("\n".join(" ".join(draw.choice(words, 14)) for _ in range(300)), encoding="utf-8")
+    return path
+
+
+STATIC = ["--size", "static", "--set", "factors.width=16", "--set", "corpus.deduplicate=exact"]
+
+
+def test_pretrain_static_leaves_a_folder_that_opens(command, many_words, tmp_path):
+    status, out, _ = command("pretrain", many_words, *STATIC, "--vocabulary", 150, "--out", tmp_path / "run")
+    assert status == 0
+    assert f"model: {tmp_path / 'run' / 'model'}" in out.replace("\n", "")
+    from sentence_transformers import SentenceTransformer
+
+    assert SentenceTransformer(str(tmp_path / "run" / "model")).encode(["anything"]).shape == (1, 16)
+
+
+def test_pretrain_says_how_fast_it_was_and_where_the_model_is(command, many_words, tmp_path):
+    settings = ["length=16", "batch_size=4", "corpus.deduplicate=exact", "hardware.threads=1"]
+    words = [word for setting in settings for word in ("--set", setting)]
+    given = ("--size", "nano", "--vocabulary", 150, "--tokens", 500, "--out", tmp_path / "run")
+    status, out, _ = command("pretrain", many_words, *given, *words)
+    assert status == 0
+    assert "4 steps" in out
+    assert "a second" in out
+    assert (tmp_path / "run" / "model" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--size", "static", "--hours", "2"], "--hours does not fit --size static"),
+        (["--size", "static", "--tokens", "2"], "--tokens does not fit --size static"),
+        (["--size", "static", "--resume"], "--resume does not fit --size static"),
+        (["--size", "static", "--vectors", "v.txt"], "--vectors brings its own words"),
+        (["--vectors", "v.txt"], "--vectors is for --size static"),
+        (["--size", "huge"], "unknown size 'huge'"),
+        (["--hours", "1", "--tokens", "5"], "tokens and hours both"),
+        (["--set", "objective.shar=1"], "did you mean 'objective.share'"),
+    ],
+)
+def test_pretrain_refuses_what_does_not_go_together(command, many_words, words, said):
+    status, out, err = command("pretrain", many_words, *words)
+    assert status != 0
+    assert said in " ".join(err.split())
+    assert "Traceback" not in out + err
+
+
+def test_pretrain_reads_vectors_that_exist(command, tmp_path):
+    (tmp_path / "vectors.txt").write_text("ship 1 0\nsoup 0 1\n", encoding="utf-8")
+    status, out, err = command("pretrain", "--size", "static", "--vectors", tmp_path / "vectors.txt", "--out", "run")
+    assert status == 0
+    assert "2 words" in err
+    assert "model: run/model" in out
