@@ -74,7 +74,7 @@ def load(
         pooling: one of ``POOLINGS``; ``mean`` keeps the weights that a folder gives to words.  Default: the folder's;
             ``cls``, as the papers train, where it has none.
         template: what ``prompt`` puts around a text.  Default: the folder's, or ``prompt.TEMPLATE``.
-        max_length: word pieces, special tokens included.  Default: the encoder's own.
+        max_length: word pieces, special tokens included; static vectors read everything.  Default: the encoder's own.
         dropout: the rate for every site.  Default: the encoder's own rates.
 
     Raises:

@@ -155,7 +155,8 @@ def pretrain(
         try:
             vectors, weights = _vectors(text, tokenizer, settings, watcher)
         except UserError:
-            shutil.rmtree(out)  # nothing in it yet that took long
+            if not going_on:
+                shutil.rmtree(out)  # it was free before, and nothing in it took long
             raise
         run.publish(
             lambda folder: masked.start(folder, tokenizer, size, vectors=vectors, weights=weights, seed=settings.seed),
@@ -171,7 +172,7 @@ def pretrain(
         steps = _steps(run, settings, encoder, objective, stretches, plan, machine, per_step)
     except UserError:
         if not going_on:
-            shutil.rmtree(out)  # nothing in it yet that took long
+            shutil.rmtree(out)
         raise
     watcher.say(
         f"{steps:,} steps of {per_step:,} word pieces: {steps * per_step / 1e6:,.1f} M of {text.tokens / 1e6:,.1f} M"
