@@ -97,7 +97,7 @@ def train(
     torch.manual_seed(recipe.seed)
     objective = plan.build(encoder).to(machine.device)
     if objective.needs_dropout:
-        preflight(encoder, objective, watcher)
+        preflight(encoder, objective, watcher, paired=text.paired)
     learned: trainer.Texts = text
     lengths, keys = text.lengths, text.keys
     chosen = objective.choose(lengths)
@@ -300,8 +300,11 @@ class Validator:
         return scores
 
 
-def preflight(encoder: SentenceTransformer, objective: Objective, watcher: Watcher) -> None:
+def preflight(encoder: SentenceTransformer, objective: Objective, watcher: Watcher, *, paired: bool = False) -> None:
     """Print the dropout that training will really have, and stop where two views of a text would be the same.
+
+    Args:
+        paired: whether every text has a positive, another text: the views then differ without dropout.
 
     Raises:
         UserError: dropout out of reach, or at zero.
@@ -320,8 +323,8 @@ def preflight(encoder: SentenceTransformer, objective: Objective, watcher: Watch
             encoder.eval()
             if not torch.equal(views, views[:1].expand_as(views)):
                 continue
-        if len(objective.dropout_views()) > 1:
-            continue  # one view may be clean where another is noisy
+        if paired or len(objective.dropout_views()) > 1:
+            continue  # the other view is another text; or one is clean where another is noisy
         raise UserError(
             "the views of a text would be identical: this encoder's dropout is 0, and the method lives on dropout; "
             "set encoder.dropout=0.1"

@@ -156,6 +156,14 @@ def test_zero_dropout_is_refused_for_a_method_that_lives_on_it(text, tmp_path):
     train(base, text, tmp_path / "run", "encoder.dropout=0.1")
 
 
+def test_zero_dropout_will_do_where_the_other_view_is_another_text(text, tmp_path):
+    lines = text.read_text(encoding="utf-8").splitlines()
+    pairs = [json.dumps({"text": one, "positive": two}) for one, two in zip(lines[::2], lines[1::2], strict=True)]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(pairs), encoding="utf-8")
+    base = make_base(tmp_path / "base", dropout=0.0)
+    train(base, tmp_path / "pairs.jsonl", tmp_path / "run")
+
+
 def test_the_score_to_select_by_is_checked_before_the_run_has_a_folder(bert, text, tmp_path):
     with pytest.raises(UserError, match=r"train\.select = 'stsb-dev' cannot be had here: .* there are retrieval, last"):
         train(bert, text, tmp_path / "run", "train.select=stsb-dev")
