@@ -1,5 +1,6 @@
 """python -m selfsent, and the ``selfsent`` command: run one command, and turn our errors into one sentence."""
 
+import errno
 import os
 import sys
 
@@ -22,6 +23,11 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        where = f" for {error.filename}" if error.filename else ""
+        _fail(f"no space is left on the disk{where}: free some and repeat the command; what was saved is whole", 1)
 
 
 def _fail(message: str, status: int) -> None:

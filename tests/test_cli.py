@@ -1,5 +1,6 @@
 """The command line: what cannot work is one sentence and a non-zero exit, and what works leaves what it promised."""
 
+import errno
 import json
 import subprocess
 import sys
@@ -49,6 +50,14 @@ def refused(command, message, *words):
     assert status != 0
     assert message in last, err
     assert "Traceback" not in out + err
+
+
+def test_a_full_disk_is_one_sentence(command, monkeypatch, text):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device", "ids.npy")
+
+    monkeypatch.setattr("selfsent.corpus.prepare", full)
+    refused(command, "no space is left on the disk for ids.npy: free some", "train", "simcse", "--corpus", text)
 
 
 @pytest.mark.parametrize(
