@@ -167,3 +167,27 @@ def compare(first: Results, second: Results) -> list[Difference]:
             "same tasks, in one process, with bootstrap above 0"
         )
     return differences
+
+
+def measured(
+    task: str,
+    split: str,
+    metric: str,
+    value: float,
+    replicates: Float[np.ndarray, " R"] | None,
+    n: int,
+    protocol: Mapping[str, object],
+) -> Score:
+    """Return a score with the interval of its replicates."""
+    low, high = interval(replicates)
+    return Score(
+        task=task,
+        split=split,
+        metric=metric,
+        value=value,
+        low=low,
+        high=high,
+        n=n,
+        protocol=protocol,
+        replicates=replicates,
+    )
