@@ -1,7 +1,7 @@
 """What an evaluation says: scores that carry their own protocol, and how two models differ."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -191,3 +191,40 @@ def measured(
         protocol=protocol,
         replicates=replicates,
     )
+
+
+def over_seeds(results: Sequence[Results], *, seed: int = 0) -> Results:
+    """Join the results of one recipe's seeds: mean scores, whose replicates draw seeds with replacement, too.
+
+    Raises:
+        ValueError: none is given.
+    """
+    if not results:
+        raise ValueError("no results to join")
+    first = results[0]
+    if len(results) == 1:
+        return first
+    joined = []
+    for score in first.scores:
+        same = [found for other in results for found in other.scores if found.key == score.key]
+        if len(same) < len(results):
+            continue
+        drawn = [found.replicates for found in same if found.replicates is not None]
+        replicates = None
+        if len(drawn) == len(same):
+            # Which seeds a resample meets depends on the seed alone: two recipes with as many seeds meet the same.
+            picks = np.random.default_rng(seed).integers(len(drawn), size=(len(drawn), len(drawn[0])))
+            replicates = np.take_along_axis(np.stack(drawn), picks, axis=0).mean(axis=0)
+        values = [found.value for found in same]
+        low, high = interval(replicates)
+        joined.append(
+            replace(
+                score,
+                value=float(np.mean(values)),
+                low=low,
+                high=high,
+                replicates=replicates,
+                protocol={**score.protocol, "seeds": len(same), "spread over seeds": float(np.std(values, ddof=1))},
+            )
+        )
+    return Results(scores=joined, missing=first.missing, fingerprint=first.fingerprint)
