@@ -1,7 +1,7 @@
 """selfsent evaluate: a model in, named numbers out."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -10,9 +10,7 @@ def evaluate(
     model: Annotated[str, typer.Argument(help="A folder, a name on the hub, or 'builtin'")],
     tasks: Annotated[
         str,
-        typer.Option(
-            help="Commas between: sts, stsb, sickr, geometry, retrieval, transfer, mr, probing, downstream, ..."
-        ),
+        typer.Option(help="Commas between: sts, stsb, geometry, retrieval, transfer, mr, probing, downstream ..."),
     ] = "sts",
     data: Annotated[Path | None, typer.Option(help="Evaluation data in SentEval's layout")] = None,
     corpus: Annotated[
@@ -31,7 +29,8 @@ def evaluate(
         str, typer.Option(help="For labelled tasks: senteval_full, senteval_fast, senteval_mlp, sklearn")
     ] = "senteval_full",
     stop_on: Annotated[
-        str, typer.Option(help="What stops sickr-regression and stsb-regression: pearson, spearman")
+        Literal["pearson", "spearman"],
+        typer.Option(help="What stops sickr-regression and stsb-regression: pearson, spearman"),
     ] = "pearson",
     bootstrap: Annotated[int, typer.Option(help="Resamples behind each 95 % interval; 0: none", min=0)] = 1000,
     precision: Annotated[str, typer.Option(help="auto, bf16 or fp32")] = "auto",

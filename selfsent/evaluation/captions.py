@@ -157,7 +157,7 @@ def train(
         model = Projections(images.shape[1], texts.shape[1]).to(device)
     optimizer = torch.optim.Adam(model.parameters())
     draws = np.random.RandomState(SEED)
-    stopping = Stopping((), TENACITY)
+    stopping = Stopping((1,), TENACITY)
     kept, passes = model.state_dict(), 0
     while stopping.running.any() and passes < MAX_PASSES:
         order = draws.permutation(count)
@@ -173,10 +173,10 @@ def train(
         passes += 1
         if advance is not None:
             advance(f"{name}: passes", passes, MAX_PASSES)
-        if stopping.update(np.array(recalls(model, *dev).mean())):
+        if stopping.update(np.array([recalls(model, *dev).mean()])):
             kept = {key: value.clone() for key, value in model.state_dict().items()}
     model.load_state_dict(kept)
-    return model, float(stopping.best)
+    return model, float(stopping.best[0])
 
 
 @torch.no_grad()

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event, Lock
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ TILE = 4 << 20  # bytes of rows and weights that one step of a batch of fits wor
 BLOCK = 8192  # rows scored at a time
 HELD_OUT = 0.05  # share of the training rows that stops a fit for which no other rows are given
 
-Rows = Int[np.ndarray, " N"]
+Rows = Int[np.ndarray, " _"]  # of any number: several stand in one signature
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +59,7 @@ class Fold:
     stop: Rows | None
 
 
+@runtime_checkable
 class Features(Protocol):
     """Rows of features, wherever they come from."""
 

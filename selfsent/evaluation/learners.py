@@ -10,7 +10,7 @@ Numbers of different classifiers differ by points and are never averaged or comp
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -23,6 +23,7 @@ REGULARISERS = (1e-5, 1e-4, 1e-3, 1e-2)
 UNREGULARISED = (1e-9,)
 
 
+@runtime_checkable
 class Learner(Protocol):
     """A family of classifiers with a grid of regularisers, smallest first."""
 
