@@ -48,8 +48,9 @@ def test_five_captions_an_image_are_read_in_its_order(tmp_path):
 
 
 def test_captions_that_know_their_image_find_it_and_others_guess(tmp_path, monkeypatch):
-    monkeypatch.setattr(captions, "WIDTH", 16)
+    monkeypatch.setattr(captions, "WIDTH", 200)  # small enough for a test
     monkeypatch.setattr(captions, "CONTRASTS", 8)
+    monkeypatch.setattr(captions, "BATCH_SIZE", 25)
     task = captions.read(write(tmp_path))
     told = []
     scores = task.score(embedded(task, 0.1), resamples=20, seed=0, advance=lambda *parts: told.append(parts))

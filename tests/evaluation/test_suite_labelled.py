@@ -34,7 +34,7 @@ def test_transfer_scores_each_task_and_their_average_is_named_after_the_seven(fi
     results = run(encode, ["transfer"], files)
     values = [results.get(task, "accuracy") for task in SEVEN]
     assert all(score.split == "test" and score.low <= score.value <= score.high for score in values)
-    assert min(score.value for score in values) > 50
+    assert np.mean([score.value for score in values]) > 60
     average = results.transfer_average
     assert average.task == "average of 7: mr cr subj mpqa sst2 trec mrpc"
     assert average.value == pytest.approx(np.mean([score.value for score in values]), abs=1e-9)
