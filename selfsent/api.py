@@ -18,7 +18,8 @@ from selfsent import evaluation, hardware, methods, trainer
 from selfsent.batching import Batches
 from selfsent.config import Recipe
 from selfsent.errors import UserError
-from selfsent.evaluation import Results, baselines, geometry
+from selfsent.evaluation import Results, averages, baselines, geometry
+from selfsent.evaluation.relatedness import StopOn
 from selfsent.hardware import Hardware
 from selfsent.objective import Objective
 from selfsent.run import Run, versions
@@ -211,10 +212,13 @@ def evaluate(
     pooling: str | None = None,
     poolings: Sequence[str] = (),
     whitening: Sequence[str] = (),
+    classifier: str = evaluation.suite.DEFAULT_CLASSIFIER,
+    stop_on: StopOn = "pearson",
     precision: str = "auto",
     bootstrap: int = 1000,
     progress: bool = False,
     report: Callable[[str], None] | None = None,
+    advance: Callable[[str, int, int | None], None] | None = None,
 ) -> dict[str, Results]:
     """Score a model, and training-free baselines of the same encoder beside it, from one reading of the data.
 
@@ -222,19 +226,27 @@ def evaluate(
         data: a folder in SentEval's layout.
         poolings: also score these poolings of the same encoder, without any head.
         whitening: also score the model's vectors whitened: "pca", "zca" or "group", fitted to each task's texts.
+        classifier: trained on the vectors of labelled tasks: "senteval_full", "senteval_fast", "senteval_mlp" or
+            "sklearn".
+        stop_on: the development correlation that stops the regressions of relatedness: "pearson" or "spearman".
+        report: is told in a sentence what is missing and what is being done.
+        advance: is told stage, done and total where classifiers are trained.
 
     Raises:
-        UserError: an unknown task or pooling, data that is not whole, or vectors that are not finite.
+        UserError: an unknown task, pooling or classifier, data that is not whole, labels that cannot be learned, or
+            vectors that are not finite.
     """
     encoder = model if isinstance(model, SentenceTransformer) else encoders.load(model, pooling=pooling)
-    suite = evaluation.read(tasks, None if data is None else Path(data), held_out=held_out)
+    suite = evaluation.read(
+        tasks, None if data is None else Path(data), held_out=held_out, classifier=classifier, stop_on=stop_on
+    )
     if report is not None:
-        for task, place in suite.missing.items():
-            report(f"{task} is missing: looked for {place}")
+        for line in suite.notes:
+            report(line)
         report(f"encoding {len(suite.sentences):,} different texts of {len(suite.tasks)} tasks")
     vectors = encoders.encode(encoder, suite.sentences, precision=precision, progress=progress)
     protocol = {"pooling": encoders.pooling_name(encoder), "max_length": encoders.max_length(encoder)}
-    results = {"model": suite.score(vectors, bootstrap=bootstrap, protocol=protocol)}
+    results = {"model": suite.score(vectors, bootstrap=bootstrap, protocol=protocol, advance=advance)}
     for kind in whitening:
         whiten = baselines.whiten_target(baselines.Whitening(kind=kind))
         results[f"{kind} whitening"] = suite.score(
@@ -242,11 +254,13 @@ def evaluate(
             bootstrap=bootstrap,
             protocol={**protocol, "whitening": f"{kind}, target"},
             transform=whiten,
+            advance=advance,
         )
     if poolings:
         free = encoders.encode_poolings(encoder, suite.sentences, poolings, precision=precision, progress=progress)
         for name, pooled in free.items():
-            results[name] = suite.score(pooled, bootstrap=bootstrap, protocol={**protocol, "pooling": name})
+            known = {**protocol, "pooling": name}
+            results[name] = suite.score(pooled, bootstrap=bootstrap, protocol=known, advance=advance)
     return results
 
 
@@ -414,6 +428,8 @@ def write_json(path: Path, results: Mapping[str, Results], model: str) -> None:
         "versions": versions(),
         "baselines": {name: other.as_dict() for name, other in results.items() if name != "model"},
     }
+    if any("classifier" in score.protocol for score in results["model"].scores):
+        content["declutr_averages"] = asdict(averages.averages(results["model"].scores))
     try:
         path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     except OSError as error:

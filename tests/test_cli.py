@@ -76,6 +76,10 @@ def test_a_full_disk_is_one_sentence(command, monkeypatch, text):
         (["evaluate", "builtin", "--tasks", "stsx"], "unknown task 'stsx': did you mean 'sts"),
         (["evaluate", "builtin", "--tasks", "sts"], "needs a data folder in SentEval's layout"),
         (["evaluate", "builtin", "--data", "nowhere"], "nowhere"),
+        (
+            ["evaluate", "builtin", "--data", ".", "--classifier", "svm"],
+            "unknown classifier 'svm': choose one of senteval",
+        ),
         (["methods", "scdd"], "unknown method 'scdd': did you mean 'scd'"),
         (["encode", "builtin", "nothing.txt"], "there is no file nothing.txt"),
         (["search", "builtin", "nothing.txt", "query"], "nothing.txt does not exist"),
@@ -238,3 +242,24 @@ def test_pretrain_reads_vectors_that_exist(command, tmp_path):
     assert status == 0
     assert "2 words" in err
     assert "model: run/model" in out
+
+
+def test_evaluate_trains_the_classifier_that_was_asked_for_and_says_so(command, tmp_path, bert):
+    draw = np.random.default_rng(0)
+    rows = [
+        f"{split}\t{label}\t{' '.join(draw.choice(WORDS, 4))}"
+        for split, count in (("tr", 60), ("va", 20), ("te", 20))
+        for label in ("PAST", "PRES") * (count // 2)
+    ]
+    (tmp_path / "data" / "probing").mkdir(parents=True)
+    (tmp_path / "data" / "probing" / "past_present.txt").write_text("\n".join(rows) + "\n")
+    words = ["evaluate", bert, "--tasks", "probing", "--data", "data", "--classifier", "senteval_fast"]
+    status, out, err = command(*words, "--json", "scores.json")
+    assert status == 0, err
+    assert "past_present test accuracy (senteval_fast)" in " ".join(out.split())
+    assert "probing none (0 of 10 tasks); missing:" in " ".join(out.split())
+    assert "warning: past_present is sub-sampled, 60/20/20 rows" in err
+    assert "word_content is missing" in err
+    written = json.loads((tmp_path / "scores.json").read_text())
+    assert written["scores"][0]["protocol"]["classifier"] == "senteval_fast"
+    assert "word_content" in written["declutr_averages"]["missing"]

@@ -167,11 +167,13 @@ def figure(score: Score) -> str:
 
 def _is_main(score: Score) -> bool:
     # mean and wmean over sub-files, and Pearson, stand in the JSON; a terminal shows what the literature quotes.
-    return score.aggregation in ("", "all") and score.metric != "pearson"
+    return score.metric == "recall" or (score.aggregation in ("", "all") and score.metric != "pearson")
 
 
 def _name(score: Score) -> str:
     label = [score.task, score.split, score.metric, score.aggregation]
+    if "classifier" in score.protocol and score.metric != "recall":
+        label.append(f"({score.protocol['classifier']})")  # numbers of different classifiers differ by points
     return " ".join(part for part in label if part)
 
 

@@ -1,7 +1,7 @@
 """selfsent evaluate: a model in, named numbers out."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -9,7 +9,8 @@ import typer
 def evaluate(
     model: Annotated[str, typer.Argument(help="A folder, a name on the hub, or 'builtin'")],
     tasks: Annotated[
-        str, typer.Option(help="Commas between: sts, sts12, stsb, sickr, stsb-dev, geometry, retrieval")
+        str,
+        typer.Option(help="Commas between: sts, stsb, geometry, retrieval, transfer, mr, probing, downstream ..."),
     ] = "sts",
     data: Annotated[Path | None, typer.Option(help="Evaluation data in SentEval's layout")] = None,
     corpus: Annotated[
@@ -24,6 +25,13 @@ def evaluate(
         bool,
         typer.Option("--baselines", help="Add training-free poolings and whitening of the same encoder."),
     ] = False,
+    classifier: Annotated[
+        str, typer.Option(help="For labelled tasks: senteval_full, senteval_fast, senteval_mlp, sklearn")
+    ] = "senteval_full",
+    stop_on: Annotated[
+        Literal["pearson", "spearman"],
+        typer.Option(help="What stops sickr-regression and stsb-regression: pearson, spearman"),
+    ] = "pearson",
     bootstrap: Annotated[int, typer.Option(help="Resamples behind each 95 % interval; 0: none", min=0)] = 1000,
     precision: Annotated[str, typer.Option(help="auto, bf16 or fp32")] = "auto",
 ) -> None:
@@ -35,8 +43,10 @@ def evaluate(
     from selfsent import api, encoder, hardware
     from selfsent import evaluation as room
     from selfsent.corpus import CorpusConfig, prepare
+    from selfsent.evaluation import averages
 
-    names = room.resolve([name.strip() for name in tasks.split(",") if name.strip()])
+    asked = [name.strip() for name in tasks.split(",") if name.strip()]
+    names = room.resolve(asked)
     hardware.choose()
     opened = encoder.load(model, pooling=pooling)
     held_out = None
@@ -50,11 +60,17 @@ def evaluate(
         held_out=held_out,
         poolings=("cls", "mean", "first_last", "top2") if baselines else (),
         whitening=("pca", "zca", "group") if baselines else (),
+        classifier=classifier,
+        stop_on=stop_on,
         precision=precision,
         bootstrap=bootstrap,
         progress=display.live,
         report=display.say,
+        advance=display.report,
     )
     if json is not None:
         api.write_json(json, results, model)
     display.print(results_table(results))
+    if {"downstream", "probing"} & {*asked}:
+        for name, scored in results.items():
+            display.print(f"{name}: {averages.summary(averages.averages(scored.scores))}")

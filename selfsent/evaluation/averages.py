@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
 
+from selfsent.errors import UserError
 from selfsent.evaluation.score import Score
 
 # task -> (metric, aggregation) of each score whose mean stands for the task
@@ -59,8 +60,24 @@ class Averages:
 
 
 def averages(scores: Iterable[Score]) -> Averages:
-    """Average test scores as DeCLUTR does; a task counts when all its parts are there."""
-    found = {(score.task, score.metric, score.aggregation): score.value for score in scores if score.split == "test"}
+    """Average test scores as DeCLUTR does; a task counts when all its parts are there, on all its rows.
+
+    Raises:
+        UserError: the accuracies come from different classifiers, whose numbers differ by points.
+    """
+    # "rows" stands in the protocol of a sub-sampled task alone.
+    counted = [score for score in scores if score.split == "test" and "rows" not in score.protocol]
+    used = {
+        str(score.protocol["classifier"])
+        for score in counted
+        if (score.metric, score.aggregation) in ACCURACY and "classifier" in score.protocol
+    }
+    if len(used) > 1:
+        raise UserError(
+            f"scores of {' and '.join(sorted(used))} cannot be averaged: their numbers differ by points; "
+            "score all tasks with one classifier"
+        )
+    found = {(score.task, score.metric, score.aggregation): score.value for score in counted}
 
     def mains(group: dict[str, tuple[tuple[str, str], ...]]) -> dict[str, float]:
         return {
@@ -79,6 +96,18 @@ def averages(scores: Iterable[Score]) -> Averages:
         of_all_tasks=_mean([*downstream.values(), *probing.values()]),
         missing=tuple(task for task in (*DOWNSTREAM, *PROBING) if task not in downstream | probing),
     )
+
+
+def summary(found: Averages) -> str:
+    """Say the averages in a line, over how many tasks they are, and which are missing."""
+    parts = []
+    for name, group, value in (("downstream", DOWNSTREAM, found.downstream), ("probing", PROBING, found.probing)):
+        count = sum(task not in found.missing for task in group)
+        parts.append(f"{name} {'none' if value is None else f'{value:.2f}'} ({count} of {len(group)} tasks)")
+    if found.average is not None:
+        parts.append(f"their mean {found.average:.2f}")
+    line = f"DeCLUTR's averages: {', '.join(parts)}"
+    return f"{line}; missing: {' '.join(found.missing)}" if found.missing else line
 
 
 def _mean(values: Iterable[float]) -> float | None:

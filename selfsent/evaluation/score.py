@@ -69,7 +69,16 @@ class Results:
     @property
     def average(self) -> Score | None:
         """The average over the STS test sets that were read, named after them; None below two sets."""
-        return next((score for score in self.scores if score.task.startswith("average of ")), None)
+        return self._average("spearman")
+
+    @property
+    def transfer_average(self) -> Score | None:
+        """The average over the transfer tasks that were read, named after them; None below two tasks."""
+        return self._average("accuracy")
+
+    def _average(self, metric: str) -> Score | None:
+        averages = (score for score in self.scores if score.task.startswith("average of "))
+        return next((score for score in averages if score.metric == metric), None)
 
     def as_dict(self) -> dict[str, object]:
         """Return what belongs into a JSON file."""
@@ -105,14 +114,26 @@ def interval(replicates: Float[np.ndarray, " R"] | None) -> tuple[float | None, 
 def average(scores: Sequence[Score]) -> Score:
     """Average scores the way the literature does: each is first rounded to two decimals.
 
-    The name lists the tasks, so that an average of six is never read as the average of seven.
+    The name lists the tasks, so that an average of six is never read as the average of seven.  Its protocol is what
+    theirs have in common.
+
+    Raises:
+        ValueError: they come from different classifiers, whose numbers differ by points.
     """
+    classifiers = {str(score.protocol.get("classifier")) for score in scores}
+    if len(classifiers) > 1:
+        raise ValueError(f"scores of different classifiers have no average: {', '.join(sorted(classifiers))}")
     drawn = [score.replicates for score in scores if score.replicates is not None]
     # Tasks are resampled independently, so replicate r of the average averages their replicates r.
     replicates = np.mean(drawn, axis=0) if len(drawn) == len(scores) else None
     low, high = interval(replicates)
     first = scores[0]
     parts = {str(score.protocol.get("data", "")) for score in scores}
+    common = {
+        what: value
+        for what, value in first.protocol.items()
+        if all(score.protocol.get(what) == value for score in scores)
+    }
     return Score(
         task=f"average of {len(scores)}: {' '.join(score.task for score in scores)}",
         split=first.split,
@@ -122,7 +143,7 @@ def average(scores: Sequence[Score]) -> Score:
         low=low,
         high=high,
         n=sum(score.n for score in scores),
-        protocol={**first.protocol, "data": "+".join(sorted(parts))},
+        protocol={**common, "data": "+".join(sorted(parts))},
         replicates=replicates,
     )
 
@@ -134,7 +155,7 @@ def compare(first: Results, second: Results) -> list[Difference]:
     same rows and the difference of the replicates is the paired one.
 
     Raises:
-        UserError: a score was measured on other data or with other draws in the two results.
+        UserError: a score was measured on other data, with another classifier or other draws in the two results.
     """
     others = {score.key: score for score in second.scores}
     differences = []
@@ -142,7 +163,7 @@ def compare(first: Results, second: Results) -> list[Difference]:
         other = others.get(one.key)
         if other is None or one.replicates is None or other.replicates is None:
             continue
-        for what in ("data", "bootstrap"):
+        for what in ("data", "bootstrap", "classifier"):
             if one.protocol.get(what) != other.protocol.get(what):
                 raise UserError(
                     f"{one.task} cannot be compared: its {what} is {one.protocol.get(what)} in one result "

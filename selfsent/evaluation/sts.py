@@ -20,6 +20,7 @@ from jaxtyping import Float
 
 from selfsent.errors import UserError
 from selfsent.evaluation import bootstrap
+from selfsent.evaluation.layout import lines
 from selfsent.evaluation.score import Score, interval
 
 # Rows with a gold score in every sub-file; FNWN, headlines and OnWN only in 2013, where SMT is not free.
@@ -133,14 +134,14 @@ class STS:
         seed: int,
     ) -> Iterator[tuple[tuple[str, str], Float[np.ndarray, " R"]]]:
         """Yield replicates: over all pairs for ``all``, within each sub-file for ``mean`` and ``wmean``."""
-        spearman, pearson = _resample(similarity, gold, resamples, seed, self.name)
+        spearman, pearson = resample(similarity, gold, resamples, seed, self.name)
         yield ("spearman", "all"), spearman
         yield ("pearson", "all"), pearson
         if len(slices) == 1:
             return
         within = np.stack(
             [
-                _resample(similarity[rows], gold[rows], resamples, seed, f"{self.name}/{part.name}")
+                resample(similarity[rows], gold[rows], resamples, seed, f"{self.name}/{part.name}")
                 for rows, part in zip(slices, self.parts, strict=True)
             ]
         )  # (parts, 2, R)
@@ -201,7 +202,7 @@ def read_stsb(folder: Path, split: str) -> Pairs | Path:
     path = folder / "STS" / "STSBenchmark" / f"sts-{split}.csv"
     if not path.is_file():
         return path
-    return _table(path, _lines(path), STSB[split], left=5, right=6, gold=4)
+    return _table(path, lines(path), STSB[split], left=5, right=6, gold=4)
 
 
 def read_sick(folder: Path, split: str) -> Pairs | Path:
@@ -209,28 +210,10 @@ def read_sick(folder: Path, split: str) -> Pairs | Path:
     path = folder / "SICK" / SICK_FILES[split]
     if not path.is_file():
         return path
-    return _table(path, _lines(path)[1:], SICK[split], left=1, right=2, gold=3)
+    return _table(path, lines(path)[1:], SICK[split], left=1, right=2, gold=3)
 
 
-def find_folder(data: Path) -> Path:
-    """Return the folder that holds ``STS`` and ``SICK``, given itself or a folder above it.
-
-    Raises:
-        UserError: there is no such folder.
-    """
-    if not data.is_dir():
-        raise UserError(f"the data folder {data} does not exist: give a folder in SentEval's layout")
-    places = [data / "senteval" / "downstream", data / "data" / "downstream", data / "downstream", data]
-    for place in places:
-        if (place / "STS").is_dir() or (place / "SICK").is_dir():
-            return place
-    raise UserError(
-        f"{data} holds no SentEval data: expected the folders STS and SICK in it, "
-        "or in downstream, data/downstream or senteval/downstream below it"
-    )
-
-
-def _resample(
+def resample(
     x: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"], resamples: int, seed: int, name: str
 ) -> Float[np.ndarray, "2 R"]:
     """Return Spearman and Pearson of the same resamples, in points."""
@@ -253,22 +236,22 @@ def _sub_file(place: Path, part: str, rows: int) -> Pairs:
     for path in (texts, scores):
         if not path.is_file():
             raise UserError(f"{place.name} is incomplete: {path} is missing; unpack the whole set again")
-    lines, gold = _lines(texts), _lines(scores)
-    if len(lines) != len(gold):
+    pairs, gold = lines(texts), lines(scores)
+    if len(pairs) != len(gold):
         raise UserError(
-            f"{texts} has {len(lines)} lines and {scores.name} beside it has {len(gold)}: "
+            f"{texts} has {len(pairs)} lines and {scores.name} beside it has {len(gold)}: "
             "line k of the second must be the score of line k of the first"
         )
-    joined = [f"{score}\t{line}" for score, line in zip(gold, lines, strict=True)]
+    joined = [f"{score}\t{line}" for score, line in zip(gold, pairs, strict=True)]
     return _table(texts, joined, rows, left=1, right=2, gold=0, name=part)
 
 
 def _table(
-    path: Path, lines: list[str], rows: int, *, left: int, right: int, gold: int, name: str | None = None
+    path: Path, table: list[str], rows: int, *, left: int, right: int, gold: int, name: str | None = None
 ) -> Pairs:
     """Take two texts and a score from tab-separated lines; lines without a score are dropped."""
     pairs = Pairs(name=name or path.stem, left=[], right=[], gold=[])
-    for line in lines:
+    for line in table:
         cells = line.split("\t")
         try:
             if cells[gold].strip():
@@ -286,11 +269,3 @@ def _table(
             "cannot be compared with anybody's; get the data again"
         )
     return pairs
-
-
-def _lines(path: Path) -> list[str]:
-    # Not splitlines(): it also cuts at characters that stand inside a text, such as U+2028.
-    try:
-        return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 at byte {error.start}: convert it") from None

@@ -1,8 +1,8 @@
 """Tasks by name: which texts they need, and from the vectors of those texts to scores.
 
-    suite = read(["sts", "geometry"], data)       # which files, checked
+    suite = read(["sts", "transfer"], data)       # which files, checked
     vectors = encode(suite.sentences)             # every different text of all tasks, once
-    results = suite.score(vectors)
+    results = suite.score(vectors)                # trains classifiers where a task has them
 
 Whoever has the vectors already, of several poolings or of two models, calls ``score`` alone.
 """
@@ -16,16 +16,34 @@ import numpy as np
 from jaxtyping import Float
 
 from selfsent.errors import UserError, unknown
-from selfsent.evaluation import geometry, retrieval, sts
+from selfsent.evaluation import averages, captions, geometry, probing, relatedness, retrieval, sts, transfer
+from selfsent.evaluation.labelled import Advance, Classification
+from selfsent.evaluation.layout import find_folder, find_probing
+from selfsent.evaluation.learners import CLASSIFIERS, Classifier
+from selfsent.evaluation.relatedness import Relatedness, StopOn
 from selfsent.evaluation.score import Results, Score, average
 
 Vectors = Float[np.ndarray, "N D"]
 Encode = Callable[[list[str]], Vectors]
-Task = sts.STS | geometry.Geometry | retrieval.Retrieval  # texts in; vectors of those texts to scores
+Learned = Classification | Relatedness | captions.Captions  # train something on the vectors first
+Task = sts.STS | geometry.Geometry | retrieval.Retrieval | Learned  # texts in; vectors of those texts to scores
 HeldOut = tuple[Sequence[str], Sequence[str]]  # queries, and the passage that answers each
 
-GROUPS = {"sts": (*sts.YEARS, "stsb", "sickr")}
-SINGLE = (*GROUPS["sts"], "stsb-dev", "sickr-dev", "geometry", "geometry-dev", "retrieval")
+GROUPS = {
+    "sts": (*sts.YEARS, "stsb", "sickr"),
+    "transfer": transfer.AVERAGED,
+    "probing": tuple(probing.TASKS),
+    "downstream": tuple(averages.DOWNSTREAM),  # DeCLUTR's 18
+}
+SINGLE = (
+    *GROUPS["sts"],
+    *("stsb-dev", "sickr-dev", "geometry", "geometry-dev", "retrieval"),
+    *transfer.TASKS,
+    *relatedness.TASKS,
+    *probing.TASKS,
+    "captions",
+)
+DEFAULT_CLASSIFIER = "senteval_full"
 
 
 def names() -> list[str]:
@@ -54,6 +72,16 @@ class Suite:
     sentences: list[str]
 
     @property
+    def notes(self) -> list[str]:
+        """What a reader of the scores should know about the data, a sentence each."""
+        missing = [f"{name} is missing: looked for {path}" for name, path in self.missing.items()]
+        return missing + [
+            f"warning: {task.name} is {task.note}"
+            for task in self.tasks
+            if isinstance(task, Classification) and task.note
+        ]
+
+    @property
     def fingerprint(self) -> str:
         """Sixteen hexadecimal digits of all that was read."""
         parts = "\n".join(f"{task.name} {task.fingerprint}" for task in self.tasks)
@@ -67,6 +95,7 @@ class Suite:
         seed: int = 0,
         protocol: Mapping[str, object] | None = None,
         transform: Callable[[Vectors], Vectors] | None = None,
+        advance: Advance | None = None,
     ) -> Results:
         """Turn the vectors of ``sentences`` into scores.
 
@@ -74,9 +103,10 @@ class Suite:
             bootstrap: resamples behind each interval; 0 leaves the intervals out.
             protocol: what only the caller knows (pooling, max_length, model); goes into every score.
             transform: is given all vectors of one task at a time, whitening fit on the target for one.
+            advance: is told stage, done and total where classifiers are trained.
 
         Raises:
-            UserError: a vector holds NaN or infinity.
+            UserError: a vector holds NaN or infinity, or a task's labels cannot be learned.
             ValueError: there is not one vector for each sentence.
         """
         if vectors.ndim != 2 or len(vectors) != len(self.sentences):
@@ -84,6 +114,8 @@ class Suite:
         broken = ~np.isfinite(vectors).all(axis=1)
         row = {text: index for index, text in enumerate(self.sentences)}
         scores: list[Score] = []
+        trained = sum(isinstance(task, Learned) for task in self.tasks)
+        number = 0
         for task in self.tasks:
             rows = np.array([row[text] for text in task.texts])
             if broken[rows].any():
@@ -95,22 +127,44 @@ class Suite:
                 )
             given = vectors[rows] if transform is None else transform(vectors[rows])
             always = {"data": task.fingerprint, "bootstrap": f"{bootstrap} resamples, seed {seed}"}
-            scores += [
-                replace(score, protocol={**score.protocol, **always, **(protocol or {})})
-                for score in task.score(given, resamples=bootstrap, seed=seed)
-            ]
-        tested = [score for score in scores if score.task in GROUPS["sts"] and _is_standard(score)]
-        if len(tested) > 1:
-            scores.append(average(tested))
+            if isinstance(task, Learned):
+                number += 1
+                found = task.score(given, resamples=bootstrap, seed=seed, advance=_numbered(advance, number, trained))
+            else:
+                found = task.score(given, resamples=bootstrap, seed=seed)
+            scores += [replace(score, protocol={**score.protocol, **always, **(protocol or {})}) for score in found]
+        for tasks, is_standard in (
+            (GROUPS["sts"], _is_correlation),
+            (GROUPS["transfer"], _is_accuracy),
+            (GROUPS["probing"], _is_accuracy),
+        ):
+            tested = [score for score in scores if score.task in tasks and is_standard(score)]
+            if len(tested) > 1:
+                scores.append(average(sorted(tested, key=lambda score: tasks.index(score.task))))
         return Results(scores=scores, missing=self.missing, fingerprint=self.fingerprint)
 
 
-def read(tasks: Sequence[str], data: Path | None, *, held_out: HeldOut | None = None) -> Suite:
+def read(
+    tasks: Sequence[str],
+    data: Path | None,
+    *,
+    held_out: HeldOut | None = None,
+    classifier: str = DEFAULT_CLASSIFIER,
+    stop_on: StopOn = "pearson",
+) -> Suite:
     """Find and read the data of the tasks; those that are not there are named as missing.
 
+    Args:
+        classifier: what is trained on the vectors of labelled tasks, one of ``learners.CLASSIFIERS``.
+        stop_on: the development correlation that stops the regressions.
+
     Raises:
-        UserError: an unknown task, no data at all, or data that is not whole.
+        UserError: an unknown task or classifier, no data at all, or data that is not whole.
     """
+    if classifier not in CLASSIFIERS:
+        raise unknown("classifier", classifier, CLASSIFIERS)
+    if stop_on not in relatedness.STOP_ON:
+        raise unknown("correlation to stop by", stop_on, relatedness.STOP_ON)
     wanted = resolve(tasks)
     if not wanted:
         raise UserError(f"no task was asked for: choose some of {', '.join(names())}")
@@ -119,12 +173,12 @@ def read(tasks: Sequence[str], data: Path | None, *, held_out: HeldOut | None = 
         raise UserError(f"{on_disk[0]} needs a data folder in SentEval's layout: give one with --data")
     if "retrieval" in wanted and held_out is None:
         raise UserError("retrieval needs held-out queries and their passages, and none were given")
-    folder = sts.find_folder(data) if on_disk and data is not None else Path()
+    readers = _Readers(on_disk, data, CLASSIFIERS[classifier], stop_on)
 
     found: list[Task] = []
     missing: dict[str, Path] = {}
     for name in wanted:
-        task = retrieval.read(held_out) if name == "retrieval" and held_out else _from_disk(name, folder)
+        task = retrieval.read(held_out) if name == "retrieval" and held_out else readers.read(name)
         if isinstance(task, Path):
             missing[name] = task
         else:
@@ -142,10 +196,13 @@ def run(
     data: Path | None,
     *,
     held_out: HeldOut | None = None,
+    classifier: str = DEFAULT_CLASSIFIER,
+    stop_on: StopOn = "pearson",
     bootstrap: int = 1000,
     seed: int = 0,
     protocol: Mapping[str, object] | None = None,
     report: Callable[[str], None] | None = None,
+    advance: Advance | None = None,
 ) -> Results:
     """Read the tasks, encode each of their texts once, and score.
 
@@ -153,24 +210,62 @@ def run(
         encode: texts to vectors, order kept.
         data: a folder in SentEval's layout; None where no task needs one.
         held_out: queries and the passage that answers each, for ``retrieval``.
+        classifier: what is trained on the vectors of labelled tasks.
+        stop_on: the development correlation that stops the regressions.
         protocol: what only the caller knows (pooling, max_length, model); goes into every score.
         report: is told in a sentence what is missing and what is being done.
+        advance: is told stage, done and total where classifiers are trained.
     """
-    suite = read(tasks, data, held_out=held_out)
+    suite = read(tasks, data, held_out=held_out, classifier=classifier, stop_on=stop_on)
     if report is not None:
-        for name, path in suite.missing.items():
-            report(f"{name} is missing: looked for {path}")
+        for line in suite.notes:
+            report(line)
         report(f"encoding {len(suite.sentences):,} texts of {len(suite.tasks)} tasks")
-    return suite.score(encode(suite.sentences), bootstrap=bootstrap, seed=seed, protocol=protocol)
+    return suite.score(encode(suite.sentences), bootstrap=bootstrap, seed=seed, protocol=protocol, advance=advance)
 
 
-def _is_standard(score: Score) -> bool:
+def _is_correlation(score: Score) -> bool:
     return (score.metric, score.aggregation) == ("spearman", "all")
 
 
-def _from_disk(name: str, folder: Path) -> Task | Path:
-    if not name.startswith("geometry"):
-        return sts.read(name, folder)
+def _is_accuracy(score: Score) -> bool:
+    # "rows" stands in the protocol of sub-sampled data alone, whose scores are no part of anybody's average.
+    return (score.metric, score.split) == ("accuracy", "test") and "rows" not in score.protocol
+
+
+def _numbered(advance: Advance | None, number: int, count: int) -> Advance | None:
+    if advance is None:
+        return None
+    return lambda stage, done, total: advance(f"task {number} of {count}, {stage}", done, total)
+
+
+class _Readers:
+    """Reads tasks from the data folder, looking for its parts only where a task needs them."""
+
+    def __init__(self, names: Sequence[str], data: Path | None, classifier: Classifier, stop_on: StopOn) -> None:
+        self._classifier, self._stop_on = classifier, stop_on
+        self._probing = self._folder = Path()
+        if data is not None and any(name in probing.TASKS for name in names):
+            self._probing = find_probing(data)
+        if data is not None and any(name not in probing.TASKS for name in names):
+            self._folder = find_folder(data)
+
+    def read(self, name: str) -> Task | Path:
+        """Read one task or return where it should have been."""
+        if name in probing.TASKS:
+            return probing.read(name, self._probing, self._classifier)
+        if name in transfer.TASKS:
+            return transfer.read(name, self._folder, self._classifier)
+        if name in relatedness.TASKS:
+            return relatedness.read(name, self._folder, self._stop_on)
+        if name == "captions":
+            return captions.read(self._folder)
+        if name.startswith("geometry"):
+            return _geometry(name, self._folder)
+        return sts.read(name, self._folder)
+
+
+def _geometry(name: str, folder: Path) -> Task | Path:
     splits = ("dev",) if name.endswith("-dev") else tuple(sts.STSB)
     parts = [sts.read_stsb(folder, split) for split in splits]
     for part in parts:

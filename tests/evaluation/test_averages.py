@@ -1,9 +1,12 @@
 """DeCLUTR's averages, from the rows that the paper prints."""
 
+from dataclasses import replace
+
 import pytest
 
+from selfsent.errors import UserError
 from selfsent.evaluation import Score
-from selfsent.evaluation.averages import DOWNSTREAM, PROBING, averages
+from selfsent.evaluation.averages import DOWNSTREAM, PROBING, averages, summary
 
 # CR MR MPQA SUBJ SST2 SST5 TREC MRPC(acc F1) SNLI SICK-E SICK-R STS-B COCO STS12-16, then the ten probing tasks.
 ROWS = {
@@ -86,3 +89,27 @@ def test_scores_of_other_protocols_do_not_count():
         Score(task="cr", split="dev", metric="accuracy", value=99.0, n=100),
     ]
     assert averages([*others, *scores("DeCLUTR-base")]) == averages(scores("DeCLUTR-base"))
+
+
+def test_accuracies_of_different_classifiers_are_never_averaged():
+    full = [replace(score, protocol={"classifier": "senteval_full"}) for score in scores("DeCLUTR-base")]
+    assert averages(full) == averages(scores("DeCLUTR-base"))
+    mixed = [replace(full[0], protocol={"classifier": "sklearn"}), *full[1:]]
+    with pytest.raises(UserError, match="scores of senteval_full and sklearn cannot be averaged"):
+        averages(mixed)
+
+
+def test_sub_sampled_tasks_count_as_missing():
+    sampled = {"rows": "9600/1200/1200 of 100000/10000/10000"}
+    found = averages(
+        replace(score, protocol=sampled) if score.task == "bigram_shift" else score for score in scores("DeCLUTR-base")
+    )
+    assert found.missing == ("bigram_shift",)
+
+
+def test_the_summary_says_of_how_many_tasks_and_which_are_missing():
+    said = summary(averages(scores("DeCLUTR-base", leave_out=["captions"])))
+    assert said.startswith("DeCLUTR's averages: downstream 79.1")
+    assert "(17 of 18 tasks), probing 73.80 (10 of 10 tasks)" in said
+    assert said.endswith("missing: captions")
+    assert "probing none (0 of 10 tasks)" in summary(averages([]))
