@@ -5,8 +5,8 @@ Example: python benchmarks/verdict_validation.py runs/methods/*/model --derived 
 
 Encoders of known quality: the folders given, and of each ``--derived`` its poolings, whitening, projections to few
 dimensions, noisy and random weights.  For each: the verdict's score and all its parts on every corpus, and the STS
-average.  Reported are Spearman's correlations over the encoders, the pairs of encoders that the verdict decides rightly and
-wrongly, and the encoders that it ranks worst.  A run's STS average is taken from its scores.json where it has one.
+average.  Reported are Spearman's correlations over the encoders, the pairs of encoders that the verdict decides rightly
+and wrongly, and the encoders that it ranks worst.  A run's STS average is taken from its scores.json where it has one.
 
 The parts in the score were chosen on the first corpus; the others confirm.
 """

@@ -67,6 +67,14 @@ class Verdict:
         }
 
 
+@dataclass(frozen=True)
+class Points:
+    """What each query of a test scores in one metric, and the document it is of."""
+
+    values: Float[np.ndarray, " N"]  # 0-100
+    documents: Int[np.ndarray, " N"]
+
+
 def require(tests: Tests) -> None:
     """Refuse a corpus that allows none of the tests in the score.
 
@@ -177,7 +185,8 @@ def judge(
     counted = sum(map(_is_scored, trained.scores))
     sentences = [
         f"{opening} Over {counted} tests made of {tests.documents:,} documents: {old.value:.1f} before, "
-        f"{new.value:.1f} after: a change of {change.value:+.1f} (95 % interval {change.low:+.1f} to {change.high:+.1f})."
+        f"{new.value:.1f} after: a change of {change.value:+.1f} "
+        f"(95 % interval {change.low:+.1f} to {change.high:+.1f})."
     ]
     sentences += [*_of_others(results), *notes]
     return Verdict(
@@ -231,10 +240,10 @@ def _results(
     resamples: int,
     seed: int,
 ) -> Results:
-    measured: dict[tuple[str, str], tuple[Float[np.ndarray, " N"], Int[np.ndarray, " N"]]] = {}
+    measured: dict[tuple[str, str], Points] = {}
     for test in tests.rankings:
-        for metric, (rows, values) in _measure(test, similarity(test)).items():
-            measured[test.name, metric] = values, test.documents[rows]
+        for metric, points in _measure(test, similarity(test)).items():
+            measured[test.name, metric] = points
     drawn = _replicates(list(measured.values()), tests.documents, resamples, seed)
     protocol = {
         "similarity": kind,
@@ -242,8 +251,8 @@ def _results(
         "bootstrap": f"{resamples} resamples of documents, seed {seed}",
     }
     scores = [
-        _score(key, float(values.mean()), len(values), replicates, protocol)
-        for (key, (values, _)), replicates in zip(measured.items(), drawn, strict=True)
+        _score(key, float(points.values.mean()), len(points.values), replicates, protocol)
+        for (key, points), replicates in zip(measured.items(), drawn, strict=True)
     ]
     for graded in tests.graded:
         if graded.name in near:
@@ -261,21 +270,19 @@ def _results(
     return Results(scores=scores, fingerprint=tests.fingerprint)
 
 
-def _measure(
-    test: Ranking, similarity: Float[np.ndarray, "N N"]
-) -> dict[str, tuple[Int[np.ndarray, " M"], Float[np.ndarray, " M"]]]:
-    """Return, for each metric, which queries it is of and the points of each."""
+def _measure(test: Ranking, similarity: Float[np.ndarray, "N N"]) -> dict[str, Points]:
+    """Score each query by every metric."""
     every = np.arange(len(similarity))
     answers = similarity[every, every]
     ranks = retrieval.expected_scores(*retrieval.placed(similarity, answers))
     found = {
-        f"mrr@{retrieval.DEPTH}": (every, 100 * ranks[:, 0]),
-        "auc": (every, 100 * _placements(similarity, answers)),
+        f"mrr@{retrieval.DEPTH}": Points(100 * ranks[:, 0], test.documents),
+        "auc": Points(100 * _placements(similarity, answers), test.documents),
     }
     rows = np.array([row for row, negatives in enumerate(test.hard) if len(negatives)], np.int64)
     if len(rows) >= LEAST:
         further = [_share_below(similarity[row, test.hard[row]], answers[row]) for row in rows]
-        found["accuracy"] = rows, 100 * np.array(further)
+        found["accuracy"] = Points(100 * np.array(further), test.documents[rows])
     return found
 
 
@@ -293,11 +300,11 @@ def _placements(similarity: Float[np.ndarray, "N N"], answers: Float[np.ndarray,
 
 
 def _replicates(
-    measured: Sequence[tuple[Float[np.ndarray, " N"], Int[np.ndarray, " N"]]], documents: int, resamples: int, seed: int
+    measured: Sequence[Points], documents: int, resamples: int, seed: int
 ) -> list[Float[np.ndarray, " R"] | None]:
     """Return each mean in every resample of documents: the sum of what is drawn over its number."""
-    columns = [np.bincount(owners, values, documents) for values, owners in measured]
-    columns += [np.bincount(owners, minlength=documents).astype(np.float64) for _, owners in measured]
+    columns = [np.bincount(points.documents, points.values, documents) for points in measured]
+    columns += [np.bincount(points.documents, minlength=documents).astype(np.float64) for points in measured]
     means = bootstrap.means(np.stack(columns, axis=1), resamples, seed=seed, name=_DRAWS) if measured else None
     if means is None:
         return [None] * len(measured)
