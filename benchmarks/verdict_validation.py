@@ -8,7 +8,7 @@ dimensions, noisy and random weights.  For each: the verdict's score and all its
 average.  Reported are Spearman's correlations over the encoders, the pairs of encoders that the verdict decides rightly
 and wrongly, and the encoders that it ranks worst.  A run's STS average is taken from its scores.json where it has one.
 
-The parts in the score were chosen on the first corpus; the others confirm.
+The parts in the score are to be chosen on the first corpus; the others confirm.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from scipy import stats
 from selfsent import encoder as encoders
 from selfsent import evaluation
 from selfsent.corpus import CorpusConfig, sample
-from selfsent.evaluation import baselines, structure, verdict
+from selfsent.evaluation import baselines, bootstrap, structure, verdict
 
 Encode = Callable[[list[str]], np.ndarray]
 TASKS = "sts12 sts13 sts14 sts15 stsb sickr"
@@ -131,10 +131,11 @@ def derived(base: str, cache: Path, fit: list[str]) -> list[Candidate]:
 
 def correlation(x: Sequence[float], y: Sequence[float], resamples: int = 2000) -> tuple[float, float, float]:
     """Return Spearman's correlation over encoders, with the interval of resampling them."""
-    x, y = np.array(x), np.array(y)
-    draw = np.random.default_rng(0)
-    drawn = [stats.spearmanr(x[rows], y[rows]).statistic for rows in draw.integers(len(x), size=(resamples, len(x)))]
-    return float(stats.spearmanr(x, y).statistic), *map(float, np.nanquantile(drawn, (0.025, 0.975)))
+    x, y = np.array(x, np.float64), np.array(y, np.float64)
+    chunks = bootstrap.draws(len(x), resamples, seed=0, name="encoders")
+    drawn = np.concatenate([bootstrap.spearman(x, y, counts) for counts in chunks])
+    value = float(bootstrap.spearman(x, y, np.ones((len(x), 1)))[0])
+    return value, *map(float, np.quantile(drawn, (0.025, 0.975)))
 
 
 def decisions(results: Sequence[evaluation.Results], sts: Sequence[float]) -> dict[str, int]:
