@@ -36,8 +36,9 @@ SCORED: tuple[tuple[str, str], ...] = (
     ("neighbours", "accuracy"),
     ("nearness", "spearman"),
 )
-# Left out, by their rank correlation with STS over 40 encoders on Wikipedia: titles (0.63: names, which words find) and a
-# sentence's own variants (0.27 to 0.76: nearly every encoder finds them all).  Areas under ROC (0.88 to 0.92) add nothing.
+# Left out, by their rank correlation with STS over 40 encoders on Wikipedia: titles (0.63: names, which words find) and
+# a sentence's own variants (0.27 to 0.76: nearly every encoder finds them all).  Areas under ROC (0.88 to 0.92) add
+# nothing to the others.
 SCORE, FOUND = "score", "found"  # the mean of SCORED, and that of the mrr@10 which word matching may win
 _NEIGHBOURS = 10  # the k of hubness
 _SAMPLE = 2000  # texts of the geometry
