@@ -86,8 +86,6 @@ def verdict(
     watcher.say(text.note)
     tests = structure.build(sample.structured(text.documents, language, documents), seed=seed)
     judgement.require(tests)
-    for name, why in tests.left_out.items():
-        watcher.say(f"left out: {name}, because {why}")
 
     machine = hardware.choose()
     found: dict[str, dict[str, NDArray[Any]]] = {}

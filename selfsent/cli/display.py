@@ -162,7 +162,7 @@ def results_table(results: Mapping[str, Results]) -> Table:
 def verdict_table(verdict: Verdict) -> Table:
     """Lay out every test, one a row, of every system, one a column; those in the score first, marked."""
     table = Table(title="base and trained encoder, on tests made of the text", title_justify="left")
-    table.add_column("test")
+    table.add_column("test", no_wrap=True)
     for name in verdict.results:
         table.add_column({"bm25": "BM25", "static": "static vectors"}.get(name, name), justify="right")
     table.add_column("change", justify="right")
@@ -182,8 +182,6 @@ def verdict_table(verdict: Verdict) -> Table:
             said = f"{change.value:+.2f} [{change.low:+.1f}, {change.high:+.1f}]" if change else ""
             end = last or (bool(whole) and part is inside and number == len(part) - 1)
             table.add_row(f"{mark}{score.task} {score.metric}", *figures, said, f"{score.n:,}", end_section=end)
-    for name, why in verdict.left_out.items():
-        table.add_row(f"  {name}", f"left out: {why}", *[""] * (len(verdict.results) + 1))
     return table
 
 

@@ -52,6 +52,8 @@ def verdict(
         except OSError as error:
             raise UserError(f"cannot write {json}: {error.strerror}") from error
     display.print(verdict_table(said))
+    for name, why in said.left_out.items():
+        display.print(f"left out: {name}, because {why}")
     display.print("")
     for number, sentence in enumerate(said.sentences):
         display.print(sentence, style=None if number else "bold")
