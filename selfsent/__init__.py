@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from selfsent.api import evaluate, train
+    from selfsent.api import evaluate, train, verdict
     from selfsent.encoder import load
     from selfsent.errors import Interrupted, SelfsentError, UserError
     from selfsent.methods.scd import SCD
@@ -24,6 +24,7 @@ _HOMES = {
     "evaluate": "api",
     "load": "encoder",
     "train": "api",
+    "verdict": "api",
 }
 __all__ = [
     "SCD",
@@ -36,6 +37,7 @@ __all__ = [
     "evaluate",
     "load",
     "train",
+    "verdict",
 ]
 
 

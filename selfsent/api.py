@@ -1,4 +1,4 @@
-"""train(), evaluate(): the one place where the parts meet."""
+"""train(), evaluate(), verdict(): the one place where the parts meet."""
 
 import json
 import math
@@ -23,6 +23,7 @@ from selfsent.evaluation.relatedness import StopOn
 from selfsent.hardware import Hardware
 from selfsent.objective import Objective
 from selfsent.run import Run, versions
+from selfsent.unlabelled import verdict as verdict
 from selfsent.watcher import Watcher
 
 STS_DEV = ("stsb-dev", "sickr-dev")

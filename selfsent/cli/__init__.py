@@ -11,6 +11,7 @@ from selfsent.cli.methods import methods
 from selfsent.cli.pretrain import pretrain
 from selfsent.cli.search import search
 from selfsent.cli.train import train
+from selfsent.cli.verdict import verdict
 
 app = typer.Typer(
     name="selfsent",
@@ -20,7 +21,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (train, pretrain, evaluate, encode, search, methods):
+for command in (train, pretrain, evaluate, verdict, encode, search, methods):
     app.command()(command)
 app.add_typer(augment, name="augment")
 

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from selfsent.evaluation.score import Results, Score
+from selfsent.evaluation.verdict import SCORE, SCORED, Verdict
 from selfsent.watcher import Watcher
 
 _QUIET = 10.0  # seconds between plain lines
@@ -155,6 +156,32 @@ def results_table(results: Mapping[str, Results]) -> Table:
             table.add_row(_name(score), *map(figure, others), f"{score.n:,}")
     for task, place in results["model"].missing.items():
         table.add_row(task, f"missing: looked for {place}", *[""] * len(results))
+    return table
+
+
+def verdict_table(verdict: Verdict) -> Table:
+    """Lay out every test, one a row, of every system, one a column; those in the score first, marked."""
+    table = Table(title="base and trained encoder, on tests made of the text", title_justify="left")
+    table.add_column("test", no_wrap=True)
+    for name in verdict.results:
+        table.add_column({"bm25": "BM25", "static": "static vectors"}.get(name, name), justify="right")
+    table.add_column("change", justify="right")
+    table.add_column("n", justify="right")
+    changes = {(change.task, change.metric): change for change in verdict.differences}
+    scores = verdict.results["trained"].scores
+    whole = [score for score in scores if score.task == SCORE]
+    inside = [score for score in scores if (score.task, score.metric) in SCORED]
+    beside = [score for score in scores if score not in whole and score not in inside]
+    for part, mark, last in ((inside, "* ", False), (whole, "= ", True), (beside, "  ", False)):
+        for number, score in enumerate(part):
+            figures = [
+                next((f"{other.value:.2f}" for other in system.scores if other.key == score.key), "-")
+                for system in verdict.results.values()
+            ]
+            change = changes.get((score.task, score.metric))
+            said = f"{change.value:+.2f} [{change.low:+.1f}, {change.high:+.1f}]" if change else ""
+            end = last or (bool(whole) and part is inside and number == len(part) - 1)
+            table.add_row(f"{mark}{score.task} {score.metric}", *figures, said, f"{score.n:,}", end_section=end)
     return table
 
 

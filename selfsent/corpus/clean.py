@@ -29,6 +29,7 @@ _EMPTY_LINES = re.compile("\0\0+")
 # Scripts that set no spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese.
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 _WORD = re.compile(rf"{_UNSPACED.pattern}|(?:(?!{_UNSPACED.pattern})\S)+")
+_LETTERS = re.compile(rf"{_UNSPACED.pattern}|(?:(?!{_UNSPACED.pattern})[^\W_])+")
 
 
 def clean(text: str) -> str:
@@ -78,6 +79,17 @@ def halves(text: str) -> tuple[str, str]:
     starts = [match.start() for match in _WORD.finditer(text)]
     cut = starts[(len(starts) + 1) // 2]
     return text[:cut].strip(), text[cut:].strip()
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text as word matching compares them: in one case, without punctuation."""
+    return _LETTERS.findall(unicodedata.normalize("NFKC", text).casefold())
+
+
+def with_gaps(text: str) -> list[str]:
+    """Cut a text of one line into words, each with the space behind it: joined they are the text again."""
+    starts = [match.start() for match in _WORD.finditer(text)]
+    return [text[start:end] for start, end in pairwise([*starts, len(text)])]
 
 
 def content_key(text: str) -> int:

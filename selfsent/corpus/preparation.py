@@ -14,9 +14,9 @@ import xxhash
 from numpy.typing import NDArray
 
 from selfsent.corpus import cache as folders
-from selfsent.corpus import clean, deduplicate
+from selfsent.corpus import deduplicate
 from selfsent.corpus.account import Account
-from selfsent.corpus.heldout import Selection
+from selfsent.corpus.heldout import Kind, Selection
 from selfsent.corpus.opened import Corpus, write_facts
 from selfsent.corpus.read import Columns, Document, Source, resolve
 from selfsent.corpus.stage import Rules, Stage, opened
@@ -127,13 +127,33 @@ def texts(sources: Sequence[str], config: CorpusConfig, report: Report | None = 
     Raises:
         UserError: a source cannot be read.
     """
+    for document, rule in documents(sources, config, report=report):
+        yield from filter(rule.fits, opened(document, rule)[2])
+
+
+def documents(
+    sources: Sequence[str], config: CorpusConfig, *, unit: Unit = "sentences", report: Report | None = None
+) -> Iterator[tuple[Document, Rules]]:
+    """Yield the documents that ``prepare`` would read, as they were found, and what makes a text of each.
+
+    Raises:
+        UserError: a source cannot be read.
+    """
     found = resolve([str(source) for source in sources])
-    rules = [_rules(source, config, "sentences") for source in found]
-    for document, rule in _documents(found, rules, _columns(config), report or _silent):
-        for text in opened(document, rule)[2]:
-            words = clean.count_words(text)
-            if words >= rule.min_words and (rule.max_words is None or words <= rule.max_words):
-                yield text
+    rules = [_rules(source, config, unit) for source in found]
+    yield from _documents(found, rules, _columns(config), report or _silent)
+
+
+def selections(sources: Sequence[str], config: CorpusConfig, unit: Unit) -> tuple[Selection, Selection]:
+    """Return what holds documents out of these sources, and what holds pairs out, as ``prepare`` does."""
+    rules = [_rules(source, config, unit) for source in resolve([str(source) for source in sources])]
+    return _selections(rules, config)
+
+
+def _selections(rules: Sequence[Rules], config: CorpusConfig) -> tuple[Selection, Selection]:
+    kind: Kind = "summary-body" if any(rule.split for rule in rules) else "halves"
+    size, share = config.held_out, config.held_out_share
+    return Selection(kind, size, share), Selection("pairs", size, share)
 
 
 def _silent(stage: str, done: int, total: int | None) -> None:
@@ -149,10 +169,7 @@ def _build(
     report: Report,
 ) -> None:
     rules = [_rules(source, config, unit) for source in sources]
-    single = Selection(
-        "summary-body" if any(rule.split for rule in rules) else "halves", config.held_out, config.held_out_share
-    )
-    pairs = Selection("pairs", config.held_out, config.held_out_share)
+    single, pairs = _selections(rules, config)
     near = config.deduplicate == "near"
     width = deduplicate.band_width(config.near_threshold)
     staged = folder / "stage"
@@ -167,10 +184,10 @@ def _build(
             width=width,
             adjacent=config.positives == "adjacent",
         )
-        documents = _documents(sources, rules, _columns(config), report)
+        reading = _documents(sources, rules, _columns(config), report)
         enough = config.max_texts and config.max_texts + config.max_texts // 8 + 1000
         while True:
-            more = stage.fill(documents, enough)
+            more = stage.fill(reading, enough)
             table.flush()
             fate = np.zeros(stage.rows, np.uint8)
             examples = _drop(stage, config, fate, staged, report)

@@ -44,6 +44,11 @@ class Rules:
     max_words: int | None
     pair_min_words: int  # a pair's text stays in one piece, so no split can have failed
 
+    def fits(self, text: str) -> bool:
+        """Tell whether a text is neither too short nor too long."""
+        words = clean.count_words(text)
+        return words >= self.min_words and (self.max_words is None or words <= self.max_words)
+
     def of_pairs(self) -> "Rules":
         """Return the rules of the source's rows that have a positive."""
         return replace(self, split=False, whole=False, min_words=self.pair_min_words, max_words=None)

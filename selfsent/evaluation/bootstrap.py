@@ -40,8 +40,9 @@ def centred_ranks(
     if len(starts) < len(values):
         drawn = np.add.reduceat(drawn, starts, axis=0)  # (G, R), G different values
     ranks = np.cumsum(drawn, axis=0)
+    middle = ranks[-1] / 2  # half the draws: of clusters of rows their number differs between resamples
     ranks -= drawn / 2
-    ranks -= len(values) / 2
+    ranks -= middle
     variances = np.einsum("nr,nr,nr->r", drawn, ranks, ranks)
     group = np.empty(len(values), dtype=np.int64)
     group[order] = np.repeat(np.arange(len(starts)), np.diff(np.r_[starts, len(values)]))

@@ -5,10 +5,11 @@
     mean cosine      over all unordered pairs i < j; near 1 when all texts get one direction
     effective rank   exp of the entropy of the normalised singular values; 1 when all lie on one line
     dimension std    of the unit vectors, times sqrt(D); 1 when spread evenly, 0 when collapsed
+    hubness          skewness of N_k, of how many others a vector is among the k nearest; 0 where none is a hub
 
 Rows are normalised to unit length inside, always.  Alignment and uniformity: Wang & Isola 2020,
 https://arxiv.org/abs/2005.10242; effective rank: Roy & Vetterli 2007, as in RankMe,
-https://arxiv.org/abs/2210.02885.
+https://arxiv.org/abs/2210.02885; hubness: Radovanovic et al. 2010, https://jmlr.org/papers/v11/radovanovic10a.html.
 """
 
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from selfsent.evaluation.score import Score, interval
 from selfsent.evaluation.sts import STS
 
 TILE = 1024  # rows and columns of a tile of pairs: 8 MB, however many rows there are
+_TIE = 1e-9  # cosines closer than this are one and the same
 
 
 def unit(x: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
@@ -72,6 +74,30 @@ def mean_cosine(x: Float[np.ndarray, "N D"]) -> float:
 def effective_rank(x: Float[np.ndarray, "N D"]) -> float:
     """Return exp(entropy) of the singular values of the unit rows, normalised to sum 1; 0 of zero rows."""
     return _effective_rank(unit(x))
+
+
+def hubness(x: Float[np.ndarray, "N D"], *, k: int = 10) -> float:
+    """Return the skewness of N_k by cosine; 0 where every row has as many.
+
+    Rows as near as the k-th share the places that are left, so that the order of the rows does not matter.
+
+    Raises:
+        ValueError: there are not more than k rows.
+    """
+    rows = unit(x)
+    if len(rows) <= k:
+        raise ValueError(f"the {k} nearest of {len(rows)} rows: it takes at least {k + 1}")
+    occurrences = np.zeros(len(rows))
+    for start in range(0, len(rows), TILE):
+        tile = rows[start : start + TILE] @ rows.T
+        np.fill_diagonal(tile[:, start:], -np.inf)  # a row is no neighbour of itself
+        least = np.partition(tile, -k, axis=1)[:, -k][:, None]
+        inside, tied = tile > least + _TIE, np.abs(tile - least) <= _TIE
+        left = k - inside.sum(axis=1)
+        occurrences += inside.sum(axis=0) + (tied * (left / tied.sum(axis=1))[:, None]).sum(axis=0)
+    centred = occurrences - occurrences.mean()
+    variance = np.square(centred).mean()
+    return float((centred**3).mean() / variance**1.5) if variance > _TIE else 0.0
 
 
 def dimension_std(x: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " D"]:

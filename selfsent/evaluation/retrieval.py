@@ -101,10 +101,17 @@ def expected_ranks(
     for start in range(0, len(queries), step):
         rows = np.arange(start, min(start + step, len(queries)))
         similarity = queries[rows] @ passages.T
-        answer = similarity[np.arange(len(rows)), rows][:, None]
-        nearer[rows] = np.count_nonzero(similarity > answer + TIE, axis=1)
-        tied[rows] = np.count_nonzero(similarity >= answer - TIE, axis=1) - nearer[rows] - 1
+        nearer[rows], tied[rows] = placed(similarity, similarity[np.arange(len(rows)), rows])
     return nearer, tied
+
+
+def placed(
+    similarity: Float[np.ndarray, "N M"], answer: Float[np.ndarray, " N"]
+) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]]:
+    """Return, per row of similarities, how many are above the answer's and how many others tie with it."""
+    nearer = np.count_nonzero(similarity > answer[:, None] + TIE, axis=1)
+    tied = np.count_nonzero(similarity >= answer[:, None] - TIE, axis=1) - nearer - 1
+    return nearer.astype(np.float64), tied.astype(np.float64)
 
 
 def expected_scores(nearer: Float[np.ndarray, " N"], tied: Float[np.ndarray, " N"]) -> Float[np.ndarray, "N 3"]:

@@ -4,6 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from selfsent import evaluation
 from selfsent.errors import UserError
@@ -67,6 +68,32 @@ def test_effective_rank_counts_directions_that_are_used():
     rows = np.repeat(np.eye(2), [9, 1], axis=0)
     assert geometry.effective_rank(rows) == pytest.approx(np.exp(-0.75 * np.log(0.75) - 0.25 * np.log(0.25)))
     assert geometry.effective_rank(np.zeros((3, 2))) == 0
+
+
+def test_the_centre_of_a_star_is_its_hub():
+    # Every leaf's nearest is the centre, and the centre's nearest are all leaves alike: N_1 is n once, 1/n n times.
+    n = 20
+    star = np.concatenate([np.eye(n + 1)[:1], np.eye(n + 1)[:1] + np.eye(n + 1)[1:]])
+    assert geometry.hubness(star, k=1) == pytest.approx((n - 1) / np.sqrt(n))
+    assert geometry.hubness(star[::-1], k=1) == pytest.approx((n - 1) / np.sqrt(n))
+
+
+@pytest.mark.parametrize("tile", [7, 1000])
+def test_hubness_is_the_skewness_of_how_often_a_row_is_near(points, tile, monkeypatch):
+    monkeypatch.setattr(geometry, "TILE", tile)
+    unit = points / np.linalg.norm(points, axis=1, keepdims=True)
+    counts = np.zeros(37)
+    for i, row in enumerate(unit):
+        nearest = sorted((j for j in range(37) if j != i), key=lambda j: -(row @ unit[j]))
+        counts[nearest[:10]] += 1
+    assert geometry.hubness(points) == pytest.approx(stats.skew(counts))
+
+
+def test_rows_that_are_all_alike_have_no_hub():
+    assert geometry.hubness(np.eye(15)) == 0
+    assert geometry.hubness(np.ones((15, 4))) == 0
+    with pytest.raises(ValueError, match="the 10 nearest of 10 rows"):
+        geometry.hubness(np.eye(10))
 
 
 def test_dimension_std_is_that_of_unit_rows():

@@ -1,0 +1,216 @@
+"""Compare the ranking of encoders by the verdict without labels with that by labelled STS.
+
+Example: python benchmarks/verdict_validation.py runs/methods/*/model --derived builtin --derived pilot-mlm \
+             --corpus wikipedia.jsonl --corpus pydocs --data senteval --cache cache --json validation.json
+
+Encoders of known quality: the folders given, and of each ``--derived`` its poolings, whitening, projections to few
+dimensions, noisy and random weights.  For each: the verdict's score and all its parts on every corpus, and the STS
+average.  Reported are Spearman's correlations over the encoders, the pairs of encoders that the verdict decides rightly
+and wrongly, and the encoders that it ranks worst.  A run's STS average is taken from its scores.json where it has one.
+
+The parts in the score are to be chosen on the first corpus; the others confirm.
+"""
+
+import argparse
+import hashlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy import stats
+
+from selfsent import encoder as encoders
+from selfsent import evaluation
+from selfsent.corpus import CorpusConfig, sample
+from selfsent.evaluation import baselines, bootstrap, structure, verdict
+
+Encode = Callable[[list[str]], np.ndarray]
+TASKS = "sts12 sts13 sts14 sts15 stsb sickr"
+POOLINGS = ("cls", "mean", "first_last", "first_last_paper", "top2")
+
+
+@dataclass
+class Candidate:
+    """An encoder, and its STS average where it is known."""
+
+    name: str
+    encode: Encode
+    sts: float | None = None
+
+
+def remembered(name: str, encode: Encode, cache: Path) -> Encode:
+    """Encode the same texts only once, ever."""
+
+    def inner(texts: list[str]) -> np.ndarray:
+        key = hashlib.sha256("\n".join([name, *texts]).encode(errors="replace")).hexdigest()[:24]
+        place = cache / f"{key}.npy"
+        if not place.exists():
+            cache.mkdir(parents=True, exist_ok=True)
+            start = time.perf_counter()
+            np.save(cache / f".{key}.npy", np.asarray(encode(texts), np.float32))
+            (cache / f".{key}.npy").rename(place)
+            print(f"  {name}: {len(texts):,} texts in {time.perf_counter() - start:.0f} s", flush=True)
+        return np.load(place)
+
+    return inner
+
+
+def folder(path: Path) -> Candidate:
+    """Take a saved encoder, and the STS average of its run if that was measured on the six sets."""
+    run = path.parent if path.name == "model" else path
+    scores = run / "scores.json"
+    known = None
+    if scores.exists():
+        trained = json.loads(scores.read_text()).get("trained") or {}
+        for score in trained.get("scores", []):
+            if score["task"] == f"average of 6: {TASKS}" and score["metric"] == "spearman":
+                known = score["value"]
+
+    def encode(texts: list[str]) -> np.ndarray:
+        opened = encoders.load(path)
+        return encoders.encode(opened, texts)
+
+    return Candidate(run.name, encode, known)
+
+
+def derived(base: str, cache: Path, fit: list[str]) -> list[Candidate]:
+    """Make encoders of known weakness, and one of known strength, from one encoder."""
+    short = Path(base).name
+    memo: dict[int, dict[str, np.ndarray]] = {}
+
+    def pooled(pooling: str) -> Encode:
+        def encode(texts: list[str]) -> np.ndarray:
+            key = hash(tuple(texts))
+            if key not in memo:
+                memo.clear()
+                memo[key] = encoders.encode_poolings(encoders.load(base, pooling="mean"), texts, POOLINGS)
+            return memo[key][pooling]
+
+        return remembered(f"{base} {pooling}", encode, cache)
+
+    mean = pooled("mean")
+
+    def linear(make: Callable[[np.ndarray], Callable[[np.ndarray], np.ndarray]]) -> Encode:
+        return lambda texts: make(mean(fit).astype(np.float64))(mean(texts).astype(np.float64))
+
+    def whitened(vectors: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        return baselines.Whitening(kind="zca").fit(vectors).transform
+
+    def projected(width: int) -> Callable[[np.ndarray], Callable[[np.ndarray], np.ndarray]]:
+        def make(vectors: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+            middle = vectors.mean(axis=0)
+            axes = np.linalg.svd(vectors - middle, full_matrices=False)[2][:width]
+            return lambda given: (given - middle) @ axes.T
+
+        return make
+
+    def spoiled(noise: float | None) -> Encode:
+        def encode(texts: list[str]) -> np.ndarray:
+            opened = encoders.load(base, pooling="mean")
+            torch.manual_seed(0)
+            with torch.no_grad():
+                for weight in opened.parameters():
+                    if weight.ndim == 2:
+                        old = 0 if noise is None else weight
+                        weight.copy_(old + (noise or 1.0) * weight.std() * torch.randn_like(weight))
+            return encoders.encode(opened, texts)
+
+        return remembered(f"{base} spoiled {noise}", encode, cache)
+
+    found = [Candidate(f"{short} {name}", pooled(name)) for name in POOLINGS]
+    found.append(Candidate(f"{short} mean, whitened", linear(whitened)))
+    found += [Candidate(f"{short} mean, rank {width}", linear(projected(width))) for width in (2, 5, 20)]
+    found += [Candidate(f"{short} mean, noise {noise} in weights", spoiled(noise)) for noise in (0.3, 0.6, 1.0)]
+    return [*found, Candidate(f"{short} mean, random weights", spoiled(None))]
+
+
+def correlation(x: Sequence[float], y: Sequence[float], resamples: int = 2000) -> tuple[float, float, float]:
+    """Return Spearman's correlation over encoders, with the interval of resampling them."""
+    x, y = np.array(x, np.float64), np.array(y, np.float64)
+    chunks = bootstrap.draws(len(x), resamples, seed=0, name="encoders")
+    drawn = np.concatenate([bootstrap.spearman(x, y, counts) for counts in chunks])
+    value = float(bootstrap.spearman(x, y, np.ones((len(x), 1)))[0])
+    return value, *map(float, np.quantile(drawn, (0.025, 0.975)))
+
+
+def decisions(results: Sequence[evaluation.Results], sts: Sequence[float]) -> dict[str, int]:
+    """Count the pairs of encoders whose order by STS the verdict finds, misses, or leaves open."""
+    counts = {"right": 0, "wrong": 0, "cannot tell": 0}
+    scores = [result.get(verdict.SCORE, "mean").replicates for result in results]
+    for one, other in combinations(range(len(sts)), 2):
+        low, high = np.quantile(scores[one] - scores[other], (0.025, 0.975))
+        above = sts[one] > sts[other]
+        counts["cannot tell" if low <= 0 <= high else "right" if (low > 0) == above else "wrong"] += 1
+    return counts
+
+
+def main() -> None:
+    """Score every encoder on every corpus, then report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="*", type=Path)
+    parser.add_argument("--derived", action="append", default=[], help="an encoder whose variants are scored")
+    parser.add_argument("--corpus", action="append", required=True)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--documents", type=int, default=500)
+    parser.add_argument("--cache", type=Path, required=True, help="keeps vectors and STS averages")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+
+    tests = {}
+    for corpus in arguments.corpus:
+        drawn = sample.draw([corpus], CorpusConfig(), arguments.documents)
+        tests[corpus] = structure.build(sample.structured(drawn, "en", arguments.documents))
+        print(f"{corpus}: {len(tests[corpus].texts):,} texts, left out: {tests[corpus].left_out}", flush=True)
+    suite = evaluation.read(["sts"], arguments.data)
+    fit = next(iter(tests.values())).texts
+    candidates = [folder(path) for path in arguments.folders]
+    for candidate, path in zip(candidates, arguments.folders, strict=True):
+        candidate.encode = remembered(str(path), candidate.encode, arguments.cache)
+    for base in arguments.derived:
+        candidates += derived(base, arguments.cache, fit)
+
+    results: dict[str, list[evaluation.Results]] = {corpus: [] for corpus in tests}
+    for candidate in candidates:
+        if candidate.sts is None:
+            scored = suite.score(candidate.encode(suite.sentences), bootstrap=0)
+            candidate.sts = scored.average.value
+        for corpus, given in tests.items():
+            vectors = verdict.embed(candidate.name, candidate.encode, given)
+            results[corpus].append(verdict.of_vectors(given, vectors))
+        scores = "  ".join(f"{results[corpus][-1].get(verdict.SCORE, 'mean').value:6.2f}" for corpus in tests)
+        print(f"{candidate.sts:6.2f}  {scores}  {candidate.name}", flush=True)
+
+    sts = [candidate.sts for candidate in candidates]
+    report: dict = {"encoders": {candidate.name: candidate.sts for candidate in candidates}}
+    for corpus, scored in results.items():
+        keys = dict.fromkeys(score.key for score in scored[0].scores)
+        of = {f"{key[0]} {key[2]}": [result.get(key[0], key[2]).value for result in scored] for key in keys}
+        table = {name: correlation(values, sts) for name, values in of.items()}
+        print(f"\n{corpus}, {len(sts)} encoders: Spearman with the STS average")
+        for name, (value, low, high) in sorted(table.items(), key=lambda row: -row[1][0]):
+            inside = "*" if tuple(name.rsplit(" ", 1)) in verdict.SCORED else " "
+            print(f"{inside} {value:6.3f} [{low:6.3f}, {high:6.3f}]  {name}")
+        counts = decisions(scored, sts)
+        print(f"pairs of encoders: {counts}")
+        apart = stats.rankdata(of["score mean"]) - stats.rankdata(sts)
+        worst = np.argsort(-np.abs(apart))[:8]
+        for row in worst:
+            print(f"  ranked {apart[row]:+5.1f} places off: {candidates[row].name} (STS {sts[row]:.2f})")
+        report[corpus] = {
+            "correlations": table,
+            "decisions": counts,
+            "values": of,
+            "worst": {candidates[row].name: float(apart[row]) for row in worst},
+        }
+    if arguments.json:
+        arguments.json.write_text(json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
