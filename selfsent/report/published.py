@@ -83,17 +83,23 @@ def of_recipe(recipe: Mapping[str, Any]) -> Published | None:
             else {_key(AVERAGE if key == "average" else key): value for key, value in paper.items()}
         )
         return Published(method=method, base=str(recipe.get("base")), own=True, figures=figures)
-    if method in _STS:
-        base, values = next(iter(_STS[method].items()))
-        figures = dict(zip(map(_key, (*SETS, AVERAGE)), values, strict=True))
-    elif method in _STS_MEAN:
-        base, values = next(iter(_STS_MEAN[method].items()))
-        figures = {_key(year, "mean"): value for year, value in zip(YEARS, values, strict=True)}
-    else:
+    rows = _STS.get(method) or _STS_MEAN.get(method)
+    if not rows:
         return None
+    base = next(iter(rows))
+    figures = _figures(method, base)
+    return Published(method=method, base=base, own=False, figures=figures)
+
+
+def _figures(method: str, base: str) -> dict[Key, float]:
+    """Return the published figures of a method from a base, by what they measure."""
+    if method in _STS:
+        figures = dict(zip(map(_key, (*SETS, AVERAGE)), _STS[method][base], strict=True))
+    else:
+        figures = {_key(year, "mean"): value for year, value in zip(YEARS, _STS_MEAN[method][base], strict=True)}
     for task, value in zip(TRANSFER, _TRANSFER.get(method, {}).get(base, ()), strict=False):
         figures[task, "test", "accuracy", ""] = value
-    return Published(method=method, base=base, own=False, figures=figures)
+    return figures
 
 
 def _key(task: str, aggregation: str = "all") -> Key:
