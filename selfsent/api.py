@@ -18,7 +18,7 @@ from selfsent import evaluation, hardware, methods, trainer
 from selfsent.batching import Batches
 from selfsent.config import Recipe
 from selfsent.errors import UserError
-from selfsent.evaluation import Results, averages, baselines, geometry
+from selfsent.evaluation import Results, averages, baselines, geometry, sts
 from selfsent.evaluation.relatedness import StopOn
 from selfsent.hardware import Hardware
 from selfsent.objective import Objective
@@ -27,7 +27,7 @@ from selfsent.unlabelled import verdict as verdict
 from selfsent.watcher import Watcher
 
 STS_DEV = ("stsb-dev", "sickr-dev")
-_SAMPLE = 512  # texts behind the figures that watch for collapse
+_SAMPLE = 512  # texts behind the figures that watch for collapse, and behind the uniformity of STS-B
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,14 +301,23 @@ class Validator:
         """Score the encoder as it is."""
         scores: trainer.Scores = {}
         if self._suite is not None:
-            results = self._suite.score(encoders.encode(encoder, self._suite.sentences), bootstrap=0)
+            vectors = encoders.encode(encoder, self._suite.sentences)
+            results = self._suite.score(vectors, bootstrap=0)
             for name in self.names:
                 if name != "sts-dev":
                     scores[name] = results.get(name, "mrr@10" if name == "retrieval" else "spearman").value
             if "sts-dev" in self.names:
                 scores["sts-dev"] = float(np.mean([scores[name] for name in STS_DEV]))
+            for task in self._suite.tasks:
+                if isinstance(task, sts.STS) and task.name == "stsb-dev":
+                    row = {text: index for index, text in enumerate(self._suite.sentences)}
+                    both = vectors[[row[text] for text in task.texts]]
+                    half = len(both) // 2
+                    scores["stsb_alignment"] = geometry.alignment(both[:half], both[half:], task.gold)
+                    scores["stsb_uniformity"] = geometry.uniformity(both[:: len(both) // _SAMPLE + 1])
         if self._sample:
             vectors = encoders.encode(encoder, self._sample)
+            scores["alignment"] = geometry.alignment(vectors[::2], vectors[1::2])  # of each query and its passage
             scores["uniformity"] = geometry.uniformity(vectors)
             scores["mean_cosine"] = geometry.mean_cosine(vectors)
             scores["effective_rank"] = geometry.effective_rank(vectors)

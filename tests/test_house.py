@@ -11,7 +11,7 @@ FLOORS = {
     2: {"config", "corpus", "batching", "encoder", "evaluation", "run", "builtin", "index"},
     3: {"objective", "composition", "augment"},
     4: {"methods", "trainer", "pretrain"},
-    5: {"api", "unlabelled"},
+    5: {"api", "unlabelled", "report"},
     6: {"cli", "__main__", "__init__"},
 }
 FLOOR = {room: floor for floor, rooms in FLOORS.items() for room in rooms}

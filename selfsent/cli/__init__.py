@@ -9,6 +9,7 @@ from selfsent.cli.encode import encode
 from selfsent.cli.evaluate import evaluate
 from selfsent.cli.methods import methods
 from selfsent.cli.pretrain import pretrain
+from selfsent.cli.report import report
 from selfsent.cli.search import search
 from selfsent.cli.train import train
 from selfsent.cli.verdict import verdict
@@ -21,7 +22,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (train, pretrain, evaluate, verdict, encode, search, methods):
+for command in (train, pretrain, evaluate, verdict, report, encode, search, methods):
     app.command()(command)
 app.add_typer(augment, name="augment")
 

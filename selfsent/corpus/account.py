@@ -31,9 +31,9 @@ class Account:
     unknown: float  # share of word pieces that the tokenizer does not know
     examples: Sequence[tuple[str, str]] = ()  # near-duplicates: (kept, dropped)
 
-    def lines(self) -> list[str]:
-        """Return the account as aligned lines of plain text."""
-        rows: list[tuple[str, int, str]] = [
+    def rows(self) -> list[tuple[str, int, str]]:
+        """Return (what, how many, a note) for all that is not zero; what was dropped is indented by two spaces."""
+        rows = [
             ("documents read", self.documents, f"from {self.files} source{'s' * (self.files != 1)}"),
             ("  empty", self.empty_documents, ""),
             ("  cleaned of markup", self.cleaned_documents, ""),
@@ -50,15 +50,23 @@ class Account:
             ("  beyond max_texts", self.surplus, ""),
             ("texts kept", self.kept, ""),
         ]
-        shown = [row for row in rows if row[1] or not row[0].startswith(" ")]
-        label = max(len(name) for name, _, _ in shown)
-        number = max(len(f"{count:,}") for _, count, _ in shown)
-        lines = [f"{name:<{label}}  {count:>{number},}  {note}".rstrip() for name, count, note in shown]
+        return [row for row in rows if row[1] or not row[0].startswith(" ")]
+
+    def word_pieces(self) -> str:
+        """Say how long the texts are and how many of them were cut."""
         cut = f", {100 * self.truncated:.1f} % cut at {self.max_length}" if self.max_length else ""
-        lines.append(
+        return (
             f"word pieces per text: median {self.median_length}, 95th percentile {self.long_length}{cut}; "
             f"unknown {100 * self.unknown:.2f} %"
         )
+
+    def lines(self) -> list[str]:
+        """Return the account as aligned lines of plain text."""
+        shown = self.rows()
+        label = max(len(name) for name, _, _ in shown)
+        number = max(len(f"{count:,}") for _, count, _ in shown)
+        lines = [f"{name:<{label}}  {count:>{number},}  {note}".rstrip() for name, count, note in shown]
+        lines.append(self.word_pieces())
         for kept, dropped in self.examples:
             lines += [
                 "near-duplicate, for example:",

@@ -1,0 +1,352 @@
+"""Lay scores out: models down, measurements across, one protocol a column, and every number with the digits it has."""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from selfsent.evaluation import Score
+from selfsent.report import published
+from selfsent.report.gather import Group
+
+# What a model is, not how it was measured: may differ within a column, and is said in the row.
+_OF_THE_MODEL = ("pooling", "max_length", "bootstrap", "model")
+_POINTS = ("spearman", "pearson", "accuracy", "f1", "mrr", "recall", "map")
+_TITLES = {"mrr@10": "MRR@10", "recall@1": "recall@1", "recall@10": "recall@10", "stsb": "STS-B", "sickr": "SICK-R"}
+NAMES = {
+    "retrieval": "held-out retrieval, MRR@10",
+    "stsb-dev": "STS-B dev, Spearman × 100",
+    "sickr-dev": "SICK-R dev, Spearman × 100",
+    "sts-dev": "mean of STS-B and SICK-R dev",
+    "uniformity": "uniformity",
+    "mean_cosine": "mean cosine of two texts",
+    "effective_rank": "effective rank",
+    "alignment": "alignment",
+    "stsb_alignment": "alignment, STS-B dev",
+    "stsb_uniformity": "uniformity, STS-B dev",
+    "held_out_loss": "held-out loss",
+    "held_out_accuracy": "held-out words guessed, %",
+}
+
+METHODS = {
+    "simcse": "SimCSE",
+    "scd": "SCD",
+    "declutr": "DeCLUTR",
+    "denosent": "DenoSent",
+    "whitenedcse": "WhitenedCSE",
+}
+
+Identity = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One measurement under one protocol."""
+
+    identity: Identity
+    label: str
+    note: str  # what tells it from its neighbours: how many rows, which data
+    decimals: int
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number: of one run with its interval, or the mean over several with their spread."""
+
+    value: float
+    text: str
+    below: str  # interval, or spread
+    values: tuple[float, ...]  # of each run behind it
+    low: float | None = None  # interval of a single run
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model, or the mean over the seeds of a recipe."""
+
+    label: str
+    note: str
+    kind: str  # base, trained, baseline, paper or seed
+    cells: Mapping[Identity, Cell]
+
+
+@dataclass(frozen=True)
+class Section:
+    """Measurements that are read together."""
+
+    title: str
+    caption: str
+    main: bool  # others are folded away
+    columns: list[Column]
+    rows: list[Row]
+    seeds: list[Row] = field(default_factory=list)
+
+
+def sections(groups: Sequence[Group]) -> list[Section]:
+    """Table every score of the groups, of base and trained encoders, of baselines, and of the papers."""
+    bases: list[tuple[str, str, list[list[Score]]]] = []
+    models: list[tuple[str, str, str, list[list[Score]]]] = []  # kind, label, note, the scores of each run
+    for one in groups:
+        scored = [run for run in one.runs if run.trained]
+        if scored:
+            first = scored[0]
+            base = str(first.recipe.get("base"))
+            bases.append((f"base: {base}", _pooled(first.base), [run.base for run in scored]))
+            seeds = f"mean of {len(scored)} seeds" if len(scored) > 1 else ""
+            models.append(("trained", one.name, seeds or _pooled(first.trained), [run.trained for run in scored]))
+        for run in one.runs:
+            for file in run.evaluated:
+                for name, scores in file.baselines.items():
+                    models.append(("baseline", name, f"of {file.model}", [scores]))
+                models.append(("baseline", file.model, "as it is", [file.scores]))
+    papers = {
+        (found.method, found.base): found
+        for one in groups
+        if (found := published.of_recipe(one.first.recipe)) and one.first.trained
+    }
+
+    every = [score for *_, runs in (*bases, *models) for scores in runs for score in scores]
+    found: list[Section] = []
+    for title, caption, main, belongs in _SECTIONS:
+        here = [score for score in every if belongs(score)]
+        data = list(dict.fromkeys(_held_out_data(score) for score in here))
+        for one_data in data:  # held-out texts of two corpora have no column in common
+            few = [score for score in here if _held_out_data(score) == one_data]
+            names = [
+                name
+                for kind, name, _, runs in models
+                if kind == "trained" and any(_held_out_data(score) == one_data for scores in runs for score in scores)
+            ]
+            where = f": {', '.join(names)}" if len(data) > 1 and one_data else ""
+            found.append(_section(title + where, caption, main, few, bases, models, groups, list(papers.values())))
+    return [*_label_free(groups), *found]
+
+
+def _held_out_data(score: Score) -> str:
+    return str(score.protocol.get("data", "")) if score.task == "retrieval" else ""
+
+
+def _label_free(groups: Sequence[Group]) -> list[Section]:
+    """Table what verdict.json holds: the tests behind the verdict, of base, trained encoder and those beside them."""
+    bases, models = [], []
+    for one in groups:
+        judged = [run.verdict.systems for run in one.runs if run.verdict and run.verdict.systems]
+        for name in dict.fromkeys(name for systems in judged for name in systems):
+            runs = [systems[name] for systems in judged if name in systems]
+            if name == "base":
+                bases.append((f"base: {one.first.recipe.get('base')}", "", runs))
+            elif name == "trained":
+                models.append(("trained", one.name, f"mean of {len(runs)} seeds" if len(runs) > 1 else "", runs))
+            else:
+                models.append(("baseline", name, "", runs))
+    every = [score for *_, runs in (*bases, *models) for scores in runs for score in scores]
+    if not every:
+        return []
+    caption = (
+        "The tests behind the verdict, on documents that training never saw; in points, 0 to 100, but for the geometry."
+    )
+    section = _section("Without labels", caption, True, every, bases, models, [], [])
+    columns = [replace(c, label=f"{c.identity[0]} {c.identity[2]}".strip()) for c in section.columns]
+    return [replace(section, columns=columns)]
+
+
+def text(value: float, decimals: int) -> str:
+    """Write a number with a true minus sign."""
+    written = f"{value:.{decimals}f}"
+    return written.replace("-", "−") if float(written) else f"{0:.{decimals}f}"
+
+
+def decimals_of(metric: str, half_widths: Iterable[float]) -> int:
+    """Return how many decimals mean something: two digits of the uncertainty, and one decimal for points."""
+    if metric.split("@")[0] in _POINTS or metric == "effective_rank":
+        return 1
+    widths = [width for width in half_widths if width > 0]
+    if not widths:
+        return 2
+    return min(3, max(2, 1 - math.floor(math.log10(statistics.median(widths)))))
+
+
+def identity(score: Score) -> Identity:
+    """Name a measurement: two scores stand in one column only where this is equal."""
+    protocol = {k: v for k, v in score.protocol.items() if k not in _OF_THE_MODEL and not k.startswith("whitening")}
+    return (*score.key, str(score.n), *(f"{key}={protocol[key]}" for key in sorted(protocol)))
+
+
+def method_name(method: str) -> str:
+    """Write a method, or several joined, as their papers do."""
+    return "+".join(METHODS.get(part.split("_")[0], part) for part in method.split("+"))
+
+
+def task_name(task: str) -> str:
+    """Write a task as the literature does."""
+    if task.startswith("average of "):
+        return f"average of {task.split()[2].rstrip(':')}"
+    return _TITLES.get(task, task.upper() if task.startswith("sts") else task)
+
+
+def _pooled(scores: Sequence[Score]) -> str:
+    return f"pooling {scores[0].protocol['pooling']}" if scores and "pooling" in scores[0].protocol else ""
+
+
+def _is_held_out_point(score: Score) -> bool:
+    return score.task == "retrieval" and score.metric not in ("alignment", "uniformity")
+
+
+def _is_geometry(score: Score) -> bool:
+    return not _is_held_out_point(score) and (score.task.startswith("geometry") or score.task == "retrieval")
+
+
+def _is_similarity(score: Score) -> bool:
+    return (score.metric, score.aggregation) == ("spearman", "all")
+
+
+_SECTIONS = (
+    (
+        "Finding the right text, without labels",
+        "Held-out documents: each one's passage is looked for with its first sentence among the passages of all. "
+        "In points, 0 to 100.",
+        True,
+        _is_held_out_point,
+    ),
+    (
+        "Similarity as people judge it (STS)",
+        "Spearman × 100; of a year's sub-files one correlation over all pairs (“all”), as SimCSE's tables. "
+        "An average names how many sets it is over, and those of different sets stand apart.",
+        True,
+        _is_similarity,
+    ),
+    (
+        "Where the vectors lie",
+        "Alignment: squared distance of pairs that belong together, lower is closer. Uniformity: lower is more evenly "
+        "spread. Neither is a goal alone: a collapsed encoder aligns perfectly.",
+        True,
+        _is_geometry,
+    ),
+    (
+        "Classifiers on frozen vectors",
+        "Accuracy in points, of the tasks that were measured.",
+        True,
+        lambda score: score.metric == "accuracy",
+    ),
+    (
+        "Other ways to average the same similarities",
+        "Pearson, and the mean over a year's sub-files, plain (“mean”) or weighted by size (“wmean”): other numbers "
+        "than those above, never to be mixed with them.",
+        False,
+        lambda score: (
+            not _is_held_out_point(score)
+            and not _is_geometry(score)
+            and not _is_similarity(score)
+            and score.metric != "accuracy"
+        ),
+    ),
+)
+
+
+def _section(
+    title: str,
+    caption: str,
+    main: bool,
+    scores: Sequence[Score],
+    bases: Sequence[tuple[str, str, list[list[Score]]]],
+    models: Sequence[tuple[str, str, str, list[list[Score]]]],
+    groups: Sequence[Group],
+    papers: Sequence[published.Published],
+) -> Section:
+    columns = {column.identity: column for column in _columns(scores)}
+    rows: list[Row] = []
+    shown: set[str] = set()
+    for label, note, runs in bases:
+        row = _row(label, note, "base", runs, columns)
+        fingerprint = repr((label, note, [(key, cell.text) for key, cell in row.cells.items()]))
+        if row.cells and fingerprint not in shown:
+            shown.add(fingerprint)
+            rows.append(row)
+    for kind in ("baseline", "trained"):
+        found = [_row(label, note, kind, runs, columns) for which, label, note, runs in models if which == kind]
+        rows += [row for row in found if row.cells]
+    keys = {(score.metric, score.aggregation) for score in scores}
+    for paper in papers:
+        cells: dict[Identity, Cell] = {}
+        for key, value in paper.figures.items():
+            if key[2:] in keys:
+                column = _paper_column(key, columns)
+                cells[column.identity] = Cell(value, text(value, 2), "", (value,))
+        if cells:
+            note = "as published" if paper.own else "another base, other text"
+            rows.append(Row(f"{method_name(paper.method)} paper, {paper.base}", note, "paper", cells))
+    seeds = [
+        _row(run.name, f"seed {run.seed}", "seed", [run.trained], columns)
+        for one in groups
+        for run in one.runs
+        if run.trained and len(one.runs) > 1
+    ]
+    ordered = sorted(columns.values(), key=lambda column: _place(column.identity))
+    return Section(title, caption, main, ordered, rows, [row for row in seeds if row.cells])
+
+
+def _columns(scores: Sequence[Score]) -> Iterable[Column]:
+    alike: dict[Identity, list[Score]] = {}
+    for score in scores:
+        alike.setdefault(identity(score), []).append(score)
+    for key, members in alike.items():
+        one = members[0]
+        widths = [(s.high - s.low) / 2 for s in members if s.low is not None and s.high is not None]
+        of_points = _is_held_out_point(one) or _is_geometry(one)
+        label = _TITLES.get(one.metric, one.metric.replace("_", " ")) if of_points else task_name(one.task)
+        if one.aggregation in ("mean", "wmean") or (not of_points and one.metric not in ("spearman", "accuracy")):
+            label = " ".join(part for part in (label, one.metric, one.aggregation) if part)
+        yield Column(key, label, _note(one), decimals_of(one.metric, widths))
+
+
+def _note(score: Score) -> str:
+    if score.task == "retrieval":
+        return f"of {score.n:,} held-out pairs"
+    if score.task.startswith("geometry"):
+        what = "positive pairs" if score.metric == "alignment" else "sentences"
+        return f"{score.n:,} {what} of STS-B {score.split}"
+    split = "" if score.split == "test" else f", {score.split}"
+    return f"{score.n:,} pairs{split}" if score.metric in ("spearman", "pearson") else f"{score.n:,} rows{split}"
+
+
+def _paper_column(key: tuple[str, str, str, str], columns: dict[Identity, Column]) -> Column:
+    """Return the column that measures the same, or a new one for the papers alone."""
+    for column in columns.values():
+        if column.identity[:4] == key and not any(part.startswith("rows=") for part in column.identity):
+            return column
+    aggregation = f" {key[2]} {key[3]}" if key[3] in ("mean", "wmean") else ""
+    column = Column((*key, "", "published"), task_name(key[0]) + aggregation, "published only", 2)
+    columns[column.identity] = column
+    return column
+
+
+def _place(key: Identity) -> tuple[int, int, str]:
+    """Order columns as the tables of the literature do; averages last."""
+    tasks = (*published.SETS, *published.TRANSFER)
+    metrics = ("mrr@10", "recall@1", "recall@10", "alignment", "uniformity", "mean_cosine", "effective_rank")
+    task = len(tasks) + key[0].startswith("average") if key[0] not in tasks else tasks.index(key[0])
+    return task, metrics.index(key[2]) if key[2] in metrics else len(metrics), "|".join(key)
+
+
+def _row(label: str, note: str, kind: str, runs: Sequence[Sequence[Score]], columns: Mapping[Identity, Column]) -> Row:
+    by_column: dict[Identity, list[Score]] = {}
+    for scores in runs:
+        for score in scores:
+            if identity(score) in columns:
+                by_column.setdefault(identity(score), []).append(score)
+    same = kind == "base"  # one encoder, measured once for each run: its scores are shown once where they agree
+    cells = {key: _cell(scores, columns[key].decimals, same=same) for key, scores in by_column.items()}
+    return Row(label, note, kind, cells)
+
+
+def _cell(scores: Sequence[Score], decimals: int, *, same: bool) -> Cell:
+    values = tuple(score.value for score in scores)
+    first = scores[0]
+    if len(values) == 1 or (same and len({text(value, decimals) for value in values}) == 1):
+        below = ""
+        if first.low is not None and first.high is not None:
+            below = f"{text(first.low, decimals)} to {text(first.high, decimals)}"
+        return Cell(first.value, text(first.value, decimals), below, values[:1], first.low, first.high)
+    mean, spread = statistics.fmean(values), statistics.stdev(values)
+    return Cell(mean, text(mean, decimals), f"± {text(spread, max(decimals, 2))}", values)

@@ -1,0 +1,320 @@
+"""The page: every number on it comes from the folder of a run, nothing on it comes from elsewhere."""
+
+import json
+import math
+import statistics
+
+import numpy as np
+import pytest
+from made_runs import log_lines, retrieval, score, write_run
+from page_reader import Page
+from test_api import QUICK, WORDS
+
+import selfsent
+from selfsent import api, encoder, report
+from selfsent.errors import UserError
+from selfsent.report import gather, inside, page, published, table
+
+EVIL = "<script>alert('x')</script> & <img src=http://evil.example/x.png> a \"quoted\" line"
+
+
+def made(tmp_path, *folders, **options):
+    return Page(report.write(folders, tmp_path / "report.html", **options).read_text(encoding="utf-8"))
+
+
+def sts(value, task="stsb", aggregation="all", **protocol):
+    return score(task, value, aggregation=aggregation, data=f"data of {task}", width=1.0, **protocol)
+
+
+def written(folder):
+    """Return every score that scores.json holds, by what the page calls its column."""
+    content = json.loads((folder / "scores.json").read_text())
+    return [entry["value"] for side in ("base", "trained") for entry in content[side]["scores"]]
+
+
+def test_every_number_in_the_tables_is_one_of_the_run_and_is_rounded_right(tmp_path):
+    base = [
+        retrieval(30.1234),
+        sts(50.37),
+        sts(41.0, "sts12"),
+        score("geometry", -1.6543, "uniformity", "", width=0.02),
+    ]
+    trained = [retrieval(35.678), sts(55.66), sts(44.4, "sts12"), score("geometry", -2.5, "uniformity", "", width=0.02)]
+    folder = write_run(tmp_path / "run", base=base, trained=trained)
+    cells = [cell for cell in made(tmp_path, folder).cells if "paper" not in cell[3]]
+    assert sorted(value for _, value, _, _ in cells) == sorted(written(folder))
+    entries = {entry["value"]: entry for entry in base + trained}
+    for _, value, (shown, interval), _ in cells:
+        decimals = len(shown.partition(".")[2])
+        assert shown == f"{value:.{decimals}f}".replace("-", "−")
+        low, high = (entries[value][side] for side in ("low", "high"))
+        assert interval == f"{low:.{decimals}f} to {high:.{decimals}f}".replace("-", "−")
+        assert decimals == (3 if abs(value) < 5 else 1)
+
+
+def test_seeds_are_shown_as_their_mean_and_their_standard_deviation(tmp_path):
+    folders = [write_run(tmp_path / f"run-{seed}", seed=seed) for seed in (1, 2, 4)]
+    found = made(tmp_path, *folders)
+    values = [json.loads((one / "scores.json").read_text())["trained"]["scores"][0]["value"] for one in folders]
+    (cell,) = [cell for cell in found.cells if "mean of 3 seeds" in cell[3]]
+    assert cell[1] == pytest.approx(statistics.mean(values))
+    assert cell[2] == [f"{statistics.mean(values):.1f}", f"± {statistics.stdev(values):.2f}"]
+    by_itself = [cell[1] for cell in found.cells if "seed " in cell[3]]
+    assert by_itself == values
+    assert len([cell for cell in found.cells if cell[3].startswith("base")]) == 1  # one base, shown once
+
+
+def test_curves_of_seeds_are_drawn_at_the_steps_that_all_have():
+    from selfsent.report import figures
+
+    steps, values = figures.together([[(0, 1.0), (10, 2.0), (20, 9.0)], [(0, 3.0), (10, 4.0)]])
+    assert steps.tolist() == [0, 10]
+    assert values.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    long = [(step, float(step)) for step in range(1000)]
+    steps, values = figures.together([long], 10)
+    assert steps.tolist() == [49.5 + 100 * stretch for stretch in range(10)]
+    assert values[0].tolist() == steps.tolist()
+
+
+def test_scores_of_two_protocols_never_share_a_column(tmp_path):
+    first = write_run(tmp_path / "a", trained=[retrieval(33.0, "held1"), sts(55.0), sts(56.0, aggregation="mean")])
+    second = write_run(tmp_path / "b", trained=[retrieval(44.0, "held2"), sts(57.0), sts(58.0, texts="raw")], data="d")
+    columns = {}
+    for column, value, _, row in made(tmp_path, first, second).cells:
+        if "paper" not in row:
+            columns.setdefault(column, set()).add(value)
+    apart = [{33.0}, {44.0}, {56.0}, {58.0}, {55.0, 57.0}]
+    for values in apart:
+        assert any(values <= shown for shown in columns.values())
+    for shown in columns.values():
+        assert sum(bool(values & shown) for values in apart) == 1
+
+
+def test_declutr_s_means_over_sub_files_stay_out_of_the_column_of_all(tmp_path):
+    run = write_run(tmp_path / "run", method="declutr", trained=[sts(55.0, "sts12"), sts(57.0, "sts12", "mean")])
+    cells = made(tmp_path, run).cells
+    (paper,) = [cell for cell in cells if cell[1] == 64.10]
+    (mean,) = [cell for cell in cells if cell[1] == 57.0]
+    (every,) = [cell for cell in cells if cell[1] == 55.0]
+    assert paper[0] == mean[0] != every[0]
+
+
+def test_the_paper_s_average_over_seven_sets_stands_apart_from_one_over_six(tmp_path):
+    six = sts(60.0, "average of 6: sts12 sts13 sts14 sts15 stsb sickr")
+    cells = made(tmp_path, write_run(tmp_path / "run", trained=[sts(55.0), six])).cells
+    (paper,) = [cell for cell in cells if cell[1] == 76.25]
+    assert paper[0].startswith(published.AVERAGE)
+    assert [cell[1] for cell in cells if cell[0] == paper[0]] == [76.25]
+    shared = [cell[0] for cell in cells if cell[1] in (55.0, 76.85)]
+    assert len(shared) == 2
+    assert len(set(shared)) == 1
+
+
+def test_the_page_asks_nothing_of_the_network(tmp_path):
+    found = made(tmp_path, *(write_run(tmp_path / f"run-{seed}", seed=seed) for seed in (1, 2)))
+    assert found.external() == []
+    assert "http://" not in found.html
+    assert "https://" not in found.html
+    assert ("meta", "content", "default-src 'none'") in {(t, n, str(v).split(";")[0]) for t, n, v in found.attributes}
+
+
+def test_identifiers_are_unique_and_every_reference_is_met(tmp_path):
+    found = made(tmp_path, *(write_run(tmp_path / name, data=name) for name in "ab"))
+    ids = [value for _, name, value in found.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+    wanted = {value[1:] for _, name, value in found.attributes if name == "href"}
+    wanted |= {value[5:-1] for _, name, value in found.attributes if name == "clip-path"}
+    assert wanted <= set(ids)
+
+
+def test_every_figure_says_what_to_see(tmp_path):
+    found = made(tmp_path, write_run(tmp_path / "run"))
+    figures = found.html.count("<figure")
+    assert figures >= 5
+    assert found.html.count("<figcaption>") == figures == found.html.count('role="img"')
+
+
+def a_look(texts, group, *, place=0):
+    """Return the figures of two made-up encoders."""
+    draw = np.random.default_rng(0)
+    half = len(texts) // 2
+    gold = np.arange(10.0) / 2
+    marks, typical = inside._marks(draw.normal(size=(len(texts), 5)), texts)
+    base, trained = (inside._view(draw.normal(size=(len(texts) + 20, 5)), texts, half, gold, [0, 1]) for _ in range(2))
+    seen = inside.Inside(
+        texts=texts,
+        kind="two lines",
+        gold=gold,
+        marks=marks,
+        typical=typical,
+        queries=texts[:2],
+        base=base,
+        trained=trained,
+    )
+    return page.look(group, place, seen, None)
+
+
+def test_texts_are_escaped_wherever_they_stand(tmp_path):
+    run = write_run(tmp_path / "<script>run", texts=[EVIL], lines=[*log_lines(), {"step": 40, "alarm": EVIL}])
+    (group,) = gather.group([gather.read(run)])
+    found = Page(page.render([group], [a_look([f"{EVIL} {number}" for number in range(20)], group)], [EVIL]))
+    assert found.scripts == 1  # our own
+    assert not [value for tag, _, value in found.attributes if tag == "img"]
+    assert found.external() == []
+    assert f"{EVIL} 0" in found.text
+
+
+def test_a_map_carries_the_text_of_every_point(tmp_path):
+    (group,) = gather.group([gather.read(write_run(tmp_path / "run"))])
+    texts = [f"text number {number} of the map" for number in range(30)]
+    html = page.render([group], [a_look(texts, group)], [])
+    for text in texts:
+        assert html.count(f"<title>{text}</title>") == 2  # base and trained
+
+
+def test_many_long_runs_with_long_texts_stay_below_the_limit(tmp_path):
+    lines = [line | {"step": line["step"] + 50 * turn} for turn in range(400) for line in log_lines()]
+    runs = [write_run(tmp_path / f"run-{seed}", seed=seed, lines=lines) for seed in range(3)]
+    runs += [write_run(tmp_path / f"other-{number}", lines=lines, data=str(number)) for number in range(8)]
+    groups = gather.group([gather.read(run) for run in runs])
+    texts = [f"{number} " + "long text & more " * 100 for number in range(inside.CAP)]
+    looks = [a_look(texts, group, place=place) for place, group in enumerate(groups[: report.LOOKED_AT])]
+    assert len(page.render(groups, looks, []).encode()) < report.LIMIT
+
+
+def test_a_page_that_cannot_be_small_enough_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "LIMIT", 1000)
+    with pytest.raises(UserError, match=r"would hold .* MB"):
+        made(tmp_path, write_run(tmp_path / "run"))
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_run_that_is_not_finished_gets_a_page_that_says_so_first(tmp_path):
+    found = made(tmp_path, write_run(tmp_path / "run", scores=False, lines=log_lines(20)))
+    assert "run is not finished. It is at step 20 of 40" in found.text
+    assert "No verdict" in found.text
+    assert found.text.index("not finished") < found.text.index("Learning curves", found.text.index("Verdict No"))
+    assert found.cells == []
+    assert "Better in" not in found.text
+
+
+def test_what_cannot_be_opened_any_more_is_said_and_the_rest_is_there(tmp_path):
+    folder = write_run(tmp_path / "run")
+    (folder / "model").mkdir()
+    (folder / "model" / "modules.json").write_text("[]")
+    found = made(tmp_path, folder)
+    assert "no longer in the cache" in found.text
+    assert "1,234 texts were trained on" in found.text
+    assert len(found.cells) == 2
+
+
+def test_one_run_given_twice_is_one_run(tmp_path):
+    folder = write_run(tmp_path / "run")
+    assert len(made(tmp_path, folder, folder / ".." / "run").cells) == 2
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [("", "it is a folder"), ("no/where.html", "there is no folder"), ("run/config.json/x", "no folder")],
+)
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path, out, message):
+    folder = write_run(tmp_path / "run")
+    with pytest.raises(UserError, match=message):
+        report.write([folder], tmp_path / out)
+
+
+@pytest.mark.parametrize(
+    ("metric", "widths", "decimals"),
+    [
+        ("spearman", [1.1], 1),
+        ("alignment", [0.012], 3),
+        ("alignment", [0.2], 2),
+        ("uniformity", [], 2),
+        ("mrr@10", [9], 1),
+    ],
+)
+def test_numbers_have_two_digits_of_their_uncertainty(metric, widths, decimals):
+    assert table.decimals_of(metric, widths) == decimals
+
+
+def test_a_number_that_rounds_to_nothing_has_no_sign():
+    assert table.text(-0.04, 1) == "0.0"
+    assert table.text(-1.25, 1) == "−1.2"
+
+
+@pytest.fixture
+def lines_of_text(tmp_path):
+    draw = np.random.default_rng(0)
+    path = tmp_path / "text.txt"
+    rows = [" ".join(draw.choice(WORDS, 14)) for _ in range(400)]
+    path.write_text("\n".join(f"{row} <script>{number}</script>" for number, row in enumerate(rows)), encoding="utf-8")
+    return path
+
+
+def test_from_training_to_the_page(bert, lines_of_text, tmp_path):
+    settings = [*QUICK, "corpus.held_out_share=0.3"]
+    result = selfsent.train(
+        "simcse", base=str(bert), texts=[str(lines_of_text)], out=tmp_path / "run", settings=settings
+    )
+    logged = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    first = next(line["scores"] for line in logged if "scores" in line)
+
+    run = gather.read(result.folder)
+    pairs = gather.corpus(run).held_out.dev
+    base = encoder.load(bert, pooling=None)
+    both = [encoder.encode(base, side).astype(np.float64) for side in (pairs.queries, pairs.passages)]
+    queries, passages = ([row / math.sqrt(sum(row**2)) for row in side] for side in both)
+    distances = [sum((query - passage) ** 2) for query, passage in zip(queries, passages, strict=True)]
+    assert first["alignment"] == pytest.approx(sum(distances) / len(distances), abs=1e-6)
+
+    found = made(tmp_path, tmp_path / "run")
+    assert found.scripts == 1
+    assert found.external() == []
+    shown = {value for _, value, _, _ in found.cells}
+    assert shown == {one.value for one in (*result.before.scores, *result.after.scores)}
+    assert result.verdict.split(". ", 1)[1] in found.text
+    for words in (
+        "Alignment against uniformity",
+        "A map of the texts",
+        "Nearest neighbours",
+        "texts kept",
+        "texts found",
+    ):
+        assert words in found.text
+    test = gather.corpus(run).held_out.test
+    for text in (*test.queries, *test.passages):
+        assert found.html.count(f"<title>{text.replace('<', '&lt;').replace('>', '&gt;')}</title>") == 2
+    account = gather.corpus(run).account
+    counts = {int(value) for _, name, value in found.attributes if name == "data-count"}
+    assert counts == {count for _, count, _ in account.rows()}
+
+
+def test_with_data_the_log_holds_alignment_and_uniformity_of_stsb(bert, data):
+    from selfsent.corpus import HeldOut
+    from selfsent.evaluation import sts as benchmark
+    from selfsent.methods.simcse import SimCSE
+
+    opened = encoder.load(bert)
+    scores = api.Validator(HeldOut("pairs"), str(data), SimCSE(SimCSE.Config(), opened))(opened)
+    pairs = benchmark.read_stsb(benchmark.find_folder(data), "dev")
+    same = [place for place, gold in enumerate(pairs.gold) if gold > 4]
+    left, right = (encoder.encode(opened, [side[i] for i in same]).astype(float) for side in (pairs.left, pairs.right))
+    cosines = [float(a @ b) / math.sqrt(float(a @ a) * float(b @ b)) for a, b in zip(left, right, strict=True)]
+    assert scores["stsb_alignment"] == pytest.approx(sum(2 - 2 * cosine for cosine in cosines) / len(cosines), abs=1e-5)
+    assert -4 < scores["stsb_uniformity"] < 0
+
+
+def test_the_command_writes_the_page_and_refuses_in_one_sentence(tmp_path, monkeypatch, capsys):
+    from test_cli import run as command
+
+    write_run(tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    status, out, err = command(monkeypatch, capsys, "report", "run")
+    assert status == 0, err
+    assert "report: report.html" in out
+    assert (tmp_path / "report.html").is_file()
+    status, out, err = command(monkeypatch, capsys, "report", tmp_path)
+    assert status == 1
+    assert err.strip().splitlines()[-1].startswith("error: ")
+    assert "holds no run" in err
+    assert "Traceback" not in out + err
