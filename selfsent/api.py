@@ -17,8 +17,9 @@ from selfsent import encoder as encoders
 from selfsent import evaluation, hardware, methods, trainer
 from selfsent.batching import Batches
 from selfsent.config import Recipe
+from selfsent.corpus import cache
 from selfsent.errors import UserError
-from selfsent.evaluation import Results, averages, baselines, geometry, sts
+from selfsent.evaluation import Results, averages, baselines, benchmark, geometry, sts
 from selfsent.evaluation.relatedness import StopOn
 from selfsent.hardware import Hardware
 from selfsent.objective import Objective
@@ -227,6 +228,7 @@ def evaluate(
         data: a folder in SentEval's layout.
         poolings: also score these poolings of the same encoder, without any head.
         whitening: also score the model's vectors whitened: "pca", "zca" or "group", fitted to each task's texts.
+        tasks: groups and tasks by name, own files such as "classification:intents.csv", "mteb:NAME" of that package.
         classifier: trained on the vectors of labelled tasks: "senteval_full", "senteval_fast", "senteval_mlp" or
             "sklearn".
         stop_on: the development correlation that stops the regressions of relatedness: "pearson" or "spearman".
@@ -237,7 +239,17 @@ def evaluate(
         UserError: an unknown task, pooling or classifier, data that is not whole, labels that cannot be learned, or
             vectors that are not finite.
     """
+    public = [name for name in tasks if name.startswith(benchmark.PREFIX)]
+    foreign = benchmark.tasks(public) if public else []
+    tasks = [name for name in tasks if name not in public]
     encoder = model if isinstance(model, SentenceTransformer) else encoders.load(model, pooling=pooling)
+    found = []
+    if foreign:
+        if report is not None:
+            report(f"mteb runs {len(foreign)} tasks")
+        found = benchmark.score(encoder, foreign, cache.folder("mteb", ""), precision=precision, progress=progress)
+        if not tasks:
+            return {"model": Results(scores=found)}
     suite = evaluation.read(
         tasks, None if data is None else Path(data), held_out=held_out, classifier=classifier, stop_on=stop_on
     )
@@ -247,7 +259,8 @@ def evaluate(
         report(f"encoding {len(suite.sentences):,} different texts of {len(suite.tasks)} tasks")
     vectors = encoders.encode(encoder, suite.sentences, precision=precision, progress=progress)
     protocol = {"pooling": encoders.pooling_name(encoder), "max_length": encoders.max_length(encoder)}
-    results = {"model": suite.score(vectors, bootstrap=bootstrap, protocol=protocol, advance=advance)}
+    scored = suite.score(vectors, bootstrap=bootstrap, protocol=protocol, advance=advance)
+    results = {"model": replace(scored, scores=[*scored.scores, *found])}
     for kind in whitening:
         whiten = baselines.whiten_target(baselines.Whitening(kind=kind))
         results[f"{kind} whitening"] = suite.score(
@@ -263,6 +276,28 @@ def evaluate(
             known = {**protocol, "pooling": name}
             results[name] = suite.score(pooled, bootstrap=bootstrap, protocol=known, advance=advance)
     return results
+
+
+def compare(
+    first: Sequence[str | Path | SentenceTransformer],
+    second: Sequence[str | Path | SentenceTransformer],
+    tasks: Sequence[str] = ("sts",),
+    **how: Any,  # noqa: ANN401  what evaluate takes
+) -> tuple[Results, Results, list[evaluation.Difference]]:
+    """Score two recipes, each by its seeds, and say how much the first lies above the second on the same rows.
+
+    Args:
+        first, second: the models of one recipe each, one for a seed; the intervals then hold the seeds, too.
+        how: as for ``evaluate``.
+
+    Raises:
+        UserError: as for ``evaluate``, or nothing was measured in both that has an interval.
+    """
+    one, two = (
+        evaluation.over_seeds([evaluate(model, tasks, **how)["model"] for model in models])
+        for models in (first, second)
+    )
+    return one, two, evaluation.compare(one, two)
 
 
 class Validator:

@@ -263,3 +263,55 @@ def test_evaluate_trains_the_classifier_that_was_asked_for_and_says_so(command, 
     written = json.loads((tmp_path / "scores.json").read_text())
     assert written["scores"][0]["protocol"]["classifier"] == "senteval_fast"
     assert "word_content" in written["declutr_averages"]["missing"]
+
+
+@pytest.fixture
+def labelled(tmp_path):
+    """Texts of two classes that share no words."""
+    words = np.array_split(np.array(WORDS), 2)
+    draw = np.random.default_rng(0)
+    rows = [{"text": " ".join(draw.choice(words[i % 2], 8)), "label": "ab"[i % 2]} for i in range(60)]
+    path = tmp_path / "own.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_own_files_are_evaluated_beside_each_other(command, labelled, tmp_path):
+    base = make_base(tmp_path / "base")
+    tasks = f"classification:{labelled},clustering:{labelled}"
+    status, out, err = command("evaluate", base, "--tasks", tasks, "--json", tmp_path / "scores.json")
+    assert status == 0, err
+    scores = json.loads((tmp_path / "scores.json").read_text())["scores"]
+    assert [(score["metric"], score["n"]) for score in scores] == [
+        ("accuracy", 30),
+        ("macro f1", 30),
+        ("v-measure", 60),
+    ]
+    assert scores[0]["protocol"]["parting"] == "half of each class, drawn with seed 0"
+    assert f"{scores[0]['value']:.2f}" in out
+
+
+def test_a_model_does_not_differ_from_itself_and_seeds_are_joined(command, labelled, tmp_path):
+    base, other = make_base(tmp_path / "base"), make_base(tmp_path / "other", seed=1)
+    words = ["--tasks", f"classification:{labelled}", "--bootstrap", "50", "--compare"]
+    status, out, err = command("evaluate", base, base, *words)
+    assert status == 0, err
+    assert "+0.00 [+0.0, +0.0]" in out
+    assert "0 % of resamples" in out
+    status, out, err = command("evaluate", f"{base},{other}", f"{other},{base}", *words)
+    assert status == 0, err
+    assert "+0.00 [" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["builtin", "builtin"], "2 models were given without --compare: give two with it, or one without"),
+        (["builtin", "--compare"], "1 model was given with --compare"),
+        (["builtin", "builtin", "--compare", "--baselines"], "--compare goes without --baselines"),
+        (["builtin", "--tasks", "classification:none.csv"], "there is no file or folder 'none.csv'"),
+        (["builtin", "--tasks", "clasification:none.csv"], "did you mean 'classification:FILE'"),
+    ],
+)
+def test_what_cannot_be_compared_or_found_is_named(command, words, message):
+    refused(command, message, "evaluate", *words)

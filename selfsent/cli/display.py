@@ -6,13 +6,14 @@ standard error.
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from selfsent.evaluation.score import Results, Score
+from selfsent.evaluation.score import Difference, Results, Score
 from selfsent.evaluation.verdict import SCORE, SCORED, Verdict
 from selfsent.watcher import Watcher
 
@@ -185,6 +186,22 @@ def verdict_table(verdict: Verdict) -> Table:
     return table
 
 
+def difference_table(names: Sequence[str], first: Results, second: Results, differences: Sequence[Difference]) -> Table:
+    """Lay out two models and the first's lead over the second, with its paired interval."""
+    table = Table(title=f"{names[0]} against {names[1]}", title_justify="left")
+    table.add_column("score")
+    for name in ("first", "second", "difference", "first is ahead in"):
+        table.add_column(name, justify="right", no_wrap=True)
+    scores = [{score.key: score for score in results.scores} for results in (first, second)]
+    for found in differences:
+        key = (found.task, found.split, found.metric, found.aggregation)
+        one, two = (known[key] for known in scores)
+        if _is_main(one):
+            gap = f"{found.value:+.2f} [{found.low:+.1f}, {found.high:+.1f}]"
+            table.add_row(_name(one), figure(one), figure(two), gap, f"{100 * found.above:.0f} % of resamples")
+    return table
+
+
 def figure(score: Score) -> str:
     """Write a value with its interval."""
     if score.low is None or score.high is None or math.isnan(score.low):
@@ -198,7 +215,8 @@ def _is_main(score: Score) -> bool:
 
 
 def _name(score: Score) -> str:
-    label = [score.task, score.split, score.metric, score.aggregation]
+    kind, colon, place = score.task.partition(":")  # an own file goes by its name, not by its whole path
+    label = [kind + colon + PurePath(place).name, score.split, score.metric, score.aggregation]
     if "classifier" in score.protocol and score.metric != "recall":
         label.append(f"({score.protocol['classifier']})")  # numbers of different classifiers differ by points
     return " ".join(part for part in label if part)

@@ -7,11 +7,20 @@ import typer
 
 
 def evaluate(
-    model: Annotated[str, typer.Argument(help="A folder, a name on the hub, or 'builtin'")],
+    models: Annotated[
+        list[str],
+        typer.Argument(help="A folder, a name on the hub, or 'builtin'; for --compare two, with commas between seeds"),
+    ],
     tasks: Annotated[
         str,
-        typer.Option(help="Commas between: sts, stsb, geometry, retrieval, transfer, mr, probing, downstream ..."),
+        typer.Option(
+            help="Commas between: sts, stsb, geometry, retrieval, transfer, mr, probing, downstream, banking77 ...; "
+            "own files: classification:FILE, clustering:FILE, pairs:FILE, reranking:FILE, retrieval:FOLDER; mteb:NAME"
+        ),
     ] = "sts",
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Say how much the first of two models lies above the second.")
+    ] = False,
     data: Annotated[Path | None, typer.Option(help="Evaluation data in SentEval's layout")] = None,
     corpus: Annotated[
         list[str] | None,
@@ -36,18 +45,47 @@ def evaluate(
     precision: Annotated[str, typer.Option(help="auto, bf16 or fp32")] = "auto",
 ) -> None:
     """Score a model; every score says its split, aggregation and interval."""
-    from selfsent.cli.display import Display, results_table
+    from selfsent.cli.display import Display, difference_table, results_table
 
     display = Display()
     display.opening("loading torch and transformers")
     from selfsent import api, encoder, hardware
     from selfsent import evaluation as room
     from selfsent.corpus import CorpusConfig, prepare
+    from selfsent.errors import UserError
     from selfsent.evaluation import averages
 
     asked = [name.strip() for name in tasks.split(",") if name.strip()]
-    names = room.resolve(asked)
+    public = [name for name in asked if name.startswith("mteb:")]
+    names = room.resolve([name for name in asked if name not in public]) + public
+    if compare != (len(models) == 2) or len(models) > 2:
+        raise UserError(
+            f"{len(models)} model{'s were' if len(models) > 1 else ' was'} given "
+            f"{'with' if compare else 'without'} --compare: give two with it, or one without"
+        )
     hardware.choose()
+    if compare:
+        if baselines or pooling or json or "retrieval" in names:
+            raise UserError(
+                "--compare goes without --baselines, --pooling, --json and the task retrieval: leave them out"
+            )
+        one, two = ([seed for seed in model.split(",") if seed] for model in models)
+        first, second, differences = api.compare(
+            one,
+            two,
+            names,
+            data=data,
+            classifier=classifier,
+            stop_on=stop_on,
+            precision=precision,
+            bootstrap=bootstrap,
+            progress=display.live,
+            report=display.say,
+            advance=display.report,
+        )
+        display.print(difference_table(models, first, second, differences))
+        return
+    (model,) = models
     opened = encoder.load(model, pooling=pooling)
     held_out = None
     if "retrieval" in names:

@@ -6,7 +6,7 @@
 ``baselines`` scores an encoder's poolings and their whitening; it is imported by name.
 """
 
-from selfsent.evaluation.score import Difference, Results, Score, compare
+from selfsent.evaluation.score import Difference, Results, Score, compare, over_seeds
 from selfsent.evaluation.suite import Suite, names, read, resolve, run
 
-__all__ = ["Difference", "Results", "Score", "Suite", "compare", "names", "read", "resolve", "run"]
+__all__ = ["Difference", "Results", "Score", "Suite", "compare", "names", "over_seeds", "read", "resolve", "run"]

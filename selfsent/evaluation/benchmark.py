@@ -56,12 +56,15 @@ def score(
 ) -> list[Score]:
     """Run the tasks that the cache does not hold; return the main score of every split and subset, without intervals.
 
+    Args:
+        cache: a folder; what belongs to one encoder lies in a folder of its own in it.
+
     Raises:
         UserError: a task's data cannot be had, or it cannot be run.
     """
     import mteb
 
-    results = mteb.ResultCache(cache / "mteb" / digest(encoder))
+    results = mteb.ResultCache(cache / digest(encoder))
     scores = []
     for task in chosen:
         try:

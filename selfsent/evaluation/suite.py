@@ -16,7 +16,18 @@ import numpy as np
 from jaxtyping import Float
 
 from selfsent.errors import UserError, unknown
-from selfsent.evaluation import averages, captions, geometry, probing, relatedness, retrieval, sts, transfer
+from selfsent.evaluation import (
+    averages,
+    captions,
+    files,
+    geometry,
+    intents,
+    probing,
+    relatedness,
+    retrieval,
+    sts,
+    transfer,
+)
 from selfsent.evaluation.labelled import Advance, Classification
 from selfsent.evaluation.layout import find_folder, find_probing
 from selfsent.evaluation.learners import CLASSIFIERS, Classifier
@@ -26,7 +37,7 @@ from selfsent.evaluation.score import Results, Score, average
 Vectors = Float[np.ndarray, "N D"]
 Encode = Callable[[list[str]], Vectors]
 Learned = Classification | Relatedness | captions.Captions  # train something on the vectors first
-Task = sts.STS | geometry.Geometry | retrieval.Retrieval | Learned  # texts in; vectors of those texts to scores
+Task = sts.STS | geometry.Geometry | retrieval.Retrieval | Learned | files.OwnTask  # texts in; their vectors to scores
 HeldOut = tuple[Sequence[str], Sequence[str]]  # queries, and the passage that answers each
 
 GROUPS = {
@@ -41,6 +52,7 @@ SINGLE = (
     *transfer.TASKS,
     *relatedness.TASKS,
     *probing.TASKS,
+    *intents.TASKS,
     "captions",
 )
 DEFAULT_CLASSIFIER = "senteval_full"
@@ -52,14 +64,14 @@ def names() -> list[str]:
 
 
 def resolve(tasks: Sequence[str]) -> list[str]:
-    """Expand groups into tasks, each once, in the order asked for.
+    """Expand groups into tasks, each once, in the order asked for; own files stay as they are named.
 
     Raises:
         UserError: there is no such task.
     """
     for name in tasks:
-        if name not in GROUPS and name not in SINGLE:
-            raise unknown("task", name, names())
+        if name not in GROUPS and name not in SINGLE and not files.is_own(name):
+            raise unknown("task", name, [*names(), *(f"{kind}:FILE" for kind in files.KINDS)])
     return list(dict.fromkeys(task for name in tasks for task in GROUPS.get(name, (name,))))
 
 
@@ -168,7 +180,7 @@ def read(
     wanted = resolve(tasks)
     if not wanted:
         raise UserError(f"no task was asked for: choose some of {', '.join(names())}")
-    on_disk = [name for name in wanted if name != "retrieval"]
+    on_disk = [name for name in wanted if name != "retrieval" and not files.is_own(name)]
     if on_disk and data is None:
         raise UserError(f"{on_disk[0]} needs a data folder in SentEval's layout: give one with --data")
     if "retrieval" in wanted and held_out is None:
@@ -178,7 +190,13 @@ def read(
     found: list[Task] = []
     missing: dict[str, Path] = {}
     for name in wanted:
-        task = retrieval.read(held_out) if name == "retrieval" and held_out else readers.read(name)
+        task: Task | Path
+        if files.is_own(name):
+            task = files.read(name)
+        elif name == "retrieval" and held_out:
+            task = retrieval.read(held_out)
+        else:
+            task = readers.read(name)
         if isinstance(task, Path):
             missing[name] = task
         else:
@@ -247,13 +265,16 @@ class _Readers:
         self._probing = self._folder = Path()
         if data is not None and any(name in probing.TASKS for name in names):
             self._probing = find_probing(data)
-        if data is not None and any(name not in probing.TASKS for name in names):
+        if data is not None and any(name not in probing.TASKS and name not in intents.TASKS for name in names):
             self._folder = find_folder(data)
+        self._data = data or Path()
 
     def read(self, name: str) -> Task | Path:
         """Read one task or return where it should have been."""
         if name in probing.TASKS:
             return probing.read(name, self._probing, self._classifier)
+        if name in intents.TASKS:
+            return intents.read(name, self._data)
         if name in transfer.TASKS:
             return transfer.read(name, self._folder, self._classifier)
         if name in relatedness.TASKS:

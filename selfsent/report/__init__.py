@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from selfsent.errors import UserError
-from selfsent.evaluation import sts
+from selfsent.evaluation import layout
 from selfsent.report import gather, inside, page
 from selfsent.watcher import Watcher
 
@@ -45,7 +45,7 @@ def write(
     _require_writable(out)
     evaluation = None if data is None else Path(data)
     if evaluation is not None:
-        sts.find_folder(evaluation)
+        layout.find_folder(evaluation)
     runs: dict[Path, gather.Record] = {}
     for folder in folders:
         runs.setdefault(Path(folder).resolve(), gather.read(Path(folder)))

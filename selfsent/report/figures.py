@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -44,7 +45,7 @@ def curves(name: str, title: str, lines: Sequence[Line], caption: str, *, alt: s
         for line in lines:
             steps, values = together(line.curves, min(POINTS, max(20, _ALL_POINTS // len(lines))))
             mean = values.mean(axis=0)
-            style = {"color": svg.colour(line.number), "linestyle": svg.dash(line.number)}
+            style: dict[str, Any] = {"color": svg.colour(line.number), "linestyle": svg.dash(line.number)}
             few = len(steps) <= 30
             marker = svg.marker(line.number) if few else None
             axes.plot(steps, mean, linewidth=1.8, marker=marker, markersize=4, **style)
@@ -206,7 +207,8 @@ def world(name: str, title: str, inside: Inside, view: View, caption: str) -> Dr
             gid = f"points-{mark}"
             titles[gid] = [shorten(inside.texts[row], TITLE) for row in rows]
             axes.scatter(
-                *view.places[rows].T,
+                view.places[rows, 0],
+                view.places[rows, 1],
                 s=22,
                 marker=svg.marker(mark),
                 color=svg.colour(mark),

@@ -169,8 +169,8 @@ def read_log(path: Path) -> Log:
             best.add(step)
         if "alarm" in entry:
             alarms[step, str(entry["alarm"])] = None
-    curves = {kind: {name: sorted(c.items()) for name, c in some.items()} for kind, some in found.items()}
-    return Log(**curves, best_steps=sorted(best), alarms=sorted(alarms), unread=unread)
+    curved = {kind: {name: sorted(c.items()) for name, c in some.items()} for kind, some in found.items()}
+    return Log(**curved, best_steps=sorted(best), alarms=sorted(alarms), unread=unread)
 
 
 def group(runs: Sequence[Record]) -> list[Group]:

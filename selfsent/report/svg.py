@@ -50,7 +50,7 @@ def marker(number: int) -> str:
 _VARIABLES = {INK: "var(--ink)", SOFT: "var(--soft)", FAINT: "var(--faint)", PAPER: "var(--paper)"} | {
     colour(number): f"var(--c{number})" for number in range(SERIES)
 }
-_STYLE: dict[str, Any] = {
+_STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "font.size": 11,
     "axes.titlesize": 12,
@@ -101,7 +101,7 @@ def panel(*, height: int = HEIGHT) -> "Iterator[tuple[Figure, Axes]]":
         from matplotlib.figure import Figure
     except ImportError as error:
         raise UserError(f"a report needs matplotlib ({error}): pip install matplotlib") from error
-    with mpl.rc_context({**_STYLE}):
+    with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(WIDTH / 72, height / 72), layout="constrained")
         FigureCanvasSVG(figure)
         yield figure, figure.add_subplot()

@@ -101,12 +101,12 @@ def sections(groups: Sequence[Group]) -> list[Section]:
                     models.append(("baseline", name, f"of {file.model}", [scores]))
                 models.append(("baseline", file.model, "as it is", [file.scores]))
     papers = {
-        (found.method, found.base): found
+        (paper.method, paper.base): paper
         for one in groups
-        if (found := published.of_recipe(one.first.recipe)) and one.first.trained
+        if (paper := published.of_recipe(one.first.recipe)) and one.first.trained
     }
 
-    every = [score for *_, runs in (*bases, *models) for scores in runs for score in scores]
+    every = _every(bases, models)
     found: list[Section] = []
     for title, caption, main, belongs in _SECTIONS:
         here = [score for score in every if belongs(score)]
@@ -123,13 +123,21 @@ def sections(groups: Sequence[Group]) -> list[Section]:
     return [*_label_free(groups), *found]
 
 
+def _every(
+    bases: Sequence[tuple[str, str, list[list[Score]]]], models: Sequence[tuple[str, str, str, list[list[Score]]]]
+) -> list[Score]:
+    both = [runs for _, _, runs in bases] + [runs for _, _, _, runs in models]
+    return [score for runs in both for scores in runs for score in scores]
+
+
 def _held_out_data(score: Score) -> str:
     return str(score.protocol.get("data", "")) if score.task == "retrieval" else ""
 
 
 def _label_free(groups: Sequence[Group]) -> list[Section]:
     """Table what verdict.json holds: the tests behind the verdict, of base, trained encoder and those beside them."""
-    bases, models = [], []
+    bases: list[tuple[str, str, list[list[Score]]]] = []
+    models: list[tuple[str, str, str, list[list[Score]]]] = []
     for one in groups:
         judged = [run.verdict.systems for run in one.runs if run.verdict and run.verdict.systems]
         for name in dict.fromkeys(name for systems in judged for name in systems):
@@ -140,7 +148,7 @@ def _label_free(groups: Sequence[Group]) -> list[Section]:
                 models.append(("trained", one.name, f"mean of {len(runs)} seeds" if len(runs) > 1 else "", runs))
             else:
                 models.append(("baseline", name, "", runs))
-    every = [score for *_, runs in (*bases, *models) for scores in runs for score in scores]
+    every = _every(bases, models)
     if not every:
         return []
     caption = (
