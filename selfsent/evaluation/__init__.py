@@ -1,4 +1,4 @@
-"""A model in, named numbers out: similarity to people's judgement, geometry, label-free retrieval.
+"""A model in, named numbers out: people's judgement of similarity, what classifiers learn, geometry, retrieval.
 
     results = run(encode, ["sts", "geometry"], Path("data/senteval"))
     results.get("stsb").value, results.average, results.missing
