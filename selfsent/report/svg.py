@@ -24,7 +24,14 @@ WIDTH, HEIGHT = 360, 250  # points; a panel is never shown narrower than a phone
 SERIES = 6
 INK, SOFT, FAINT, PAPER = "#010101", "#020202", "#030303", "#040404"
 Dash = str | tuple[int, tuple[float, ...]]
-DASHES: tuple[Dash, ...] = ("-", (0, (5, 2)), (0, (1.2, 1.6)), (0, (6, 2, 1, 2)), (0, (3, 1)), (0, (8, 3, 1, 2, 1, 2)))
+DASHES: tuple[Dash, ...] = (
+    "-",
+    (0, (5.0, 2.0)),
+    (0, (1.2, 1.6)),
+    (0, (6.0, 2.0, 1.0, 2.0)),
+    (0, (3.0, 1.0)),
+    (0, (8.0, 3.0, 1.0, 2.0, 1.0, 2.0)),
+)
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
 _SPACE = "http://www.w3.org/2000/svg"
@@ -50,7 +57,7 @@ def marker(number: int) -> str:
 _VARIABLES = {INK: "var(--ink)", SOFT: "var(--soft)", FAINT: "var(--faint)", PAPER: "var(--paper)"} | {
     colour(number): f"var(--c{number})" for number in range(SERIES)
 }
-_STYLE: dict[str, Any] = {
+_STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "font.size": 11,
     "axes.titlesize": 12,
@@ -101,7 +108,7 @@ def panel(*, height: int = HEIGHT) -> "Iterator[tuple[Figure, Axes]]":
         from matplotlib.figure import Figure
     except ImportError as error:
         raise UserError(f"a report needs matplotlib ({error}): pip install matplotlib") from error
-    with mpl.rc_context({**_STYLE}):
+    with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(WIDTH / 72, height / 72), layout="constrained")
         FigureCanvasSVG(figure)
         yield figure, figure.add_subplot()
