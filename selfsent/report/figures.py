@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -45,10 +44,15 @@ def curves(name: str, title: str, lines: Sequence[Line], caption: str, *, alt: s
         for line in lines:
             steps, values = together(line.curves, min(POINTS, max(20, _ALL_POINTS // len(lines))))
             mean = values.mean(axis=0)
-            style: dict[str, Any] = {"color": svg.colour(line.number), "linestyle": svg.dash(line.number)}
-            few = len(steps) <= 30
-            marker = svg.marker(line.number) if few else None
-            axes.plot(steps, mean, linewidth=1.8, marker=marker, markersize=4, **style)
+            axes.plot(
+                steps,
+                mean,
+                color=svg.colour(line.number),
+                linestyle=svg.dash(line.number),
+                linewidth=1.8,
+                marker=svg.marker(line.number) if len(steps) <= 30 else None,
+                markersize=4,
+            )
             if len(values) > 1:
                 spread = values.std(axis=0, ddof=1)
                 axes.fill_between(
@@ -226,7 +230,7 @@ def world(name: str, title: str, inside: Inside, view: View, caption: str) -> Dr
         return svg.drawn(figure, name, caption, titles=titles)
 
 
-def swatch(number: int | None) -> str:
+def swatch(name: str, number: int | None) -> str:
     """Return a line and a marker as small SVG, for the legend; None is the base."""
     with svg.panel(height=20) as (figure, axes):
         figure.set_size_inches(44 / 72, 14 / 72)
@@ -241,7 +245,7 @@ def swatch(number: int | None) -> str:
             axes.plot([0.5], [0], svg.marker(number), color=shade, markersize=6)
         axes.set_xlim(0, 1)
         axes.set_ylim(-1, 1)
-        return svg.drawn(figure, f"swatch-{'base' if number is None else number}", "").svg
+        return svg.drawn(figure, name, "").svg
 
 
 def spot(name: str, mark: int) -> str:

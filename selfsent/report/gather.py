@@ -169,8 +169,18 @@ def read_log(path: Path) -> Log:
             best.add(step)
         if "alarm" in entry:
             alarms[step, str(entry["alarm"])] = None
-    curved = {kind: {name: sorted(c.items()) for name, c in some.items()} for kind, some in found.items()}
-    return Log(**curved, best_steps=sorted(best), alarms=sorted(alarms), unread=unread)
+    return Log(
+        terms=_curves(found["terms"]),
+        figures=_curves(found["figures"]),
+        scores=_curves(found["scores"]),
+        best_steps=sorted(best),
+        alarms=sorted(alarms),
+        unread=unread,
+    )
+
+
+def _curves(values: Mapping[str, Mapping[int, float]]) -> dict[str, Curve]:
+    return {name: sorted(by_step.items()) for name, by_step in values.items()}
 
 
 def group(runs: Sequence[Record]) -> list[Group]:

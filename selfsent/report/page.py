@@ -57,9 +57,12 @@ def render(groups: Sequence[Group], looks: Sequence["Look"], notes: Sequence[str
         verdicts=[_verdicts(group) for group in groups],
         facts=[_facts(group) for group in groups],
         differences=gather.differences(groups) if len(groups) > 1 else {},
-        legend=[
-            *([(Markup(figures.swatch(None)), "base")] if sections else []),
-            *((Markup(figures.swatch(number)), name) for name, number in numbers.items()),
+        legends=[
+            [
+                (Markup(figures.swatch(f"legend{place}-{number}", number)), name)
+                for name, number in ([("base", None)] if place == 0 else []) + list(numbers.items())
+            ]
+            for place in range(3)
         ],
         sections=sections,
         charts=_charts(sections, numbers),

@@ -24,7 +24,14 @@ WIDTH, HEIGHT = 360, 250  # points; a panel is never shown narrower than a phone
 SERIES = 6
 INK, SOFT, FAINT, PAPER = "#010101", "#020202", "#030303", "#040404"
 Dash = str | tuple[int, tuple[float, ...]]
-DASHES: tuple[Dash, ...] = ("-", (0, (5, 2)), (0, (1.2, 1.6)), (0, (6, 2, 1, 2)), (0, (3, 1)), (0, (8, 3, 1, 2, 1, 2)))
+DASHES: tuple[Dash, ...] = (
+    "-",
+    (0, (5.0, 2.0)),
+    (0, (1.2, 1.6)),
+    (0, (6.0, 2.0, 1.0, 2.0)),
+    (0, (3.0, 1.0)),
+    (0, (8.0, 3.0, 1.0, 2.0, 1.0, 2.0)),
+)
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
 _SPACE = "http://www.w3.org/2000/svg"

@@ -40,6 +40,20 @@ Identity = tuple[str, ...]
 
 
 @dataclass(frozen=True)
+class Model:
+    """The scores of an encoder, one list for each run that measured it."""
+
+    kind: str  # base, trained or baseline
+    label: str
+    note: str
+    runs: list[list[Score]]
+
+    def scores(self) -> list[Score]:
+        """Return those of all runs."""
+        return [score for scores in self.runs for score in scores]
+
+
+@dataclass(frozen=True)
 class Column:
     """One measurement under one protocol."""
 
@@ -85,49 +99,59 @@ class Section:
 
 def sections(groups: Sequence[Group]) -> list[Section]:
     """Table every score of the groups, of base and trained encoders, of baselines, and of the papers."""
-    bases: list[tuple[str, str, list[list[Score]]]] = []
-    models: list[tuple[str, str, str, list[list[Score]]]] = []  # kind, label, note, the scores of each run
+    models: list[Model] = []
+    papers: dict[tuple[str, str], published.Published] = {}
     for one in groups:
-        scored = [run for run in one.runs if run.trained]
-        if scored:
-            first = scored[0]
-            base = str(first.recipe.get("base"))
-            bases.append((f"base: {base}", _pooled(first.base), [run.base for run in scored]))
-            seeds = f"mean of {len(scored)} seeds" if len(scored) > 1 else ""
-            models.append(("trained", one.name, seeds or _pooled(first.trained), [run.trained for run in scored]))
-        for run in one.runs:
-            for file in run.evaluated:
-                for name, scores in file.baselines.items():
-                    models.append(("baseline", name, f"of {file.model}", [scores]))
-                models.append(("baseline", file.model, "as it is", [file.scores]))
-    papers = {
-        (paper.method, paper.base): paper
-        for one in groups
-        if (paper := published.of_recipe(one.first.recipe)) and one.first.trained
-    }
-
-    every = _every(bases, models)
-    found: list[Section] = []
+        runs = [run for run in one.runs if run.trained]
+        if runs:
+            bases, trained = [run.base for run in runs], [run.trained for run in runs]
+            models.append(Model("base", f"base: {runs[0].recipe.get('base')}", _pooled(bases[0]), bases))
+            models.append(Model("trained", one.name, _seeds(trained) or _pooled(trained[0]), trained))
+            paper = published.of_recipe(runs[0].recipe)
+            if paper is not None:
+                papers[paper.method, paper.base] = paper
+        for file in (file for run in one.runs for file in run.evaluated):
+            models.append(Model("baseline", file.model, "as it is", [file.scores]))
+            models += [Model("baseline", name, f"of {file.model}", [scores]) for name, scores in file.baselines.items()]
+    found: list[Section] = _label_free(groups)
     for title, caption, main, belongs in _SECTIONS:
-        here = [score for score in every if belongs(score)]
+        here = [score for model in models for score in model.scores() if belongs(score)]
         data = list(dict.fromkeys(_held_out_data(score) for score in here))
         for one_data in data:  # held-out texts of two corpora have no column in common
             few = [score for score in here if _held_out_data(score) == one_data]
             names = [
-                name
-                for kind, name, _, runs in models
-                if kind == "trained" and any(_held_out_data(score) == one_data for scores in runs for score in scores)
+                model.label
+                for model in models
+                if model.kind == "trained" and any(_held_out_data(score) == one_data for score in model.scores())
             ]
             where = f": {', '.join(names)}" if len(data) > 1 and one_data else ""
-            found.append(_section(title + where, caption, main, few, bases, models, groups, list(papers.values())))
-    return [*_label_free(groups), *found]
+            found.append(_section(title + where, caption, main, few, models, groups, list(papers.values())))
+    return found
 
 
-def _every(
-    bases: Sequence[tuple[str, str, list[list[Score]]]], models: Sequence[tuple[str, str, str, list[list[Score]]]]
-) -> list[Score]:
-    both = [runs for _, _, runs in bases] + [runs for _, _, _, runs in models]
-    return [score for runs in both for scores in runs for score in scores]
+def _label_free(groups: Sequence[Group]) -> list[Section]:
+    """Table what verdict.json holds: the tests behind the verdict, of base, trained encoder and those beside them."""
+    models: list[Model] = []
+    for one in groups:
+        judged = [run.verdict.systems for run in one.runs if run.verdict and run.verdict.systems]
+        for name in dict.fromkeys(name for systems in judged for name in systems):
+            runs = [systems[name] for systems in judged if name in systems]
+            kind = name if name in ("base", "trained") else "baseline"
+            label = {"base": f"base: {one.first.recipe.get('base')}", "trained": one.name}.get(name, name)
+            models.append(Model(kind, label, _seeds(runs), runs))
+    every = [score for model in models for score in model.scores()]
+    if not every:
+        return []
+    caption = (
+        "The tests behind the verdict, on documents that training never saw; in points, 0 to 100, but for the geometry."
+    )
+    section = _section("Without labels", caption, True, every, models, [], [])
+    columns = [replace(c, label=f"{c.identity[0]} {c.identity[2]}".strip()) for c in section.columns]
+    return [replace(section, columns=columns)]
+
+
+def _seeds(runs: Sequence[object]) -> str:
+    return f"mean of {len(runs)} seeds" if len(runs) > 1 else ""
 
 
 def _held_out_data(score: Score) -> str:
@@ -136,8 +160,7 @@ def _held_out_data(score: Score) -> str:
 
 def _label_free(groups: Sequence[Group]) -> list[Section]:
     """Table what verdict.json holds: the tests behind the verdict, of base, trained encoder and those beside them."""
-    bases: list[tuple[str, str, list[list[Score]]]] = []
-    models: list[tuple[str, str, str, list[list[Score]]]] = []
+    bases, models = [], []
     for one in groups:
         judged = [run.verdict.systems for run in one.runs if run.verdict and run.verdict.systems]
         for name in dict.fromkeys(name for systems in judged for name in systems):
@@ -148,7 +171,7 @@ def _label_free(groups: Sequence[Group]) -> list[Section]:
                 models.append(("trained", one.name, f"mean of {len(runs)} seeds" if len(runs) > 1 else "", runs))
             else:
                 models.append(("baseline", name, "", runs))
-    every = _every(bases, models)
+    every = [score for *_, runs in (*bases, *models) for scores in runs for score in scores]
     if not every:
         return []
     caption = (
@@ -257,23 +280,21 @@ def _section(
     caption: str,
     main: bool,
     scores: Sequence[Score],
-    bases: Sequence[tuple[str, str, list[list[Score]]]],
-    models: Sequence[tuple[str, str, str, list[list[Score]]]],
+    models: Sequence[Model],
     groups: Sequence[Group],
     papers: Sequence[published.Published],
 ) -> Section:
     columns = {column.identity: column for column in _columns(scores)}
     rows: list[Row] = []
     shown: set[str] = set()
-    for label, note, runs in bases:
-        row = _row(label, note, "base", runs, columns)
-        fingerprint = repr((label, note, [(key, cell.text) for key, cell in row.cells.items()]))
-        if row.cells and fingerprint not in shown:
-            shown.add(fingerprint)
+    for kind in ("base", "baseline", "trained"):
+        for model in models:
+            row = _row(model.label, model.note, model.kind, model.runs, columns)
+            looks = repr((model.label, model.note, [(key, cell.text) for key, cell in row.cells.items()]))
+            if model.kind != kind or not row.cells or (kind == "base" and looks in shown):
+                continue  # the base of several recipes is shown once
+            shown.add(looks)
             rows.append(row)
-    for kind in ("baseline", "trained"):
-        found = [_row(label, note, kind, runs, columns) for which, label, note, runs in models if which == kind]
-        rows += [row for row in found if row.cells]
     keys = {(score.metric, score.aggregation) for score in scores}
     for paper in papers:
         cells: dict[Identity, Cell] = {}

@@ -36,10 +36,10 @@ def log_lines(steps=40, shift=0.0):
     return lines
 
 
-def write_run(folder, *, seed=1, method="simcse", base=None, trained=None, lines=None, scores=True, **recipe):
+def write_run(folder, *, seed=1, lines=None, scored=True, before=None, after=None, **recipe):
     """Write the folder of a run; ``recipe`` changes the recipe's table."""
     folder.mkdir(parents=True)
-    table = {"method": method, "base": "builtin", "texts": ["texts.jsonl"], "data": None, "seed": seed}
+    table = {"method": "simcse", "base": "builtin", "texts": ["texts.jsonl"], "data": None, "seed": seed}
     table |= {"train": {"steps": 40, "batch_size": 8, "evaluate_every": 20, "learning_rate": 1e-4}} | recipe
     config = {
         "recipe": table,
@@ -51,10 +51,10 @@ def write_run(folder, *, seed=1, method="simcse", base=None, trained=None, lines
     (folder / "config.json").write_text(json.dumps(config))
     lines = log_lines() if lines is None else lines
     (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    if scores:
+    if scored:
         content = {
-            "base": {"scores": base or [retrieval(30.123)], "missing": {}, "fingerprint": "f"},
-            "trained": {"scores": trained or [retrieval(34.567 + seed)], "missing": {}, "fingerprint": "f"},
+            "base": {"scores": before or [retrieval(30.123)], "missing": {}, "fingerprint": "f"},
+            "trained": {"scores": after or [retrieval(34.567 + seed)], "missing": {}, "fingerprint": "f"},
             "verdict": "Better. In finding the right text: 30.1 before, 35.6 after: a change of +5.4 "
             "(95 % interval +2.1 to +8.8).",
             "outcome": {

@@ -43,6 +43,9 @@ def test_strings_that_look_like_something_else_come_back_as_they_were():
 def test_the_papers_rows_of_the_recipes_are_those_of_the_report(path):
     recipe = recipes.as_table(api.resolve(path))
     own = published.of_recipe(recipe)
+    if not recipe["paper"]:
+        assert own is None or not own.own
+        return
     assert own.own
     names = {"bert-base-uncased": "BERT-base", "bert-large-uncased": "BERT-large", "roberta-base": "RoBERTa-base"}
     names |= {"roberta-large": "RoBERTa-large", "distilroberta-base": "DistilRoBERTa"}

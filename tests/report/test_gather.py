@@ -51,14 +51,14 @@ def test_a_key_that_a_recipe_leaves_to_its_default_does_not_part_two_seeds(tmp_p
 
 
 def test_a_run_that_is_not_finished_says_how_far_it_is(tmp_path):
-    run = gather.read(write_run(tmp_path / "run", scores=False, lines=log_lines(20)))
+    run = gather.read(write_run(tmp_path / "run", scored=False, lines=log_lines(20)))
     assert run.verdict is None
     assert "step 20 of 40" in run.status
     assert "Wait" in run.status
 
 
 def test_a_model_without_scores_says_what_measures_it(tmp_path):
-    folder = write_run(tmp_path / "run", scores=False)
+    folder = write_run(tmp_path / "run", scored=False)
     (folder / "model").mkdir()
     (folder / "model" / "modules.json").write_text("[]")
     assert "no scores" in gather.read(folder).status
@@ -87,7 +87,7 @@ def test_verdict_json_outweighs_the_verdict_of_the_scores(tmp_path):
         (lambda place: place.mkdir(), "holds no run: expected a config.json"),
         (lambda place: (place.mkdir(), (place / "config.json").write_text("{}")), "names no recipe"),
         (lambda place: (place.mkdir(), (place / "config.json").write_text("{")), "is damaged"),
-        (lambda place: write_run(place, scores=False, lines=[]), "no line in its log yet: wait"),
+        (lambda place: write_run(place, scored=False, lines=[]), "no line in its log yet: wait"),
         (lambda place: (write_run(place) / "scores.json").write_text("{"), r"scores.json is damaged"),
         (lambda place: (write_run(place) / "scores.json").write_text("[]"), "expected a JSON object"),
     ],
@@ -108,5 +108,5 @@ def test_the_model_of_a_run_given_for_the_run_is_told_apart(tmp_path):
 
 def test_scores_that_are_not_finite_or_hold_new_keys_do_not_stop_the_reading(tmp_path):
     odd = {**retrieval(33.0), "low": float("nan"), "something_new": 1}
-    (run,) = [gather.read(write_run(tmp_path / "run", trained=[odd, retrieval(float("nan"))]))]
+    (run,) = [gather.read(write_run(tmp_path / "run", after=[odd, retrieval(float("nan"))]))]
     assert [(one.value, one.low) for one in run.trained] == [(33.0, None)]

@@ -40,7 +40,7 @@ def test_every_number_in_the_tables_is_one_of_the_run_and_is_rounded_right(tmp_p
         score("geometry", -1.6543, "uniformity", "", width=0.02),
     ]
     trained = [retrieval(35.678), sts(55.66), sts(44.4, "sts12"), score("geometry", -2.5, "uniformity", "", width=0.02)]
-    folder = write_run(tmp_path / "run", base=base, trained=trained)
+    folder = write_run(tmp_path / "run", before=base, after=trained)
     cells = [cell for cell in made(tmp_path, folder).cells if "paper" not in cell[3]]
     assert sorted(value for _, value, _, _ in cells) == sorted(written(folder))
     entries = {entry["value"]: entry for entry in base + trained}
@@ -77,8 +77,8 @@ def test_curves_of_seeds_are_drawn_at_the_steps_that_all_have():
 
 
 def test_scores_of_two_protocols_never_share_a_column(tmp_path):
-    first = write_run(tmp_path / "a", trained=[retrieval(33.0, "held1"), sts(55.0), sts(56.0, aggregation="mean")])
-    second = write_run(tmp_path / "b", trained=[retrieval(44.0, "held2"), sts(57.0), sts(58.0, texts="raw")], data="d")
+    first = write_run(tmp_path / "a", after=[retrieval(33.0, "held1"), sts(55.0), sts(56.0, aggregation="mean")])
+    second = write_run(tmp_path / "b", after=[retrieval(44.0, "held2"), sts(57.0), sts(58.0, texts="raw")], data="d")
     columns = {}
     for column, value, _, row in made(tmp_path, first, second).cells:
         if "paper" not in row:
@@ -91,7 +91,7 @@ def test_scores_of_two_protocols_never_share_a_column(tmp_path):
 
 
 def test_declutr_s_means_over_sub_files_stay_out_of_the_column_of_all(tmp_path):
-    run = write_run(tmp_path / "run", method="declutr", trained=[sts(55.0, "sts12"), sts(57.0, "sts12", "mean")])
+    run = write_run(tmp_path / "run", method="declutr", after=[sts(55.0, "sts12"), sts(57.0, "sts12", "mean")])
     cells = made(tmp_path, run).cells
     (paper,) = [cell for cell in cells if cell[1] == 64.10]
     (mean,) = [cell for cell in cells if cell[1] == 57.0]
@@ -101,7 +101,7 @@ def test_declutr_s_means_over_sub_files_stay_out_of_the_column_of_all(tmp_path):
 
 def test_the_paper_s_average_over_seven_sets_stands_apart_from_one_over_six(tmp_path):
     six = sts(60.0, "average of 6: sts12 sts13 sts14 sts15 stsb sickr")
-    cells = made(tmp_path, write_run(tmp_path / "run", trained=[sts(55.0), six])).cells
+    cells = made(tmp_path, write_run(tmp_path / "run", after=[sts(55.0), six])).cells
     (paper,) = [cell for cell in cells if cell[1] == 76.25]
     assert paper[0].startswith(published.AVERAGE)
     assert [cell[1] for cell in cells if cell[0] == paper[0]] == [76.25]
@@ -190,7 +190,7 @@ def test_a_page_that_cannot_be_small_enough_is_refused(tmp_path, monkeypatch):
 
 
 def test_a_run_that_is_not_finished_gets_a_page_that_says_so_first(tmp_path):
-    found = made(tmp_path, write_run(tmp_path / "run", scores=False, lines=log_lines(20)))
+    found = made(tmp_path, write_run(tmp_path / "run", scored=False, lines=log_lines(20)))
     assert "run is not finished. It is at step 20 of 40" in found.text
     assert "No verdict" in found.text
     assert found.text.index("not finished") < found.text.index("Learning curves", found.text.index("Verdict No"))
@@ -230,7 +230,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path, out
         ("alignment", [0.012], 3),
         ("alignment", [0.2], 2),
         ("uniformity", [], 2),
-        ("mrr@10", [9], 1),
+        ("mrr@10", [9.0], 1),
     ],
 )
 def test_numbers_have_two_digits_of_their_uncertainty(metric, widths, decimals):
