@@ -291,12 +291,13 @@ def test_from_training_to_the_page(bert, lines_of_text, tmp_path):
 
 def test_with_data_the_log_holds_alignment_and_uniformity_of_stsb(bert, data):
     from selfsent.corpus import HeldOut
+    from selfsent.evaluation import layout
     from selfsent.evaluation import sts as benchmark
     from selfsent.methods.simcse import SimCSE
 
     opened = encoder.load(bert)
     scores = api.Validator(HeldOut("pairs"), str(data), SimCSE(SimCSE.Config(), opened))(opened)
-    pairs = benchmark.read_stsb(benchmark.find_folder(data), "dev")
+    pairs = benchmark.read_stsb(layout.find_folder(data), "dev")
     same = [place for place, gold in enumerate(pairs.gold) if gold > 4]
     left, right = (encoder.encode(opened, [side[i] for i in same]).astype(float) for side in (pairs.left, pairs.right))
     cosines = [float(a @ b) / math.sqrt(float(a @ a) * float(b @ b)) for a, b in zip(left, right, strict=True)]
