@@ -174,7 +174,7 @@ def test_the_command_prints_a_table_and_a_verdict_and_writes_json(bert, other, c
     status, out, err = command(monkeypatch, capsys, *words, "--json", tmp_path / "said.json")
     assert status == 0, err
     said = json.loads((tmp_path / "said.json").read_text())
-    lines = [" ".join(line.split()) for line in out.splitlines()]
+    lines = [" ".join(line.replace("│", " ").split()) for line in out.splitlines()]
     assert " ".join(lines).endswith(" ".join(said["sentences"]))
     columns = [said[name]["scores"] for name in ("base", "trained")]
     for base, trained in zip(*columns, strict=True):
