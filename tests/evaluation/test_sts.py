@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from selfsent.errors import UserError
-from selfsent.evaluation import sts
+from selfsent.evaluation import layout, sts
 from selfsent.evaluation.sts import STS, Pairs
 
 
@@ -187,14 +187,14 @@ def test_bytes_that_are_not_utf8_are_refused_by_file(senteval, tmp_path):
 
 def test_the_folder_is_found_from_itself_and_from_two_above(senteval):
     for given in (senteval, senteval.parent, senteval.parent.parent):
-        assert sts.find_folder(given) == senteval
+        assert layout.find_folder(given) == senteval
 
 
 def test_a_folder_without_data_is_refused_by_name(tmp_path):
     with pytest.raises(UserError, match="holds no SentEval data: expected the folders STS and SICK"):
-        sts.find_folder(tmp_path)
+        layout.find_folder(tmp_path)
     with pytest.raises(UserError, match="nowhere does not exist"):
-        sts.find_folder(tmp_path / "nowhere")
+        layout.find_folder(tmp_path / "nowhere")
 
 
 def test_the_fingerprint_sees_a_changed_text_and_a_changed_score(senteval):
@@ -207,6 +207,6 @@ def test_the_fingerprint_sees_a_changed_text_and_a_changed_score(senteval):
 
 
 def test_the_public_sets_are_whole(data):
-    folder = sts.find_folder(data)
+    folder = layout.find_folder(data)
     assert [len(sts.read(f"sts{year}", folder).gold) for year in (12, 13, 14, 15)] == [3108, 1500, 3750, 3000]
     assert [len(sts.read(name, folder).gold) for name in ("stsb", "sickr")] == [1379, 4927]
