@@ -172,7 +172,8 @@ def start(
         vectors: what the word embeddings start from, rows of unit length; random without.
         weights: how much each word counts in the mean that is a text's embedding; alike without.
 
-    With vectors every block starts by adding nothing, so that the untrained encoder is the weighted mean of them.
+    The blocks start at random all the same.  Blocks that start by adding nothing would keep what the vectors know, but
+    no masked LM that was started so got beyond guessing frequent words.
     """
     torch.manual_seed(seed)
     config = RobertaPreLayerNormConfig(
@@ -195,11 +196,6 @@ def start(
         # 0.6 long, as the other rows would be at a standard deviation of 0.0375: far enough from zero to be told apart.
         embeddings = model.get_input_embeddings().get_parameter("weight")
         embeddings.data[known] = 0.6 * vectors[known]
-        for name, parameter in model.named_parameters():
-            if name.endswith("output.dense.weight"):  # of the attention and of the two layers behind it
-                parameter.data.zero_()
-            elif "position_embeddings" in name:
-                parameter.data.mul_(0.1)
     with encoders.quietly():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
