@@ -84,7 +84,7 @@ def together(curves: Sequence[Curve], most: int = POINTS) -> tuple[Float[np.ndar
     return steps, values
 
 
-def scores(name: str, section: Section, numbers: dict[str, int], caption: str) -> Drawing | None:
+def scores(name: str, section: Section, numbers: dict[str, int], caption: str, *, alt: str) -> Drawing | None:
     """Draw the scores of a table as points with their intervals; the seeds of a recipe as small points."""
     columns = [
         column
@@ -118,7 +118,7 @@ def scores(name: str, section: Section, numbers: dict[str, int], caption: str) -
         axes.tick_params(axis="y", length=0)
         axes.set_xlabel("points")
         axes.locator_params(axis="x", nbins=5)
-        return svg.drawn(figure, name, caption)
+        return svg.drawn(figure, name, caption, alt=alt)
 
 
 def plane(
@@ -145,7 +145,7 @@ def plane(
             said = axes.annotate(
                 label,
                 (uniform, align),
-                (0 if last else 5, -13 if "supervised" in label or last else 4),
+                (0 if last else 5, {"SimCSE": 13, "SimCSE, supervised": -13}.get(label, -13 if last else 4)),
                 textcoords="offset points",
                 horizontalalignment="right" if last else "left",
                 fontsize=9,

@@ -141,12 +141,15 @@ def _charts(sections: Sequence[table.Section], numbers: Mapping[str, int]) -> di
     for place, section in enumerate(sections):
         if not section.main or any(column.identity[2] in GEOMETRY for column in section.columns):
             continue
-        caption = (
-            f"{section.title}: hollow grey marks are the base, filled ones the trained encoders; lines are 95 % "
-            "intervals, small strokes the seeds. Intervals of two models overlap more easily than the paired "
-            "interval of their difference, which the verdict uses."
+        caption = "Hollow grey marks are the base, filled ones the trained encoders; lines are 95 % intervals" + (
+            ", small strokes the seeds." if section.seeds else "."
         )
-        drawing = figures.scores(f"chart{place}", section, dict(numbers), caption)
+        if not charts:
+            caption += (
+                " Intervals of two models may overlap although their paired difference, which the verdict goes by, is "
+                "clearly not zero."
+            )
+        drawing = figures.scores(f"chart{place}", section, dict(numbers), caption, alt=f"{section.title}. {caption}")
         if drawing is not None:
             charts[section.title] = drawing
     return charts

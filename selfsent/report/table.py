@@ -309,8 +309,8 @@ def _note(score: Score) -> str:
     if score.task == "retrieval":
         return f"of {score.n:,} held-out pairs"
     if score.task.startswith("geometry"):
-        what = "positive pairs" if score.metric == "alignment" else "sentences"
-        return f"{score.n:,} {what} of STS-B {score.split}"
+        what = "pairs above 4" if score.metric == "alignment" else "sentences"
+        return f"{score.n:,} {what}, STS-B {score.split.replace('+', ' + ')}"
     split = "" if score.split == "test" else f", {score.split}"
     return f"{score.n:,} pairs{split}" if score.metric in ("spearman", "pearson") else f"{score.n:,} rows{split}"
 
