@@ -137,7 +137,7 @@ def _facts(group: Group) -> str:
 
 def _charts(sections: Sequence[table.Section], numbers: Mapping[str, int]) -> dict[str, Drawing]:
     """Draw the sections whose columns are all in points."""
-    charts = {}
+    charts: dict[str, Drawing] = {}
     for place, section in enumerate(sections):
         if not section.main or any(column.identity[2] in GEOMETRY for column in section.columns):
             continue

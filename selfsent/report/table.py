@@ -158,30 +158,6 @@ def _held_out_data(score: Score) -> str:
     return str(score.protocol.get("data", "")) if score.task == "retrieval" else ""
 
 
-def _label_free(groups: Sequence[Group]) -> list[Section]:
-    """Table what verdict.json holds: the tests behind the verdict, of base, trained encoder and those beside them."""
-    bases, models = [], []
-    for one in groups:
-        judged = [run.verdict.systems for run in one.runs if run.verdict and run.verdict.systems]
-        for name in dict.fromkeys(name for systems in judged for name in systems):
-            runs = [systems[name] for systems in judged if name in systems]
-            if name == "base":
-                bases.append((f"base: {one.first.recipe.get('base')}", "", runs))
-            elif name == "trained":
-                models.append(("trained", one.name, f"mean of {len(runs)} seeds" if len(runs) > 1 else "", runs))
-            else:
-                models.append(("baseline", name, "", runs))
-    every = [score for *_, runs in (*bases, *models) for scores in runs for score in scores]
-    if not every:
-        return []
-    caption = (
-        "The tests behind the verdict, on documents that training never saw; in points, 0 to 100, but for the geometry."
-    )
-    section = _section("Without labels", caption, True, every, bases, models, [], [])
-    columns = [replace(c, label=f"{c.identity[0]} {c.identity[2]}".strip()) for c in section.columns]
-    return [replace(section, columns=columns)]
-
-
 def text(value: float, decimals: int) -> str:
     """Write a number with a true minus sign."""
     written = f"{value:.{decimals}f}"
