@@ -84,6 +84,8 @@ def look(run: Record, data: Path | None, seen: dict[object, Vectors], report: Re
     Raises:
         Skipped: something that this needs is no longer there.
     """
+    if run.kind == "pretrain":
+        raise Skipped("This run began with raw text alone: there is no base to set beside its encoder.")
     if not run.has_model:
         raise Skipped("The run has no finished model yet.")
     opened = corpus(run)

@@ -110,6 +110,34 @@ def test_the_paper_s_average_over_seven_sets_stands_apart_from_one_over_six(tmp_
     assert len(set(shared)) == 1
 
 
+def test_the_tests_behind_a_verdict_are_tabled_with_what_stands_beside_them(tmp_path):
+    folder = write_run(tmp_path / "run")
+    systems = {"base": 40.0, "trained": 52.0, "BM25": 61.0}
+    said = {"verdict": "better", "sentences": ["Better than its base.", "Word matching finds more."]}
+    said |= {
+        name: {"scores": [score("halves", value, "mrr@10", "", data="h"), score("nearness", value / 2, aggregation="")]}
+        for name, value in systems.items()
+    }
+    (folder / "verdict.json").write_text(json.dumps(said))
+    found = made(tmp_path, folder)
+    rows = {}
+    for _, value, _, row in found.cells:
+        rows.setdefault(row, []).append(value)
+    assert rows["BM25"] == [61.0, 30.5]
+    assert [40.0, 20.0] in rows.values() or rows["base: builtin"][:2] == [40.0, 20.0]
+    assert "Better than its base. Word matching finds more." in found.text
+
+
+def test_baselines_that_evaluate_left_in_the_folder_are_tabled(tmp_path):
+    folder = write_run(tmp_path / "run", before=[sts(50.0)], after=[sts(55.0)])
+    measured = {"scores": [sts(50.0)], "model": "builtin", "baselines": {"zca whitening": {"scores": [sts(61.4)]}}}
+    (folder / "baselines.json").write_text(json.dumps(measured))
+    cells = made(tmp_path, folder).cells
+    (whitened,) = [cell for cell in cells if cell[1] == 61.4]
+    assert whitened[3].startswith("zca whitening of builtin")
+    assert whitened[0] == next(cell[0] for cell in cells if cell[1] == 55.0)
+
+
 def test_the_page_asks_nothing_of_the_network(tmp_path):
     found = made(tmp_path, *(write_run(tmp_path / f"run-{seed}", seed=seed) for seed in (1, 2)))
     assert found.external() == []
@@ -206,6 +234,21 @@ def test_what_cannot_be_opened_any_more_is_said_and_the_rest_is_there(tmp_path):
     assert "no longer in the cache" in found.text
     assert "1,234 texts were trained on" in found.text
     assert len(found.cells) == 2
+
+
+def test_a_pretraining_has_curves_and_a_command_and_no_verdict(tmp_path):
+    folder = tmp_path / "pretrained"
+    folder.mkdir()
+    recipe = {"texts": ["raw.txt"], "size": "nano", "seed": 3, "tokens": 500.0, "length": 16}
+    (folder / "config.json").write_text(json.dumps({"recipe": recipe, "corpus": {"fingerprint": "f" * 32}}))
+    lines = [{"step": step, "terms": {"masked_lm": 9.0 - step}, "loss": 9.0 - step} for step in range(1, 4)]
+    (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "scores.json").write_text(json.dumps({"held_out_loss": 6.6, "held_out_accuracy": 14.45}))
+    found = made(tmp_path, folder)
+    assert "A new encoder" in found.text
+    assert "held-out loss: 6.60" in found.text
+    assert "no base to set beside" in found.text
+    assert "selfsent pretrain raw.txt --size nano --tokens 500.0 --seed 3 --set length=16" in found.text
 
 
 def test_one_run_given_twice_is_one_run(tmp_path):
