@@ -122,7 +122,8 @@ def sections(groups: Sequence[Group]) -> list[Section]:
             names = [
                 model.label
                 for model in models
-                if model.kind == "trained" and any(_held_out_data(score) == one_data for score in model.scores())
+                if model.kind == "trained"
+                and any(belongs(score) and _held_out_data(score) == one_data for score in model.scores())
             ]
             where = f": {', '.join(names)}" if len(data) > 1 and one_data else ""
             found.append(_section(title + where, caption, main, few, models, groups, list(papers.values())))
@@ -354,4 +355,4 @@ def _cell(scores: Sequence[Score], decimals: int, *, same: bool) -> Cell:
             below = f"{text(first.low, decimals)} to {text(first.high, decimals)}"
         return Cell(first.value, text(first.value, decimals), below, values[:1], first.low, first.high)
     mean, spread = statistics.fmean(values), statistics.stdev(values)
-    return Cell(mean, text(mean, decimals), f"± {text(spread, max(decimals, 2))}", values)
+    return Cell(mean, text(mean, decimals), f"± {text(spread, decimals + 1)}", values)
