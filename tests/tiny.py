@@ -18,6 +18,24 @@ TEXTS = [
     "the train was late again today",
     "he cooks rice with beans and garlic",
 ]
+WORDS = [
+    "sun",
+    "rain",
+    "cat",
+    "dog",
+    "tree",
+    "house",
+    "boat",
+    "music",
+    "bread",
+    "stone",
+    "river",
+    "child",
+    "red",
+    "old",
+    "quiet",
+    "fast",
+]
 FAMILIES = ["bert", "roberta", "distilbert", "mpnet", "electra", "xlm-roberta", "roberta-prelayernorm"]
 
 

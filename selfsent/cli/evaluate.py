@@ -53,10 +53,10 @@ def evaluate(
     from selfsent import evaluation as room
     from selfsent.corpus import CorpusConfig, prepare
     from selfsent.errors import UserError
-    from selfsent.evaluation import averages
+    from selfsent.evaluation import averages, benchmark
 
     asked = [name.strip() for name in tasks.split(",") if name.strip()]
-    public = [name for name in asked if name.startswith("mteb:")]
+    public = [name for name in asked if name.startswith(benchmark.PREFIX)]
     names = room.resolve([name for name in asked if name not in public]) + public
     if compare != (len(models) == 2) or len(models) > 2:
         raise UserError(
@@ -65,9 +65,10 @@ def evaluate(
         )
     hardware.choose()
     if compare:
-        if baselines or pooling or json or "retrieval" in names:
+        if baselines or pooling or json or public or "retrieval" in names:
             raise UserError(
-                "--compare goes without --baselines, --pooling, --json and the task retrieval: leave them out"
+                "--compare goes without --baselines, --pooling, --json and the tasks retrieval and mteb:NAME, "
+                "which have no part in it: leave them out"
             )
         one, two = ([seed for seed in model.split(",") if seed] for model in models)
         first, second, differences = api.compare(

@@ -1,12 +1,13 @@
 """Tasks of MTEB by name, through its own package: ``mteb:Banking77Classification``.
 
-The package brings data (from the hub) and protocols; ours are the encoder and the cache.  Results are kept by a digest
-of the encoder's weights, so that a task that was interrupted or a second one is run alone, and two encoders are never
-taken for one another.
+The package brings data (from the hub) and protocols; ours are the encoder and the cache.  Results are kept by encoder,
+precision and version of the package, so that a task that was interrupted or a second one is run alone, and two encoders
+are never taken for one another.
 """
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,8 +42,11 @@ def tasks(names: Sequence[str]) -> "list[AbsTask]":
     for name in names:
         try:
             found += list(mteb.get_tasks(tasks=[name.removeprefix(PREFIX)], languages=["eng"]))
-        except KeyError as error:
-            raise UserError(f"mteb has no task {name.removeprefix(PREFIX)!r}: {_plain(error)}") from None
+        except KeyError:
+            raise UserError(
+                f"mteb has no task {name.removeprefix(PREFIX)!r}: its names are those of the leaderboard, such as "
+                "Banking77Classification"
+            ) from None
     return found
 
 
@@ -64,7 +68,7 @@ def score(
     """
     import mteb
 
-    results = mteb.ResultCache(cache / digest(encoder))
+    results = mteb.ResultCache(cache / f"{digest(encoder)}-{precision}-{version('mteb')}")
     scores = []
     for task in chosen:
         try:
@@ -88,7 +92,8 @@ def score(
 
 def digest(encoder: SentenceTransformer) -> str:
     """Sixteen hexadecimal digits of the encoder's weights, modules and pooling."""
-    found = xxhash.xxh3_64(repr([str(module) for module in encoder]).encode())
+    how = [encoders.pooling_name(encoder), encoders.max_length(encoder), *(str(module) for module in encoder)]
+    found = xxhash.xxh3_64(repr(how).encode())
     for name, value in sorted(encoder.state_dict().items()):
         found.update(name.encode())
         found.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)

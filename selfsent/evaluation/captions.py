@@ -30,7 +30,7 @@ from selfsent.evaluation import bootstrap
 from selfsent.evaluation.labelled import Advance
 from selfsent.evaluation.learners import SEED
 from selfsent.evaluation.network import Stopping
-from selfsent.evaluation.score import Score, interval
+from selfsent.evaluation.score import Score, measured
 
 FILES = {"train": "train.pkl", "dev": "valid.pkl", "test": "test.pkl"}
 CAPTIONS = 5  # of an image
@@ -99,20 +99,10 @@ class Captions:
         names += [(f"recall@{k}", way) for way in ("image to captions", "caption to images") for k in AT]
         scores = []
         for column, (metric, aggregation) in enumerate(names):
-            replicates = None if drawn is None else drawn[column]
-            low, high = interval(replicates)
+            value, replicates = float(columns[:, column].mean()), None if drawn is None else drawn[column]
             scores.append(
-                Score(
-                    task=self.name,
-                    split="test",
-                    metric=metric,
-                    aggregation=aggregation,
-                    value=float(columns[:, column].mean()),
-                    low=low,
-                    high=high,
-                    n=counts["test"],
-                    protocol=protocol,
-                    replicates=replicates,
+                measured(
+                    self.name, "test", metric, value, replicates, counts["test"], protocol, aggregation=aggregation
                 )
             )
         dev = Score(

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from selfsent.evaluation import bootstrap
-from selfsent.evaluation.score import Score, interval
+from selfsent.evaluation.score import Score, measured
 from selfsent.evaluation.sts import STS
 
 TILE = 1024  # rows and columns of a tile of pairs: 8 MB, however many rows there are
@@ -154,20 +154,8 @@ class Geometry:
         ]
         scores = []
         for metric, value, n, replicates in found:
-            low, high = interval(replicates)
-            scores.append(
-                Score(
-                    task=self.name,
-                    split=self.split,
-                    metric=metric,
-                    value=float(value),
-                    low=low,
-                    high=high,
-                    n=n,
-                    protocol={"positives": f"gold {sign} {self.threshold:g}", "texts": "SentEval tokens"},
-                    replicates=replicates,
-                )
-            )
+            protocol = {"positives": f"gold {sign} {self.threshold:g}", "texts": "SentEval tokens"}
+            scores.append(measured(self.name, self.split, metric, float(value), replicates, n, protocol))
         return scores
 
 

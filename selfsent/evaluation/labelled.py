@@ -19,7 +19,7 @@ from selfsent.errors import UserError
 from selfsent.evaluation import bootstrap, protocols
 from selfsent.evaluation.classifier import Features, Matrix
 from selfsent.evaluation.learners import SEED, Classifier
-from selfsent.evaluation.score import Score, interval
+from selfsent.evaluation.score import Score, measured
 
 Advance = Callable[[str, int, int | None], None]  # stage, done, total
 
@@ -119,38 +119,16 @@ class Classification:
         drawn = bootstrap.means(
             _columns(answers, outcome.predictions, outcome.shares), resamples, seed=seed, name=self.name
         )
-        found: list[tuple[str, str, float, int, Float[np.ndarray, " R"] | None]] = [
-            ("test", "accuracy", outcome.accuracy, len(tested), None if drawn is None else 100 * drawn[0])
+        found: list[tuple[str, str, float, Float[np.ndarray, " R"] | None, int]] = [
+            ("test", "accuracy", outcome.accuracy, None if drawn is None else 100 * drawn[0], len(tested))
         ]
         if self.with_f1:
             columns = _columns(answers, outcome.predictions, outcome.shares).mean(axis=0)
             value = round(100 * float(_f1(columns[1:, None])[0]), 2)
-            found.append(("test", "f1", value, len(tested), None if drawn is None else 100 * _f1(drawn[1:])))
+            found.append(("test", "f1", value, None if drawn is None else 100 * _f1(drawn[1:]), len(tested)))
         # The best of several on the rows it was chosen by: no interval would say what it is worth elsewhere.
-        found.append(("dev", "accuracy", outcome.devacc, len(chosen_by), None))
-        return [self._score(*parts, protocol) for parts in found]
-
-    def _score(
-        self,
-        split: str,
-        metric: str,
-        value: float,
-        n: int,
-        replicates: Float[np.ndarray, " R"] | None,
-        protocol: Mapping[str, object],
-    ) -> Score:
-        low, high = interval(replicates)
-        return Score(
-            task=self.name,
-            split=split,
-            metric=metric,
-            value=value,
-            low=low,
-            high=high,
-            n=n,
-            protocol=protocol,
-            replicates=replicates,
-        )
+        found.append(("dev", "accuracy", outcome.devacc, None, len(chosen_by)))
+        return [measured(self.name, *parts, protocol) for parts in found]
 
     def _features(self, vectors: Float[np.ndarray, "N D"]) -> tuple[Features, dict[str, Int[np.ndarray, " M"]]]:
         """Return the features of all examples, and which of them are in which split."""

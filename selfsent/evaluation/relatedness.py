@@ -31,7 +31,7 @@ from selfsent.evaluation import sts
 from selfsent.evaluation.labelled import Advance, pair_features
 from selfsent.evaluation.learners import SEED
 from selfsent.evaluation.network import Adam, Stopping, initial_weights
-from selfsent.evaluation.score import Score, interval
+from selfsent.evaluation.score import Score, measured
 
 CLASSES = 5
 PASSES = 50  # of a round
@@ -111,21 +111,8 @@ class Relatedness:
         }
         scores = []
         for index, (metric, correlate) in enumerate((("spearman", _spearman), ("pearson", _pearson))):
-            replicates = None if drawn is None else drawn[index]
-            low, high = interval(replicates)
-            scores.append(
-                Score(
-                    task=self.name,
-                    split="test",
-                    metric=metric,
-                    value=100 * correlate(predicted, gold["test"]),
-                    low=low,
-                    high=high,
-                    n=len(predicted),
-                    protocol=protocol,
-                    replicates=replicates,
-                )
-            )
+            value, replicates = 100 * correlate(predicted, gold["test"]), None if drawn is None else drawn[index]
+            scores.append(measured(self.name, "test", metric, value, replicates, len(predicted), protocol))
         dev = Score(
             task=self.name,
             split="dev",

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from selfsent.errors import UserError
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.geometry import uniformity, unit
-from selfsent.evaluation.score import Score, interval
+from selfsent.evaluation.score import Score, measured
 
 BLOCK = 2_000_000  # entries of a block of similarities: 16 MB
 DEPTH = 10  # ranks that the reciprocal rank looks at
@@ -52,25 +52,13 @@ class Retrieval:
         half = len(vectors) // 2
         values = 100 * expected_scores(*expected_ranks(vectors[:half], vectors[half:]))  # (N, 3)
         distances = np.square(unit(vectors[:half]) - unit(vectors[half:])).sum(axis=1)
-        measured = np.column_stack([values, distances, np.full(half, uniformity(vectors))])
-        drawn = bootstrap.means(measured[:, :4], resamples, seed=seed, name=self.name)
+        columns = np.column_stack([values, distances, np.full(half, uniformity(vectors))])
+        drawn = bootstrap.means(columns[:, :4], resamples, seed=seed, name=self.name)
         scores = []
         for column, metric in enumerate((f"mrr@{DEPTH}", "recall@1", "recall@10", "alignment", "uniformity")):
-            replicates = None if drawn is None or column == 4 else drawn[column]
-            low, high = interval(replicates)
-            scores.append(
-                Score(
-                    task=self.name,
-                    split=self.split,
-                    metric=metric,
-                    value=float(measured[:, column].mean()),
-                    low=low,
-                    high=high,
-                    n=half,
-                    protocol={"similarity": "cosine", "passages": half, "ties": "expected rank"},
-                    replicates=replicates,
-                )
-            )
+            value, replicates = columns[:, column].mean(), None if drawn is None or column == 4 else drawn[column]
+            protocol = {"similarity": "cosine", "passages": half, "ties": "expected rank"}
+            scores.append(measured(self.name, self.split, metric, float(value), replicates, half, protocol))
         return scores
 
 

@@ -198,6 +198,8 @@ def measured(
     replicates: Float[np.ndarray, " R"] | None,
     n: int,
     protocol: Mapping[str, object],
+    *,
+    aggregation: str = "",
 ) -> Score:
     """Return a score with the interval of its replicates."""
     low, high = interval(replicates)
@@ -205,6 +207,7 @@ def measured(
         task=task,
         split=split,
         metric=metric,
+        aggregation=aggregation,
         value=value,
         low=low,
         high=high,

@@ -21,7 +21,7 @@ from jaxtyping import Float
 from selfsent.errors import UserError
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.layout import lines
-from selfsent.evaluation.score import Score, interval
+from selfsent.evaluation.score import Score, measured
 
 # Rows with a gold score in every sub-file; FNWN, headlines and OnWN only in 2013, where SMT is not free.
 YEARS: dict[str, dict[str, int]] = {
@@ -108,20 +108,9 @@ class STS:
         scores = []
         for (metric, aggregation), value in values.items():
             replicates = drawn.get((metric, aggregation))
-            low, high = interval(replicates)
+            protocol = {"similarity": "cosine", "texts": "SentEval tokens"}
             scores.append(
-                Score(
-                    task=self.name,
-                    split=self.split,
-                    metric=metric,
-                    aggregation=aggregation,
-                    value=value,
-                    low=low,
-                    high=high,
-                    n=len(gold),
-                    protocol={"similarity": "cosine", "texts": "SentEval tokens"},
-                    replicates=replicates,
-                )
+                measured(self.name, self.split, metric, value, replicates, len(gold), protocol, aggregation=aggregation)
             )
         return scores
 

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 
 from selfsent.errors import UserError
 from selfsent.evaluation import bootstrap, geometry, retrieval
-from selfsent.evaluation.score import Difference, Results, Score, compare, interval
+from selfsent.evaluation.score import Difference, Results, Score, compare, measured
 from selfsent.evaluation.structure import LEAST, Graded, Ranking, Tests
 from selfsent.evaluation.variants import VARIANTS
 
@@ -342,19 +342,8 @@ def _score(
     replicates: Float[np.ndarray, " R"] | None,
     protocol: Mapping[str, object],
 ) -> Score:
-    low, high = interval(replicates)
     task, metric = key
-    return Score(
-        task=task,
-        split="structure",
-        metric=metric,
-        value=value,
-        low=low,
-        high=high,
-        n=n,
-        protocol=protocol,
-        replicates=replicates,
-    )
+    return measured(task, "structure", metric, value, replicates, n, protocol)
 
 
 def _figure(metric: str, value: float, n: int) -> Score:

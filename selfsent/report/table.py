@@ -9,8 +9,12 @@ from selfsent.evaluation import Score
 from selfsent.report import published
 from selfsent.report.gather import Group
 
-# What a model is, not how it was measured: may differ within a column, and is said in the row.
-_OF_THE_MODEL = ("pooling", "max_length", "bootstrap", "model")
+# What differs between models that are measured in one way: may differ within a column, and is said in the row.
+_OF_THE_MODEL = (
+    *("pooling", "max_length", "bootstrap", "model"),
+    *("regulariser", "fits", "passes", "seeds", "spread over seeds"),
+)
+_OF_THE_PAPERS = "classifier=senteval_full"  # behind the literature's accuracies
 _POINTS = ("spearman", "pearson", "accuracy", "f1", "mrr", "recall", "map")
 _TITLES = {"mrr@10": "MRR@10", "recall@1": "recall@1", "recall@10": "recall@10", "stsb": "STS-B", "sickr": "SICK-R"}
 NAMES = {
@@ -319,7 +323,10 @@ def _note(score: Score) -> str:
 def _paper_column(key: tuple[str, str, str, str], columns: dict[Identity, Column]) -> Column:
     """Return the column that measures the same, or a new one for the papers alone."""
     for column in columns.values():
-        if column.identity[:4] == key and not any(part.startswith("rows=") for part in column.identity):
+        others = any(part.startswith("rows=") for part in column.identity)
+        if key[2] == "accuracy":
+            others = others or _OF_THE_PAPERS not in column.identity
+        if column.identity[:4] == key and not others:
             return column
     aggregation = f" {key[2]} {key[3]}" if key[3] in ("mean", "wmean") else ""
     column = Column((*key, "", "published"), task_name(key[0]) + aggregation, "published only", 2)

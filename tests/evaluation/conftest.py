@@ -5,27 +5,9 @@ from zlib import crc32
 
 import numpy as np
 import pytest
+from tiny import WORDS
 
 from selfsent.evaluation import sts
-
-WORDS = [
-    "sun",
-    "rain",
-    "cat",
-    "dog",
-    "tree",
-    "house",
-    "boat",
-    "music",
-    "bread",
-    "stone",
-    "river",
-    "child",
-    "red",
-    "old",
-    "quiet",
-    "fast",
-]
 
 
 def rows(rng, count):

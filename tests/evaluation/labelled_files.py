@@ -1,7 +1,7 @@
 """SentEval's labelled files with invented texts: a word gives the label away, more or less."""
 
 import numpy as np
-from conftest import WORDS
+from tiny import WORDS
 
 from selfsent.evaluation import sts, transfer
 
