@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 
 import datasets
 import huggingface_hub
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from selfsent.corpus.read import Columns, resolve
+from selfsent.corpus.read import Columns, identity, resolve
 from selfsent.errors import UserError
 
 COLUMNS = Columns(text="text", title="title", summary="summary")
@@ -206,3 +207,15 @@ def test_a_name_that_is_neither_here_nor_on_the_hub_is_said_to_be_so(monkeypatch
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", dataset_info)
     with pytest.raises(UserError, match="nobody/nothing is neither a file here nor a dataset"):
         resolve(["nobody/nothing"])[0].identity()
+
+
+def test_a_file_is_known_by_its_content_wherever_it_lies_and_whenever_it_was_touched(tmp_path):
+    first = tmp_path / "a.txt"
+    first.write_text("x" * 300_000)
+    (tmp_path / "elsewhere").mkdir()
+    copy = tmp_path / "elsewhere" / "a.txt"
+    copy.write_text("x" * 300_000)
+    os.utime(copy, (1, 1))
+    assert identity(first) == identity(copy)
+    copy.write_text("x" * 150_000 + "y" + "x" * 149_999)  # neither its size nor its ends differ
+    assert identity(first) != identity(copy)
