@@ -1,0 +1,95 @@
+"""What this machine can do at most: matrix products per second in each precision, and bytes to and from memory.
+
+Example: python benchmarks/ceiling.py
+
+Every share of a ceiling that the other benchmarks print is one of ``hardware.ceiling``, the 4,096-wide bf16 product
+below.  The shapes of an encoder's own products stand beside it: what they reach is the limit of anything that is made
+of them, and the gap between the two is not ours to close without other kernels.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from selfsent import hardware
+
+WORDS = 64 * 2 * 27  # word pieces of a training step: 64 texts, two views
+SHAPES = {  # rows, inner, columns
+    "large": (4096, 4096, 4096),
+    "6 x 256, inner": (WORDS, 256, 1024),
+    "6 x 384, attention": (WORDS, 384, 384),
+    "6 x 384, inner": (WORDS, 384, 1536),
+    "6 x 384, gradient of the inner weights": (384, WORDS, 1536),
+    "12 x 768, inner": (WORDS, 768, 3072),
+}
+BYTES = 1 << 28  # of a tensor that no cache holds
+
+
+def median_seconds(work: Callable[[], object], repeats: int) -> float:
+    """Return the median time of one call, after one that prepares."""
+    seconds = []
+    for _ in range(repeats + 1):
+        began = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds[1:])
+
+
+def products(dtype: torch.dtype, shape: tuple[int, int, int], repeats: int) -> float:
+    """Return the floating-point operations a second of a product (rows, inner) x (inner, columns)."""
+    rows, inner, columns = shape
+    a, b = torch.randn(rows, inner).to(dtype), torch.randn(inner, columns).to(dtype)
+    out = torch.empty(rows, columns, dtype=dtype)
+    return 2 * rows * inner * columns / median_seconds(lambda: torch.mm(a, b, out=out), repeats)
+
+
+def bandwidth(repeats: int) -> dict[str, float]:
+    """Return bytes a second: reading alone, copying, and writing memory that is fresh from the kernel."""
+    source, target = torch.ones(BYTES // 4), torch.zeros(BYTES // 4)
+
+    def fresh() -> Tensor:
+        return torch.empty(BYTES // 4).fill_(1.0)  # the kernel hands it out page by page
+
+    return {
+        "read": BYTES / median_seconds(source.sum, repeats),
+        "copy": 2 * BYTES / median_seconds(lambda: target.copy_(source), repeats),
+        "write to fresh pages": BYTES / median_seconds(fresh, repeats),
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+
+    # The heap is not kept: fresh pages are one of the things that are measured.
+    machine = hardware.choose(keep_heap=False)
+    print(machine.line())
+    kinds = {"fp32": torch.float32, "bf16": torch.bfloat16}
+    figures: dict[str, float] = {}
+    heads = " | ".join(f"{kind}, TFLOP/s" for kind in kinds)
+    print(f"\n| product | rows x inner x columns | {heads} |\n|---|---|---|---|")
+    for name, shape in SHAPES.items():
+        found = {kind: products(dtype, shape, arguments.repeats) / 1e12 for kind, dtype in kinds.items()}
+        figures |= {f"{name}, {kind}": value for kind, value in found.items()}
+        print(
+            f"| {name} | {' x '.join(map(str, shape))} | {' | '.join(f'{v:.2f}' for v in found.values())} |", flush=True
+        )
+    print("\n| memory | GB/s |\n|---|---|")
+    for name, value in bandwidth(arguments.repeats).items():
+        figures[name] = value / 1e9
+        print(f"| {name} | {value / 1e9:.1f} |")
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"ratios": {}, "figures": figures}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
