@@ -692,18 +692,37 @@ def mlm_head(encoder: SentenceTransformer) -> MLMHead:
             whole, loading = AutoModelForMaskedLM.from_pretrained(where, dtype=torch.float32, output_loading_info=True)
     except (OSError, ValueError) as error:
         raise UserError(f"cannot open {where!r} for its masked-LM head: {_first_line(error)}") from error
+    dense, norm, *activation = _head_modules(whole)
+    if any(not key.startswith(f"{whole.base_model_prefix}.") for key in loading["missing_keys"]):
+        warnings.warn(f"{where!r} holds no masked-LM head: a fresh one, from random weights, is trained", stacklevel=2)
+    return MLMHead(dense, activation[0] if activation else nn.GELU(), norm, whole.get_output_embeddings().bias)
+
+
+def masked_lm(encoder: SentenceTransformer, head: MLMHead, start: str | Path) -> PreTrainedModel:
+    """Return the masked LM that ``start`` names with the weights of an encoder and a head of its shape."""
+    inner = transformer(encoder)
+    assert inner is not None
+    with quietly():
+        whole = AutoModelForMaskedLM.from_pretrained(str(start))
+    whole.base_model.load_state_dict(inner.state_dict())
+    dense, norm, *_ = _head_modules(whole)
+    dense.load_state_dict(head.dense.state_dict())
+    norm.load_state_dict(head.norm.state_dict())
+    whole.get_output_embeddings().bias.data.copy_(head.bias)
+    return whole
+
+
+def _head_modules(whole: PreTrainedModel) -> list[nn.Module]:
+    """Return dense layer, LayerNorm and, where it is a module, activation of a masked LM's head."""
     modules = dict(whole.named_modules())
     names = next((names for names in _MLM_HEADS if modules.keys() >= set(names)), None)
     output = whole.get_output_embeddings()
     if names is None or output.weight is not whole.get_input_embeddings().weight:
         raise UserError(
-            f"the masked-LM head of {where!r} ({model.config.model_type}) is not one dense layer and a projection tied "
-            "to the word embeddings: give an encoder like BERT, RoBERTa, DistilBERT, MPNet or ELECTRA"
+            f"the masked-LM head of {whole.name_or_path!r} ({whole.config.model_type}) is not one dense layer and a "
+            "projection tied to the word embeddings: give an encoder like BERT, RoBERTa, DistilBERT, MPNet or ELECTRA"
         )
-    if any(not key.startswith(f"{whole.base_model_prefix}.") for key in loading["missing_keys"]):
-        warnings.warn(f"{where!r} holds no masked-LM head: a fresh one, from random weights, is trained", stacklevel=2)
-    dense, norm, *activation = (modules[name] for name in names)
-    return MLMHead(dense, activation[0] if activation else nn.GELU(), norm, output.bias)
+    return [modules[name] for name in names]
 
 
 def word_embeddings(encoder: SentenceTransformer) -> Float[Tensor, "V E"]:

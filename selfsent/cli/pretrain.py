@@ -12,8 +12,15 @@ def pretrain(
         typer.Argument(metavar="[CORPUS]...", help="Files, folders or hub names of raw text, or pydocs"),
     ] = None,
     size: Annotated[
-        str, typer.Option(help="static (word vectors, minutes), or a masked LM: nano, micro, mini, small")
-    ] = "mini",
+        str | None,
+        typer.Option(
+            help="static (word vectors, minutes), or a masked LM: nano, micro, mini, small  \\[default: mini]"
+        ),
+    ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option(help="Go on with a masked LM that exists: a folder, a name on the hub, or 'builtin'"),
+    ] = None,
     vocabulary: Annotated[
         int | None, typer.Option(help="Word pieces  \\[default: 16,384, or as many as the text gives]")
     ] = None,
@@ -34,7 +41,7 @@ def pretrain(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
 ) -> None:
-    """Train an encoder from scratch, for a language or domain that has none.
+    """Train an encoder from scratch, for a language or domain that has none; or, with --base, further on your text.
 
     What comes out opens with SentenceTransformer and, but for static vectors, with AutoModelForMaskedLM; it is a base
     for selfsent train.
@@ -50,9 +57,15 @@ def pretrain(
     from selfsent.pretrain import vectors as static
 
     sources = corpus or ["pydocs"]
-    folder = out or Path("runs") / f"pretrain-{size}"
+    folder = out or Path("runs") / f"pretrain-{size or ('on' if base else training.SIZE)}"
     if size == "static":
-        for name, value in (("hours", hours), ("tokens", tokens), ("data", data), ("resume", resume or None)):
+        for name, value in (
+            ("base", base),
+            ("hours", hours),
+            ("tokens", tokens),
+            ("data", data),
+            ("resume", resume or None),
+        ):
             if value is not None:
                 raise UserError(f"--{name} does not fit --size static, which takes minutes and one pass: leave it out")
         if vectors is not None:
@@ -71,7 +84,7 @@ def pretrain(
     if vectors is not None:
         raise UserError("--vectors is for --size static: add it, or leave --vectors out")
     asked = training.settings(
-        training.Settings, set_, size=size, vocabulary=vocabulary, hours=hours, tokens=tokens, seed=seed
+        training.Settings, set_, size=size, base=base, vocabulary=vocabulary, hours=hours, tokens=tokens, seed=seed
     )
     result = training.pretrain(sources, folder, asked, data=data, resume=resume, watcher=display)
     if result.scores:

@@ -8,6 +8,7 @@ words is hidden, so that every step has the same shape.  80 % of the hidden word
 10 % stay (Devlin et al. 2019, https://arxiv.org/abs/1810.04805).  Word embeddings may start from static vectors.
 """
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -20,7 +21,6 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer, WordWeights
 from torch import Tensor
 from transformers import (
-    AutoModelForMaskedLM,
     PreTrainedTokenizerFast,
     RobertaPreLayerNormConfig,
     RobertaPreLayerNormForMaskedLM,
@@ -210,20 +210,37 @@ def start(
         model.save_pretrained(folder)  # once more: the modules' save keeps the encoder alone
 
 
+def adopt(folder: Path, encoder: SentenceTransformer) -> None:
+    """Write a masked LM that exists as the start of a run, in the way of ``start``."""
+    inner = encoders.transformer(encoder)
+    assert inner is not None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a head that is missing: whoever trains it is told
+        head = mlm_head(encoder)
+    encoders.save(encoder, folder)
+    with encoders.quietly():
+        encoders.masked_lm(encoder, head, inner.name_or_path or "").save_pretrained(folder)
+        encoder.tokenizer.save_pretrained(folder)
+
+
+def shape(encoder: SentenceTransformer) -> Size:
+    """Return the shape of an encoder that was opened."""
+    inner = encoders.transformer(encoder)
+    assert inner is not None
+    config = inner.config
+    return Size(config.num_hidden_layers, config.hidden_size, config.num_attention_heads)
+
+
 def export(encoder: SentenceTransformer, head: encoders.MLMHead, start: Path, folder: Path, dtype: torch.dtype) -> None:
     """Write the trained model: what ``AutoModelForMaskedLM`` and ``SentenceTransformer`` open."""
     encoders.save(encoder, folder)
-    with encoders.quietly():
-        whole = AutoModelForMaskedLM.from_pretrained(str(start))
-        inner = encoders.transformer(encoder)
-        assert inner is not None
-        whole.base_model.load_state_dict(inner.state_dict())
-        whole.lm_head.dense.load_state_dict(head.dense.state_dict())
-        whole.lm_head.layer_norm.load_state_dict(head.norm.state_dict())
-        whole.get_output_embeddings().bias.data.copy_(head.bias)
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+    whole = encoders.masked_lm(encoder, head, start)
+    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+        if hasattr(whole.config, name) and not getattr(whole.config, name):
             setattr(whole.config, name, _DROPOUT)
-        whole.to(dtype).save_pretrained(folder)
+    with encoders.quietly():
+        torch.nn.Module.to(whole, dtype)  # in place; transformers' own has lost its signature
+        whole.save_pretrained(folder)
 
 
 def guesses(

@@ -5,8 +5,9 @@ import math
 import shutil
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar, get_type_hints
 
@@ -29,6 +30,7 @@ from selfsent.watcher import Watcher
 
 T = TypeVar("T")
 
+SIZE = "mini"
 CLOZE = "the capital of france is [MASK]."
 _HELD_OUT_ROWS = 512  # of the evaluation
 
@@ -37,7 +39,8 @@ _HELD_OUT_ROWS = 512  # of the evaluation
 class Settings:
     """What decides a pretraining beside its text."""
 
-    size: str = "mini"
+    size: str | None = None  # "mini", or the shape of the base
+    base: str | None = None  # a masked LM to go on with, in its own vocabulary: a folder, a hub name or "builtin"
     vocabulary: int | None = None  # word pieces; None: vocabulary.SIZE, or as many as the text gives
     tokens: float | None = None  # word pieces to train on; None: one pass over the text, or what hours allow
     hours: float | None = None  # of training; the number of steps is fitted to it, once, before the first
@@ -45,6 +48,7 @@ class Settings:
     batch_size: int = 64  # stretches of two rows
     learning_rate: float = 1e-3  # peak
     warmup: float = 0.05  # of all steps
+    dropout: float = 0.0  # while pretraining, in attention, too
     warm_start: bool = True  # word embeddings from the factorised counts of the same text
     static: str | None = None  # instead: a folder of static vectors, with its vocabulary and its weights of words
     cloze: str = CLOZE  # a sentence with a [MASK], guessed now and then for a person to look at
@@ -57,8 +61,12 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot mean anything."""
-        if self.size not in masked.SIZES:
+        if self.size is not None and self.size not in masked.SIZES:
             raise unknown("size", self.size, ("static", *masked.SIZES))
+        if self.base is not None and (self.size or self.vocabulary or self.static or not self.warm_start):
+            raise UserError(
+                "base brings its own shape, vocabulary and weights: leave size, vocabulary, static and warm_start out"
+            )
         if self.tokens is not None and self.hours is not None:
             raise UserError("tokens and hours both say how long to train: give one of them")
         if not 16 <= self.length <= 256:
@@ -70,6 +78,8 @@ class Settings:
         for name, least in (("batch_size", 2), ("evaluate_every", 1), ("seed", 0)):
             if getattr(self, name) < least:
                 raise UserError(f"{name} = {getattr(self, name)} does not fit: it must be at least {least}")
+        if not 0 <= self.dropout < 1:
+            raise UserError(f"dropout = {self.dropout} does not fit: it is a rate, from 0 to below 1")
         if not 0 <= self.warmup < 1:
             raise UserError(f"warmup = {self.warmup} does not fit: it is a share of the steps, from 0 to below 1")
         usual = factorise.Config()
@@ -129,6 +139,8 @@ def pretrain(
 
     if started:
         tokenizer = PreTrainedTokenizerFast.from_pretrained(str(begin))
+    elif settings.base is not None:
+        tokenizer = encoders.tokenizer(encoders.load(settings.base))
     elif settings.static is not None:
         tokenizer = _opened(settings.static)[0]
     else:
@@ -150,20 +162,16 @@ def pretrain(
         "versions": versions(),
     }
     run = Run.reopen(out, config) if going_on else Run.create(out, config)
-    size = masked.SIZES[settings.size]
     if not started:
         try:
-            vectors, weights = _vectors(text, tokenizer, settings, watcher)
+            run.publish(_start(text, tokenizer, settings, watcher), begin.name)
         except UserError:
             if not going_on:
                 shutil.rmtree(out)  # it was free before, and nothing in it took long
             raise
-        run.publish(
-            lambda folder: masked.start(folder, tokenizer, size, vectors=vectors, weights=weights, seed=settings.seed),
-            begin.name,
-        )
 
     encoder = encoders.load(begin).to(machine.device)
+    encoders.set_dropout(encoder, settings.dropout)
     torch.manual_seed(settings.seed)
     objective = masked.MaskedLM(settings.objective, encoder).to(machine.device)
     plan = masked.Order(len(stretches), settings.batch_size, settings.seed)
@@ -210,7 +218,7 @@ def pretrain(
         before = json.loads((out / "scores.json").read_text(encoding="utf-8"))
         speed = {name: before.get(name, 0.0) for name in speed}
     elif machine.device == "cpu":
-        work = masked.operations(size, len(tokenizer), settings.length, settings.objective.share)
+        work = masked.operations(masked.shape(encoder), len(tokenizer), settings.length, settings.objective.share)
         speed["share_of_ceiling"] = work * outcome.texts_per_second / hardware.ceiling(machine.precision)
     run.write("scores.json", {**scores, **speed})
     return Pretrained(
@@ -248,7 +256,7 @@ class Validator:
         head, length = self._objective.head, self._settings.length
         scores: trainer.Scores = {}
         if not self._rows and self._texts:
-            ids = [token for row in encoder.tokenizer(self._texts)["input_ids"] for token in row]
+            ids = [token for row in encoder.tokenizer(self._texts, verbose=False)["input_ids"] for token in row]
             count = min(len(ids) // length, _HELD_OUT_ROWS)
             self._rows = [ids[start : start + length] for start in range(0, count * length, length)]
         if self._rows:
@@ -263,19 +271,30 @@ class Validator:
         return scores
 
 
-def _vectors(
+def _start(
     text: corpora.Corpus, tokenizer: PreTrainedTokenizerFast, settings: Settings, watcher: Watcher
+) -> Callable[[Path], None]:
+    """Return what writes the model that the run begins with into a folder."""
+    if settings.base is not None:
+        return partial(masked.adopt, encoder=encoders.load(settings.base))
+    size = masked.SIZES[settings.size or SIZE]
+    vectors, weights = _vectors(text, tokenizer, size.width, settings, watcher)
+    return partial(masked.start, tokenizer=tokenizer, size=size, vectors=vectors, weights=weights, seed=settings.seed)
+
+
+def _vectors(
+    text: corpora.Corpus, tokenizer: PreTrainedTokenizerFast, width: int, settings: Settings, watcher: Watcher
 ) -> tuple[torch.Tensor | None, np.ndarray]:
     """Return what the word embeddings start from, and how much each word counts in a text."""
-    skip, width = np.array(tokenizer.all_special_ids), masked.SIZES[settings.size].width
+    skip = np.array(tokenizer.all_special_ids)
     config = replace(settings.factors, width=width)
     if settings.static is not None:
         found = _opened(settings.static)[1]
         lengths = found.norm(dim=1)
         if found.shape[1] != width:
             raise UserError(
-                f"the vectors of {settings.static} are {found.shape[1]} wide and size {settings.size!r} is {width}: "
-                "choose a size of their width, or make vectors of another"
+                f"the vectors of {settings.static} are {found.shape[1]} wide and size {settings.size or SIZE!r} is "
+                f"{width}: choose a size of their width, or make vectors of another"
             )
         return torch.nn.functional.normalize(found, dim=1), (lengths / lengths.max()).numpy()
     if not settings.warm_start:

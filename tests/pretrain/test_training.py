@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 from sentence_transformers import SentenceTransformer
+from tiny import make_base
 from transformers import AutoModelForMaskedLM
 
+from selfsent import encoder as encoders
 from selfsent.config import HardwareConfig
 from selfsent.corpus import CorpusConfig
 from selfsent.errors import Interrupted, UserError
@@ -280,6 +282,8 @@ def test_another_script_works_like_any(tmp_path):
         ({"warmup": 1.0}, "warmup = 1.0 does not fit"),
         ({"factors": factorise.Config(width=9)}, "the size decides the width"),
         ({"static": "folder"}, "static brings its own vocabulary"),
+        ({"base": "folder"}, "base brings its own shape, vocabulary"),
+        ({"dropout": 1.0}, "dropout = 1.0 does not fit"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_at_once(change, said):
@@ -294,3 +298,44 @@ def test_changes_by_key_reach_inner_tables_and_unknown_ones_are_named():
         training.settings(training.Settings, ["objective.shar=0.3"])
     with pytest.raises(UserError, match="unknown key 'lenght'"):
         training.settings(training.Settings, ["lenght=32"])
+
+
+def test_a_base_is_gone_on_with_in_its_own_vocabulary_and_shape(text, tmp_path):
+    first = training.pretrain([str(text)], tmp_path / "first", TINY)
+    going_on = replace(TINY, size=None, vocabulary=None, base=str(first.model), tokens=10.0 * 8 * 32)
+    second = training.pretrain([str(text)], tmp_path / "second", going_on)
+    log = [json.loads(line) for line in (tmp_path / "second/log.jsonl").read_text().splitlines()]
+    begun = next(line["scores"] for line in log if "scores" in line)
+    # Saved in fp16 and opened again: nothing else happens between one's last evaluation and the other's first.
+    assert begun["held_out_loss"] == pytest.approx(first.scores["held_out_loss"], abs=0.01)
+    assert second.scores["held_out_loss"] < first.scores["held_out_loss"] + 0.1
+    one, two = (AutoModelForMaskedLM.from_pretrained(str(run.model)) for run in (first, second))
+    assert one.config.to_dict().keys() == two.config.to_dict().keys()
+    assert (two.config.hidden_dropout_prob, two.config.vocab_size) == (0.1, one.config.vocab_size)
+    assert not two.get_input_embeddings().weight.equal(one.get_input_embeddings().weight)
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "xlm-roberta"])
+def test_a_masked_lm_that_others_made_is_gone_on_with_and_keeps_its_kind(family, text, tmp_path):
+    base = make_base(tmp_path / "base", family)
+    settings = replace(TINY, size=None, vocabulary=None, base=str(base), tokens=10.0 * 8 * 32, length=16)
+    run = training.pretrain([str(text)], tmp_path / "run", settings)
+    before, after = (AutoModelForMaskedLM.from_pretrained(str(folder)) for folder in (base, run.model))
+    assert type(before) is type(after)
+    before, after = before.state_dict(), after.state_dict()
+    assert before.keys() == after.keys()
+    matrices = [name for name in before if before[name].ndim > 1 and "token_type" not in name]
+    assert len(matrices) > 10
+    assert not [name for name in matrices if before[name].half().equal(after[name].half())]
+    assert SentenceTransformer(str(run.model)).encode(["the ship"]).shape == (1, 32)
+
+
+def test_dropout_is_off_while_pretraining_and_what_is_asked_for_otherwise(text, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(training.trainer, "fit", lambda encoder, *_, **__: seen.append(encoder) or 1 / 0)
+    base = make_base(tmp_path / "base", "bert")
+    for rate in (0.0, 0.3):
+        settings = replace(TINY, size=None, vocabulary=None, base=str(base), dropout=rate)
+        with pytest.raises(ZeroDivisionError):
+            training.pretrain([str(text)], tmp_path / f"run{rate}", settings)
+        assert encoders.dropout_rates(seen[-1]) == {"hidden": rate, "attention": rate}
