@@ -66,7 +66,11 @@ def averages(scores: Iterable[Score]) -> Averages:
         UserError: the accuracies come from different classifiers, whose numbers differ by points.
     """
     # "rows" stands in the protocol of a sub-sampled task alone.
-    counted = [score for score in scores if score.split == "test" and "rows" not in score.protocol]
+    counted = [
+        score
+        for score in scores
+        if score.task in DOWNSTREAM | PROBING and score.split == "test" and "rows" not in score.protocol
+    ]
     used = {
         str(score.protocol["classifier"])
         for score in counted

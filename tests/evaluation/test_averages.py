@@ -113,3 +113,10 @@ def test_the_summary_says_of_how_many_tasks_and_which_are_missing():
     assert "(17 of 18 tasks), probing 73.80 (10 of 10 tasks)" in said
     assert said.endswith("missing: captions")
     assert "probing none (0 of 10 tasks)" in summary(averages([]))
+
+
+def test_tasks_that_are_none_of_the_28_are_no_part_of_the_averages_and_do_not_stop_them():
+    full = [replace(score, protocol={"classifier": "senteval_full"}) for score in scores("DeCLUTR-base")]
+    few_shot = {"classifier": "logistic regression, 8 texts a class, 10 draws"}
+    intents = Score(task="banking77", split="test", metric="accuracy", value=1.0, n=100, protocol=few_shot)
+    assert averages([intents, *full]) == averages(full)
