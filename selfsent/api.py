@@ -62,7 +62,7 @@ def train(
         base: "builtin", a folder, or a name on the hub.
         texts: files, folders, hub names of data sets, or "pydocs".
         out: the folder of the run; default ``runs/<method>``.
-        data: evaluation data in SentEval's layout, for scores with labels beside those without.
+        data: evaluation data in SentEval's layout, or ``hub``, for scores with labels beside those without.
         settings: changes such as ``"train.steps=500"``.
         resume: go on with the run in ``out``; start it where there is none yet.
 
@@ -225,7 +225,7 @@ def evaluate(
     """Score a model, and training-free baselines of the same encoder beside it, from one reading of the data.
 
     Args:
-        data: a folder in SentEval's layout.
+        data: a folder in SentEval's layout, or ``hub`` for the copies that are there.
         poolings: also score these poolings of the same encoder, without any head.
         whitening: also score the model's vectors whitened: "pca", "zca" or "group", fitted to each task's texts.
         tasks: groups and tasks by name, own files such as "classification:intents.csv", "mteb:NAME" of that package.

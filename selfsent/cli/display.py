@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from selfsent.evaluation.score import Difference, Results, Score
+from selfsent.evaluation.suite import absence
 from selfsent.evaluation.verdict import SCORE, SCORED, Verdict
 from selfsent.watcher import Watcher
 
@@ -156,7 +157,7 @@ def results_table(results: Mapping[str, Results]) -> Table:
             others = [next(s for s in other.scores if s.key == score.key) for other in results.values()]
             table.add_row(_name(score), *map(figure, others), f"{score.n:,}")
     for task, place in results["model"].missing.items():
-        table.add_row(task, f"missing: looked for {place}", *[""] * len(results))
+        table.add_row(task, f"missing: {absence(place)}", *[""] * len(results))
     return table
 
 

@@ -21,7 +21,10 @@ def evaluate(
     compare: Annotated[
         bool, typer.Option("--compare", help="Say how much the first of two models lies above the second.")
     ] = False,
-    data: Annotated[Path | None, typer.Option(help="Evaluation data in SentEval's layout")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="A folder in SentEval's layout, or hub: copies of the sets on the hub, as far as there are"),
+    ] = None,
     corpus: Annotated[
         list[str] | None,
         typer.Option(help="For retrieval: documents whose held-out part is searched; may be repeated"),

@@ -52,7 +52,7 @@ class Results:
     """The scores of one model, what was not found, and which data was read."""
 
     scores: list[Score]
-    missing: dict[str, Path] = field(default_factory=dict)  # task -> where it was looked for
+    missing: dict[str, Path | str] = field(default_factory=dict)  # task -> where it was looked for, or why it cannot be
     fingerprint: str = ""  # of all texts and gold scores that were read
 
     def get(self, task: str, metric: str = "spearman", aggregation: str | None = None) -> Score:
@@ -129,6 +129,7 @@ def average(scores: Sequence[Score]) -> Score:
     low, high = interval(replicates)
     first = scores[0]
     parts = {str(score.protocol.get("data", "")) for score in scores}
+    differing = [str(score.protocol["differs"]) for score in scores if "differs" in score.protocol]
     common = {
         what: value
         for what, value in first.protocol.items()
@@ -143,7 +144,11 @@ def average(scores: Sequence[Score]) -> Score:
         low=low,
         high=high,
         n=sum(score.n for score in scores),
-        protocol={**common, "data": "+".join(sorted(parts))},
+        protocol={
+            **common,
+            "data": "+".join(sorted(parts)),
+            **({"differs": ", ".join(differing)} if differing else {}),
+        },
         replicates=replicates,
     )
 

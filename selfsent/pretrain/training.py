@@ -108,7 +108,7 @@ def pretrain(
     Args:
         sources: files, folders, hub names of data sets, or "pydocs".
         out: the folder of the run; its ``model`` opens in ``AutoModelForMaskedLM`` and ``SentenceTransformer``.
-        data: evaluation data in SentEval's layout, to follow STS-B dev with.
+        data: evaluation data in SentEval's layout, or ``hub``, to follow STS-B dev with.
         resume: go on with the run in ``out``; start it where there is none yet.
 
     Raises:
