@@ -87,7 +87,7 @@ def evaluate(
             report=display.say,
             advance=display.report,
         )
-        display.print(difference_table(models, first, second, differences))
+        display.print(difference_table(models, first, second, differences, display.width))
         return
     (model,) = models
     opened = encoder.load(model, pooling=pooling)
@@ -112,7 +112,7 @@ def evaluate(
     )
     if json is not None:
         api.write_json(json, results, model)
-    display.print(results_table(results))
+    display.print(results_table(results, display.width))
     if {"downstream", "probing"} & {*asked}:
         for name, scored in results.items():
             display.print(f"{name}: {averages.summary(averages.averages(scored.scores))}")

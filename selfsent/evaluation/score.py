@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -46,6 +47,11 @@ class Score:
             "protocol": dict(self.protocol),
         }
 
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "Score":
+        """Return what ``as_dict`` gave; the replicates are gone."""
+        return cls(**content)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
@@ -87,6 +93,12 @@ class Results:
             "missing": {task: str(path) for task, path in self.missing.items()},
             "fingerprint": self.fingerprint,
         }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "Results":
+        """Return what ``as_dict`` gave, without replicates."""
+        scores = [Score.from_dict(score) for score in content["scores"]]
+        return cls(scores=scores, missing=dict(content["missing"]), fingerprint=content["fingerprint"])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -85,7 +85,7 @@ def look(run: Record, data: Path | None, seen: dict[object, Vectors], report: Re
         Skipped: something that this needs is no longer there.
     """
     if run.kind == "pretrain":
-        raise Skipped("This run began with raw text alone: there is no base to set beside its encoder.")
+        raise Skipped("This run did not begin with an encoder: there is no base to set beside its own.")
     if not run.has_model:
         raise Skipped("The run has no finished model yet.")
     opened = corpus(run)
