@@ -22,7 +22,8 @@ from selfsent.watcher import Watcher
 
 _QUIET = 10.0  # seconds between plain lines
 _LONG = 20  # characters of a classifier's name: a longer one is no part of a row's label
-_FOLDED = 36  # characters: how wide labels are where the columns do not fit
+_FOLDED = 36  # characters that a label is given at least, before columns go
+_WIDE = Console(width=10_000)  # where a table is measured
 
 
 class Display(Watcher):
@@ -164,11 +165,11 @@ def results_table(results: Mapping[str, Results], width: int = 100) -> Renderabl
     scores = [score for score in results["model"].scores if _is_main(score)]
     labels = [_name(score, notes) for score in scores]
 
-    def table(names: Sequence[str], folded: bool, plain: bool) -> Table:
+    def table(names: Sequence[str], plain: bool) -> Table:
         found = Table()
-        found.add_column("score", overflow="fold", max_width=_FOLDED if folded else None)
+        found.add_column("score", overflow="fold")
         for name in names:
-            found.add_column(name.replace(" ", "\n"), justify="right")
+            found.add_column(name.replace(" ", "\n"), justify="right", no_wrap=True)
         found.add_column("n", justify="right", no_wrap=True)
         for label, score in zip(labels, scores, strict=True):
             same = [next(s for s in results[name].scores if s.key == score.key) for name in names]
@@ -176,21 +177,20 @@ def results_table(results: Mapping[str, Results], width: int = 100) -> Renderabl
                 f"{other.value:.2f}" if plain and name != "model" else figure(other)
                 for name, other in zip(names, same, strict=True)
             ]
-            found.add_row(label, *(Text(value, no_wrap=True) for value in written), f"{score.n:,}")
+            found.add_row(label, *written, f"{score.n:,}")
         return found
 
     shown: list[RenderableType] = []
     left = [*results]
     while left:
         # Better all systems side by side with one interval than one after the other with one each.
-        ways = [(len(left), False, False), (len(left), True, False)]
-        ways += [(count, True, True) for count in range(len(left), 0, -1)]
+        ways = [(len(left), False), *((count, True) for count in range(len(left), 0, -1))]
         count, one = next(
             (count, found)
-            for count, folded, plain in ways
-            if _needed(found := table(left[:count], folded, plain)) <= width or (count, plain) == (1, True)
+            for count, plain in ways
+            if _needed(found := table(left[:count], plain)) <= width or (count, plain) == (1, True)
         )
-        one.width = min(_needed(one), width)
+        one.width = _whole(one, width)
         shown.append(one)
         left = left[count:]
     shown += [Text(f"{task} is missing: {absence(place)}") for task, place in results["model"].missing.items()]
@@ -236,9 +236,9 @@ def difference_table(
     notes: dict[str, None] = {}
     scores = [{score.key: score for score in results.scores} for results in (first, second)]
 
-    def table(folded: bool, plain: bool) -> Table:
+    def table(plain: bool) -> Table:
         found = Table()
-        found.add_column("score", overflow="fold", max_width=_FOLDED if folded else None)
+        found.add_column("score", overflow="fold")
         for name in ("first", "second", "difference", "first ahead\nin resamples"):
             found.add_column(name, justify="right", no_wrap=True)
         for difference in differences:
@@ -250,9 +250,9 @@ def difference_table(
                 found.add_row(_name(both[0], notes), *values, gap, f"{100 * difference.above:.0f} %")
         return found
 
-    ways = [table(False, False), table(True, False), table(True, True)]
-    chosen = next((way for way in ways if _needed(way) <= width), ways[-1])
-    chosen.width = min(_needed(chosen), width)
+    whole = table(False)
+    chosen = whole if _needed(whole) <= width else table(True)
+    chosen.width = _whole(chosen, width)
     head = [Text(f"{place}: {name.replace(',', ', ')}") for place, name in zip(("first", "second"), names, strict=True)]
     return Constrain(Group(*head, chosen, *_footnotes(notes)), width)
 
@@ -289,9 +289,18 @@ def _footnotes(notes: Mapping[str, None]) -> list[Text]:
 
 
 def _needed(table: Table) -> int:
-    """Return the columns that a table takes if no cell is wrapped."""
-    wide = Console(width=10_000)
-    return wide.measure(table).maximum
+    """Return the columns that a table takes if labels are folded at ``_FOLDED`` and nothing else is."""
+    labels = table.columns[0]
+    before, labels.max_width = labels.max_width, _FOLDED
+    try:
+        return _WIDE.measure(table).maximum
+    finally:
+        labels.max_width = before
+
+
+def _whole(table: Table, width: int) -> int:
+    """Return the columns that a table is given: what it takes without a fold, if there are as many."""
+    return min(_WIDE.measure(table).maximum, width)
 
 
 def _clock(seconds: float) -> str:
