@@ -67,7 +67,7 @@ STSB = {
     for split, name in (("train", "train"), ("dev", "validation"), ("test", "test"))
 }
 
-Labels = Mapping[object, int | None]  # the label of a row of ours; None: such rows are left out
+Labels = Mapping[Any, int | None]  # the label of a row of ours; None: such rows are left out
 TRANSFER: dict[str, tuple[dict[str, tuple[Part, ...]], Labels]] = {
     "mr": (
         {"all": tuple(Part(_TOMATOES, split, ("text", "label")) for split in ("train", "validation", "test"))},
