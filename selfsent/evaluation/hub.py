@@ -1,15 +1,15 @@
 """Evaluation data by name from the hub, in place of a folder: ``--data hub``.
 
-Only sets whose rows are those of the folders: known columns, and the known number of rows, or they are refused.  Three
-things differ and stand in the protocol of the scores or follow from it:
+Only sets whose rows are those of the folders: known columns and the known number of rows, or they are refused.  What
+differs from a folder stands in the protocol of the scores, or changes the fingerprint of the data:
 
     texts      as their authors wrote them, where SentEval's files hold tokens: a column of its own in every table
     STS12-16   without sub-files: "all" can be given, "mean" and "wmean" cannot
-    order      of MR, SUBJ and Banking77 the copies have another order, and with it other folds and draws
+    order      of the rows, where a copy has another one: other folds and draws, and so slightly other accuracies
 
-No copy that fits is known of SICK (those on the hub have 9,840 rows, or all 9,927 in every split), CR (3,765 of 3,775
-rows), MPQA, the probing tasks, COCO's features and StackOverflow's titles: these are read from a folder.  Where a
-revision is named, it is the one that MTEB pins: later ones lost rows.
+No copy that fits is known of SICK (those on the hub have 9,840 rows, or all 9,927 in one split), CR, MPQA, the probing
+tasks, COCO's features and StackOverflow's titles: these are read from a folder.  Where a revision is named, it is the one
+that MTEB pins.
 """
 
 import math
