@@ -8,8 +8,8 @@ differs from a folder stands in the protocol of the scores, or changes the finge
     order      of the rows, where a copy has another one: other folds and draws, and so slightly other accuracies
 
 No copy that fits is known of SICK (those on the hub have 9,840 rows, or all 9,927 in one split), CR, MPQA, the probing
-tasks, COCO's features and StackOverflow's titles: these are read from a folder.  Where a revision is named, it is the one
-that MTEB pins.
+tasks, COCO's features and StackOverflow's titles: these are read from a folder.  Where a revision is named, it is
+the one that MTEB pins.
 """
 
 import math
