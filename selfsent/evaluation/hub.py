@@ -254,30 +254,32 @@ def _load(part: Part) -> Any:  # noqa: ANN401  a table of datasets, which has no
     import datasets
 
     datasets.disable_progress_bars()
+    reached = bool(_ROOT) or _answers()
     try:
-        with _never_waiting():
+        with _retrying(reached):
             return datasets.load_dataset(
                 _ROOT + part.repository, part.config, split=part.split, revision=None if _ROOT else part.revision
             )
     except Exception as error:  # not found, no such split, no connection: each layer has its own
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        if not reached:
+            reason = "the hub does not answer, and the cache of this machine does not hold it"
         raise UserError(
             f"{part} cannot be read ({reason}): connect to the hub, or give a folder in SentEval's layout with --data"
         ) from error
 
 
 @contextmanager
-def _never_waiting() -> Iterator[None]:
-    """Where the hub does not answer, read what the cache holds, without half a minute of retries."""
+def _retrying(reached: bool) -> Iterator[None]:
+    """Where the hub was not reached, read what the cache holds, without half a minute of retries."""
     import datasets.config
     from huggingface_hub import constants
 
     places = (constants, datasets.config)
     before = [place.HF_HUB_OFFLINE for place in places]
-    offline = not _ROOT and not _answers()
     try:
         for place, value in zip(places, before, strict=True):
-            place.HF_HUB_OFFLINE = value or offline
+            place.HF_HUB_OFFLINE = value or not reached
         yield
     finally:
         for place, value in zip(places, before, strict=True):
