@@ -62,9 +62,9 @@ def train(
         base: "builtin", a folder, or a name on the hub.
         texts: files, folders, hub names of data sets, or "pydocs".
         out: the folder of the run; default ``runs/<method>``.
-        data: evaluation data in SentEval's layout, for scores with labels beside those without.
+        data: evaluation data in SentEval's layout, or ``hub``, for scores with labels beside those without.
         settings: changes such as ``"train.steps=500"``.
-        resume: go on with the run in ``out``; start it where there is none yet.
+        resume: go on with the run in ``out``, or return what it gave if it is finished; start it where there is none.
 
     Raises:
         UserError: something given cannot work; the message says what would.
@@ -138,6 +138,11 @@ def train(
         "versions": versions(),
     }
     run = _open(folder, resolved, resume, machine, watcher)
+    finished = _finished(run)
+    if finished is not None:
+        watcher.say(f"the run in {folder} is finished: nothing is left to do")
+        run.release()
+        return finished
     outcome = trainer.fit(
         encoder,
         objective,
@@ -158,15 +163,14 @@ def train(
     original = encoders.load(recipe.base, pooling=asked.pooling, template=asked.template).to(machine.device)
     before, after = (_final_scores(model, text.held_out, recipe.data) for model in (original, trained))
     verdict = judge(before, after)
-    run.write(
-        "scores.json",
+    run.finish(
         {
             "base": before.as_dict(),
             "trained": after.as_dict(),
             "verdict": verdict,
             "outcome": asdict(outcome),
             "versions": versions(),
-        },
+        }
     )
     return Trained(folder=folder, model=run.model, outcome=outcome, before=before, after=after, verdict=verdict)
 
@@ -225,7 +229,7 @@ def evaluate(
     """Score a model, and training-free baselines of the same encoder beside it, from one reading of the data.
 
     Args:
-        data: a folder in SentEval's layout.
+        data: a folder in SentEval's layout, or ``hub`` for the copies that are there.
         poolings: also score these poolings of the same encoder, without any head.
         whitening: also score the model's vectors whitened: "pca", "zca" or "group", fitted to each task's texts.
         tasks: groups and tasks by name, own files such as "classification:intents.csv", "mteb:NAME" of that package.
@@ -446,6 +450,24 @@ def _open(folder: Path, config: Mapping[str, Any], resume: bool, machine: Hardwa
                 "but need not end with the same bits"
             )
     return run
+
+
+def _finished(run: Run) -> Trained | None:
+    """Return what a run gave that came to its end, as its folder tells it."""
+    said = run.finished()
+    if said is None:
+        return None
+    try:
+        return Trained(
+            folder=run.folder,
+            model=run.model,
+            outcome=trainer.Outcome(**said["outcome"]),
+            before=Results.from_dict(said["base"]),
+            after=Results.from_dict(said["trained"]),
+            verdict=said["verdict"],
+        )
+    except (KeyError, TypeError):
+        return None  # of another version: it is measured anew
 
 
 def _verify(trained: SentenceTransformer, validator: Validator, outcome: trainer.Outcome, *, has_head: bool) -> None:

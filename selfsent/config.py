@@ -69,7 +69,7 @@ class Recipe:
     method: str  # a method, a preset of one, or a module path
     base: str = "builtin"
     texts: tuple[str, ...] = ("pydocs",)  # files, folders, names on the hub, or pydocs
-    data: str | None = None  # evaluation data in SentEval's layout, for scores with labels
+    data: str | None = None  # evaluation data in SentEval's layout, or "hub", for scores with labels
     seed: int = 42
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     corpus: Mapping[str, Any] = field(default_factory=dict)

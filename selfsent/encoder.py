@@ -120,7 +120,9 @@ def load(
 
 
 def _as_saved(where: str | Path, layered: bool) -> SentenceTransformer:
-    return SentenceTransformer(str(where), device="cpu", model_kwargs=_without_pooler(where) if layered else {})
+    # In fp32 from the start: modules behind a transformer in fp16 would be rounded to it, and scored as that.
+    kwargs = {"dtype": torch.float32, **_without_pooler(where)} if layered else {}
+    return SentenceTransformer(str(where), device="cpu", model_kwargs=kwargs)
 
 
 def _has_layers(where: str | Path, finished: bool) -> bool:

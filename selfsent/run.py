@@ -1,7 +1,8 @@
-"""One run = one folder: config.json, log.jsonl, checkpoints/, model/, scores.json; a kill loses nothing of it.
+"""One run = one folder: config.json, log.jsonl, model/, scores.json, checkpoints/; a kill loses nothing of it.
 
 A file or folder appears under its name only when it is whole: it is written beside it, flushed to the disk, and
 renamed.  A checkpoint carries the size and digest of each of its files and is refused when one does not fit.
+A run is finished when it has a model and scores.json; its checkpoints, which serve nothing more, then go.
 """
 
 import json
@@ -74,7 +75,7 @@ class Run:
         self.model = folder / "model"
         self._log = folder / "log.jsonl"
 
-    # ------------------------------------------------------------------------------------------------ beginning
+    # -------------------------------------------------------------------------------------- beginning and end
 
     @classmethod
     def create(cls, folder: Path, config: Mapping[str, Any]) -> "Run":
@@ -128,6 +129,25 @@ class Run:
         for unfinished in [*folder.glob(".*.partial"), *run.checkpoints.glob(".*.partial")]:
             _remove(unfinished)
         return run
+
+    def finish(self, scores: Mapping[str, Any]) -> None:
+        """Write scores.json, which says that the run is whole, and only then let its checkpoints go."""
+        self.write("scores.json", scores)
+        self.release()
+
+    def finished(self) -> dict[str, Any] | None:
+        """Return the scores of a run that came to its end, or None if there is more to do."""
+        if not (self.model / "modules.json").is_file():
+            return None
+        try:
+            scores = json.loads((self.folder / "scores.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return scores if isinstance(scores, dict) else None
+
+    def release(self) -> None:
+        """Remove the checkpoints; what a kill leaves of them, the next ``--resume`` of the finished run removes."""
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
 
     def config(self) -> dict[str, Any]:
         """Read config.json back.

@@ -73,7 +73,6 @@ def test_training_leaves_a_folder_with_config_log_model_and_scores(bert, text, t
     result = train(bert, text, tmp_path / "run")
     folder = tmp_path / "run"
     assert sorted(path.name for path in folder.iterdir()) == [
-        "checkpoints",
         "config.json",
         "log.jsonl",
         "model",
@@ -117,13 +116,41 @@ def _objective(bert):
     return SimCSE(SimCSE.Config(), encoder.load(bert))
 
 
-def test_a_finished_run_resumed_gives_the_same_model(bert, text, tmp_path):
-    train(bert, text, tmp_path / "run")
-    before = (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
+def test_a_finished_run_resumed_returns_what_it_gave_and_does_nothing(bert, text, tmp_path):
+    first = train(bert, text, tmp_path / "run")
+    files = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     told = Told()
-    train(bert, text, tmp_path / "run", resume=True, watcher=told)
+    again = train(bert, text, tmp_path / "run", resume=True, watcher=told)
     assert told.steps == []
-    assert (tmp_path / "run" / "model" / "model.safetensors").read_bytes() == before
+    assert files == {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert again == first
+    with pytest.raises(UserError, match=r"cannot resume .*: its train\.steps was 4 and is now 9; give what the run"):
+        train(bert, text, tmp_path / "run", "train.steps=9", resume=True)
+
+
+@pytest.mark.parametrize("moment", ["before the scores", "before the checkpoints go", "while they go"])
+def test_a_kill_at_the_very_end_loses_nothing_and_leaves_nothing(bert, text, tmp_path, monkeypatch, moment):
+    whole = train(bert, text, tmp_path / "whole")
+
+    def killed(*_):
+        if moment == "while they go":
+            next((tmp_path / "cut" / "checkpoints").glob("step-*/weights.safetensors")).unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*((api, "_final_scores") if moment == "before the scores" else (api.Run, "release")), killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(bert, text, tmp_path / "cut")
+    assert (tmp_path / "cut" / "checkpoints").is_dir()
+    told = Told()
+    resumed = train(bert, text, tmp_path / "cut", resume=True, watcher=told)
+    assert told.steps == []
+    name = "model.safetensors"
+    assert (resumed.model / name).read_bytes() == (whole.model / name).read_bytes()
+    assert (resumed.after, resumed.verdict) == (whole.after, whole.verdict)
+    assert sorted(path.name for path in resumed.folder.iterdir()) == [
+        *("config.json", "log.jsonl", "model", "scores.json")
+    ]
 
 
 def test_resume_starts_a_run_that_does_not_exist_yet(bert, text, tmp_path):

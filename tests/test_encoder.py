@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer, WordWeights
 from tiny import FAMILIES, TEXTS, make_base, make_tokenizer
 from torch import nn
 from transformers import (
@@ -514,3 +514,17 @@ def test_the_mlm_head_takes_a_bf16_embedding_matrix_and_still_gives_fp32_logits(
     torch.testing.assert_close(rounded, exact, atol=0.02, rtol=0.02)
     with torch.autocast("cpu", torch.bfloat16):
         assert head(states, words).dtype == torch.float32
+
+
+def test_weights_of_words_keep_their_digits_beside_a_model_saved_in_fp16(tmp_path):
+    words = sorted(make_tokenizer().get_vocab(), key=make_tokenizer().get_vocab().__getitem__)
+    given = {word: 0.123457 + 0.01 * number for number, word in enumerate(words)}
+    inner = Transformer(str(make_base(tmp_path / "base")))
+    inner.model.half()
+    modules = [inner, WordWeights(words, given, unknown_word_weight=1.0), Pooling(32, "mean")]
+    SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "model"))
+    encoder = encoders.load(tmp_path / "model")
+    assert encoder[1].emb_layer.weight.flatten().tolist() == pytest.approx(list(given.values()), abs=1e-7)
+    encoders.save(encoder, tmp_path / "again")
+    again = encoders.load(tmp_path / "again")
+    assert np.array_equal(encoders.encode(encoder, TEXTS), encoders.encode(again, TEXTS))

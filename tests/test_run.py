@@ -119,3 +119,38 @@ def test_best_weights_that_nothing_refers_to_are_removed(tmp_path):
     run.forget_best({2})
     assert [path.name for path in run.checkpoints.iterdir()] == ["best-00000002.safetensors"]
     assert run.load_best(2)["b"].item() == 2.0
+
+
+def a_finished_run(folder):
+    run = Run.create(folder, CONFIG)
+    run.save_checkpoint(5, weights(1.0), {})
+    run.save_best(5, weights(1.0))
+    run.publish(lambda place: (place / "modules.json").write_text("[]"))
+    return run
+
+
+def test_checkpoints_go_when_the_scores_are_there_and_not_before(tmp_path, monkeypatch):
+    run = a_finished_run(tmp_path / "run")
+    assert run.finished() is None
+    seen = []
+    removed = Run.release
+    monkeypatch.setattr(Run, "release", lambda self: (seen.append(self.finished()), removed(self)))
+    run.finish({"value": 1.5})
+    assert seen == [{"value": 1.5}]
+    assert sorted(path.name for path in run.folder.iterdir()) == ["config.json", "model", "scores.json"]
+
+
+@pytest.mark.parametrize("lost", ["model/modules.json", "scores.json"])
+def test_a_run_without_model_or_scores_is_not_finished(tmp_path, lost):
+    run = a_finished_run(tmp_path / "run")
+    run.finish({"value": 1.5})
+    assert run.finished() == {"value": 1.5}
+    (run.folder / lost).unlink()
+    assert run.finished() is None
+
+
+def test_scores_that_are_cut_off_finish_nothing(tmp_path):
+    run = a_finished_run(tmp_path / "run")
+    run.finish({"value": 1.5})
+    (run.folder / "scores.json").write_text('{"value": 1')
+    assert run.finished() is None

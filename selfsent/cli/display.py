@@ -9,15 +9,21 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.constrain import Constrain
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from selfsent.evaluation.score import Difference, Results, Score
+from selfsent.evaluation.suite import absence
 from selfsent.evaluation.verdict import SCORE, SCORED, Verdict
 from selfsent.watcher import Watcher
 
 _QUIET = 10.0  # seconds between plain lines
+_LONG = 20  # characters of a classifier's name: a longer one is no part of a row's label
+_FOLDED = 36  # characters that a label is given at least, before columns go
+_WIDE = Console(width=10_000)  # where a table is measured
 
 
 class Display(Watcher):
@@ -27,6 +33,8 @@ class Display(Watcher):
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
         self._result = Console(highlight=False, width=max(100, Console().width))
         self.live = self._console.is_terminal
+        # What is read later, in a file, is not bound to the terminal that it was made in.
+        self.width = self._result.width if not self._result.is_terminal else Console().width
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         self._stage = ""
@@ -140,24 +148,53 @@ def trained_table(before: Results, after: Results) -> Table:
     for score in after.scores:
         if not _is_main(score):
             continue
-        table.add_row(_name(score), figure(old[score.key]), figure(score), f"{score.n:,}")
+        table.add_row(_name(score, {}), figure(old[score.key]), figure(score), f"{score.n:,}")
     return table
 
 
-def results_table(results: Mapping[str, Results]) -> Table:
-    """Lay out the scores of a model, one a row, and of its baselines, one a column."""
-    table = Table(title_justify="left")
-    table.add_column("score")
-    for name in results:
-        table.add_column(name, justify="right")
-    table.add_column("n", justify="right")
-    for score in results["model"].scores:
-        if _is_main(score):
-            others = [next(s for s in other.scores if s.key == score.key) for other in results.values()]
-            table.add_row(_name(score), *map(figure, others), f"{score.n:,}")
-    for task, place in results["model"].missing.items():
-        table.add_row(task, f"missing: looked for {place}", *[""] * len(results))
-    return table
+def results_table(results: Mapping[str, Results], width: int = 100) -> RenderableType:
+    """Lay out the scores of a model, one a row, and of its baselines, one a column.
+
+    Where the columns do not fit, long labels are folded, then the baselines lose their intervals, which stand in the
+    JSON, and then they go into further tables.
+
+    Args:
+        width: columns of the terminal.
+    """
+    notes: dict[str, None] = {}
+    scores = [score for score in results["model"].scores if _is_main(score)]
+    labels = [_name(score, notes) for score in scores]
+
+    def table(names: Sequence[str], plain: bool) -> Table:
+        found = Table()
+        found.add_column("score", overflow="fold")
+        for name in names:
+            found.add_column(name.replace(" ", "\n"), justify="right", no_wrap=True)
+        found.add_column("n", justify="right", no_wrap=True)
+        for label, score in zip(labels, scores, strict=True):
+            same = [next(s for s in results[name].scores if s.key == score.key) for name in names]
+            written = [
+                f"{other.value:.2f}" if plain and name != "model" else figure(other)
+                for name, other in zip(names, same, strict=True)
+            ]
+            found.add_row(label, *written, f"{score.n:,}")
+        return found
+
+    shown: list[RenderableType] = []
+    left = [*results]
+    while left:
+        # Better all systems side by side with one interval than one after the other with one each.
+        ways = [(len(left), False), *((count, True) for count in range(len(left), 0, -1))]
+        count, one = next(
+            (count, found)
+            for count, plain in ways
+            if _needed(found := table(left[:count], plain)) <= width or (count, plain) == (1, True)
+        )
+        one.width = _whole(one, width)
+        shown.append(one)
+        left = left[count:]
+    shown += [Text(f"{task} is missing: {absence(place)}") for task, place in results["model"].missing.items()]
+    return Constrain(Group(*shown, *_footnotes(notes)), width)
 
 
 def verdict_table(verdict: Verdict) -> Table:
@@ -186,20 +223,38 @@ def verdict_table(verdict: Verdict) -> Table:
     return table
 
 
-def difference_table(names: Sequence[str], first: Results, second: Results, differences: Sequence[Difference]) -> Table:
-    """Lay out two models and the first's lead over the second, with its paired interval."""
-    table = Table(title=f"{names[0]} against {names[1]}", title_justify="left")
-    table.add_column("score")
-    for name in ("first", "second", "difference", "first is ahead in"):
-        table.add_column(name, justify="right", no_wrap=True)
+def difference_table(
+    names: Sequence[str], first: Results, second: Results, differences: Sequence[Difference], width: int = 100
+) -> RenderableType:
+    """Lay out two models and the first's lead over the second, with its paired interval.
+
+    Where the columns do not fit, long labels are folded, and then both models lose the intervals of their own.
+
+    Args:
+        width: columns of the terminal.
+    """
+    notes: dict[str, None] = {}
     scores = [{score.key: score for score in results.scores} for results in (first, second)]
-    for found in differences:
-        key = (found.task, found.split, found.metric, found.aggregation)
-        one, two = (known[key] for known in scores)
-        if _is_main(one):
-            gap = f"{found.value:+.2f} [{found.low:+.1f}, {found.high:+.1f}]"
-            table.add_row(_name(one), figure(one), figure(two), gap, f"{100 * found.above:.0f} % of resamples")
-    return table
+
+    def table(plain: bool) -> Table:
+        found = Table()
+        found.add_column("score", overflow="fold")
+        for name in ("first", "second", "difference", "first ahead\nin resamples"):
+            found.add_column(name, justify="right", no_wrap=True)
+        for difference in differences:
+            key = (difference.task, difference.split, difference.metric, difference.aggregation)
+            both = [known[key] for known in scores]
+            if _is_main(both[0]):
+                gap = f"{difference.value:+.2f} [{difference.low:+.1f}, {difference.high:+.1f}]"
+                values = [f"{score.value:.2f}" if plain else figure(score) for score in both]
+                found.add_row(_name(both[0], notes), *values, gap, f"{100 * difference.above:.0f} %")
+        return found
+
+    whole = table(False)
+    chosen = whole if _needed(whole) <= width else table(True)
+    chosen.width = _whole(chosen, width)
+    head = [Text(f"{place}: {name.replace(',', ', ')}") for place, name in zip(("first", "second"), names, strict=True)]
+    return Constrain(Group(*head, chosen, *_footnotes(notes)), width)
 
 
 def figure(score: Score) -> str:
@@ -214,12 +269,38 @@ def _is_main(score: Score) -> bool:
     return score.metric == "recall" or (score.aggregation in ("", "all") and score.metric != "pearson")
 
 
-def _name(score: Score) -> str:
+def _name(score: Score, notes: dict[str, None]) -> str:
+    """Label a score; what would not fit into a row is kept in ``notes``, and the label has its number."""
     kind, colon, place = score.task.partition(":")  # an own file goes by its name, not by its whole path
-    label = [kind + colon + PurePath(place).name, score.split, score.metric, score.aggregation]
+    # "average of 7" needs no list: their rows stand above.
+    task = kind if kind.startswith("average of ") else kind + colon + PurePath(place).name
+    label = [task, score.split, score.metric, score.aggregation]
     if "classifier" in score.protocol and score.metric != "recall":
-        label.append(f"({score.protocol['classifier']})")  # numbers of different classifiers differ by points
+        how = str(score.protocol["classifier"])  # numbers of different classifiers differ by points
+        if len(how) > _LONG:
+            notes[how] = None
+            how = str([*notes].index(how) + 1)
+        label.append(f"({how})")
     return " ".join(part for part in label if part)
+
+
+def _footnotes(notes: Mapping[str, None]) -> list[Text]:
+    return [Text(f"({number}) {note}") for number, note in enumerate(notes, start=1)]
+
+
+def _needed(table: Table) -> int:
+    """Return the columns that a table takes if labels are folded at ``_FOLDED`` and nothing else is."""
+    labels = table.columns[0]
+    before, labels.max_width = labels.max_width, _FOLDED
+    try:
+        return _WIDE.measure(table).maximum
+    finally:
+        labels.max_width = before
+
+
+def _whole(table: Table, width: int) -> int:
+    """Return the columns that a table is given: what it takes without a fold, if there are as many."""
+    return min(_WIDE.measure(table).maximum, width)
 
 
 def _clock(seconds: float) -> str:

@@ -21,7 +21,10 @@ def evaluate(
     compare: Annotated[
         bool, typer.Option("--compare", help="Say how much the first of two models lies above the second.")
     ] = False,
-    data: Annotated[Path | None, typer.Option(help="Evaluation data in SentEval's layout")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="A folder in SentEval's layout, or hub: copies of the sets on the hub, as far as there are"),
+    ] = None,
     corpus: Annotated[
         list[str] | None,
         typer.Option(help="For retrieval: documents whose held-out part is searched; may be repeated"),
@@ -84,7 +87,7 @@ def evaluate(
             report=display.say,
             advance=display.report,
         )
-        display.print(difference_table(models, first, second, differences))
+        display.print(difference_table(models, first, second, differences, display.width))
         return
     (model,) = models
     opened = encoder.load(model, pooling=pooling)
@@ -109,7 +112,7 @@ def evaluate(
     )
     if json is not None:
         api.write_json(json, results, model)
-    display.print(results_table(results))
+    display.print(results_table(results, display.width))
     if {"downstream", "probing"} & {*asked}:
         for name, scored in results.items():
             display.print(f"{name}: {averages.summary(averages.averages(scored.scores))}")

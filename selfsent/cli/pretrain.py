@@ -34,7 +34,7 @@ def pretrain(
     out: Annotated[Path | None, typer.Option(help="The run's folder  \\[default: runs/pretrain-SIZE]")] = None,
     seed: Annotated[int, typer.Option(help="Decides every random choice")] = 42,
     data: Annotated[
-        Path | None, typer.Option(help="Evaluation data in SentEval's layout, to follow STS-B dev with")
+        Path | None, typer.Option(help="Evaluation data in SentEval's layout, or hub, to follow STS-B dev with")
     ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: learning_rate=5e-4")

@@ -10,7 +10,7 @@ def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, as train writes them")],
     out: Annotated[Path, typer.Option(help="The page; what is there is replaced")] = Path("report.html"),
     data: Annotated[
-        Path | None, typer.Option(help="Evaluation data in SentEval's layout, for pairs that people judged")
+        Path | None, typer.Option(help="Evaluation data in SentEval's layout, or hub, for pairs that people judged")
     ] = None,
 ) -> None:
     """Write one self-contained HTML page about runs: verdict, scores, curves, maps, neighbours, how to repeat it.

@@ -23,7 +23,7 @@ def train(
     out: Annotated[Path | None, typer.Option(help="The run's folder  \\[default: runs/METHOD]")] = None,
     seed: Annotated[int | None, typer.Option(help="Decides every random choice  \\[default: 42]")] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Evaluation data in SentEval's layout, for scores with labels")
+        Path | None, typer.Option(help="Evaluation data in SentEval's layout, or hub, for scores with labels")
     ] = None,
     set_: Annotated[
         list[str] | None,

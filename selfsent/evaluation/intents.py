@@ -18,24 +18,31 @@ from selfsent.evaluation.fewshot import FewShot
 
 Labelled = list[tuple[str, str]]
 
+# texts to train and test on, and how many of a class are learned from
+FEW_SHOT: dict[str, tuple[int, int, int]] = {
+    "banking77": (10_003, 3_080, 8),
+    "emotion": (16_000, 2_000, 16),
+    "clinc150": (15_000, 4_500, 8),
+}
+
 
 def banking77(folder: Path) -> FewShot:
     """Read train.csv and test.csv: text, category."""
     train, test = (_csv(folder / f"{split}.csv") for split in ("train", "test"))
-    return _few_shot("banking77", folder, train, test, rows=(10_003, 3_080), shots=8)
+    return few_shot("banking77", folder, train, test)
 
 
 def emotion(folder: Path) -> FewShot:
     """Read train.txt and test.txt: a head, then text;label."""
     train, test = (_semicolons(folder / f"{split}.txt") for split in ("train", "test"))
-    return _few_shot("emotion", folder, train, test, rows=(16_000, 2_000), shots=16)
+    return few_shot("emotion", folder, train, test)
 
 
 def clinc150(folder: Path) -> FewShot:
     """Read data_full.json, without its texts out of scope."""
     content = json.loads((folder / "data_full.json").read_text(encoding="utf-8"))
     train, test = ([(text, label) for text, label in content[split]] for split in ("train", "test"))
-    return _few_shot("clinc150", folder, train, test, rows=(15_000, 4_500), shots=8)
+    return few_shot("clinc150", folder, train, test)
 
 
 def stackoverflow(folder: Path) -> Clustering:
@@ -56,16 +63,22 @@ TASKS: dict[str, tuple[str, Callable[[Path], FewShot | Clustering]]] = {
 }
 
 
+def find(name: str, data: Path) -> Path:
+    """Return the folder of a set in ``data`` or its folder ``mteb``; where it should be if it is not there."""
+    place = TASKS[name][0]
+    return data / place if (data / place).is_dir() else data / "mteb" / place
+
+
 def read(name: str, data: Path) -> FewShot | Clustering | Path:
     """Read a set from ``data`` or its folder ``mteb``, or return where it should have been.
 
     Raises:
         UserError: it is there but not whole.
     """
-    place, reader = TASKS[name]
-    folder = next((path for path in (data / place, data / "mteb" / place) if path.is_dir()), None)
-    if folder is None:
-        return data / "mteb" / place
+    folder = find(name, data)
+    if not folder.is_dir():
+        return folder
+    reader = TASKS[name][1]
     try:
         return reader(folder)
     except OSError as error:
@@ -87,11 +100,18 @@ def _semicolons(path: Path) -> Labelled:
     return pairs
 
 
-def _few_shot(
-    name: str, folder: Path, train: Labelled, test: Labelled, *, rows: tuple[int, int], shots: int
-) -> FewShot:
-    for split, found, expected in (("train", len(train), rows[0]), ("test", len(test), rows[1])):
-        _counted(name, folder, f"{split} texts", found, expected)
+def few_shot(name: str, place: object, train: Labelled, test: Labelled) -> FewShot:
+    """Make the task of its texts and labels, wherever they were read.
+
+    Args:
+        place: where that was, for the message.
+
+    Raises:
+        UserError: another number of texts than is known.
+    """
+    rows, tests, shots = FEW_SHOT[name]
+    for split, found, expected in (("train", len(train), rows), ("test", len(test), tests)):
+        _counted(name, place, f"{split} texts", found, expected)
     return FewShot(
         name=name,
         train=[text for text, _ in train],
@@ -102,6 +122,6 @@ def _few_shot(
     )
 
 
-def _counted(name: str, folder: Path, what: str, found: int, expected: int) -> None:
+def _counted(name: str, place: object, what: str, found: int, expected: int) -> None:
     if found != expected:
-        raise UserError(f"{folder} has {found:,} {what} where {name} has {expected:,}: the file is not whole")
+        raise UserError(f"{place} has {found:,} {what} where {name} has {expected:,}: the file is not whole")

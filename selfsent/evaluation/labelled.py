@@ -20,6 +20,7 @@ from selfsent.evaluation import bootstrap, protocols
 from selfsent.evaluation.classifier import Features, Matrix
 from selfsent.evaluation.learners import SEED, Classifier
 from selfsent.evaluation.score import Score, measured
+from selfsent.evaluation.sts import FORM
 
 Advance = Callable[[str, int, int | None], None]  # stage, done, total
 
@@ -109,7 +110,7 @@ class Classification:
             "folds": self.classifier.folds if self.procedure != "split" else None,
             "classifier_seed": SEED,
             "features": FEATURES[self.kind],
-            "texts": "SentEval tokens",
+            "texts": FORM,
             "regulariser": " ".join(outcome.chosen),
             "fits": outcome.fits,
             "interval": "over test rows",

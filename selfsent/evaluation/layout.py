@@ -18,7 +18,7 @@ def find_folder(data: Path) -> Path:
         UserError: there is no such folder.
     """
     if not data.is_dir():
-        raise UserError(f"the data folder {data} does not exist: give a folder in SentEval's layout")
+        raise UserError(f"the data folder {data} does not exist: give a folder in SentEval's layout, or hub")
     places = [data / "senteval" / "downstream", data / "data" / "downstream", data / "downstream", data]
     for place in places:
         if any((place / folder).is_dir() for folder in FOLDERS):
@@ -36,7 +36,7 @@ def find_probing(data: Path) -> Path:
         UserError: the folder given does not exist.
     """
     if not data.is_dir():
-        raise UserError(f"the data folder {data} does not exist: give a folder in SentEval's layout")
+        raise UserError(f"the data folder {data} does not exist: give a folder in SentEval's layout, or hub")
     places = [data / "probing", data / "data" / "probing", data / "senteval" / "probing"]
     places += [data.parent / "probing", data.parent.parent / "probing"]
     return next((place for place in places if place.is_dir()), places[0])

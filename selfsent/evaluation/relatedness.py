@@ -40,6 +40,7 @@ TENACITY = 3
 BATCH_SIZE = 64
 LEAST = {"sickr-regression": 1.0, "stsb-regression": 0.0}  # the scale's lower end; its upper end is 5
 TASKS = tuple(LEAST)
+SPLITS = ("train", "dev", "test")
 STOP_ON = ("pearson", "spearman")
 
 StopOn = Literal["pearson", "spearman"]
@@ -66,6 +67,7 @@ class Relatedness:
     name: str
     splits: Mapping[str, sts.Pairs]  # train, dev, test
     stop_on: StopOn
+    form: str = sts.FORM  # of the texts
 
     @property
     def texts(self) -> list[str]:
@@ -105,7 +107,7 @@ class Relatedness:
             "classifier": f"regression stopped by {self.stop_on}",
             "classifier_seed": SEED,
             "features": "|u-v|, u*v",
-            "texts": "SentEval tokens",
+            "texts": self.form,
             "passes": found.passes,
             "interval": "over test rows",
         }
@@ -131,11 +133,23 @@ def read(name: str, folder: Path, stop_on: StopOn = "pearson") -> Relatedness | 
         UserError: a split is not whole, or a score lies outside its scale.
     """
     read_split = sts.read_sick if name.startswith("sick") else sts.read_stsb
-    splits = {}
-    for split in ("train", "dev", "test"):
+    splits: dict[str, sts.Pairs] = {}
+    for split in SPLITS:
         pairs = read_split(folder, split)
         if isinstance(pairs, Path):
             return pairs
+        splits[split] = pairs
+    return task(name, splits, stop_on)
+
+
+def task(name: str, splits: Mapping[str, sts.Pairs], stop_on: StopOn, form: str = sts.FORM) -> Relatedness:
+    """Make the task of its three splits, wherever they were read.
+
+    Raises:
+        UserError: a score lies outside its scale.
+    """
+    ordered = {}
+    for split, pairs in splits.items():
         outside = [score for score in pairs.gold if not LEAST[name] <= score <= CLASSES]
         if outside:
             raise UserError(
@@ -145,13 +159,13 @@ def read(name: str, folder: Path, stop_on: StopOn = "pearson") -> Relatedness | 
         order = sorted(
             range(len(pairs.gold)), key=lambda i: (_length(pairs.left[i]), _length(pairs.right[i]), pairs.gold[i])
         )
-        splits[split] = sts.Pairs(
+        ordered[split] = sts.Pairs(
             name=split,
             left=[pairs.left[i] for i in order],
             right=[pairs.right[i] for i in order],
             gold=[pairs.gold[i] for i in order],
         )
-    return Relatedness(name=name, splits=splits, stop_on=stop_on)
+    return Relatedness(name=name, splits=ordered, stop_on=stop_on, form=form)
 
 
 def soft_labels(scores: Float[np.ndarray, " N"]) -> Float[np.ndarray, "N 5"]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -46,13 +47,18 @@ class Score:
             "protocol": dict(self.protocol),
         }
 
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "Score":
+        """Return what ``as_dict`` gave; the replicates are gone."""
+        return cls(**content)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
     """The scores of one model, what was not found, and which data was read."""
 
     scores: list[Score]
-    missing: dict[str, Path] = field(default_factory=dict)  # task -> where it was looked for
+    missing: dict[str, Path | str] = field(default_factory=dict)  # task -> where it was looked for, or why it cannot be
     fingerprint: str = ""  # of all texts and gold scores that were read
 
     def get(self, task: str, metric: str = "spearman", aggregation: str | None = None) -> Score:
@@ -87,6 +93,12 @@ class Results:
             "missing": {task: str(path) for task, path in self.missing.items()},
             "fingerprint": self.fingerprint,
         }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "Results":
+        """Return what ``as_dict`` gave, without replicates."""
+        scores = [Score.from_dict(score) for score in content["scores"]]
+        return cls(scores=scores, missing=dict(content["missing"]), fingerprint=content["fingerprint"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +141,7 @@ def average(scores: Sequence[Score]) -> Score:
     low, high = interval(replicates)
     first = scores[0]
     parts = {str(score.protocol.get("data", "")) for score in scores}
+    differing = [str(score.protocol["differs"]) for score in scores if "differs" in score.protocol]
     common = {
         what: value
         for what, value in first.protocol.items()
@@ -143,7 +156,11 @@ def average(scores: Sequence[Score]) -> Score:
         low=low,
         high=high,
         n=sum(score.n for score in scores),
-        protocol={**common, "data": "+".join(sorted(parts))},
+        protocol={
+            **common,
+            "data": "+".join(sorted(parts)),
+            **({"differs": ", ".join(differing)} if differing else {}),
+        },
         replicates=replicates,
     )
 

@@ -54,6 +54,8 @@ STSB = {"train": 5749, "dev": 1500, "test": 1379}
 SICK = {"train": 4500, "dev": 500, "test": 4927}
 SICK_FILES = {"train": "SICK_train.txt", "dev": "SICK_trial.txt", "test": "SICK_test_annotated.txt"}
 
+FORM = "SentEval tokens"  # how the files of SentEval hold their texts
+
 Correlation = Callable[[Float[np.ndarray, " N"], Float[np.ndarray, " N"]], float]
 
 
@@ -74,6 +76,7 @@ class STS:
     name: str
     split: str
     parts: list[Pairs]
+    form: str = FORM
 
     @property
     def texts(self) -> list[str]:
@@ -108,7 +111,7 @@ class STS:
         scores = []
         for (metric, aggregation), value in values.items():
             replicates = drawn.get((metric, aggregation))
-            protocol = {"similarity": "cosine", "texts": "SentEval tokens"}
+            protocol = {"similarity": "cosine", "texts": self.form}
             scores.append(
                 measured(self.name, self.split, metric, value, replicates, len(gold), protocol, aggregation=aggregation)
             )

@@ -9,7 +9,7 @@ Whoever has the vectors already, of several poolings or of two models, calls ``s
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,9 @@ from selfsent.evaluation import (
     captions,
     files,
     geometry,
+    hub,
     intents,
+    manifest,
     probing,
     relatedness,
     retrieval,
@@ -80,18 +82,23 @@ class Suite:
     """The tasks that were found, and every different text they need."""
 
     tasks: list[Task]
-    missing: dict[str, Path]
+    missing: dict[str, Path | str]  # where it was looked for, or why it cannot be there
     sentences: list[str]
+    differing: dict[str, list[str]] = field(default_factory=dict)  # task -> its files that are not the known ones
 
     @property
     def notes(self) -> list[str]:
         """What a reader of the scores should know about the data, a sentence each."""
-        missing = [f"{name} is missing: looked for {path}" for name, path in self.missing.items()]
-        return missing + [
+        missing = [f"{name} is missing: {absence(place)}" for name, place in self.missing.items()]
+        sampled = [
             f"warning: {task.name} is {task.note}"
             for task in self.tasks
             if isinstance(task, Classification) and task.note
         ]
+        others = dict.fromkeys(map(_first_of, self.differing.values()))  # several tasks may read the same files
+        return (
+            missing + sampled + [f"{file} differs from the known file: its scores may not compare" for file in others]
+        )
 
     @property
     def fingerprint(self) -> str:
@@ -138,7 +145,9 @@ class Suite:
                     f"{first[:60]!r}: its weights are broken or its precision is too low"
                 )
             given = vectors[rows] if transform is None else transform(vectors[rows])
-            always = {"data": task.fingerprint, "bootstrap": f"{bootstrap} resamples, seed {seed}"}
+            always: dict[str, object] = {"data": task.fingerprint, "bootstrap": f"{bootstrap} resamples, seed {seed}"}
+            if task.name in self.differing:
+                always["differs"] = _first_of(self.differing[task.name])
             if isinstance(task, Learned):
                 number += 1
                 found = task.score(given, resamples=bootstrap, seed=seed, advance=_numbered(advance, number, trained))
@@ -167,6 +176,7 @@ def read(
     """Find and read the data of the tasks; those that are not there are named as missing.
 
     Args:
+        data: a folder in SentEval's layout, or ``hub`` for copies of the sets there; None where no task needs any.
         classifier: what is trained on the vectors of labelled tasks, one of ``learners.CLASSIFIERS``.
         stop_on: the development correlation that stops the regressions.
 
@@ -182,30 +192,35 @@ def read(
         raise UserError(f"no task was asked for: choose some of {', '.join(names())}")
     on_disk = [name for name in wanted if name != "retrieval" and not files.is_own(name)]
     if on_disk and data is None:
-        raise UserError(f"{on_disk[0]} needs a data folder in SentEval's layout: give one with --data")
+        raise UserError(
+            f"{on_disk[0]} needs evaluation data: give a folder in SentEval's layout with --data, or the hub's own "
+            f"copies with --data {hub.NAME}"
+        )
     if "retrieval" in wanted and held_out is None:
         raise UserError("retrieval needs held-out queries and their passages, and none were given")
     readers = _Readers(on_disk, data, CLASSIFIERS[classifier], stop_on)
 
     found: list[Task] = []
-    missing: dict[str, Path] = {}
+    missing: dict[str, Path | str] = {}
     for name in wanted:
-        task: Task | Path
+        task: Task | Path | str
         if files.is_own(name):
             task = files.read(name)
         elif name == "retrieval" and held_out:
             task = retrieval.read(held_out)
         else:
             task = readers.read(name)
-        if isinstance(task, Path):
+        if isinstance(task, Path | str):
             missing[name] = task
         else:
             found.append(task)
     if not found:
+        if hub.asked(data):
+            raise UserError(f"{', '.join(missing)}: {hub.ABSENT} with --data")
         places = ", ".join(f"{name} at {path}" for name, path in missing.items())
         raise UserError(f"none of the tasks is in the data folder: looked for {places}")
     sentences = list(dict.fromkeys(text for task in found for text in task.texts))
-    return Suite(tasks=found, missing=missing, sentences=sentences)
+    return Suite(tasks=found, missing=missing, sentences=sentences, differing=readers.differing)
 
 
 def run(
@@ -226,7 +241,7 @@ def run(
 
     Args:
         encode: texts to vectors, order kept.
-        data: a folder in SentEval's layout; None where no task needs one.
+        data: a folder in SentEval's layout, or ``hub``; None where no task needs any.
         held_out: queries and the passage that answers each, for ``retrieval``.
         classifier: what is trained on the vectors of labelled tasks.
         stop_on: the development correlation that stops the regressions.
@@ -258,19 +273,36 @@ def _numbered(advance: Advance | None, number: int, count: int) -> Advance | Non
 
 
 class _Readers:
-    """Reads tasks from the data folder, looking for its parts only where a task needs them."""
+    """Reads tasks from the hub or the data folder, looking for its parts only where a task needs them."""
 
     def __init__(self, names: Sequence[str], data: Path | None, classifier: Classifier, stop_on: StopOn) -> None:
         self._classifier, self._stop_on = classifier, stop_on
         self._probing = self._folder = Path()
+        self.differing: dict[str, list[str]] = {}
+        self._hub = hub.asked(data)
+        if self._hub:
+            return
         if data is not None and any(name in probing.TASKS for name in names):
             self._probing = find_probing(data)
         if data is not None and any(name not in probing.TASKS and name not in intents.TASKS for name in names):
             self._folder = find_folder(data)
         self._data = data or Path()
 
-    def read(self, name: str) -> Task | Path:
-        """Read one task or return where it should have been."""
+    def read(self, name: str) -> Task | Path | str:
+        """Read one task or return where it should have been, or why it cannot be there."""
+        if self._hub and name.startswith("geometry"):
+            return _geometry(name, hub.stsb)
+        if self._hub:
+            return hub.read(name, self._classifier, self._stop_on) or hub.ABSENT
+        task = self._from_folder(name)
+        if not isinstance(task, Path):
+            place = intents.find(name, self._data).parent if name in intents.TASKS else self._folder
+            differing = manifest.differing(name, place)
+            if differing:
+                self.differing[name] = differing
+        return task
+
+    def _from_folder(self, name: str) -> Task | Path:
         if name in probing.TASKS:
             return probing.read(name, self._probing, self._classifier)
         if name in intents.TASKS:
@@ -282,13 +314,22 @@ class _Readers:
         if name == "captions":
             return captions.read(self._folder)
         if name.startswith("geometry"):
-            return _geometry(name, self._folder)
+            return _geometry(name, lambda split: sts.read_stsb(self._folder, split))
         return sts.read(name, self._folder)
 
 
-def _geometry(name: str, folder: Path) -> Task | Path:
+def absence(place: Path | str) -> str:
+    """Say of a missing task where it was looked for, or why it cannot be there."""
+    return f"looked for {place}" if isinstance(place, Path) else place
+
+
+def _first_of(files: Sequence[str]) -> str:
+    return files[0] + (f" (and {len(files) - 1} beside it)" if len(files) > 1 else "")
+
+
+def _geometry(name: str, read_split: Callable[[str], sts.Pairs | Path]) -> Task | Path:
     splits = ("dev",) if name.endswith("-dev") else tuple(sts.STSB)
-    parts = [sts.read_stsb(folder, split) for split in splits]
+    parts = [read_split(split) for split in splits]
     for part in parts:
         if isinstance(part, Path):
             return part

@@ -41,7 +41,19 @@ SICK_LABELS = {"CONTRADICTION": 0, "NEUTRAL": 1, "ENTAILMENT": 2}
 SNLI = {"train": 549367, "dev": 9842, "test": 9824}
 SNLI_LABELS = {"entailment": 0, "neutral": 1, "contradiction": 2}
 
-Pair = tuple[str, str, int]
+Row = tuple[str, str | None, int]  # a text, the other one of a pair, the label
+Rows = dict[str, list[Row]]  # by split; nested cross-validation knows one, "all"
+
+
+def rows_of(name: str) -> dict[str, int]:
+    """Return how many rows each split of a task is known to have."""
+    if name in BINARY:
+        return {"all": sum(BINARY[name][1].values())}
+    if name in SST:
+        return SST[name][2]
+    if name in ("trec", "mrpc"):
+        return {split: rows for split, (_, rows) in (TREC if name == "trec" else MRPC).items()}
+    return SICK if name == "sick-e" else SNLI
 
 
 def read(name: str, folder: Path, classifier: Classifier) -> Classification | Path:
@@ -51,106 +63,145 @@ def read(name: str, folder: Path, classifier: Classifier) -> Classification | Pa
         UserError: a file is missing beside others, has another number of rows, or a line that is none.
     """
     if name in BINARY:
-        return _binary(name, folder, classifier)
-    if name in SST:
-        return _sst(name, folder, classifier)
-    readers = {"trec": _trec, "mrpc": _mrpc, "sick-e": _sick, "snli": _snli}
-    return readers[name](folder, classifier)
+        found = _binary(name, folder)
+    elif name in SST:
+        found = _sst(name, folder)
+    else:
+        found = {"trec": _trec, "mrpc": _mrpc, "sick-e": _sick, "snli": _snli}[name](folder)
+    return found if isinstance(found, Path) else task(name, found, classifier)
 
 
-def _binary(name: str, folder: Path, classifier: Classifier) -> Classification | Path:
+def task(name: str, rows: Rows, classifier: Classifier, **facts: object) -> Classification:
+    """Make the task of its rows, wherever they were read.
+
+    Args:
+        facts: for the protocol of the scores.
+    """
+    if name in BINARY:
+        return Classification(name=name, splits=_sorted(rows), procedure="nested", classifier=classifier, facts=facts)
+    if name == "snli":
+        return Classification(
+            name=name,
+            splits={split: _turned(given) for split, given in rows.items()},
+            procedure="split",
+            classifier=classifier.without_regulariser(max_passes=15, passes=1),
+            kind="entailment",
+            facts={"training": "no regulariser, rounds of one pass, max_epoch 15", **facts},
+        )
+    return Classification(
+        name=name,
+        splits=_sorted(rows),
+        procedure="cross" if name in ("trec", "mrpc") else "split",
+        classifier=classifier,
+        kind="pair" if name in ("mrpc", "sick-e") else "text",
+        with_f1=name == "mrpc",
+        facts=facts,
+    )
+
+
+def _sorted(rows: Rows) -> dict[str, Examples]:
+    return {
+        split: sorted_examples(
+            [left for left, _, _ in given],
+            None if given[0][1] is None else [right or "" for _, right, _ in given],
+            [label for _, _, label in given],
+        )
+        for split, given in rows.items()
+    }
+
+
+def _turned(rows: list[Row]) -> Examples:
+    """Sort SNLI by the second text first, and by the labels' words."""
+    words = list(SNLI_LABELS)
+    labels = [label for _, _, label in rows]
+    turned = sorted_examples(
+        [right or "" for _, right, _ in rows], [left for left, _, _ in rows], labels, [words[label] for label in labels]
+    )
+    return Examples(left=turned.right or [], right=turned.left, labels=turned.labels)
+
+
+def _binary(name: str, folder: Path) -> Rows | Path:
     place, files = folder / BINARY[name][0], BINARY[name][1]
     if not place.is_dir():
         return place
-    texts: list[str] = []
-    labels: list[int] = []
+    found: list[Row] = []
     for label, (file, rows) in zip((1, 0), files.items(), strict=True):
-        found = table(_whole(place / file), str, rows=rows, what="a text", encoding="latin-1")
-        texts += found
-        labels += [label] * len(found)
-    splits = {"all": sorted_examples(texts, None, labels)}
-    return Classification(name=name, splits=splits, procedure="nested", classifier=classifier)
+        texts = table(_whole(place / file), str, rows=rows, what="a text", encoding="latin-1")
+        found += [(text, None, label) for text in texts]
+    return {"all": found}
 
 
-def _sst(name: str, folder: Path, classifier: Classifier) -> Classification | Path:
-    kind, classes, counts = SST[name]
+def _sst(name: str, folder: Path) -> Rows | Path:
+    kind, classes, known = SST[name]
     place = folder / "SST" / kind
     if not place.is_dir():
         return place
 
-    def parse(line: str) -> tuple[str, int]:
+    def parse(line: str) -> Row:
         if name == "sst2":
             text, label = line.split("\t")
         else:
             label, text = line.split(" ", 1)
-        return text, _in_range(label, classes)
+        return text, None, _in_range(label, classes)
 
     what = "a text, a tab and its label" if name == "sst2" else "a label, a space and its text"
-    splits = {}
-    for split, rows in counts.items():
-        found = table(_whole(place / f"sentiment-{split}"), parse, rows=rows, what=what)
-        splits[split] = sorted_examples([text for text, _ in found], None, [label for _, label in found])
-    return Classification(name=name, splits=splits, procedure="split", classifier=classifier)
+    return {
+        split: table(_whole(place / f"sentiment-{split}"), parse, rows=rows, what=what) for split, rows in known.items()
+    }
 
 
-def _trec(folder: Path, classifier: Classifier) -> Classification | Path:
+def _trec(folder: Path) -> Rows | Path:
     place = folder / "TREC"
     if not place.is_dir():
         return place
 
-    def parse(line: str) -> tuple[str, int]:
+    def parse(line: str) -> Row:
         coarse, rest = line.strip().split(":", 1)
-        return rest.split(" ", 1)[1], QUESTIONS[coarse]
+        return rest.split(" ", 1)[1], None, QUESTIONS[coarse]
 
-    splits = {}
-    for split, (file, rows) in TREC.items():
-        what = f"a label such as LOC:city and a question, the label one of {', '.join(QUESTIONS)}"
-        found = table(_whole(place / file), parse, rows=rows, what=what, encoding="latin-1")
-        splits[split] = sorted_examples([text for text, _ in found], None, [label for _, label in found])
-    return Classification(name="trec", splits=splits, procedure="cross", classifier=classifier)
+    what = f"a label such as LOC:city and a question, the label one of {', '.join(QUESTIONS)}"
+    return {
+        split: table(_whole(place / file), parse, rows=rows, what=what, encoding="latin-1")
+        for split, (file, rows) in TREC.items()
+    }
 
 
-def _mrpc(folder: Path, classifier: Classifier) -> Classification | Path:
+def _mrpc(folder: Path) -> Rows | Path:
     place = folder / "MRPC"
     if not place.is_dir():
         return place
 
-    def parse(line: str) -> Pair:
+    def parse(line: str) -> Row:
         cells = line.strip().split("\t")
         return cells[3], cells[4], _in_range(cells[0], 2)
 
     what = "a label 0 or 1, two numbers and two texts between tabs"
-    splits = {
-        split: _pairs(table(_whole(place / file), parse, rows=rows, what=what, skip=1))
-        for split, (file, rows) in MRPC.items()
+    return {
+        split: table(_whole(place / file), parse, rows=rows, what=what, skip=1) for split, (file, rows) in MRPC.items()
     }
-    return Classification(
-        name="mrpc", splits=splits, procedure="cross", classifier=classifier, kind="pair", with_f1=True
-    )
 
 
-def _sick(folder: Path, classifier: Classifier) -> Classification | Path:
+def _sick(folder: Path) -> Rows | Path:
     place = folder / "SICK"
     if not place.is_dir():
         return place
 
-    def parse(line: str) -> Pair:
+    def parse(line: str) -> Row:
         cells = line.strip().split("\t")
         return cells[1], cells[2], SICK_LABELS[cells[4]]
 
     what = f"a number, two texts, a score and one of {', '.join(SICK_LABELS)} between tabs"
-    splits = {
-        split: _pairs(table(_whole(place / file), parse, rows=SICK[split], what=what, skip=1))
+    return {
+        split: table(_whole(place / file), parse, rows=SICK[split], what=what, skip=1)
         for split, file in SICK_FILES.items()
     }
-    return Classification(name="sick-e", splits=splits, procedure="split", classifier=classifier, kind="pair")
 
 
-def _snli(folder: Path, classifier: Classifier) -> Classification | Path:
+def _snli(folder: Path) -> Rows | Path:
     place = folder / "SNLI"
     if not place.is_dir():
         return place
-    splits = {}
+    found: Rows = {}
     for split, rows in SNLI.items():
         left, right = (
             table(_whole(place / f"{side}.{split}"), str, rows=rows, what="a text", encoding="latin-1")
@@ -159,22 +210,8 @@ def _snli(folder: Path, classifier: Classifier) -> Classification | Path:
         path = _whole(place / f"labels.{split}")
         what = f"one of {', '.join(SNLI_LABELS)}"
         labels = table(path, lambda line: SNLI_LABELS[line.strip()], rows=rows, what=what, encoding="latin-1")
-        words = list(SNLI_LABELS)
-        # Sorted by the second text first, and by the labels' words.
-        turned = sorted_examples(right, left, labels, [words[label] for label in labels])
-        splits[split] = Examples(left=turned.right or [], right=turned.left, labels=turned.labels)
-    return Classification(
-        name="snli",
-        splits=splits,
-        procedure="split",
-        classifier=classifier.without_regulariser(max_passes=15, passes=1),
-        kind="entailment",
-        facts={"training": "no regulariser, rounds of one pass, max_epoch 15"},
-    )
-
-
-def _pairs(found: list[Pair]) -> Examples:
-    return sorted_examples([left for left, _, _ in found], [right for _, right, _ in found], [y for _, _, y in found])
+        found[split] = list(zip(left, right, labels, strict=True))
+    return found
 
 
 def _in_range(label: str, classes: int) -> int:

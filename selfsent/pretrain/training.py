@@ -5,7 +5,7 @@ import math
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -118,8 +118,8 @@ def pretrain(
     Args:
         sources: files, folders, hub names of data sets, or "pydocs".
         out: the folder of the run; its ``model`` opens in ``AutoModelForMaskedLM`` and ``SentenceTransformer``.
-        data: evaluation data in SentEval's layout, to follow STS-B dev with.
-        resume: go on with the run in ``out``; start it where there is none yet.
+        data: evaluation data in SentEval's layout, or ``hub``, to follow STS-B dev with.
+        resume: go on with the run in ``out``, or return what it gave if it is finished; start it where there is none.
 
     Raises:
         UserError: something given cannot work; the message says what would.
@@ -185,6 +185,11 @@ def pretrain(
     watcher.say(
         f"{steps:,} steps of {per_step:,} word pieces: {steps * per_step / 1e6:,.1f} M of {text.tokens / 1e6:,.1f} M"
     )
+    done = run.finished()
+    if done is not None:
+        watcher.say(f"the run in {out} is finished: nothing is left to do")
+        run.release()
+        return _outcome(run, steps, steps * per_step, done)
     validate = Validator(text.held_out, objective, settings, suite, watcher)
     watcher.unit = "tokens"
     outcome = trainer.fit(
@@ -211,24 +216,27 @@ def pretrain(
         watcher=watcher,
         weight=stretches.length,
     )
-    model = run.publish(lambda folder: masked.export(encoder, objective.head, begin, folder, torch.float16))
+    run.publish(lambda folder: masked.export(encoder, objective.head, begin, folder, torch.float16))
     scores = validate(encoder)
     speed = {"tokens_per_second": outcome.texts_per_second, "share_of_ceiling": 0.0}
-    if not outcome.texts_per_second and (out / "scores.json").is_file():  # resumed at its end: no step was made
-        before = json.loads((out / "scores.json").read_text(encoding="utf-8"))
-        speed = {name: before.get(name, 0.0) for name in speed}
-    elif machine.device == "cpu":
+    if machine.device == "cpu" and outcome.texts_per_second:  # none if it was stopped after its last step
         work = masked.operations(masked.shape(encoder), len(tokenizer), settings.length, settings.objective.share)
         speed["share_of_ceiling"] = work * outcome.texts_per_second / hardware.ceiling(machine.precision)
-    run.write("scores.json", {**scores, **speed})
+    run.finish({**scores, **speed})
+    return _outcome(run, steps, steps * per_step, {**scores, **speed})
+
+
+def _outcome(run: Run, steps: int, tokens: int, figures: Mapping[str, float]) -> Pretrained:
+    """Say what a pretraining gave, from the figures of its scores.json."""
+    speed = ("tokens_per_second", "share_of_ceiling")
     return Pretrained(
-        folder=out,
-        model=model,
+        folder=run.folder,
+        model=run.model,
         steps=steps,
-        tokens=steps * per_step,
-        tokens_per_second=speed["tokens_per_second"],
-        share=speed["share_of_ceiling"],
-        scores=scores,
+        tokens=tokens,
+        tokens_per_second=figures.get(speed[0], 0.0),
+        share=figures.get(speed[1], 0.0),
+        scores={name: value for name, value in figures.items() if name not in speed},
     )
 
 

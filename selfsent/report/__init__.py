@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from selfsent.errors import UserError
-from selfsent.evaluation import layout
+from selfsent.evaluation import hub, layout
 from selfsent.report import gather, inside, page
 from selfsent.watcher import Watcher
 
@@ -35,7 +35,7 @@ def write(
     Args:
         folders: of runs; those that differ in the seed alone are shown as mean and spread.
         out: the page; what is there already is replaced.
-        data: a folder in SentEval's layout, for pairs that people have judged.
+        data: a folder in SentEval's layout, or ``hub``, for pairs that people have judged.
 
     Raises:
         UserError: a folder holds no run that can be read, or the page cannot be written.
@@ -44,7 +44,7 @@ def write(
     out = Path(out)
     _require_writable(out)
     evaluation = None if data is None else Path(data)
-    if evaluation is not None:
+    if evaluation is not None and not hub.asked(evaluation):
         layout.find_folder(evaluation)
     runs: dict[Path, gather.Record] = {}
     for folder in folders:

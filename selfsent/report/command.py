@@ -11,7 +11,7 @@ from selfsent import methods
 from selfsent.errors import UserError
 from selfsent.report.gather import Record, flatten
 
-_PRETRAIN_FLAGS = ("size", "vocabulary", "tokens", "hours", "seed")
+_PRETRAIN_FLAGS = ("size", "vectors", "vocabulary", "tokens", "hours", "seed")
 _FLAGS = ("method", "base", "texts", "data", "seed", "paper")  # said otherwise, or, as paper, of no effect
 
 
@@ -48,13 +48,14 @@ def _usual(method: str) -> recipes.Table:
 
 
 def _pretrain(recipe: Mapping[str, Any]) -> list[str]:
-    from selfsent.pretrain import training
+    from selfsent.pretrain import training, vectors
 
     words = ["selfsent", "pretrain", *map(str, recipe.get("texts", ()))]
     for flag in _PRETRAIN_FLAGS:
         if recipe.get(flag) is not None:
             words += [f"--{flag}", str(recipe[flag])]
-    usual = dict(flatten(json.loads(json.dumps(dataclasses.asdict(training.Settings())))))
+    settings = vectors.Settings() if recipe.get("size") == "static" else training.Settings()
+    usual = dict(flatten(json.loads(json.dumps(dataclasses.asdict(settings)))))
     for key, value in flatten({key: value for key, value in recipe.items() if key not in (*_PRETRAIN_FLAGS, "texts")}):
         if key not in usual or usual[key] != value:
             words += ["--set", f"{key}={written(value)}"]

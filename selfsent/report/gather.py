@@ -125,6 +125,8 @@ def read(folder: Path) -> Record:
     if (folder / "modules.json").is_file() and (above / "config.json").is_file():
         raise UserError(f"{folder} is the model of a run: give the folder of the run, {above}")
     config = Run(folder).config()
+    if isinstance(config, dict) and "recipe" not in config:
+        config = _of_static_vectors(config)
     if not isinstance(config, dict) or not isinstance(config.get("recipe"), dict):
         raise UserError(f"{folder} holds no run: its config.json names no recipe, as that of a run does")
     log, scores = read_log(folder / "log.jsonl"), _json(folder / "scores.json")
@@ -144,6 +146,15 @@ def read(folder: Path) -> Record:
     if status and not log.terms and not log.scores and not record.has_model:
         raise UserError(f"{folder} has no line in its log yet: wait until the run has begun, or give one that has")
     return _with_status(record, status)
+
+
+def _of_static_vectors(config: Table) -> Table:
+    """Read as a recipe what ``pretrain --size static`` leaves: how vectors were counted, or which were taken over."""
+    if isinstance(config.get("settings"), dict):
+        return {**config, "recipe": {"size": "static", "texts": config.get("texts", []), **config["settings"]}}
+    if "vectors" in config:
+        return {**config, "recipe": {"size": "static", "vectors": config["vectors"]}}
+    return config
 
 
 def read_log(path: Path) -> Log:

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from selfsent import encoder as encoders
 from selfsent.corpus import HeldOut
 from selfsent.errors import UserError
-from selfsent.evaluation import layout, sts
+from selfsent.evaluation import hub, layout, sts
 from selfsent.evaluation.geometry import unit
 from selfsent.report.gather import Record, corpus
 
@@ -78,14 +78,14 @@ def look(run: Record, data: Path | None, seen: dict[object, Vectors], report: Re
     """Encode the sample with base and trained model.
 
     Args:
-        data: a folder in SentEval's layout, for STS-B.
+        data: a folder in SentEval's layout, or ``hub``, for STS-B.
         seen: vectors by encoder and texts, so that one base is not read again for each of its runs.
 
     Raises:
         Skipped: something that this needs is no longer there.
     """
     if run.kind == "pretrain":
-        raise Skipped("This run began with raw text alone: there is no base to set beside its encoder.")
+        raise Skipped("This run did not begin with an encoder: there is no base to set beside its own.")
     if not run.has_model:
         raise Skipped("The run has no finished model yet.")
     opened = corpus(run)
@@ -143,7 +143,7 @@ def _stsb(data: Path | None) -> sts.Pairs | None:
     """Draw pairs of STS-B dev, or return None without data."""
     if data is None:
         return None
-    pairs = sts.read_stsb(layout.find_folder(data), "dev")
+    pairs = hub.stsb("dev") if hub.asked(data) else sts.read_stsb(layout.find_folder(data), "dev")
     if isinstance(pairs, Path):
         raise UserError(f"STS-B is missing from the data folder: looked for {pairs}; leave --data out or complete it")
     chosen = np.sort(np.random.default_rng(0).permutation(len(pairs.gold))[: CAP // 2])

@@ -116,6 +116,9 @@ def _facts(group: Group) -> str:
     run = group.first
     recipe, train = run.recipe, run.recipe.get("train", {})
     texts = ", ".join(str(name).rsplit("/", 1)[-1] for name in recipe.get("texts", ()))
+    if run.kind == "pretrain" and recipe.get("size") == "static":
+        source = texts or str(recipe.get("vectors", "")).rsplit("/", 1)[-1]
+        return f"static word vectors, {'counted on' if texts else 'taken over from'} {source}"
     if run.kind == "pretrain":
         return f"masked language model from scratch, size {recipe.get('size')}, on {texts}"
     parts = [f"{recipe['method']} from {recipe.get('base')}", f"on {texts}"]

@@ -13,6 +13,7 @@ from selfsent.report.gather import Group
 _OF_THE_MODEL = (
     *("pooling", "max_length", "bootstrap", "model"),
     *("regulariser", "fits", "passes", "seeds", "spread over seeds"),
+    "differs",  # a file from the known one: where that changed what was read, "data" says so
 )
 _OF_THE_PAPERS = "classifier=senteval_full"  # behind the literature's accuracies
 _POINTS = ("spearman", "pearson", "accuracy", "f1", "mrr", "recall", "map")
@@ -323,7 +324,11 @@ def _note(score: Score) -> str:
 def _paper_column(key: tuple[str, str, str, str], columns: dict[Identity, Column]) -> Column:
     """Return the column that measures the same, or a new one for the papers alone."""
     for column in columns.values():
-        others = any(part.startswith("rows=") for part in column.identity)
+        # Rows or texts other than SentEval's: no paper measured on them.
+        others = any(
+            part.startswith("rows=") or (part.startswith("texts=") and part.endswith("on the hub"))
+            for part in column.identity
+        )
         if key[2] == "accuracy":
             others = others or _OF_THE_PAPERS not in column.identity
         if column.identity[:4] == key and not others:

@@ -120,7 +120,7 @@ def test_what_cannot_be_evaluated_is_refused_before_anything_is_encoded(senteval
     (tmp_path / "STS").mkdir()
     with pytest.raises(UserError, match="no task was asked for"):
         evaluation.run(encode, [], senteval)
-    with pytest.raises(UserError, match="stsb needs a data folder"):
+    with pytest.raises(UserError, match="stsb needs evaluation data"):
         evaluation.run(encode, ["stsb"], None)
     with pytest.raises(UserError, match="retrieval needs held-out queries"):
         evaluation.run(encode, ["retrieval"], None)

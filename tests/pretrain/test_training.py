@@ -108,11 +108,33 @@ def test_what_stands_in_a_folder_without_a_run_is_never_touched(text, tmp_path):
     assert (tmp_path / "project" / "start" / "thesis.txt").read_text(encoding="utf-8") == "mine"
 
 
-def test_resuming_what_is_finished_keeps_its_speed(text, tmp_path):
+def test_resuming_what_is_finished_returns_what_it_gave(text, tmp_path):
     first = training.pretrain([str(text)], tmp_path / "run", TINY)
-    again = training.pretrain([str(text)], tmp_path / "run", TINY, resume=True)
-    assert again.tokens_per_second == first.tokens_per_second > 0
-    assert weights(again) == weights(first)
+    files = {path: path.read_bytes() for path in first.folder.rglob("*") if path.is_file()}
+    assert "checkpoints" not in {path.name for path in first.folder.iterdir()}
+    told = Told()
+    again = training.pretrain([str(text)], tmp_path / "run", TINY, resume=True, watcher=told)
+    assert again == first
+    assert again.tokens_per_second > 0
+    assert files == {path: path.read_bytes() for path in first.folder.rglob("*") if path.is_file()}
+    assert told.said[-1].endswith("is finished: nothing is left to do")
+
+
+def test_a_kill_before_the_scores_are_written_loses_nothing(text, tmp_path, monkeypatch):
+    whole = training.pretrain([str(text)], tmp_path / "whole", TINY)
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training.Run, "finish", killed)
+        with pytest.raises(KeyboardInterrupt):
+            training.pretrain([str(text)], tmp_path / "cut", TINY)
+    assert any((tmp_path / "cut" / "checkpoints").iterdir())
+    resumed = training.pretrain([str(text)], tmp_path / "cut", TINY, resume=True)
+    assert weights(resumed) == weights(whole)
+    assert resumed.scores == whole.scores
+    assert not (tmp_path / "cut" / "checkpoints").exists()
 
 
 def test_another_seed_gives_another_model(text, tmp_path):

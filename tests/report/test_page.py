@@ -248,6 +248,7 @@ def test_a_pretraining_has_curves_and_a_command_and_no_verdict(tmp_path):
     assert "A new encoder" in found.text
     assert "held-out loss: 6.60" in found.text
     assert "no base to set beside" in found.text
+    assert "masked language model from scratch, size nano, on raw.txt" in found.text
     assert "selfsent pretrain raw.txt --size nano --tokens 500.0 --seed 3 --set length=16" in found.text
 
 

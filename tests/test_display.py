@@ -1,0 +1,98 @@
+"""The tables of evaluate: nothing is lost, and no line is wider than the terminal."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from selfsent.cli import display
+from selfsent.evaluation.score import Difference, Results, Score, average
+
+PLACE = Path("/home/someone/projects/support/evaluation/senteval/downstream/STS/STS16-en-test")
+OWN = "classification:/home/someone/projects/support/data/2026/intents-of-the-help-desk-in-english.csv"
+FEW = "logistic regression, 8 texts a class, 10 draws"
+SYSTEMS = ("model", "pca whitening", "zca whitening", "group whitening", "cls", "mean", "first_last", "top2")
+
+
+def score(task, value, metric="spearman", aggregation="all", **protocol):
+    return Score(
+        task=task,
+        split="test",
+        metric=metric,
+        aggregation=aggregation,
+        value=value,
+        low=value - 1.3,
+        high=value + 1.3,
+        n=3108,
+        protocol=protocol,
+    )
+
+
+def scores(shift=0.0):
+    sets = [score(f"sts{year}", year + 48.11 + shift) for year in range(12, 16)]
+    own = score(OWN, 71.23 + shift, "accuracy", "", classifier=FEW)
+    return [*sets, average(sets), score("mr", 80.45 + shift, "accuracy", "", classifier="senteval_full"), own]
+
+
+def lines(renderable, width):
+    console = Console(file=io.StringIO(), width=200, highlight=False)  # wider than what the table was made for
+    console.print(renderable, markup=False)
+    return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+@pytest.mark.parametrize("systems", [1, 2, 8])
+def test_every_figure_is_whole_and_no_line_too_wide(width, systems):
+    results = {
+        name: Results(scores=scores(float(i)), missing={"sts16": PLACE}) for i, name in enumerate(SYSTEMS[:systems])
+    }
+    shown = lines(display.results_table(results, width), width)
+    assert max(map(len, shown)) <= width
+    text = "\n".join(shown)
+    assert "…" not in text
+    for found in results.values():
+        for one in found.scores:
+            assert f"{one.value:.2f}" in text
+    assert str(PLACE) in text.replace("\n", "")
+    assert f"(1) {FEW}" in text
+    for cell in ("60.11 [58.8, 61.4]", "mr test accuracy (senteval_full)", "average of 4 test spearman all"):
+        assert cell in text  # the model keeps its intervals
+    labels = "".join(line.split("│")[1].strip() for line in shown if line.startswith("│"))
+    assert labels.replace(" ", "").count("intents-of-the-help-desk-in-english.csvtestaccuracy(1)") >= 1
+
+
+def test_what_fits_stands_in_one_line_each():
+    results = {"model": Results(scores=scores()[:-1])}
+    shown = lines(display.results_table(results, 80), 80)
+    assert len(shown) == 3 + len(scores()[:-1]) + 1  # head, a line each, and the bottom
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_comparison_names_both_models_and_keeps_its_interval(width):
+    first, second = Results(scores=scores(1.0)), Results(scores=scores())
+    found = [
+        Difference(
+            task=one.task,
+            split=one.split,
+            metric=one.metric,
+            aggregation=one.aggregation,
+            value=1.0,
+            low=-0.3,
+            high=2.3,
+            above=0.93,
+        )
+        for one in first.scores
+    ]
+    names = [
+        "/home/someone/runs/2026-11-21-simcse-batch512/model,/home/someone/runs/2026-11-21-seed-2/model",
+        "builtin",
+    ]
+    shown = lines(display.difference_table(names, first, second, found, width), width)
+    assert max(map(len, shown)) <= width
+    text = "\n".join(shown)
+    assert all(name in text for name in names[0].split(","))
+    assert "second: builtin" in text
+    assert text.count("+1.00 [-0.3, +2.3]") == len(found)
+    assert "…" not in text
+    assert ("61.11 [59.8, 62.4]" in text) == (width == 120)
