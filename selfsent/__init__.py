@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from selfsent.api import evaluate, train, verdict
     from selfsent.encoder import load
+    from selfsent.encoding import encode_to
     from selfsent.errors import Interrupted, SelfsentError, UserError
     from selfsent.methods.scd import SCD
     from selfsent.methods.simcse import SimCSE
@@ -21,6 +22,7 @@ _HOMES = {
     "SimCSE": "methods.simcse",
     "UserError": "errors",
     "WhitenedCSE": "methods.whitenedcse",
+    "encode_to": "encoding",
     "evaluate": "api",
     "load": "encoder",
     "train": "api",
@@ -34,6 +36,7 @@ __all__ = [
     "SimCSE",
     "UserError",
     "WhitenedCSE",
+    "encode_to",
     "evaluate",
     "load",
     "train",

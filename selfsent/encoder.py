@@ -1,5 +1,6 @@
 """Everything we ask of a SentenceTransformer beyond its own methods: load, pool, steer dropout, embed, encode."""
 
+import hashlib
 import json
 import math
 import warnings
@@ -7,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,7 +39,7 @@ from transformers import (
 from transformers.utils import logging
 
 from selfsent import dropout as droppers
-from selfsent import hardware, prompt, static
+from selfsent import fused, hardware, prompt, static
 from selfsent.errors import UserError, unknown
 from selfsent.functional import vocabulary_loss
 
@@ -297,6 +299,19 @@ def embedding_width(encoder: SentenceTransformer) -> int:
     return int(width)
 
 
+def digest(encoder: SentenceTransformer) -> str:
+    """Digest the modules, the weights and the tokenizer, so that vectors of one encoder never pass for another's."""
+    found = hashlib.sha256(repr(encoder).encode())
+    for name, tensor in encoder.state_dict().items():
+        found.update(name.encode())
+        found.update(tensor.cpu().contiguous().numpy().tobytes())
+    backend = getattr(tokenizer(encoder), "backend_tokenizer", None)
+    words = {} if backend is None else json.loads(backend.to_str())
+    # How the last call cut and padded is the tokenizer's state, not its nature.
+    found.update(json.dumps({**words, "truncation": None, "padding": None}).encode())
+    return found.hexdigest()
+
+
 # ---------------------------------------------------------------------------------------------------------------
 # dropout
 
@@ -526,10 +541,20 @@ def encode(
         return np.asarray(encoder.encode(list(texts), show_progress_bar=progress), dtype=np.float32)
 
     def pooled(tokens: Tokens) -> list[Tensor]:
-        return [embed(encoder, tokens)]
+        # What follows the layers is cheap: in fp32, whatever the layers computed in.
+        features = {name: _widened(value) for name, value in encoder[0](dict(tokens)).items()}
+        for module in list(encoder)[1:]:
+            features = module(features)
+        return [features["sentence_embedding"].float()]
 
     (embeddings,) = _encode(encoder, texts, pooled, 1, precision, progress)
     return embeddings
+
+
+def _widened(value: Any) -> Any:  # noqa: ANN401 - a tensor, several of them, or what is none
+    if isinstance(value, tuple | list):
+        return type(value)(map(_widened, value))
+    return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
 def encode_poolings(
@@ -616,11 +641,7 @@ def _encode(
     training = encoder.training
     encoder.eval()
     try:
-        with (
-            torch.inference_mode(),
-            hardware.bf16_weights(encoder) if low else nullcontext(),
-            torch.autocast(device, torch.bfloat16, enabled=low),
-        ):
+        with torch.inference_mode(), _inference(encoder, low):
             for batch in tqdm(list(_by_tokens(rows)), desc="encode", unit="batch", disable=not progress):
                 vectors = pooled(collate(encoder, [rows[i] for i in batch]))
                 if not arrays:
@@ -630,6 +651,19 @@ def _encode(
     finally:
         encoder.train(training)
     return arrays or [np.empty((0, embedding_width(encoder)), dtype=np.float32)] * outputs
+
+
+@contextmanager
+def _inference(encoder: SentenceTransformer, low: bool) -> Iterator[None]:
+    """Prepare the layers for many passes without gradients, in bf16 or fp32."""
+    device, model = encoder.device.type, transformer(encoder)
+    if model is not None and fused.fits(model, device):
+        with fused.products(model, torch.bfloat16 if low else torch.float32):
+            yield
+        return
+    weights = hardware.bf16_weights(encoder[0]) if low else nullcontext()
+    with weights, torch.autocast(device, torch.bfloat16, enabled=low):
+        yield
 
 
 def _by_tokens(rows: Sequence[Sequence[int]]) -> Iterator[list[int]]:

@@ -61,7 +61,7 @@ def build(
     """
     encoder = encoders.load(model)
     sources = read.resolve([corpus])
-    identity = [[source.identity() for source in sources], _weights(encoder), _WORDS]
+    identity = [[source.identity() for source in sources], encoders.digest(encoder), _WORDS]
     fingerprint = hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:24]
     folder = cache.folder("indexes", fingerprint)
     if folder.is_dir():
@@ -81,12 +81,3 @@ def build(
         (scratch / "texts.json").write_text(json.dumps(texts, ensure_ascii=False), encoding="utf-8")
         np.save(scratch / "embeddings.npy", F.normalize(torch.from_numpy(embeddings), dim=1).numpy())
     return Index(folder, encoder, reused=False)
-
-
-def _weights(encoder: SentenceTransformer) -> str:
-    """Digest the encoder, so that vectors of other weights are never searched."""
-    digest = hashlib.sha256(repr(encoder).encode())
-    for name, tensor in encoder.state_dict().items():
-        digest.update(name.encode())
-        digest.update(tensor.cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()

@@ -1,6 +1,7 @@
 """The command line: what cannot work is one sentence and a non-zero exit, and what works leaves what it promised."""
 
 import errno
+import io
 import json
 import subprocess
 import sys
@@ -84,7 +85,7 @@ def test_a_full_disk_is_one_sentence(command, monkeypatch, text):
             "unknown classifier 'svm': choose one of senteval",
         ),
         (["methods", "scdd"], "unknown method 'scdd': did you mean 'scd'"),
-        (["encode", "builtin", "nothing.txt"], "there is no file nothing.txt"),
+        (["encode", "builtin", "nothing.txt"], "nothing.txt does not exist"),
         (["search", "builtin", "nothing.txt", "query"], "nothing.txt does not exist"),
     ],
 )
@@ -135,6 +136,12 @@ def test_train_resume_evaluate_encode_and_search_follow_each_other(command, tmp_
     assert status == 0, err
     assert np.load("vectors.npy").shape == (300, 32)
     refused(command, "ends in .npy", "encode", "run/model", text, "--output", "vectors.csv")
+    refused(command, "vectors.npy exists: remove it", "encode", "run/model", text, "--output", "vectors.npy")
+    status, _, err = command("encode", "run/model", text, text, "--output", "vectors", "--dtype", "float16")
+    assert status == 0, err
+    assert "wrote vectors: 600 texts, 32 wide" in err
+    first = np.load("vectors/vectors-000000.npy")[:300]
+    np.testing.assert_allclose(first, np.load("vectors.npy"), atol=5e-3)
 
     line = text.read_text().splitlines()[7]
     for said in ("encoded", "from the last search"):
@@ -151,6 +158,37 @@ def test_train_resume_evaluate_encode_and_search_follow_each_other(command, tmp_
     written = json.loads((tmp_path / "scores.json").read_text())
     assert {"scores", "model", "versions"} <= set(written)
     assert written["model"] == "run/model"
+
+
+def test_encode_reads_standard_input_and_says_that_it_cannot_go_on(command, tmp_path, bert, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the cat\n\nthe caf\xc3\xa9\r\n")))
+    status, _, err = command("encode", bert, "--output", "vectors.npy", "--precision", "fp32")
+    assert status == 0, err
+    assert "it begins anew" in err
+    from selfsent import encoder as encoders
+
+    expected = encoders.encode(encoders.load(bert), ["the cat", "", "the café"], precision="fp32")
+    np.testing.assert_allclose(np.load("vectors.npy"), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"", "nothing to encode"), (b"a\nb\xff\n", "line 2 is not UTF-8"), (b"%PDF-1.4\0", "binary")],
+)
+def test_encode_refuses_what_it_cannot_read_and_leaves_nothing_whole(command, tmp_path, bert, content, message):
+    (tmp_path / "lines").write_bytes(content)
+    refused(command, message, "encode", bert, "lines", "--output", "vectors.npy")
+    assert not (tmp_path / "vectors.npy").exists()
+
+
+def test_encode_on_a_full_disk_is_one_sentence_and_goes_on_afterwards(command, text, bert, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("selfsent.encoding._write", full)
+        refused(command, "no space is left on the disk", "encode", bert, text, "--output", "vectors.npy")
+    assert command("encode", bert, text, "--output", "vectors.npy")[0] == 0
 
 
 def test_methods_lists_every_method_and_shows_every_key_with_its_meaning(command):

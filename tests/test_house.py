@@ -7,8 +7,8 @@ import selfsent
 
 PACKAGE = Path(selfsent.__file__).parent
 FLOORS = {
-    1: {"errors", "functional", "hardware", "dropout", "watcher", "prompt", "static"},
-    2: {"config", "corpus", "batching", "encoder", "evaluation", "run", "builtin", "index"},
+    1: {"errors", "functional", "hardware", "dropout", "fused", "watcher", "prompt", "static"},
+    2: {"config", "corpus", "batching", "encoder", "evaluation", "run", "builtin", "index", "encoding"},
     3: {"objective", "composition", "augment"},
     4: {"methods", "trainer", "pretrain"},
     5: {"api", "unlabelled", "report"},

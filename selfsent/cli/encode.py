@@ -1,6 +1,7 @@
-"""selfsent encode: lines of text in, a matrix of embeddings out."""
+"""selfsent encode: texts in, a matrix of embeddings out, however many they are."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -9,44 +10,61 @@ import typer
 
 def encode(
     model: Annotated[str, typer.Argument(help="A folder, a name on the hub, or 'builtin'")],
-    source: Annotated[Path | None, typer.Argument(help="A file, a text a line  \\[default: standard input]")] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help=".npy file to write, (texts, width)")] = Path(
-        "embeddings.npy"
-    ),
-    precision: Annotated[str, typer.Option(help="auto, bf16 or fp32")] = "auto",
+    source: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Files, folders or data sets; a file's line or a table's row is a text  \\[default: stdin]"
+        ),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help=".npy, .parquet or .arrow; without a suffix a folder of shards")
+    ] = Path("embeddings.npy"),
+    text_column: Annotated[str, typer.Option(help="The column of a table to encode")] = "text",
+    precision: Annotated[str, typer.Option(help="auto, bf16 or fp32: what is computed in")] = "auto",
+    dtype: Annotated[str, typer.Option(help="float32 or float16: what is written")] = "float32",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists")] = False,
 ) -> None:
-    """Turn lines of text into a matrix of embeddings, one row a line.
+    """Turn texts into a matrix of embeddings, one row a text, in their order.
 
-    Example: selfsent encode runs/scd/model --output sentences.npy < sentences.txt
+    An empty line is a text, too.  A job on files that was killed goes on when the same command is run again.
+
+    Example: selfsent encode runs/scd/model sentences.txt --output sentences.npy
     """
-    from selfsent.errors import UserError
-
-    try:
-        text = sys.stdin.read() if source is None else source.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UserError(f"there is no file {source}: give one with a text a line") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{source or 'standard input'} is not UTF-8 at byte {error.start}: convert it first") from error
-    except OSError as error:
-        raise UserError(f"cannot read {source}: {error.strerror}") from error
-    lines = text.splitlines()
-    if not lines:
-        raise UserError(f"nothing to encode: {source or 'standard input'} held no lines")
-    if output.suffix != ".npy":
-        raise UserError(f"output {output} does not fit: give a name that ends in .npy")
-
     from selfsent.cli.display import Display
 
     display = Display()
     display.opening("loading torch and transformers")
-    import numpy as np
+    from selfsent import encoder, encoding, hardware
 
-    from selfsent import encoder, hardware
+    encoding.require_place(output)
+    if source:
+        encoding.find(source)  # what is misspelt is said before the model is loaded
+    else:
+        display.say("standard input is read once: if this is stopped, it begins anew; a file could be gone on with")
+    machine = hardware.choose()
+    opened = encoder.load(model).to(machine.device)
+    done = encoding.encode_to(
+        output,
+        opened,
+        source or _lines(),
+        stream=not source,
+        text_column=text_column,
+        precision=precision,
+        dtype=dtype,
+        overwrite=overwrite,
+        report=display.report,
+    )
+    display.end()
+    kept = f", {done.resumed:,} of them before" if done.resumed else ""
+    display.say(f"wrote {output}: {done.rows:,} texts{kept}, {done.width} wide")
 
-    hardware.choose()
-    embeddings = encoder.encode(encoder.load(model), lines, precision=precision, progress=display.live)
-    try:
-        np.save(output, embeddings)
-    except OSError as error:
-        raise UserError(f"cannot write {output}: {error.strerror}") from error
-    display.say(f"wrote {output}: {embeddings.shape[0]:,} texts, {embeddings.shape[1]} wide")
+
+def _lines() -> Iterator[str]:
+    """Yield the lines of standard input, which end where those of a file do."""
+    from selfsent.errors import UserError
+
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise UserError(f"standard input, line {number} is not UTF-8: convert it first") from error

@@ -1,0 +1,153 @@
+"""Encoding throughput, side by side in one run: SentenceTransformer.encode in fp32 and bf16, ours, and int8.
+
+Example: python benchmarks/encode_throughput.py all-MiniLM-L6-v2 --texts sentences.txt --json throughput.json
+
+Each measurement is a fresh process that loads, warms up and encodes all texts once; the sides take turns, so that a
+drift of the machine meets all of them.  Cosines are to the fp32 vectors of sentence-transformers.  The side "onnx int8"
+runs where the package onnxruntime is installed and the model folder holds onnx/model_qint8_avx512_vnni.onnx, or the
+file that --onnx names.  With --cpu-time seconds are those of the processor, for a machine that others use, too.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import mkdtemp
+
+import numpy as np
+
+SIDES = ("peer fp32", "peer bf16", "ours")
+ONNX = "onnx int8"
+
+
+def encode(arguments: argparse.Namespace, texts: list[str]) -> tuple[np.ndarray, float, dict[str, float]]:
+    """Encode by one side; return vectors, seconds and what only this side can tell."""
+    clock = time.process_time if arguments.cpu_time else time.perf_counter
+    if arguments.side == "ours":
+        from selfsent import encoder as encoders
+        from selfsent import hardware
+
+        hardware.choose(threads=arguments.threads)
+        encoder = encoders.load(arguments.model)
+
+        def run(some: list[str]) -> np.ndarray:
+            return encoders.encode(encoder, some, precision=arguments.precision)
+
+    else:
+        import torch
+        from sentence_transformers import SentenceTransformer
+
+        torch.set_num_threads(arguments.threads)
+        if arguments.side == ONNX:
+            named = {"backend": "onnx", "model_kwargs": {"file_name": arguments.onnx}}
+        else:
+            named = {"model_kwargs": {"dtype": torch.bfloat16 if arguments.side.endswith("bf16") else torch.float32}}
+        model = SentenceTransformer(arguments.model, device="cpu", **named)
+
+        def run(some: list[str]) -> np.ndarray:
+            return model.encode(some, batch_size=arguments.batch_size, show_progress_bar=False)
+
+    run(texts[:256])
+    began = clock()
+    vectors = run(texts)
+    seconds = clock() - began
+    return np.asarray(vectors, dtype=np.float32), seconds, share(encoder, texts, clock) if "encoder" in locals() else {}
+
+
+def share(encoder: object, texts: list[str], clock: object) -> dict[str, float]:
+    """Count 2 x parameters outside the embeddings x tokens, and measure what a large bf16 product reaches here."""
+    import torch
+
+    from selfsent import encoder as encoders
+
+    model = encoders.transformer(encoder)
+    inner = sum(p.numel() for name, p in model.named_parameters() if "embeddings" not in name)
+    ids = encoder.tokenizer(texts, truncation=True, max_length=encoders.max_length(encoder))["input_ids"]
+    size, seconds = 4096, []
+    a, b = (torch.randn(size, size).to(torch.bfloat16) for _ in range(2))
+    for _ in range(4):
+        began = clock()
+        a @ b
+        seconds.append(clock() - began)
+    return {"operations": 2.0 * inner * sum(map(len, ids)), "ceiling": 2 * size**3 / statistics.median(seconds[1:])}
+
+
+def main() -> None:
+    """Measure each side in turn and print medians, ratios, cosines and memory."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", help="a folder of sentence-transformers, or 'builtin'")
+    parser.add_argument("--texts", type=Path, required=True, help="a file, a text a line")
+    parser.add_argument("--count", type=int, default=4000)
+    parser.add_argument("--batch-size", type=int, default=32, help="of the peer, whose default it is")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--precision", default="auto", help="of ours")
+    parser.add_argument("--onnx", default="onnx/model_qint8_avx512_vnni.onnx")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--cpu-time", action="store_true", help="seconds of the processor instead of the clock's")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--side", choices=(*SIDES, ONNX), help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    with arguments.texts.open(encoding="utf-8") as file:
+        texts = [line.rstrip("\n") for line, _ in zip(file, range(arguments.count), strict=False)]
+    if arguments.model == "builtin":
+        from selfsent.encoder import BUILTIN
+
+        arguments.model = str(BUILTIN)
+
+    if arguments.side:  # one measurement, in a process of its own
+        vectors, seconds, more = encode(arguments, texts)
+        kibibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        np.save(arguments.folder / f"{arguments.side}.npy", vectors)
+        result = {"rate": len(texts) / seconds, "seconds": seconds, "memory": kibibytes / 1024, **more}
+        (arguments.folder / "result.json").write_text(json.dumps(result))
+        return
+
+    folder = Path(mkdtemp(prefix="encode-throughput-"))
+    sides = [
+        *SIDES,
+        *([ONNX] if find_spec("onnxruntime") and (Path(arguments.model) / arguments.onnx).is_file() else []),
+    ]
+    print(f"{len(texts):,} texts, {arguments.threads} thread(s), medians of {arguments.repeats}", flush=True)
+    measured: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
+    for repeat in range(arguments.repeats):
+        for side in sides:
+            words = [sys.executable, "-W", "ignore", __file__, *sys.argv[1:], "--side", side, "--folder", str(folder)]
+            subprocess.run(words, check=True, stderr=subprocess.DEVNULL)
+            measured[side].append(json.loads((folder / "result.json").read_text()))
+            print(f"  {repeat + 1}: {side:<10} {measured[side][-1]['rate']:8.1f} texts/s", flush=True)
+
+    exact = np.load(folder / f"{SIDES[0]}.npy")
+    exact /= np.linalg.norm(exact, axis=1, keepdims=True)
+    table = {}
+    for side, runs in measured.items():
+        vectors = np.load(folder / f"{side}.npy")
+        cosine = (vectors * exact).sum(1) / np.linalg.norm(vectors, axis=1)
+        ratio = statistics.median(a["rate"] / b["rate"] for a, b in zip(runs, measured[SIDES[0]], strict=True))
+        table[side] = {
+            "texts_per_second": statistics.median(run["rate"] for run in runs),
+            "ratio_to_peer_fp32": ratio,
+            "cosine_min": float(cosine.min()),
+            "cosine_mean": float(cosine.mean()),
+            "peak_memory_mib": statistics.median(run["memory"] for run in runs),
+        }
+        print(
+            f"{side:<10} {table[side]['texts_per_second']:8.1f} texts/s  x {ratio:5.2f}  cosine to fp32: least "
+            f"{cosine.min():.5f}, mean {cosine.mean():.5f}  {table[side]['peak_memory_mib']:,.0f} MiB"
+        )
+    ours = measured["ours"]
+    ceiling = statistics.median(run["operations"] / run["seconds"] / run["ceiling"] for run in ours)
+    lead = statistics.median(a["rate"] / b["rate"] for a, b in zip(ours, measured["peer bf16"], strict=True))
+    print(f"ours / peer bf16: {lead:.2f}\nshare of the bf16 ceiling, tokenisation included: {ceiling:.2f}")
+    if arguments.json:
+        found = {"sides": table, "ours_to_peer_bf16": lead, "share_of_ceiling": ceiling}
+        arguments.json.write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
