@@ -8,6 +8,7 @@ words is hidden, so that every step has the same shape.  80 % of the hidden word
 10 % stay (Devlin et al. 2019, https://arxiv.org/abs/1810.04805).  Word embeddings may start from static vectors.
 """
 
+import json
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -241,6 +242,10 @@ def export(encoder: SentenceTransformer, head: encoders.MLMHead, start: Path, fo
     with encoders.quietly():
         torch.nn.Module.to(whole, dtype)  # in place; transformers' own has lost its signature
         whole.save_pretrained(folder)
+    # Half the bytes on disk are no wish to compute in fp16, which a CPU is slow at and training stops at.
+    config = folder / "config.json"
+    content = json.loads(config.read_text(encoding="utf-8")) | {"dtype": "float32"}
+    config.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def guesses(

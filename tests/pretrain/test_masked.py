@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForMaskedLM, AutoTokenizer
@@ -169,8 +170,10 @@ def test_what_is_exported_opens_without_us_as_encoder_and_as_masked_lm(begin, en
     texts = ["the ship and the storm", "bread"]
     plain = SentenceTransformer(str(tmp_path / "model"), device="cpu")
     ours = encoders.embed(encoder, encoders.collate(encoder, encoder.tokenizer(texts)["input_ids"])).detach().numpy()
-    assert np.allclose(plain.encode(texts, convert_to_tensor=True).float().numpy(), ours, atol=exact)
-    model = AutoModelForMaskedLM.from_pretrained(tmp_path / "model", dtype=torch.float32).eval()
+    assert np.allclose(plain.encode(texts), ours, atol=exact)
+    model = AutoModelForMaskedLM.from_pretrained(tmp_path / "model").eval()
+    assert {p.dtype for opened in (plain, model) for p in opened.parameters()} == {torch.float32}
+    assert load_file(tmp_path / "model/model.safetensors")["roberta_prelayernorm.LayerNorm.weight"].dtype == dtype
     batch = AutoTokenizer.from_pretrained(tmp_path / "model")("the [MASK] and the storm", return_tensors="pt")
     logits = model(**{name: batch[name] for name in ("input_ids", "attention_mask")}).logits[0, 2]
     states = encoders.embed_tokens(encoder, {name: batch[name] for name in ("input_ids", "attention_mask")})
