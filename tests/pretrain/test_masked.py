@@ -90,6 +90,7 @@ def test_an_epoch_shows_every_stretch_once_and_any_step_can_be_asked_for_first()
     again = masked.Order(103, 10, seed=5)
     assert np.array_equal(again(17), order(17))
     assert np.array_equal(again(3), order(3))
+    assert not np.array_equal(order(13), order(3))  # the same step of the next epoch
     assert not np.array_equal(masked.Order(103, 10, seed=6)(3), order(3))
 
 
