@@ -1,5 +1,8 @@
 """Static vectors from raw text, and from files of word vectors."""
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -27,6 +30,17 @@ def test_frequent_words_weigh_less_and_special_tokens_nothing(text, tmp_path):
     assert not weight[[known["[CLS]"], known["[MASK]"], known["[UNK]"]]].any()
 
 
+def test_rarity_scales_each_word_by_a_over_a_plus_p(text, tmp_path):
+    found = []
+    for rarity in (0.05, 1e9):  # the second weighs all words alike
+        settings = replace(SMALL, factors=factorise.Config(width=8, rarity=rarity, common=0))
+        model = SentenceTransformer(str(vectors.build([str(text)], tmp_path / str(rarity), settings)))
+        found.append(model[0].embedding.weight[model[0].tokenizer.get_vocab()["the"]].norm().item())
+    read = re.findall(r"[a-z]+", text.read_text(encoding="utf-8").replace('{"text"', "").lower())
+    share = read.count("the") / len(read)
+    assert found[0] / found[1] == pytest.approx(0.05 / (0.05 + share), rel=0.05)
+
+
 def test_the_same_text_and_seed_give_the_same_vectors(text, tmp_path):
     one, two = (vectors.build([str(text)], tmp_path / name, SMALL) for name in "ab")
     (one,), (two,) = (list(folder.rglob("model.safetensors")) for folder in (one, two))
@@ -47,7 +61,7 @@ def test_vectors_wider_than_the_vocabulary_are_refused(text, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-GLOVE = "the 0.5 0 0\nship 0 1 0\nsoup 0 0 1\nship 9 9 9\n"
+GLOVE = "the 0.5 0 0\nship 0 1 0\nship 9 9 9\nsoup 0 0 1\n"
 
 
 @pytest.mark.parametrize("header", ["", "3 3\n"])
