@@ -1,0 +1,54 @@
+"""The encoder that ships: small enough, open to everybody, and it has read."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+from selfsent.encoder import BUILTIN
+
+
+def test_it_takes_at_most_20_megabytes_and_says_what_it_is():
+    files = [path for path in Path(BUILTIN).rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) <= 20e6
+    card = (Path(BUILTIN) / "README.md").read_text(encoding="utf-8")
+    for part in ("Wikipedia", "Gutenberg", "CC BY-SA", "word pieces", "STS", "Limits", "selfsent pretrain"):
+        assert part in card
+
+
+def test_it_opens_without_us_and_likes_neighbours_better_than_strangers():
+    model = SentenceTransformer(str(BUILTIN), device="cpu")
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    texts = [
+        "The river floods the valley in spring.",
+        "Every spring the valley is under water when the river rises.",
+        "The bank raised its interest rate by half a point.",
+        "Borrowing became dearer when the bank lifted its rate.",
+    ]
+    vectors = model.encode(texts, normalize_embeddings=True)
+    similar = vectors @ vectors.T
+    assert min(similar[0, 1], similar[2, 3]) > np.max(similar[:2, 2:])
+
+
+def test_it_guesses_words_from_what_stands_around_them():
+    model = AutoModelForMaskedLM.from_pretrained(str(BUILTIN)).eval()
+    tokenizer = AutoTokenizer.from_pretrained(str(BUILTIN))
+    # Guessing the most frequent word is right in none of these.
+    sentences = {
+        "he was born in new [MASK] city .": "york",
+        "the united [MASK] of america": "states",
+        "the album was released in the united [MASK] in 1998 .": "states",
+        "she was one of the [MASK] women to be elected to parliament .": "first",
+        "he died at the age [MASK] 74 .": "of",
+        "the second world [MASK] ended in 1945 .": "war",
+    }
+    right = 0
+    for sentence, word in sentences.items():
+        batch = tokenizer(sentence, return_tensors="pt")
+        with torch.no_grad():
+            logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[0]
+        hole = int((batch["input_ids"][0] == tokenizer.mask_token_id).nonzero())
+        right += tokenizer.convert_ids_to_tokens(int(logits[hole].argmax())) == word
+    assert right >= 5
