@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tiny import WORDS
 
 from selfsent import evaluation
 from selfsent.errors import UserError
@@ -128,20 +129,7 @@ def test_target_whitening_is_fitted_on_the_texts_of_each_task(senteval, encode, 
 
 
 def test_whitening_can_be_fitted_on_given_texts(senteval, encode, encode_poolings):
-    words = [
-        "sun",
-        "rain",
-        "cat",
-        "dog",
-        "tree",
-        "house",
-        "boat",
-        "music",
-        "bread",
-        "stone",
-        "river",
-        "child",
-    ]
+    words = WORDS[:12]
     results = run(encode_poolings, senteval, fit_texts=words, whitening=Whitening(columns=5))
     assert len(encode.calls) == 1
     score = results["first_last+whitening"].get("sickr-dev")
