@@ -11,7 +11,7 @@ from selfsent import methods
 from selfsent.errors import UserError
 from selfsent.report.gather import Record, flatten
 
-_PRETRAIN_FLAGS = ("size", "vectors", "vocabulary", "tokens", "hours", "seed")
+_PRETRAIN_FLAGS = ("size", "base", "vectors", "vocabulary", "tokens", "hours", "seed")
 _FLAGS = ("method", "base", "texts", "data", "seed", "paper")  # said otherwise, or, as paper, of no effect
 
 

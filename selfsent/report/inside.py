@@ -85,6 +85,10 @@ def look(run: Record, data: Path | None, seen: dict[object, Vectors], report: Re
         Skipped: something that this needs is no longer there.
     """
     if run.kind == "pretrain":
+        if run.recipe.get("base"):
+            raise Skipped(
+                "This run trained a masked language model: selfsent verdict sets its embeddings beside others."
+            )
         raise Skipped("This run did not begin with an encoder: there is no base to set beside its own.")
     if not run.has_model:
         raise Skipped("The run has no finished model yet.")

@@ -94,6 +94,7 @@ def _verdicts(group: Group) -> dict[str, Any]:
         "unfinished": [(run.name, run.status) for run in group.runs if run.status],
         "alarms": [(run.name, step, alarm) for run in group.runs for step, alarm in run.log.alarms],
         "pretrained": all(run.kind == "pretrain" for run in group.runs),
+        "went_on": group.first.recipe.get("base") if group.first.kind == "pretrain" else None,
         "runs": len(group.runs),
         "plain": _plain(group),
     }
@@ -119,8 +120,12 @@ def _facts(group: Group) -> str:
     if run.kind == "pretrain" and recipe.get("size") == "static":
         source = texts or str(recipe.get("vectors", "")).rsplit("/", 1)[-1]
         return f"static word vectors, {'counted on' if texts else 'taken over from'} {source}"
+    if run.kind == "pretrain" and recipe.get("base"):
+        return f"masked language model, gone on with from {recipe['base']}, on {texts}"
     if run.kind == "pretrain":
-        return f"masked language model from scratch, size {recipe.get('size')}, on {texts}"
+        from selfsent.pretrain.training import SIZE
+
+        return f"masked language model from scratch, size {recipe.get('size') or SIZE}, on {texts}"
     parts = [f"{recipe['method']} from {recipe.get('base')}", f"on {texts}"]
     count = run.config.get("corpus", {}).get("texts")
     if count:

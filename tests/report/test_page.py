@@ -252,6 +252,20 @@ def test_a_pretraining_has_curves_and_a_command_and_no_verdict(tmp_path):
     assert "selfsent pretrain raw.txt --size nano --tokens 500.0 --seed 3 --set length=16" in found.text
 
 
+def test_a_pretraining_that_went_on_says_from_what(tmp_path):
+    folder = tmp_path / "further"
+    folder.mkdir()
+    recipe = {"texts": ["raw.txt"], "size": None, "base": "builtin", "seed": 3, "tokens": 500.0}
+    (folder / "config.json").write_text(json.dumps({"recipe": recipe, "corpus": {"fingerprint": "f" * 32}}))
+    (folder / "log.jsonl").write_text(json.dumps({"step": 1, "terms": {"masked_lm": 3.0}, "loss": 3.0}) + "\n")
+    (folder / "scores.json").write_text(json.dumps({"held_out_loss": 2.6}))
+    found = made(tmp_path, folder)
+    assert "masked language model, gone on with from builtin, on raw.txt" in found.text
+    assert "It went on guessing words with builtin; whether its embeddings became better" in found.text
+    assert "no base" not in found.text
+    assert "selfsent pretrain raw.txt --base builtin --tokens 500.0 --seed 3" in found.text
+
+
 def test_one_run_given_twice_is_one_run(tmp_path):
     folder = write_run(tmp_path / "run")
     assert len(made(tmp_path, folder, folder / ".." / "run").cells) == 2
