@@ -1,11 +1,10 @@
-"""Encoding throughput, side by side in one run: SentenceTransformer.encode in fp32 and bf16, ours, and int8.
+"""Encoding throughput, side by side in one run: SentenceTransformer.encode in fp32 and bf16, and ours.
 
 Example: python benchmarks/encode_throughput.py all-MiniLM-L6-v2 --texts sentences.txt --json throughput.json
 
 Each measurement is a fresh process that loads, warms up and encodes all texts once; the sides take turns, so that a
-drift of the machine meets all of them.  Cosines are to the fp32 vectors of sentence-transformers.  The side "onnx int8"
-runs where the package onnxruntime is installed and the model folder holds onnx/model_qint8_avx512_vnni.onnx, or the
-file that --onnx names.  With --cpu-time seconds are those of the processor, for a machine that others use, too.
+drift of the machine meets all of them.  Cosines are to the fp32 vectors of sentence-transformers.  With --cpu-time
+seconds are those of the processor, for a machine that others use, too.
 """
 
 import argparse
@@ -16,14 +15,12 @@ import statistics
 import subprocess
 import sys
 import time
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
 
 import numpy as np
 
 SIDES = ("peer fp32", "peer bf16", "ours")
-ONNX = "onnx int8"
 
 
 def encode(arguments: argparse.Namespace, texts: list[str]) -> tuple[np.ndarray, float, dict[str, float]]:
@@ -44,11 +41,8 @@ def encode(arguments: argparse.Namespace, texts: list[str]) -> tuple[np.ndarray,
         from sentence_transformers import SentenceTransformer
 
         torch.set_num_threads(arguments.threads)
-        if arguments.side == ONNX:
-            named = {"backend": "onnx", "model_kwargs": {"file_name": arguments.onnx}}
-        else:
-            named = {"model_kwargs": {"dtype": torch.bfloat16 if arguments.side.endswith("bf16") else torch.float32}}
-        model = SentenceTransformer(arguments.model, device="cpu", **named)
+        dtype = torch.bfloat16 if arguments.side.endswith("bf16") else torch.float32
+        model = SentenceTransformer(arguments.model, device="cpu", model_kwargs={"dtype": dtype})
 
         def run(some: list[str]) -> np.ndarray:
             return model.encode(some, batch_size=arguments.batch_size, show_progress_bar=False)
@@ -80,11 +74,10 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=32, help="of the peer, whose default it is")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--precision", default="auto", help="of ours")
-    parser.add_argument("--onnx", default="onnx/model_qint8_avx512_vnni.onnx")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--cpu-time", action="store_true", help="seconds of the processor instead of the clock's")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--side", choices=(*SIDES, ONNX), help=argparse.SUPPRESS)
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     with arguments.texts.open(encoding="utf-8") as file:
@@ -103,14 +96,10 @@ def main() -> None:
         return
 
     folder = Path(mkdtemp(prefix="encode-throughput-"))
-    sides = [
-        *SIDES,
-        *([ONNX] if find_spec("onnxruntime") and (Path(arguments.model) / arguments.onnx).is_file() else []),
-    ]
     print(f"{len(texts):,} texts, {arguments.threads} thread(s), medians of {arguments.repeats}", flush=True)
-    measured: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
+    measured: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
     for repeat in range(arguments.repeats):
-        for side in sides:
+        for side in SIDES:
             words = [sys.executable, "-W", "ignore", __file__, *sys.argv[1:], "--side", side, "--folder", str(folder)]
             subprocess.run(words, check=True, stderr=subprocess.DEVNULL)
             measured[side].append(json.loads((folder / "result.json").read_text()))
