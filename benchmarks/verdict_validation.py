@@ -1,12 +1,13 @@
-"""Compare the ranking of encoders by the verdict without labels with that by labelled STS.
+"""Compare the ranking of encoders by the verdict without labels with that by labelled STS and transfer.
 
 Example: python benchmarks/verdict_validation.py runs/methods/*/model --derived builtin --derived pilot-mlm \
              --corpus wikipedia.jsonl --corpus pydocs --data senteval --cache cache --json validation.json
 
 Encoders of known quality: the folders given, and of each ``--derived`` its poolings, whitening, projections to few
 dimensions, noisy and random weights.  For each: the verdict's score and all its parts on every corpus, and the STS
-average.  Reported are Spearman's correlations over the encoders, the pairs of encoders that the verdict decides rightly
-and wrongly, and the encoders that it ranks worst.  A run's STS average is taken from its scores.json where it has one.
+average, with ``--transfer`` that of the transfer tasks under ``senteval_fast`` as well.  Reported are Spearman's
+correlations over the encoders, the pairs of encoders that the verdict decides rightly and wrongly, and the encoders
+that it ranks worst.  A run's STS average is taken from its scores.json where it has one.
 
 The parts in the score are to be chosen on the first corpus; the others confirm.
 """
@@ -36,11 +37,12 @@ POOLINGS = ("cls", "mean", "first_last", "first_last_paper", "top2")
 
 @dataclass
 class Candidate:
-    """An encoder, and its STS average where it is known."""
+    """An encoder, and its averages where they are known."""
 
     name: str
     encode: Encode
     sts: float | None = None
+    transfer: float | None = None
 
 
 def remembered(name: str, encode: Encode, cache: Path) -> Encode:
@@ -75,7 +77,7 @@ def folder(path: Path) -> Candidate:
         opened = encoders.load(path)
         return encoders.encode(opened, texts)
 
-    return Candidate(run.name, encode, known)
+    return Candidate(f"{run.parent.name}/{run.name}", encode, known)
 
 
 def derived(base: str, cache: Path, fit: list[str]) -> list[Candidate]:
@@ -149,6 +151,42 @@ def decisions(results: Sequence[evaluation.Results], sts: Sequence[float]) -> di
     return counts
 
 
+def accuracy(candidate: Candidate, suite: evaluation.Suite, cache: Path) -> float:
+    """Return the mean accuracy of the transfer tasks, measured once."""
+    place = cache / f"transfer-{hashlib.sha256(candidate.name.encode()).hexdigest()[:24]}.json"
+    if not place.exists():
+        began = time.perf_counter()
+        average = suite.score(candidate.encode(suite.sentences), bootstrap=0).transfer_average
+        place.write_text(json.dumps({"name": candidate.name, "value": average.value, "tasks": average.task}))
+        print(f"  {candidate.name}: {average.value:.2f}, {time.perf_counter() - began:.0f} s", flush=True)
+    return float(json.loads(place.read_text())["value"])
+
+
+def report_against(
+    truth: str, quality: Sequence[float], candidates: Sequence[Candidate], scored: Sequence[evaluation.Results]
+) -> dict:
+    """Print and return how the verdict and its parts order the encoders, held against one known quality."""
+    keys = dict.fromkeys(score.key for score in scored[0].scores)
+    of = {f"{key[0]} {key[2]}": [result.get(key[0], key[2]).value for result in scored] for key in keys}
+    table = {name: correlation(values, quality) for name, values in of.items()}
+    print(f"{len(quality)} encoders: Spearman with the {truth} average")
+    for name, (value, low, high) in sorted(table.items(), key=lambda row: -row[1][0]):
+        inside = "*" if tuple(name.rsplit(" ", 1)) in verdict.SCORED else " "
+        print(f"{inside} {value:6.3f} [{low:6.3f}, {high:6.3f}]  {name}")
+    counts = decisions(scored, quality)
+    print(f"pairs of encoders: {counts}")
+    apart = stats.rankdata(of["score mean"]) - stats.rankdata(quality)
+    worst = np.argsort(-np.abs(apart))[:8]
+    for row in worst:
+        print(f"  ranked {apart[row]:+5.1f} places off: {candidates[row].name} ({truth} {quality[row]:.2f})")
+    return {
+        "correlations": table,
+        "decisions": counts,
+        "values": of,
+        "worst": {candidates[row].name: float(apart[row]) for row in worst},
+    }
+
+
 def main() -> None:
     """Score every encoder on every corpus, then report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -156,6 +194,7 @@ def main() -> None:
     parser.add_argument("--derived", action="append", default=[], help="an encoder whose variants are scored")
     parser.add_argument("--corpus", action="append", required=True)
     parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--transfer", action="store_true", help="hold the verdict against the transfer tasks as well")
     parser.add_argument("--documents", type=int, default=500)
     parser.add_argument("--cache", type=Path, required=True, help="keeps vectors and STS averages")
     parser.add_argument("--json", type=Path)
@@ -168,6 +207,7 @@ def main() -> None:
         tests[corpus] = structure.build(sample.structured(drawn, "en", arguments.documents))
         print(f"{corpus}: {len(tests[corpus].texts):,} texts, left out: {tests[corpus].left_out}", flush=True)
     suite = evaluation.read(["sts"], arguments.data)
+    transfer = evaluation.read(["transfer"], arguments.data, classifier="senteval_fast") if arguments.transfer else None
     fit = next(iter(tests.values())).texts
     candidates = [folder(path) for path in arguments.folders]
     for candidate, path in zip(candidates, arguments.folders, strict=True):
@@ -180,34 +220,25 @@ def main() -> None:
         if candidate.sts is None:
             scored = suite.score(candidate.encode(suite.sentences), bootstrap=0)
             candidate.sts = scored.average.value
+        if transfer is not None:
+            candidate.transfer = accuracy(candidate, transfer, arguments.cache)
         for corpus, given in tests.items():
             vectors = verdict.embed(candidate.name, candidate.encode, given)
             results[corpus].append(verdict.of_vectors(given, vectors))
         scores = "  ".join(f"{results[corpus][-1].get(verdict.SCORE, 'mean').value:6.2f}" for corpus in tests)
         print(f"{candidate.sts:6.2f}  {scores}  {candidate.name}", flush=True)
 
-    sts = [candidate.sts for candidate in candidates]
-    report: dict = {"encoders": {candidate.name: candidate.sts for candidate in candidates}}
-    for corpus, scored in results.items():
-        keys = dict.fromkeys(score.key for score in scored[0].scores)
-        of = {f"{key[0]} {key[2]}": [result.get(key[0], key[2]).value for result in scored] for key in keys}
-        table = {name: correlation(values, sts) for name, values in of.items()}
-        print(f"\n{corpus}, {len(sts)} encoders: Spearman with the STS average")
-        for name, (value, low, high) in sorted(table.items(), key=lambda row: -row[1][0]):
-            inside = "*" if tuple(name.rsplit(" ", 1)) in verdict.SCORED else " "
-            print(f"{inside} {value:6.3f} [{low:6.3f}, {high:6.3f}]  {name}")
-        counts = decisions(scored, sts)
-        print(f"pairs of encoders: {counts}")
-        apart = stats.rankdata(of["score mean"]) - stats.rankdata(sts)
-        worst = np.argsort(-np.abs(apart))[:8]
-        for row in worst:
-            print(f"  ranked {apart[row]:+5.1f} places off: {candidates[row].name} (STS {sts[row]:.2f})")
-        report[corpus] = {
-            "correlations": table,
-            "decisions": counts,
-            "values": of,
-            "worst": {candidates[row].name: float(apart[row]) for row in worst},
-        }
+    truths = {"STS": [candidate.sts for candidate in candidates]}
+    if transfer is not None:
+        truths["transfer"] = [candidate.transfer for candidate in candidates]
+        value, low, high = correlation(truths["STS"], truths["transfer"])
+        print(f"\nSTS and transfer averages with each other: {value:.3f} [{low:.3f}, {high:.3f}]")
+    report: dict = {
+        "encoders": {truth: dict(zip((c.name for c in candidates), q, strict=True)) for truth, q in truths.items()}
+    }
+    for corpus, measured in results.items():
+        print(f"\n{corpus}")
+        report[corpus] = {truth: report_against(truth, q, candidates, measured) for truth, q in truths.items()}
     if arguments.json:
         arguments.json.write_text(json.dumps(report, indent=2) + "\n")
 
