@@ -2,12 +2,17 @@
 
 Example: python benchmarks/encode_throughput.py all-MiniLM-L6-v2 --texts sentences.txt --json throughput.json
 
+Two more sides join where their packages are installed (pip install onnx onnxscript onnxruntime openvino): ONNX Runtime
+with weights in int8, a scale for each channel, as such models are published; and OpenVINO in bf16.  Both get texts
+sorted by length and the peer's batches.
+
 Each measurement is a fresh process that loads, warms up and encodes all texts once; the sides take turns, so that a
 drift of the machine meets all of them.  Cosines are to the fp32 vectors of sentence-transformers.  With --cpu-time
 seconds are those of the processor, for a machine that others use, too.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import resource
@@ -15,12 +20,99 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import mkdtemp
 
 import numpy as np
 
-SIDES = ("peer fp32", "peer bf16", "ours")
+NEEDS = {  # side: packages without which it is left out
+    "peer fp32": (),
+    "peer bf16": (),
+    "onnx int8": ("onnx", "onnxscript", "onnxruntime"),
+    "openvino bf16": ("onnx", "onnxscript", "openvino"),
+    "ours": (),
+}
+SIDES = tuple(side for side, names in NEEDS.items() if all(map(importlib.util.find_spec, names)))
+Forward = Callable[[dict[str, np.ndarray]], np.ndarray]  # ids and masks (B, T) to states (B, T, D)
+
+
+def exported(model: str, folder: Path, int8: bool) -> Path:
+    """Write a BERT in the ONNX format, once, with its weights in int8 if so asked."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    exact, quantized = folder / "model.onnx", folder / "model-int8.onnx"
+    if not exact.is_file():
+        opened = SentenceTransformer(model, device="cpu", model_kwargs={"attn_implementation": "eager"})
+        bert, given = opened[0].model.eval(), opened.tokenizer(["a text", "another"], return_tensors="pt", padding=True)
+
+        class States(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.bert = bert
+
+            def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+                states: torch.Tensor = self.bert(**dict(zip(given, tensors, strict=True))).last_hidden_state
+                return states
+
+        free = dict.fromkeys((0, 1), torch.export.Dim.DYNAMIC)
+        torch.onnx.export(
+            States(),
+            tuple(given.values()),
+            str(exact),
+            input_names=list(given),
+            dynamic_shapes=((free,) * len(given),),
+            external_data=False,
+            dynamo=True,
+            verbose=False,
+        )
+    if int8 and not quantized.is_file():
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        quantize_dynamic(exact, quantized, weight_type=QuantType.QInt8, per_channel=True)
+    return quantized if int8 else exact
+
+
+def onnx_runtime(file: Path, threads: int) -> Forward:
+    """Open a file of ONNX with ONNX Runtime."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    return lambda given: session.run(None, given)[0]
+
+
+def openvino(file: Path, threads: int) -> Forward:
+    """Open a file of ONNX with OpenVINO, its products in bf16."""
+    import openvino
+
+    hints = {"INFERENCE_PRECISION_HINT": "bf16", "INFERENCE_NUM_THREADS": str(threads)}
+    request = openvino.Core().compile_model(str(file), "CPU", hints).create_infer_request()
+    return lambda given: request.infer(given)[0]
+
+
+def by_mean(model: str, forward: Forward, batch_size: int) -> Callable[[list[str]], np.ndarray]:
+    """Return an encoder that averages the states of its tokens, as all-MiniLM-L6-v2 does."""
+    from sentence_transformers import SentenceTransformer
+
+    opened = SentenceTransformer(model, device="cpu")
+    tokenizer, width, cut = opened.tokenizer, opened.get_embedding_dimension(), opened.max_seq_length
+    del opened
+
+    def run(texts: list[str]) -> np.ndarray:
+        vectors = np.empty((len(texts), width), np.float32)
+        order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
+            some = [texts[row] for row in rows]
+            given = dict(tokenizer(some, padding=True, truncation=True, max_length=cut, return_tensors="np"))
+            mask = given["attention_mask"][..., None]
+            vectors[rows] = (forward(given) * mask).sum(1) / mask.sum(1)
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    return run
 
 
 def encode(arguments: argparse.Namespace, texts: list[str]) -> tuple[np.ndarray, float, dict[str, float]]:
@@ -36,6 +128,11 @@ def encode(arguments: argparse.Namespace, texts: list[str]) -> tuple[np.ndarray,
         def run(some: list[str]) -> np.ndarray:
             return encoders.encode(encoder, some, precision=arguments.precision)
 
+    elif arguments.side in ("onnx int8", "openvino bf16"):
+        int8 = arguments.side == "onnx int8"
+        file = exported(arguments.model, arguments.folder, int8)
+        forward = (onnx_runtime if int8 else openvino)(file, arguments.threads)
+        run = by_mean(arguments.model, forward, arguments.batch_size)
     else:
         import torch
         from sentence_transformers import SentenceTransformer
@@ -77,7 +174,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--cpu-time", action="store_true", help="seconds of the processor instead of the clock's")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
+    parser.add_argument("--side", choices=(*SIDES, "export"), help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     with arguments.texts.open(encoding="utf-8") as file:
@@ -87,6 +184,9 @@ def main() -> None:
 
         arguments.model = str(BUILTIN)
 
+    if arguments.side == "export":
+        exported(arguments.model, arguments.folder, "onnx int8" in SIDES)
+        return
     if arguments.side:  # one measurement, in a process of its own
         vectors, seconds, more = encode(arguments, texts)
         kibibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -98,10 +198,12 @@ def main() -> None:
     folder = Path(mkdtemp(prefix="encode-throughput-"))
     print(f"{len(texts):,} texts, {arguments.threads} thread(s), medians of {arguments.repeats}", flush=True)
     measured: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
+    words = [sys.executable, "-W", "ignore", __file__, *sys.argv[1:], "--folder", str(folder)]
+    if any("onnx" in NEEDS[side] for side in SIDES):
+        subprocess.run([*words, "--side", "export"], check=True, stdout=sys.stderr)
     for repeat in range(arguments.repeats):
         for side in SIDES:
-            words = [sys.executable, "-W", "ignore", __file__, *sys.argv[1:], "--side", side, "--folder", str(folder)]
-            subprocess.run(words, check=True, stderr=subprocess.DEVNULL)
+            subprocess.run([*words, "--side", side], check=True, stderr=subprocess.DEVNULL)
             measured[side].append(json.loads((folder / "result.json").read_text()))
             print(f"  {repeat + 1}: {side:<10} {measured[side][-1]['rate']:8.1f} texts/s", flush=True)
 
@@ -125,12 +227,17 @@ def main() -> None:
         )
     ours = measured["ours"]
     ceiling = statistics.median(run["operations"] / run["seconds"] / run["ceiling"] for run in ours)
-    lead = statistics.median(a["rate"] / b["rate"] for a, b in zip(ours, measured["peer bf16"], strict=True))
-    print(f"ours / peer bf16: {lead:.2f}")
+    ratios = {
+        f"ours / {side}": statistics.median(a["rate"] / b["rate"] for a, b in zip(ours, measured[side], strict=True))
+        for side in SIDES
+        if side != "ours"
+    }
+    for name, ratio in ratios.items():
+        print(f"{name}: {ratio:.2f}")
     if not arguments.cpu_time:  # the ceiling goes by the clock
         print(f"share of the bf16 ceiling, tokenisation included: {ceiling:.2f}")
     if arguments.json:
-        ratios = {"ours / peer fp32": table["ours"]["ratio_to_peer_fp32"], "ours / peer bf16": lead, "share": ceiling}
+        ratios["share"] = ceiling
         arguments.json.write_text(json.dumps({"ratios": ratios, "figures": table}, indent=2) + "\n")
 
 
