@@ -54,7 +54,8 @@ _MLM_HEADS = (  # where a masked LM keeps the dense, LayerNorm and activation of
     ("vocab_transform", "vocab_layer_norm", "activation"),  # DistilBERT
     tuple(f"generator_predictions.{name}" for name in ("dense", "LayerNorm", "activation")),  # ELECTRA's generator
 )
-_TOKENS_A_BATCH = 4096  # encode(): enough rows for full-speed products, few enough to stay in the cache
+_TOKENS_A_BATCH = 4096  # encode() on a CPU: enough rows for full-speed products, few enough to stay in the cache
+_TOKENS_ELSEWHERE = 16 * _TOKENS_A_BATCH  # on a GPU, which is waited for after each batch; not measured on one
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -637,12 +638,13 @@ def _encode(
     for start in range(0, len(texts), 10_000):
         chunk = list(texts[start : start + 10_000])
         rows += encoder.tokenizer(chunk, truncation=True, max_length=max_length(encoder))["input_ids"]
+    budget = _TOKENS_A_BATCH if device == "cpu" else _TOKENS_ELSEWHERE
     arrays: list[NDArray[np.float32]] = []
     training = encoder.training
     encoder.eval()
     try:
         with torch.inference_mode(), _inference(encoder, low):
-            for batch in tqdm(list(_by_tokens(rows)), desc="encode", unit="batch", disable=not progress):
+            for batch in tqdm(list(_by_tokens(rows, budget)), desc="encode", unit="batch", disable=not progress):
                 vectors = pooled(collate(encoder, [rows[i] for i in batch]))
                 if not arrays:
                     arrays = [np.empty((len(rows), v.shape[1]), dtype=np.float32) for v in vectors]
@@ -666,12 +668,12 @@ def _inference(encoder: SentenceTransformer, low: bool) -> Iterator[None]:
         yield
 
 
-def _by_tokens(rows: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Cut the rows, longest first, into batches of about ``_TOKENS_A_BATCH`` tokens."""
+def _by_tokens(rows: Sequence[Sequence[int]], budget: int) -> Iterator[list[int]]:
+    """Cut the rows, longest first, into batches of at most ``budget`` tokens, or of one row."""
     order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
     start = 0
     while start < len(order):
-        size = max(1, _TOKENS_A_BATCH // len(rows[order[start]]))
+        size = max(1, budget // len(rows[order[start]]))
         yield order[start : start + size]
         start += size
 
