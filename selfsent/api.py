@@ -161,7 +161,8 @@ def train(
     _verify(trained, validator, outcome, has_head=objective.exported_head() is not None)
 
     original = encoders.load(recipe.base, pooling=asked.pooling, template=asked.template).to(machine.device)
-    before, after = (_final_scores(model, text.held_out, recipe.data) for model in (original, trained))
+    before = _final_scores(original, text.held_out, recipe.data, report=watcher.say)
+    after = _final_scores(trained, text.held_out, recipe.data)
     verdict = judge(before, after)
     run.finish(
         {
@@ -429,12 +430,18 @@ def describe(encoder: SentenceTransformer, name: str) -> str:
     return f"{name}, {model.config.model_type}, {size:.1f} M parameters, {pooling}"
 
 
-def _final_scores(encoder: SentenceTransformer, held_out: corpora.HeldOut, data: str | None) -> Results:
+def _final_scores(
+    encoder: SentenceTransformer,
+    held_out: corpora.HeldOut,
+    data: str | None,
+    report: Callable[[str], None] | None = None,
+) -> Results:
     pairs = held_out.test
     tasks = [*(["retrieval"] if len(pairs.queries) > 1 else []), *(["sts", "geometry"] if data else [])]
     if not tasks:
         return Results(scores=[])
-    return evaluate(encoder, tasks, data=data, held_out=(pairs.queries, pairs.passages))["model"]
+    held = (pairs.queries, pairs.passages)
+    return evaluate(encoder, tasks, data=data, held_out=held, report=report)["model"]
 
 
 def _open(folder: Path, config: Mapping[str, Any], resume: bool, machine: Hardware, watcher: Watcher) -> Run:

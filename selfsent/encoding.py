@@ -30,6 +30,7 @@ DTYPES = ("float32", "float16")
 SUFFIXES = (".npy", ".parquet", ".arrow")
 _BLOCK = 16_384  # rows: what is sorted by length together, lost at most by a kill, and one shard of a folder
 _CHARACTERS = 1 << 24  # of a block that are held at once, so that long documents do not fill the memory
+_STATE = "progress.json"  # in the folder of an unfinished output
 _HINT = f"give a name that ends in {', '.join(SUFFIXES)}, or one without a suffix for a folder of shards"
 _Vectors = NDArray[np.floating[Any]]
 
@@ -111,6 +112,12 @@ def encode_to(
     return Encoded(output=output, rows=job.rows, width=job.width, resumed=resumed)
 
 
+def kept(output: str | Path) -> int:
+    """Count the rows of an unfinished output that are on disk and will not be encoded again."""
+    state = _progress(Path(output))
+    return 0 if state is None else int(state["rows"])
+
+
 def require_place(output: Path) -> None:
     """Refuse an output that cannot be written, before anything is loaded.
 
@@ -161,6 +168,18 @@ def _one_sentence(output: Path) -> Iterator[None]:
         raise UserError(f"cannot write {output}: {error.strerror} ({error.filename})") from error
 
 
+def _unfinished(output: Path) -> Path:
+    return output.absolute().parent / f".{output.name}.partial"
+
+
+def _progress(output: Path) -> dict[str, Any] | None:
+    try:
+        state: dict[str, Any] = json.loads((_unfinished(output) / _STATE).read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+    return state
+
+
 class _Job:
     """One output on its way: its folder, what is done of it, and how it ends.
 
@@ -169,14 +188,14 @@ class _Job:
 
     def __init__(self, output: Path, plan: dict[str, Any], width: int, dtype: np.dtype[Any]) -> None:
         self.output = output
-        self.folder = output.absolute().parent / f".{output.name}.partial"
+        self.folder = _unfinished(output)
         self.width = width
         self.dtype = dtype
         self.rows = 0
         self._plan = plan
         self._whole = self.folder / "whole"
         self._shards = self._whole if not output.suffix else self.folder / "shards"
-        self._state = self.folder / "progress.json"
+        self._state = self.folder / _STATE
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -194,7 +213,7 @@ class _Job:
 
     def open(self, *, resume: bool, overwrite: bool) -> bool:
         """Begin or go on; False where an earlier job was done but for its last touch, which is made up for."""
-        state = self._read() if resume else None
+        state = _progress(self.output) if resume else None
         if state is None:
             self._refuse_existing(overwrite)
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -216,13 +235,6 @@ class _Job:
             return False
         self._refuse_existing(overwrite)
         return True
-
-    def _read(self) -> dict[str, Any] | None:
-        try:
-            state: dict[str, Any] = json.loads(self._state.read_text(encoding="utf-8"))
-        except (FileNotFoundError, json.JSONDecodeError):
-            return None
-        return state
 
     def _refuse_existing(self, overwrite: bool) -> None:
         if self.output.exists() and not overwrite:

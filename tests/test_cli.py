@@ -181,6 +181,35 @@ def test_encode_refuses_what_it_cannot_read_and_leaves_nothing_whole(command, tm
     assert not (tmp_path / "vectors.npy").exists()
 
 
+def test_train_says_which_evaluation_data_are_missing(command, tmp_path, bert, text):
+    (tmp_path / "data" / "STS").mkdir(parents=True)
+    words = ["train", "simcse", "--base", bert, "--corpus", text, "--data", "data", "--out", "run", *settings()]
+    status, _, err = command(*words)
+    assert status == 0, err
+    assert err.count("sts14 is missing") == 1
+
+
+def test_encode_says_after_ctrl_c_what_is_kept_and_goes_on(command, bert, text, monkeypatch):
+    from selfsent import encoding
+
+    monkeypatch.setattr(encoding, "_BLOCK", 4)
+    put, calls = encoding._Job._put, []
+
+    def interrupted(self, vectors):
+        calls.append(len(vectors))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        put(self, vectors)
+
+    monkeypatch.setattr(encoding._Job, "_put", interrupted)
+    status, _, err = command("encode", bert, text, "--output", "vectors.npy")
+    assert status == 130
+    assert "stopped with 8 texts kept: run the same command again to go on" in err
+    status, _, err = command("encode", bert, text, "--output", "vectors.npy")
+    assert status == 0
+    assert "8 of them before" in err
+
+
 def test_encode_on_a_full_disk_is_one_sentence_and_goes_on_afterwards(command, text, bert, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -43,17 +43,23 @@ def encode(
         display.say("standard input is read once: if this is stopped, it begins anew; a file could be gone on with")
     machine = hardware.choose()
     opened = encoder.load(model).to(machine.device)
-    done = encoding.encode_to(
-        output,
-        opened,
-        source or _lines(),
-        stream=not source,
-        text_column=text_column,
-        precision=precision,
-        dtype=dtype,
-        overwrite=overwrite,
-        report=display.report,
-    )
+    try:
+        done = encoding.encode_to(
+            output,
+            opened,
+            source or _lines(),
+            stream=not source,
+            text_column=text_column,
+            precision=precision,
+            dtype=dtype,
+            overwrite=overwrite,
+            report=display.report,
+        )
+    except KeyboardInterrupt:
+        display.end()
+        rows = encoding.kept(output)
+        display.say(f"stopped with {rows:,} texts kept" + (": run the same command again to go on" if rows else ""))
+        raise typer.Exit(130) from None
     display.end()
     kept = f", {done.resumed:,} of them before" if done.resumed else ""
     display.say(f"wrote {output}: {done.rows:,} texts{kept}, {done.width} wide")
