@@ -1,4 +1,4 @@
-"""What training does fast equals what is slow and plain: values and gradients, against loops and against torch's own."""
+"""What training does fast equals what is slow and plain: values and gradients, against loops and torch's own."""
 
 import copy
 import math
