@@ -132,7 +132,7 @@ def test_a_finished_run_resumed_returns_what_it_gave_and_does_nothing(bert, text
 def test_a_kill_at_the_very_end_loses_nothing_and_leaves_nothing(bert, text, tmp_path, monkeypatch, moment):
     whole = train(bert, text, tmp_path / "whole")
 
-    def killed(*_):
+    def killed(*_, **__):
         if moment == "while they go":
             next((tmp_path / "cut" / "checkpoints").glob("step-*/weights.safetensors")).unlink()
         raise KeyboardInterrupt
