@@ -251,7 +251,7 @@ def evaluate(
     found = []
     if foreign:
         if report is not None:
-            report(f"mteb runs {len(foreign)} tasks")
+            report(f"mteb runs {len(foreign)} task{'s' if len(foreign) != 1 else ''}")
         found = benchmark.score(encoder, foreign, cache.folder("mteb", ""), precision=precision, progress=progress)
         if not tasks:
             return {"model": Results(scores=found)}
@@ -261,7 +261,8 @@ def evaluate(
     if report is not None:
         for line in suite.notes:
             report(line)
-        report(f"encoding {len(suite.sentences):,} different texts of {len(suite.tasks)} tasks")
+        tasks_read = f"{len(suite.tasks)} task{'s' if len(suite.tasks) != 1 else ''}"
+        report(f"encoding {len(suite.sentences):,} different texts of {tasks_read}")
     vectors = encoders.encode(encoder, suite.sentences, precision=precision, progress=progress)
     protocol = {"pooling": encoders.pooling_name(encoder), "max_length": encoders.max_length(encoder)}
     scored = suite.score(vectors, bootstrap=bootstrap, protocol=protocol, advance=advance)
