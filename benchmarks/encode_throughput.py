@@ -25,6 +25,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import numpy as np
+import turns
 
 NEEDS = {  # side: packages without which it is left out
     "peer fp32": (),
@@ -197,15 +198,10 @@ def main() -> None:
 
     folder = Path(mkdtemp(prefix="encode-throughput-"))
     print(f"{len(texts):,} texts, {arguments.threads} thread(s), medians of {arguments.repeats}", flush=True)
-    measured: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
-    words = [sys.executable, "-W", "ignore", __file__, *sys.argv[1:], "--folder", str(folder)]
     if any("onnx" in NEEDS[side] for side in SIDES):
-        subprocess.run([*words, "--side", "export"], check=True, stdout=sys.stderr)
-    for repeat in range(arguments.repeats):
-        for side in SIDES:
-            subprocess.run([*words, "--side", side], check=True, stderr=subprocess.DEVNULL)
-            measured[side].append(json.loads((folder / "result.json").read_text()))
-            print(f"  {repeat + 1}: {side:<10} {measured[side][-1]['rate']:8.1f} texts/s", flush=True)
+        words = [sys.executable, "-W", "ignore", *sys.argv, "--folder", str(folder), "--side", "export"]
+        subprocess.run(words, check=True, stdout=sys.stderr)
+    measured = turns.take(SIDES, arguments.repeats, folder, "rate", "texts/s")
 
     exact = np.load(folder / f"{SIDES[0]}.npy")
     exact /= np.linalg.norm(exact, axis=1, keepdims=True)
@@ -227,11 +223,7 @@ def main() -> None:
         )
     ours = measured["ours"]
     ceiling = statistics.median(run["operations"] / run["seconds"] / run["ceiling"] for run in ours)
-    ratios = {
-        f"ours / {side}": statistics.median(a["rate"] / b["rate"] for a, b in zip(ours, measured[side], strict=True))
-        for side in SIDES
-        if side != "ours"
-    }
+    ratios = turns.ratios(measured, "rate")
     for name, ratio in ratios.items():
         print(f"{name}: {ratio:.2f}")
     if not arguments.cpu_time:  # the ceiling goes by the clock

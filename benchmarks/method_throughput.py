@@ -9,16 +9,38 @@ All products of a step are counted, padding included: encoder, decoder, heads, v
 
 import argparse
 import json
-import statistics
-import subprocess
-import sys
 import time
 from pathlib import Path
 from tempfile import mkdtemp
 
+import turns
 from train_throughput import backbone
 
 METHODS = ("simcse", "scd", "whitenedcse", "denosent", "declutr")
+
+
+def train(method: str, folder: Path, arguments: argparse.Namespace, watcher: object, steps: int) -> None:
+    """Train so many steps from the random backbone in ``folder``, without evaluations."""
+    from selfsent import api
+
+    documents = method == "declutr"
+    settings = [
+        f"train.steps={steps}",
+        f"train.batch_size={_batch(method, arguments)}",
+        "train.evaluate_every=0",
+        "train.warmup_steps=0",
+        "corpus.held_out=10",
+        f"corpus.max_texts={arguments.texts}",
+        "encoder.pooling=mean",
+        f"hardware.precision={arguments.precision}",
+        f"objective.max_length={arguments.span}" if documents else f"corpus.max_length={arguments.max_length}",
+    ]
+    texts = arguments.documents if documents else arguments.corpus
+    api.train(method, base=str(folder), texts=texts, out=mkdtemp() + "/run", settings=settings, watcher=watcher)
+
+
+def _batch(method: str, arguments: argparse.Namespace) -> int:
+    return arguments.documents_a_batch if method == "declutr" else arguments.batch_size
 
 
 def measure(method: str, folder: Path, arguments: argparse.Namespace) -> dict[str, float]:
@@ -26,12 +48,9 @@ def measure(method: str, folder: Path, arguments: argparse.Namespace) -> dict[st
     from sentence_transformers.models import Transformer
     from torch.utils.flop_counter import FlopCounterMode
 
-    from selfsent import api, hardware
+    from selfsent import hardware
     from selfsent.watcher import Watcher
 
-    documents = method == "declutr"
-    batch = arguments.documents_a_batch if documents else arguments.batch_size
-    corpus = arguments.documents if documents else arguments.corpus
     counter = FlopCounterMode(display=False)
     real, computed = [], []
 
@@ -41,20 +60,6 @@ def measure(method: str, folder: Path, arguments: argparse.Namespace) -> dict[st
 
         def step(self, step: int, texts: int, terms: object) -> None:
             self.readings.append((self.now(), sum(real), sum(computed)))
-
-    def train(clock: Clock, steps: int) -> None:
-        settings = [
-            f"train.steps={steps}",
-            f"train.batch_size={batch}",
-            "train.evaluate_every=0",
-            "train.warmup_steps=0",
-            "corpus.held_out=10",
-            f"corpus.max_texts={arguments.texts}",
-            "encoder.pooling=mean",
-            f"hardware.precision={arguments.precision}",
-            f"objective.max_length={arguments.span}" if documents else f"corpus.max_length={arguments.max_length}",
-        ]
-        api.train(method, base=str(folder), texts=corpus, out=mkdtemp() + "/run", settings=settings, watcher=clock)
 
     forward = Transformer.forward
 
@@ -66,9 +71,9 @@ def measure(method: str, folder: Path, arguments: argparse.Namespace) -> dict[st
     counted, timed = Clock(counter.get_total_flops), Clock(time.perf_counter)
     Transformer.forward = watched
     with counter:
-        train(counted, arguments.warmup + arguments.counted)
+        train(method, folder, arguments, counted, arguments.warmup + arguments.counted)
     Transformer.forward = forward
-    train(timed, arguments.warmup + arguments.steps)
+    train(method, folder, arguments, timed, arguments.warmup + arguments.steps)
 
     hardware.choose()
 
@@ -77,13 +82,35 @@ def measure(method: str, folder: Path, arguments: argparse.Namespace) -> dict[st
     seconds = (timed.readings[-1][0] - timed.readings[arguments.warmup - 1][0]) / arguments.steps
     ceiling = hardware.ceiling() / 1e12
     return {
-        "texts_per_second": batch / seconds,
+        "texts_per_second": _batch(method, arguments) / seconds,
         "tokens_per_second": words / seconds,
         "padding": 1 - words / places,
         "teraflops": operations / seconds / 1e12,
         "bf16_ceiling_teraflops": ceiling,
         "share": operations / seconds / 1e12 / ceiling,
     }
+
+
+def largest(method: str, folder: Path, arguments: argparse.Namespace, count: int = 5) -> dict[str, float]:
+    """Return the operators that take the most time of a step, as shares of all; each without those it calls."""
+    import torch
+
+    from selfsent.watcher import Watcher
+
+    # Without shapes: with them memory grows from step to step, and fresh pages then cost more than the arithmetic.
+    profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+
+    class Window(Watcher):
+        def step(self, step: int, texts: int, terms: object) -> None:
+            if step == arguments.warmup:
+                profile.start()
+            elif step == arguments.warmup + arguments.steps:
+                profile.stop()
+
+    train(method, folder, arguments, Window(), arguments.warmup + arguments.steps)
+    seconds = {of.key: of.self_cpu_time_total for of in profile.key_averages()}
+    first = sorted(seconds, key=seconds.__getitem__, reverse=True)[:count]
+    return {name.removeprefix("aten::"): seconds[name] / sum(seconds.values()) for name in first}
 
 
 def main() -> None:
@@ -104,35 +131,34 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20, help="steps timed")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--precision", default="auto")
+    parser.add_argument("--profile", action="store_true", help="print each method's largest operators instead")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--side", choices=METHODS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
 
-    if arguments.folder:  # one measurement, in a process of its own
-        result = measure(arguments.methods[0], arguments.folder, arguments)
+    if arguments.side:  # one measurement, in a process of its own
+        result = (largest if arguments.profile else measure)(arguments.side, arguments.folder, arguments)
         (arguments.folder / "result.json").write_text(json.dumps(result))
         return
 
     folder = Path(mkdtemp(prefix="method-throughput-"))
     backbone(folder, arguments.layers, arguments.width, 512)
-    measured: dict[str, list[dict[str, float]]] = {method: [] for method in arguments.methods}
-    options = [word for word in sys.argv[1:] if word not in arguments.methods]
-    for _ in range(arguments.repeats):
-        for method in arguments.methods:
-            words = [sys.executable, "-W", "ignore", __file__, method, *options, "--folder", str(folder)]
-            subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            measured[method].append(json.loads((folder / "result.json").read_text()))
+    if arguments.profile:
+        for method, runs in turns.take(arguments.methods, 1, folder).items():
+            print(f"{method}: " + ", ".join(f"{name} {share:.0%}" for name, share in runs[0].items()), flush=True)
+        return
+    measured = turns.take(arguments.methods, arguments.repeats, folder, "texts_per_second", "texts/s")
     print("| | texts/s | tokens/s | TFLOP/s | share of the bf16 ceiling | padding |\n|---|---|---|---|---|---|")
-    figures = {}
-    for method, runs in measured.items():
-        of = figures[method] = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+    figures = turns.medians(measured)
+    for method, of in figures.items():
         print(
             f"| {method} | {of['texts_per_second']:.1f} | {of['tokens_per_second']:,.0f} | {of['teraflops']:.2f} "
             f"| {of['share']:.0%} | {of['padding']:.1%} |",
             flush=True,
         )
     if arguments.json:
-        arguments.json.write_text(json.dumps({"ratios": {}, "figures": figures}, indent=2) + "\n")
+        arguments.json.write_text(json.dumps({"ratios": {}, "figures": figures, "rounds": measured}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -9,12 +9,11 @@ take turns, so that a drift of the machine meets all of them.
 
 import argparse
 import json
-import statistics
-import subprocess
-import sys
 import time
 from pathlib import Path
 from tempfile import mkdtemp
+
+import turns
 
 SIDES = ("peer fp32", "peer bf16", "ours")
 
@@ -171,34 +170,19 @@ def main() -> None:
         f"max length {arguments.max_length}, {arguments.steps} steps, medians of {arguments.repeats}",
         flush=True,
     )
-    measured: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
-    for repeat in range(arguments.repeats):
-        for side in SIDES:
-            words = [sys.executable, "-W", "ignore", __file__, *sys.argv[1:], "--side", side, "--folder", str(folder)]
-            subprocess.run(words, check=True, stderr=subprocess.DEVNULL)
-            measured[side].append(json.loads((folder / "result.json").read_text()))
-            print(
-                f"  {repeat + 1}: {side:<10} {measured[side][-1]['sentences_per_second']:8.1f} sentences/s", flush=True
-            )
-    medians = {side: statistics.median(m["sentences_per_second"] for m in runs) for side, runs in measured.items()}
-    ours = {key: statistics.median(run[key] for run in measured["ours"]) for key in measured["ours"][0]}
-    ratios = {
-        "ours / peer fp32": statistics.median(
-            a["sentences_per_second"] / b["sentences_per_second"]
-            for a, b in zip(measured["ours"], measured["peer fp32"], strict=True)
-        ),
-        "ours / peer bf16": statistics.median(
-            a["sentences_per_second"] / b["sentences_per_second"]
-            for a, b in zip(measured["ours"], measured["peer bf16"], strict=True)
-        ),
-        "share of the bf16 ceiling": ours["teraflops"] / ours["bf16_ceiling_teraflops"],
-    }
-    for side, median in medians.items():
-        print(f"{side:<10} {median:8.1f} sentences/s")
+    measured = turns.take(SIDES, arguments.repeats, folder, "sentences_per_second", "sentences/s")
+    figures = turns.medians(measured)
+    ours = figures["ours"]
+    ratios = turns.ratios(measured, "sentences_per_second")
+    ratios["share of the bf16 ceiling"] = ours["teraflops"] / ours["bf16_ceiling_teraflops"]
+    for side, of in figures.items():
+        print(f"{side:<10} {of['sentences_per_second']:8.1f} sentences/s")
     for name, ratio in ratios.items():
         print(f"{name}: {ratio:.2f}")
     if arguments.json:
-        arguments.json.write_text(json.dumps({"ratios": ratios, "figures": {**medians, **ours}}, indent=2) + "\n")
+        arguments.json.write_text(
+            json.dumps({"ratios": ratios, "figures": figures, "rounds": measured}, indent=2) + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,153 @@
+"""Throughput of pretraining, side by side in one run: transformers' Trainer in fp32, the same in bf16, and ours.
+
+Example: python benchmarks/pretrain_throughput.py --corpus wikipedia.jsonl.xz --json pretraining.json
+
+The same model goes on with the same rows of packed text for all three, a fifth of the word pieces hidden: the built-in
+encoder, or the masked language model given.  Each measurement is a fresh process; the three take turns.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from tempfile import mkdtemp
+
+import turns
+
+SIDES = ("peer fp32", "peer bf16", "ours")
+
+
+def rows(base: str, corpus: list[str], count: int, length: int) -> list[list[int]]:
+    """Return the first packed rows of word pieces."""
+    import numpy as np
+
+    from selfsent import corpus as corpora
+    from selfsent import encoder
+    from selfsent.pretrain import masked
+
+    tokenizer = encoder.tokenizer(encoder.load(base))
+    text = corpora.prepare(corpus, corpora.CorpusConfig(), tokenizer, unit="documents")
+    stretches = masked.Stretches(text, 2 * length)
+    found = stretches.rows(np.arange(count // 2) % len(stretches))
+    return [list(map(int, half)) for row in found for half in (row[:length], row[length:])]
+
+
+def measure_peer(base: str, folder: Path, arguments: argparse.Namespace, bf16: bool) -> float:
+    """Time transformers' Trainer over the steps asked for, its warm-up left out."""
+    from datasets import Dataset
+    from transformers import (
+        AutoModelForMaskedLM,
+        AutoTokenizer,
+        DataCollatorForLanguageModeling,
+        Trainer,
+        TrainerCallback,
+        TrainingArguments,
+    )
+
+    times: list[float] = []
+
+    class Clock(TrainerCallback):
+        def on_step_end(self, *_: object, **__: object) -> None:
+            times.append(time.perf_counter())
+
+    text = json.loads((folder / "rows.json").read_text())
+    trainer = Trainer(
+        model=AutoModelForMaskedLM.from_pretrained(base),
+        args=TrainingArguments(
+            output_dir=mkdtemp(),
+            max_steps=arguments.warmup + arguments.steps,
+            per_device_train_batch_size=arguments.batch_size,
+            learning_rate=1e-3,
+            bf16=bf16,
+            use_cpu=True,
+            save_strategy="no",
+            logging_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+        ),
+        train_dataset=Dataset.from_dict({"input_ids": text}),
+        data_collator=DataCollatorForLanguageModeling(AutoTokenizer.from_pretrained(base), mlm_probability=0.2),
+        callbacks=[Clock()],
+    )
+    trainer.train()
+    seconds = times[-1] - times[arguments.warmup - 1]
+    return arguments.steps * arguments.batch_size * arguments.length / seconds
+
+
+def measure_ours(base: str, arguments: argparse.Namespace) -> dict[str, float]:
+    """Time ``selfsent pretrain --base`` over the same number of rows."""
+    from selfsent import encoder, hardware
+    from selfsent.config import HardwareConfig
+    from selfsent.pretrain import masked
+    from selfsent.pretrain.training import Settings, pretrain
+    from selfsent.watcher import Watcher
+
+    times: list[float] = []
+
+    class Clock(Watcher):
+        def step(self, step: int, texts: int, terms: object) -> None:
+            times.append(time.perf_counter())
+
+    a_step = arguments.batch_size * arguments.length
+    settings = Settings(
+        base=base,
+        tokens=float((arguments.warmup + arguments.steps) * a_step),
+        length=arguments.length,
+        batch_size=arguments.batch_size // 2,  # stretches of two rows
+        hardware=HardwareConfig(precision=arguments.precision),
+        evaluate_every=10**6,
+    )
+    pretrain(arguments.corpus, Path(mkdtemp()) / "run", settings, watcher=Clock())
+    rate = arguments.steps * a_step / (times[-1] - times[arguments.warmup - 1])
+    model = encoder.load(base)
+    shape, words = masked.shape(model), len(encoder.tokenizer(model))
+    work = masked.operations(shape, words, arguments.length, settings.objective.share)
+    hardware.choose()
+    return {"tokens_per_second": rate, "share": work * rate / hardware.ceiling()}
+
+
+def main() -> None:
+    """Measure each side in turn and print medians and ratios."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", action="append", required=True, help="raw text")
+    parser.add_argument("--base", help="a folder with a masked language model  [default: the built-in encoder]")
+    parser.add_argument("--length", type=int, default=64, help="word pieces of a row")
+    parser.add_argument("--batch-size", type=int, default=128, help="rows")
+    parser.add_argument("--warmup", type=int, default=5, help="steps not timed")
+    parser.add_argument("--steps", type=int, default=20, help="steps timed")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--precision", default="auto", help="of ours")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+
+    from selfsent import encoder
+
+    base = arguments.base or str(encoder.BUILTIN)
+    if arguments.side:  # one measurement, in a process of its own
+        if arguments.side == "ours":
+            result = measure_ours(base, arguments)
+        else:
+            rate = measure_peer(base, arguments.folder, arguments, bf16=arguments.side.endswith("bf16"))
+            result = {"tokens_per_second": rate}
+        (arguments.folder / "result.json").write_text(json.dumps(result))
+        return
+
+    folder = Path(mkdtemp(prefix="pretrain-throughput-"))
+    count = (arguments.warmup + arguments.steps) * arguments.batch_size
+    (folder / "rows.json").write_text(json.dumps(rows(base, arguments.corpus, count, arguments.length)))
+    print(
+        f"{arguments.batch_size} rows of {arguments.length} word pieces a step, {arguments.steps} steps, "
+        f"medians of {arguments.repeats}",
+        flush=True,
+    )
+    measured = turns.take(SIDES, arguments.repeats, folder, "tokens_per_second", "word pieces/s")
+    report = {"ratios": turns.ratios(measured, "tokens_per_second"), "figures": turns.medians(measured)}
+    print(json.dumps(report, indent=2))
+    if arguments.json:
+        arguments.json.write_text(json.dumps({**report, "rounds": measured}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
