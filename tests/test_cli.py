@@ -236,16 +236,20 @@ def test_methods_lists_every_method_and_shows_every_key_with_its_meaning(command
             assert f"preset {preset}" in command("methods", preset)[1]
 
 
-def test_python_m_selfsent_answers_without_importing_torch():
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [(["methods"], "whitenedcse"), (["train", "scd+simce"], "unknown method 'simce': did you mean 'simcse'")],
+)
+def test_python_m_selfsent_answers_without_importing_torch(words, answer):
     program = (
-        "import sys; sys.argv = ['selfsent', 'methods']\n"
+        f"import sys; sys.argv = ['selfsent', *{words}]\n"
         "from selfsent.__main__ import main\n"
         "try: main()\nexcept SystemExit: pass\n"
         "assert not {'torch', 'sentence_transformers', 'datasets'} & set(sys.modules)"
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert said.returncode == 0, said.stderr
-    assert "whitenedcse" in said.stdout
+    assert answer in said.stdout + said.stderr
 
 
 def test_a_base_without_dropout_is_refused_with_the_setting_that_helps(command, tmp_path, text):

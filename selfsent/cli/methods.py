@@ -4,6 +4,7 @@ Read from the source, not imported: torch takes seconds, and a field's trailing 
 """
 
 import ast
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -58,24 +59,45 @@ def _field(node: ast.AnnAssign, lines: list[str]) -> Field:
     return Field(ast.unparse(node.target), kind, default.strip("'"), comment)
 
 
+def known() -> dict[str, Method]:
+    """Read every method, by its own name and by those of its presets; methods first."""
+    found = {path.stem: read(path) for path in sorted(FOLDER.glob("[!_]*.py"))}
+    return found | {preset: method for method in found.values() for preset in method.presets}
+
+
+def require(names: str) -> None:
+    """Refuse what is neither a method nor a preset, nor looks like a module or a recipe, before torch is loaded.
+
+    Raises:
+        UserError: it names the nearest.
+    """
+    listed = known()
+    for name in (part.strip() for part in names.split("+")):
+        if "." not in name:
+            _find(name, listed)
+
+
+def _find(name: str, listed: Mapping[str, Method]) -> Method:
+    if name not in listed:
+        from selfsent.errors import unknown
+
+        raise unknown("method", name, [*listed])
+    return listed[name]
+
+
 def methods(
     name: Annotated[str | None, typer.Argument(help="A method or preset, to see its paper and keys")] = None,
 ) -> None:
     """List the methods, or show one: its paper, its formulas, and every key with its default."""
-    known = {path.stem: read(path) for path in sorted(FOLDER.glob("[!_]*.py"))}
+    listed = known()
     if name is None:
-        for method in known.values():
+        for method in (found for key, found in listed.items() if key == found.name):
             typer.echo(f"{method.name:<14}{method.docstring.splitlines()[0]}")
             if method.presets:
                 typer.echo(f"{'':<14}presets: {', '.join(method.presets)}")
         typer.echo("\nselfsent methods NAME shows one; selfsent train NAME trains with it.")
         return
-    by_preset = {preset: method for method in known.values() for preset in method.presets}
-    found = known.get(name) or by_preset.get(name)
-    if found is None:
-        from selfsent.errors import unknown
-
-        raise unknown("method", name, [*known, *by_preset])
+    found = _find(name, listed)
     changes = found.presets.get(name, {})
     typer.echo(found.docstring.strip())
     typer.echo(f"\nKeys, to be given as --set objective.KEY=VALUE{f'; preset {name}' if changes else ''}:\n")

@@ -37,7 +37,9 @@ def train(
     train.evaluate_every, corpus.max_length, corpus.max_texts, encoder.pooling, objective.* ...
     """
     from selfsent.cli.display import Display, trained_table
+    from selfsent.cli.methods import require
 
+    require(method)
     display = Display()
     display.opening("loading torch and transformers")
     from selfsent import api

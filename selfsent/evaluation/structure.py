@@ -37,7 +37,7 @@ Pair = tuple[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ranking:
+class Matching:
     """Queries, and passages of which the k-th is the answer to the k-th query."""
 
     name: str
@@ -81,15 +81,15 @@ class Graded:
 class Tests:
     """What a corpus can be asked, and what it cannot."""
 
-    rankings: list[Ranking]
+    matchings: list[Matching]
     graded: list[Graded]
     left_out: dict[str, str]  # name -> why
     documents: int
 
     @property
-    def every(self) -> list[Ranking | Graded]:
+    def every(self) -> list[Matching | Graded]:
         """All of them."""
-        return [*self.rankings, *self.graded]
+        return [*self.matchings, *self.graded]
 
     @cached_property
     def texts(self) -> list[str]:
@@ -112,12 +112,12 @@ def build(documents: Sequence[Structured], *, seed: int = 0, least: int = LEAST)
         documents: no two of them nearly the same.
         least: queries that a test must have; otherwise it is left out, and named.
     """
-    rankings, graded, left_out = [], [], {}
+    matchings, graded, left_out = [], [], {}
     draws = [np.random.default_rng([seed, number]) for number in range(len(documents))]
     for name, (pair, missing) in _PAIRS.items():
-        test = _ranking(name, [pair(one, draw) for one, draw in zip(documents, draws, strict=True)])
+        test = _matching(name, [pair(one, draw) for one, draw in zip(documents, draws, strict=True)])
         if len(test.queries) >= least:
-            rankings.append(test)
+            matchings.append(test)
         else:
             left_out[name] = f"{len(test.queries)} of {len(documents):,} documents have {missing}, {least} are needed"
     sentences = [_one_sentence(one, draw) for one, draw in zip(documents, draws, strict=True)]
@@ -126,15 +126,15 @@ def build(documents: Sequence[Structured], *, seed: int = 0, least: int = LEAST)
         graded.append(nearness)
     else:
         left_out["nearness"] = f"fewer than {least} documents have four sentences"
-    return Tests(rankings=rankings, graded=graded, left_out=left_out, documents=len(documents))
+    return Tests(matchings=matchings, graded=graded, left_out=left_out, documents=len(documents))
 
 
-def _ranking(name: str, pairs: Sequence[Pair | None]) -> Ranking:
+def _matching(name: str, pairs: Sequence[Pair | None]) -> Matching:
     """Keep the pairs neither of whose sides is nearly that of another pair."""
     rows = [row for row, pair in enumerate(pairs) if pair is not None and pair[0] != pair[1]]
     queries, passages = ([pairs[row][side] for row in rows] for side in (0, 1))  # type: ignore[index]
     kept = np.flatnonzero(distinct(queries) & distinct(passages))
-    return Ranking(
+    return Matching(
         name=name,
         queries=[queries[place] for place in kept],
         passages=[passages[place] for place in kept],

@@ -20,11 +20,11 @@ from jaxtyping import Float, Int
 from selfsent.errors import UserError
 from selfsent.evaluation import bootstrap, geometry, retrieval
 from selfsent.evaluation.score import Difference, Results, Score, compare, measured
-from selfsent.evaluation.structure import LEAST, Graded, Ranking, Tests
+from selfsent.evaluation.structure import LEAST, Graded, Matching, Tests
 from selfsent.evaluation.variants import VARIANTS
 
 Encode = Callable[[list[str]], Float[np.ndarray, "N D"]]
-Similarity = Callable[[Ranking], Float[np.ndarray, "N N"]]
+Similarity = Callable[[Matching], Float[np.ndarray, "N N"]]
 Word = Literal["better", "worse", "cannot tell"]
 
 SCORED: tuple[tuple[str, str], ...] = (
@@ -132,7 +132,7 @@ def of_vectors(
     def rows(texts: Sequence[str]) -> Float[np.ndarray, "N D"]:
         return np.stack([vectors[text] for text in texts])
 
-    def similarity(test: Ranking) -> Float[np.ndarray, "N N"]:
+    def similarity(test: Matching) -> Float[np.ndarray, "N N"]:
         return geometry.unit(rows(test.queries)) @ geometry.unit(rows(test.passages)).T
 
     near = {
@@ -140,7 +140,7 @@ def of_vectors(
         for test in tests.graded
     }
     results = _results(tests, similarity, near, "cosine", resamples, seed)
-    right = [test for test in tests.rankings if test.name not in VARIANTS]
+    right = [test for test in tests.matchings if test.name not in VARIANTS]
     shown = rows(tests.texts[:: -(-len(tests.texts) // _SAMPLE)])
     figures = {
         "uniformity": geometry.uniformity(shown),
@@ -244,7 +244,7 @@ def _results(
     seed: int,
 ) -> Results:
     measured: dict[tuple[str, str], Points] = {}
-    for test in tests.rankings:
+    for test in tests.matchings:
         for metric, points in _measure(test, similarity(test)).items():
             measured[test.name, metric] = points
     drawn = _replicates(list(measured.values()), tests.documents, resamples, seed)
@@ -273,7 +273,7 @@ def _results(
     return Results(scores=scores, fingerprint=tests.fingerprint)
 
 
-def _measure(test: Ranking, similarity: Float[np.ndarray, "N N"]) -> dict[str, Points]:
+def _measure(test: Matching, similarity: Float[np.ndarray, "N N"]) -> dict[str, Points]:
     """Score each query by every metric."""
     every = np.arange(len(similarity))
     answers = similarity[every, every]

@@ -42,12 +42,12 @@ def tests(documents):
 def test_a_corpus_with_everything_leaves_nothing_out(tests):
     assert tests.left_out == {}
     names = ["title", "summary", "halves", "neighbours", "typos", "case", "truncation", "dropped words"]
-    assert [test.name for test in tests.rankings] == names
+    assert [test.name for test in tests.matchings] == names
     assert [test.name for test in tests.graded] == ["nearness"]
 
 
 def test_queries_and_answers_are_of_the_same_document(documents, tests):
-    for test in tests.rankings:
+    for test in tests.matchings:
         for query, passage, row in zip(test.queries, test.passages, test.documents, strict=True):
             own = {word for text in (documents[row].title, *documents[row].sentences) for word in clean.words(text)}
             assert set(clean.words(passage)) <= own
@@ -56,7 +56,7 @@ def test_queries_and_answers_are_of_the_same_document(documents, tests):
 
 
 def test_neighbours_follow_each_other_and_halves_have_nothing_in_common(documents, tests):
-    by_name = {test.name: test for test in tests.rankings}
+    by_name = {test.name: test for test in tests.matchings}
     for query, passage, row in zip(*_columns(by_name["neighbours"]), strict=True):
         own = documents[row].sentences
         assert own.index(passage) == own.index(query) + 1
@@ -94,14 +94,14 @@ def test_the_same_documents_make_the_same_tests(documents, tests):
 def test_near_duplicates_are_no_wrong_answers(documents):
     # One more document with the first sentence of another: finding that one's rest would be counted as wrong.
     copy = Structured("", documents[0].sentences[0], make_documents(1, seed=5)[0].sentences)
-    (summary,) = [test for test in structure.build([*documents, copy]).rankings if test.name == "summary"]
+    (summary,) = [test for test in structure.build([*documents, copy]).matchings if test.name == "summary"]
     assert summary.queries.count(documents[0].sentences[0]) == 1
     assert len(summary.queries) == len(documents)
 
 
 def test_what_the_corpus_cannot_support_is_left_out_and_named():
     lines = structure.build(make_documents(sentences=1, title=False))
-    assert [test.name for test in lines.rankings] == ["typos", "case", "truncation", "dropped words"]
+    assert [test.name for test in lines.matchings] == ["typos", "case", "truncation", "dropped words"]
     assert lines.left_out == {
         "title": "0 of 80 documents have a title and enough text, 50 are needed",
         "summary": "0 of 80 documents have a first sentence and enough after it, 50 are needed",
@@ -110,7 +110,7 @@ def test_what_the_corpus_cannot_support_is_left_out_and_named():
         "nearness": "fewer than 50 documents have four sentences",
     }
     few = structure.build(make_documents(30))
-    assert not few.rankings
+    assert not few.matchings
     assert not few.graded
     assert len(few.left_out) == 9
 
@@ -118,7 +118,7 @@ def test_what_the_corpus_cannot_support_is_left_out_and_named():
 def test_long_lines_have_halves():
     draw = np.random.default_rng(0)
     long = [Structured("", "", [sentence(draw, [f"w{n}x{k}" for k in range(25)], 30)]) for n in range(60)]
-    (halves,) = [test for test in structure.build(long).rankings if test.name == "halves"]
+    (halves,) = [test for test in structure.build(long).matchings if test.name == "halves"]
     assert halves.queries[0] + " " + halves.passages[0] == long[0].sentences[0]
 
 
@@ -130,6 +130,6 @@ def test_scripts_without_spaces_have_tests_too():
         return ["".join(draw.choice(letters, 14)) + "。" for _ in range(4)]
 
     tests = structure.build([Structured("", "", chinese(n)) for n in range(60)])
-    assert {"summary", "halves", "neighbours"} <= {test.name for test in tests.rankings}
-    (neighbours,) = [test for test in tests.rankings if test.name == "neighbours"]
+    assert {"summary", "halves", "neighbours"} <= {test.name for test in tests.matchings}
+    (neighbours,) = [test for test in tests.matchings if test.name == "neighbours"]
     assert (neighbours.words_shared.argmax(axis=1) == np.arange(60)).mean() > 0.9

@@ -99,7 +99,7 @@ def test_word_matching_scores_50_where_it_must_not_win(tests):
 
 def test_reciprocal_ranks_are_those_of_retrieval_and_areas_those_of_scikit_learn(tests, clear):
     encode = bag(noise=1.0)
-    for test in tests.rankings:
+    for test in tests.matchings:
         queries, passages = encode(test.queries), encode(test.passages)
         ranks = retrieval.expected_scores(*retrieval.expected_ranks(queries, passages))
         assert clear.get(test.name, "mrr@10").value == pytest.approx(100 * ranks[:, 0].mean())
@@ -119,7 +119,7 @@ def test_nearness_is_spearmans_correlation(tests, clear):
 def test_intervals_are_those_of_drawing_documents(tests, clear):
     # The long way: draw documents, put their pairs together, correlate; and the mean over the queries drawn.
     (graded,) = tests.graded
-    summary = next(test for test in tests.rankings if test.name == "summary")
+    summary = next(test for test in tests.matchings if test.name == "summary")
     encode = bag(noise=1.0)
     cosines = (geometry.unit(encode(graded.left)) * geometry.unit(encode(graded.right))).sum(axis=1)
     ranks = retrieval.expected_scores(*retrieval.expected_ranks(encode(summary.queries), encode(summary.passages)))
