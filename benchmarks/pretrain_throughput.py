@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import turns
+from train_throughput import peer_arguments, seconds_of
 
 SIDES = ("peer fp32", "peer bf16", "ours")
 
@@ -40,38 +41,16 @@ def measure_peer(base: str, folder: Path, arguments: argparse.Namespace, bf16: b
         AutoTokenizer,
         DataCollatorForLanguageModeling,
         Trainer,
-        TrainerCallback,
         TrainingArguments,
     )
 
-    times: list[float] = []
-
-    class Clock(TrainerCallback):
-        def on_step_end(self, *_: object, **__: object) -> None:
-            times.append(time.perf_counter())
-
-    text = json.loads((folder / "rows.json").read_text())
     trainer = Trainer(
         model=AutoModelForMaskedLM.from_pretrained(base),
-        args=TrainingArguments(
-            output_dir=mkdtemp(),
-            max_steps=arguments.warmup + arguments.steps,
-            per_device_train_batch_size=arguments.batch_size,
-            learning_rate=1e-3,
-            bf16=bf16,
-            use_cpu=True,
-            save_strategy="no",
-            logging_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-        ),
-        train_dataset=Dataset.from_dict({"input_ids": text}),
+        args=TrainingArguments(**peer_arguments(arguments, bf16), learning_rate=1e-3),
+        train_dataset=Dataset.from_dict({"input_ids": json.loads((folder / "rows.json").read_text())}),
         data_collator=DataCollatorForLanguageModeling(AutoTokenizer.from_pretrained(base), mlm_probability=0.2),
-        callbacks=[Clock()],
     )
-    trainer.train()
-    seconds = times[-1] - times[arguments.warmup - 1]
-    return arguments.steps * arguments.batch_size * arguments.length / seconds
+    return arguments.steps * arguments.batch_size * arguments.length / seconds_of(trainer, arguments.warmup)
 
 
 def measure_ours(base: str, arguments: argparse.Namespace) -> dict[str, float]:

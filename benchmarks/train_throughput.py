@@ -50,6 +50,36 @@ def sentences(corpus: list[str], count: int, max_length: int) -> list[str]:
     return text.texts(range(len(text)))
 
 
+def peer_arguments(arguments: argparse.Namespace, bf16: bool) -> dict[str, object]:
+    """Return what transformers' Trainer is told: the steps asked for, and nothing beside them."""
+    return {
+        "output_dir": mkdtemp(),
+        "max_steps": arguments.warmup + arguments.steps,
+        "per_device_train_batch_size": arguments.batch_size,
+        "bf16": bf16,
+        "use_cpu": True,
+        "save_strategy": "no",
+        "logging_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+    }
+
+
+def seconds_of(trainer: object, warmup: int) -> float:
+    """Train, and return the seconds of the steps after the warm-up."""
+    from transformers import TrainerCallback
+
+    times: list[float] = []
+
+    class Clock(TrainerCallback):
+        def on_step_end(self, *_: object, **__: object) -> None:
+            times.append(time.perf_counter())
+
+    trainer.add_callback(Clock())
+    trainer.train()
+    return times[-1] - times[warmup - 1]
+
+
 def measure_peer(folder: Path, texts: list[str], arguments: argparse.Namespace, bf16: bool) -> dict[str, float]:
     """Time SentenceTransformerTrainer over the steps asked for, its warm-up left out."""
     from datasets import Dataset
@@ -59,37 +89,17 @@ def measure_peer(folder: Path, texts: list[str], arguments: argparse.Namespace, 
         SentenceTransformerTrainingArguments,
     )
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-    from transformers import TrainerCallback
-
-    times: list[float] = []
-
-    class Clock(TrainerCallback):
-        def on_step_end(self, *_: object, **__: object) -> None:
-            times.append(time.perf_counter())
 
     model = SentenceTransformer(str(folder), device="cpu")
     model.max_seq_length = arguments.max_length
     trainer = SentenceTransformerTrainer(
         model=model,
-        args=SentenceTransformerTrainingArguments(
-            output_dir=mkdtemp(),
-            max_steps=arguments.warmup + arguments.steps,
-            per_device_train_batch_size=arguments.batch_size,
-            learning_rate=3e-5,
-            bf16=bf16,
-            use_cpu=True,
-            save_strategy="no",
-            logging_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-        ),
+        args=SentenceTransformerTrainingArguments(**peer_arguments(arguments, bf16), learning_rate=3e-5),
         train_dataset=Dataset.from_dict({"anchor": texts, "positive": texts}),
         loss=MultipleNegativesRankingLoss(model),
-        callbacks=[Clock()],
     )
-    trainer.train()
-    seconds = times[-1] - times[arguments.warmup - 1]
-    return {"sentences_per_second": arguments.steps * arguments.batch_size / seconds}
+    rate = arguments.steps * arguments.batch_size / seconds_of(trainer, arguments.warmup)
+    return {"sentences_per_second": rate}
 
 
 def measure_ours(folder: Path, texts: list[str], arguments: argparse.Namespace) -> dict[str, float]:
