@@ -36,10 +36,12 @@ def train(
     Every key of a recipe can be given with --set: train.steps, train.batch_size, train.learning_rate,
     train.evaluate_every, corpus.max_length, corpus.max_texts, encoder.pooling, objective.* ...
     """
-    from selfsent.cli.display import Display, trained_table
     from selfsent.cli.methods import require
 
     require(method)
+
+    from selfsent.cli.display import Display, trained_table
+
     display = Display()
     display.opening("loading torch and transformers")
     from selfsent import api
