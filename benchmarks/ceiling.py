@@ -71,7 +71,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     # The heap is not kept: fresh pages are one of the things that are measured.
-    machine = hardware.choose(keep_heap=False)
+    machine = hardware.choose_hardware(keep_heap=False)
     print(machine.line())
     kinds = {"fp32": torch.float32, "bf16": torch.bfloat16}
     figures: dict[str, float] = {}

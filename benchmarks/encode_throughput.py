@@ -120,14 +120,15 @@ def encode(arguments: argparse.Namespace, texts: list[str]) -> tuple[np.ndarray,
     """Encode by one side; return vectors, seconds and what only this side can tell."""
     clock = time.process_time if arguments.cpu_time else time.perf_counter
     if arguments.side == "ours":
-        from selfsent import encoder as encoders
         from selfsent import hardware
+        from selfsent.encoder.encode import encode
+        from selfsent.encoder.load import load_encoder
 
-        hardware.choose(threads=arguments.threads)
-        encoder = encoders.load(arguments.model)
+        hardware.choose_hardware(threads=arguments.threads)
+        encoder = load_encoder(arguments.model)
 
         def run(some: list[str]) -> np.ndarray:
-            return encoders.encode(encoder, some, precision=arguments.precision)
+            return encode(encoder, some, precision=arguments.precision)
 
     elif arguments.side in ("onnx int8", "openvino bf16"):
         int8 = arguments.side == "onnx int8"
@@ -154,13 +155,13 @@ def encode(arguments: argparse.Namespace, texts: list[str]) -> tuple[np.ndarray,
 
 def share(encoder: object, texts: list[str]) -> dict[str, float]:
     """Count 2 x parameters outside the embeddings x tokens, and measure what a large bf16 product reaches here."""
-    from selfsent import encoder as encoders
     from selfsent import hardware
+    from selfsent.encoder.inspect import max_length_of, transformer_of
 
-    model = encoders.transformer(encoder)
+    model = transformer_of(encoder)
     inner = sum(p.numel() for name, p in model.named_parameters() if "embeddings" not in name)
-    ids = encoder.tokenizer(texts, truncation=True, max_length=encoders.max_length(encoder))["input_ids"]
-    return {"operations": 2.0 * inner * sum(map(len, ids)), "ceiling": hardware.ceiling()}
+    ids = encoder.tokenizer(texts, truncation=True, max_length=max_length_of(encoder))["input_ids"]
+    return {"operations": 2.0 * inner * sum(map(len, ids)), "ceiling": hardware.measure_ceiling()}
 
 
 def main() -> None:
@@ -181,7 +182,7 @@ def main() -> None:
     with arguments.texts.open(encoding="utf-8") as file:
         texts = [line.rstrip("\n") for line, _ in zip(file, range(arguments.count), strict=False)]
     if arguments.model == "builtin":
-        from selfsent.encoder import BUILTIN
+        from selfsent.encoder.load import BUILTIN
 
         arguments.model = str(BUILTIN)
 

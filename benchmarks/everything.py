@@ -101,7 +101,7 @@ def main() -> None:
             cells.append(cell)
         print(f"| {name} | {len(found)} | {' | '.join(cells)} |")
     for method in ("simcse", "scd", "whitenedcse", "declutr", "denosent"):
-        row = published.of_recipe({"method": method})
+        row = published.published_row({"method": method})
         if row is not None:
             cells = [_published(row.figures, column, averaged) for column in COLUMNS.values()]
             print(f"| {method}, {row.base}, published | | {' | '.join(cells)} |")

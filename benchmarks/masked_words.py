@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from selfsent.corpus import CorpusConfig, prepare
-from selfsent.encoder import BUILTIN
+from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
+from selfsent.encoder.load import BUILTIN
 
 HIDDEN = 0.15
 WORDS = 40  # of a text, at most
@@ -36,7 +36,7 @@ def main() -> None:
 
     opened = {name: _open(name) for name in given.models}
     first = next(iter(opened.values()))[1]
-    held = prepare(given.corpus, CorpusConfig(), first, unit="documents", report=lambda *_: None).held_out.test
+    held = prepare_corpus(given.corpus, CorpusConfig(), first, unit="documents", report=lambda *_: None).held_out.test
     texts = [f"{q} {p}".split()[:WORDS] for q, p in zip(held.queries, held.passages, strict=True)][: given.texts]
     known = _known([tokenizer for _, tokenizer in opened.values()])
     hidden = _choose(texts, known, given.seed)

@@ -49,12 +49,12 @@ def measure(method: str, folder: Path, arguments: argparse.Namespace) -> dict[st
     from torch.utils.flop_counter import FlopCounterMode
 
     from selfsent import hardware
-    from selfsent.watcher import Watcher
+    from selfsent.progress import Progress
 
     counter = FlopCounterMode(display=False)
     real, computed = [], []
 
-    class Clock(Watcher):
+    class Clock(Progress):
         def __init__(self, now) -> None:
             self.now, self.readings = now, []
 
@@ -75,12 +75,12 @@ def measure(method: str, folder: Path, arguments: argparse.Namespace) -> dict[st
     Transformer.forward = forward
     train(method, folder, arguments, timed, arguments.warmup + arguments.steps)
 
-    hardware.choose()
+    hardware.choose_hardware()
 
     first, last = counted.readings[arguments.warmup - 1], counted.readings[-1]
     operations, words, places = ((y - x) / arguments.counted for x, y in zip(first, last, strict=True))
     seconds = (timed.readings[-1][0] - timed.readings[arguments.warmup - 1][0]) / arguments.steps
-    ceiling = hardware.ceiling() / 1e12
+    ceiling = hardware.measure_ceiling() / 1e12
     return {
         "texts_per_second": _batch(method, arguments) / seconds,
         "tokens_per_second": words / seconds,
@@ -95,12 +95,12 @@ def largest(method: str, folder: Path, arguments: argparse.Namespace, count: int
     """Return the operators that take the most time of a step, as shares of all; each without those it calls."""
     import torch
 
-    from selfsent.watcher import Watcher
+    from selfsent.progress import Progress
 
     # Without shapes: with them memory grows from step to step, and fresh pages then cost more than the arithmetic.
     profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
 
-    class Window(Watcher):
+    class Window(Progress):
         def step(self, step: int, texts: int, terms: object) -> None:
             if step == arguments.warmup:
                 profile.start()

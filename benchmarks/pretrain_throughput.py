@@ -22,13 +22,14 @@ def rows(base: str, corpus: list[str], count: int, length: int) -> list[list[int
     """Return the first packed rows of word pieces."""
     import numpy as np
 
-    from selfsent import corpus as corpora
-    from selfsent import encoder
-    from selfsent.pretrain import masked
+    from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
+    from selfsent.encoder.inspect import tokenizer_of
+    from selfsent.encoder.load import load_encoder
+    from selfsent.pretraining import masked_lm
 
-    tokenizer = encoder.tokenizer(encoder.load(base))
-    text = corpora.prepare(corpus, corpora.CorpusConfig(), tokenizer, unit="documents")
-    stretches = masked.Stretches(text, 2 * length)
+    tokenizer = tokenizer_of(load_encoder(base))
+    text = prepare_corpus(corpus, CorpusConfig(), tokenizer, unit="documents")
+    stretches = masked_lm.PackedSequences(text, 2 * length)
     found = stretches.rows(np.arange(count // 2) % len(stretches))
     return [list(map(int, half)) for row in found for half in (row[:length], row[length:])]
 
@@ -55,20 +56,22 @@ def measure_peer(base: str, folder: Path, arguments: argparse.Namespace, bf16: b
 
 def measure_ours(base: str, arguments: argparse.Namespace) -> dict[str, float]:
     """Time ``selfsent pretrain --base`` over the same number of rows."""
-    from selfsent import encoder, hardware
+    from selfsent import hardware
     from selfsent.config import HardwareConfig
-    from selfsent.pretrain import masked
-    from selfsent.pretrain.training import Settings, pretrain
-    from selfsent.watcher import Watcher
+    from selfsent.encoder.inspect import tokenizer_of
+    from selfsent.encoder.load import load_encoder
+    from selfsent.pretraining import masked_lm
+    from selfsent.pretraining.train import PretrainConfig, pretrain_masked_lm
+    from selfsent.progress import Progress
 
     times: list[float] = []
 
-    class Clock(Watcher):
+    class Clock(Progress):
         def step(self, step: int, texts: int, terms: object) -> None:
             times.append(time.perf_counter())
 
     a_step = arguments.batch_size * arguments.length
-    settings = Settings(
+    settings = PretrainConfig(
         base=base,
         tokens=float((arguments.warmup + arguments.steps) * a_step),
         length=arguments.length,
@@ -76,13 +79,13 @@ def measure_ours(base: str, arguments: argparse.Namespace) -> dict[str, float]:
         hardware=HardwareConfig(precision=arguments.precision),
         evaluate_every=10**6,
     )
-    pretrain(arguments.corpus, Path(mkdtemp()) / "run", settings, watcher=Clock())
+    pretrain_masked_lm(arguments.corpus, Path(mkdtemp()) / "run", settings, watcher=Clock())
     rate = arguments.steps * a_step / (times[-1] - times[arguments.warmup - 1])
-    model = encoder.load(base)
-    shape, words = masked.shape(model), len(encoder.tokenizer(model))
-    work = masked.operations(shape, words, arguments.length, settings.objective.share)
-    hardware.choose()
-    return {"tokens_per_second": rate, "share": work * rate / hardware.ceiling()}
+    model = load_encoder(base)
+    shape, words = masked_lm.model_size(model), len(tokenizer_of(model))
+    work = masked_lm.training_operations(shape, words, arguments.length, settings.objective.share)
+    hardware.choose_hardware()
+    return {"tokens_per_second": rate, "share": work * rate / hardware.measure_ceiling()}
 
 
 def main() -> None:
@@ -101,9 +104,9 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
 
-    from selfsent import encoder
+    from selfsent.encoder.load import BUILTIN
 
-    base = arguments.base or str(encoder.BUILTIN)
+    base = arguments.base or str(BUILTIN)
     if arguments.side:  # one measurement, in a process of its own
         if arguments.side == "ours":
             result = measure_ours(base, arguments)

@@ -26,11 +26,11 @@ def plain_loop(model: str, data: Path, out: Path, bf16: bool) -> None:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.util import pairwise_cos_sim
 
-    from selfsent import evaluation
+    from selfsent.evaluation.suite import read_suite
 
     encoder = SentenceTransformer(model, device="cpu", model_kwargs={"dtype": torch.bfloat16} if bf16 else {})
     found = {}
-    for task in evaluation.read(["sts"], data).tasks:
+    for task in read_suite(["sts"], data).tasks:
         similarity: list[float] = []
         for part in task.parts:
             left, right = (encoder.encode(side, convert_to_tensor=True) for side in (part.left, part.right))
@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
 
-    from selfsent.encoder import BUILTIN
+    from selfsent.encoder.load import BUILTIN
 
     model = str(BUILTIN) if given.model == "builtin" else given.model
     if given.side:  # one measurement, in a process of its own

@@ -23,9 +23,10 @@ def backbone(folder: Path, layers: int, width: int, max_length: int) -> None:
     import torch
     from transformers import BertConfig, BertForMaskedLM
 
-    from selfsent import encoder
+    from selfsent.encoder.inspect import tokenizer_of
+    from selfsent.encoder.load import load_encoder
 
-    tokenizer = encoder.tokenizer(encoder.load("builtin"))
+    tokenizer = tokenizer_of(load_encoder("builtin"))
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=len(tokenizer),
@@ -41,11 +42,12 @@ def backbone(folder: Path, layers: int, width: int, max_length: int) -> None:
 
 def sentences(corpus: list[str], count: int, max_length: int) -> list[str]:
     """Return the first sentences of a corpus."""
-    from selfsent import encoder
-    from selfsent.corpus import CorpusConfig, prepare
+    from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
+    from selfsent.encoder.inspect import tokenizer_of
+    from selfsent.encoder.load import load_encoder
 
-    text = prepare(
-        corpus, CorpusConfig(max_texts=count, max_length=max_length), encoder.tokenizer(encoder.load("builtin"))
+    text = prepare_corpus(
+        corpus, CorpusConfig(max_texts=count, max_length=max_length), tokenizer_of(load_encoder("builtin"))
     )
     return text.texts(range(len(text)))
 
@@ -104,10 +106,12 @@ def measure_peer(folder: Path, texts: list[str], arguments: argparse.Namespace, 
 
 def measure_ours(folder: Path, texts: list[str], arguments: argparse.Namespace) -> dict[str, float]:
     """Time our loop through the public entry point, evaluations left out as they are for the peer."""
-    from selfsent import api, encoder, hardware
-    from selfsent.watcher import Watcher
+    from selfsent import api, hardware
+    from selfsent.encoder.inspect import tokenizer_of, transformer_of
+    from selfsent.encoder.load import load_encoder
+    from selfsent.progress import Progress
 
-    class Clock(Watcher):
+    class Clock(Progress):
         def __init__(self) -> None:
             self.times: list[float] = []
 
@@ -129,17 +133,17 @@ def measure_ours(folder: Path, texts: list[str], arguments: argparse.Namespace) 
     api.train("simcse", base=str(folder), texts=[str(corpus)], out=mkdtemp() + "/run", settings=settings, watcher=clock)
     seconds = clock.times[-1] - clock.times[arguments.warmup - 1]
     # The floor to compare with: 6 x parameters outside the embeddings x tokens, two views a text, without padding.
-    model = encoder.transformer(encoder.load(folder))
+    model = transformer_of(load_encoder(folder))
     inner = sum(p.numel() for name, p in model.named_parameters() if "embeddings" not in name)
-    tokenizer = encoder.tokenizer(encoder.load(folder))
+    tokenizer = tokenizer_of(load_encoder(folder))
     ids = tokenizer(texts, truncation=True, max_length=arguments.max_length)["input_ids"]
     tokens = sum(map(len, ids)) / len(ids)
     rate = arguments.steps * arguments.batch_size / seconds
-    hardware.choose()
+    hardware.choose_hardware()
     return {
         "sentences_per_second": rate,
         "teraflops": 6 * inner * 2 * tokens * rate / 1e12,
-        "bf16_ceiling_teraflops": hardware.ceiling() / 1e12,
+        "bf16_ceiling_teraflops": hardware.measure_ceiling() / 1e12,
         "tokens_per_sentence": tokens,
     }
 

@@ -25,10 +25,14 @@ import numpy as np
 import torch
 from scipy import stats
 
-from selfsent import encoder as encoders
-from selfsent import evaluation
-from selfsent.corpus import CorpusConfig, sample
-from selfsent.evaluation import baselines, bootstrap, structure, verdict
+from selfsent.corpus import sample
+from selfsent.corpus.prepare import CorpusConfig
+from selfsent.encoder.encode import encode_poolings
+from selfsent.encoder.load import load_encoder
+from selfsent.evaluation import bootstrap, whitening
+from selfsent.evaluation.labelfree import document_tests, verdict
+from selfsent.evaluation.score import Results
+from selfsent.evaluation.suite import Suite, read_suite
 
 Encode = Callable[[list[str]], np.ndarray]
 TASKS = "sts12 sts13 sts14 sts15 stsb sickr"
@@ -74,8 +78,8 @@ def folder(path: Path) -> Candidate:
                 known = score["value"]
 
     def encode(texts: list[str]) -> np.ndarray:
-        opened = encoders.load(path)
-        return encoders.encode(opened, texts)
+        opened = load_encoder(path)
+        return encode(opened, texts)
 
     return Candidate(f"{run.parent.name}/{run.name}", encode, known)
 
@@ -90,7 +94,7 @@ def derived(base: str, cache: Path, fit: list[str]) -> list[Candidate]:
             key = hash(tuple(texts))
             if key not in memo:
                 memo.clear()
-                memo[key] = encoders.encode_poolings(encoders.load(base, pooling="mean"), texts, POOLINGS)
+                memo[key] = encode_poolings(load_encoder(base, pooling="mean"), texts, POOLINGS)
             return memo[key][pooling]
 
         return remembered(f"{base} {pooling}", encode, cache)
@@ -101,7 +105,7 @@ def derived(base: str, cache: Path, fit: list[str]) -> list[Candidate]:
         return lambda texts: make(mean(fit).astype(np.float64))(mean(texts).astype(np.float64))
 
     def whitened(vectors: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-        return baselines.Whitening(kind="zca").fit(vectors).transform
+        return whitening.Whitening(kind="zca").fit(vectors).transform
 
     def projected(width: int) -> Callable[[np.ndarray], Callable[[np.ndarray], np.ndarray]]:
         def make(vectors: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
@@ -113,14 +117,14 @@ def derived(base: str, cache: Path, fit: list[str]) -> list[Candidate]:
 
     def spoiled(noise: float | None) -> Encode:
         def encode(texts: list[str]) -> np.ndarray:
-            opened = encoders.load(base, pooling="mean")
+            opened = load_encoder(base, pooling="mean")
             torch.manual_seed(0)
             with torch.no_grad():
                 for weight in opened.parameters():
                     if weight.ndim == 2:
                         old = 0 if noise is None else weight
                         weight.copy_(old + (noise or 1.0) * weight.std() * torch.randn_like(weight))
-            return encoders.encode(opened, texts)
+            return encode(opened, texts)
 
         return remembered(f"{base} spoiled {noise}", encode, cache)
 
@@ -134,13 +138,13 @@ def derived(base: str, cache: Path, fit: list[str]) -> list[Candidate]:
 def correlation(x: Sequence[float], y: Sequence[float], resamples: int = 2000) -> tuple[float, float, float]:
     """Return Spearman's correlation over encoders, with the interval of resampling them."""
     x, y = np.array(x, np.float64), np.array(y, np.float64)
-    chunks = bootstrap.draws(len(x), resamples, seed=0, name="encoders")
+    chunks = bootstrap.bootstrap_draws(len(x), resamples, seed=0, name="encoders")
     drawn = np.concatenate([bootstrap.spearman(x, y, counts) for counts in chunks])
     value = float(bootstrap.spearman(x, y, np.ones((len(x), 1)))[0])
     return value, *map(float, np.quantile(drawn, (0.025, 0.975)))
 
 
-def decisions(results: Sequence[evaluation.Results], sts: Sequence[float]) -> dict[str, int]:
+def decisions(results: Sequence[Results], sts: Sequence[float]) -> dict[str, int]:
     """Count the pairs of encoders whose order by STS the verdict finds, misses, or leaves open."""
     counts = {"right": 0, "wrong": 0, "cannot tell": 0}
     scores = [result.get(verdict.SCORE, "mean").replicates for result in results]
@@ -151,7 +155,7 @@ def decisions(results: Sequence[evaluation.Results], sts: Sequence[float]) -> di
     return counts
 
 
-def accuracy(candidate: Candidate, suite: evaluation.Suite, cache: Path) -> float:
+def accuracy(candidate: Candidate, suite: Suite, cache: Path) -> float:
     """Return the mean accuracy of the transfer tasks, measured once."""
     place = cache / f"transfer-{hashlib.sha256(candidate.name.encode()).hexdigest()[:24]}.json"
     if not place.exists():
@@ -163,7 +167,7 @@ def accuracy(candidate: Candidate, suite: evaluation.Suite, cache: Path) -> floa
 
 
 def report_against(
-    truth: str, quality: Sequence[float], candidates: Sequence[Candidate], scored: Sequence[evaluation.Results]
+    truth: str, quality: Sequence[float], candidates: Sequence[Candidate], scored: Sequence[Results]
 ) -> dict:
     """Print and return how the verdict and its parts order the encoders, held against one known quality."""
     keys = dict.fromkeys(score.key for score in scored[0].scores)
@@ -203,11 +207,11 @@ def main() -> None:
 
     tests = {}
     for corpus in arguments.corpus:
-        drawn = sample.draw([corpus], CorpusConfig(), arguments.documents)
-        tests[corpus] = structure.build(sample.structured(drawn, "en", arguments.documents))
+        drawn = sample.draw_documents([corpus], CorpusConfig(), arguments.documents)
+        tests[corpus] = document_tests.build_tests(sample.structured_documents(drawn, "en", arguments.documents))
         print(f"{corpus}: {len(tests[corpus].texts):,} texts, left out: {tests[corpus].left_out}", flush=True)
-    suite = evaluation.read(["sts"], arguments.data)
-    transfer = evaluation.read(["transfer"], arguments.data, classifier="senteval_fast") if arguments.transfer else None
+    suite = read_suite(["sts"], arguments.data)
+    transfer = read_suite(["transfer"], arguments.data, classifier="senteval_fast") if arguments.transfer else None
     fit = next(iter(tests.values())).texts
     candidates = [folder(path) for path in arguments.folders]
     for candidate, path in zip(candidates, arguments.folders, strict=True):
@@ -215,7 +219,7 @@ def main() -> None:
     for base in arguments.derived:
         candidates += derived(base, arguments.cache, fit)
 
-    results: dict[str, list[evaluation.Results]] = {corpus: [] for corpus in tests}
+    results: dict[str, list[Results]] = {corpus: [] for corpus in tests}
     for candidate in candidates:
         if candidate.sts is None:
             scored = suite.score(candidate.encode(suite.sentences), bootstrap=0)
@@ -223,8 +227,8 @@ def main() -> None:
         if transfer is not None:
             candidate.transfer = accuracy(candidate, transfer, arguments.cache)
         for corpus, given in tests.items():
-            vectors = verdict.embed(candidate.name, candidate.encode, given)
-            results[corpus].append(verdict.of_vectors(given, vectors))
+            vectors = verdict.embed_tests(candidate.name, candidate.encode, given)
+            results[corpus].append(verdict.score_vectors(given, vectors))
         scores = "  ".join(f"{results[corpus][-1].get(verdict.SCORE, 'mean').value:6.2f}" for corpus in tests)
         print(f"{candidate.sts:6.2f}  {scores}  {candidate.name}", flush=True)
 

@@ -4,10 +4,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from selfsent.api import evaluate, train, verdict
-    from selfsent.encoder import load
-    from selfsent.encoding import encode_to
+    from selfsent.api import evaluate, train
+    from selfsent.bulk_encode import encode_to
+    from selfsent.encoder.load import load_encoder as load
     from selfsent.errors import Interrupted, SelfsentError, UserError
+    from selfsent.label_free_verdict import verdict
     from selfsent.methods.scd import SCD
     from selfsent.methods.simcse import SimCSE
     from selfsent.methods.whitenedcse import WhitenedCSE
@@ -15,18 +16,18 @@ if TYPE_CHECKING:
 
 # Where each public name lives; opened when first asked for, because torch takes seconds to import.
 _HOMES = {
-    "Interrupted": "errors",
-    "Objective": "objective",
-    "SCD": "methods.scd",
-    "SelfsentError": "errors",
-    "SimCSE": "methods.simcse",
-    "UserError": "errors",
-    "WhitenedCSE": "methods.whitenedcse",
-    "encode_to": "encoding",
-    "evaluate": "api",
-    "load": "encoder",
-    "train": "api",
-    "verdict": "api",
+    "Interrupted": "errors:Interrupted",
+    "Objective": "objective:Objective",
+    "SCD": "methods.scd:SCD",
+    "SelfsentError": "errors:SelfsentError",
+    "SimCSE": "methods.simcse:SimCSE",
+    "UserError": "errors:UserError",
+    "WhitenedCSE": "methods.whitenedcse:WhitenedCSE",
+    "encode_to": "bulk_encode:encode_to",
+    "evaluate": "api:evaluate",
+    "load": "encoder.load:load_encoder",
+    "train": "api:train",
+    "verdict": "label_free_verdict:verdict",
 }
 __all__ = [
     "SCD",
@@ -47,7 +48,8 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    module, _, attribute = _HOMES[name].partition(":")
+    return getattr(import_module(f"{__name__}.{module}"), attribute)
 
 
 def __dir__() -> list[str]:

@@ -11,21 +11,33 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
-from selfsent import config as recipes
-from selfsent import corpus as corpora
-from selfsent import encoder as encoders
-from selfsent import evaluation, hardware, methods, trainer
+from selfsent import hardware, methods, trainer
 from selfsent.batching import Batches
-from selfsent.config import Recipe
+from selfsent.config import Recipe, apply_settings, build_config, read_recipe, recipe_table, resolve_recipe
 from selfsent.corpus import cache
+from selfsent.corpus.documents import DocumentRows
+from selfsent.corpus.heldout import HeldOut
+from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
+from selfsent.corpus.read import DEMO
+from selfsent.encoder.dropout import dropout_rate, dropout_rates
+from selfsent.encoder.embed import collate, embed
+from selfsent.encoder.encode import encode, encode_poolings
+from selfsent.encoder.inspect import embedding_width, max_length_of, template_length, tokenizer_of, transformer_of
+from selfsent.encoder.load import load_encoder
+from selfsent.encoder.pooling import pooling_name
+from selfsent.encoder.preflight import probe_tokens, require_dropout
+from selfsent.encoder.save import save_encoder
 from selfsent.errors import UserError
-from selfsent.evaluation import Results, averages, baselines, benchmark, geometry, sts
-from selfsent.evaluation.relatedness import StopOn
+from selfsent.evaluation import geometry, mteb, sts, suite
+from selfsent.evaluation.score import Difference, Results, compare_results, over_seeds
+from selfsent.evaluation.senteval import declutr_averages
+from selfsent.evaluation.senteval.relatedness import StopOn
+from selfsent.evaluation.suite import read_suite
+from selfsent.evaluation.whitening import Whitening, whiten_target
 from selfsent.hardware import Hardware
 from selfsent.objective import Objective
+from selfsent.progress import Progress
 from selfsent.run import Run, versions
-from selfsent.unlabelled import verdict as verdict
-from selfsent.watcher import Watcher
 
 STS_DEV = ("stsb-dev", "sickr-dev")
 _SAMPLE = 512  # texts behind the figures that watch for collapse, and behind the uniformity of STS-B
@@ -37,7 +49,7 @@ class Trained:
 
     folder: Path
     model: Path
-    outcome: trainer.Outcome
+    outcome: trainer.TrainingOutcome
     before: Results
     after: Results
     verdict: str
@@ -53,7 +65,7 @@ def train(
     data: str | Path | None = None,
     settings: Sequence[str] = (),
     resume: bool = False,
-    watcher: Watcher | None = None,
+    watcher: Progress | None = None,
 ) -> Trained:
     """Train a sentence encoder from raw text.
 
@@ -70,30 +82,28 @@ def train(
         UserError: something given cannot work; the message says what would.
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
-    watcher = watcher or Watcher()
+    watcher = watcher or Progress()
     recipe = resolve(method, base=base, texts=texts, seed=seed, data=data, settings=settings)
-    plan = methods.plan(recipe.method, recipe.objective)
-    corpus_config = recipes.build(corpora.CorpusConfig, recipe.corpus, "corpus")
+    plan = methods.plan_objective(recipe.method, recipe.objective)
+    corpus_config = build_config(CorpusConfig, recipe.corpus, "corpus")
     folder = Path(out) if out is not None else Path("runs") / _slug(method)
     if not resume and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"output {folder} exists: choose another --out, or add --resume to go on with the run in it")
 
-    machine = hardware.choose(**asdict(recipe.hardware))
+    machine = hardware.choose_hardware(**asdict(recipe.hardware))
     asked = recipe.encoder
-    encoder = encoders.load(recipe.base, pooling=asked.pooling, template=asked.template, dropout=asked.dropout)
-    if encoders.transformer(encoder) is None and recipe.hardware.precision == "auto":
+    encoder = load_encoder(recipe.base, pooling=asked.pooling, template=asked.template, dropout=asked.dropout)
+    if transformer_of(encoder) is None and recipe.hardware.precision == "auto":
         machine = replace(machine, precision="fp32")  # static vectors have no products for bf16 to speed up
     encoder.to(machine.device)
     watcher.say(f"machine: {machine.line()}")
     watcher.say(f"base: {describe(encoder, recipe.base)}")
 
     # A prompt's own word pieces take no room from the text.
-    corpus_config = replace(corpus_config, max_length=corpus_config.max_length + encoders.template_length(encoder))
-    if recipe.texts == (corpora.DEMO,):
+    corpus_config = replace(corpus_config, max_length=corpus_config.max_length + template_length(encoder))
+    if recipe.texts == (DEMO,):
         watcher.say("text: the Python documentation of this machine; --corpus takes yours")
-    text = corpora.prepare(
-        recipe.texts, corpus_config, encoders.tokenizer(encoder), unit=plan.unit, report=watcher.report
-    )
+    text = prepare_corpus(recipe.texts, corpus_config, tokenizer_of(encoder), unit=plan.unit, report=watcher.report)
     watcher.say(f"corpus: {'reused from' if text.reused else 'prepared into'} {text.folder}")
     for line in text.account.lines():
         watcher.say(f"  {line}")
@@ -101,14 +111,14 @@ def train(
     objective = plan.build(encoder).to(machine.device)
     if objective.needs_dropout:
         preflight(encoder, objective, watcher, paired=text.paired)
-    learned: trainer.Texts = text
+    learned: trainer.TrainingRows = text
     lengths, keys = text.lengths, text.keys
     chosen = objective.choose(lengths)
     for line in objective.notes(lengths):
         watcher.say(line)
     if plan.unit == "documents":
         rows = np.arange(len(text)) if chosen is None else np.flatnonzero(chosen)
-        learned, lengths, keys = corpora.Documents(text, rows), lengths[rows], keys[rows]
+        learned, lengths, keys = DocumentRows(text, rows), lengths[rows], keys[rows]
     batches = Batches(
         lengths,
         keys,
@@ -131,7 +141,7 @@ def train(
     watcher.say(f"best weights by: {select}")
 
     resolved = {
-        "recipe": recipes.as_table(recipe),
+        "recipe": recipe_table(recipe),
         "objective": plan.table(),
         "corpus": {"fingerprint": text.fingerprint, "texts": len(text)},
         "hardware": asdict(machine),
@@ -156,14 +166,14 @@ def train(
         select=select,
         watcher=watcher,
     )
-    run.publish(lambda place: encoders.save(encoder, place, head=objective.exported_head()))
-    trained = encoders.load(run.model).to(machine.device)
+    run.publish(lambda place: save_encoder(encoder, place, head=objective.exported_head()))
+    trained = load_encoder(run.model).to(machine.device)
     _verify(trained, validator, outcome, has_head=objective.exported_head() is not None)
 
-    original = encoders.load(recipe.base, pooling=asked.pooling, template=asked.template).to(machine.device)
+    original = load_encoder(recipe.base, pooling=asked.pooling, template=asked.template).to(machine.device)
     before = _final_scores(original, text.held_out, recipe.data, report=watcher.say)
     after = _final_scores(trained, text.held_out, recipe.data)
-    verdict = judge(before, after)
+    verdict = judge_heldout(before, after)
     run.finish(
         {
             "base": before.as_dict(),
@@ -191,9 +201,9 @@ def resolve(
         UserError: an unknown method or key, or a value that does not fit.
     """
     if isinstance(method, Recipe):
-        table = recipes.as_table(method)
+        table = recipe_table(method)
     elif str(method).endswith(".toml"):
-        table = recipes.read(Path(method))
+        table = read_recipe(Path(method))
     else:
         table = {"method": str(method)}
     given = {
@@ -202,12 +212,12 @@ def resolve(
         "seed": seed,
         "data": None if data is None else str(data),
     }
-    table = recipes.change(table | {key: value for key, value in given.items() if value is not None}, settings)
+    table = apply_settings(table | {key: value for key, value in given.items() if value is not None}, settings)
     if not isinstance(method, Recipe) and isinstance(table.get("method"), str):
-        for section, keys in methods.recipe(table["method"]).items():
+        for section, keys in methods.method_recipe(table["method"]).items():
             asked = table.get(section, {})
             table[section] = {**keys, **asked} if isinstance(asked, dict) else asked
-    return recipes.resolve(table)
+    return resolve_recipe(table)
 
 
 def evaluate(
@@ -215,11 +225,11 @@ def evaluate(
     tasks: Sequence[str] = ("sts",),
     *,
     data: str | Path | None = None,
-    held_out: evaluation.suite.HeldOut | None = None,
+    held_out: suite.HeldOut | None = None,
     pooling: str | None = None,
     poolings: Sequence[str] = (),
     whitening: Sequence[str] = (),
-    classifier: str = evaluation.suite.DEFAULT_CLASSIFIER,
+    classifier: str = suite.DEFAULT_CLASSIFIER,
     stop_on: StopOn = "pearson",
     precision: str = "auto",
     bootstrap: int = 1000,
@@ -244,18 +254,20 @@ def evaluate(
         UserError: an unknown task, pooling or classifier, data that is not whole, labels that cannot be learned, or
             vectors that are not finite.
     """
-    public = [name for name in tasks if name.startswith(benchmark.PREFIX)]
-    foreign = benchmark.tasks(public) if public else []
+    public = [name for name in tasks if name.startswith(mteb.PREFIX)]
+    foreign = mteb.mteb_tasks(public) if public else []
     tasks = [name for name in tasks if name not in public]
-    encoder = model if isinstance(model, SentenceTransformer) else encoders.load(model, pooling=pooling)
+    encoder = model if isinstance(model, SentenceTransformer) else load_encoder(model, pooling=pooling)
     found = []
     if foreign:
         if report is not None:
             report(f"mteb runs {len(foreign)} task{'s' if len(foreign) != 1 else ''}")
-        found = benchmark.score(encoder, foreign, cache.folder("mteb", ""), precision=precision, progress=progress)
+        found = mteb.score_mteb(
+            encoder, foreign, cache.cache_folder("mteb", ""), precision=precision, progress=progress
+        )
         if not tasks:
             return {"model": Results(scores=found)}
-    suite = evaluation.read(
+    suite = read_suite(
         tasks, None if data is None else Path(data), held_out=held_out, classifier=classifier, stop_on=stop_on
     )
     if report is not None:
@@ -263,12 +275,12 @@ def evaluate(
             report(line)
         tasks_read = f"{len(suite.tasks)} task{'s' if len(suite.tasks) != 1 else ''}"
         report(f"encoding {len(suite.sentences):,} different texts of {tasks_read}")
-    vectors = encoders.encode(encoder, suite.sentences, precision=precision, progress=progress)
-    protocol = {"pooling": encoders.pooling_name(encoder), "max_length": encoders.max_length(encoder)}
+    vectors = encode(encoder, suite.sentences, precision=precision, progress=progress)
+    protocol = {"pooling": pooling_name(encoder), "max_length": max_length_of(encoder)}
     scored = suite.score(vectors, bootstrap=bootstrap, protocol=protocol, advance=advance)
     results = {"model": replace(scored, scores=[*scored.scores, *found])}
     for kind in whitening:
-        whiten = baselines.whiten_target(baselines.Whitening(kind=kind))
+        whiten = whiten_target(Whitening(kind=kind))
         results[f"{kind} whitening"] = suite.score(
             vectors,
             bootstrap=bootstrap,
@@ -277,7 +289,7 @@ def evaluate(
             advance=advance,
         )
     if poolings:
-        free = encoders.encode_poolings(encoder, suite.sentences, poolings, precision=precision, progress=progress)
+        free = encode_poolings(encoder, suite.sentences, poolings, precision=precision, progress=progress)
         for name, pooled in free.items():
             known = {**protocol, "pooling": name}
             results[name] = suite.score(pooled, bootstrap=bootstrap, protocol=known, advance=advance)
@@ -289,7 +301,7 @@ def compare(
     second: Sequence[str | Path | SentenceTransformer],
     tasks: Sequence[str] = ("sts",),
     **how: Any,  # noqa: ANN401  what evaluate takes
-) -> tuple[Results, Results, list[evaluation.Difference]]:
+) -> tuple[Results, Results, list[Difference]]:
     """Score two recipes, each by its seeds, and say how much the first lies above the second on the same rows.
 
     Args:
@@ -299,23 +311,20 @@ def compare(
     Raises:
         UserError: as for ``evaluate``, or nothing was measured in both that has an interval.
     """
-    one, two = (
-        evaluation.over_seeds([evaluate(model, tasks, **how)["model"] for model in models])
-        for models in (first, second)
-    )
-    return one, two, evaluation.compare(one, two)
+    one, two = (over_seeds([evaluate(model, tasks, **how)["model"] for model in models]) for models in (first, second))
+    return one, two, compare_results(one, two)
 
 
 class Validator:
     """Scores that steer a run: label-free ones always, STS development sets where there is data."""
 
-    def __init__(self, held_out: corpora.HeldOut, data: str | None, objective: Objective) -> None:
+    def __init__(self, held_out: HeldOut, data: str | None, objective: Objective) -> None:
         pairs = held_out.dev
         tasks = [*(["retrieval"] if len(pairs.queries) > 1 else []), *(STS_DEV if data else [])]
         self._preferred = objective.selection
         self._suite = None
         if tasks:
-            self._suite = evaluation.read(
+            self._suite = read_suite(
                 tasks, None if data is None else Path(data), held_out=(pairs.queries, pairs.passages)
             )
         self._sample = [text for pair in zip(pairs.queries, pairs.passages, strict=True) for text in pair][:_SAMPLE]
@@ -342,7 +351,7 @@ class Validator:
         """Score the encoder as it is."""
         scores: trainer.Scores = {}
         if self._suite is not None:
-            vectors = encoders.encode(encoder, self._suite.sentences)
+            vectors = encode(encoder, self._suite.sentences)
             results = self._suite.score(vectors, bootstrap=0)
             for name in self.names:
                 if name != "sts-dev":
@@ -357,7 +366,7 @@ class Validator:
                     scores["stsb_alignment"] = geometry.alignment(both[:half], both[half:], task.gold)
                     scores["stsb_uniformity"] = geometry.uniformity(both[:: len(both) // _SAMPLE + 1])
         if self._sample:
-            vectors = encoders.encode(encoder, self._sample)
+            vectors = encode(encoder, self._sample)
             scores["alignment"] = geometry.alignment(vectors[::2], vectors[1::2])  # of each query and its passage
             scores["uniformity"] = geometry.uniformity(vectors)
             scores["mean_cosine"] = geometry.mean_cosine(vectors)
@@ -365,7 +374,7 @@ class Validator:
         return scores
 
 
-def preflight(encoder: SentenceTransformer, objective: Objective, watcher: Watcher, *, paired: bool = False) -> None:
+def preflight(encoder: SentenceTransformer, objective: Objective, watcher: Progress, *, paired: bool = False) -> None:
     """Print the dropout that training will really have, and stop where two views of a text would be the same.
 
     Args:
@@ -374,17 +383,17 @@ def preflight(encoder: SentenceTransformer, objective: Objective, watcher: Watch
     Raises:
         UserError: dropout out of reach, or at zero.
     """
-    encoders.require_dropout(encoder)
-    own = encoders.dropout_rates(encoder)
-    row = encoders.probe(encoder, "two views of one text must differ")
-    tokens = encoders.collate(encoder, [row] * 16)  # few words may all be kept twice, but not sixteen times
+    require_dropout(encoder)
+    own = dropout_rates(encoder)
+    row = probe_tokens(encoder, "two views of one text must differ")
+    tokens = collate(encoder, [row] * 16)  # few words may all be kept twice, but not sixteen times
     for number, (hidden, attention) in enumerate(objective.dropout_views(), start=1):
         asked = {"hidden": hidden, "attention": attention}
         rates = {kind: rate if (wish := asked[kind]) is None else wish for kind, rate in own.items()}
         watcher.say(f"dropout of view {number}: " + ", ".join(f"{kind} {rate:g}" for kind, rate in rates.items()))
         if any(rates.values()):
-            with encoders.dropout(encoder.train(), rates["hidden"], rates.get("attention")), torch.no_grad():
-                views = encoders.embed(encoder, tokens)
+            with dropout_rate(encoder.train(), rates["hidden"], rates.get("attention")), torch.no_grad():
+                views = embed(encoder, tokens)
             encoder.eval()
             if not torch.equal(views, views[:1].expand_as(views)):
                 continue
@@ -396,7 +405,7 @@ def preflight(encoder: SentenceTransformer, objective: Objective, watcher: Watch
         )
 
 
-def judge(before: Results, after: Results) -> str:
+def judge_heldout(before: Results, after: Results) -> str:
     """Say in words whether the trained encoder is better than its base on what was held out."""
     key = next((s.key for s in after.scores if s.metric == "mrr@10"), None)
     if key is None:
@@ -408,7 +417,7 @@ def judge(before: Results, after: Results) -> str:
         key = after.average.key
     old = next(score for score in before.scores if score.key == key)
     new = next(score for score in after.scores if score.key == key)
-    change = next(d for d in evaluation.compare(after, before) if (d.task, d.split, d.metric, d.aggregation) == key)
+    change = next(d for d in compare_results(after, before) if (d.task, d.split, d.metric, d.aggregation) == key)
     what = "finding the right text from its summary (MRR@10)" if key[2] == "mrr@10" else f"the {old.task}"
     figures = (
         f"{old.value:.1f} before, {new.value:.1f} after: a change of {change.value:+.1f} "
@@ -423,8 +432,8 @@ def judge(before: Results, after: Results) -> str:
 
 def describe(encoder: SentenceTransformer, name: str) -> str:
     """Say in one line what an encoder is."""
-    model = encoders.transformer(encoder)
-    pooling = f"pooling {encoders.pooling_name(encoder)}, {encoders.embedding_width(encoder)} wide"
+    model = transformer_of(encoder)
+    pooling = f"pooling {pooling_name(encoder)}, {embedding_width(encoder)} wide"
     if model is None:
         return f"{name}, static vectors, {pooling}"
     size = sum(parameter.numel() for parameter in model.parameters()) / 1e6
@@ -433,7 +442,7 @@ def describe(encoder: SentenceTransformer, name: str) -> str:
 
 def _final_scores(
     encoder: SentenceTransformer,
-    held_out: corpora.HeldOut,
+    held_out: HeldOut,
     data: str | None,
     report: Callable[[str], None] | None = None,
 ) -> Results:
@@ -445,7 +454,7 @@ def _final_scores(
     return evaluate(encoder, tasks, data=data, held_out=held, report=report)["model"]
 
 
-def _open(folder: Path, config: Mapping[str, Any], resume: bool, machine: Hardware, watcher: Watcher) -> Run:
+def _open(folder: Path, config: Mapping[str, Any], resume: bool, machine: Hardware, watcher: Progress) -> Run:
     if not (resume and (folder / "config.json").is_file()):
         return Run.create(folder, config)
     run = Run.reopen(folder, config)
@@ -469,7 +478,7 @@ def _finished(run: Run) -> Trained | None:
         return Trained(
             folder=run.folder,
             model=run.model,
-            outcome=trainer.Outcome(**said["outcome"]),
+            outcome=trainer.TrainingOutcome(**said["outcome"]),
             before=Results.from_dict(said["base"]),
             after=Results.from_dict(said["trained"]),
             verdict=said["verdict"],
@@ -478,7 +487,9 @@ def _finished(run: Run) -> Trained | None:
         return None  # of another version: it is measured anew
 
 
-def _verify(trained: SentenceTransformer, validator: Validator, outcome: trainer.Outcome, *, has_head: bool) -> None:
+def _verify(
+    trained: SentenceTransformer, validator: Validator, outcome: trainer.TrainingOutcome, *, has_head: bool
+) -> None:
     """Make sure that the saved model is the one that was selected."""
     if outcome.best_score is None or has_head:  # with a head exported, the saved model is another one by intent
         return
@@ -504,7 +515,7 @@ def write_json(path: Path, results: Mapping[str, Results], model: str) -> None:
         "baselines": {name: other.as_dict() for name, other in results.items() if name != "model"},
     }
     if any("classifier" in score.protocol for score in results["model"].scores):
-        content["declutr_averages"] = asdict(averages.averages(results["model"].scores))
+        content["declutr_averages"] = asdict(declutr_averages.averages(results["model"].scores))
     try:
         path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     except OSError as error:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
-from selfsent.encoder import embed_columns
+from selfsent.encoder.embed import embed_columns
 from selfsent.errors import UserError
 from selfsent.objective import Batch, Examples, Objective, Rows, Terms
 

@@ -82,7 +82,7 @@ class Recipe:
 _SECTIONS = {"encoder": EncoderConfig, "train": TrainConfig, "hardware": HardwareConfig}
 
 
-def build(kind: type[T], table: Mapping[str, Any], where: str) -> T:
+def build_config(kind: type[T], table: Mapping[str, Any], where: str) -> T:
     """Make a dataclass from a table, refusing unknown keys and wrong types by name.
 
     Raises:
@@ -105,7 +105,7 @@ def build(kind: type[T], table: Mapping[str, Any], where: str) -> T:
         raise UserError(f"{where}: {error}") from error
 
 
-def read(path: Path) -> Table:
+def read_recipe(path: Path) -> Table:
     """Read a recipe file.
 
     Raises:
@@ -119,7 +119,7 @@ def read(path: Path) -> Table:
         raise UserError(f"{path} is not a recipe in TOML: {error}") from error
 
 
-def change(table: Table, settings: Iterable[str]) -> Table:
+def apply_settings(table: Table, settings: Iterable[str]) -> Table:
     """Apply ``key=value`` settings, such as ``train.steps=100``, to a copy of a recipe's table.
 
     Raises:
@@ -152,7 +152,7 @@ def _value(text: str) -> object:
         return text
 
 
-def resolve(table: Table) -> Recipe:
+def resolve_recipe(table: Table) -> Recipe:
     """Check a recipe's table and freeze it.
 
     Raises:
@@ -164,10 +164,10 @@ def resolve(table: Table) -> Recipe:
             raise UserError(f"{key} = {value!r} does not fit: it is a table of keys, such as {key}.something=1")
     if isinstance(flat.get("texts"), str):
         flat["texts"] = [flat["texts"]]
-    sections: dict[str, Any] = {name: build(kind, table.get(name, {}), name) for name, kind in _SECTIONS.items()}
+    sections: dict[str, Any] = {name: build_config(kind, table.get(name, {}), name) for name, kind in _SECTIONS.items()}
     if "method" not in flat:
         raise UserError('the recipe names no method: write method = "simcse", for one, at its top')
-    recipe = build(Recipe, {**flat, **sections}, "")
+    recipe = build_config(Recipe, {**flat, **sections}, "")
     _check(recipe.train)
     return recipe
 
@@ -187,7 +187,7 @@ def _check(train: TrainConfig) -> None:
         raise UserError("train.warmup_steps does not fit the schedule 'slanted', which warms up by itself: leave it 0")
 
 
-def as_table(recipe: Recipe) -> Table:
+def recipe_table(recipe: Recipe) -> Table:
     """Return the recipe as plain values, for a run's config.json."""
     plain: Table = json.loads(json.dumps(dataclasses.asdict(recipe), default=dict))
     return plain

@@ -90,7 +90,7 @@ def _asked_threads() -> int | None:
     return int(said) if said.isdecimal() and int(said) else None
 
 
-def choose(
+def choose_hardware(
     *, precision: str = "auto", threads: int | None = None, device: str | None = None, keep_heap: bool = True
 ) -> Hardware:
     """Decide, apply to this process, and return what was decided.
@@ -119,7 +119,7 @@ def choose(
     )
 
 
-def ceiling(precision: str = "bf16", repeats: int = 5) -> float:
+def measure_ceiling(precision: str = "bf16", repeats: int = 5) -> float:
     """Measure how many floating-point operations a second a large matrix product reaches on the CPU; the median."""
     dtype, size = (torch.bfloat16, 4096) if precision == "bf16" else (torch.float32, 2048)  # about a second either way
     a, b = (torch.randn(size, size).to(dtype) for _ in range(2))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from selfsent.encoder import Tokens, embed_columns
+from selfsent.encoder.embed import Tokens, embed_columns
 
 Rows = Sequence[Sequence[int]]  # token ids of the texts of a batch, special tokens included
 Batch = dict[str, Tokens]  # the columns that views() named, padded

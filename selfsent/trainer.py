@@ -21,20 +21,20 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 from torch.optim import AdamW
 
-from selfsent import encoder as encoders
 from selfsent.config import TrainConfig
+from selfsent.encoder.embed import collate
 from selfsent.errors import Interrupted, UserError, unknown
 from selfsent.hardware import Hardware, MasterWeights
 from selfsent.objective import Batch, Examples, Objective, Rows, Terms
+from selfsent.progress import Progress
 from selfsent.run import Run
-from selfsent.watcher import Watcher
 
 Scores = dict[str, float]
 Validate = Callable[[SentenceTransformer], Scores]
 
 
 @runtime_checkable
-class Texts(Protocol):
+class TrainingRows(Protocol):
     """What the loop asks of a corpus: token rows by index, and those of their positives if it holds pairs."""
 
     @property
@@ -49,7 +49,7 @@ class Texts(Protocol):
 
 
 @runtime_checkable
-class Plan(Protocol):
+class BatchPlan(Protocol):
     """Which texts make the batch of a step; ``Batches`` is one."""
 
     steps_per_epoch: int
@@ -75,7 +75,7 @@ class Learner(nn.Module):
 
 
 @dataclass
-class Progress:
+class TrainingState:
     """Where a run stands; what a checkpoint holds beside weights and optimizer."""
 
     step: int = 0
@@ -87,7 +87,7 @@ class Progress:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class TrainingOutcome:
     """How a run ended."""
 
     steps: int
@@ -99,7 +99,7 @@ class Outcome:
     texts_per_second: float  # while training, evaluations and checkpoints left out
 
 
-def total_steps(config: TrainConfig, batches: Plan) -> int:
+def total_steps(config: TrainConfig, batches: BatchPlan) -> int:
     """Return the number of optimizer steps a run takes."""
     if config.steps is not None:
         return config.steps
@@ -147,8 +147,8 @@ def slanted_triangular(step: int, steps: int, peak: float, cut_share: float = 0.
 def fit(
     encoder: SentenceTransformer,
     objective: Objective,
-    texts: Texts,
-    batches: Plan,
+    texts: TrainingRows,
+    batches: BatchPlan,
     run: Run,
     *,
     config: TrainConfig,
@@ -156,9 +156,9 @@ def fit(
     seed: int,
     validate: Validate,
     select: str,
-    watcher: Watcher,
+    watcher: Progress,
     weight: int = 1,
-) -> Outcome:
+) -> TrainingOutcome:
     """Train ``encoder`` in place; it ends with its best weights, or its last where ``select`` is ``last``.
 
     Args:
@@ -181,7 +181,7 @@ def fit(
             "objective compares the texts of a batch: raise train.batch_size, or set train.allow_accumulation=true"
         )
     learner = accelerator.prepare_model(Learner(encoder, objective, hardware.precision))
-    watched = Progress()
+    watched = TrainingState()
     steps = total_steps(config, batches)
     if config.warmup_steps >= steps:
         watcher.say(
@@ -193,7 +193,7 @@ def fit(
     if saved is not None:
         watched.step, weights, state = saved
         learner.load_state_dict(weights)
-        watched = Progress(**state["progress"])
+        watched = TrainingState(**state["progress"])
         watcher.say(f"resumed at step {watched.step:,} of {steps:,}")
     run.rewind(watched.step if saved is not None else -1)
     masters = MasterWeights(learner) if hardware.precision == "bf16" else None
@@ -216,7 +216,7 @@ def fit(
             index = watched.step * config.accumulation + part
             torch.manual_seed(_seed(seed, index))
             columns = objective.views(_examples(texts, batches(index), seed, index // batches.steps_per_epoch))
-            terms = learner({name: encoders.collate(encoder, column) for name, column in columns.items()})
+            terms = learner({name: collate(encoder, column) for name, column in columns.items()})
             loss = torch.stack(list(terms.values())).sum() / config.accumulation
             if not torch.isfinite(loss):
                 broken = ", ".join(name for name, term in terms.items() if not torch.isfinite(term))
@@ -316,7 +316,7 @@ def fit(
     if watched.best_step is not None:
         encoder.load_state_dict(run.load_best(watched.best_step))
     encoder.eval()
-    return Outcome(
+    return TrainingOutcome(
         steps=watched.step,
         best_step=watched.step if watched.best_step is None else watched.best_step,
         best_score=watched.best_score,
@@ -327,7 +327,7 @@ def fit(
     )
 
 
-def _examples(texts: Texts, indices: np.ndarray, seed: int, epoch: int) -> Examples:
+def _examples(texts: TrainingRows, indices: np.ndarray, seed: int, epoch: int) -> Examples:
     def draw(i: int) -> np.random.Generator:
         return np.random.default_rng([seed, epoch, int(indices[i])])
 

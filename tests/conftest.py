@@ -10,7 +10,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 from tiny import TEXTS, make_base
 
-from selfsent import encoder as encoders
+from selfsent.encoder.embed import Tokens, collate
+from selfsent.encoder.load import load_encoder
 
 torch.set_num_threads(1)  # tiny models: a second thread only waits for the first
 hypothesis.settings.register_profile("repeatable", derandomize=True)  # the same examples in every run
@@ -27,7 +28,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def encoder(bert: Path) -> SentenceTransformer:
     """A tiny random BERT with cls pooling, in training mode."""
-    return encoders.load(bert, pooling="cls").train()
+    return load_encoder(bert, pooling="cls").train()
 
 
 @pytest.fixture
@@ -37,9 +38,9 @@ def rows(encoder: SentenceTransformer) -> list[list[int]]:
 
 
 @pytest.fixture
-def batch(encoder: SentenceTransformer, rows: list[list[int]]) -> dict[str, encoders.Tokens]:
+def batch(encoder: SentenceTransformer, rows: list[list[int]]) -> dict[str, Tokens]:
     """The test texts as the batch of an objective that wants the texts alone."""
-    return {"text": encoders.collate(encoder, rows)}
+    return {"text": collate(encoder, rows)}
 
 
 def _folder(variable: str, usual: str, what: str) -> Path:

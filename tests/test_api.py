@@ -9,11 +9,14 @@ from sentence_transformers import SentenceTransformer
 from tiny import make_base
 
 import selfsent
-from selfsent import api, encoder, methods
+from selfsent import api, methods
+from selfsent.encoder.embed import embed_columns
+from selfsent.encoder.inspect import template_length
+from selfsent.encoder.load import load_encoder
 from selfsent.errors import UserError
-from selfsent.watcher import Watcher
+from selfsent.progress import Progress
 
-RECIPES = sorted((Path(__file__).parent.parent / "recipes").glob("*.toml"))
+RECIPES = sorted((Path(selfsent.__file__).parent / "recipes").glob("*.toml"))
 QUICK = [
     "train.steps=4",
     "train.batch_size=8",
@@ -42,7 +45,7 @@ WORDS = [
 ]
 
 
-class Told(Watcher):
+class Told(Progress):
     """Keeps what it is told."""
 
     def __init__(self):
@@ -97,23 +100,23 @@ def test_the_exported_model_scores_what_was_logged_for_its_step(bert, text, tmp_
     weights = result.model / "model.safetensors"
     other = make_base(tmp_path / "other", seed=1)
     validator = api.Validator(_held_out(text, bert), None, _objective(bert))
-    api._verify(encoder.load(result.model), validator, result.outcome, has_head=False)
+    api._verify(load_encoder(result.model), validator, result.outcome, has_head=False)
     with pytest.raises(UserError, match="the disk may be damaged"):
-        api._verify(encoder.load(other, pooling="cls"), validator, result.outcome, has_head=False)
+        api._verify(load_encoder(other, pooling="cls"), validator, result.outcome, has_head=False)
     assert weights.is_file()
 
 
 def _held_out(text, bert):
-    from selfsent.corpus import CorpusConfig, prepare
+    from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
 
     config = CorpusConfig(deduplicate="exact", held_out=4)
-    return prepare([str(text)], config, encoder.load(bert).tokenizer).held_out
+    return prepare_corpus([str(text)], config, load_encoder(bert).tokenizer).held_out
 
 
 def _objective(bert):
     from selfsent.methods.simcse import SimCSE
 
-    return SimCSE(SimCSE.Config(), encoder.load(bert))
+    return SimCSE(SimCSE.Config(), load_encoder(bert))
 
 
 def test_a_finished_run_resumed_returns_what_it_gave_and_does_nothing(bert, text, tmp_path):
@@ -198,9 +201,9 @@ def test_the_score_to_select_by_is_checked_before_the_run_has_a_folder(bert, tex
 
 
 def test_held_out_lines_are_not_trained_on(bert, text):
-    from selfsent.corpus import CorpusConfig, prepare
+    from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
 
-    corpus = prepare([str(text)], CorpusConfig(deduplicate="exact", held_out=4), encoder.load(bert).tokenizer)
+    corpus = prepare_corpus([str(text)], CorpusConfig(deduplicate="exact", held_out=4), load_encoder(bert).tokenizer)
     trained = set(corpus.texts(range(len(corpus))))
     for pairs in (corpus.held_out.dev, corpus.held_out.test):
         assert len(pairs) > 0
@@ -210,7 +213,7 @@ def test_held_out_lines_are_not_trained_on(bert, text):
 
 def test_the_verdict_says_better_worse_and_cannot_tell():
     def results(right):
-        from selfsent import evaluation
+        from selfsent.evaluation.suite import run_suite
 
         texts = [f"text {i}" for i in range(200)]
         vectors = {text: np.eye(200)[i] for i, text in enumerate(texts)}
@@ -219,11 +222,11 @@ def test_the_verdict_says_better_worse_and_cannot_tell():
         def encode(asked):
             return np.stack([(vectors | answers)[text] for text in asked])
 
-        return evaluation.run(encode, ["retrieval"], None, held_out=(texts, list(answers)))
+        return run_suite(encode, ["retrieval"], None, held_out=(texts, list(answers)))
 
-    assert api.judge(results(100), results(150)).startswith("Better.")
-    assert api.judge(results(150), results(100)).startswith("Worse, do not use it.")
-    assert api.judge(results(150), results(150)).startswith("Cannot tell.")
+    assert api.judge_heldout(results(100), results(150)).startswith("Better.")
+    assert api.judge_heldout(results(150), results(100)).startswith("Worse, do not use it.")
+    assert api.judge_heldout(results(150), results(150)).startswith("Cannot tell.")
 
 
 @pytest.fixture
@@ -268,7 +271,7 @@ def test_what_is_set_outweighs_what_a_method_wishes(bert, articles, tmp_path):
 def test_documents_stopped_and_resumed_end_with_the_same_bits(bert, articles, tmp_path):
     whole = train_on_documents(bert, articles, tmp_path / "whole", "train.checkpoint_every=1")
 
-    class Stop(Watcher):
+    class Stop(Progress):
         def step(self, step, texts, terms):
             if step == 3:
                 raise KeyboardInterrupt
@@ -305,7 +308,7 @@ def test_pairs_are_trained_on_as_two_views(bert, tmp_path, monkeypatch):
             text, positive = (" ".join(draw.choice(WORDS, 12)) for _ in range(2))
             file.write(json.dumps({"text": text, "positive": positive}) + "\n")
     seen = []
-    original = encoder.embed_columns
+    original = embed_columns
     monkeypatch.setattr(
         "selfsent.objective.embed_columns", lambda e, b, columns: seen.append(columns) or original(e, b, columns)
     )
@@ -316,7 +319,7 @@ def test_pairs_are_trained_on_as_two_views(bert, tmp_path, monkeypatch):
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_every_recipe_resolves(recipe):
     resolved = api.resolve(recipe)
-    assert methods.plan(resolved.method, resolved.objective).kinds
+    assert methods.plan_objective(resolved.method, resolved.objective).kinds
 
 
 @pytest.mark.filterwarnings("ignore:template")  # of which the tiny tokenizer knows no word
@@ -325,6 +328,6 @@ def test_a_prompt_takes_no_room_from_the_text(bert, text, tmp_path):
     train(bert, text, tmp_path / "run", *quick)
     cache = tmp_path / "cache" / "corpora"
     (lengths,) = [np.load(folder / "lengths.npy") for folder in cache.iterdir()]
-    prompted = encoder.load(bert, pooling="prompt")
-    assert encoder.template_length(prompted) > 0
-    assert lengths.max() == 10 + encoder.template_length(prompted)
+    prompted = load_encoder(bert, pooling="prompt")
+    assert template_length(prompted) > 0
+    assert lengths.max() == 10 + template_length(prompted)

@@ -165,9 +165,10 @@ def test_encode_reads_standard_input_and_says_that_it_cannot_go_on(command, tmp_
     status, _, err = command("encode", bert, "--output", "vectors.npy", "--precision", "fp32")
     assert status == 0, err
     assert "it begins anew" in err
-    from selfsent import encoder as encoders
+    from selfsent.encoder.encode import encode
+    from selfsent.encoder.load import load_encoder
 
-    expected = encoders.encode(encoders.load(bert), ["the cat", "", "the café"], precision="fp32")
+    expected = encode(load_encoder(bert), ["the cat", "", "the café"], precision="fp32")
     np.testing.assert_allclose(np.load("vectors.npy"), expected, atol=1e-5)
 
 
@@ -190,10 +191,10 @@ def test_train_says_which_evaluation_data_are_missing(command, tmp_path, bert, t
 
 
 def test_encode_says_after_ctrl_c_what_is_kept_and_goes_on(command, bert, text, monkeypatch):
-    from selfsent import encoding
+    from selfsent import bulk_encode
 
-    monkeypatch.setattr(encoding, "_BLOCK", 4)
-    put, calls = encoding._Job._put, []
+    monkeypatch.setattr(bulk_encode, "_BLOCK", 4)
+    put, calls = bulk_encode._Job._put, []
 
     def interrupted(self, vectors):
         calls.append(len(vectors))
@@ -201,7 +202,7 @@ def test_encode_says_after_ctrl_c_what_is_kept_and_goes_on(command, bert, text, 
             raise KeyboardInterrupt
         put(self, vectors)
 
-    monkeypatch.setattr(encoding._Job, "_put", interrupted)
+    monkeypatch.setattr(bulk_encode._Job, "_put", interrupted)
     status, _, err = command("encode", bert, text, "--output", "vectors.npy")
     assert status == 130
     assert "stopped with 8 texts kept: run the same command again to go on" in err
@@ -215,7 +216,7 @@ def test_encode_on_a_full_disk_is_one_sentence_and_goes_on_afterwards(command, t
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("selfsent.encoding._write", full)
+        patched.setattr("selfsent.bulk_encode._write", full)
         refused(command, "no space is left on the disk", "encode", bert, text, "--output", "vectors.npy")
     assert command("encode", bert, text, "--output", "vectors.npy")[0] == 0
 
@@ -224,8 +225,8 @@ def test_methods_lists_every_method_and_shows_every_key_with_its_meaning(command
     from selfsent import methods
 
     _, out, _ = command("methods")
-    for name in methods.names():
-        kind = methods.load(name)
+    for name in methods.method_names():
+        kind = methods.load_method(name)
         assert name in out
         _, shown, _ = command("methods", name)
         for key, field in kind.Config.__dataclass_fields__.items():

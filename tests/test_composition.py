@@ -9,10 +9,12 @@ from tiny import make_examples
 
 from selfsent import methods
 from selfsent.composition import Composition
-from selfsent.encoder import collate, dropout, load
+from selfsent.encoder.dropout import dropout_rate
+from selfsent.encoder.embed import collate
+from selfsent.encoder.load import load_encoder
 from selfsent.errors import UserError
 
-SENTENCES = sorted(name for name in methods.names() if methods.load(name).unit == "sentences")
+SENTENCES = sorted(name for name in methods.method_names() if methods.load_method(name).unit == "sentences")
 SMALL = {
     "scd": {"projector_width": 32},
     "denosent": {"decoder_layers": 2},
@@ -24,7 +26,7 @@ def table(names):
 
 
 def build(names, encoder, **weights):
-    plan = methods.plan("+".join(names), {**table(names), **({"weights": weights} if weights else {})})
+    plan = methods.plan_objective("+".join(names), {**table(names), **({"weights": weights} if weights else {})})
     return plan.build(encoder)
 
 
@@ -35,7 +37,7 @@ def batch_of(objective, encoder, rows, positives=None):
 
 @pytest.mark.parametrize("names", list(combinations(SENTENCES, 2)))
 def test_pairs_give_named_finite_terms_that_train_every_parameter(names, bert, rows):
-    encoder = load(bert, pooling="cls").train()
+    encoder = load_encoder(bert, pooling="cls").train()
     objective = build(names, encoder)
     terms = objective(encoder, batch_of(objective, encoder, rows))
     assert {term.split(".")[0] for term in terms} == set(names)
@@ -49,7 +51,7 @@ def test_pairs_give_named_finite_terms_that_train_every_parameter(names, bert, r
 def test_without_dropout_each_part_has_the_terms_it_has_alone(encoder, rows):
     objective = build(("simcse", "whitenedcse"), encoder, simcse=0.5, whitenedcse=2.0)
     batch = batch_of(objective, encoder, rows)
-    with dropout(encoder, 0.0):
+    with dropout_rate(encoder, 0.0):
         torch.manual_seed(0)
         joined = objective(encoder, batch)
         for name, weight in (("simcse", 0.5), ("whitenedcse", 2.0)):
@@ -86,26 +88,28 @@ def test_given_positives_are_second_views_of_every_part(encoder, rows):
 
 def test_methods_of_different_corpora_are_refused():
     with pytest.raises(UserError, match="declutr from documents, simcse from sentences"):
-        methods.plan("declutr+simcse", {})
+        methods.plan_objective("declutr+simcse", {})
 
 
 def test_keys_of_parts_and_weights_are_checked_by_name():
     with pytest.raises(UserError, match=r"objective\.temperature.*objective\.(simcse|whitenedcse)\.temperature"):
-        methods.plan("simcse+whitenedcse", {"temperature": 0.1})
+        methods.plan_objective("simcse+whitenedcse", {"temperature": 0.1})
     with pytest.raises(UserError, match=r"objective\.simcse\.temperatur"):
-        methods.plan("simcse+whitenedcse", {"simcse": {"temperatur": 0.1}})
+        methods.plan_objective("simcse+whitenedcse", {"simcse": {"temperatur": 0.1}})
     with pytest.raises(UserError, match=r"objective\.weights\.simce"):
-        methods.plan("simcse+whitenedcse", {"weights": {"simce": 1.0}})
+        methods.plan_objective("simcse+whitenedcse", {"weights": {"simce": 1.0}})
     with pytest.raises(UserError, match="a number of 0 or more"):
-        methods.plan("simcse+whitenedcse", {"weights": {"simcse": -1.0}})
+        methods.plan_objective("simcse+whitenedcse", {"weights": {"simcse": -1.0}})
     with pytest.raises(UserError, match="joins a method with itself"):
-        methods.plan("simcse+simcse", {})
+        methods.plan_objective("simcse+simcse", {})
     with pytest.raises(UserError, match="unknown method 'simsce'"):
-        methods.plan("simsce+scd", {})
+        methods.plan_objective("simsce+scd", {})
 
 
 def test_presets_can_be_joined_and_set_apart():
-    plan = methods.plan("scd_paper_literal+simcse", {"simcse": {"temperature": 0.1}, "weights": {"simcse": 2}})
+    plan = methods.plan_objective(
+        "scd_paper_literal+simcse", {"simcse": {"temperature": 0.1}, "weights": {"simcse": 2}}
+    )
     assert plan.configs["scd_paper_literal"].temperature == 1.0
     assert plan.configs["simcse"].temperature == 0.1
     assert plan.weights == {"scd_paper_literal": 1.0, "simcse": 2.0}
@@ -113,13 +117,14 @@ def test_presets_can_be_joined_and_set_apart():
 
 
 def test_the_smallest_batch_is_that_of_the_most_demanding_part(encoder):
-    plan = methods.plan("simcse+whitenedcse", {"whitenedcse": {"group_width": 8}})
+    plan = methods.plan_objective("simcse+whitenedcse", {"whitenedcse": {"group_width": 8}})
     assert plan.build(encoder).least_rows == 9
 
 
 def test_two_exported_heads_are_one_too_many(encoder):
     parts = {
-        name: methods.load("simcse")(methods.load("simcse").Config(eval_head=True), encoder) for name in ("one", "two")
+        name: methods.load_method("simcse")(methods.load_method("simcse").Config(eval_head=True), encoder)
+        for name in ("one", "two")
     }
     with pytest.raises(UserError, match="would each export a head"):
         Composition(parts, {"one": 1.0, "two": 1.0}, encoder)
@@ -127,7 +132,9 @@ def test_two_exported_heads_are_one_too_many(encoder):
 
 def test_documents_a_part_cannot_use_are_left_out_for_all(encoder):
     parts = {
-        name: methods.load("declutr")(methods.load("declutr").Config(max_length=longest, min_length=4), encoder)
+        name: methods.load_method("declutr")(
+            methods.load_method("declutr").Config(max_length=longest, min_length=4), encoder
+        )
         for name, longest in (("short", 10), ("long", 20))
     }
     chosen = Composition(parts, {"short": 1.0, "long": 1.0}, encoder).choose(np.array([50, 90, 300], np.int32))

@@ -2,18 +2,18 @@
 
 import pytest
 
-from selfsent import config
+from selfsent.config import TrainConfig, apply_settings, read_recipe, recipe_table, resolve_recipe
 from selfsent.errors import UserError
 
 
 def resolved(*settings: str, **table):
-    return config.resolve(config.change({"method": "simcse"} | table, settings))
+    return resolve_recipe(apply_settings({"method": "simcse"} | table, settings))
 
 
 def test_a_recipe_without_changes_has_the_defaults():
     recipe = resolved()
     assert (recipe.base, recipe.texts, recipe.seed) == ("builtin", ("pydocs",), 42)
-    assert recipe.train == config.TrainConfig()
+    assert recipe.train == TrainConfig()
 
 
 def test_settings_reach_their_table_with_their_type():
@@ -50,12 +50,12 @@ def test_what_cannot_be_is_refused_by_name(settings, message):
 
 def test_a_missing_recipe_file_and_a_broken_one_are_said_to_be_so(tmp_path):
     with pytest.raises(UserError, match="there is no recipe"):
-        config.read(tmp_path / "none.toml")
+        read_recipe(tmp_path / "none.toml")
     (tmp_path / "broken.toml").write_text("method = ")
     with pytest.raises(UserError, match="is not a recipe in TOML"):
-        config.read(tmp_path / "broken.toml")
+        read_recipe(tmp_path / "broken.toml")
 
 
 def test_a_recipe_survives_the_way_into_json_and_back():
     recipe = resolved("train.steps=7", "encoder.dropout=0.2", paper={"average": 76.25})
-    assert config.resolve(config.as_table(recipe)) == recipe
+    assert resolve_recipe(recipe_table(recipe)) == recipe

@@ -7,7 +7,18 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from selfsent import functional as f
+from selfsent.functional import (
+    alignment,
+    correlation_summary,
+    cross_correlation,
+    group_whiten,
+    info_nce,
+    inverse_square_root,
+    multi_positive,
+    standardize,
+    uniformity,
+    vocabulary_loss,
+)
 
 DTYPES = {"f64": (torch.float64, 1e-7, 1e-8), "f32": (torch.float32, 1e-4, 1e-5)}
 
@@ -30,22 +41,22 @@ def close(actual, expected, rtol=1e-7, atol=1e-8):
 
 def test_info_nce_of_two_orthonormal_texts_is_worked_out_by_hand():  # T-G2
     z = torch.eye(2, dtype=torch.float64)
-    close(f.info_nce(z, z, 1.0), math.log(1 + 1 / math.e))
-    assert f.info_nce(z, z, 1.0).item() == pytest.approx(0.3132617, abs=1e-7)
+    close(info_nce(z, z, 1.0), math.log(1 + 1 / math.e))
+    assert info_nce(z, z, 1.0).item() == pytest.approx(0.3132617, abs=1e-7)
 
 
 def test_info_nce_falls_with_the_temperature_when_the_ranking_is_right():  # T-G2
     z = rows(6, 5)
     near = z + 0.01 * rows(6, 5, seed=1)
-    losses = [f.info_nce(z, near, temperature).item() for temperature in (1.0, 0.5, 0.1, 0.05)]
+    losses = [info_nce(z, near, temperature).item() for temperature in (1.0, 0.5, 0.1, 0.05)]
     assert losses == sorted(losses, reverse=True)
 
 
 def test_info_nce_ignores_the_order_of_the_texts_but_not_of_the_views():  # T-G2
     z1, z2 = rows(6, 5), rows(6, 5, seed=1)
     order = torch.tensor([3, 1, 5, 0, 2, 4])
-    close(f.info_nce(z1[order], z2[order], 0.1), f.info_nce(z1, z2, 0.1))
-    assert abs(f.info_nce(z1, z2, 0.1) - f.info_nce(z2, z1, 0.1)) > 1e-3
+    close(info_nce(z1[order], z2[order], 0.1), info_nce(z1, z2, 0.1))
+    assert abs(info_nce(z1, z2, 0.1) - info_nce(z2, z1, 0.1)) > 1e-3
 
 
 def slow_multi_positive(z, temperature, negatives, form):
@@ -76,34 +87,34 @@ def slow_multi_positive(z, temperature, negatives, form):
 @pytest.mark.parametrize("negatives", ["same_view", "all_views"])
 def test_multi_positive_is_its_formula_summed_entry_by_entry(negatives, form):
     z = rows(3, 5, 4)
-    loss = f.multi_positive(z, 0.3, negatives=negatives, form=form)
+    loss = multi_positive(z, 0.3, negatives=negatives, form=form)
     assert loss.item() == pytest.approx(slow_multi_positive(z, 0.3, negatives, form), rel=1e-10)
 
 
 def test_two_identical_positives_cost_twice_as_much_as_one():  # T-W7
     z1, z2 = rows(6, 5), rows(6, 5, seed=1)
-    one, z = f.info_nce(z1, z2, 0.05), torch.stack((z1, z2, z2))
-    close(f.multi_positive(z, 0.05, reduction="sum"), 2 * one)
-    close(f.multi_positive(z, 0.05, reduction="mean"), one)
+    one, z = info_nce(z1, z2, 0.05), torch.stack((z1, z2, z2))
+    close(multi_positive(z, 0.05, reduction="sum"), 2 * one)
+    close(multi_positive(z, 0.05, reduction="mean"), one)
 
 
 def test_three_views_of_two_orthonormal_texts_cost_twice_the_hand_value():  # T-W7
     z = torch.eye(2, dtype=torch.float64).expand(3, -1, -1)
-    assert f.multi_positive(z, 1.0).item() == pytest.approx(0.6265234, abs=1e-7)
+    assert multi_positive(z, 1.0).item() == pytest.approx(0.6265234, abs=1e-7)
 
 
 def test_softmin_of_one_positive_is_info_nce():
     z1, z2 = rows(6, 5), rows(6, 5, seed=1)
     for negatives in ("same_view", "all_views"):
-        loss = f.multi_positive(torch.stack((z1, z2)), 0.2, form="softmin", negatives=negatives)
-        close(loss, f.info_nce(z1, z2, 0.2))
+        loss = multi_positive(torch.stack((z1, z2)), 0.2, form="softmin", negatives=negatives)
+        close(loss, info_nce(z1, z2, 0.2))
 
 
 def test_softmin_pulls_the_least_similar_positive_closer():
     anchor = torch.eye(3, dtype=torch.float64)
     near, far = anchor + 0.1, anchor + 0.9
     z = torch.stack((anchor, near, far)).requires_grad_()
-    f.multi_positive(z, 0.1, form="softmin").backward()
+    multi_positive(z, 0.1, form="softmin").backward()
     with torch.no_grad():
         moved = z - 0.1 * z.grad
     assert (F.cosine_similarity(moved[2], anchor) > F.cosine_similarity(z[2], anchor)).all()
@@ -114,7 +125,7 @@ def test_info_nce_equals_the_authors_loss_and_gradients(golden, precision):
     values, (dtype, rtol, atol) = golden("simcse_loss"), DTYPES[precision]
     z1 = torch.tensor(values["a_z1"], dtype=dtype, requires_grad=True)
     z2 = torch.tensor(values["a_z2"], dtype=dtype, requires_grad=True)
-    loss = f.info_nce(z1, z2, float(values["a_tau"]))
+    loss = info_nce(z1, z2, float(values["a_tau"]))
     loss.backward()
     close(loss, values[f"a_loss_{precision}"], rtol, atol)
     close(z1.grad, values[f"a_grad_z1_{precision}"], rtol, atol)
@@ -126,9 +137,9 @@ def test_multi_positive_equals_the_authors_loss_and_gradients(golden, precision)
     values, (dtype, rtol, atol) = golden("whitenedcse"), DTYPES[precision]
     z = torch.tensor(values["loss_z"], dtype=dtype, requires_grad=True)  # (B, V, D)
     views, tau = z.transpose(0, 1), float(values["loss_tau"])
-    close(f.info_nce(views[0], views[1], tau), values[f"loss_part_view1_{precision}"], rtol, atol)
-    close(f.info_nce(views[0], views[2], tau), values[f"loss_part_view2_{precision}"], rtol, atol)
-    loss = f.multi_positive(views, tau)
+    close(info_nce(views[0], views[1], tau), values[f"loss_part_view1_{precision}"], rtol, atol)
+    close(info_nce(views[0], views[2], tau), values[f"loss_part_view2_{precision}"], rtol, atol)
+    loss = multi_positive(views, tau)
     loss.backward()
     close(loss, values[f"loss_total_{precision}"], rtol, atol)
     close(z.grad, values[f"loss_grad_z_{precision}"], rtol, atol)
@@ -140,28 +151,28 @@ def test_multi_positive_equals_the_authors_loss_and_gradients(golden, precision)
 def test_cross_correlation_is_numpys_corrcoef():  # T-S4
     x, y = rows(20, 6), rows(20, 6, seed=1)
     expected = np.corrcoef(x.numpy(), y.numpy(), rowvar=False)[:6, 6:]
-    close(f.cross_correlation(x, y, eps=0.0), expected, atol=1e-12)
+    close(cross_correlation(x, y, eps=0.0), expected, atol=1e-12)
 
 
 def test_eq3_is_its_formula_entry_by_entry_and_no_correlation():
     x, y = rows(20, 4), rows(20, 4, seed=1)
-    matrix = f.cross_correlation(x, y, normalization="eq3", eps=0.0)
+    matrix = cross_correlation(x, y, normalization="eq3", eps=0.0)
     for j in range(4):
         for k in range(4):
             product = x[:, j] * y[:, k]
             assert matrix[j, k].item() == pytest.approx((product.sum() / (product**2).sum().sqrt()).item())
     ones = torch.ones(16, 2, dtype=torch.float64)
-    close(f.cross_correlation(ones, ones, normalization="eq3", eps=0.0), torch.full((2, 2), 4.0))  # sqrt(B)
+    close(cross_correlation(ones, ones, normalization="eq3", eps=0.0), torch.full((2, 2), 4.0))  # sqrt(B)
 
 
 @pytest.mark.parametrize("normalization", ["batchnorm", "eq3"])
 @pytest.mark.parametrize("shape", [(5, 40), (40, 5)])
 def test_the_summary_of_a_correlation_is_that_of_its_matrix(normalization, shape):
     x, y = rows(*shape).requires_grad_(), rows(*shape, seed=1)
-    matrix = f.cross_correlation(x, y, normalization=normalization)
+    matrix = cross_correlation(x, y, normalization=normalization)
     apart = ~torch.eye(shape[1], dtype=torch.bool)
     expected = matrix[apart].square().sum()
-    diagonal, off_diagonal = f.correlation_summary(x, y, normalization=normalization)
+    diagonal, off_diagonal = correlation_summary(x, y, normalization=normalization)
     close(diagonal, matrix.diagonal())
     close(off_diagonal, expected)
     close(*(torch.autograd.grad(loss, x)[0] for loss in (off_diagonal + diagonal.sum(), expected + matrix.trace())))
@@ -169,17 +180,17 @@ def test_the_summary_of_a_correlation_is_that_of_its_matrix(normalization, shape
 
 def test_identical_views_correlate_fully():  # T-S1
     x = rows(12, 24)
-    diagonal, _ = f.correlation_summary(x, x, eps=0.0)
+    diagonal, _ = correlation_summary(x, x, eps=0.0)
     assert (1 - diagonal).square().sum() < 1e-6 * 24
     variance = x.var(0, correction=0)
-    close(f.correlation_summary(x, x, eps=1e-5)[0], variance / (variance + 1e-5))
+    close(correlation_summary(x, x, eps=1e-5)[0], variance / (variance + 1e-5))
 
 
 def test_the_correlations_of_two_texts_are_plus_or_minus_one():  # T-S3
     x, y = rows(2, 7), rows(2, 7, seed=1)
     signs = torch.sign(x[0] - x[1])[:, None] * torch.sign(y[0] - y[1])
-    close(f.cross_correlation(x, y, eps=0.0), signs, atol=1e-9)
-    diagonal, off_diagonal = f.correlation_summary(x, y, eps=0.0)
+    close(cross_correlation(x, y, eps=0.0), signs, atol=1e-9)
+    diagonal, off_diagonal = correlation_summary(x, y, eps=0.0)
     opposed = (signs.diagonal() < 0).sum()
     assert opposed > 0
     close((1 - diagonal).square().sum(), 4.0 * opposed)
@@ -189,11 +200,11 @@ def test_the_correlations_of_two_texts_are_plus_or_minus_one():  # T-S3
 def test_independent_features_leave_the_finite_sample_floor_off_the_diagonal():
     generator = torch.Generator().manual_seed(0)
     x, y = (torch.randn(48, 512, generator=generator) for _ in range(2))
-    _, off_diagonal = f.correlation_summary(x, y)
+    _, off_diagonal = correlation_summary(x, y)
     assert off_diagonal.item() == pytest.approx(512 * 511 / 47, rel=0.03)
 
 
-@pytest.mark.parametrize("function", [f.cross_correlation, f.correlation_summary])
+@pytest.mark.parametrize("function", [cross_correlation, correlation_summary])
 def test_one_text_has_no_correlation(function):
     with pytest.raises(ValueError, match="at least 2 rows, got 1"):
         function(torch.ones(1, 3), torch.ones(1, 3))
@@ -206,7 +217,7 @@ def test_one_text_has_no_correlation(function):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_every_group_comes_out_white(width, dtype):  # T-W1
     x, permutation = rows(64, 24).to(dtype), torch.randperm(24, generator=torch.Generator().manual_seed(3))
-    y = f.group_whiten(x, 24 // width, permutation=permutation, eps=0.0)
+    y = group_whiten(x, 24 // width, permutation=permutation, eps=0.0)
     atol = 1e-8 if dtype == torch.float64 else 1e-3
     close(y.mean(0), torch.zeros(24), atol=atol)
     for group in y[:, permutation].split(width, dim=1):
@@ -217,7 +228,7 @@ def test_every_group_comes_out_white(width, dtype):  # T-W1
 def test_with_the_identity_for_a_matrix_whitening_only_centres(width):  # T-W2
     x, permutation = rows(32, 12), torch.randperm(12, generator=torch.Generator().manual_seed(3))
     huge = 1e14  # (covariance + huge I)^(-1/2) = I / sqrt(huge)
-    y = f.group_whiten(x, 12 // width, permutation=permutation, eps=huge) * math.sqrt(huge)
+    y = group_whiten(x, 12 // width, permutation=permutation, eps=huge) * math.sqrt(huge)
     close(y, x - x.mean(0), atol=1e-9)
 
 
@@ -231,22 +242,22 @@ def zca(x):
 def test_one_group_is_full_zca_whatever_the_shuffle():  # T-W3
     x = rows(32, 8)
     permutation = torch.randperm(8, generator=torch.Generator().manual_seed(3))
-    close(f.group_whiten(x, 1, eps=0.0), zca(x))
-    close(f.group_whiten(x, 1, permutation=permutation, eps=0.0), zca(x))
+    close(group_whiten(x, 1, eps=0.0), zca(x))
+    close(group_whiten(x, 1, permutation=permutation, eps=0.0), zca(x))
 
 
 def test_groups_of_one_are_standardized_by_the_biased_deviation():  # T-W3
     x = rows(32, 8)
     expected = (x - x.mean(0)) / x.std(0, correction=0)
-    close(f.group_whiten(x, 8, eps=0.0), expected)
-    close(f.standardize(x, eps=0.0), expected)
+    close(group_whiten(x, 8, eps=0.0), expected)
+    close(standardize(x, eps=0.0), expected)
 
 
 @pytest.mark.parametrize("width", [2, 3, 5])
 def test_the_whitening_matrix_is_symmetric_positive_and_inverts_the_covariance(width):  # T-W4
     x = rows(4, 30, width)
     covariance = x.mT @ x / 30
-    matrix = f.inverse_square_root(covariance)
+    matrix = inverse_square_root(covariance)
     close(matrix, matrix.mT)
     assert (torch.linalg.eigvalsh(matrix) > 0).all()
     close(matrix @ covariance @ matrix, torch.eye(width, dtype=x.dtype).expand(4, -1, -1))
@@ -255,27 +266,27 @@ def test_the_whitening_matrix_is_symmetric_positive_and_inverts_the_covariance(w
 @pytest.mark.parametrize("width", [1, 2, 3])
 def test_white_data_is_returned_as_it_is(width):  # T-W4
     white = zca(rows(40, 6))
-    close(f.group_whiten(white, 6 // width, eps=0.0), white)
+    close(group_whiten(white, 6 // width, eps=0.0), white)
 
 
 def test_each_view_is_whitened_alone_under_its_own_permutation():  # T-W5
     views = rows(3, 16, 12)
     permutations = torch.stack([torch.randperm(12, generator=torch.Generator().manual_seed(v)) for v in range(3)])
-    together = f.group_whiten(views, 6, permutation=permutations)
+    together = group_whiten(views, 6, permutation=permutations)
     for view, permutation, whitened in zip(views, permutations, together, strict=True):
-        close(f.group_whiten(view, 6, permutation=permutation), whitened)
-    assert (f.group_whiten(views[0], 6, permutation=permutations[1]) - together[0]).abs().max() > 0.01
+        close(group_whiten(view, 6, permutation=permutation), whitened)
+    assert (group_whiten(views[0], 6, permutation=permutations[1]) - together[0]).abs().max() > 0.01
 
 
 def test_a_group_as_wide_as_the_batch_is_refused_instead_of_nan():  # T-W8
-    assert f.group_whiten(rows(5, 12), 3, eps=0.0).isfinite().all()
+    assert group_whiten(rows(5, 12), 3, eps=0.0).isfinite().all()
     with pytest.raises(ValueError, match=r"groups of 4 features cannot be whitened over 4 rows"):
-        f.group_whiten(rows(4, 12), 3)
+        group_whiten(rows(4, 12), 3)
 
 
 def test_groups_that_do_not_come_out_even_are_refused_with_both_numbers():  # T-W8
     with pytest.raises(ValueError, match=r"G=5.*D=24"):
-        f.group_whiten(rows(32, 24), 5)
+        group_whiten(rows(32, 24), 5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -285,7 +296,7 @@ def test_equal_and_dead_features_whiten_to_finite_values_and_gradients(dtype):
     for groups in (3, 2):
         for gradient in ("detach", "full"):
             leaf = x.clone().requires_grad_()
-            y = f.group_whiten(leaf, groups, gradient=gradient)
+            y = group_whiten(leaf, groups, gradient=gradient)
             y.square().sum().backward()
             assert y.isfinite().all()
             assert leaf.grad.isfinite().all()
@@ -297,13 +308,13 @@ def test_rounding_cannot_make_the_closed_form_nan():
     covariance = pair @ pair.mT / 16
     determinant = covariance[:, 0, 0] * covariance[:, 1, 1] - covariance[:, 0, 1] ** 2
     assert (determinant < -1).any()  # what rounding does to it
-    assert f.inverse_square_root(covariance, 1e-5).isfinite().all()
+    assert inverse_square_root(covariance, 1e-5).isfinite().all()
 
 
 @pytest.mark.parametrize("width", [1, 2, 3])
 def test_detach_passes_the_gradient_through_a_constant_matrix(width):  # T-W9
     x, upstream = rows(32, width).requires_grad_(), rows(32, width, seed=1)
-    (f.group_whiten(x, 1, eps=0.0) * upstream).sum().backward()
+    (group_whiten(x, 1, eps=0.0) * upstream).sum().backward()
     constant = x.detach().clone().requires_grad_()
     centred = constant - constant.mean(0)
     covariance = (centred.mT @ centred / 32).detach()
@@ -318,7 +329,7 @@ def test_the_full_gradient_is_that_of_finite_differences(width):  # T-W9
     permutation = torch.tensor([4, 1, 3, 0, 5, 2])
 
     def whiten(x):
-        return f.group_whiten(x, 6 // width, permutation=permutation, gradient="full")
+        return group_whiten(x, 6 // width, permutation=permutation, gradient="full")
 
     assert torch.autograd.gradcheck(whiten, (x,))
 
@@ -326,7 +337,7 @@ def test_the_full_gradient_is_that_of_finite_differences(width):  # T-W9
 @pytest.mark.parametrize("width", [2, 3])
 def test_equal_eigenvalues_leave_the_full_gradient_right(width):  # T-W9
     x = zca(rows(9, width)).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: f.group_whiten(x, 1, gradient="full"), (x,))
+    assert torch.autograd.gradcheck(lambda x: group_whiten(x, 1, gradient="full"), (x,))
 
 
 @pytest.mark.parametrize("groups", [12, 8, 4])
@@ -336,12 +347,12 @@ def test_group_whitening_equals_independent_numpy(golden, groups, eps, gradient)
     values, case = golden("zca_plain"), f"G{groups}_eps{'0' if eps == 0 else '1e-5'}"
     x = torch.tensor(values["X"], requires_grad=True)
     permutation = torch.tensor(values[f"G{groups}_perm"])
-    y = f.group_whiten(x, groups, permutation=permutation, eps=eps, gradient=gradient)
+    y = group_whiten(x, groups, permutation=permutation, eps=eps, gradient=gradient)
     (y * torch.tensor(values["upstream"])).sum().backward()
     close(y, values[f"{case}_Y"])
     close(x.grad, values[f"{case}_grad_X_{gradient}W"], atol=1e-5 if gradient == "full" else 1e-8)
     centred = (x - x.mean(0))[:, permutation].unflatten(1, (groups, -1)).transpose(0, 1)
-    close(f.inverse_square_root(centred.mT @ centred / 32, eps), values[f"{case}_W"])
+    close(inverse_square_root(centred.mT @ centred / 32, eps), values[f"{case}_W"])
 
 
 @pytest.mark.parametrize("precision", DTYPES)
@@ -349,7 +360,7 @@ def test_group_whitening_equals_the_authors_module_in_eval_mode(golden, precisio
     values, dtype = golden("whitenedcse"), DTYPES[precision][0]
     x = torch.tensor(values["X_item_major"], dtype=dtype)
     drawn = torch.tensor(values["eval_perms_drawn"])[1]  # it draws two and uses the second
-    y = f.group_whiten(x, int(values["eval_G"]), permutation=drawn, eps=0.0)
+    y = group_whiten(x, int(values["eval_G"]), permutation=drawn, eps=0.0)
     close(y, values[f"eval_Y_{precision}"], rtol=0, atol=1e-8 if precision == "f64" else 1e-5)
 
 
@@ -358,24 +369,24 @@ def test_group_whitening_equals_the_authors_module_in_eval_mode(golden, precisio
 
 def test_identical_pairs_are_aligned_and_scale_does_not_matter():  # T-G10
     x, y = rows(7, 5), rows(7, 5, seed=1)
-    close(f.alignment(x, 3 * x), 0.0)
-    close(f.alignment(x, y), f.alignment(5 * x, 0.1 * y))
-    close(f.alignment(torch.eye(2), -torch.eye(2)), 4.0)
+    close(alignment(x, 3 * x), 0.0)
+    close(alignment(x, y), alignment(5 * x, 0.1 * y))
+    close(alignment(torch.eye(2), -torch.eye(2)), 4.0)
 
 
 def test_uniformity_of_one_point_is_zero_and_of_antipodes_minus_eight():  # T-G10
     point = torch.ones(4, 3, dtype=torch.float64)
-    close(f.uniformity(point), 0.0)
-    close(f.uniformity(torch.stack((point[0], -2 * point[0]))), -8.0)
+    close(uniformity(point), 0.0)
+    close(uniformity(torch.stack((point[0], -2 * point[0]))), -8.0)
 
 
 def test_alignment_and_uniformity_equal_the_published_formula(golden):
     values = golden("align_uniform")
     x, y, gold = (torch.tensor(values[name]) for name in ("x", "y", "gold"))
-    close(f.alignment(x, y), values["align_all_pairs"], 0, 1e-10)
-    close(f.alignment(x[gold > 4], y[gold > 4]), values["align_gold_gt4"], 0, 1e-10)
-    close(f.uniformity(x), values["uniform_x"], 0, 1e-10)
-    close(f.uniformity(torch.cat((x, y))), values["uniform_x_and_y"], 0, 1e-10)
+    close(alignment(x, y), values["align_all_pairs"], 0, 1e-10)
+    close(alignment(x[gold > 4], y[gold > 4]), values["align_gold_gt4"], 0, 1e-10)
+    close(uniformity(x), values["uniform_x"], 0, 1e-10)
+    close(uniformity(torch.cat((x, y))), values["uniform_x_and_y"], 0, 1e-10)
 
 
 # precision
@@ -384,14 +395,14 @@ def test_alignment_and_uniformity_equal_the_published_formula(golden):
 @pytest.mark.parametrize(
     "function",
     [
-        lambda x, y: f.info_nce(x, y, 0.05),
-        lambda x, y: f.multi_positive(torch.stack((x, y, x)), 0.05),
-        lambda x, y: f.cross_correlation(x, y),
-        lambda x, y: f.correlation_summary(x, y)[1],
-        lambda x, y: f.group_whiten(x, 6),
-        lambda x, y: f.group_whiten(x, 4),
-        lambda x, y: f.alignment(x, y),
-        lambda x, y: f.uniformity(x),
+        lambda x, y: info_nce(x, y, 0.05),
+        lambda x, y: multi_positive(torch.stack((x, y, x)), 0.05),
+        lambda x, y: cross_correlation(x, y),
+        lambda x, y: correlation_summary(x, y)[1],
+        lambda x, y: group_whiten(x, 6),
+        lambda x, y: group_whiten(x, 4),
+        lambda x, y: alignment(x, y),
+        lambda x, y: uniformity(x),
     ],
 )
 def test_autocast_around_it_changes_nothing(function):
@@ -415,7 +426,7 @@ def test_vocabulary_loss_is_the_summed_cross_entropy_and_has_its_gradients(chunk
     labels = torch.randint(11, (7,), generator=draw)
     plain = torch.nn.functional.cross_entropy(states @ words.T + bias, labels, reduction="sum")
     expected = torch.autograd.grad(2 * plain, (states, words, bias))
-    loss = f.vocabulary_loss(states, words, bias, labels, chunk)
+    loss = vocabulary_loss(states, words, bias, labels, chunk)
     assert loss.item() == pytest.approx(plain.item(), abs=1e-10)
     for found, right in zip(torch.autograd.grad(2 * loss, (states, words, bias)), expected, strict=True):
         assert torch.allclose(found, right, atol=1e-10)
@@ -427,13 +438,13 @@ def test_vocabulary_loss_of_bf16_words_is_that_of_fp32_within_its_rounding():
     labels = torch.randint(500, (200,), generator=draw)
     exact, low = words.requires_grad_(), words.detach().bfloat16().requires_grad_()
     for each in (exact, low):
-        f.vocabulary_loss(states, each, torch.zeros(500), labels, 64).backward()
+        vocabulary_loss(states, each, torch.zeros(500), labels, 64).backward()
     assert torch.allclose(low.grad.float(), exact.grad, atol=0.02 * exact.grad.abs().max())
 
 
 def test_vocabulary_loss_of_nothing_is_zero_and_keeps_the_graph():
     words = torch.randn(11, 5, requires_grad=True)
-    loss = f.vocabulary_loss(torch.empty(0, 5), words, torch.zeros(11), torch.empty(0, dtype=torch.long))
+    loss = vocabulary_loss(torch.empty(0, 5), words, torch.zeros(11), torch.empty(0, dtype=torch.long))
     loss.backward()
     assert loss.item() == 0
     assert not words.grad.any()

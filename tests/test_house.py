@@ -7,11 +7,22 @@ import selfsent
 
 PACKAGE = Path(selfsent.__file__).parent
 FLOORS = {
-    1: {"errors", "functional", "hardware", "dropout", "fused", "watcher", "prompt", "static"},
-    2: {"config", "corpus", "batching", "encoder", "evaluation", "run", "builtin", "index", "encoding"},
+    1: {"errors", "functional", "hardware", "progress"},
+    2: {
+        "config",
+        "corpus",
+        "batching",
+        "encoder",
+        "evaluation",
+        "run",
+        "builtin",
+        "semantic_search",
+        "bulk_encode",
+        "recipes",
+    },
     3: {"objective", "composition", "augment"},
-    4: {"methods", "trainer", "pretrain"},
-    5: {"api", "unlabelled", "report"},
+    4: {"methods", "trainer", "pretraining"},
+    5: {"api", "label_free_verdict", "report"},
     6: {"cli", "__main__", "__init__"},
 }
 FLOOR = {room: floor for floor, rooms in FLOORS.items() for room in rooms}

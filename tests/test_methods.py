@@ -10,15 +10,16 @@ import torch
 from tiny import make_examples
 
 from selfsent import methods
-from selfsent.encoder import collate, encode
+from selfsent.encoder.embed import collate
+from selfsent.encoder.encode import encode
 from selfsent.errors import UserError
 
-PRESETS = sorted((name, preset) for name in methods.names() for preset in methods.load(name).presets)
+PRESETS = sorted((name, preset) for name in methods.method_names() for preset in methods.load_method(name).presets)
 
 
 def build(name, encoder, **changes):
     """The method as it comes, but for what is too wide or too deep for a test: a projector's features weigh more."""
-    method = methods.load(name)
+    method = methods.load_method(name)
     usual = method.Config()
     if hasattr(usual, "projector_width"):
         heavier = usual.decorrelation_weight * usual.projector_width / 32
@@ -32,7 +33,7 @@ def columns(objective, encoder, rows):
     return {name: collate(encoder, view) for name, view in objective.views(make_examples(objective, rows)).items()}
 
 
-@pytest.fixture(params=methods.names())
+@pytest.fixture(params=methods.method_names())
 def objective(request, encoder):
     return build(request.param, encoder)
 
@@ -145,24 +146,24 @@ def test_the_config_is_frozen_and_keyword_only(objective):
         type(objective.config)(0)
 
 
-@pytest.mark.parametrize("name", methods.names())
+@pytest.mark.parametrize("name", methods.method_names())
 def test_a_temperature_of_zero_is_refused_with_its_value(name):
     with pytest.raises(ValueError, match=r"temperature is 0\.0: it should be above 0"):
-        methods.load(name).Config(temperature=0.0)
+        methods.load_method(name).Config(temperature=0.0)
 
 
 @pytest.mark.parametrize(("name", "preset"), PRESETS)
 def test_a_preset_is_found_by_name_and_makes_a_config(name, preset):
-    method, changes = methods.find(preset)
-    assert (method, changes) == (methods.load(name), methods.load(name).presets[preset])
+    method, changes = methods.find_method(preset)
+    assert (method, changes) == (methods.load_method(name), methods.load_method(name).presets[preset])
     config = method.Config(**changes)
     assert {key: getattr(config, key) for key in changes} == changes
-    assert preset not in methods.names()
+    assert preset not in methods.method_names()
 
 
 def test_presets_hold_the_published_numbers():
     def made(preset):
-        method, changes = methods.find(preset)
+        method, changes = methods.find_method(preset)
         return method.Config(**changes)
 
     literal, roberta = made("scd_paper_literal"), made("scd_roberta")
@@ -172,7 +173,7 @@ def test_presets_hold_the_published_numbers():
         0.013,
     )
     assert (roberta.dropout_low, roberta.dropout_high, roberta.temperature) == (0.065, 0.24, 0.05)
-    assert made("scd_released") == methods.load("scd").Config()
+    assert made("scd_released") == methods.load_method("scd").Config()
     assert (made("whitenedcse_released").num_groups, made("whitenedcse_paper").sgw_chunking) == (
         128,
         "by_view",
@@ -180,9 +181,9 @@ def test_presets_hold_the_published_numbers():
 
 
 def test_a_method_is_found_by_name_with_nothing_changed():
-    assert methods.names() == sorted(methods.names())
-    assert {"scd", "simcse", "whitenedcse"} <= set(methods.names())
-    assert methods.find("scd") == (methods.load("scd"), {})
+    assert methods.method_names() == sorted(methods.method_names())
+    assert {"scd", "simcse", "whitenedcse"} <= set(methods.method_names())
+    assert methods.find_method("scd") == (methods.load_method("scd"), {})
 
 
 def test_a_method_outside_the_package_is_its_module_path(tmp_path, monkeypatch):
@@ -195,20 +196,20 @@ def test_a_method_outside_the_package_is_its_module_path(tmp_path, monkeypatch):
     (tmp_path / "broken_of_test" / "wrong.py").write_text("METHOD = 3\n")
     (tmp_path / "broken_of_test" / "mine.py").write_text("from mine_of_test import METHOD as METHOD\n")
     monkeypatch.syspath_prepend(tmp_path)
-    method, changes = methods.find("broken_of_test.mine")
+    method, changes = methods.find_method("broken_of_test.mine")
     assert (method.__name__, changes) == ("Mine", {})
     with pytest.raises(ModuleNotFoundError, match="nothing_of_this_name"):
-        methods.find("broken_of_test.inner")
+        methods.find_method("broken_of_test.inner")
     with pytest.raises(UserError, match="is no method: its last line should"):
-        methods.find("broken_of_test.empty")
+        methods.find_method("broken_of_test.empty")
     with pytest.raises(UserError, match=r"METHOD of module 'broken_of_test\.wrong' is 3"):
-        methods.find("broken_of_test.wrong")
+        methods.find_method("broken_of_test.wrong")
     with pytest.raises(UserError, match=r"no module 'broken_of_test\.absent'"):
-        methods.find("broken_of_test.absent")
+        methods.find_method("broken_of_test.absent")
 
 
 def test_an_unknown_method_lists_the_known_ones():
     with pytest.raises(UserError, match=r"unknown method 'scdd': did you mean 'scd'\? choose one of .*simcse"):
-        methods.load("scdd")
+        methods.load_method("scdd")
     with pytest.raises(UserError, match="unknown method 'scd_paper': did you mean 'scd_paper_literal'"):
-        methods.find("scd_paper")
+        methods.find_method("scd_paper")

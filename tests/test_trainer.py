@@ -7,13 +7,14 @@ import pytest
 import torch
 from tiny import TEXTS
 
-from selfsent import encoder as encoders
 from selfsent import hardware, methods, trainer
 from selfsent.batching import Batches
 from selfsent.config import TrainConfig
+from selfsent.encoder.encode import encode
+from selfsent.encoder.load import load_encoder
 from selfsent.errors import Interrupted, UserError
+from selfsent.progress import Progress
 from selfsent.run import Run
-from selfsent.watcher import Watcher
 
 METHODS = {
     "simcse": {},
@@ -43,7 +44,7 @@ class Rows:
         raise AssertionError
 
 
-class Watch(Watcher):
+class Watch(Progress):
     """Remembers what it is told, and raises Ctrl-C after a step if asked to."""
 
     def __init__(self, interrupt_at=None):
@@ -77,9 +78,9 @@ def fit(
     objective=None,
     **changes,
 ):
-    encoder = encoders.load(bert, pooling="cls")
+    encoder = load_encoder(bert, pooling="cls")
     text = Rows(encoder)
-    kind = methods.load(method)
+    kind = methods.load_method(method)
     torch.manual_seed(seed)
     made = kind(kind.Config(**METHODS[method], **(objective or {})), encoder)
     config = TrainConfig(
@@ -90,7 +91,7 @@ def fit(
     if validate is None:
 
         def validate(encoder):
-            vectors = encoders.encode(encoder, TEXTS, precision="fp32")
+            vectors = encode(encoder, TEXTS, precision="fp32")
             return {"score": float(np.abs(vectors).sum())}
 
     outcome = trainer.fit(
@@ -100,7 +101,7 @@ def fit(
         batches,
         run,
         config=config,
-        hardware=hardware.choose(precision=precision, threads=1, device="cpu"),
+        hardware=hardware.choose_hardware(precision=precision, threads=1, device="cpu"),
         seed=seed,
         validate=validate,
         select=select,
@@ -216,7 +217,7 @@ def test_accumulated_gradients_are_the_mean_over_their_batches(bert, tmp_path, m
         "learning_rate": 1.0,
         "evaluate_every": 0,
     }
-    start = encoders.load(bert, pooling="cls").state_dict()
+    start = load_encoder(bert, pooling="cls").state_dict()
     name = next(name for name in start if name.endswith("query.weight"))
     both, _, _ = fit(bert, tmp_path / "both", accumulation=2, allow_accumulation=True, steps=1, **options)
     updates = []
@@ -263,16 +264,16 @@ def test_bf16_follows_fp32(bert, tmp_path):
         for precision, watch in watches.items()
     }
     assert watches["bf16"].losses == pytest.approx(watches["fp32"].losses, rel=0.1)
-    exact, low = (encoders.encode(encoder_of[precision], TEXTS, precision="fp32") for precision in ("fp32", "bf16"))
+    exact, low = (encode(encoder_of[precision], TEXTS, precision="fp32") for precision in ("fp32", "bf16"))
     cosine = (exact * low).sum(1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(low, axis=1)
     assert cosine.min() > 0.98
     assert all(value.dtype != torch.bfloat16 for value in encoder_of["bf16"].state_dict().values())
 
 
 def test_a_loss_that_is_no_longer_finite_is_named_by_its_term(bert, tmp_path, monkeypatch):
-    forward = methods.load("simcse").forward
+    forward = methods.load_method("simcse").forward
     monkeypatch.setattr(
-        methods.load("simcse"),
+        methods.load_method("simcse"),
         "forward",
         lambda self, *args: {"contrast": forward(self, *args)["contrast"] * float("nan")},
     )
@@ -321,7 +322,7 @@ def test_adam_without_bias_correction_is_its_formula_in_slow_steps():
 
 
 def test_each_text_has_a_generator_of_its_own_in_each_epoch(bert):
-    texts = Rows(encoders.load(bert, pooling="cls"))
+    texts = Rows(load_encoder(bert, pooling="cls"))
     first = trainer._examples(texts, np.array([3, 5]), seed=7, epoch=0)
     second = trainer._examples(texts, np.array([5, 9, 3]), seed=7, epoch=0)
     later = trainer._examples(texts, np.array([3, 5]), seed=7, epoch=1)

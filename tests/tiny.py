@@ -7,7 +7,7 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedTokenizerFast
 
-from selfsent import encoder as encoders
+from selfsent.encoder.load import quietly
 from selfsent.objective import Examples, Objective
 
 TEXTS = [
@@ -93,7 +93,7 @@ def make_base(folder: Path, family: str = "bert", dropout: float = 0.1, layers: 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForMaskedLM.from_config(config)
-    with encoders.quietly():
+    with quietly():
         model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -7,9 +7,3 @@ cache.py      what was paid for, on disk
 produce.py    texts -> cache -> backend -> cache -> pairs
 pairs.py      the file that `selfsent train --corpus` reads
 """
-
-from selfsent.augment.cache import Cache, Output
-from selfsent.augment.pairs import PairsFile
-from selfsent.augment.produce import Backend, Outcome, produce
-
-__all__ = ["Backend", "Cache", "Outcome", "Output", "PairsFile", "produce"]

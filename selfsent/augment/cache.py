@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import xxhash
 
-from selfsent.corpus import cache as folders
+from selfsent.corpus.cache import cache_folder
 from selfsent.errors import UserError
 
 _FORMAT = 1  # of the tables
@@ -55,12 +55,12 @@ class Made(NamedTuple):
     created: str
 
 
-def digest(identity: Mapping[str, object]) -> str:
+def identity_digest(identity: Mapping[str, object]) -> str:
     """Return what tells settings that matter from others."""
     return xxhash.xxh3_128_hexdigest(json.dumps(identity, sort_keys=True).encode())
 
 
-class Cache:
+class OutputCache:
     """The outputs of one backend under one setting, and a list of texts to be worked through.
 
     Nothing of it grows in memory: the list of texts is a temporary table on disk, without copies.
@@ -76,7 +76,7 @@ class Cache:
     def __init__(
         self, path: Path | None, backend: str, settings: str, readable: Mapping[str, object], limit: int | None
     ) -> None:
-        self.path = path or folders.folder("augment", "outputs.sqlite")
+        self.path = path or cache_folder("augment", "outputs.sqlite")
         self._which = {"backend": backend, "settings": settings, "limit": limit}
         with self._named():
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -186,7 +186,7 @@ class Cache:
             for text, output, cut, created in found:
                 yield Made(text, output, bool(cut), created)
 
-    def __enter__(self) -> "Cache":
+    def __enter__(self) -> "OutputCache":
         return self
 
     def __exit__(

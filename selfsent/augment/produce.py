@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from selfsent.augment.cache import Cache, Output
-from selfsent.augment.pairs import PairsFile
+from selfsent.augment.cache import Output, OutputCache
+from selfsent.augment.pairs_file import PairsFile
 from selfsent.corpus import clean
 
 _SHOWN = 5  # pairs of the sample
@@ -54,7 +54,7 @@ class Backend(Protocol):
 
 
 @dataclass(kw_only=True)
-class Outcome:
+class AugmentOutcome:
     """What became of every text."""
 
     out: Path
@@ -110,13 +110,13 @@ class Outcome:
         return [f"{name:<{label}}  {count:>{number},}" for name, count in shown]
 
 
-def produce(cache: Cache, backend: Backend, out: Path, report: Report) -> Outcome:
+def produce(cache: OutputCache, backend: Backend, out: Path, report: Report) -> AugmentOutcome:
     """Let the backend work on what the cache lacks of its list, and write the pairs of all of it.
 
     Raises:
         UserError: the backend had to stop; what it made until then is in the cache.
     """
-    outcome = Outcome(out=out, texts=len(cache))
+    outcome = AugmentOutcome(out=out, texts=len(cache))
     total = cache.left()[0]
 
     def store(outputs: Sequence[Output]) -> None:
@@ -131,7 +131,7 @@ def produce(cache: Cache, backend: Backend, out: Path, report: Report) -> Outcom
     return outcome
 
 
-def _write(cache: Cache, backend: Backend, outcome: Outcome) -> None:
+def _write(cache: OutputCache, backend: Backend, outcome: AugmentOutcome) -> None:
     with PairsFile(outcome.out, backend.name, backend.digest, backend.settings) as file:
         for made in cache.outputs():
             if made.cut:

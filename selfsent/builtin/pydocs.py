@@ -69,7 +69,7 @@ class Documented(TypedDict):
     text: str  # the running prose after it; may be empty
 
 
-def documents(unparsable: list[str] | None = None) -> Iterator[Documented]:
+def python_documents(unparsable: list[str] | None = None) -> Iterator[Documented]:
     """Yield the documentation in a fixed order, every text once.
 
     Args:
@@ -86,7 +86,7 @@ def documents(unparsable: list[str] | None = None) -> Iterator[Documented]:
             yield {"title": title, "summary": summary, "text": text}
 
 
-def identity() -> str:
+def python_docs_identity() -> str:
     """Tell the documentation of one installation from that of another."""
     packages = sorted(f"{package.name} {package.version}" for package in distributions())
     return xxhash.xxh3_128_hexdigest("\n".join([str(FORMAT), sys.version, *packages]).encode())

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from selfsent.augment import Cache, Outcome
-    from selfsent.augment.rewrite import Rewriting
+    from selfsent.augment.cache import OutputCache
+    from selfsent.augment.produce import AugmentOutcome
+    from selfsent.augment.rewriting import Rewriting
     from selfsent.cli.display import Display
 
 app = typer.Typer(
@@ -62,17 +63,18 @@ def backtranslate(
 
     Example: selfsent augment backtranslate wiki.jsonl --via Helsinki-NLP/opus-mt-en-de Helsinki-NLP/opus-mt-de-en
     """
-    from selfsent.augment import pairs
+    from selfsent.augment import pairs_file
     from selfsent.cli.display import Display
 
     display = Display()
-    pairs.check(out)
+    pairs_file.check_pairs_file(out)
     display.opening("loading torch and transformers")
     from selfsent import hardware
-    from selfsent.augment import Cache, produce
-    from selfsent.augment.translate import BackTranslation
+    from selfsent.augment.back_translation import BackTranslation
+    from selfsent.augment.cache import OutputCache
+    from selfsent.augment.produce import produce
 
-    machine = hardware.choose(precision=precision, threads=threads)
+    machine = hardware.choose_hardware(precision=precision, threads=threads)
     display.say(f"machine: {machine.line()}")
     backend = BackTranslation(
         *via,
@@ -86,7 +88,7 @@ def backtranslate(
     for doubt in backend.warnings:
         display.say(f"warning: {doubt}")
     with (
-        Cache(None, backend.name, backend.digest, backend.settings, backend.limit) as cache,
+        OutputCache(None, backend.name, backend.digest, backend.settings, backend.limit) as cache,
         _told_to_go_on(display, cache),
     ):
         _fill(cache, corpus, display, max_texts, split, text_column, text_language)
@@ -134,12 +136,14 @@ def rewrite(
 
     Example: selfsent augment rewrite wiki.jsonl --endpoint http://localhost:8000/v1 --model llama --max-texts 10000
     """
-    from selfsent.augment import Cache, pairs, produce
-    from selfsent.augment.rewrite import Rewriting
+    from selfsent.augment import pairs_file
+    from selfsent.augment.cache import OutputCache
+    from selfsent.augment.produce import produce
+    from selfsent.augment.rewriting import Rewriting
     from selfsent.cli.display import Display
 
     display = Display()
-    pairs.check(out)
+    pairs_file.check_pairs_file(out)
     backend = Rewriting(
         endpoint,
         model,
@@ -152,7 +156,7 @@ def rewrite(
         timeout=timeout,
     )
     with (
-        Cache(None, backend.name, backend.digest, backend.settings, backend.limit) as cache,
+        OutputCache(None, backend.name, backend.digest, backend.settings, backend.limit) as cache,
         _told_to_go_on(display, cache),
     ):
         _fill(cache, corpus, display, max_texts, split, text_column, text_language)
@@ -186,20 +190,20 @@ def pairs(
 
     Example: selfsent augment pairs train.source.xz --out pairs.parquet
     """
-    from selfsent.augment import given
-    from selfsent.augment import pairs as files
+    from selfsent.augment import given_pairs
+    from selfsent.augment.pairs_file import check_pairs_file
     from selfsent.cli.display import Display
 
     display = Display()
-    files.check(out)
-    outcome = given.gather(
+    check_pairs_file(out)
+    outcome = given_pairs.gather_pairs(
         first, second, out, text_column=text_column, positive_column=positive_column, report=display.report
     )
     _show(display, outcome)
 
 
 def _fill(
-    cache: "Cache",
+    cache: "OutputCache",
     corpus: Sequence[str],
     display: "Display",
     max_texts: int | None,
@@ -208,14 +212,13 @@ def _fill(
     text_language: str,
 ) -> None:
     """Put the texts of a corpus on the list, and say how many of them are in the cache."""
-    from selfsent.corpus import CorpusConfig
-    from selfsent.corpus.preparation import texts
+    from selfsent.corpus.prepare import CorpusConfig, corpus_texts
     from selfsent.errors import UserError, unknown
 
     if split not in ("auto", "yes", "no"):
         raise unknown("split", split, ("auto", "yes", "no"))
     config = CorpusConfig(split=split, text_column=text_column, language=text_language)  # type: ignore[arg-type]
-    cache.add(texts(corpus, config, display.report), max_texts)
+    cache.add(corpus_texts(corpus, config, display.report), max_texts)
     if not len(cache):
         raise UserError(
             f"there is no text in {', '.join(corpus)}: sentences of tables need 5 words, or give --split no"
@@ -225,18 +228,23 @@ def _fill(
 
 
 def _confirm(
-    display: "Display", backend: "Rewriting", cache: "Cache", price_in: float | None, price_out: float | None, yes: bool
+    display: "Display",
+    backend: "Rewriting",
+    cache: "OutputCache",
+    price_in: float | None,
+    price_out: float | None,
+    yes: bool,
 ) -> None:
-    texts, size = cache.left()
-    if not texts:
+    corpus_texts, size = cache.left()
+    if not corpus_texts:
         return
-    display.say(f"cost: {backend.estimate(texts, size, price_in, price_out).line()}")
+    display.say(f"cost: {backend.estimate(corpus_texts, size, price_in, price_out).line()}")
     if not yes and sys.stdin.isatty() and display.live and not typer.confirm("Start?", err=True):
         raise typer.Exit(1)
 
 
 @contextmanager
-def _told_to_go_on(display: "Display", cache: "Cache") -> Iterator[None]:
+def _told_to_go_on(display: "Display", cache: "OutputCache") -> Iterator[None]:
     """Say after Ctrl-C that nothing is lost."""
     try:
         yield
@@ -247,7 +255,7 @@ def _told_to_go_on(display: "Display", cache: "Cache") -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _show(display: "Display", outcome: "Outcome") -> None:
+def _show(display: "Display", outcome: "AugmentOutcome") -> None:
     """Print the account, a sample and where the pairs are."""
     for line in outcome.lines():
         display.print(line)

@@ -11,14 +11,15 @@ from pathlib import PurePath
 
 from rich.console import Console, Group, RenderableType
 from rich.constrain import Constrain
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from selfsent.evaluation.labelfree.verdict import SCORE, SCORED, Verdict
 from selfsent.evaluation.score import Difference, Results, Score
 from selfsent.evaluation.suite import absence
-from selfsent.evaluation.verdict import SCORE, SCORED, Verdict
-from selfsent.watcher import Watcher
+from selfsent.progress import Progress
 
 _QUIET = 10.0  # seconds between plain lines
 _LONG = 20  # characters of a classifier's name: a longer one is no part of a row's label
@@ -26,7 +27,7 @@ _FOLDED = 36  # characters that a label is given at least, before columns go
 _WIDE = Console(width=10_000)  # where a table is measured
 
 
-class Display(Watcher):
+class Display(Progress):
     """A watcher for people."""
 
     def __init__(self) -> None:
@@ -35,7 +36,7 @@ class Display(Watcher):
         self.live = self._console.is_terminal
         # What is read later, in a file, is not bound to the terminal that it was made in.
         self.width = self._result.width if not self._result.is_terminal else Console().width
-        self._bar: Progress | None = None
+        self._bar: ProgressBar | None = None
         self._task: TaskID | None = None
         self._stage = ""
         self._shown = 0.0
@@ -52,7 +53,7 @@ class Display(Watcher):
         self._steps = steps
         self._clock = self._shown = time.perf_counter()
         if self.live:
-            self._bar = Progress(
+            self._bar = ProgressBar(
                 TextColumn("train"),
                 BarColumn(bar_width=24),
                 MofNCompleteColumn(),
@@ -107,7 +108,7 @@ class Display(Watcher):
             self._finish_bar()
             self._stage, self._shown = stage, time.perf_counter()
             if self.live:
-                self._bar = Progress(
+                self._bar = ProgressBar(
                     TextColumn("{task.description}"),
                     BarColumn(bar_width=24),
                     TextColumn("{task.completed:,.0f}"),

@@ -34,17 +34,18 @@ def encode(
 
     display = Display()
     display.opening("loading torch and transformers")
-    from selfsent import encoder, encoding, hardware
+    from selfsent import bulk_encode, hardware
+    from selfsent.encoder.load import load_encoder
 
-    encoding.require_place(output)
+    bulk_encode.require_output(output)
     if source:
-        encoding.find(source)  # what is misspelt is said before the model is loaded
+        bulk_encode.find_sources(source)  # what is misspelt is said before the model is loaded
     else:
         display.say("standard input is read once: if this is stopped, it begins anew; a file could be gone on with")
-    machine = hardware.choose()
-    opened = encoder.load(model).to(machine.device)
+    machine = hardware.choose_hardware()
+    opened = load_encoder(model).to(machine.device)
     try:
-        done = encoding.encode_to(
+        done = bulk_encode.encode_to(
             output,
             opened,
             source or _lines(),
@@ -57,7 +58,7 @@ def encode(
         )
     except KeyboardInterrupt:
         display.end()
-        rows = encoding.kept(output)
+        rows = bulk_encode.kept_texts(output)
         display.say(f"stopped with {rows:,} texts kept" + (": run the same command again to go on" if rows else ""))
         raise typer.Exit(130) from None
     display.end()

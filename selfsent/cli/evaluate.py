@@ -52,21 +52,24 @@ def evaluate(
 
     display = Display()
     display.opening("loading torch and transformers")
-    from selfsent import api, encoder, hardware
-    from selfsent import evaluation as room
-    from selfsent.corpus import CorpusConfig, prepare
+    from selfsent import api, hardware
+    from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
+    from selfsent.encoder.inspect import tokenizer_of
+    from selfsent.encoder.load import load_encoder
     from selfsent.errors import UserError
-    from selfsent.evaluation import averages, benchmark
+    from selfsent.evaluation import mteb
+    from selfsent.evaluation.senteval import declutr_averages
+    from selfsent.evaluation.suite import resolve_tasks
 
     asked = [name.strip() for name in tasks.split(",") if name.strip()]
-    public = [name for name in asked if name.startswith(benchmark.PREFIX)]
-    names = room.resolve([name for name in asked if name not in public]) + public
+    public = [name for name in asked if name.startswith(mteb.PREFIX)]
+    names = resolve_tasks([name for name in asked if name not in public]) + public
     if compare != (len(models) == 2) or len(models) > 2:
         raise UserError(
             f"{len(models)} model{'s were' if len(models) > 1 else ' was'} given "
             f"{'with' if compare else 'without'} --compare: give two with it, or one without"
         )
-    hardware.choose()
+    hardware.choose_hardware()
     if compare:
         if baselines or pooling or json or public or "retrieval" in names:
             raise UserError(
@@ -90,10 +93,10 @@ def evaluate(
         display.print(difference_table(models, first, second, differences, display.width))
         return
     (model,) = models
-    opened = encoder.load(model, pooling=pooling)
+    opened = load_encoder(model, pooling=pooling)
     held_out = None
     if "retrieval" in names:
-        text = prepare(corpus or ["pydocs"], CorpusConfig(), encoder.tokenizer(opened), report=display.report)
+        text = prepare_corpus(corpus or ["pydocs"], CorpusConfig(), tokenizer_of(opened), report=display.report)
         held_out = (text.held_out.test.queries, text.held_out.test.passages)
     results = api.evaluate(
         opened,
@@ -115,4 +118,4 @@ def evaluate(
     display.print(results_table(results, display.width))
     if {"downstream", "probing"} & {*asked}:
         for name, scored in results.items():
-            display.print(f"{name}: {averages.summary(averages.averages(scored.scores))}")
+            display.print(f"{name}: {declutr_averages.summary(declutr_averages.averages(scored.scores))}")

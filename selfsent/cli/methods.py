@@ -34,7 +34,7 @@ class Method:
     presets: dict[str, dict[str, object]]
 
 
-def read(path: Path) -> Method:
+def read_method(path: Path) -> Method:
     """Read one method's file."""
     source = path.read_text(encoding="utf-8")
     lines = source.splitlines()
@@ -59,19 +59,19 @@ def _field(node: ast.AnnAssign, lines: list[str]) -> Field:
     return Field(ast.unparse(node.target), kind, default.strip("'"), comment)
 
 
-def known() -> dict[str, Method]:
+def known_methods() -> dict[str, Method]:
     """Read every method, by its own name and by those of its presets; methods first."""
-    found = {path.stem: read(path) for path in sorted(FOLDER.glob("[!_]*.py"))}
+    found = {path.stem: read_method(path) for path in sorted(FOLDER.glob("[!_]*.py"))}
     return found | {preset: method for method in found.values() for preset in method.presets}
 
 
-def require(names: str) -> None:
+def require_methods(names: str) -> None:
     """Refuse what is neither a method nor a preset, nor looks like a module or a recipe, before torch is loaded.
 
     Raises:
         UserError: it names the nearest.
     """
-    listed = known()
+    listed = known_methods()
     for name in (part.strip() for part in names.split("+")):
         if "." not in name:
             _find(name, listed)
@@ -89,7 +89,7 @@ def methods(
     name: Annotated[str | None, typer.Argument(help="A method or preset, to see its paper and keys")] = None,
 ) -> None:
     """List the methods, or show one: its paper, its formulas, and every key with its default."""
-    listed = known()
+    listed = known_methods()
     if name is None:
         for method in (found for key, found in listed.items() if key == found.name):
             typer.echo(f"{method.name:<14}{method.docstring.splitlines()[0]}")

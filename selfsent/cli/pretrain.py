@@ -53,11 +53,11 @@ def pretrain(
 
     display = Display()
     display.opening("loading torch and transformers")
-    from selfsent.pretrain import training
-    from selfsent.pretrain import vectors as static
+    from selfsent.pretraining import train
+    from selfsent.pretraining.static_vectors import StaticConfig, build_static_vectors, read_word_vectors
 
     sources = corpus or ["pydocs"]
-    folder = out or Path("runs") / f"pretrain-{size or ('on' if base else training.SIZE)}"
+    folder = out or Path("runs") / f"pretrain-{size or ('on' if base else train.SIZE)}"
     if size == "static":
         for name, value in (
             ("base", base),
@@ -71,22 +71,22 @@ def pretrain(
         if vectors is not None:
             if corpus or vocabulary or set_:
                 raise UserError("--vectors brings its own words: leave CORPUS, --vocabulary and --set out")
-            model = static.read(vectors, folder, watcher=display)
+            model = read_word_vectors(vectors, folder, watcher=display)
         else:
-            model = static.build(
+            model = build_static_vectors(
                 sources,
                 folder,
-                training.settings(static.Settings, set_, vocabulary=vocabulary, seed=seed),
+                train.pretrain_settings(StaticConfig, set_, vocabulary=vocabulary, seed=seed),
                 watcher=display,
             )
         display.print(f"model: {model}   opens with SentenceTransformer({str(model)!r})")
         return
     if vectors is not None:
         raise UserError("--vectors is for --size static: add it, or leave --vectors out")
-    asked = training.settings(
-        training.Settings, set_, size=size, base=base, vocabulary=vocabulary, hours=hours, tokens=tokens, seed=seed
+    asked = train.pretrain_settings(
+        train.PretrainConfig, set_, size=size, base=base, vocabulary=vocabulary, hours=hours, tokens=tokens, seed=seed
     )
-    result = training.pretrain(sources, folder, asked, data=data, resume=resume, watcher=display)
+    result = train.pretrain_masked_lm(sources, folder, asked, data=data, resume=resume, watcher=display)
     if result.scores:
         display.print("  ".join(f"{name} {value:.2f}" for name, value in result.scores.items()))
     display.print(

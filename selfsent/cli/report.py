@@ -22,8 +22,8 @@ def report(
     display = Display()
     display.opening("loading torch and transformers")
     from selfsent import hardware
-    from selfsent import report as room
+    from selfsent.report import write_report
 
-    hardware.choose()
-    place = room.write(runs, out, data=data, watcher=display)
+    hardware.choose_hardware()
+    place = write_report(runs, out, data=data, watcher=display)
     display.print(f"report: {place} ({place.stat().st_size / 1e6:.1f} MB); open it in any browser, without a network")

@@ -17,10 +17,10 @@ def search(
 
     display = Display()
     display.opening("loading torch and transformers")
-    from selfsent import hardware, index
+    from selfsent import hardware, semantic_search
 
-    hardware.choose()
-    opened = index.build(model, corpus, report=display.report, progress=display.live)
+    hardware.choose_hardware()
+    opened = semantic_search.build_index(model, corpus, report=display.report, progress=display.live)
     display.say(f"{len(opened):,} texts {'from the last search' if opened.reused else 'encoded'}")
     for asked in [query] if query is not None else iter(_ask, ""):
         for hit in opened.search(asked, top):

@@ -36,9 +36,9 @@ def train(
     Every key of a recipe can be given with --set: train.steps, train.batch_size, train.learning_rate,
     train.evaluate_every, corpus.max_length, corpus.max_texts, encoder.pooling, objective.* ...
     """
-    from selfsent.cli.methods import require
+    from selfsent.cli.methods import require_methods
 
-    require(method)
+    require_methods(method)
 
     from selfsent.cli.display import Display, trained_table
 

@@ -29,10 +29,10 @@ def verdict(
 
     display = Display()
     display.opening("loading torch and transformers")
-    from selfsent import api
+    from selfsent import label_free_verdict
     from selfsent.errors import UserError
 
-    said = api.verdict(
+    said = label_free_verdict.verdict(
         base,
         trained,
         corpus or ["pydocs"],

@@ -13,12 +13,3 @@ cache.py        folders that are whole or not there
 opened.py       the corpus as the trainer sees it
 documents.py    the same of whole documents, of which only spans are read
 """
-
-from selfsent.corpus.account import Account
-from selfsent.corpus.documents import Documents
-from selfsent.corpus.heldout import HeldOut, Pairs
-from selfsent.corpus.opened import Corpus
-from selfsent.corpus.preparation import CorpusConfig, prepare
-from selfsent.corpus.read import DEMO
-
-__all__ = ["DEMO", "Account", "Corpus", "CorpusConfig", "Documents", "HeldOut", "Pairs", "prepare"]

@@ -10,14 +10,14 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 
-def folder(kind: str, fingerprint: str, root: Path | None = None) -> Path:
+def cache_folder(kind: str, fingerprint: str, root: Path | None = None) -> Path:
     """Return the place of a cached thing, whether it exists or not."""
     default = os.environ.get("SELFSENT_CACHE") or "~/.cache/selfsent"
     return (root or Path(default)).expanduser() / kind / fingerprint
 
 
 @contextmanager
-def under_construction(target: Path) -> Iterator[Path]:
+def build_folder(target: Path) -> Iterator[Path]:
     """Give a scratch folder that becomes ``target`` when the block ends well, and vanishes when it does not.
 
     A builder holds a lock for as long as it lives, so what a killed one left behind is known by its free lock

@@ -32,7 +32,7 @@ _WORD = re.compile(rf"{_UNSPACED.pattern}|(?:(?!{_UNSPACED.pattern})\S)+")
 _LETTERS = re.compile(rf"{_UNSPACED.pattern}|(?:(?!{_UNSPACED.pattern})[^\W_])+")
 
 
-def clean(text: str) -> str:
+def clean_text(text: str) -> str:
     """Remove markup leftovers and invisible characters; every line end becomes a newline."""
     if "&" in text:
         text = html.unescape(text)
@@ -74,7 +74,7 @@ def count_words(text: str) -> int:
     return len(_WORD.findall(text))
 
 
-def halves(text: str) -> tuple[str, str]:
+def text_halves(text: str) -> tuple[str, str]:
     """Cut a text before its middle word."""
     starts = [match.start() for match in _WORD.finditer(text)]
     cut = starts[(len(starts) + 1) // 2]

@@ -6,11 +6,11 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from selfsent.corpus.opened import Corpus, Indices
-from selfsent.corpus.store import Ragged
+from selfsent.corpus.columns import Ragged
+from selfsent.corpus.dataset import Corpus, Indices
 
 
-class Document(Sequence[int]):
+class DocumentTokens(Sequence[int]):
     """The word pieces of one document, special tokens included; only what is sliced is read."""
 
     def __init__(self, ids: Ragged, row: int) -> None:
@@ -33,7 +33,7 @@ class Document(Sequence[int]):
         return [int(piece) for piece in self._ids.part(self._row, start, max(start, stop))[::step]]
 
 
-class Documents:
+class DocumentRows:
     """Some rows of a corpus of documents, as the training loop asks for them."""
 
     paired = False
@@ -45,9 +45,9 @@ class Documents:
     def __len__(self) -> int:
         return len(self._chosen)
 
-    def rows(self, indices: Indices) -> list[Document]:
+    def rows(self, indices: Indices) -> list[DocumentTokens]:
         """Return documents that read themselves where they are sliced."""
-        return [Document(self._ids, int(self._chosen[index])) for index in indices]
+        return [DocumentTokens(self._ids, int(self._chosen[index])) for index in indices]
 
     def positives(self, indices: Indices) -> list[list[int]]:
         """Documents come without positives: methods cut their own."""

@@ -21,7 +21,7 @@ _LINE_WORDS = 12  # at least, of a line that is cut into halves
 
 
 @dataclass(frozen=True)
-class Pairs:
+class HeldOutPairs:
     """Queries and passages; the answer to query i is passage i."""
 
     queries: list[str] = field(default_factory=list)
@@ -37,8 +37,8 @@ class HeldOut:
     """The documents that training never sees."""
 
     kind: Kind
-    dev: Pairs = field(default_factory=Pairs)
-    test: Pairs = field(default_factory=Pairs)
+    dev: HeldOutPairs = field(default_factory=HeldOutPairs)
+    test: HeldOutPairs = field(default_factory=HeldOutPairs)
 
 
 class Selection:
@@ -91,7 +91,7 @@ class Selection:
 def _halves(sentences: Sequence[str]) -> tuple[str, str] | None:
     if len(sentences) != 1 or clean.count_words(sentences[0]) < _LINE_WORDS:
         return None
-    return clean.halves(sentences[0])
+    return clean.text_halves(sentences[0])
 
 
 def _summary_and_body(summary: str, sentences: Sequence[str]) -> tuple[str, str] | None:

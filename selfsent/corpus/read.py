@@ -82,12 +82,12 @@ class Source:
     def identity(self) -> list[object]:
         """Return what tells this source from another, or from itself before it changed."""
         if self.path is not None:
-            return identity(self.path)
+            return file_identity(self.path)
         if self.kind == "hub":
             return [self.name, _hub_revision(self.name)]
         from selfsent.builtin import pydocs
 
-        return [self.name, pydocs.identity()]
+        return [self.name, pydocs.python_docs_identity()]
 
     def documents(self, columns: Columns, progress: Callable[[int], None]) -> Iterator[Document]:
         """Yield what the source holds; ``progress`` hears the position in the file, in bytes."""
@@ -96,11 +96,11 @@ class Source:
         if self.path is None:
             from selfsent.builtin import pydocs
 
-            return (Document(row["text"], row["title"], row["summary"]) for row in pydocs.documents())
+            return (Document(row["text"], row["title"], row["summary"]) for row in pydocs.python_documents())
         return _from_file(self, self.path, columns, progress)
 
 
-def resolve(names: Sequence[str]) -> list[Source]:
+def resolve_sources(names: Sequence[str]) -> list[Source]:
     """Find the sources behind what a user wrote.
 
     Raises:
@@ -153,7 +153,7 @@ def _file(path: Path) -> Source:
     return Source(str(path), _format(path), path, _compression(path))
 
 
-def identity(path: Path) -> list[object]:
+def file_identity(path: Path) -> list[object]:
     """Return what tells a file from another, or from itself before it changed: its content, wherever it lies.
 
     Not its time stamp or its place: a copy of a file, or a disk mounted anew, must not lose a run its text.
@@ -183,7 +183,7 @@ class _Where:
         return f"{self.path}, line {self.line}"
 
 
-def lines(path: Path) -> Iterator[str]:
+def read_lines(path: Path) -> Iterator[str]:
     """Yield the lines of a text file of any name, plain or compressed, without their ends."""
     where = _Where(path)
     with _damage_named(where), _opened(path) as raw:
@@ -191,7 +191,7 @@ def lines(path: Path) -> Iterator[str]:
             yield line.rstrip("\r\n")
 
 
-def rows(source: Source) -> Iterator[tuple[object, Mapping[str, Any]]]:
+def read_rows(source: Source) -> Iterator[tuple[object, Mapping[str, Any]]]:
     """Yield (where it stands, row) of a table on disk, with all its columns."""
     assert source.path is not None
     where = _Where(source.path)

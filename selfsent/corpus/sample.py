@@ -14,11 +14,11 @@ import numpy as np
 import xxhash
 from jaxtyping import Bool
 
-from selfsent.corpus import clean, deduplicate, preparation
-from selfsent.corpus.preparation import CorpusConfig, Report, Unit
+from selfsent.corpus import clean, dedup, prepare
+from selfsent.corpus.columns import Table
+from selfsent.corpus.prepare import CorpusConfig, Report, Unit
 from selfsent.corpus.read import Document
-from selfsent.corpus.stage import opened
-from selfsent.corpus.store import Table
+from selfsent.corpus.tokenize import open_document
 
 ALIKE = 0.5  # Jaccard similarity of the pairs of neighbouring words, from which on two texts are near-duplicates
 _SPARE = 1.5  # documents drawn for each that is wanted: some turn out to be near-duplicates
@@ -41,7 +41,9 @@ class HeldOutDocuments:
     test: list[Document] = field(default_factory=list)
 
 
-def draw(sources: Sequence[str], config: CorpusConfig, size: int, report: Report | None = None) -> list[Document]:
+def draw_documents(
+    sources: Sequence[str], config: CorpusConfig, size: int, report: Report | None = None
+) -> list[Document]:
     """Draw documents by the hash of their content, from all sources alike.
 
     Raises:
@@ -49,7 +51,7 @@ def draw(sources: Sequence[str], config: CorpusConfig, size: int, report: Report
     """
     wanted = round(size * _SPARE)
     kept: list[tuple[int, int, Document]] = []  # a heap with the largest hash first
-    for number, (document, _) in enumerate(preparation.documents(sources, config, report=report)):
+    for number, (document, _) in enumerate(prepare.corpus_documents(sources, config, report=report)):
         if document.text.strip():
             key = xxhash.xxh3_64_intdigest(document.text.encode(errors="replace"))
             push = heapq.heappush if len(kept) < wanted else heapq.heappushpop
@@ -57,7 +59,7 @@ def draw(sources: Sequence[str], config: CorpusConfig, size: int, report: Report
     return [document for _, _, document in sorted(kept, reverse=True)]
 
 
-def held_out(
+def held_out_documents(
     sources: Sequence[str], config: CorpusConfig, unit: Unit = "sentences", report: Report | None = None
 ) -> HeldOutDocuments:
     """Find the documents that ``prepare`` holds out of the same sources with the same settings.
@@ -65,14 +67,14 @@ def held_out(
     Raises:
         UserError: a source cannot be read.
     """
-    single, pairs = preparation.selections(sources, config, unit)
+    single, pairs = prepare.held_out_selections(sources, config, unit)
     of_documents, of_pairs = HeldOutDocuments(), HeldOutDocuments()
     given = False
-    for document, rules in preparation.documents(sources, config, unit=unit, report=report):
-        positive = "" if config.positives == "adjacent" else clean.one_line(clean.clean(document.positive))
+    for document, rules in prepare.corpus_documents(sources, config, unit=unit, report=report):
+        positive = "" if config.positives == "adjacent" else clean.one_line(clean.clean_text(document.positive))
         if positive:
             given, rules = True, rules.of_pairs()
-        _, summary, found = opened(document, rules)
+        _, summary, found = open_document(document, rules)
         texts = list(filter(rules.fits, [" ".join(found)] if rules.whole and found else found))
         if not texts:
             continue
@@ -90,19 +92,19 @@ def held_out(
     return of_pairs if given else of_documents
 
 
-def structured(documents: Sequence[Document], language: str, size: int) -> list[Structured]:
+def structured_documents(documents: Sequence[Document], language: str, size: int) -> list[Structured]:
     """Take documents apart and keep the first of those that are nearly the same, ``size`` at most."""
     found = []
     for document in documents:
-        summary = clean.one_line(clean.clean(document.summary))
-        sentences = clean.sentences(clean.clean(document.text), language)
+        summary = clean.one_line(clean.clean_text(document.summary))
+        sentences = clean.sentences(clean.clean_text(document.text), language)
         if summary or sentences:
-            found.append(Structured(clean.one_line(clean.clean(document.title)), summary, sentences))
-    alone = distinct([" ".join([one.summary, *one.sentences]) for one in found])
+            found.append(Structured(clean.one_line(clean.clean_text(document.title)), summary, sentences))
+    alone = distinct_texts([" ".join([one.summary, *one.sentences]) for one in found])
     return [one for one, kept in zip(found, alone, strict=True) if kept][:size]
 
 
-def distinct(texts: Sequence[str], threshold: float = ALIKE) -> Bool[np.ndarray, " N"]:
+def distinct_texts(texts: Sequence[str], threshold: float = ALIKE) -> Bool[np.ndarray, " N"]:
     """Tell which texts are no near-duplicate of an earlier one that stays; a text without a word is none of them."""
     words = [clean.words(text) for text in texts]
     rows = np.flatnonzero([bool(row) for row in words])
@@ -112,18 +114,18 @@ def distinct(texts: Sequence[str], threshold: float = ALIKE) -> Bool[np.ndarray,
     lengths = np.array([len(words[row]) for row in rows])
     numbers: dict[str, int] = {}
     ids = np.array([numbers.setdefault(word, len(numbers)) for row in rows for word in words[row]], np.uint32)
-    hashes = deduplicate.shingles(ids, lengths)
-    width = deduplicate.band_width(threshold)
+    hashes = dedup.shingles(ids, lengths)
+    width = dedup.band_width(threshold)
     fate = np.zeros(len(rows), np.uint8)
     with TemporaryDirectory() as place, Table(Path(place)) as table:
         column, exact = table.ragged("ids", np.uint32), table.column("exact", np.uint64)
-        bands = [table.column(f"band_{band}", np.uint64) for band in range(deduplicate.MINIMA // width)]
+        bands = [table.column(f"band_{band}", np.uint64) for band in range(dedup.MINIMA // width)]
         column.append(ids, lengths)
-        exact.append(deduplicate.row_keys(ids, lengths))
-        for band, keys in zip(bands, deduplicate.band_keys(hashes, lengths, width), strict=True):
+        exact.append(dedup.row_keys(ids, lengths))
+        for band, keys in zip(bands, dedup.band_keys(hashes, lengths, width), strict=True):
             band.append(keys)
         table.flush()
-        deduplicate.drop_exact(exact, fate)
-        deduplicate.drop_near(bands, column, threshold, fate, Path(place), lambda *_: None)
-    kept[rows[fate == deduplicate.KEPT]] = True
+        dedup.drop_exact(exact, fate)
+        dedup.drop_near(bands, column, threshold, fate, Path(place), lambda *_: None)
+    kept[rows[fate == dedup.KEPT]] = True
     return kept

@@ -15,7 +15,7 @@ from jaxtyping import Float
 CHUNK = 128  # resamples at a time: keeps the (N, R) arrays of 5,000 rows in the processor's cache
 
 
-def draws(rows: int, resamples: int, *, seed: int, name: str) -> Iterator[Float[np.ndarray, "N R"]]:
+def bootstrap_draws(rows: int, resamples: int, *, seed: int, name: str) -> Iterator[Float[np.ndarray, "N R"]]:
     """Yield counts of resamples of ``rows`` rows, a chunk of resamples at a time.
 
     A pure function of its arguments: two models scored under one name and seed meet the same rows.
@@ -77,7 +77,7 @@ def means(values: Float[np.ndarray, "N M"], resamples: int, *, seed: int, name: 
     """Return the mean of every column in every resample of the rows, or None without resamples."""
     if not resamples:
         return None
-    chunks = draws(len(values), resamples, seed=seed, name=name)
+    chunks = bootstrap_draws(len(values), resamples, seed=seed, name=name)
     return np.concatenate([_weighted(values, counts) for counts in chunks], axis=1) / len(values)
 
 

@@ -21,11 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from selfsent.errors import UserError
-from selfsent.evaluation import intents, relatedness, sts, transfer
-from selfsent.evaluation.fewshot import FewShot
-from selfsent.evaluation.labelled import Classification
-from selfsent.evaluation.learners import Classifier
-from selfsent.evaluation.relatedness import Relatedness, StopOn
+from selfsent.evaluation import sts
+from selfsent.evaluation.custom import public_datasets
+from selfsent.evaluation.custom.classification import FewShot
+from selfsent.evaluation.senteval import relatedness, transfer
+from selfsent.evaluation.senteval.classification import Classification
+from selfsent.evaluation.senteval.classifiers import Classifier
+from selfsent.evaluation.senteval.relatedness import Relatedness, StopOn
 
 NAME = "hub"
 TIMEOUT = 5.0  # seconds to find out whether the hub answers
@@ -122,12 +124,14 @@ INTENTS = {
 _OUT_OF_SCOPE = "oos"
 
 
-def asked(data: Path | None) -> bool:
+def hub_requested(data: Path | None) -> bool:
     """Say whether the hub is meant; a folder of that name goes first."""
     return data == Path(NAME) and not data.is_dir()
 
 
-def read(name: str, classifier: Classifier, stop_on: StopOn) -> sts.STS | Relatedness | Classification | FewShot | None:
+def read_hub(
+    name: str, classifier: Classifier, stop_on: StopOn
+) -> sts.STS | Relatedness | Classification | FewShot | None:
     """Read one task, or return None where no copy on the hub is known to hold its rows.
 
     Raises:
@@ -142,25 +146,25 @@ def read(name: str, classifier: Classifier, stop_on: StopOn) -> sts.STS | Relate
         return sts.STS(name=name, split=split, parts=[stsb(split)], form=_form(STSB[split]))
     if name == "stsb-regression":
         splits = {split: stsb(split) for split in relatedness.SPLITS}
-        return relatedness.task(name, splits, stop_on, form=_form(STSB["test"]))
+        return relatedness.relatedness_task(name, splits, stop_on, form=_form(STSB["test"]))
     if name in TRANSFER:
         return _transfer(name, classifier)
     if name in INTENTS:
         train, test = (list(_intents(part)) for part in INTENTS[name])
-        return intents.few_shot(name, f"{INTENTS[name][0].repository} on the hub", train, test)
+        return public_datasets.few_shot(name, f"{INTENTS[name][0].repository} on the hub", train, test)
     return None
 
 
-def stsb(split: str) -> sts.Pairs:
+def stsb(split: str) -> sts.SentencePairs:
     """Read a split of STS-B."""
     return _pairs(STSB[split], f"sts-{split}", sts.STSB[split])
 
 
-def _pairs(part: Part, name: str, count: int) -> sts.Pairs:
+def _pairs(part: Part, name: str, count: int) -> sts.SentencePairs:
     rows = list(_rows(part, (_text, _text, _number)))
     _counted(str(part), len(rows), count)
     left, right = ([" ".join(row[side].split()) for row in rows] for side in (0, 1))
-    return sts.Pairs(name=name, left=left, right=right, gold=[row[2] for row in rows])
+    return sts.SentencePairs(name=name, left=left, right=right, gold=[row[2] for row in rows])
 
 
 def _transfer(name: str, classifier: Classifier) -> Classification:
@@ -171,12 +175,12 @@ def _transfer(name: str, classifier: Classifier) -> Classification:
         if "idx" in several[0].columns:
             rows.sort(key=lambda row: row[0])
         found[split] = [row for _, row in rows]
-        _counted(_form(several[0]), len(rows), transfer.rows_of(name)[split])
+        _counted(_form(several[0]), len(rows), transfer.transfer_rows(name)[split])
     if name in transfer.BINARY:
         ones = next(iter(transfer.BINARY[name][1].values()))
         _counted(f"{_form(parts['all'][0])}, its class 1,", sum(label for _, _, label in found["all"]), ones)
     form = " and ".join(dict.fromkeys(part.repository for several in parts.values() for part in several))
-    return transfer.task(name, found, classifier, texts=f"{form} on the hub")
+    return transfer.transfer_task(name, found, classifier, texts=f"{form} on the hub")
 
 
 def _examples(part: Part, labels: Labels) -> Iterator[tuple[float, transfer.Row]]:

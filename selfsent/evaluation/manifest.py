@@ -35,7 +35,7 @@ class File:
 
 
 @cache
-def known() -> Mapping[str, File]:
+def known_files() -> Mapping[str, File]:
     """Return the known files by their paths below SentEval's ``downstream``, or by folder and name."""
     content = Path(__file__).with_name("manifest.toml").read_text(encoding="utf-8")
     return {path: File(**entry) for path, entry in tomllib.loads(content).items()}
@@ -52,7 +52,7 @@ def differing(task: str, folder: Path) -> list[str]:
     """
     start = FILES.get(task)
     found = []
-    for path, file in known().items() if start else ():
+    for path, file in known_files().items() if start else ():
         if not path.startswith(start or ""):
             continue
         content = (folder / path).read_bytes()

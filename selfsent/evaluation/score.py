@@ -165,7 +165,7 @@ def average(scores: Sequence[Score]) -> Score:
     )
 
 
-def compare(first: Results, second: Results) -> list[Difference]:
+def compare_results(first: Results, second: Results) -> list[Difference]:
     """Compare two models on the rows both were scored on, with a paired bootstrap.
 
     The draws of a task depend on the seed and the task alone, so replicate r of both models saw the

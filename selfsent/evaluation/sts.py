@@ -20,8 +20,8 @@ from jaxtyping import Float
 
 from selfsent.errors import UserError
 from selfsent.evaluation import bootstrap
-from selfsent.evaluation.layout import lines
 from selfsent.evaluation.score import Score, measured
+from selfsent.evaluation.senteval.files import senteval_lines
 
 # Rows with a gold score in every sub-file; FNWN, headlines and OnWN only in 2013, where SMT is not free.
 YEARS: dict[str, dict[str, int]] = {
@@ -60,7 +60,7 @@ Correlation = Callable[[Float[np.ndarray, " N"], Float[np.ndarray, " N"]], float
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pairs:
+class SentencePairs:
     """Pairs of texts with gold scores: one sub-file."""
 
     name: str
@@ -75,7 +75,7 @@ class STS:
 
     name: str
     split: str
-    parts: list[Pairs]
+    parts: list[SentencePairs]
     form: str = FORM
 
     @property
@@ -172,7 +172,7 @@ def cosine(left: Float[np.ndarray, "N D"], right: Float[np.ndarray, "N D"]) -> F
     return np.round(result, 12)
 
 
-def read(name: str, folder: Path) -> STS | Path:
+def read_sts(name: str, folder: Path) -> STS | Path:
     """Read one task from SentEval's ``downstream`` folder, or return where it should have been.
 
     Raises:
@@ -189,20 +189,20 @@ def read(name: str, folder: Path) -> STS | Path:
     return part if isinstance(part, Path) else STS(name=name, split=split, parts=[part])
 
 
-def read_stsb(folder: Path, split: str) -> Pairs | Path:
+def read_stsb(folder: Path, split: str) -> SentencePairs | Path:
     """Read a split of STS-B (columns 5: score, 6 and 7: texts), or return where it should have been."""
     path = folder / "STS" / "STSBenchmark" / f"sts-{split}.csv"
     if not path.is_file():
         return path
-    return _table(path, lines(path), STSB[split], left=5, right=6, gold=4)
+    return _table(path, senteval_lines(path), STSB[split], left=5, right=6, gold=4)
 
 
-def read_sick(folder: Path, split: str) -> Pairs | Path:
+def read_sick(folder: Path, split: str) -> SentencePairs | Path:
     """Read a split of SICK (a header, then number, texts, relatedness, entailment), or return its place."""
     path = folder / "SICK" / SICK_FILES[split]
     if not path.is_file():
         return path
-    return _table(path, lines(path)[1:], SICK[split], left=1, right=2, gold=3)
+    return _table(path, senteval_lines(path)[1:], SICK[split], left=1, right=2, gold=3)
 
 
 def resample(
@@ -211,7 +211,7 @@ def resample(
     """Return Spearman and Pearson of the same resamples, in points."""
     chunks = [
         np.stack([bootstrap.spearman(x, y, counts), bootstrap.pearson(x, y, counts)])
-        for counts in bootstrap.draws(len(x), resamples, seed=seed, name=name)
+        for counts in bootstrap.bootstrap_draws(len(x), resamples, seed=seed, name=name)
     ]
     return 100 * np.concatenate(chunks, axis=1)
 
@@ -223,12 +223,12 @@ def _points(x: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"], correlate: C
     return 100 * correlate(x, y)
 
 
-def _sub_file(place: Path, part: str, rows: int) -> Pairs:
+def _sub_file(place: Path, part: str, rows: int) -> SentencePairs:
     texts, scores = place / f"STS.input.{part}.txt", place / f"STS.gs.{part}.txt"
     for path in (texts, scores):
         if not path.is_file():
             raise UserError(f"{place.name} is incomplete: {path} is missing; unpack the whole set again")
-    pairs, gold = lines(texts), lines(scores)
+    pairs, gold = senteval_lines(texts), senteval_lines(scores)
     if len(pairs) != len(gold):
         raise UserError(
             f"{texts} has {len(pairs)} lines and {scores.name} beside it has {len(gold)}: "
@@ -240,9 +240,9 @@ def _sub_file(place: Path, part: str, rows: int) -> Pairs:
 
 def _table(
     path: Path, table: list[str], rows: int, *, left: int, right: int, gold: int, name: str | None = None
-) -> Pairs:
+) -> SentencePairs:
     """Take two texts and a score from tab-separated lines; lines without a score are dropped."""
-    pairs = Pairs(name=name or path.stem, left=[], right=[], gold=[])
+    pairs = SentencePairs(name=name or path.stem, left=[], right=[], gold=[])
     for line in table:
         cells = line.split("\t")
         try:

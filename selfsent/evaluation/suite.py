@@ -16,37 +16,30 @@ import numpy as np
 from jaxtyping import Float
 
 from selfsent.errors import UserError, unknown
-from selfsent.evaluation import (
-    averages,
-    captions,
-    files,
-    geometry,
-    hub,
-    intents,
-    manifest,
-    probing,
-    relatedness,
-    retrieval,
-    sts,
-    transfer,
-)
-from selfsent.evaluation.labelled import Advance, Classification
-from selfsent.evaluation.layout import find_folder, find_probing
-from selfsent.evaluation.learners import CLASSIFIERS, Classifier
-from selfsent.evaluation.relatedness import Relatedness, StopOn
+from selfsent.evaluation import geometry, hub, manifest, sts
+from selfsent.evaluation.custom import public_datasets
+from selfsent.evaluation.custom import tasks as files
+from selfsent.evaluation.labelfree import heldout_retrieval
 from selfsent.evaluation.score import Results, Score, average
+from selfsent.evaluation.senteval import caption_retrieval, declutr_averages, probing, relatedness, transfer
+from selfsent.evaluation.senteval.classification import Advance, Classification
+from selfsent.evaluation.senteval.classifiers import CLASSIFIERS, Classifier
+from selfsent.evaluation.senteval.files import find_folder, find_probing
+from selfsent.evaluation.senteval.relatedness import Relatedness, StopOn
 
 Vectors = Float[np.ndarray, "N D"]
 Encode = Callable[[list[str]], Vectors]
-Learned = Classification | Relatedness | captions.Captions  # train something on the vectors first
-Task = sts.STS | geometry.Geometry | retrieval.Retrieval | Learned | files.OwnTask  # texts in; their vectors to scores
+Learned = Classification | Relatedness | caption_retrieval.Captions  # train something on the vectors first
+Task = (
+    sts.STS | geometry.Geometry | heldout_retrieval.Retrieval | Learned | files.OwnTask
+)  # texts in; their vectors to scores
 HeldOut = tuple[Sequence[str], Sequence[str]]  # queries, and the passage that answers each
 
 GROUPS = {
     "sts": (*sts.YEARS, "stsb", "sickr"),
     "transfer": transfer.AVERAGED,
     "probing": tuple(probing.TASKS),
-    "downstream": tuple(averages.DOWNSTREAM),  # DeCLUTR's 18
+    "downstream": tuple(declutr_averages.DOWNSTREAM),  # DeCLUTR's 18
 }
 SINGLE = (
     *GROUPS["sts"],
@@ -54,26 +47,26 @@ SINGLE = (
     *transfer.TASKS,
     *relatedness.TASKS,
     *probing.TASKS,
-    *intents.TASKS,
+    *public_datasets.TASKS,
     "captions",
 )
 DEFAULT_CLASSIFIER = "senteval_full"
 
 
-def names() -> list[str]:
+def task_names() -> list[str]:
     """List the groups and tasks that can be asked for."""
     return sorted((*GROUPS, *SINGLE))
 
 
-def resolve(tasks: Sequence[str]) -> list[str]:
+def resolve_tasks(tasks: Sequence[str]) -> list[str]:
     """Expand groups into tasks, each once, in the order asked for; own files stay as they are named.
 
     Raises:
         UserError: there is no such task.
     """
     for name in tasks:
-        if name not in GROUPS and name not in SINGLE and not files.is_own(name):
-            raise unknown("task", name, [*names(), *(f"{kind}:FILE" for kind in files.KINDS)])
+        if name not in GROUPS and name not in SINGLE and not files.is_custom(name):
+            raise unknown("task", name, [*task_names(), *(f"{kind}:FILE" for kind in files.KINDS)])
     return list(dict.fromkeys(task for name in tasks for task in GROUPS.get(name, (name,))))
 
 
@@ -165,7 +158,7 @@ class Suite:
         return Results(scores=scores, missing=self.missing, fingerprint=self.fingerprint)
 
 
-def read(
+def read_suite(
     tasks: Sequence[str],
     data: Path | None,
     *,
@@ -187,10 +180,10 @@ def read(
         raise unknown("classifier", classifier, CLASSIFIERS)
     if stop_on not in relatedness.STOP_ON:
         raise unknown("correlation to stop by", stop_on, relatedness.STOP_ON)
-    wanted = resolve(tasks)
+    wanted = resolve_tasks(tasks)
     if not wanted:
-        raise UserError(f"no task was asked for: choose some of {', '.join(names())}")
-    on_disk = [name for name in wanted if name != "retrieval" and not files.is_own(name)]
+        raise UserError(f"no task was asked for: choose some of {', '.join(task_names())}")
+    on_disk = [name for name in wanted if name != "retrieval" and not files.is_custom(name)]
     if on_disk and data is None:
         raise UserError(
             f"{on_disk[0]} needs evaluation data: give a folder in SentEval's layout with --data, or the hub's own "
@@ -204,10 +197,10 @@ def read(
     missing: dict[str, Path | str] = {}
     for name in wanted:
         task: Task | Path | str
-        if files.is_own(name):
-            task = files.read(name)
+        if files.is_custom(name):
+            task = files.read_custom_task(name)
         elif name == "retrieval" and held_out:
-            task = retrieval.read(held_out)
+            task = heldout_retrieval.read_heldout_retrieval(held_out)
         else:
             task = readers.read(name)
         if isinstance(task, Path | str):
@@ -215,7 +208,7 @@ def read(
         else:
             found.append(task)
     if not found:
-        if hub.asked(data):
+        if hub.hub_requested(data):
             raise UserError(f"{', '.join(missing)}: {hub.ABSENT} with --data")
         places = ", ".join(f"{name} at {path}" for name, path in missing.items())
         raise UserError(f"none of the tasks is in the data folder: looked for {places}")
@@ -223,7 +216,7 @@ def read(
     return Suite(tasks=found, missing=missing, sentences=sentences, differing=readers.differing)
 
 
-def run(
+def run_suite(
     encode: Encode,
     tasks: Sequence[str],
     data: Path | None,
@@ -249,7 +242,7 @@ def run(
         report: is told in a sentence what is missing and what is being done.
         advance: is told stage, done and total where classifiers are trained.
     """
-    suite = read(tasks, data, held_out=held_out, classifier=classifier, stop_on=stop_on)
+    suite = read_suite(tasks, data, held_out=held_out, classifier=classifier, stop_on=stop_on)
     if report is not None:
         for line in suite.notes:
             report(line)
@@ -279,12 +272,12 @@ class _Readers:
         self._classifier, self._stop_on = classifier, stop_on
         self._probing = self._folder = Path()
         self.differing: dict[str, list[str]] = {}
-        self._hub = hub.asked(data)
+        self._hub = hub.hub_requested(data)
         if self._hub:
             return
         if data is not None and any(name in probing.TASKS for name in names):
             self._probing = find_probing(data)
-        if data is not None and any(name not in probing.TASKS and name not in intents.TASKS for name in names):
+        if data is not None and any(name not in probing.TASKS and name not in public_datasets.TASKS for name in names):
             self._folder = find_folder(data)
         self._data = data or Path()
 
@@ -293,10 +286,14 @@ class _Readers:
         if self._hub and name.startswith("geometry"):
             return _geometry(name, hub.stsb)
         if self._hub:
-            return hub.read(name, self._classifier, self._stop_on) or hub.ABSENT
+            return hub.read_hub(name, self._classifier, self._stop_on) or hub.ABSENT
         task = self._from_folder(name)
         if not isinstance(task, Path):
-            place = intents.find(name, self._data).parent if name in intents.TASKS else self._folder
+            place = (
+                public_datasets.find_public_dataset(name, self._data).parent
+                if name in public_datasets.TASKS
+                else self._folder
+            )
             differing = manifest.differing(name, place)
             if differing:
                 self.differing[name] = differing
@@ -304,18 +301,18 @@ class _Readers:
 
     def _from_folder(self, name: str) -> Task | Path:
         if name in probing.TASKS:
-            return probing.read(name, self._probing, self._classifier)
-        if name in intents.TASKS:
-            return intents.read(name, self._data)
+            return probing.read_probing(name, self._probing, self._classifier)
+        if name in public_datasets.TASKS:
+            return public_datasets.read_public_dataset(name, self._data)
         if name in transfer.TASKS:
-            return transfer.read(name, self._folder, self._classifier)
+            return transfer.read_transfer(name, self._folder, self._classifier)
         if name in relatedness.TASKS:
-            return relatedness.read(name, self._folder, self._stop_on)
+            return relatedness.read_relatedness(name, self._folder, self._stop_on)
         if name == "captions":
-            return captions.read(self._folder)
+            return caption_retrieval.read_captions(self._folder)
         if name.startswith("geometry"):
             return _geometry(name, lambda split: sts.read_stsb(self._folder, split))
-        return sts.read(name, self._folder)
+        return sts.read_sts(name, self._folder)
 
 
 def absence(place: Path | str) -> str:
@@ -327,11 +324,11 @@ def _first_of(files: Sequence[str]) -> str:
     return files[0] + (f" (and {len(files) - 1} beside it)" if len(files) > 1 else "")
 
 
-def _geometry(name: str, read_split: Callable[[str], sts.Pairs | Path]) -> Task | Path:
+def _geometry(name: str, read_split: Callable[[str], sts.SentencePairs | Path]) -> Task | Path:
     splits = ("dev",) if name.endswith("-dev") else tuple(sts.STSB)
     parts = [read_split(split) for split in splits]
     for part in parts:
         if isinstance(part, Path):
             return part
-    whole = sts.STS(name=name, split="+".join(splits), parts=[p for p in parts if isinstance(p, sts.Pairs)])
+    whole = sts.STS(name=name, split="+".join(splits), parts=[p for p in parts if isinstance(p, sts.SentencePairs)])
     return geometry.Geometry(name=name, split=whole.split, pairs=whole)

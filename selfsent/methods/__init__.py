@@ -8,25 +8,25 @@ from typing import Any, Literal
 
 from sentence_transformers import SentenceTransformer
 
-from selfsent import config as recipes
 from selfsent.composition import Composition, require_one_unit
+from selfsent.config import build_config
 from selfsent.errors import UserError, unknown
 from selfsent.objective import Objective
 
 
-def names() -> list[str]:
+def method_names() -> list[str]:
     """List the methods that come with the package."""
     return sorted(module.name for module in iter_modules(__path__))
 
 
-def load(name: str) -> type[Objective]:
+def load_method(name: str) -> type[Objective]:
     """Return the objective of a method of ours (``"scd"``) or of an importable module (``"mypackage.mine"``).
 
     Raises:
         UserError: no such method or module, or the module names no METHOD.
     """
-    if "." not in name and name not in names():
-        raise unknown("method", name, names())
+    if "." not in name and name not in method_names():
+        raise unknown("method", name, method_names())
     path = name if "." in name else f"{__name__}.{name}"
     try:
         method = import_module(path).METHOD
@@ -42,7 +42,7 @@ def load(name: str) -> type[Objective]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ObjectivePlan:
     """A method, or several joined by ``+``, with every setting resolved; ``build`` makes the objective."""
 
     kinds: dict[str, type[Objective]]
@@ -68,7 +68,7 @@ class Plan:
         return next(iter(tables.values())) if len(tables) == 1 else {**tables, "weights": self.weights}
 
 
-def plan(name: str, table: Mapping[str, Any]) -> Plan:
+def plan_objective(name: str, table: Mapping[str, Any]) -> ObjectivePlan:
     """Resolve a method, preset, module path, or several joined by ``+``, and its ``objective`` table.
 
     Joined methods have a table each, ``objective.scd.temperature``, and weights, ``objective.weights.scd``, of which
@@ -77,12 +77,14 @@ def plan(name: str, table: Mapping[str, Any]) -> Plan:
     Raises:
         UserError: an unknown method or key, a value that does not fit, or methods that cannot be joined.
     """
-    found = {part.strip(): find(part.strip()) for part in name.split("+")}
+    found = {part.strip(): find_method(part.strip()) for part in name.split("+")}
     if len(found) < name.count("+") + 1:
         raise UserError(f"{name!r} joins a method with itself: name each once, and weigh it with objective.weights")
     if len(found) == 1:
         ((part, (kind, changes)),) = found.items()
-        return Plan({part: kind}, {part: recipes.build(kind.Config, {**changes, **table}, "objective")}, {part: 1.0})
+        return ObjectivePlan(
+            {part: kind}, {part: build_config(kind.Config, {**changes, **table}, "objective")}, {part: 1.0}
+        )
     kinds = {part: kind for part, (kind, _) in found.items()}
     require_one_unit(kinds)
     for key, value in table.items():
@@ -96,22 +98,22 @@ def plan(name: str, table: Mapping[str, Any]) -> Plan:
         if not isinstance(weight, int | float) or weight < 0:
             raise UserError(f"objective.weights.{part} = {weight!r} does not fit: it is a number of 0 or more")
     configs = {
-        part: recipes.build(kind.Config, {**changes, **table.get(part, {})}, f"objective.{part}")
+        part: build_config(kind.Config, {**changes, **table.get(part, {})}, f"objective.{part}")
         for part, (kind, changes) in found.items()
     }
-    return Plan(kinds, configs, {part: float(weights.get(part, 1.0)) for part in found})
+    return ObjectivePlan(kinds, configs, {part: float(weights.get(part, 1.0)) for part in found})
 
 
-def recipe(name: str) -> dict[str, dict[str, object]]:
+def method_recipe(name: str) -> dict[str, dict[str, object]]:
     """Return what the methods of a name want in the other tables of a recipe; of two wishes the first holds."""
     wanted: dict[str, dict[str, object]] = {}
     for part in name.split("+"):
-        for section, keys in find(part.strip())[0].recipe.items():
+        for section, keys in find_method(part.strip())[0].recipe.items():
             wanted[section] = {**keys, **wanted.get(section, {})}
     return wanted
 
 
-def find(name: str) -> tuple[type[Objective], dict[str, object]]:
+def find_method(name: str) -> tuple[type[Objective], dict[str, object]]:
     """Return the objective that a method or preset name means, and what it changes in the Config.
 
     ``find("scd")`` changes nothing; ``find("scd_paper_literal")`` is SCD with the changes of that preset.
@@ -119,9 +121,9 @@ def find(name: str) -> tuple[type[Objective], dict[str, object]]:
     Raises:
         UserError: neither a method, nor a preset, nor an importable module.
     """
-    if "." in name or name in names():
-        return load(name), {}
-    presets = {preset: method for method in map(load, names()) for preset in method.presets}
+    if "." in name or name in method_names():
+        return load_method(name), {}
+    presets = {preset: method for method in map(load_method, method_names()) for preset in method.presets}
     if name not in presets:
-        raise unknown("method", name, [*names(), *presets])
+        raise unknown("method", name, [*method_names(), *presets])
     return presets[name], dict(presets[name].presets[name])

@@ -33,20 +33,10 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from selfsent.corpus.tokens import WordPieces
-from selfsent.encoder import (
-    Tokens,
-    by_length,
-    embed,
-    embed_with_tokens,
-    embedding_width,
-    mask_tokens,
-    max_length,
-    mlm_head,
-    pooling_name,
-    tokenizer,
-    transformer,
-    word_embeddings,
-)
+from selfsent.encoder.embed import Tokens, embed, embed_with_tokens, split_by_length
+from selfsent.encoder.inspect import embedding_width, max_length_of, tokenizer_of, transformer_of
+from selfsent.encoder.mlm_head import load_mlm_head, mask_tokens, word_embeddings
+from selfsent.encoder.pooling import pooling_name
 from selfsent.errors import UserError
 from selfsent.functional import init_linear_, nt_xent
 from selfsent.objective import Batch, Examples, Objective, Rows, Terms
@@ -120,15 +110,15 @@ class DeCLUTR(Objective):
 
     def __init__(self, config: Config, encoder: SentenceTransformer) -> None:
         super().__init__(config, encoder)
-        self._pieces = WordPieces(tokenizer(encoder))
-        self._tokenizer = tokenizer(encoder)
+        self._pieces = WordPieces(tokenizer_of(encoder))
+        self._tokenizer = tokenizer_of(encoder)
         if pooling_name(encoder) == "prompt":
             raise UserError("pooling 'prompt' does not fit declutr, whose anchors are masked too: use 'mean' or 'cls'")
-        if transformer(encoder) is None and not config.mlm_weight and config.contrast_on_masked_anchor:
+        if transformer_of(encoder) is None and not config.mlm_weight and config.contrast_on_masked_anchor:
             raise UserError(
                 "static vectors have no mask to read anchors with: set objective.contrast_on_masked_anchor=false"
             )
-        reads = max_length(encoder)
+        reads = max_length_of(encoder)
         if config.max_length is not None and config.max_length > reads:
             raise UserError(
                 f"objective.max_length = {config.max_length} does not fit: the encoder reads {reads} word pieces, "
@@ -141,7 +131,7 @@ class DeCLUTR(Objective):
                 "so it must be less by 2 at least"
             )
         width = embedding_width(encoder)
-        self.mlm = mlm_head(encoder) if config.mlm_weight else None
+        self.mlm = load_mlm_head(encoder) if config.mlm_weight else None
         self.head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
         if config.projection:
             init_linear_(self.head)
@@ -277,7 +267,7 @@ class DeCLUTR(Objective):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Embed the anchors; return the states of their masked words, and the words, beside."""
         shares, places, states, labels = [], [], [], []
-        for rows, share in by_length(tokens):
+        for rows, share in split_by_length(tokens):
             embedded, every = embed_with_tokens(encoder, share)
             shares.append(embedded)
             places.append(rows)
@@ -357,13 +347,13 @@ def draw_positive(
 
 
 def _embed_by_length(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, "N D"]:
-    shares = [(rows, embed(encoder, share)) for rows, share in by_length(tokens)]
+    shares = [(rows, embed(encoder, share)) for rows, share in split_by_length(tokens)]
     return torch.cat([share for _, share in shares])[torch.cat([rows for rows, _ in shares]).argsort()]
 
 
 def _padding(columns: Sequence[Tokens]) -> float:
     """Return the share of padding in what the encoder computes of some columns."""
-    masks: list[Any] = [share["attention_mask"] for column in columns for _, share in by_length(column)]
+    masks: list[Any] = [share["attention_mask"] for column in columns for _, share in split_by_length(column)]
     return 1 - sum(int(mask.sum()) for mask in masks) / sum(mask.numel() for mask in masks)
 
 

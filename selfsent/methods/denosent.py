@@ -21,7 +21,8 @@ Where the paper and the authors' code differ, the code is the default.  The pape
 in the code it restores x+ itself (``denoise_target``), so that the original has a part in s alone (``memory_from``).
 The paper names neither projector nor head, sums equation 4 where the code takes the mean, and leaves the right answer
 out of the denominator of equation 5.  Departs from the code: its layers start as copies of one, ours do not; it pads
-every text to 40 tokens and fills the prompt as a string, ours is `selfsent.prompt`; it trains on nine rows in ten.
+every text to 40 tokens and fills the prompt as a string, ours is
+`selfsent.encoder.prompt`; it trains on nine rows in ten.
 """
 
 from dataclasses import dataclass, fields
@@ -34,17 +35,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from selfsent.corpus.tokens import WordPieces
-from selfsent.dropout import Dropout
-from selfsent.encoder import (
-    MLMHead,
-    Tokens,
-    embed_inputs,
-    embedding_width,
-    mlm_head,
-    tokenizer,
-    transformer,
-    word_embeddings,
-)
+from selfsent.encoder.dropout import Dropout
+from selfsent.encoder.embed import Tokens, embed_inputs
+from selfsent.encoder.inspect import embedding_width, tokenizer_of, transformer_of
+from selfsent.encoder.mlm_head import MLMHead, load_mlm_head, word_embeddings
 from selfsent.errors import UserError
 from selfsent.functional import info_nce, init_linear_
 from selfsent.objective import Batch, Objective, Terms, Views, second
@@ -109,7 +103,7 @@ class DenoSent(Objective):
         self._last: dict[str, Tensor] = {}
         if not config.denoise_weight:
             return
-        model = transformer(encoder)
+        model = transformer_of(encoder)
         states = None if model is None else model.config.hidden_size
         if states != width:
             raise UserError(
@@ -130,9 +124,9 @@ class DenoSent(Objective):
             inner=config.decoder_width,
             dropout=config.decoder_dropout,
         )
-        self.mlm = mlm_head(encoder) if config.mlm_head == "pretrained" else _fresh_head(width, encoder)
+        self.mlm = load_mlm_head(encoder) if config.mlm_head == "pretrained" else _fresh_head(width, encoder)
         if not config.loss_on_template:
-            pieces = WordPieces(tokenizer(encoder))
+            pieces = WordPieces(tokenizer_of(encoder))
             self._around = len(pieces.before), len(pieces.after)
 
     def columns(self, batch: Batch) -> tuple[str, ...]:

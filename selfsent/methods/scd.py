@@ -32,7 +32,9 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selfsent.encoder import dropout, dropout_rates, dropout_rows, embed, embed_columns, embedding_width
+from selfsent.encoder.dropout import dropout_rate, dropout_rates, dropout_rows
+from selfsent.encoder.embed import embed, embed_columns
+from selfsent.encoder.inspect import embedding_width
 from selfsent.functional import correlation_summary, init_linear_
 from selfsent.objective import Batch, Objective, Terms, second
 
@@ -133,9 +135,9 @@ class SCD(Objective):
             with dropout_rows(encoder, (low, high), (attention_low, attention_high)):
                 h, k = embed_columns(encoder, batch, ("text", second(batch)))
         else:
-            with dropout(encoder, low, attention_low):
+            with dropout_rate(encoder, low, attention_low):
                 h = embed(encoder, first)
-            with dropout(encoder, high, attention_high):
+            with dropout_rate(encoder, high, attention_high):
                 k = embed(encoder, other)
         return self.terms(h, k)
 

@@ -25,7 +25,9 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selfsent.encoder import embed_tokens, embedding_width, mask_tokens, mlm_head, word_embeddings
+from selfsent.encoder.embed import embed_tokens
+from selfsent.encoder.inspect import embedding_width
+from selfsent.encoder.mlm_head import load_mlm_head, mask_tokens, word_embeddings
 from selfsent.functional import info_nce, init_linear_
 from selfsent.objective import Batch, Objective, Terms, Views, second
 
@@ -59,7 +61,7 @@ class SimCSE(Objective):
         dim = embedding_width(encoder)
         self.head = nn.Sequential(nn.Linear(dim, dim), nn.Tanh()) if config.head else nn.Sequential()
         init_linear_(self.head)
-        self.mlm = mlm_head(encoder) if config.mlm_weight else None
+        self.mlm = load_mlm_head(encoder) if config.mlm_weight else None
         self._last: tuple[Tensor, Tensor] | None = None
 
     def columns(self, batch: Batch) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selfsent.encoder import embedding_width
+from selfsent.encoder.inspect import embedding_width
 from selfsent.functional import group_whiten, init_linear_, inverse_square_root, multi_positive, standardize
 from selfsent.objective import Batch, Objective, Terms, Views, second
 

@@ -15,20 +15,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from selfsent.errors import UserError
-from selfsent.evaluation import hub, layout
-from selfsent.report import gather, inside, page
-from selfsent.watcher import Watcher
+from selfsent.evaluation import hub
+from selfsent.evaluation.senteval import files
+from selfsent.progress import Progress
+from selfsent.report import inside, page, read
 
 LIMIT = 3_000_000  # bytes of a page
 LOOKED_AT = 4  # recipes whose encoders are opened
 
 
-def write(
+def write_report(
     folders: Sequence[str | Path],
     out: str | Path,
     *,
     data: str | Path | None = None,
-    watcher: Watcher | None = None,
+    watcher: Progress | None = None,
 ) -> Path:
     """Write one self-contained HTML page about one run or several; return its place.
 
@@ -40,39 +41,39 @@ def write(
     Raises:
         UserError: a folder holds no run that can be read, or the page cannot be written.
     """
-    watcher = watcher or Watcher()
+    watcher = watcher or Progress()
     out = Path(out)
     _require_writable(out)
     evaluation = None if data is None else Path(data)
-    if evaluation is not None and not hub.asked(evaluation):
-        layout.find_folder(evaluation)
-    runs: dict[Path, gather.Record] = {}
+    if evaluation is not None and not hub.hub_requested(evaluation):
+        files.find_folder(evaluation)
+    runs: dict[Path, read.Record] = {}
     for folder in folders:
-        runs.setdefault(Path(folder).resolve(), gather.read(Path(folder)))
+        runs.setdefault(Path(folder).resolve(), read.read_run(Path(folder)))
     if not runs:
         raise UserError("there is nothing to report on: give the folder of a run, such as runs/simcse")
-    groups = gather.group(list(runs.values()))
+    groups = read.group_runs(list(runs.values()))
 
     seen: dict[object, inside.Vectors] = {}
     looks: list[page.Look] = []
     for place, group in enumerate(groups[:LOOKED_AT]):
         watcher.report("looking into the encoders", place, min(len(groups), LOOKED_AT))
         try:
-            found, skipped = inside.look(group.first, evaluation, seen, watcher.report), None
+            found, skipped = inside.look_inside(group.first, evaluation, seen, watcher.report), None
         except inside.Skipped as reason:
             found, skipped = None, str(reason)
             watcher.say(f"{group.name}: {reason}")
-        looks.append(page.look(group, place, found, skipped))
+        looks.append(page.build_look(group, place, found, skipped))
     watcher.report("drawing", 0, None)
 
     notes: list[str] = []
     if len(groups) > LOOKED_AT:
         notes.append(f"The encoders of the first {LOOKED_AT} of {len(groups)} recipes are looked into.")
-    html = page.render(groups, looks, notes)
+    html = page.render_page(groups, looks, notes)
     while len(html.encode()) > LIMIT and looks:
         looks.pop()
         note = f"The encoders of {len(looks)} recipes are looked into: more would make this page too large."
-        html = page.render(groups, looks, [note])
+        html = page.render_page(groups, looks, [note])
     if len(html.encode()) > LIMIT:
         raise UserError(
             f"a page about {len(runs)} runs would hold {len(html.encode()) / 1e6:.1f} MB, and "

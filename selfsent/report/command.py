@@ -6,16 +6,16 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from selfsent import config as recipes
 from selfsent import methods
+from selfsent.config import Table, apply_settings, recipe_table, resolve_recipe
 from selfsent.errors import UserError
-from selfsent.report.gather import Record, flatten
+from selfsent.report.read import Record, flatten
 
 _PRETRAIN_FLAGS = ("size", "base", "vectors", "vocabulary", "tokens", "hours", "seed")
 _FLAGS = ("method", "base", "texts", "data", "seed", "paper")  # said otherwise, or, as paper, of no effect
 
 
-def of_run(run: Record) -> str:
+def command_of_run(run: Record) -> str:
     """Return the command line of a run, from its config.json; ``--out`` is left for the reader to choose.
 
     ``api.resolve`` of what it says gives the recipe that the run was made with.
@@ -37,24 +37,24 @@ def _train(recipe: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def _usual(method: str) -> recipes.Table:
+def _usual(method: str) -> Table:
     """Return what a recipe that names the method alone resolves to."""
-    table: recipes.Table = {"method": method}
+    table: Table = {"method": method}
     try:
-        table |= methods.recipe(method)
-        return recipes.as_table(recipes.resolve(table))
+        table |= methods.method_recipe(method)
+        return recipe_table(resolve_recipe(table))
     except UserError:
         return {}  # a method that is not installed here: every key is written out
 
 
 def _pretrain(recipe: Mapping[str, Any]) -> list[str]:
-    from selfsent.pretrain import training, vectors
+    from selfsent.pretraining import static_vectors, train
 
     words = ["selfsent", "pretrain", *map(str, recipe.get("texts", ()))]
     for flag in _PRETRAIN_FLAGS:
         if recipe.get(flag) is not None:
             words += [f"--{flag}", str(recipe[flag])]
-    settings = vectors.Settings() if recipe.get("size") == "static" else training.Settings()
+    settings = static_vectors.StaticConfig() if recipe.get("size") == "static" else train.PretrainConfig()
     usual = dict(flatten(json.loads(json.dumps(dataclasses.asdict(settings)))))
     for key, value in flatten({key: value for key, value in recipe.items() if key not in (*_PRETRAIN_FLAGS, "texts")}):
         if key not in usual or usual[key] != value:
@@ -69,5 +69,5 @@ def written(value: object) -> str:
     if isinstance(value, bool | int | float | list | tuple):
         return json.dumps(value)
     text = str(value)
-    read = recipes.change({}, [f"key={text}"])["key"]
+    read = apply_settings({}, [f"key={text}"])["key"]
     return text if read == text else json.dumps(text, ensure_ascii=False)

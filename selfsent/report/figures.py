@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Float
 
 from selfsent.report import svg
-from selfsent.report.gather import Curve
 from selfsent.report.inside import Inside, View
+from selfsent.report.read import Curve
 from selfsent.report.svg import INK, PAPER, SOFT, Drawing
-from selfsent.report.table import Section, text
+from selfsent.report.tables import TableSection, format_value
 
 POINTS = 200  # of a curve; longer ones are averaged in so many stretches
 _ALL_POINTS = 1200  # of all curves of one panel
@@ -84,7 +84,7 @@ def together(curves: Sequence[Curve], most: int = POINTS) -> tuple[Float[np.ndar
     return steps, values
 
 
-def scores(name: str, section: Section, numbers: dict[str, int], caption: str, *, alt: str) -> Drawing | None:
+def scores(name: str, section: TableSection, numbers: dict[str, int], caption: str, *, alt: str) -> Drawing | None:
     """Draw the scores of a table as points with their intervals; the seeds of a recipe as small points."""
     columns = [
         column
@@ -172,7 +172,12 @@ def cosines(name: str, title: str, view: View, limits: tuple[float, float], top:
             dash, shade = svg.dash((0, 1, 2, 2)[number]), svg.colour(number)
             axes.stairs(shares, edges, fill=True, color=shade, alpha=0.15)
             axes.stairs(
-                shares, edges, color=shade, linewidth=1.6, linestyle=dash, label=f"{label} {text(values.mean(), 2)}"
+                shares,
+                edges,
+                color=shade,
+                linewidth=1.6,
+                linestyle=dash,
+                label=f"{label} {format_value(values.mean(), 2)}",
             )
         axes.set_title(title)
         axes.set_xlabel("cosine")

@@ -11,12 +11,14 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from selfsent import encoder as encoders
-from selfsent.corpus import HeldOut
+from selfsent.corpus.heldout import HeldOut
+from selfsent.encoder.encode import encode
+from selfsent.encoder.load import load_encoder
 from selfsent.errors import UserError
-from selfsent.evaluation import hub, layout, sts
+from selfsent.evaluation import hub, sts
 from selfsent.evaluation.geometry import unit
-from selfsent.report.gather import Record, corpus
+from selfsent.evaluation.senteval import files
+from selfsent.report.read import Record, corpus_of_run
 
 CAP = 500  # texts
 QUERIES = 4  # sentences whose neighbours are shown
@@ -74,7 +76,7 @@ class Skipped(Exception):
     """The encoders or their texts cannot be opened any more; the message is for the page."""
 
 
-def look(run: Record, data: Path | None, seen: dict[object, Vectors], report: Report) -> Inside:
+def look_inside(run: Record, data: Path | None, seen: dict[object, Vectors], report: Report) -> Inside:
     """Encode the sample with base and trained model.
 
     Args:
@@ -92,7 +94,7 @@ def look(run: Record, data: Path | None, seen: dict[object, Vectors], report: Re
         raise Skipped("This run did not begin with an encoder: there is no base to set beside its own.")
     if not run.has_model:
         raise Skipped("The run has no finished model yet.")
-    opened = corpus(run)
+    opened = corpus_of_run(run)
     if opened is None:
         raise Skipped(
             "The prepared corpus of this run is no longer in the cache, and with it its held-out texts are gone: "
@@ -113,8 +115,8 @@ def look(run: Record, data: Path | None, seen: dict[object, Vectors], report: Re
         if key not in seen:
             report(f"encoding {len(texts) + len(extra):,} texts with the {who} encoder of {run.name}", 0, None)
             try:
-                encoder = encoders.load(source[0], pooling=source[1], template=source[2])
-                seen[key] = encoders.encode(encoder, [*texts, *extra])
+                encoder = load_encoder(source[0], pooling=source[1], template=source[2])
+                seen[key] = encode(encoder, [*texts, *extra])
             except (UserError, OSError) as error:
                 raise Skipped(f"The {who} encoder cannot be opened any more: {error}.") from error
             if not np.isfinite(seen[key]).all():
@@ -143,16 +145,16 @@ def _held_out(held_out: HeldOut) -> tuple[list[str], list[str]]:
     return [pairs.queries[i] for i in chosen], [pairs.passages[i] for i in chosen]
 
 
-def _stsb(data: Path | None) -> sts.Pairs | None:
+def _stsb(data: Path | None) -> sts.SentencePairs | None:
     """Draw pairs of STS-B dev, or return None without data."""
     if data is None:
         return None
-    pairs = hub.stsb("dev") if hub.asked(data) else sts.read_stsb(layout.find_folder(data), "dev")
+    pairs = hub.stsb("dev") if hub.hub_requested(data) else sts.read_stsb(files.find_folder(data), "dev")
     if isinstance(pairs, Path):
         raise UserError(f"STS-B is missing from the data folder: looked for {pairs}; leave --data out or complete it")
     chosen = np.sort(np.random.default_rng(0).permutation(len(pairs.gold))[: CAP // 2])
     left, right, gold = ([side[i] for i in chosen] for side in (pairs.left, pairs.right, pairs.gold))
-    return sts.Pairs(name=pairs.name, left=left, right=right, gold=gold)
+    return sts.SentencePairs(name=pairs.name, left=left, right=right, gold=gold)
 
 
 def _view(

@@ -10,11 +10,11 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from selfsent.report import command, figures, gather, published, table
-from selfsent.report.gather import GEOMETRY, Curve, Group, Record
+from selfsent.report import command, figures, published, read, tables
 from selfsent.report.inside import Inside, View
+from selfsent.report.read import GEOMETRY, Curve, Group, Record
 from selfsent.report.svg import Drawing
-from selfsent.report.table import NAMES, text
+from selfsent.report.tables import NAMES, format_value
 
 _HELD_OUT = ("retrieval", "alignment", "uniformity", "mean_cosine", "effective_rank")  # hang on the held-out texts
 _SYMBOLS = {"better": "▲", "worse": "▼", "cannot tell": "≈"}
@@ -35,7 +35,7 @@ class Look:
     inside: Inside | None
 
 
-def render(groups: Sequence[Group], looks: Sequence["Look"], notes: Sequence[str]) -> str:
+def render_page(groups: Sequence[Group], looks: Sequence["Look"], notes: Sequence[str]) -> str:
     """Return the page.
 
     Args:
@@ -43,11 +43,11 @@ def render(groups: Sequence[Group], looks: Sequence["Look"], notes: Sequence[str
         notes: sentences on what was left out.
     """
     numbers = {group.name: number for number, group in enumerate(groups)}
-    sections = table.sections(groups)
+    sections = tables.sections(groups)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["svg"] = lambda drawing: Markup(drawing.svg)
     environment.filters["shorten"] = lambda written: figures.shorten(written, _LONG)
-    environment.filters["figure"] = text
+    environment.filters["figure"] = format_value
     template = environment.from_string(files("selfsent.report").joinpath("page.html").read_text(encoding="utf-8"))
     return template.render(
         title=", ".join(group.name for group in groups),
@@ -56,7 +56,7 @@ def render(groups: Sequence[Group], looks: Sequence["Look"], notes: Sequence[str
         notes=notes,
         verdicts=[_verdicts(group) for group in groups],
         facts=[_facts(group) for group in groups],
-        differences=gather.differences(groups) if len(groups) > 1 else {},
+        differences=read.differences(groups) if len(groups) > 1 else {},
         legends=[
             [
                 (Markup(figures.swatch(f"legend{place}-{number}", number)), name)
@@ -83,7 +83,7 @@ def render(groups: Sequence[Group], looks: Sequence["Look"], notes: Sequence[str
 def _verdicts(group: Group) -> dict[str, Any]:
     found = [(run, run.verdict) for run in group.runs if run.verdict]
     words = [verdict.word for _, verdict in found]
-    counts = {word: words.count(word) for word in dict.fromkeys([*gather.WORDS, *words]) if word in words}
+    counts = {word: words.count(word) for word in dict.fromkeys([*read.WORDS, *words]) if word in words}
     return {
         "name": group.name,
         "counts": [(_SYMBOLS.get(word, "•"), word, count) for word, count in counts.items()],
@@ -106,7 +106,7 @@ def _plain(group: Group) -> list[tuple[str, str]]:
     if run.kind != "pretrain":
         return []
     return [
-        (NAMES.get(key, key.replace("_", " ")), text(float(value), 2 if abs(value) < 100 else 0))
+        (NAMES.get(key, key.replace("_", " ")), format_value(float(value), 2 if abs(value) < 100 else 0))
         for key, value in run.outcome.items()
         if isinstance(value, int | float)
     ]
@@ -123,7 +123,7 @@ def _facts(group: Group) -> str:
     if run.kind == "pretrain" and recipe.get("base"):
         return f"masked language model, gone on with from {recipe['base']}, on {texts}"
     if run.kind == "pretrain":
-        from selfsent.pretrain.training import SIZE
+        from selfsent.pretraining.train import SIZE
 
         return f"masked language model from scratch, size {recipe.get('size') or SIZE}, on {texts}"
     parts = [f"{recipe['method']} from {recipe.get('base')}", f"on {texts}"]
@@ -143,7 +143,7 @@ def _facts(group: Group) -> str:
 # --------------------------------------------------------------------------------------------------------- drawings
 
 
-def _charts(sections: Sequence[table.Section], numbers: Mapping[str, int]) -> dict[str, Drawing]:
+def _charts(sections: Sequence[tables.TableSection], numbers: Mapping[str, int]) -> dict[str, Drawing]:
     """Draw the sections whose columns are all in points."""
     charts: dict[str, Drawing] = {}
     for place, section in enumerate(sections):
@@ -176,7 +176,7 @@ def _terms(groups: Sequence[Group], numbers: Mapping[str, int], kind: str) -> li
     found = []
     for place, ((method, name), lines) in enumerate(panels.items()):
         written = name.replace("_", " ").replace(".", ": ").replace("masked lm", "masked LM")
-        title = f"{table.method_name(method)}: {written}" if several else written
+        title = f"{tables.method_name(method)}: {written}" if several else written
         what = "Weighted term of the loss; lower is what training asks for" if kind == "terms" else "Not trained on"
         said = _from_to(lines)
         caption = f"{what}. {said}" if len(lines) <= _FEW else f"{what}."
@@ -242,7 +242,7 @@ def significant(value: float) -> str:
     if value == 0:
         return "0"
     digits = 2 - int(np.floor(np.log10(abs(value))))
-    return text(value, max(0, min(5, digits)))
+    return format_value(value, max(0, min(5, digits)))
 
 
 def _few(names: Sequence[str]) -> str:
@@ -322,8 +322,8 @@ def _ends(group: Group, task: str) -> list[tuple[float, float]]:
 
 def _ends_of(paths: Iterable[figures.Path]) -> str:
     parts = [
-        f"{path.label}: alignment {text(path.points[0][1], 2)} to {text(path.points[-1][1], 2)}, "
-        f"uniformity {text(path.points[0][0], 2)} to {text(path.points[-1][0], 2)}"
+        f"{path.label}: alignment {format_value(path.points[0][1], 2)} to {format_value(path.points[-1][1], 2)}, "
+        f"uniformity {format_value(path.points[0][0], 2)} to {format_value(path.points[-1][0], 2)}"
         for path in paths
     ]
     return "; ".join(parts) + "."
@@ -332,7 +332,7 @@ def _ends_of(paths: Iterable[figures.Path]) -> str:
 # ------------------------------------------------------------------------------------------------ encoders at work
 
 
-def look(group: Group, place: int, inside: Inside | None, skipped: str | None) -> Look:
+def build_look(group: Group, place: int, inside: Inside | None, skipped: str | None) -> Look:
     """Draw what the encoders of one group made of the sample."""
     if inside is None:
         return Look(group=group, skipped=skipped, cosines=[], judged=[], maps=[], legend=[], inside=None)
@@ -345,7 +345,7 @@ def look(group: Group, place: int, inside: Inside | None, skipped: str | None) -
         means = {"random": view.random.mean(), "adjacent": view.adjacent.mean()}
         if view.paraphrase is not None and len(view.paraphrase):
             means["paraphrase"] = view.paraphrase.mean()
-        said = ", ".join(f"{kind} {text(float(mean), 2)}" for kind, mean in means.items())
+        said = ", ".join(f"{kind} {format_value(float(mean), 2)}" for kind, mean in means.items())
         caption = f"Mean cosine of {said}. The further random pairs lie to the left of the others, the better."
         cosines.append(figures.cosines(f"{name}-cosines", side, view, limits, top, caption))
         if view.predicted is not None and inside.gold is not None:
@@ -353,7 +353,7 @@ def look(group: Group, place: int, inside: Inside | None, skipped: str | None) -
 
             rank = 100 * float(stats.spearmanr(view.predicted, inside.gold).statistic)
             caption = (
-                f"{len(inside.gold)} pairs of STS-B dev, Spearman × 100 of {text(rank, 1)} on these alone. "
+                f"{len(inside.gold)} pairs of STS-B dev, Spearman × 100 of {format_value(rank, 1)} on these alone. "
                 "A good encoder rises from the lower left to the upper right."
             )
             judged.append(figures.judged(f"{name}-judged", side, view.predicted, inside.gold, lowest, caption))
@@ -380,7 +380,7 @@ def _corpora(groups: Sequence[Group]) -> list[dict[str, Any]]:
                 if group.name not in names:
                     names.append(group.name)
                 continue
-            opened = gather.corpus(run)
+            opened = read.corpus_of_run(run)
             found[fingerprint] = {
                 "fingerprint": fingerprint,
                 "names": [group.name],
@@ -409,7 +409,7 @@ def _run(run: Record) -> dict[str, Any]:
         "time": clock(float(outcome["seconds"])) if rate and outcome.get("seconds") else "–",
         "machine": ", ".join(machine),
         "unread": run.log.unread,
-        "command": command.of_run(run),
+        "command": command.command_of_run(run),
         "commit": run.config.get("versions", {}).get("commit"),
     }
 

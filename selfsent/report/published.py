@@ -71,7 +71,7 @@ class Published:
     figures: dict[Key, float]
 
 
-def of_recipe(recipe: Mapping[str, Any]) -> Published | None:
+def published_row(recipe: Mapping[str, Any]) -> Published | None:
     """Return what the recipe itself says was published, or the method's row of the smallest base."""
     method = str(recipe.get("method", "")).split("_")[0]
     paper = {key: value for key, value in (recipe.get("paper") or {}).items() if isinstance(value, int | float)}

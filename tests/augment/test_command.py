@@ -14,7 +14,8 @@ from test_cli import refused
 from test_cli import run as run_main
 from tiny_marian import text, translated
 
-from selfsent import corpus, encoder
+from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
+from selfsent.encoder.load import load_encoder
 
 
 @pytest.fixture
@@ -41,9 +42,9 @@ def test_back_translation_gives_pairs_that_a_corpus_is_made_of(command, tmp_path
     assert "sentences/s there and back" in out
     assert out.count("\n  ") >= 10  # a sample of five
     assert "120 pairs, for `selfsent train --corpus backtranslate.parquet`" in out.replace("\n", " ")
-    tokenizer = encoder.load(bert).tokenizer
-    settings = corpus.CorpusConfig(deduplicate="exact", held_out=0)
-    found = corpus.prepare([str(tmp_path / "backtranslate.parquet")], settings, tokenizer, cache=tmp_path)
+    tokenizer = load_encoder(bert).tokenizer
+    settings = CorpusConfig(deduplicate="exact", held_out=0)
+    found = prepare_corpus([str(tmp_path / "backtranslate.parquet")], settings, tokenizer, cache=tmp_path)
     assert found.paired
     assert found.texts(range(120)) == lines.read_text().splitlines()
     assert found.positives([5])[0] == tokenizer(translated(text(35), 2))["input_ids"]
@@ -135,7 +136,7 @@ def test_a_server_that_is_down_is_one_sentence_that_says_how_to_go_on(command, l
 
 
 def test_ctrl_c_says_what_is_kept_and_how_to_go_on(command, lines, translators, monkeypatch):
-    from selfsent.augment.translate import BackTranslation
+    from selfsent.augment.back_translation import BackTranslation
 
     batches = []
 

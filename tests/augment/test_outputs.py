@@ -4,14 +4,13 @@ import sqlite3
 
 import pytest
 
-from selfsent.augment import Cache, Output
 from selfsent.augment import cache as module
-from selfsent.augment.cache import Made, digest
+from selfsent.augment.cache import Made, Output, OutputCache, identity_digest
 from selfsent.errors import UserError
 
 
 def opened(settings="s", backend="b", limit=None):
-    return Cache(None, backend, settings, {"for": "people"}, limit)
+    return OutputCache(None, backend, settings, {"for": "people"}, limit)
 
 
 def made(cache):
@@ -126,5 +125,5 @@ def test_a_cache_that_is_none_or_of_another_format_is_refused_and_left_alone(cac
 
 
 def test_the_digest_sees_every_value_and_no_order():
-    assert digest({"a": 1, "b": [2, {"c": None}]}) == digest({"b": [2, {"c": None}], "a": 1})
-    assert len({digest(identity) for identity in ({"a": 1}, {"a": 2}, {"b": 1}, {"a": "1"}, {})}) == 5
+    assert identity_digest({"a": 1, "b": [2, {"c": None}]}) == identity_digest({"b": [2, {"c": None}], "a": 1})
+    assert len({identity_digest(identity) for identity in ({"a": 1}, {"a": 2}, {"b": 1}, {"a": "1"}, {})}) == 5

@@ -5,8 +5,8 @@ import json
 import pytest
 from pyarrow import parquet
 
-from selfsent.augment.pairs import COLUMNS, PairsFile, check
-from selfsent.corpus.read import Columns, resolve
+from selfsent.augment.pairs_file import COLUMNS, PairsFile, check_pairs_file
+from selfsent.corpus.read import Columns, resolve_sources
 from selfsent.errors import UserError
 
 PAIRS = [(f"Text {n}.", f"Said otherwise, {n}.") for n in range(5)]
@@ -21,7 +21,7 @@ def write(path, pairs=PAIRS):
 @pytest.mark.parametrize("name", ["pairs.parquet", "pairs.jsonl"])
 def test_a_corpus_reads_what_was_written_and_each_row_says_where_it_is_from(tmp_path, name):
     write(tmp_path / name)
-    (source,) = resolve([str(tmp_path / name)])
+    (source,) = resolve_sources([str(tmp_path / name)])
     found = source.documents(Columns(text="text", title="title", summary="summary"), lambda _: None)
     assert [(document.text, document.positive) for document in found] == PAIRS
     lines = (tmp_path / name).read_text().splitlines() if name.endswith("l") else []
@@ -49,11 +49,11 @@ def test_a_file_that_was_there_stays_until_the_new_one_is_whole(tmp_path, name):
 def test_a_file_that_is_none_of_ours_is_never_overwritten(tmp_path, name):
     (tmp_path / name).write_text('{"text": "mine"}\n')
     with pytest.raises(UserError, match=f"{name} exists and holds no pairs of ours: choose another --out"):
-        check(tmp_path / name)
+        check_pairs_file(tmp_path / name)
 
 
 def test_a_place_that_cannot_be_written_is_refused_at_once(tmp_path):
     with pytest.raises(UserError, match=r"unknown format: give a name that ends in \.parquet or \.jsonl"):
-        check(tmp_path / "pairs.csv")
+        check_pairs_file(tmp_path / "pairs.csv")
     with pytest.raises(UserError, match=r"there is no folder .*nowhere that you may write to"):
-        check(tmp_path / "nowhere" / "pairs.parquet")
+        check_pairs_file(tmp_path / "nowhere" / "pairs.parquet")

@@ -137,8 +137,8 @@ def test_an_installation_is_read_without_tests_copies_and_what_does_not_parse(tm
     monkeypatch.setattr(sysconfig, "get_paths", lambda: paths)
     monkeypatch.setitem(sys.modules, "alpha", None)  # whoever imports it fails
     unparsable = []
-    found = list(pydocs.documents(unparsable))
-    assert found == list(pydocs.documents())
+    found = list(pydocs.python_documents(unparsable))
+    assert found == list(pydocs.python_documents())
     topics = [one for one in found if not one["title"].startswith("alpha")]
     assert 50 < len(topics) < 100
     assert [one["title"] for one in found[len(topics) :]] == [
@@ -154,14 +154,14 @@ def test_an_installation_is_read_without_tests_copies_and_what_does_not_parse(tm
 
 def test_topics_are_prose_too():
     first = time.perf_counter()
-    topic = next(one for one in pydocs.documents() if one["title"] == "with")
+    topic = next(one for one in pydocs.python_documents() if one["title"] == "with")
     assert topic["summary"].startswith('The "with" statement is used to wrap the execution of a block')
     assert "with_stmt" not in topic["text"]
     assert time.perf_counter() - first < 5
 
 
 def test_another_installation_has_another_identity(monkeypatch):
-    before = pydocs.identity()
-    assert before == pydocs.identity()
+    before = pydocs.python_docs_identity()
+    assert before == pydocs.python_docs_identity()
     monkeypatch.setattr(pydocs, "distributions", list)
-    assert before != pydocs.identity()
+    assert before != pydocs.python_docs_identity()

@@ -6,7 +6,7 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import selfsent.builtin
-from selfsent import corpus
+from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +24,7 @@ def prepare(tmp_path, tokenizer):
         if not path.exists() or path.read_text(encoding="utf-8") != content:
             path.write_text(content, encoding="utf-8")
         unit = settings.pop("unit", "sentences")
-        config = corpus.CorpusConfig(**settings)
-        return corpus.prepare([str(path)], config, tokenizer, unit=unit, cache=tmp_path / "cache")
+        config = CorpusConfig(**settings)
+        return prepare_corpus([str(path)], config, tokenizer, unit=unit, cache=tmp_path / "cache")
 
     return prepare

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from test_preparation import everything, sentence
+from test_prepare import everything, sentence
 
 from selfsent.errors import UserError
 

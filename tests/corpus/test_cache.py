@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from selfsent.corpus.cache import folder, under_construction
+from selfsent.corpus.cache import build_folder, cache_folder
 
 BUILD_AND_WAIT = """
 import sys
@@ -27,14 +27,14 @@ def names(path):
 
 def test_the_root_is_that_of_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path))
-    assert folder("corpora", "abc") == tmp_path / "corpora" / "abc"
+    assert cache_folder("corpora", "abc") == tmp_path / "corpora" / "abc"
     monkeypatch.delenv("SELFSENT_CACHE")
-    assert folder("corpora", "abc") == Path.home() / ".cache" / "selfsent" / "corpora" / "abc"
+    assert cache_folder("corpora", "abc") == Path.home() / ".cache" / "selfsent" / "corpora" / "abc"
 
 
 def test_a_folder_appears_only_when_it_is_whole(tmp_path):
     target = tmp_path / "corpora" / "abc"
-    with under_construction(target) as scratch:
+    with build_folder(target) as scratch:
         (scratch / "data").write_text("x")
         assert not target.exists()
     assert names(target) == ["data"]
@@ -43,7 +43,7 @@ def test_a_folder_appears_only_when_it_is_whole(tmp_path):
 
 def test_an_error_leaves_nothing_behind(tmp_path):
     def interrupted():
-        with under_construction(tmp_path / "abc") as scratch:
+        with build_folder(tmp_path / "abc") as scratch:
             (scratch / "half").write_text("x")
             raise KeyboardInterrupt
 
@@ -54,9 +54,9 @@ def test_an_error_leaves_nothing_behind(tmp_path):
 
 def test_of_two_builders_the_first_to_finish_wins_and_both_succeed(tmp_path):
     target = tmp_path / "abc"
-    with under_construction(target) as slow:
+    with build_folder(target) as slow:
         (slow / "data").write_text("slow")
-        with under_construction(target) as quick:
+        with build_folder(target) as quick:
             (quick / "data").write_text("quick")
     assert (target / "data").read_text() == "quick"
     assert names(tmp_path) == ["abc"]
@@ -74,10 +74,10 @@ def test_the_rubbish_of_a_killed_builder_is_removed_and_that_of_a_living_one_is_
         killed.wait()
         assert len(list(tmp_path.glob(".abc.*/half"))) == 2
         assert not target.exists()
-        with under_construction(tmp_path / "other"):
+        with build_folder(tmp_path / "other"):
             assert len(list(tmp_path.glob(".abc.*/half"))) == 1
         os.kill(living.pid, signal.SIGKILL)
         living.wait()
-    with under_construction(tmp_path / "third"):
+    with build_folder(tmp_path / "third"):
         pass
     assert names(tmp_path) == ["other", "third"]

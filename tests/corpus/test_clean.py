@@ -23,7 +23,7 @@ from selfsent.corpus import clean
     ],
 )
 def test_debris_is_removed_and_text_is_not(raw, plain):
-    assert clean.clean(raw) == plain
+    assert clean.clean_text(raw) == plain
 
 
 def test_sentences_end_where_a_reader_ends_them():
@@ -58,8 +58,8 @@ def test_words_are_what_spaces_part():
 
 
 def test_halves_meet_before_the_middle_word():
-    assert clean.halves("one two three four five") == ("one two three", "four five")
-    assert clean.halves("我们去公园") == ("我们去", "公园")
+    assert clean.text_halves("one two three four five") == ("one two three", "four five")
+    assert clean.text_halves("我们去公园") == ("我们去", "公园")
 
 
 @settings(deadline=None)
@@ -73,6 +73,6 @@ def test_the_key_is_blind_to_case_and_white_space(text):
 @settings(deadline=None, max_examples=200)
 @given(st.text(alphabet=st.sampled_from(list("aB. J\xa0\u3000é中。!?\n\"'()1,<>&;\u200b-")), max_size=60))
 def test_any_text_can_be_cut_and_nothing_visible_is_lost(text):
-    cleaned = clean.clean(text)
+    cleaned = clean.clean_text(text)
     pieces = clean.sentences(cleaned, "en")
     assert "".join("".join(pieces).split()) == "".join(cleaned.split())

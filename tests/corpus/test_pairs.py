@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
-from test_preparation import dropped, everything, lines, sentence
+from test_prepare import dropped, everything, lines, sentence
 
-from selfsent import corpus
 from selfsent.batching import Batches
-from selfsent.corpus import deduplicate
-from selfsent.corpus import preparation as preparing
-from selfsent.corpus import stage as staging
+from selfsent.corpus import dedup
+from selfsent.corpus import prepare as preparing
+from selfsent.corpus import tokenize as staging
 from selfsent.corpus.clean import content_key
-from selfsent.corpus.store import Table
+from selfsent.corpus.columns import Table
+from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
 from selfsent.errors import UserError
 
 
@@ -170,7 +170,7 @@ def columns_of(folder, *columns):
         opened = [table.column(f"c{n}", np.uint64) for n in range(len(columns))]
         for column, values in zip(opened, columns, strict=True):
             column.append(np.array(values, np.uint64))
-        return deduplicate.families(*opened)
+        return dedup.families(*opened)
 
 
 @settings(deadline=None, max_examples=60)
@@ -178,7 +178,7 @@ def columns_of(folder, *columns):
 def test_families_are_the_connected_parts_of_the_graph(tmp_path_factory, pairs, partition):
     own, other = zip(*pairs, strict=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(deduplicate, "_PARTITION", partition)
+        patch.setattr(dedup, "_PARTITION", partition)
         rows, first = columns_of(tmp_path_factory.mktemp("columns"), own, other)
     family = list(range(len(pairs)))
     for _ in pairs:  # the slow way: the smallest number spreads over every tie, once for each row
@@ -215,7 +215,7 @@ def test_pairs_that_are_none_are_refused_with_their_line(prepare, name, content,
 def test_a_parquet_row_that_holds_no_text_is_named(tmp_path, tokenizer):
     parquet.write_table(pa.table({"text": ["a b", "c d"], "positive": [None, 3]}), tmp_path / "a.parquet")
     with pytest.raises(UserError, match=r"a\.parquet, row 2: column 'positive' holds a int"):
-        corpus.prepare([str(tmp_path / "a.parquet")], corpus.CorpusConfig(), tokenizer, cache=tmp_path)
+        prepare_corpus([str(tmp_path / "a.parquet")], CorpusConfig(), tokenizer, cache=tmp_path)
 
 
 def test_the_column_can_have_another_name(prepare):
@@ -234,7 +234,7 @@ def test_max_texts_counts_pairs(prepare):
 def test_memory_does_not_grow_with_the_pairs(prepare, monkeypatch):
     monkeypatch.setattr(staging, "_TEXTS", 64)
     monkeypatch.setattr(preparing, "_ROWS", 64)
-    monkeypatch.setattr(deduplicate, "_COMPARED", 1 << 12)
+    monkeypatch.setattr(dedup, "_COMPARED", 1 << 12)
     prepare(table(numbered(30)), "warm.jsonl", held_out=0)  # scipy is imported but once
     peaks = []
     for count in (500, 4000):

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from selfsent.corpus.read import Columns, identity, resolve
+from selfsent.corpus.read import Columns, file_identity, resolve_sources
 from selfsent.errors import UserError
 
 COLUMNS = Columns(text="text", title="title", summary="summary")
@@ -52,7 +52,7 @@ def as_parquet(rows):
 
 
 def read(*names):
-    return [d for source in resolve([str(n) for n in names]) for d in source.documents(COLUMNS, lambda _: None)]
+    return [d for source in resolve_sources([str(n) for n in names]) for d in source.documents(COLUMNS, lambda _: None)]
 
 
 def write(path, data):
@@ -206,7 +206,7 @@ def test_a_name_that_is_neither_here_nor_on_the_hub_is_said_to_be_so(monkeypatch
 
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", dataset_info)
     with pytest.raises(UserError, match="nobody/nothing is neither a file here nor a dataset"):
-        resolve(["nobody/nothing"])[0].identity()
+        resolve_sources(["nobody/nothing"])[0].identity()
 
 
 def test_a_file_is_known_by_its_content_wherever_it_lies_and_whenever_it_was_touched(tmp_path):
@@ -216,6 +216,6 @@ def test_a_file_is_known_by_its_content_wherever_it_lies_and_whenever_it_was_tou
     copy = tmp_path / "elsewhere" / "a.txt"
     copy.write_text("x" * 300_000)
     os.utime(copy, (1, 1))
-    assert identity(first) == identity(copy)
+    assert file_identity(first) == file_identity(copy)
     copy.write_text("x" * 150_000 + "y" + "x" * 149_999)  # neither its size nor its ends differ
-    assert identity(first) != identity(copy)
+    assert file_identity(first) != file_identity(copy)

@@ -3,7 +3,8 @@
 import numpy as np
 from tiny import WORDS
 
-from selfsent.evaluation import sts, transfer
+from selfsent.evaluation import sts
+from selfsent.evaluation.senteval import transfer
 
 SIZES = {"mr": (70, 70), "cr": (64, 40), "subj": (60, 60), "mpqa": (50, 90)}
 TREC_ROWS = {"train": 120, "test": 40}

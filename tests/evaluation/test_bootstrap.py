@@ -18,7 +18,7 @@ def correlated(rows, seed=0):
 )
 def test_every_resample_is_correlated_as_scipy_correlates_the_drawn_rows(ours, theirs):
     x, y = correlated(60)
-    for counts in bootstrap.draws(60, 200, seed=3, name="a"):
+    for counts in bootstrap.bootstrap_draws(60, 200, seed=3, name="a"):
         drawn = [np.repeat(np.arange(60), column) for column in counts.T.astype(int)]
         expected = [theirs(x[rows], y[rows]).statistic for rows in drawn]
         np.testing.assert_allclose(ours(x, y, counts), expected, rtol=0, atol=1e-12)
@@ -33,7 +33,7 @@ def test_a_resample_of_equal_values_has_correlation_zero(ours):
 
 
 def test_every_resample_draws_as_many_rows_as_there_are():
-    counts = np.concatenate(list(bootstrap.draws(50, 300, seed=0, name="a")), axis=1)
+    counts = np.concatenate(list(bootstrap.bootstrap_draws(50, 300, seed=0, name="a")), axis=1)
     assert counts.shape == (50, 300)
     assert (counts.sum(axis=0) == 50).all()
     assert counts.sum(axis=1).min() > 230  # every row has its turn: 300 expected, 17 the deviation
@@ -43,7 +43,7 @@ def test_every_resample_draws_as_many_rows_as_there_are():
 
 def test_draws_depend_on_seed_and_name_alone():
     def first(**changes):
-        return next(bootstrap.draws(20, 5, **{"seed": 0, "name": "a", **changes}))
+        return next(bootstrap.bootstrap_draws(20, 5, **{"seed": 0, "name": "a", **changes}))
 
     assert np.array_equal(first(), first())
     assert not np.array_equal(first(), first(seed=1))
@@ -64,7 +64,7 @@ def test_a_rank_interval_covers_the_truth_about_as_often_as_it_says():
         rng = np.random.default_rng(seed)
         x = rng.normal(size=120)
         y = 0.6 * x + 0.8 * rng.normal(size=120)
-        drawn = [bootstrap.spearman(x, y, c) for c in bootstrap.draws(120, 256, seed=seed, name="a")]
+        drawn = [bootstrap.spearman(x, y, c) for c in bootstrap.bootstrap_draws(120, 256, seed=seed, name="a")]
         low, high = np.quantile(np.concatenate(drawn), (0.025, 0.975))
         inside += low < truth < high
     assert 0.89 < inside / 200 < 0.99

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from selfsent import evaluation
 from selfsent.errors import UserError
 from selfsent.evaluation import geometry
+from selfsent.evaluation.suite import read_suite
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_one_row_has_no_uniformity():
 
 
 def test_the_task_measures_every_sentence_of_its_split(senteval, encode):
-    suite = evaluation.read(["geometry-dev"], senteval)
+    suite = read_suite(["geometry-dev"], senteval)
     results = suite.score(encode(suite.sentences), bootstrap=0)
     texts = suite.tasks[0].texts
     assert len(texts) == 3000
@@ -141,15 +141,15 @@ def test_the_task_measures_every_sentence_of_its_split(senteval, encode):
 
 
 def test_the_whole_benchmark_is_the_default_and_its_absence_is_named(senteval, tmp_path, encode):
-    assert len(evaluation.read(["geometry"], senteval).tasks[0].texts) == 2 * (5749 + 1500 + 1379)
+    assert len(read_suite(["geometry"], senteval).tasks[0].texts) == 2 * (5749 + 1500 + 1379)
     (tmp_path / "SICK").mkdir()
     with pytest.raises(UserError, match=r"geometry at .*sts-train\.csv"):
-        evaluation.read(["geometry"], tmp_path)
+        read_suite(["geometry"], tmp_path)
 
 
 def test_the_interval_of_uniformity_is_that_of_resampling_sentences(senteval, encode):
     # Worked out the long way: draw sentences, take the log mean over pairs of different draws.
-    suite = evaluation.read(["geometry-dev"], senteval)
+    suite = read_suite(["geometry-dev"], senteval)
     score = suite.score(encode(suite.sentences), bootstrap=500).get("geometry-dev", "uniformity")
     unit = geometry.unit(encode(suite.tasks[0].texts))
     kernel = np.exp(2 * 2 * (unit @ unit.T - 1))

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 from labelled_files import write
 
-from selfsent import evaluation
 from selfsent.errors import UserError
-from selfsent.evaluation import hub, intents, learners, sts, transfer
-from selfsent.report import table
+from selfsent.evaluation import hub, sts
+from selfsent.evaluation.custom import public_datasets
+from selfsent.evaluation.senteval import classifiers, transfer
+from selfsent.evaluation.suite import read_suite, run_suite
+from selfsent.report import tables
 
 HUB = Path("hub")
-CLASSIFIER = learners.CLASSIFIERS["senteval_fast"]
+CLASSIFIER = classifiers.CLASSIFIERS["senteval_fast"]
 
 
 @pytest.fixture
@@ -57,11 +59,11 @@ def stsb_mirror(mirror, senteval):
 
 
 def test_sts_from_the_hub_is_that_of_a_folder_and_has_no_sub_files(senteval, encode, mirror):
-    folder = sts.read("sts12", senteval)
+    folder = sts.read_sts("sts12", senteval)
     mirror("mteb/sts12-sts", test=[row for part in folder.parts for row in sts_rows(part)])
     stsb_mirror(mirror, senteval)
-    ours = evaluation.run(encode, ["sts12", "stsb", "geometry"], HUB, bootstrap=50)
-    theirs = evaluation.run(encode, ["sts12", "stsb", "geometry"], senteval, bootstrap=50)
+    ours = run_suite(encode, ["sts12", "stsb", "geometry"], HUB, bootstrap=50)
+    theirs = run_suite(encode, ["sts12", "stsb", "geometry"], senteval, bootstrap=50)
     for key in (("sts12", "spearman"), ("sts12", "pearson"), ("stsb", "spearman"), ("geometry", "uniformity")):
         one, other = ours.get(*key), theirs.get(*key)
         assert (one.value, one.low, one.high, one.n) == (other.value, other.low, other.high, other.n)
@@ -71,19 +73,21 @@ def test_sts_from_the_hub_is_that_of_a_folder_and_has_no_sub_files(senteval, enc
 
 def test_a_score_says_that_its_texts_are_the_hubs_and_shares_no_column_with_tokens_or_papers(senteval, encode, mirror):
     stsb_mirror(mirror, senteval)
-    ours = evaluation.run(encode, ["stsb"], HUB, bootstrap=0).get("stsb")
-    theirs = evaluation.run(encode, ["stsb"], senteval, bootstrap=0).get("stsb")
+    ours = run_suite(encode, ["stsb"], HUB, bootstrap=0).get("stsb")
+    theirs = run_suite(encode, ["stsb"], senteval, bootstrap=0).get("stsb")
     assert ours.protocol["texts"] == "mteb/stsbenchmark-sts on the hub"
     assert theirs.protocol["texts"] == "SentEval tokens"
-    assert table.identity(ours) != table.identity(theirs)
-    columns = {table.identity(s): table.Column(table.identity(s), "", "", 1) for s in (ours, theirs)}
-    assert table._paper_column(("stsb", "test", "spearman", "all"), columns).identity == table.identity(theirs)
+    assert tables.score_identity(ours) != tables.score_identity(theirs)
+    columns = {
+        tables.score_identity(s): tables.TableColumn(tables.score_identity(s), "", "", 1) for s in (ours, theirs)
+    }
+    assert tables._paper_column(("stsb", "test", "spearman", "all"), columns).identity == tables.score_identity(theirs)
 
 
 def test_relatedness_from_the_hub_is_that_of_a_folder(senteval, mirror):
     stsb_mirror(mirror, senteval)
-    task = hub.read("stsb-regression", CLASSIFIER, "spearman")
-    assert task.fingerprint == evaluation.read(["stsb-regression"], senteval).tasks[0].fingerprint
+    task = hub.read_hub("stsb-regression", CLASSIFIER, "spearman")
+    assert task.fingerprint == read_suite(["stsb-regression"], senteval).tasks[0].fingerprint
     assert task.stop_on == "spearman"
 
 
@@ -144,12 +148,12 @@ def test_transfer_tasks_from_the_hub_are_those_of_a_folder(tmp_path, monkeypatch
     mirror("nyu-mll/glue", "mrpc", train=rest, validation=cut, test=pairs["test"])
 
     for name in ("mr", "subj", "sst2", "sst5", "trec", "mrpc"):
-        ours = hub.read(name, CLASSIFIER, "pearson")
-        theirs = transfer.read(name, folder, CLASSIFIER)
+        ours = hub.read_hub(name, CLASSIFIER, "pearson")
+        theirs = transfer.read_transfer(name, folder, CLASSIFIER)
         assert dict(ours.splits) == dict(theirs.splits), name
         assert (ours.procedure, ours.kind, ours.with_f1) == (theirs.procedure, theirs.kind, theirs.with_f1)
         assert ours.facts["texts"].endswith("on the hub")
-    assert hub.read("sst2", CLASSIFIER, "pearson").facts["texts"] == "nyu-mll/glue and SetFit/sst2 on the hub"
+    assert hub.read_hub("sst2", CLASSIFIER, "pearson").facts["texts"] == "nyu-mll/glue and SetFit/sst2 on the hub"
 
 
 def test_pairs_without_agreement_are_left_out_of_snli(monkeypatch, mirror):
@@ -157,37 +161,37 @@ def test_pairs_without_agreement_are_left_out_of_snli(monkeypatch, mirror):
     row = {"premise": "a man runs", "hypothesis": "a man moves"}
     train = [row | {"label": label} for label in (0, -1, 2, 1)]
     mirror("stanfordnlp/snli", train=train, validation=[row | {"label": 2}], test=[row | {"label": 0}])
-    task = hub.read("snli", CLASSIFIER, "pearson")
+    task = hub.read_hub("snli", CLASSIFIER, "pearson")
     assert sorted(task.splits["train"].labels) == [0, 1, 2]
     assert task.kind == "entailment"
     assert task.splits["train"].left == ["a man runs"] * 3
 
 
 def test_intents_keep_their_names_and_what_is_out_of_scope_is_left_out(monkeypatch, mirror):
-    monkeypatch.setitem(intents.FEW_SHOT, "clinc150", (4, 2, 8))
-    monkeypatch.setitem(intents.FEW_SHOT, "banking77", (2, 1, 8))
+    monkeypatch.setitem(public_datasets.FEW_SHOT, "clinc150", (4, 2, 8))
+    monkeypatch.setitem(public_datasets.FEW_SHOT, "banking77", (2, 1, 8))
     features = datasets.Features(
         text=datasets.Value("string"), intent=datasets.ClassLabel(names=["balance", "oos", "weather"])
     )
 
     def of(*intents):
-        rows = [{"text": f"text {number}", "intent": intent} for number, intent in enumerate(intents)]
+        rows = [{"text": f"text {number}", "intent": intent} for number, intent in enumerate(public_datasets)]
         return datasets.Dataset.from_list(rows, features=features)
 
     mirror("clinc/clinc_oos", "plus", train=of(0, 1, 2, 0, 2), test=of(2, 1, 0, 1))
-    task = hub.read("clinc150", CLASSIFIER, "pearson")
+    task = hub.read_hub("clinc150", CLASSIFIER, "pearson")
     assert task.train_labels == ["balance", "weather", "balance", "weather"]
     assert (task.test, task.test_labels) == (["text 0", "text 2"], ["weather", "balance"])
     rows = [{"text": " a\n b ", "label": 5, "label_text": "x"}, {"text": "c", "label": 6, "label_text": "y"}]
     mirror("mteb/banking77", train=rows, test=rows[:1])
-    assert hub.read("banking77", CLASSIFIER, "pearson").train == [" a\n b ", "c"]  # as the authors' file has it
+    assert hub.read_hub("banking77", CLASSIFIER, "pearson").train == [" a\n b ", "c"]  # as the authors' file has it
 
 
 def test_another_number_of_rows_is_refused_by_name(senteval, mirror):
     rows = sts_rows(sts.read_stsb(senteval, "dev"))
     mirror("mteb/stsbenchmark-sts", validation=rows[:-1])
     with pytest.raises(UserError, match="mteb/stsbenchmark-sts:validation on the hub has 1,499 rows where 1,500 are"):
-        evaluation.read(["stsb-dev"], HUB)
+        read_suite(["stsb-dev"], HUB)
 
 
 def test_classes_of_another_size_are_refused(monkeypatch, mirror):
@@ -195,7 +199,7 @@ def test_classes_of_another_size_are_refused(monkeypatch, mirror):
     rows = [{"text": f"text {number}", "label": int(number > 0)} for number in range(4)]
     mirror("SetFit/subj", train=rows[:3], test=rows[3:])
     with pytest.raises(UserError, match="SetFit/subj on the hub, its class 1, has 1 rows where 2 are known"):
-        hub.read("subj", CLASSIFIER, "pearson")
+        hub.read_hub("subj", CLASSIFIER, "pearson")
 
 
 def test_another_layout_is_refused_by_name(senteval, mirror):
@@ -205,35 +209,35 @@ def test_another_layout_is_refused_by_name(senteval, mirror):
         hub.stsb("dev")
     mirror("mteb/sts16-sts", test=[rows[0], rows[1] | {"score": None}])
     with pytest.raises(UserError, match="row 1 of mteb/sts16-sts:test on the hub does not hold sentence1"):
-        hub.read("sts16", CLASSIFIER, "pearson")
+        hub.read_hub("sts16", CLASSIFIER, "pearson")
     mirror("SetFit/sst5", train=[{"text": "good", "label": 5}])
     with pytest.raises(UserError, match="SetFit/sst5:train on the hub has a row of label 5: known are 0, 1, 2, 3, 4"):
-        hub.read("sst5", CLASSIFIER, "pearson")
+        hub.read_hub("sst5", CLASSIFIER, "pearson")
 
 
 def test_what_the_hub_has_no_fitting_copy_of_is_named(senteval, encode, mirror):
     stsb_mirror(mirror, senteval)
-    suite = evaluation.read(["stsb", "sickr", "cr"], HUB)
+    suite = read_suite(["stsb", "sickr", "cr"], HUB)
     assert suite.missing == dict.fromkeys(("sickr", "cr"), hub.ABSENT)
     assert "sickr is missing: no copy on the hub is known to hold its rows: give a folder" in suite.notes
     results = suite.score(encode(suite.sentences), bootstrap=0)
     assert json.loads(json.dumps(results.as_dict()))["missing"]["cr"] == hub.ABSENT
     with pytest.raises(UserError, match=r"sickr, mpqa: no copy on the hub .* give a folder with --data"):
-        evaluation.read(["sickr", "mpqa"], HUB)
+        read_suite(["sickr", "mpqa"], HUB)
 
 
 def test_a_folder_of_that_name_goes_before_the_hub(mirror, tmp_path):
-    assert hub.asked(HUB)
+    assert hub.hub_requested(HUB)
     (tmp_path / "hub").mkdir()
-    assert not hub.asked(HUB)
-    assert not hub.asked(None)
+    assert not hub.hub_requested(HUB)
+    assert not hub.hub_requested(None)
 
 
 def test_without_data_both_ways_are_named():
     with pytest.raises(
         UserError, match="stsb needs evaluation data: give a folder in SentEval's layout with --data, or"
     ):
-        evaluation.read(["stsb"], None)
+        read_suite(["stsb"], None)
 
 
 def test_a_hub_that_cannot_be_reached_is_said_at_once_in_one_sentence(monkeypatch, tmp_path):
@@ -251,7 +255,7 @@ def test_a_hub_that_cannot_be_reached_is_said_at_once_in_one_sentence(monkeypatc
         UserError,
         match=r"mteb/sts16-sts:test on the hub cannot be read \(the hub does not answer, .*: connect to the hub, or",
     ):
-        evaluation.read(["sts16"], HUB)
+        read_suite(["sts16"], HUB)
     hub._answers.cache_clear()
     assert sleeps == []  # no retries
     assert before == (datasets.config.HF_HUB_OFFLINE, huggingface_hub.constants.HF_HUB_OFFLINE)
@@ -261,7 +265,7 @@ def test_every_pinned_revision_is_a_commit_and_every_known_task_has_rows():
     parts = [*hub.YEARS.values(), *hub.STSB.values(), *(part for both in hub.INTENTS.values() for part in both)]
     assert all(len(part.revision) == 40 for part in parts if part.repository.startswith("mteb/"))
     assert set(hub.YEARS) == set(sts.YEARS)
-    assert set(hub.INTENTS) <= set(intents.TASKS)
+    assert set(hub.INTENTS) <= set(public_datasets.TASKS)
     for name, (splits, labels) in hub.TRANSFER.items():
-        assert set(splits) == set(transfer.rows_of(name))
+        assert set(splits) == set(transfer.transfer_rows(name))
         assert np.isin([label for label in labels.values() if label is not None], range(6)).all()

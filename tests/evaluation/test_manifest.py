@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 from labelled_files import write
 
-from selfsent import evaluation
 from selfsent.errors import UserError
-from selfsent.evaluation import intents, manifest, sts, transfer
-from selfsent.report import table
+from selfsent.evaluation import manifest, sts
+from selfsent.evaluation.custom import public_datasets
+from selfsent.evaluation.score import compare_results
+from selfsent.evaluation.senteval import transfer
+from selfsent.evaluation.suite import read_suite, task_names
+from selfsent.report import tables
 
 # As others publish them: MRPC in GLUE's metadata; the intents beside their repositories at 57ec275 and 828f809.
 PUBLISHED = {
@@ -23,11 +26,11 @@ PUBLISHED = {
 
 
 def test_the_checksums_are_those_that_others_publish():
-    assert {path: manifest.known()[path].sha256 for path in PUBLISHED} == PUBLISHED
+    assert {path: manifest.known_files()[path].sha256 for path in PUBLISHED} == PUBLISHED
 
 
 def test_the_rows_are_those_that_the_readers_ask_for():
-    known = {path: file.rows for path, file in manifest.known().items()}
+    known = {path: file.rows for path, file in manifest.known_files().items()}
     for year, place in (("sts12", "STS/STS12-en-test"), ("sts13", "STS/STS13-en-test"), ("sts14", "STS/STS14-en-test")):
         for part, rows in sts.YEARS[year].items():
             assert known[f"{place}/STS.input.{part}.txt"] == known[f"{place}/STS.gs.{part}.txt"] == rows
@@ -41,12 +44,14 @@ def test_the_rows_are_those_that_the_readers_ask_for():
         assert {split: known[f"SST/{kind}/sentiment-{split}"] for split in rows} == rows
     for place, files in (("TREC", transfer.TREC), ("MRPC", transfer.MRPC)):
         assert all(known[f"{place}/{file}"] == rows for file, rows in files.values())
-    assert [known[f"banking77/{split}.csv"] for split in ("train", "test")] == [*intents.FEW_SHOT["banking77"][:2]]
+    assert [known[f"banking77/{split}.csv"] for split in ("train", "test")] == [
+        *public_datasets.FEW_SHOT["banking77"][:2]
+    ]
 
 
 def test_every_known_file_belongs_to_a_task_and_every_task_exists():
-    assert set(manifest.FILES) <= set(evaluation.names())
-    assert all(any(path.startswith(start) for start in manifest.FILES.values()) for path in manifest.known())
+    assert set(manifest.FILES) <= set(task_names())
+    assert all(any(path.startswith(start) for start in manifest.FILES.values()) for path in manifest.known_files())
 
 
 def test_the_data_at_hand_is_the_known_one(data):
@@ -54,7 +59,7 @@ def test_the_data_at_hand_is_the_known_one(data):
     found = 0
     for task, start in manifest.FILES.items():
         for place in places:
-            if any((place / path).is_file() for path in manifest.known() if path.startswith(start)):
+            if any((place / path).is_file() for path in manifest.known_files() if path.startswith(start)):
                 assert manifest.differing(task, place) == []
                 found += 1
     assert found > 10
@@ -76,7 +81,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def score(folder, task, encode):
-    suite = evaluation.read([task], folder, classifier="senteval_fast")
+    suite = read_suite([task], folder, classifier="senteval_fast")
     return suite, suite.score(encode(suite.sentences), bootstrap=20)
 
 
@@ -96,7 +101,7 @@ def test_another_file_with_as_many_rows_is_scored_and_its_scores_say_so(folder, 
         assert one.protocol["differs"] == "SUBJ/subj.objective"
         assert one.protocol["data"] != other.protocol["data"]
     with pytest.raises(UserError, match="subj cannot be compared: its data is"):
-        evaluation.compare(results, before)
+        compare_results(results, before)
 
 
 def test_a_copy_that_reads_the_same_keeps_its_column_and_compares(folder, encode):
@@ -107,29 +112,29 @@ def test_a_copy_that_reads_the_same_keeps_its_column_and_compares(folder, encode
     assert suite.notes == ["SUBJ/subj.subjective differs from the known file: its scores may not compare"]
     one, other = results.scores[0], before.scores[0]
     assert one.protocol["data"] == other.protocol["data"]
-    assert table.identity(one) == table.identity(other)
-    assert evaluation.compare(results, before)[0].value == pytest.approx(0.0, abs=1e-9)
+    assert tables.score_identity(one) == tables.score_identity(other)
+    assert compare_results(results, before)[0].value == pytest.approx(0.0, abs=1e-9)
 
 
 def test_a_file_that_ends_within_its_last_row_is_refused_by_name(folder):
     path = folder / "SUBJ" / "subj.subjective"
     path.write_bytes(path.read_bytes()[:-4])
     with pytest.raises(UserError, match=r"SUBJ/subj\.subjective is cut short: its last row ends after \d+ bytes"):
-        evaluation.read(["subj"], folder)
+        read_suite(["subj"], folder)
 
 
 def test_a_file_with_fewer_rows_is_refused_by_name(folder):
     path = folder / "SUBJ" / "subj.subjective"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     with pytest.raises(UserError, match=r"SUBJ/subj\.subjective has 59 rows where 60 are known"):
-        evaluation.read(["subj"], folder)
+        read_suite(["subj"], folder)
 
 
 def test_an_average_over_other_files_says_so(folder, encode):
     for name in ("rt-polarity.pos", "rt-polarity.neg"):
         path = folder / "MR" / name
         path.write_text(path.read_text().replace("label", "Label", 1))
-    suite = evaluation.read(["subj", "mr", "cr"], folder, classifier="senteval_fast")
+    suite = read_suite(["subj", "mr", "cr"], folder, classifier="senteval_fast")
     assert suite.notes == [
         "MR/rt-polarity.neg (and 1 beside it) differs from the known file: its scores may not compare"
     ]

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from selfsent import evaluation
 from selfsent.errors import UserError
-from selfsent.evaluation import Results, Score
-from selfsent.evaluation.score import average, over_seeds
+from selfsent.evaluation.score import Results, Score, average, compare_results, over_seeds
+from selfsent.evaluation.suite import read_suite, run_suite
 
 
 def score(value, task="sts12"):
@@ -19,7 +18,7 @@ def test_an_average_rounds_each_score_first():
 
 
 def test_an_average_of_independent_tasks_has_a_narrower_interval_than_each(senteval, encode):
-    results = evaluation.run(encode, ["sts12", "sts13", "sts14"], senteval, bootstrap=200)
+    results = run_suite(encode, ["sts12", "sts13", "sts14"], senteval, bootstrap=200)
     each = [results.get(task) for task in ("sts12", "sts13", "sts14")]
     variance = sum(s.replicates.var() for s in each) / 9
     assert results.average.replicates.var() == pytest.approx(variance, rel=0.35)
@@ -29,20 +28,20 @@ def test_an_average_of_independent_tasks_has_a_narrower_interval_than_each(sente
 @pytest.fixture
 def two(senteval, encode):
     """A model, and the same with a little noise."""
-    suite = evaluation.read(["sts13", "stsb"], senteval)
+    suite = read_suite(["sts13", "stsb"], senteval)
     vectors = encode(suite.sentences)
     noise = np.random.default_rng(0).normal(size=vectors.shape).astype(np.float32)
     return suite.score(vectors, bootstrap=200), suite.score(vectors + 1.5 * noise, bootstrap=200)
 
 
 def test_a_model_does_not_differ_from_itself(two):
-    for difference in evaluation.compare(two[0], two[0]):
+    for difference in compare_results(two[0], two[0]):
         assert (difference.value, difference.low, difference.high, difference.above) == (0, 0, 0, 0)
 
 
 def test_a_paired_interval_is_narrower_than_that_of_two_independent_models(two):
     first, second = two
-    difference = next(d for d in evaluation.compare(first, second) if d.task == "stsb")
+    difference = next(d for d in compare_results(first, second) if d.task == "stsb")
     assert difference.value == first.get("stsb").value - second.get("stsb").value
     assert difference.low < difference.value < difference.high
     assert difference.above == 1.0
@@ -51,20 +50,20 @@ def test_a_paired_interval_is_narrower_than_that_of_two_independent_models(two):
 
 
 def test_the_average_is_compared_too(two):
-    assert evaluation.compare(*two)[-1].task == "average of 2: sts13 stsb"
+    assert compare_results(*two)[-1].task == "average of 2: sts13 stsb"
 
 
 def test_other_data_and_other_draws_are_refused(senteval, encode, two):
-    suite = evaluation.read(["stsb"], senteval)
+    suite = read_suite(["stsb"], senteval)
     other = suite.score(encode(suite.sentences), bootstrap=200, seed=1)
     with pytest.raises(UserError, match="stsb cannot be compared: its bootstrap is 200 resamples, seed 0"):
-        evaluation.compare(two[0], other)
+        compare_results(two[0], other)
 
 
 def test_nothing_in_common_is_refused(senteval, encode, two):
-    other = evaluation.run(encode, ["sickr-dev"], senteval, bootstrap=8)
+    other = run_suite(encode, ["sickr-dev"], senteval, bootstrap=8)
     with pytest.raises(UserError, match="share no score with bootstrap replicates"):
-        evaluation.compare(two[0], other)
+        compare_results(two[0], other)
 
 
 def test_a_score_that_was_not_measured_is_named(two):

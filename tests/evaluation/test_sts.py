@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from selfsent.errors import UserError
-from selfsent.evaluation import layout, sts
-from selfsent.evaluation.sts import STS, Pairs
+from selfsent.evaluation import sts
+from selfsent.evaluation.senteval import files
+from selfsent.evaluation.sts import STS, SentencePairs
 
 
 def made_of(golds):
     """A test set of sub-files with these gold scores; its texts do not matter."""
     parts = [
-        Pairs(
+        SentencePairs(
             name=f"part{number}",
             left=[f"l{number}.{row}" for row in range(len(gold))],
             right=[f"r{number}.{row}" for row in range(len(gold))],
@@ -98,7 +99,7 @@ def test_a_collapsed_encoder_scores_zero_and_not_nan():
 
 
 def test_rows_without_a_gold_score_are_dropped_and_the_others_keep_theirs(senteval):
-    task = sts.read("sts15", senteval)
+    task = sts.read_sts("sts15", senteval)
     assert len(task.gold) == 3000
     assert "left out" not in task.texts
     lines = (senteval / "STS/STS15-en-test/STS.input.belief.txt").read_text().splitlines()
@@ -111,7 +112,7 @@ def test_rows_without_a_gold_score_are_dropped_and_the_others_keep_theirs(sentev
 @pytest.mark.parametrize("name", ["sts12", "sts13", "sts14", "stsb", "stsb-dev", "sickr", "sickr-dev"])
 def test_a_task_has_the_known_number_of_pairs(senteval, name):
     known = {"sts12": 3108, "sts13": 1500, "sts14": 3750, "stsb": 1379, "stsb-dev": 1500}
-    task = sts.read(name, senteval)
+    task = sts.read_sts(name, senteval)
     assert len(task.gold) == {**known, "sickr": 4927, "sickr-dev": 500}[name]
     assert len(task.texts) == 2 * len(task.gold)
 
@@ -127,7 +128,7 @@ def test_sick_keeps_case_and_joins_tokens_by_single_spaces(senteval, tmp_path):
     lines = path.read_text().split("\n")
     lines[1] = "7\tA  Man sings\tNobody   Sings \t3.5\tNEUTRAL"
     path.write_text("\r\n".join(lines))
-    part = sts.read("sickr-dev", folder).parts[0]
+    part = sts.read_sts("sickr-dev", folder).parts[0]
     assert (part.left[0], part.right[0], part.gold[0]) == ("A Man sings", "Nobody Sings", 3.5)
 
 
@@ -135,7 +136,7 @@ def test_a_line_separator_inside_a_text_does_not_cut_it(senteval, tmp_path):
     folder = copy(senteval, tmp_path)
     path = folder / "STS/STSBenchmark/sts-dev.csv"
     path.write_text(path.read_text().replace("sun", "sun\u2028moon", 1), encoding="utf-8")
-    assert len(sts.read("stsb-dev", folder).gold) == 1500
+    assert len(sts.read_sts("stsb-dev", folder).gold) == 1500
 
 
 def test_a_missing_row_is_refused_with_both_counts(senteval, tmp_path):
@@ -143,7 +144,7 @@ def test_a_missing_row_is_refused_with_both_counts(senteval, tmp_path):
     path = folder / "STS/STSBenchmark/sts-test.csv"
     path.write_text(path.read_text().split("\n", 1)[1])
     with pytest.raises(UserError, match=r"sts-test\.csv has 1378 scored rows where 1379 are known"):
-        sts.read("stsb", folder)
+        sts.read_sts("stsb", folder)
 
 
 def test_a_dropped_gold_score_is_refused_with_the_sub_file(senteval, tmp_path):
@@ -151,7 +152,7 @@ def test_a_dropped_gold_score_is_refused_with_the_sub_file(senteval, tmp_path):
     path = folder / "STS/STS13-en-test/STS.gs.FNWN.txt"
     path.write_text("\n" + path.read_text().split("\n", 1)[1])
     with pytest.raises(UserError, match=r"STS\.input\.FNWN\.txt has 188 scored rows where 189 are known"):
-        sts.read("sts13", folder)
+        sts.read_sts("sts13", folder)
 
 
 def test_texts_and_scores_of_different_length_are_refused_by_file(senteval, tmp_path):
@@ -159,14 +160,14 @@ def test_texts_and_scores_of_different_length_are_refused_by_file(senteval, tmp_
     path = folder / "STS/STS13-en-test/STS.gs.OnWN.txt"
     path.write_text(path.read_text().split("\n", 1)[1])
     with pytest.raises(UserError, match=r"STS\.input\.OnWN\.txt has 561 lines and STS\.gs\.OnWN\.txt .* 560"):
-        sts.read("sts13", folder)
+        sts.read_sts("sts13", folder)
 
 
 def test_a_missing_sub_file_is_named(senteval, tmp_path):
     folder = copy(senteval, tmp_path)
     (folder / "STS/STS12-en-test/STS.gs.MSRvid.txt").unlink()
     with pytest.raises(UserError, match=r"STS12-en-test is incomplete: .*STS\.gs\.MSRvid\.txt is missing"):
-        sts.read("sts12", folder)
+        sts.read_sts("sts12", folder)
 
 
 @pytest.mark.parametrize("line", ["only one text and no tab", "a\tb\tc\td\thigh\tone text\tanother"])
@@ -175,38 +176,38 @@ def test_a_line_of_another_shape_is_shown(senteval, tmp_path, line):
     path = folder / "STS/STSBenchmark/sts-dev.csv"
     path.write_text(line + "\n" + path.read_text())
     with pytest.raises(UserError, match=r"sts-dev\.csv has a line that is not two texts and a score"):
-        sts.read("stsb-dev", folder)
+        sts.read_sts("stsb-dev", folder)
 
 
 def test_bytes_that_are_not_utf8_are_refused_by_file(senteval, tmp_path):
     folder = copy(senteval, tmp_path)
     (folder / "SICK/SICK_trial.txt").write_bytes(b"caf\xe9\n")
     with pytest.raises(UserError, match=r"SICK_trial\.txt is not UTF-8 at byte 3"):
-        sts.read("sickr-dev", folder)
+        sts.read_sts("sickr-dev", folder)
 
 
 def test_the_folder_is_found_from_itself_and_from_two_above(senteval):
     for given in (senteval, senteval.parent, senteval.parent.parent):
-        assert layout.find_folder(given) == senteval
+        assert files.find_folder(given) == senteval
 
 
 def test_a_folder_without_data_is_refused_by_name(tmp_path):
     with pytest.raises(UserError, match="holds no SentEval data: expected the folders STS and SICK"):
-        layout.find_folder(tmp_path)
+        files.find_folder(tmp_path)
     with pytest.raises(UserError, match="nowhere does not exist"):
-        layout.find_folder(tmp_path / "nowhere")
+        files.find_folder(tmp_path / "nowhere")
 
 
 def test_the_fingerprint_sees_a_changed_text_and_a_changed_score(senteval):
-    task = sts.read("sickr-dev", senteval)
+    task = sts.read_sts("sickr-dev", senteval)
     part = task.parts[0]
-    other_text = Pairs(name=part.name, left=["x", *part.left[1:]], right=part.right, gold=part.gold)
-    other_gold = Pairs(name=part.name, left=part.left, right=part.right, gold=[9.0, *part.gold[1:]])
+    other_text = SentencePairs(name=part.name, left=["x", *part.left[1:]], right=part.right, gold=part.gold)
+    other_gold = SentencePairs(name=part.name, left=part.left, right=part.right, gold=[9.0, *part.gold[1:]])
     prints = {STS(name="a", split="dev", parts=[p]).fingerprint for p in (part, other_text, other_gold)}
     assert len(prints) == 3
 
 
 def test_the_public_sets_are_whole(data):
-    folder = layout.find_folder(data)
-    assert [len(sts.read(f"sts{year}", folder).gold) for year in (12, 13, 14, 15)] == [3108, 1500, 3750, 3000]
-    assert [len(sts.read(name, folder).gold) for name in ("stsb", "sickr")] == [1379, 4927]
+    folder = files.find_folder(data)
+    assert [len(sts.read_sts(f"sts{year}", folder).gold) for year in (12, 13, 14, 15)] == [3108, 1500, 3750, 3000]
+    assert [len(sts.read_sts(name, folder).gold) for name in ("stsb", "sickr")] == [1379, 4927]

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from selfsent import evaluation
 from selfsent.errors import UserError
+from selfsent.evaluation.suite import read_suite, resolve_tasks, run_suite, task_names
 
 HELD_OUT = (["sun rain cat", "old boat", "red tree"], ["rain cat", "boat music", "tree stone"])
 
@@ -16,32 +16,32 @@ def of_task(results, task):
 
 
 def test_a_group_is_expanded_and_nothing_is_asked_twice():
-    assert evaluation.resolve(["stsb-dev", "sts", "sts12"]) == [
+    assert resolve_tasks(["stsb-dev", "sts", "sts12"]) == [
         *["stsb-dev", "sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"]
     ]
 
 
 def test_every_name_that_is_listed_resolves():
     groups = {"sts", "transfer", "probing", "downstream"}
-    assert set(evaluation.resolve(evaluation.names())) == set(evaluation.names()) - groups
+    assert set(resolve_tasks(task_names())) == set(task_names()) - groups
 
 
 def test_an_unknown_task_suggests_the_nearest():
     with pytest.raises(UserError, match="unknown task 'sts17': did you mean 'sts1"):
-        evaluation.resolve(["sts17"])
+        resolve_tasks(["sts17"])
 
 
 def test_each_different_text_is_encoded_once_over_all_tasks(senteval, encode):
-    evaluation.run(encode, ["sts", "geometry-dev", "retrieval"], senteval, held_out=HELD_OUT, bootstrap=0)
+    run_suite(encode, ["sts", "geometry-dev", "retrieval"], senteval, held_out=HELD_OUT, bootstrap=0)
     (asked,) = encode.calls
     assert len(asked) == len(set(asked))
-    suite = evaluation.read(["sts", "geometry-dev"], senteval)
+    suite = read_suite(["sts", "geometry-dev"], senteval)
     assert set(asked) == {*HELD_OUT[0], *HELD_OUT[1], *(t for task in suite.tasks for t in task.texts)}
 
 
 def test_a_missing_set_is_named_with_its_place_and_the_average_says_of_what_it_is(senteval, encode):
     told = []
-    results = evaluation.run(encode, ["sts"], senteval.parent, bootstrap=0, report=told.append)
+    results = run_suite(encode, ["sts"], senteval.parent, bootstrap=0, report=told.append)
     place = senteval / "STS" / "STS16-en-test"
     assert results.missing == {"sts16": place}
     assert told[0] == f"sts16 is missing: looked for {place}"
@@ -52,20 +52,20 @@ def test_a_missing_set_is_named_with_its_place_and_the_average_says_of_what_it_i
 
 
 def test_development_sets_enter_no_average(senteval, encode):
-    results = evaluation.run(encode, ["stsb-dev", "stsb", "sickr-dev"], senteval, bootstrap=0)
+    results = run_suite(encode, ["stsb-dev", "stsb", "sickr-dev"], senteval, bootstrap=0)
     assert results.average is None
     assert [score.split for score in results.scores[::2]] == ["dev", "test", "dev"]
 
 
 def test_scores_say_how_they_were_made(senteval, encode):
-    results = evaluation.run(
+    results = run_suite(
         encode, ["sickr-dev"], senteval, bootstrap=16, seed=5, protocol={"pooling": "mean", "max_length": 64}
     )
     score = results.get("sickr-dev")
     assert score.protocol == {
         "similarity": "cosine",
         "texts": "SentEval tokens",
-        "data": evaluation.read(["sickr-dev"], senteval).tasks[0].fingerprint,
+        "data": read_suite(["sickr-dev"], senteval).tasks[0].fingerprint,
         "bootstrap": "16 resamples, seed 5",
         "pooling": "mean",
         "max_length": 64,
@@ -75,13 +75,13 @@ def test_scores_say_how_they_were_made(senteval, encode):
 
 
 def test_an_interval_does_not_depend_on_the_other_tasks(senteval, encode):
-    alone = evaluation.run(encode, ["sickr-dev"], senteval, bootstrap=32)
-    among = evaluation.run(encode, ["stsb-dev", "sickr-dev"], senteval, bootstrap=32)
+    alone = run_suite(encode, ["sickr-dev"], senteval, bootstrap=32)
+    among = run_suite(encode, ["stsb-dev", "sickr-dev"], senteval, bootstrap=32)
     assert of_task(alone, "sickr-dev") == of_task(among, "sickr-dev")
 
 
 def test_without_resamples_there_is_no_interval(senteval, encode):
-    results = evaluation.run(encode, ["stsb-dev", "geometry-dev"], senteval, bootstrap=0)
+    results = run_suite(encode, ["stsb-dev", "geometry-dev"], senteval, bootstrap=0)
     assert {(score.low, score.high) for score in results.scores} == {(None, None)}
 
 
@@ -93,17 +93,17 @@ def test_vectors_that_are_not_finite_are_refused_with_the_task_and_the_text(sent
         return vectors
 
     with pytest.raises(UserError, match="NaN or infinity for 1 texts of retrieval, first for 'boat music'"):
-        evaluation.run(broken, ["stsb-dev", "retrieval"], senteval, held_out=HELD_OUT)
+        run_suite(broken, ["stsb-dev", "retrieval"], senteval, held_out=HELD_OUT)
 
 
 def test_a_vector_too_few_is_the_callers_mistake(senteval):
-    suite = evaluation.read(["sickr-dev"], senteval)
+    suite = read_suite(["sickr-dev"], senteval)
     with pytest.raises(ValueError, match=r"expected \d+ vectors, got an array of shape \(3, 4\)"):
         suite.score(np.ones((3, 4)))
 
 
 def test_a_transform_sees_the_vectors_of_one_task_at_a_time(senteval, encode):
-    suite = evaluation.read(["sickr-dev", "stsb-dev"], senteval)
+    suite = read_suite(["sickr-dev", "stsb-dev"], senteval)
     seen = []
 
     def halved(vectors):
@@ -119,11 +119,11 @@ def test_a_transform_sees_the_vectors_of_one_task_at_a_time(senteval, encode):
 def test_what_cannot_be_evaluated_is_refused_before_anything_is_encoded(senteval, tmp_path, encode):
     (tmp_path / "STS").mkdir()
     with pytest.raises(UserError, match="no task was asked for"):
-        evaluation.run(encode, [], senteval)
+        run_suite(encode, [], senteval)
     with pytest.raises(UserError, match="stsb needs evaluation data"):
-        evaluation.run(encode, ["stsb"], None)
+        run_suite(encode, ["stsb"], None)
     with pytest.raises(UserError, match="retrieval needs held-out queries"):
-        evaluation.run(encode, ["retrieval"], None)
+        run_suite(encode, ["retrieval"], None)
     with pytest.raises(UserError, match=r"none of the tasks .* stsb at .*sts-test\.csv"):
-        evaluation.run(encode, ["stsb"], tmp_path)
+        run_suite(encode, ["stsb"], tmp_path)
     assert encode.calls == []

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from labelled_files import write
 
-from selfsent import evaluation
 from selfsent.errors import UserError
-from selfsent.evaluation import relatedness, suite, transfer
-from selfsent.evaluation.averages import DOWNSTREAM, PROBING
+from selfsent.evaluation import score, suite
+from selfsent.evaluation.score import compare_results
+from selfsent.evaluation.senteval import relatedness, transfer
+from selfsent.evaluation.senteval.declutr_averages import DOWNSTREAM, PROBING
+from selfsent.evaluation.suite import read_suite, resolve_tasks, run_suite
 
 SEVEN = ["mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc"]
 
@@ -20,13 +22,13 @@ def files(tmp_path, monkeypatch):
 
 
 def run(encode, tasks, files, **changes):
-    return evaluation.run(encode, tasks, files, **{"classifier": "senteval_fast", "bootstrap": 20, **changes})
+    return run_suite(encode, tasks, files, **{"classifier": "senteval_fast", "bootstrap": 20, **changes})
 
 
 def test_the_groups_are_those_of_the_literature():
-    assert evaluation.resolve(["transfer"]) == SEVEN
-    assert evaluation.resolve(["downstream"]) == list(DOWNSTREAM)
-    assert evaluation.resolve(["probing"]) == list(PROBING)
+    assert resolve_tasks(["transfer"]) == SEVEN
+    assert resolve_tasks(["downstream"]) == list(DOWNSTREAM)
+    assert resolve_tasks(["probing"]) == list(PROBING)
     assert len(DOWNSTREAM) == 18
 
 
@@ -73,11 +75,11 @@ def test_each_score_names_classifier_folds_seeds_and_data(files, encode):
 
 def test_results_of_different_classifiers_are_never_compared_or_averaged(files, encode):
     fast, plain = run(encode, ["trec"], files), run(encode, ["trec"], files, classifier="sklearn")
-    assert evaluation.compare(fast, fast)[0].value == 0
+    assert compare_results(fast, fast)[0].value == 0
     with pytest.raises(UserError, match="its classifier is senteval_fast in one result and sklearn in the other"):
-        evaluation.compare(fast, plain)
+        compare_results(fast, plain)
     with pytest.raises(ValueError, match="different classifiers have no average: senteval_fast, sklearn"):
-        evaluation.score.average([fast.get("trec", "accuracy"), plain.get("trec", "accuracy")])
+        score.average([fast.get("trec", "accuracy"), plain.get("trec", "accuracy")])
 
 
 def test_vectors_that_are_not_finite_are_refused_with_the_task(files, encode):
@@ -92,7 +94,7 @@ def test_vectors_that_are_not_finite_are_refused_with_the_task(files, encode):
 
 def test_unknown_classifiers_and_stopping_are_refused_before_anything_is_read(tmp_path):
     with pytest.raises(UserError, match="unknown classifier 'senteval_ful': did you mean 'senteval_full'"):
-        evaluation.read(["cr"], tmp_path, classifier="senteval_ful")
+        read_suite(["cr"], tmp_path, classifier="senteval_ful")
 
 
 def test_the_regressions_stop_by_what_was_asked_for(files, encode, monkeypatch):
@@ -118,7 +120,7 @@ def test_probing_is_found_beside_downstream_and_sub_samples_are_said(files, enco
         assert told[0].startswith("warning: past_present is sub-sampled, 40/40/40 rows of")
         assert results.get("past_present", "accuracy").protocol["rows"] == "40/40/40 of 100000/10000/10000"
         assert not [score for score in results.scores if score.task.startswith("average")]
-    assert evaluation.read(["past_present"], files.parent).tasks[0].name == "past_present"
+    assert read_suite(["past_present"], files.parent).tasks[0].name == "past_present"
 
 
 def test_what_is_missing_of_downstream_is_named(files, encode):

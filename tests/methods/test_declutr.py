@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tiny import make_examples
 from torch.nn import functional as F
 
-from selfsent.encoder import by_length, collate, embed, embed_with_tokens, load
+from selfsent.encoder.embed import collate, embed, embed_with_tokens, split_by_length
+from selfsent.encoder.load import load_encoder
 from selfsent.errors import UserError
 from selfsent.functional import nt_xent
 from selfsent.methods.declutr import DeCLUTR, draw_anchors, draw_positive
@@ -220,7 +221,7 @@ def test_the_longest_span_follows_the_encoder(encoder):
 @pytest.mark.filterwarnings("ignore:template")  # of which the tiny tokenizer knows no word
 def test_pooling_by_a_prompt_s_mask_is_refused_where_anchors_are_masked(bert):
     with pytest.raises(UserError, match="pooling 'prompt' does not fit declutr"):
-        make(load(bert, pooling="prompt"))
+        make(load_encoder(bert, pooling="prompt"))
 
 
 # -------------------------------------------------------------------------------------------------------------------
@@ -385,7 +386,7 @@ def test_reading_by_length_changes_nothing_but_the_padding(encoder):
     tokens = collate(encoder.eval(), rows)
     found = torch.empty(40, 32)
     computed = 0
-    for places, share in by_length(tokens):
+    for places, share in split_by_length(tokens):
         found[places] = embed(encoder, share)
         computed += share["attention_mask"].numel()
     torch.testing.assert_close(found, embed(encoder, tokens), rtol=1e-4, atol=1e-5)
@@ -401,7 +402,7 @@ def test_a_base_without_a_masked_lm_head_says_that_it_gets_a_fresh_one(tmp_path,
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        make(load(tmp_path, pooling="mean"))
+        make(load_encoder(tmp_path, pooling="mean"))
     assert any("a fresh one" in str(warning.message) for warning in said)
 
 

@@ -12,17 +12,11 @@ from transformers import BertConfig, BertForMaskedLM
 
 from selfsent import methods
 from selfsent.composition import Composition
-from selfsent.encoder import (
-    collate,
-    embed,
-    embed_inputs,
-    encode,
-    load,
-    mlm_head,
-    quietly,
-    transformer,
-    word_embeddings,
-)
+from selfsent.encoder.embed import collate, embed, embed_inputs
+from selfsent.encoder.encode import encode
+from selfsent.encoder.inspect import transformer_of
+from selfsent.encoder.load import load_encoder, quietly
+from selfsent.encoder.mlm_head import load_mlm_head, word_embeddings
 from selfsent.errors import UserError
 from selfsent.hardware import MasterWeights
 from selfsent.methods.denosent import Decoder, DenoSent
@@ -41,7 +35,7 @@ def make(encoder, **changes):
 @pytest.fixture
 def prompted(bert):
     """A tiny encoder with a prompt and without dropout."""
-    return load(bert, pooling="prompt", template=TEMPLATE, dropout=0.0).train()
+    return load_encoder(bert, pooling="prompt", template=TEMPLATE, dropout=0.0).train()
 
 
 @pytest.fixture
@@ -120,8 +114,8 @@ def of_the_authors(values, folder, dtype):
         assert set(missing.missing_keys) <= {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
         model.save_pretrained(folder)
     make_tokenizer().save_pretrained(folder)
-    encoder = load(folder, pooling="prompt", template=TEMPLATE)
-    transformer(encoder).set_attn_implementation("eager")  # ours takes its softmax in float32
+    encoder = load_encoder(folder, pooling="prompt", template=TEMPLATE)
+    transformer_of(encoder).set_attn_implementation("eager")  # ours takes its softmax in float32
     objective = make(
         encoder,
         temperature=float(values["tau"]),
@@ -147,7 +141,7 @@ def test_losses_logits_and_gradients_are_those_of_the_authors(golden, precision,
     values, (dtype, rtol, atol) = golden("denosent"), DTYPES[precision]
     encoder, objective, batch = of_the_authors(values, tmp_path, dtype)
     given = torch.tensor(values["unit_decoder_input_embeddings"], dtype=dtype)
-    model = transformer(encoder)
+    model = transformer_of(encoder)
     model.embeddings = Given(given, model.get_input_embeddings())
     objective.mlm = Watched(objective.mlm)
     objective.decoder = Watched(objective.decoder)
@@ -207,7 +201,7 @@ def test_the_whole_step_with_an_encoder_is_that_of_the_authors(golden, precision
     logits = torch.tensor(values["e2e_logits_f64"], dtype=dtype)[present]
     torch.testing.assert_close(objective.mlm.output.detach(), logits, rtol=rtol, atol=atol)
     close(embed_inputs(encoder, batch["positive"]), "embedding_layer_output_positive")
-    model = transformer(encoder)
+    model = transformer_of(encoder)
     close(word_embeddings(encoder).grad, "grad_tied_word_embeddings")
     close(objective.projector.weight.grad, "grad_projector_weight")
     close(model.encoder.layer[0].attention.self.query.weight.grad, "grad_encoder_first_query_weight")
@@ -486,7 +480,7 @@ def test_without_contrast_only_the_memory_is_embedded(prompted, pairs, memory_fr
 
 
 def test_the_decoder_s_input_is_detached_unless_told_otherwise(prompted, pairs):  # T-D4
-    model = transformer(prompted)
+    model = transformer_of(prompted)
     for detached in (True, False):
         objective = make(prompted, contrast_weight=0.0, detach_decoder_input=detached).requires_grad_(False)
         memory = torch.ones(4, 32)
@@ -507,7 +501,7 @@ def test_the_head_guesses_with_the_word_embeddings_themselves(prompted, pairs): 
     objective.mlm = Watched(objective.mlm)
     objective(prompted, pairs)["denoise"].backward()
     states, words = objective.mlm.inputs
-    assert words is transformer(prompted).get_input_embeddings().weight
+    assert words is transformer_of(prompted).get_input_embeddings().weight
     tokens = int(pairs["positive"]["attention_mask"].sum())
     assert states.shape == (tokens, 32)
     assert objective.mlm.output.shape == (tokens, len(words))
@@ -518,7 +512,7 @@ def test_the_head_guesses_with_the_word_embeddings_themselves(prompted, pairs): 
 
 def test_the_pretrained_head_is_the_base_s_and_the_random_one_is_fresh(prompted):
     pretrained, random = make(prompted), make(prompted, mlm_head="random")
-    base = mlm_head(prompted)
+    base = load_mlm_head(prompted)
     for (name, weight), (_, expected) in zip(pretrained.mlm.named_parameters(), base.named_parameters(), strict=True):
         assert torch.equal(weight, expected), name
     assert not torch.equal(random.mlm.dense.weight, base.dense.weight)
@@ -541,7 +535,7 @@ def test_encoding_is_the_state_at_the_mask_and_knows_no_projector(prompted):  # 
     np.testing.assert_allclose(vectors[1], vectors[2], atol=1e-6)
     tokens = prompted.tokenizer(texts[0], return_tensors="pt")
     with torch.no_grad():
-        states = transformer(prompted.eval())(**tokens).last_hidden_state[0]
+        states = transformer_of(prompted.eval())(**tokens).last_hidden_state[0]
     hole = tokens["input_ids"][0].tolist().index(4)
     np.testing.assert_allclose(vectors[0], states[hole].numpy(), atol=1e-6)
 
@@ -552,9 +546,9 @@ def test_encoding_is_the_state_at_the_mask_and_knows_no_projector(prompted):  # 
 @pytest.fixture
 def learner(tmp_path):
     """An encoder and eight pairs of random words, to be learned by heart."""
-    encoder = load(make_base(tmp_path), pooling="prompt", template=TEMPLATE, dropout=0.0).train()
+    encoder = load_encoder(make_base(tmp_path), pooling="prompt", template=TEMPLATE, dropout=0.0).train()
     with torch.no_grad():  # at its usual scale a random encoder gives every text the same vector
-        for name, parameter in transformer(encoder).named_parameters():
+        for name, parameter in transformer_of(encoder).named_parameters():
             parameter.mul_(8 if parameter.ndim > 1 and "layer" in name else 1)
     frame, words = encoder.tokenizer("")["input_ids"], np.arange(5, len(encoder.tokenizer))
     draw = np.random.default_rng(0)
@@ -601,7 +595,7 @@ def test_under_noise_the_right_memory_restores_more_than_another_s(learner):  # 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_can_be_denoised(family, tmp_path):
-    encoder = load(make_base(tmp_path, family), pooling="prompt", template=TEMPLATE).train()
+    encoder = load_encoder(make_base(tmp_path, family), pooling="prompt", template=TEMPLATE).train()
     batch = {"text": collate(encoder, encoder.tokenizer(["the cat sat", "rain fell on the town"])["input_ids"])}
     objective = make(encoder)
     sum(objective(encoder, batch).values()).backward()
@@ -613,7 +607,7 @@ def test_composed_with_simcse_it_shares_the_forward_pass(prompted, pairs):
     parts = {"simcse": SimCSE(SimCSE.Config(), prompted), "denosent": make(prompted, noise=0.0)}
     both = Composition(parts, {"simcse": 1.0, "denosent": 0.5}, prompted)
     passes = []
-    transformer(prompted).encoder.register_forward_hook(lambda *_: passes.append(1))
+    transformer_of(prompted).encoder.register_forward_hook(lambda *_: passes.append(1))
     terms = both(prompted, pairs)
     assert list(terms) == ["simcse.contrast", "denosent.contrast", "denosent.denoise"]
     assert len(passes) == 1
@@ -644,14 +638,14 @@ def test_bf16_arithmetic_and_bf16_matrices_move_the_terms_little(prompted, pairs
 
 
 def test_the_recipe_asks_for_a_prompt_and_the_authors_schedule():
-    assert methods.recipe("denosent_paper") == {
+    assert methods.method_recipe("denosent_paper") == {
         "encoder": {"pooling": "prompt"},
         "train": {"batch_size": 64, "learning_rate": 4e-5, "schedule": "constant", "warmup_steps": 500},
     }
-    kind, changes = methods.find("denosent_paper")
+    kind, changes = methods.find_method("denosent_paper")
     config = kind.Config(**changes)
     assert (config.temperature, config.contrast_weight, config.denoise_weight) == (0.03, 1.0, 1.0)
-    released = kind.Config(**methods.find("denosent_released")[1])
+    released = kind.Config(**methods.find_method("denosent_released")[1])
     assert (released.temperature, released.contrast_weight, released.denoise_weight) == (0.05, 5.0, 7.0)
     assert (released.noise, released.decoder_layers, released.decoder_heads) == (0.825, 16, 1)
 

@@ -6,8 +6,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch.nn import functional as F
 
-from selfsent.dropout import sites
-from selfsent.encoder import collate, embed, transformer
+from selfsent.encoder.dropout import dropout_sites
+from selfsent.encoder.embed import collate, embed
+from selfsent.encoder.inspect import transformer_of
 from selfsent.errors import UserError
 from selfsent.functional import correlation_summary
 from selfsent.methods.scd import SCD
@@ -38,7 +39,7 @@ def vectors(*shape, seed=0):
 
 
 def rates(encoder):
-    return [(site.module.p, site.module.rows) for site in sites(encoder)]
+    return [(site.module.p, site.module.rows) for site in dropout_sites(encoder)]
 
 
 # the loss
@@ -210,7 +211,7 @@ def test_one_text_is_refused():
 @pytest.mark.parametrize("attention", ATTENTIONS)
 @pytest.mark.parametrize("site", ["attention", "hidden"])
 def test_a_view_without_dropout_is_the_evaluated_one(encoder, batch, attention, site):  # T-S5
-    transformer(encoder).set_attn_implementation(attention)
+    transformer_of(encoder).set_attn_implementation(attention)
     changes = (
         {"dropout_low": 0.0, "dropout_high": 0.0, "attention_low": 0.0, "attention_high": 0.5}
         if site == "attention"
@@ -241,7 +242,7 @@ def test_hidden_only_leaves_attention_at_the_encoder_s_own_rate(encoder, batch, 
     def record(kind, module):
         seen[kind].add(module.rows or module.p)
 
-    for site in sites(encoder):
+    for site in dropout_sites(encoder):
         kind = "attention" if site.attention else "hidden"
         site.module.register_forward_hook(lambda module, *_, kind=kind: record(kind, module))
     make(dropout_sites="hidden_only", passes=passes)(encoder, batch)
@@ -273,7 +274,7 @@ def test_the_encoder_gets_its_own_rates_back_even_from_a_failed_step(encoder, ba
 
 @pytest.mark.parametrize(("attention", "passes"), [("eager", "two"), ("selfsent", "two"), ("selfsent", "one")])
 def test_activations_are_dropped_as_often_as_the_rates_say(encoder, rows, attention, passes):  # T-S6
-    model = transformer(encoder)
+    model = transformer_of(encoder)
     model.set_attn_implementation(attention)
     zeros = {"hidden": [], "attention": []}  # for each site and view the (zeros, elements)
 
@@ -282,7 +283,7 @@ def test_activations_are_dropped_as_often_as_the_rates_say(encoder, rows, attent
             ours = dropped.chunk(2)[view] if passes == "one" else dropped
             zeros[kind].append(((ours == 0).sum().item(), ours.numel()))
 
-    for site in sites(encoder):
+    for site in dropout_sites(encoder):
         if not site.attention:
             site.module.register_forward_hook(lambda module, inputs, output: count("hidden", output))
     for module in model.modules():
@@ -302,13 +303,13 @@ def test_activations_are_dropped_as_often_as_the_rates_say(encoder, rows, attent
 
 
 def test_one_pass_is_refused_under_an_attention_that_takes_one_rate(encoder, batch):
-    transformer(encoder).set_attn_implementation("eager")
+    transformer_of(encoder).set_attn_implementation("eager")
     with pytest.raises(UserError, match="use two passes"):
         make(passes="one")(encoder, batch)
 
 
 def test_sdpa_attention_drops_at_the_rate_of_the_view(encoder, batch):  # T-S6, where no hook can count
-    transformer(encoder).set_attn_implementation("sdpa")
+    transformer_of(encoder).set_attn_implementation("sdpa")
     distance = []
     for rate in (0.05, 0.5):
         scd = make(dropout_low=0.0, dropout_high=0.0, attention_low=0.0, attention_high=rate)

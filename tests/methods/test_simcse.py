@@ -6,7 +6,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoModelForMaskedLM
 
-from selfsent.encoder import collate, dropout, embed, mask_tokens, word_embeddings
+from selfsent.encoder.dropout import dropout_rate
+from selfsent.encoder.embed import collate, embed
+from selfsent.encoder.mlm_head import mask_tokens, word_embeddings
 from selfsent.hardware import MasterWeights
 from selfsent.methods.simcse import SimCSE
 
@@ -37,7 +39,7 @@ def test_the_loss_and_its_gradients_are_those_of_the_authors(golden, precision):
 
 def test_the_loss_contrasts_the_head_s_outputs_one_way(encoder, batch):
     simcse = make(temperature=0.2)
-    with dropout(encoder, 0.0):
+    with dropout_rate(encoder, 0.0):
         loss = simcse(encoder, batch)["contrast"]
         z = simcse.head(embed(encoder, batch["text"]))
     cosines = torch.nn.functional.cosine_similarity(z[:, None], z[None], dim=-1)
@@ -159,7 +161,7 @@ def test_a_batch_without_a_masked_word_gives_a_zero_that_keeps_the_graph(encoder
 
 def test_the_masked_lm_survives_bf16_arithmetic_and_bf16_matrices(encoder, batch):
     simcse = with_masked_lm(encoder, weight=1.0, mlm_probability=0.5)
-    with dropout(encoder, 0.0):
+    with dropout_rate(encoder, 0.0):
         exact = masked_lm_after(0, simcse, encoder, batch)
         with torch.autocast("cpu", torch.bfloat16):
             rough = masked_lm_after(0, simcse, encoder, batch)

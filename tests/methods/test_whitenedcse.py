@@ -7,7 +7,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch.nn import functional as F
 
-from selfsent.encoder import embed, encode
+from selfsent.encoder.embed import embed
+from selfsent.encoder.encode import encode
 from selfsent.functional import group_whiten, info_nce
 from selfsent.methods.simcse import SimCSE
 from selfsent.methods.whitenedcse import BatchWhitening, WhitenedCSE

@@ -11,15 +11,17 @@ from page_reader import Page
 from test_api import QUICK, WORDS
 
 import selfsent
-from selfsent import api, encoder, report
+from selfsent import api, report
+from selfsent.encoder.encode import encode
+from selfsent.encoder.load import load_encoder
 from selfsent.errors import UserError
-from selfsent.report import gather, inside, page, published, table
+from selfsent.report import inside, page, published, read, tables
 
 EVIL = "<script>alert('x')</script> & <img src=http://evil.example/x.png> a \"quoted\" line"
 
 
 def made(tmp_path, *folders, **options):
-    return Page(report.write(folders, tmp_path / "report.html", **options).read_text(encoding="utf-8"))
+    return Page(report.write_report(folders, tmp_path / "report.html", **options).read_text(encoding="utf-8"))
 
 
 def sts(value, task="stsb", aggregation="all", **protocol):
@@ -179,13 +181,13 @@ def a_look(texts, group, *, place=0):
         base=base,
         trained=trained,
     )
-    return page.look(group, place, seen, None)
+    return page.build_look(group, place, seen, None)
 
 
 def test_texts_are_escaped_wherever_they_stand(tmp_path):
     run = write_run(tmp_path / "<script>run", texts=[EVIL], lines=[*log_lines(), {"step": 40, "alarm": EVIL}])
-    (group,) = gather.group([gather.read(run)])
-    found = Page(page.render([group], [a_look([f"{EVIL} {number}" for number in range(20)], group)], [EVIL]))
+    (group,) = read.group_runs([read.read_run(run)])
+    found = Page(page.render_page([group], [a_look([f"{EVIL} {number}" for number in range(20)], group)], [EVIL]))
     assert found.scripts == 1  # our own
     assert not [value for tag, _, value in found.attributes if tag == "img"]
     assert found.external() == []
@@ -193,9 +195,9 @@ def test_texts_are_escaped_wherever_they_stand(tmp_path):
 
 
 def test_a_map_carries_the_text_of_every_point(tmp_path):
-    (group,) = gather.group([gather.read(write_run(tmp_path / "run"))])
+    (group,) = read.group_runs([read.read_run(write_run(tmp_path / "run"))])
     texts = [f"text number {number} of the map" for number in range(30)]
-    html = page.render([group], [a_look(texts, group)], [])
+    html = page.render_page([group], [a_look(texts, group)], [])
     for text in texts:
         assert html.count(f"<title>{text}</title>") == 2  # base and trained
 
@@ -204,10 +206,10 @@ def test_many_long_runs_with_long_texts_stay_below_the_limit(tmp_path):
     lines = [line | {"step": line["step"] + 50 * turn} for turn in range(400) for line in log_lines()]
     runs = [write_run(tmp_path / f"run-{seed}", seed=seed, lines=lines) for seed in range(3)]
     runs += [write_run(tmp_path / f"other-{number}", lines=lines, data=str(number)) for number in range(8)]
-    groups = gather.group([gather.read(run) for run in runs])
+    groups = read.group_runs([read.read_run(run) for run in runs])
     texts = [f"{number} " + "long text & more " * 100 for number in range(inside.CAP)]
     looks = [a_look(texts, group, place=place) for place, group in enumerate(groups[: report.LOOKED_AT])]
-    assert len(page.render(groups, looks, []).encode()) < report.LIMIT
+    assert len(page.render_page(groups, looks, []).encode()) < report.LIMIT
 
 
 def test_a_page_that_cannot_be_small_enough_is_refused(tmp_path, monkeypatch):
@@ -278,7 +280,7 @@ def test_one_run_given_twice_is_one_run(tmp_path):
 def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path, out, message):
     folder = write_run(tmp_path / "run")
     with pytest.raises(UserError, match=message):
-        report.write([folder], tmp_path / out)
+        report.write_report([folder], tmp_path / out)
 
 
 @pytest.mark.parametrize(
@@ -292,12 +294,12 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path, out
     ],
 )
 def test_numbers_have_two_digits_of_their_uncertainty(metric, widths, decimals):
-    assert table.decimals_of(metric, widths) == decimals
+    assert tables.decimals_of(metric, widths) == decimals
 
 
 def test_a_number_that_rounds_to_nothing_has_no_sign():
-    assert table.text(-0.04, 1) == "0.0"
-    assert table.text(-1.25, 1) == "−1.2"
+    assert tables.format_value(-0.04, 1) == "0.0"
+    assert tables.format_value(-1.25, 1) == "−1.2"
 
 
 @pytest.fixture
@@ -317,10 +319,10 @@ def test_from_training_to_the_page(bert, lines_of_text, tmp_path):
     logged = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     first = next(line["scores"] for line in logged if "scores" in line)
 
-    run = gather.read(result.folder)
-    pairs = gather.corpus(run).held_out.dev
-    base = encoder.load(bert, pooling=None)
-    both = [encoder.encode(base, side).astype(np.float64) for side in (pairs.queries, pairs.passages)]
+    run = read.read_run(result.folder)
+    pairs = read.corpus_of_run(run).held_out.dev
+    base = load_encoder(bert, pooling=None)
+    both = [encode(base, side).astype(np.float64) for side in (pairs.queries, pairs.passages)]
     queries, passages = ([row / math.sqrt(sum(row**2)) for row in side] for side in both)
     distances = [sum((query - passage) ** 2) for query, passage in zip(queries, passages, strict=True)]
     assert first["alignment"] == pytest.approx(sum(distances) / len(distances), abs=1e-6)
@@ -339,25 +341,25 @@ def test_from_training_to_the_page(bert, lines_of_text, tmp_path):
         "texts found",
     ):
         assert words in found.text
-    test = gather.corpus(run).held_out.test
+    test = read.corpus_of_run(run).held_out.test
     for text in (*test.queries, *test.passages):
         assert found.html.count(f"<title>{text.replace('<', '&lt;').replace('>', '&gt;')}</title>") == 2
-    account = gather.corpus(run).account
+    account = read.corpus_of_run(run).account
     counts = {int(value) for _, name, value in found.attributes if name == "data-count"}
     assert counts == {count for _, count, _ in account.rows()}
 
 
 def test_with_data_the_log_holds_alignment_and_uniformity_of_stsb(bert, data):
-    from selfsent.corpus import HeldOut
-    from selfsent.evaluation import layout
-    from selfsent.evaluation import sts as benchmark
+    from selfsent.corpus.heldout import HeldOut
+    from selfsent.evaluation.senteval import files
+    from selfsent.evaluation.sts import read_stsb
     from selfsent.methods.simcse import SimCSE
 
-    opened = encoder.load(bert)
+    opened = load_encoder(bert)
     scores = api.Validator(HeldOut("pairs"), str(data), SimCSE(SimCSE.Config(), opened))(opened)
-    pairs = benchmark.read_stsb(layout.find_folder(data), "dev")
+    pairs = read_stsb(files.find_folder(data), "dev")
     same = [place for place, gold in enumerate(pairs.gold) if gold > 4]
-    left, right = (encoder.encode(opened, [side[i] for i in same]).astype(float) for side in (pairs.left, pairs.right))
+    left, right = (encode(opened, [side[i] for i in same]).astype(float) for side in (pairs.left, pairs.right))
     cosines = [float(a @ b) / math.sqrt(float(a @ a) * float(b @ b)) for a, b in zip(left, right, strict=True)]
     assert scores["stsb_alignment"] == pytest.approx(sum(2 - 2 * cosine for cosine in cosines) / len(cosines), rel=1e-3)
     assert -4 < scores["stsb_uniformity"] < 0

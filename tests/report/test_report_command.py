@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 from made_runs import write_run
 
+import selfsent
 from selfsent import api
-from selfsent import config as recipes
-from selfsent.report import command, gather, published
+from selfsent.config import apply_settings, recipe_table
+from selfsent.report import command, published, read
 
-RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
+RECIPES = sorted((Path(selfsent.__file__).parent / "recipes").glob("*.toml"))
 
 
 def read_back(line):
@@ -29,20 +30,20 @@ def read_back(line):
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_the_command_of_every_recipe_resolves_to_that_recipe(path, tmp_path):
-    recipe = recipes.as_table(api.resolve(path, data="some where/data", seed=7))
-    run = gather.read(write_run(tmp_path / "run", **{**recipe, "seed": 7}))
-    assert recipes.as_table(read_back(command.of_run(run))) == {**recipe, "paper": {}}
+    recipe = recipe_table(api.resolve(path, data="some where/data", seed=7))
+    run = read.read_run(write_run(tmp_path / "run", **{**recipe, "seed": 7}))
+    assert recipe_table(read_back(command.command_of_run(run))) == {**recipe, "paper": {}}
 
 
 def test_strings_that_look_like_something_else_come_back_as_they_were():
     for value in ("true", "none", "3", "a b", 'quo"te', None, True, 3, 1e-08, [0.9, 0.999]):
-        assert recipes.change({}, [f"key={command.written(value)}"]) == {"key": value}
+        assert apply_settings({}, [f"key={command.written(value)}"]) == {"key": value}
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_the_papers_rows_of_the_recipes_are_those_of_the_report(path):
-    recipe = recipes.as_table(api.resolve(path))
-    own = published.of_recipe(recipe)
+    recipe = recipe_table(api.resolve(path))
+    own = published.published_row(recipe)
     if not recipe["paper"]:
         assert own is None or not own.own
         return

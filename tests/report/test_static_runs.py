@@ -5,7 +5,7 @@ import pytest
 from page_reader import Page
 
 from selfsent import api, report
-from selfsent.pretrain import factorise, vectors
+from selfsent.pretraining import factorization, static_vectors
 
 
 @pytest.fixture
@@ -19,12 +19,12 @@ def text(tmp_path):
 
 
 def page(tmp_path, *folders):
-    return Page(report.write(folders, tmp_path / "report.html").read_text(encoding="utf-8"))
+    return Page(report.write_report(folders, tmp_path / "report.html").read_text(encoding="utf-8"))
 
 
 def test_counted_vectors_and_what_was_trained_from_them_have_a_page(text, tmp_path):
-    counted = vectors.Settings(vocabulary=110, factors=factorise.Config(width=8))
-    base = vectors.build([str(text)], tmp_path / "counted", counted)
+    counted = static_vectors.StaticConfig(vocabulary=110, factors=factorization.FactorConfig(width=8))
+    base = static_vectors.build_static_vectors([str(text)], tmp_path / "counted", counted)
     found = page(tmp_path, tmp_path / "counted")
     assert "A new encoder" in found.text
     assert "static word vectors, counted on text.jsonl" in found.text
@@ -43,7 +43,7 @@ def test_counted_vectors_and_what_was_trained_from_them_have_a_page(text, tmp_pa
 
 def test_vectors_that_were_taken_over_have_a_page_that_says_from_where(tmp_path):
     (tmp_path / "glove.txt").write_text("cat 1 0\ndog 0 1\nboat 1 1\n", encoding="utf-8")
-    vectors.read(tmp_path / "glove.txt", tmp_path / "run")
+    static_vectors.read_word_vectors(tmp_path / "glove.txt", tmp_path / "run")
     found = page(tmp_path, tmp_path / "run")
     assert "static word vectors, taken over from glove.txt" in found.text
     assert f"selfsent pretrain --size static --vectors {tmp_path}/glove.txt" in found.text

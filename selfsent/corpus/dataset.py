@@ -1,0 +1,99 @@
+"""A prepared corpus, opened from its folder."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from selfsent.corpus.columns import Ragged
+from selfsent.corpus.heldout import HeldOut, HeldOutPairs
+from selfsent.corpus.statistics import CorpusStatistics
+
+Indices = Sequence[int] | NDArray[np.integer]
+
+
+class Corpus:
+    """Tokenised texts on disk; the memory it takes does not grow with them.
+
+    Attributes:
+        paired: whether every row has a positive beside its text.
+        lengths: word pieces of every row, special tokens included, as int32; of a pair, of its longer side.
+        keys: a 64-bit hash of every token row; rows of equal key must never share a batch.  Pairs that have a side in
+            common, or are tied so by way of others, have equal keys.
+        held_out: queries and passages of documents that are not among the rows.
+        account: what was read, kept and dropped, and why.
+        fingerprint: tells this corpus from one of other sources, settings or tokenizer.
+        reused: whether it was found in the cache.
+    """
+
+    def __init__(self, folder: Path, *, reused: bool = True) -> None:
+        self.folder = folder
+        self.reused = reused
+        self.fingerprint = folder.name
+        self.lengths: NDArray[np.int32] = np.load(folder / "lengths.npy", mmap_mode="r")
+        self.keys: NDArray[np.uint64] = np.load(folder / "keys.npy", mmap_mode="r")
+        self._ids = Ragged(folder, "ids")
+        self._texts = Ragged(folder, "texts")
+        self.paired = (folder / "positives.npy").exists()
+        self._positives = Ragged(folder, "positives") if self.paired else None
+        self.account, self.held_out = _read_facts(folder)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __repr__(self) -> str:
+        return f"Corpus({len(self):,} {'pairs' if self.paired else 'texts'}, {self.folder})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Corpus, (self.folder,)
+
+    def rows(self, indices: Indices) -> list[list[int]]:
+        """Return the word pieces of some rows, special tokens included."""
+        return [row.tolist() for row in self._ids.rows(indices)]
+
+    def span(self, start: int, stop: int) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
+        """Return the word pieces of the rows from ``start`` to ``stop`` end to end, and the length of each row."""
+        return self._ids.span(start, stop)
+
+    @property
+    def tokens(self) -> int:
+        """Count the word pieces of all rows."""
+        return self._ids.total
+
+    def stretch(self, start: int, stop: int) -> NDArray[np.integer]:
+        """Return the word pieces from ``start`` to ``stop``, counted over all rows end to end."""
+        return self._ids.values(start, stop)
+
+    def positives(self, indices: Indices) -> list[list[int]]:
+        """Return the word pieces of the positives of some rows, special tokens included.
+
+        Raises:
+            ValueError: the corpus is not paired.
+        """
+        if self._positives is None:
+            raise ValueError("this corpus has no positives: ask `paired` first")
+        return [row.tolist() for row in self._positives.rows(indices)]
+
+    def texts(self, indices: Indices) -> list[str]:
+        """Return some rows as cleaned text, whole."""
+        return [row.tobytes().decode() for row in self._texts.rows(indices)]
+
+
+def write_facts(folder: Path, account: CorpusStatistics, held_out: HeldOut) -> None:
+    """Write what is not a column: the account and the held-out documents."""
+    for name, thing in (("account", account), ("held_out", held_out)):
+        text = json.dumps(dataclasses.asdict(thing), ensure_ascii=False, indent=1)
+        (folder / f"{name}.json").write_text(text, encoding="utf-8")
+
+
+def _read_facts(folder: Path) -> tuple[CorpusStatistics, HeldOut]:
+    account = json.loads((folder / "account.json").read_text(encoding="utf-8"))
+    account["examples"] = [(kept, dropped) for kept, dropped in account["examples"]]
+    held_out = json.loads((folder / "held_out.json").read_text(encoding="utf-8"))
+    return CorpusStatistics(**account), HeldOut(
+        held_out["kind"], HeldOutPairs(**held_out["dev"]), HeldOutPairs(**held_out["test"])
+    )

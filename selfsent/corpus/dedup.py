@@ -1,0 +1,202 @@
+"""Find texts that occur twice, or nearly so, in memory that does not grow with their number.
+
+Exact duplicates share a 64-bit key of their normalised text.  Near-duplicates are found by MinHash over the
+pairs of neighbouring word pieces: 64 minima are folded into bands, texts that agree in a whole band are
+candidates, and a candidate is dropped only if its true Jaccard similarity with a text that stays reaches the
+threshold.  All keys are on disk and are compared a bounded partition at a time.
+
+MinHash is written out here in NumPy, a dozen lines: rensa sketches fast but returns Python lists, and that
+conversion alone takes longer than the whole computation below.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from selfsent.corpus.columns import ColumnFile, RaggedColumn
+
+KEPT, EXACT, NEAR, HELD_OUT, SURPLUS, UNPAIRED = range(6)  # what became of a text
+MINIMA = 64
+_PARTITION = 1 << 20  # keys compared at a time
+_BLOCK = 1 << 18  # rows whose candidates are verified at a time
+_COMPARED = 1 << 18  # word pieces compared at a time
+_EXAMPLES = 20
+_BITS = 45  # a pair in one number: its later row within the block above, its earlier row below
+
+Keys = NDArray[np.uint64]
+
+
+def band_width(threshold: float) -> int:
+    """Return how many minima make a band: as many as still find 97 % of the pairs just at the threshold.
+
+    A pair of similarity J agrees in a band of r minima with probability J^r, so 64 / r bands find it with
+    1 - (1 - J^r)^(64 / r).  Wider bands bring fewer candidates that verification then throws away.
+    """
+    return next((r for r in (8, 4, 2) if 1 - (1 - threshold**r) ** (MINIMA // r) >= 0.97), 1)
+
+
+def mix(x: Keys) -> Keys:
+    """Scramble 64-bit numbers, one to one.  Source: Steele et al. 2014, SplitMix64's finaliser."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def shingles(ids: NDArray[np.integer], lengths: NDArray[np.integer]) -> Keys:
+    """Hash every word piece together with its right neighbour, the last one with the end of its text."""
+    pairs = (ids.astype(np.uint64) + np.uint64(1)) << np.uint64(32)
+    pairs[:-1] |= ids[1:].astype(np.uint64) + np.uint64(1)
+    ends = np.cumsum(lengths) - 1
+    pairs[ends] &= np.uint64(0xFFFFFFFF00000000)
+    return mix(pairs)
+
+
+def band_keys(hashes: Keys, lengths: NDArray[np.integer], width: int) -> Iterator[Keys]:
+    """Yield one key a text for each band of MinHash; no text may be empty."""
+    starts = np.cumsum(lengths) - lengths
+    multipliers = np.random.default_rng(0).integers(1, 1 << 63, MINIMA, dtype=np.uint64) | np.uint64(1)
+    for band in multipliers.reshape(-1, width):
+        key = np.zeros(len(lengths), np.uint64)
+        for multiplier in band:
+            minima = np.minimum.reduceat((hashes * multiplier) >> np.uint64(32), starts)
+            key = mix(key + minima)
+        yield key
+
+
+def row_keys(ids: NDArray[np.integer], lengths: NDArray[np.integer]) -> Keys:
+    """Hash whole rows of word pieces; no row may be empty."""
+    starts = np.cumsum(lengths) - lengths
+    places = np.arange(len(ids)) - np.repeat(starts, lengths)
+    return mix(np.add.reduceat(mix((places.astype(np.uint64) << np.uint64(32)) + ids), starts))
+
+
+def similarities(ids: RaggedColumn, earlier: NDArray[np.int64], later: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the Jaccard similarity of each pair of rows: shingles they share over shingles of either."""
+    rows, places = np.unique(np.concatenate([earlier, later]), return_inverse=True)
+    pieces = [ids.span(row, row + 1)[0] for row in rows.tolist()]
+    lengths = np.array([len(row) for row in pieces])
+    hashes = shingles(np.concatenate(pieces), lengths)
+    count = len(hashes)
+    names = np.unique(hashes, return_inverse=True)[1]  # small numbers in the place of 64-bit hashes
+    owners, names = np.divmod(np.unique(np.repeat(np.arange(len(rows)), lengths) * count + names), count)
+    sizes = np.bincount(owners, minlength=len(rows))
+    starts = np.cumsum(sizes) - sizes
+    of_pair = np.tile(np.arange(len(earlier)), 2)
+    members = sizes[places]
+    inside = np.arange(int(members.sum())) - np.repeat(np.cumsum(members) - members, members)
+    keys = np.sort(np.repeat(of_pair * count, members) + names[np.repeat(starts[places], members) + inside])
+    both = np.bincount(keys[1:][keys[1:] == keys[:-1]] // count, minlength=len(earlier))
+    one, other = members.reshape(2, -1)
+    return both / (one + other - both)
+
+
+def drop_held_out(keys: ColumnFile, held_out: ColumnFile, fate: NDArray[np.uint8]) -> None:
+    """Mark every copy of a held-out text."""
+    for rows, values, forbidden in _partitions(keys, fate, held_out):
+        fate[rows[np.isin(values, forbidden)]] = HELD_OUT
+
+
+def families(keys: ColumnFile, others: ColumnFile) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Find rows tied to each other, directly or by way of others, because they share a value in either column.
+
+    Returns:
+        The tied rows, and the first row of the family of each.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    ties = [np.empty((2, 0), np.int64)]
+    parts = -(-2 * keys.rows // _PARTITION)
+    for part in range(parts):
+        rows, values = [], []
+        for column in (keys, others):
+            for start, chunk in column.chunks():
+                here = np.flatnonzero(chunk % np.uint64(parts) == part)
+                rows.append(here + start)
+                values.append(chunk[here])
+        ties.append(np.stack(next(_alike(np.concatenate(rows), np.concatenate(values)))))
+    tied, ends = np.unique(np.concatenate(ties, axis=1), return_inverse=True)
+    earlier, later = ends.reshape(2, -1)
+    graph = coo_array((np.ones(len(earlier), np.uint8), (earlier, later)), (len(tied), len(tied)))
+    family = connected_components(graph, directed=False)[1]
+    return tied, tied[np.unique(family, return_index=True)[1][family]]
+
+
+def drop_exact(keys: ColumnFile, fate: NDArray[np.uint8]) -> None:
+    """Mark every copy of a text but the first."""
+    for rows, values, _ in _partitions(keys, fate):
+        order = np.argsort(values, kind="stable")  # stable: the first row of a text stays in front
+        fate[rows[order[1:][values[order[1:]] == values[order[:-1]]]]] = EXACT
+
+
+def drop_near(
+    bands: list[ColumnFile],
+    ids: RaggedColumn,
+    threshold: float,
+    fate: NDArray[np.uint8],
+    folder: Path,
+    report: Callable[[int, int], None],
+) -> list[tuple[int, int]]:
+    """Mark texts nearly equal to an earlier one that stays; return the first such pairs (kept, dropped)."""
+    blocks = range(0, len(fate), _BLOCK)
+    candidates = [ColumnFile(folder / f"candidates_{block}.npy", np.int64) for block in blocks]
+    steps = len(bands) + len(blocks)
+    for done, band in enumerate(bands):
+        report(done, steps)
+        for rows, values, _ in _partitions(band, fate):
+            for earlier, later in _alike(rows, values):
+                pairs = ((later % _BLOCK) << _BITS) | earlier
+                for block in np.unique(later // _BLOCK):
+                    candidates[block].append(pairs[later // _BLOCK == block])
+
+    at_once = 1 + _COMPARED * len(fate) // max(1, ids.values.rows)  # pairs, if they are of average length
+    examples: list[tuple[int, int]] = []
+    for block, column in enumerate(candidates):
+        report(len(bands) + block, steps)
+        column.flush()
+        pairs = np.unique(column.read(0, column.rows))
+        column.close()
+        later, earlier = block * _BLOCK + (pairs >> _BITS), pairs & ((1 << _BITS) - 1)
+        near = np.zeros(len(pairs), bool)
+        for start in range(0, len(pairs), at_once):
+            part = slice(start, start + at_once)
+            near[part] = similarities(ids, earlier[part], later[part]) >= threshold
+        # In order of the later text, so that the fate of the earlier one is settled when it is asked for.
+        for one, other in zip(earlier[near].tolist(), later[near].tolist(), strict=True):
+            if fate[one] == fate[other] == KEPT:
+                fate[other] = NEAR
+                examples += [(one, other)] * (len(examples) < _EXAMPLES)
+    report(steps, steps)
+    return examples
+
+
+def _alike(rows: NDArray[np.int64], values: Keys) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Pair every row with the first and with the previous one of equal value.
+
+    All pairs of a family of ten thousand would be fifty million; these two, in many bands, find nearly all.
+    """
+    order = np.argsort(values, kind="stable")
+    rows, values = rows[order], values[order]
+    new = np.r_[True, values[1:] != values[:-1]]
+    first = np.maximum.accumulate(np.where(new, np.arange(len(rows)), 0))
+    later = np.flatnonzero(~new)
+    yield rows[first[later]], rows[later]
+    distant = later[first[later] != later - 1]
+    yield rows[distant - 1], rows[distant]
+
+
+def _partitions(
+    keys: ColumnFile, fate: NDArray[np.uint8], others: ColumnFile | None = None
+) -> Iterator[tuple[NDArray[np.int64], Keys, Keys]]:
+    """Yield (rows still kept, their keys, the other keys) such that equal keys come together."""
+    parts = -(-keys.rows // _PARTITION)
+    for part in range(parts):
+        rows, values = [], []
+        for start, chunk in keys.chunks():
+            here = (chunk % np.uint64(parts) == part) & (fate[start : start + len(chunk)] == KEPT)
+            rows.append(np.flatnonzero(here) + start)
+            values.append(chunk[here])
+        there = [chunk[chunk % np.uint64(parts) == part] for _, chunk in others.chunks()] if others else []
+        yield np.concatenate(rows), np.concatenate(values), np.concatenate([np.empty(0, np.uint64), *there])

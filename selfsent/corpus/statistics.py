@@ -1,0 +1,80 @@
+"""What became of every text that was read."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusStatistics:
+    """Counts of one preparation; ``texts`` is the sum of everything dropped, held out and kept."""
+
+    files: int  # files, hub datasets and demo corpora read
+    documents: int  # rows or lines found in them
+    empty_documents: int  # of these, without a single word
+    cleaned_documents: int  # of these, with markup or invisible characters removed
+    texts: int  # sentences, or the lines or documents that stand for them
+    too_short: int
+    too_long: int
+    exact_duplicates: int
+    near_duplicates: int
+    held_out_documents: int  # set apart for the label-free test
+    held_out_texts: int  # their texts
+    held_out_copies: int  # texts elsewhere that repeat one of those
+    surplus: int  # read, good and more than max_texts
+    without_positive: int = 0  # in a corpus of pairs, texts that are none
+    identical_pairs: int = 0  # pairs of a text with itself
+    kept: int
+    max_length: int | None  # word pieces a text may have; longer ones are cut
+    median_length: int  # word pieces, special tokens included, before cutting
+    long_length: int  # the 95th percentile
+    truncated: float  # share of the kept texts that were cut
+    unknown: float  # share of word pieces that the tokenizer does not know
+    examples: Sequence[tuple[str, str]] = ()  # near-duplicates: (kept, dropped)
+
+    def rows(self) -> list[tuple[str, int, str]]:
+        """Return (what, how many, a note) for all that is not zero; what was dropped is indented by two spaces."""
+        rows = [
+            ("documents read", self.documents, f"from {self.files} source{'s' * (self.files != 1)}"),
+            ("  empty", self.empty_documents, ""),
+            ("  cleaned of markup", self.cleaned_documents, ""),
+            ("  held out", self.held_out_documents, f"with {self.held_out_texts:,} texts"),
+            ("texts found", self.texts, ""),
+            ("  too short", self.too_short, ""),
+            ("  too long", self.too_long, ""),
+            ("  without a positive", self.without_positive, ""),
+            ("  equal to their positive", self.identical_pairs, ""),
+            ("  exact duplicates", self.exact_duplicates, ""),
+            ("  near-duplicates", self.near_duplicates, ""),
+            ("  held out", self.held_out_texts, ""),
+            ("  copies of held-out texts", self.held_out_copies, ""),
+            ("  beyond max_texts", self.surplus, ""),
+            ("texts kept", self.kept, ""),
+        ]
+        return [row for row in rows if row[1] or not row[0].startswith(" ")]
+
+    def word_pieces(self) -> str:
+        """Say how long the texts are and how many of them were cut."""
+        cut = f", {100 * self.truncated:.1f} % cut at {self.max_length}" if self.max_length else ""
+        return (
+            f"word pieces per text: median {self.median_length}, 95th percentile {self.long_length}{cut}; "
+            f"unknown {100 * self.unknown:.2f} %"
+        )
+
+    def lines(self) -> list[str]:
+        """Return the account as aligned lines of plain text."""
+        shown = self.rows()
+        label = max(len(name) for name, _, _ in shown)
+        number = max(len(f"{count:,}") for _, count, _ in shown)
+        lines = [f"{name:<{label}}  {count:>{number},}  {note}".rstrip() for name, count, note in shown]
+        lines.append(self.word_pieces())
+        for kept, dropped in self.examples:
+            lines += [
+                "near-duplicate, for example:",
+                f"  kept     {_shorten(kept)}",
+                f"  dropped  {_shorten(dropped)}",
+            ]
+        return lines
+
+
+def _shorten(text: str, width: int = 96) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"

@@ -1,0 +1,192 @@
+"""Dropout that can be steered: at any rate, at every site, for each row of a batch on its own, and cheap on a CPU.
+
+Transformers read the attention's dropout rate from the attention module when they run, under whichever attention
+implementation is active; fused implementations take one number for the whole batch.  ``install`` therefore puts our
+module in the place of every ``nn.Dropout`` and, on a CPU, a plain two-product attention in the place of the fused
+one, whose backward pass is slower for texts of a sentence's length.  Neither changes what is saved.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int16
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.masking_utils import eager_mask
+
+from selfsent.encoder.inspect import transformer_of
+from selfsent.errors import UserError
+
+ATTENTION = "selfsent"  # the name under which transformers knows `attend`
+_LEVELS = 2**15  # a rate is honoured to one part in this many
+
+
+class Dropout(nn.Dropout):
+    """``nn.Dropout`` whose rate may differ between the rows of a batch.
+
+    ``rows`` holds one rate for each of several equal, consecutive shares of the rows; None means ``p`` for all.
+    """
+
+    rows: tuple[float, ...] | None = None
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Drop and rescale, in training mode only."""
+        rates = self.rows or (self.p,)
+        if not self.training or not any(rates):
+            return input
+        if input.device.type != "cpu" and len(rates) == 1:
+            return F.dropout(input, self.p, training=True)
+        return _drop(input, rates)
+
+
+def _drop(x: Float[Tensor, "N ..."], rates: tuple[float, ...]) -> Float[Tensor, "N ..."]:
+    """Multiply by a mask of 0 and 1 / (1 - rate), made from 15 random bits an element.
+
+    ``bernoulli_`` draws a float an element; a quarter of one 64-bit draw serves as well and costs a tenth.
+    """
+    if x.shape[0] % len(rates):
+        raise ValueError(f"{len(rates)} dropout rates need a multiple of as many rows, got {x.shape[0]}")
+    below = _bits(x.numel(), x.device).view(x.shape).bitwise_and_(_LEVELS - 1)
+    dropped = torch.tensor([round(rate * _LEVELS) for rate in rates], dtype=torch.int16, device=x.device)
+    scale = _LEVELS / (_LEVELS - dropped.double())
+    if len(rates) > 1:
+        each = (-1, *[1] * (x.ndim - 1))
+        dropped, scale = (column.repeat_interleave(x.shape[0] // len(rates)).view(each) for column in (dropped, scale))
+    kept = below.neg_().add_(dropped - 1).bitwise_right_shift_(15)  # the sign alone: -1 where kept, 0 where dropped
+    if x.dtype == torch.bfloat16:
+        # Masking the bits of the scale with it saves two conversions, each of which costs more than the product below.
+        return x * kept.bitwise_and_(scale.to(torch.bfloat16).view(torch.int16)).view(torch.bfloat16)
+    return x * (kept.to(x.dtype) * -scale.to(x.dtype))
+
+
+def _bits(count: int, device: torch.device) -> Int16[Tensor, " N"]:
+    """Draw 16 fair bits for each of ``count`` elements, decided by torch's global generator.
+
+    On a CPU that generator seeds another, which fills memory twice as fast.
+    """
+    words = (count + 3) // 4
+    if device.type != "cpu":
+        # torch leaves the sign bit of such a draw 0: every fourth element has 15 fair ones, all that is used of them.
+        return torch.empty(words, dtype=torch.int64, device=device).random_().view(torch.int16)[:count]
+    seed = int(torch.randint(2**63 - 1, ()))
+    return torch.from_numpy(np.random.SFC64(seed).random_raw(words).view(np.int16))[:count]
+
+
+def attend(
+    module: nn.Module,
+    query: Float[Tensor, "N H T K"],
+    key: Float[Tensor, "N H T K"],
+    value: Float[Tensor, "N H T K"],
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    **_: object,
+) -> tuple[Tensor, Tensor]:
+    """Attend with two batched products and a softmax; the weights go through the module's own dropout."""
+    weights = torch.matmul(query * (scaling or query.shape[-1] ** -0.5), key.transpose(2, 3))
+    if attention_mask is not None:
+        weights = weights + attention_mask
+    # In fp32: more exact, and in bf16 five times slower for lengths that are no multiple of 16.
+    weights = weights.softmax(dim=-1, dtype=torch.float32).to(value.dtype)
+    site = getattr(module, "dropout", None)
+    weights = site(weights) if isinstance(site, Dropout) else F.dropout(weights, dropout, module.training)
+    return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
+
+
+AttentionInterface.register(ATTENTION, attend)
+AttentionMaskInterface.register(ATTENTION, eager_mask)
+
+
+@dataclass(frozen=True)
+class DropoutSite:
+    """One place where a model drops: on attention weights, or on hidden states."""
+
+    name: str
+    module: nn.Dropout
+    attention: bool
+
+
+def dropout_sites(model: nn.Module) -> list[DropoutSite]:
+    """List every dropout site of ``model`` in module order."""
+    return list(_sites(model))
+
+
+def _sites(model: nn.Module) -> Iterator[DropoutSite]:
+    parents = dict(model.named_modules())
+    for name, module in parents.items():
+        if isinstance(module, nn.Dropout):
+            parent = parents[name.rpartition(".")[0]]
+            # An attention block is the module that holds the query projection, under any of its usual names.
+            holds_query = any(hasattr(parent, query) for query in ("query", "q_lin", "q", "query_proj"))
+            yield DropoutSite(name, module, attention=holds_query)
+
+
+def install_dropout(model: PreTrainedModel) -> None:
+    """Give ``model`` our dropout modules and, on a CPU, our attention; its parameters stay what they are."""
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            if type(child) is nn.Dropout:
+                setattr(module, name, Dropout(child.p).train(child.training))
+    if model.device.type == "cpu" and model._can_set_attn_implementation():
+        model.set_attn_implementation(ATTENTION)
+
+
+def dropout_rates(encoder: SentenceTransformer) -> dict[str, float]:
+    """Return the highest rate over the ``hidden`` and over the ``attention`` sites; empty where there is no site."""
+    rates: dict[str, float] = {}
+    for site in dropout_sites(encoder):
+        kind = "attention" if site.attention else "hidden"
+        rates[kind] = max(rates.get(kind, 0.0), site.module.p)
+    return rates
+
+
+def set_dropout(encoder: SentenceTransformer, rate: float, attention: float | None = None) -> None:
+    """Set the rate of every site, for good; ``attention`` differs from the rest where it is given."""
+    for value in (rate, attention):
+        if value is not None and not 0 <= value < 1:
+            raise UserError(f"a dropout rate of {value} is impossible: give one from 0 up to, not including, 1")
+    for site in dropout_sites(encoder):
+        site.module.p = rate if attention is None or not site.attention else attention
+
+
+@contextmanager
+def dropout_rate(encoder: SentenceTransformer, rate: float, attention: float | None = None) -> Iterator[None]:
+    """Run ``encoder`` at dropout ``rate`` at every site until the block ends, then put its own rates back."""
+    own = [(site.module, site.module.p) for site in dropout_sites(encoder)]
+    try:
+        set_dropout(encoder, rate, attention)
+        yield
+    finally:
+        for module, p in own:
+            module.p = p
+
+
+@contextmanager
+def dropout_rows(
+    encoder: SentenceTransformer, rates: tuple[float, ...], attention: tuple[float, ...] | None = None
+) -> Iterator[None]:
+    """Give each of ``len(rates)`` equal, consecutive shares of the rows of a batch its own rate, in one forward pass.
+
+    Raises:
+        UserError: the encoder runs under an attention that takes one rate for all rows.
+    """
+    model = transformer_of(encoder)
+    if model is not None and model._can_set_attn_implementation():
+        active = model.config._attn_implementation
+        if active != ATTENTION:
+            raise UserError(f"rates by row need the attention {ATTENTION!r}, not {active!r}: use two passes")
+    steered = [(site.module, site.attention) for site in dropout_sites(encoder)]
+    try:
+        for module, in_attention in steered:
+            assert isinstance(module, Dropout)
+            module.rows = attention if attention is not None and in_attention else rates
+        yield
+    finally:
+        for module, _ in steered:
+            if isinstance(module, Dropout):
+                module.rows = None

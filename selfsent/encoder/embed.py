@@ -1,0 +1,125 @@
+"""From rows of token ids to embeddings with gradients."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from jaxtyping import Float, Int
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from torch import Tensor
+from torch.nn import functional as F
+
+from selfsent.encoder import static
+from selfsent.encoder.inspect import transformer_of
+from selfsent.errors import UserError
+
+Tokens = dict[str, Tensor]  # what a tokenizer returns: input_ids (B, T), attention_mask (B, T)
+
+
+def collate(encoder: SentenceTransformer, rows: Sequence[Sequence[int]]) -> Tokens:
+    """Pad rows of token ids, special tokens included, to the longest of them."""
+    pad = _padding(encoder)
+    lengths = torch.tensor([len(row) for row in rows])
+    mask = torch.arange(int(lengths.max())) < lengths[:, None]
+    ids = torch.full(mask.shape, pad, dtype=torch.long)
+    ids[mask] = torch.tensor([token for row in rows for token in row], dtype=torch.long)
+    return {"input_ids": ids.to(encoder.device), "attention_mask": mask.long().to(encoder.device)}
+
+
+def _padding(encoder: SentenceTransformer) -> int:
+    """Return the id of padding; static vectors never look at it."""
+    return 0 if isinstance(encoder[0], StaticEmbedding) else (encoder.tokenizer.pad_token_id or 0)
+
+
+def embed(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, "B D"]:
+    """Encode one batch of tokens, with gradients; fp32 whatever the encoder computes in."""
+    if isinstance(encoder[0], StaticEmbedding):
+        features = {
+            "sentence_embedding": static.embed_static(encoder[0], tokens["input_ids"], tokens["attention_mask"])
+        }
+        for module in list(encoder)[1:]:
+            features = module(features)
+        return features["sentence_embedding"]
+    # A copy, because the encoder's modules write their outputs into the dict they are given.
+    embeddings: Tensor = encoder(dict(tokens))["sentence_embedding"]
+    return embeddings if embeddings.dtype == torch.float64 else embeddings.float()
+
+
+def embed_columns(
+    encoder: SentenceTransformer, batch: Mapping[str, Tokens], columns: Sequence[str]
+) -> tuple[Float[Tensor, "B D"], ...]:
+    """Encode several columns of a batch in one forward pass; a column named twice gets two dropout masks."""
+    if len(set(columns)) == 1:
+        every = {name: column.repeat(len(columns), 1) for name, column in batch[columns[0]].items()}
+    else:
+        every = _stacked([batch[name] for name in columns], _padding(encoder))
+    return embed(encoder, every).split([len(batch[name]["input_ids"]) for name in columns])
+
+
+def _stacked(columns: Sequence[Tokens], pad: int) -> Tokens:
+    """Put the rows of all columns below each other, padded to the longest."""
+    longest = max(column["input_ids"].shape[1] for column in columns)
+
+    def widened(column: Tokens, name: str) -> Tensor:
+        missing = longest - column[name].shape[1]
+        return F.pad(column[name], (0, missing), value=pad if name == "input_ids" else 0)
+
+    return {name: torch.cat([widened(column, name) for column in columns]) for name in columns[0]}
+
+
+def embed_tokens(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, "B T D"]:
+    """Return the last hidden state of every token, with gradients; nothing is pooled."""
+    # The transformer alone: what pools over layers writes its own mixture over the same key.
+    states: Tensor = encoder[0](dict(tokens))["token_embeddings"]
+    return states
+
+
+def embed_with_tokens(
+    encoder: SentenceTransformer, tokens: Tokens
+) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B T D"]]:
+    """Return the embedding of every text, and the last hidden state of its every token, of one forward pass."""
+    features = encoder[0](dict(tokens))
+    states: Tensor = features["token_embeddings"]
+    for module in list(encoder)[1:]:
+        features = module(features)
+    embeddings: Tensor = features["sentence_embedding"]
+    return embeddings if embeddings.dtype == torch.float64 else embeddings.float(), states
+
+
+def embed_inputs(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, "B T D"]:
+    """Return what the transformer's layers start from: word and position embeddings, normalized, with dropout.
+
+    Raises:
+        UserError: the family keeps its embeddings elsewhere than BERT and its relatives do.
+    """
+    model = transformer_of(encoder)
+    layer = getattr(model, "embeddings", None)
+    if model is None or layer is None:
+        family = getattr(getattr(model, "config", None), "model_type", type(encoder[0]).__name__)
+        raise UserError(
+            f"a {family!r} encoder has no embedding layer of its own to take inputs from: "
+            "give an encoder like BERT, RoBERTa, DistilBERT, MPNet or ELECTRA"
+        )
+    states: Tensor = layer(input_ids=tokens["input_ids"])
+    projection = getattr(model, "embeddings_project", None)  # ELECTRA, where words are narrower than states
+    return states if projection is None else projection(states)
+
+
+def split_by_length(tokens: Tokens, waste: float = 0.2) -> Iterator[tuple[Int[Tensor, " N"], Tokens]]:
+    """Part a batch into shares of rows of like length, longest first, each cut to its longest row.
+
+    Args:
+        waste: a row joins a share if it is at most so much shorter than the longest one there.
+
+    Yields:
+        the places of the rows in the batch, and the rows.
+    """
+    lengths = tokens["attention_mask"].sum(1)
+    order = lengths.argsort(descending=True, stable=True)
+    start = 0
+    while start < len(order):
+        longest = int(lengths[order[start]])
+        rows = order[start:]
+        rows = rows[lengths[rows] >= (1 - waste) * longest]
+        yield rows, {name: column[rows, :longest] for name, column in tokens.items()}
+        start += len(rows)

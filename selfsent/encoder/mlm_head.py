@@ -1,0 +1,132 @@
+"""Masked language modelling: the head, its checkpoint, and the masking of tokens."""
+
+import warnings
+from pathlib import Path
+
+import torch
+from jaxtyping import Bool, Float, Int
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import AutoModelForMaskedLM, PreTrainedModel
+
+from selfsent.encoder.embed import Tokens
+from selfsent.encoder.inspect import mask_id, transformer_of
+from selfsent.encoder.load import _first_line, quietly
+from selfsent.errors import UserError
+from selfsent.functional import vocabulary_loss
+
+_MLM_HEADS = (  # where a masked LM keeps the dense, LayerNorm and activation of its head; no activation means gelu
+    tuple(f"cls.predictions.transform.{name}" for name in ("dense", "LayerNorm", "transform_act_fn")),  # BERT
+    ("lm_head.dense", "lm_head.layer_norm"),  # RoBERTa, XLM-R, MPNet
+    ("vocab_transform", "vocab_layer_norm", "activation"),  # DistilBERT
+    tuple(f"generator_predictions.{name}" for name in ("dense", "LayerNorm", "activation")),  # ELECTRA's generator
+)
+
+
+class MLMHead(nn.Module):
+    """Guess words from hidden states: dense, activation, LayerNorm, then a projection that the encoder lends.
+
+    The projection is tied to the encoder's word embeddings; it is given at each call, so that whoever owns the head
+    owns no weight of the encoder.
+    """
+
+    def __init__(self, dense: nn.Module, activation: nn.Module, norm: nn.Module, bias: Tensor) -> None:
+        super().__init__()
+        self.dense = dense
+        self.activation = activation
+        self.norm = norm
+        self.bias = nn.Parameter(bias.detach().clone())  # (V,)
+
+    def forward(self, states: Float[Tensor, "N D"], words: Float[Tensor, "V E"]) -> Float[Tensor, "N V"]:
+        """Return logits over the vocabulary for hidden states; ``words`` is ``word_embeddings(encoder)``."""
+        transformed = self.norm(self.activation(self.dense(states)))  # (N, E)
+        logits = F.linear(transformed.to(words.dtype), words, self.bias.to(words.dtype))
+        return logits if logits.dtype == torch.float64 else logits.float()
+
+    def loss(
+        self, states: Float[Tensor, "N D"], words: Float[Tensor, "V E"], labels: Int[Tensor, " N"]
+    ) -> Float[Tensor, ""]:
+        """Return the mean cross-entropy; a zero that keeps the graph where there is nothing to guess."""
+        transformed = self.norm(self.activation(self.dense(states)))  # (N, E)
+        return vocabulary_loss(transformed, words, self.bias, labels) / max(1, len(labels))
+
+
+def load_mlm_head(encoder: SentenceTransformer) -> MLMHead:
+    """Copy the masked-LM head out of the checkpoint that the encoder was opened from; warn where it holds none.
+
+    Raises:
+        UserError: no checkpoint, or a head of another shape than ``MLMHead``.
+    """
+    model = transformer_of(encoder)
+    if model is None:
+        raise UserError("a masked-LM head needs an encoder with layers: these are static vectors")
+    where = model.name_or_path or ""
+    try:
+        with quietly():
+            whole, loading = AutoModelForMaskedLM.from_pretrained(where, dtype=torch.float32, output_loading_info=True)
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot open {where!r} for its masked-LM head: {_first_line(error)}") from error
+    dense, norm, *activation = _head_modules(whole)
+    if any(not key.startswith(f"{whole.base_model_prefix}.") for key in loading["missing_keys"]):
+        warnings.warn(f"{where!r} holds no masked-LM head: a fresh one, from random weights, is trained", stacklevel=2)
+    return MLMHead(dense, activation[0] if activation else nn.GELU(), norm, whole.get_output_embeddings().bias)
+
+
+def assemble_masked_lm(encoder: SentenceTransformer, head: MLMHead, start: str | Path) -> PreTrainedModel:
+    """Return the masked LM that ``start`` names with the weights of an encoder and a head of its shape."""
+    inner = transformer_of(encoder)
+    assert inner is not None
+    with quietly():
+        whole = AutoModelForMaskedLM.from_pretrained(str(start))
+    whole.base_model.load_state_dict(inner.state_dict())
+    dense, norm, *_ = _head_modules(whole)
+    dense.load_state_dict(head.dense.state_dict())
+    norm.load_state_dict(head.norm.state_dict())
+    whole.get_output_embeddings().bias.data.copy_(head.bias)
+    return whole
+
+
+def _head_modules(whole: PreTrainedModel) -> list[nn.Module]:
+    """Return dense layer, LayerNorm and, where it is a module, activation of a masked LM's head."""
+    modules = dict(whole.named_modules())
+    names = next((names for names in _MLM_HEADS if modules.keys() >= set(names)), None)
+    output = whole.get_output_embeddings()
+    if names is None or output.weight is not whole.get_input_embeddings().weight:
+        raise UserError(
+            f"the masked-LM head of {whole.name_or_path!r} ({whole.config.model_type}) is not one dense layer and a "
+            "projection tied to the word embeddings: give an encoder like BERT, RoBERTa, DistilBERT, MPNet or ELECTRA"
+        )
+    return [modules[name] for name in names]
+
+
+def word_embeddings(encoder: SentenceTransformer) -> Float[Tensor, "V E"]:
+    """Return the encoder's word-embedding matrix itself, for gradients to reach it."""
+    model = transformer_of(encoder)
+    assert model is not None
+    return model.get_input_embeddings().get_parameter("weight")
+
+
+def mask_tokens(encoder: SentenceTransformer, tokens: Tokens, probability: float) -> tuple[Tokens, Bool[Tensor, "B T"]]:
+    """Hide tokens for the encoder to guess: return the masked tokens, and where they have to be guessed.
+
+    Every token but special ones and padding is chosen with ``probability``; of the chosen, 80 % become the mask token,
+    10 % a random one of the whole vocabulary, and 10 % stay.  Drawn on the CPU from torch's global generator.
+
+    Raises:
+        UserError: the tokenizer has no mask token.
+
+    Source: Devlin et al. 2019, https://arxiv.org/abs/1810.04805.
+    """
+    tokenizer, ids, hole = encoder.tokenizer, tokens["input_ids"], mask_id(encoder)
+    if hole is None:
+        name = tokenizer.name_or_path or type(tokenizer).__name__
+        raise UserError(f"the tokenizer of {name!r} has no mask token: masked language modelling needs one")
+    special = torch.tensor([*tokenizer.all_special_ids, hole], device=ids.device)
+    chosen = (torch.rand(ids.shape) < probability).to(ids.device)
+    chosen &= tokens["attention_mask"].bool() & ~torch.isin(ids, special)
+    fate = torch.rand(ids.shape).to(ids.device)
+    random = torch.randint(len(tokenizer), ids.shape).to(ids.device)
+    masked = ids.masked_fill(chosen & (fate < 0.8), hole)
+    masked = torch.where(chosen & (fate >= 0.9), random, masked)
+    return {**tokens, "input_ids": masked}, chosen

@@ -1,0 +1,1 @@
+"""Labelled files of your own, and public ones, under MTEB's protocols."""

@@ -1,0 +1,1 @@
+"""Judging encoders without labels, by the structure of documents."""

@@ -1,0 +1,118 @@
+"""Held-out retrieval, for corpora that nobody labelled: find the passage that belongs to a query.
+
+The answer to query i is passage i among all passages: a title and its body, a sentence and the next.
+Passages that tie with the answer share their ranks: each score is the expected one over a random order
+of the ties, so an encoder that maps everything to one point scores what guessing scores.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from selfsent.errors import UserError
+from selfsent.evaluation import bootstrap
+from selfsent.evaluation.geometry import uniformity, unit
+from selfsent.evaluation.score import Score, measured
+
+BLOCK = 2_000_000  # entries of a block of similarities: 16 MB
+DEPTH = 10  # ranks that the reciprocal rank looks at
+TIE = 1e-9  # cosines closer than this are one and the same: matrix products of equal rows differ by 1e-16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retrieval:
+    """Line-aligned queries and passages."""
+
+    name: str
+    split: str
+    queries: list[str]
+    passages: list[str]
+
+    @property
+    def texts(self) -> list[str]:
+        """All queries, then all passages."""
+        return self.queries + self.passages
+
+    @property
+    def fingerprint(self) -> str:
+        """Sixteen hexadecimal digits of the texts."""
+        digest = hashlib.sha256()
+        for text in self.texts:
+            digest.update(text.encode() + b"\n")
+        return digest.hexdigest()[:16]
+
+    def score(self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int) -> list[Score]:
+        """Score vectors given in the order of ``texts``; intervals resample the queries.
+
+        Beside what is found stand alignment, of each query and its passage, and the uniformity of all texts.
+        """
+        half = len(vectors) // 2
+        values = 100 * expected_scores(*expected_ranks(vectors[:half], vectors[half:]))  # (N, 3)
+        distances = np.square(unit(vectors[:half]) - unit(vectors[half:])).sum(axis=1)
+        columns = np.column_stack([values, distances, np.full(half, uniformity(vectors))])
+        drawn = bootstrap.means(columns[:, :4], resamples, seed=seed, name=self.name)
+        scores = []
+        for column, metric in enumerate((f"mrr@{DEPTH}", "recall@1", "recall@10", "alignment", "uniformity")):
+            value, replicates = columns[:, column].mean(), None if drawn is None or column == 4 else drawn[column]
+            protocol = {"similarity": "cosine", "passages": half, "ties": "expected rank"}
+            scores.append(measured(self.name, self.split, metric, float(value), replicates, half, protocol))
+        return scores
+
+
+def read_heldout_retrieval(held_out: tuple[Sequence[str], Sequence[str]]) -> Retrieval:
+    """Take queries and passages, line by line.
+
+    Raises:
+        UserError: their numbers differ, or there are fewer than two.
+    """
+    queries, passages = (list(texts) for texts in held_out)
+    if len(queries) != len(passages):
+        raise UserError(
+            f"retrieval got {len(queries)} queries and {len(passages)} passages: "
+            "passage k must be the answer to query k"
+        )
+    if len(queries) < 2:
+        raise UserError(f"retrieval got {len(queries)} query: it needs at least 2 to tell apart")
+    return Retrieval(name="retrieval", split="held-out", queries=queries, passages=passages)
+
+
+def expected_ranks(
+    queries: Float[np.ndarray, "N D"], passages: Float[np.ndarray, "N D"]
+) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]]:
+    """Return, per query, how many passages are nearer than the answer and how many others tie with it."""
+    queries, passages = unit(queries), unit(passages)
+    nearer, tied = np.empty(len(queries)), np.empty(len(queries))
+    step = max(1, BLOCK // len(passages))
+    for start in range(0, len(queries), step):
+        rows = np.arange(start, min(start + step, len(queries)))
+        similarity = queries[rows] @ passages.T
+        nearer[rows], tied[rows] = count_nearer(similarity, similarity[np.arange(len(rows)), rows])
+    return nearer, tied
+
+
+def count_nearer(
+    similarity: Float[np.ndarray, "N M"], answer: Float[np.ndarray, " N"]
+) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]]:
+    """Return, per row of similarities, how many are above the answer's and how many others tie with it."""
+    nearer = np.count_nonzero(similarity > answer[:, None] + TIE, axis=1)
+    tied = np.count_nonzero(similarity >= answer[:, None] - TIE, axis=1) - nearer - 1
+    return nearer.astype(np.float64), tied.astype(np.float64)
+
+
+def expected_scores(nearer: Float[np.ndarray, " N"], tied: Float[np.ndarray, " N"]) -> Float[np.ndarray, "N 3"]:
+    """Return reciprocal rank within ``DEPTH``, recall@1 and recall@10, expected over the order of ties.
+
+    The answer's rank is any of nearer + 1, ..., nearer + tied + 1, all equally likely.
+    """
+    harmonic = np.r_[0.0, np.cumsum(1 / np.arange(1, DEPTH + 1))]  # sum of 1/r for r up to the index
+
+    def up_to(rank: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
+        return harmonic[np.minimum(rank, DEPTH).astype(np.int64)]
+
+    last = nearer + tied + 1
+    total = [up_to(last) - up_to(nearer)]
+    total += [np.minimum(last, k) - np.minimum(nearer, k) for k in (1, 10)]
+    return np.stack(total, axis=1) / (tied + 1)[:, None]

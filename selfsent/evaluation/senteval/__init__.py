@@ -1,0 +1,1 @@
+"""SentEval's labelled tasks: transfer, probing, relatedness and caption retrieval, under its own protocols."""

@@ -1,0 +1,266 @@
+"""Caption-image retrieval on frozen sentence vectors and given image features, as in SentEval's COCO task.
+
+Vectors of captions and features of images are projected linearly to one space of unit vectors; a hinge with margin 0.2
+sets each matching pair above 30 random captions for its image and 30 random images for its caption.  Adam, batches of
+128; after each pass the recalls of the development set, the fourth pass that does not better them ends the training, as
+do more than 20.
+
+    recall    the mean of recall@1, @5 and @10, from images to captions (any of the five counts) and back; sets of
+              several thousand images are ranked in parts of 1,000.  What ties with the answer counts as before it.
+
+Files: ``COCO/{train,valid,test}.pkl`` as SentEval distributes them: ``features`` (N, F), ``image_to_caption_ids`` and
+``captions``.  They are opened without running anything that a pickle could hold.  Their size makes this a task for a
+GPU.  Source: the protocol of facebookresearch/SentEval @ 5d6dc11, senteval/rank.py, with our own random draws.
+"""
+
+import hashlib
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from selfsent.errors import UserError
+from selfsent.evaluation import bootstrap
+from selfsent.evaluation.score import Score, measured
+from selfsent.evaluation.senteval.classification import Advance
+from selfsent.evaluation.senteval.classifiers import SEED
+from selfsent.evaluation.senteval.network import Stopping
+
+FILES = {"train": "train.pkl", "dev": "valid.pkl", "test": "test.pkl"}
+CAPTIONS = 5  # of an image
+PART = 1000  # images ranked together
+WIDTH = 1000  # of the common space
+MARGIN = 0.2
+CONTRASTS = 30
+BATCH_SIZE = 128
+MAX_PASSES = 20
+TENACITY = 3
+AT = (1, 5, 10)
+AGGREGATION = "mean of 1, 5 and 10 in both directions"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Images:
+    """Image features and the captions of each image, five in a row."""
+
+    features: Float[np.ndarray, "I F"]
+    captions: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Captions:
+    """The three splits."""
+
+    name: str
+    splits: Mapping[str, Images]
+
+    @property
+    def texts(self) -> list[str]:
+        """The captions of all splits in order."""
+        return [text for images in self.splits.values() for text in images.captions]
+
+    @property
+    def fingerprint(self) -> str:
+        """Sixteen hexadecimal digits of captions and features."""
+        digest = hashlib.sha256()
+        for images in self.splits.values():
+            digest.update("\n".join(images.captions).encode())
+            digest.update(np.ascontiguousarray(images.features).tobytes())
+        return digest.hexdigest()[:16]
+
+    def score(
+        self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, advance: Advance | None = None
+    ) -> list[Score]:
+        """Score vectors given in the order of ``texts``; intervals resample the images, each with its captions."""
+        sets, start = {}, 0
+        for split, images in self.splits.items():
+            stop = start + len(images.captions)
+            sets[split] = (torch.from_numpy(images.features), torch.from_numpy(vectors[start:stop].astype(np.float32)))
+            start = stop
+        model, best = train_caption_retrieval(sets["train"], sets["dev"], advance=advance, name=self.name)
+        found = recalls(model, *sets["test"])  # (I, 6)
+        columns = np.column_stack([found.mean(axis=1), found])
+        drawn = bootstrap.means(columns, resamples, seed=seed, name=self.name)
+        counts = {split: len(images.features) for split, images in self.splits.items()}
+        protocol = {
+            "classifier": f"projections to {WIDTH}, margin {MARGIN:g}",
+            "classifier_seed": SEED,
+            "images": "/".join(map(str, counts.values())),
+            "ranked_together": _part(counts["test"]),
+            "interval": "over test images",
+        }
+        names = [("recall", AGGREGATION)]
+        names += [(f"recall@{k}", way) for way in ("image to captions", "caption to images") for k in AT]
+        scores = []
+        for column, (metric, aggregation) in enumerate(names):
+            value, replicates = float(columns[:, column].mean()), None if drawn is None else drawn[column]
+            scores.append(
+                measured(
+                    self.name, "test", metric, value, replicates, counts["test"], protocol, aggregation=aggregation
+                )
+            )
+        dev = Score(
+            task=self.name,
+            split="dev",
+            metric="recall",
+            aggregation=AGGREGATION,
+            value=best,
+            n=counts["dev"],
+            protocol=protocol,
+        )
+        return [*scores, dev]
+
+
+class Projections(nn.Module):
+    """Two linear maps to one space of unit vectors."""
+
+    def __init__(self, image_width: int, text_width: int) -> None:
+        super().__init__()
+        self.image, self.text = nn.Linear(image_width, WIDTH), nn.Linear(text_width, WIDTH)
+
+    def forward(self, images: Float[Tensor, "N F"], texts: Float[Tensor, "M D"]) -> tuple[Tensor, Tensor]:
+        """Return unit vectors, (N, P) and (M, P)."""
+        return nn.functional.normalize(self.image(images), dim=1), nn.functional.normalize(self.text(texts), dim=1)
+
+
+def train_caption_retrieval(
+    given: tuple[Tensor, Tensor], dev: tuple[Tensor, Tensor], *, advance: Advance | None = None, name: str = "captions"
+) -> tuple[Projections, float]:
+    """Train the projections on image features (I, F) and caption vectors (5 I, D); return them and the best recall.
+
+    Raises:
+        ValueError: too few captions for contrasts from outside a batch.
+    """
+    images, texts = given
+    count = len(texts)
+    if count <= BATCH_SIZE:
+        raise ValueError(f"{count} captions leave none beside a batch of {BATCH_SIZE}")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        model = Projections(images.shape[1], texts.shape[1]).to(device)
+    optimizer = torch.optim.Adam(model.parameters())
+    draws = np.random.RandomState(SEED)
+    stopping = Stopping((1,), TENACITY)
+    kept, passes = model.state_dict(), 0
+    while stopping.running.any() and passes < MAX_PASSES:
+        order = draws.permutation(count)
+        for start in range(0, count, BATCH_SIZE):
+            rows = torch.from_numpy(order[start : start + BATCH_SIZE])
+            # Contrasts are captions and images of other rows than the batch's.
+            others = draws.randint(0, count - len(rows), size=(2, len(rows) * CONTRASTS))
+            contrasts = torch.from_numpy(order[np.where(others >= start, others + len(rows), others)])
+            loss = _hinge(model, images, texts, rows, contrasts, device)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        passes += 1
+        if advance is not None:
+            advance(f"{name}: passes", passes, MAX_PASSES)
+        if stopping.update(np.array([recalls(model, *dev).mean()])):
+            kept = {key: value.clone() for key, value in model.state_dict().items()}
+    model.load_state_dict(kept)
+    return model, float(stopping.best[0])
+
+
+@torch.no_grad()
+def recalls(model: Projections, images: Float[Tensor, "I F"], texts: Float[Tensor, "M D"]) -> Float[np.ndarray, "I 6"]:
+    """Return, of each image in points: recall@1, 5, 10 of its captions, then those of the image for its captions."""
+    device = next(model.parameters()).device
+    part = _part(len(images))
+    found = []
+    for start in range(0, len(images), part):
+        projected = model(
+            images[start : start + part].to(device), texts[CAPTIONS * start : CAPTIONS * (start + part)].to(device)
+        )
+        similarity = projected[0] @ projected[1].T  # (I, 5 I)
+        size = len(similarity)
+        own = torch.arange(size * CAPTIONS, device=device).view(size, CAPTIONS)
+        answers = similarity.gather(1, own)  # (I, 5)
+        # The best of the five competes with the captions of other images alone.
+        rivals = similarity.scatter(1, own, -torch.inf)
+        of_image = (rivals >= answers.max(dim=1, keepdim=True).values).sum(dim=1)  # rank from 0
+        of_caption = (similarity >= answers.view(1, -1)).sum(dim=0).view(size, CAPTIONS) - 1
+        columns = [(of_image < k).float() for k in AT] + [(of_caption < k).float().mean(dim=1) for k in AT]
+        found.append(100 * torch.stack(columns, dim=1).double().cpu().numpy())
+    return np.concatenate(found)
+
+
+def read_captions(folder: Path) -> Captions | Path:
+    """Read SentEval's COCO files from its ``downstream`` folder, or return where they should have been.
+
+    Raises:
+        UserError: a file is missing beside others, or does not hold what it should.
+    """
+    place = folder / "COCO"
+    if not place.is_dir():
+        return place
+    return Captions(name="captions", splits={split: _images(place / file) for split, file in FILES.items()})
+
+
+def _images(path: Path) -> Images:
+    try:
+        with path.open("rb") as file:
+            content = _Plain(file, encoding="latin1").load()
+        features = np.asarray(content["features"], dtype=np.float32)
+        ids = [list(content["image_to_caption_ids"][image])[:CAPTIONS] for image in range(len(features))]
+        texts = [content["captions"][caption]["cleaned_caption"] for five in ids for caption in five]
+    except FileNotFoundError:
+        raise UserError(f"COCO is incomplete: {path} is missing; unpack the whole set again") from None
+    except (pickle.UnpicklingError, EOFError, KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{path} is not one of SentEval's caption files ({error}): get it again") from None
+    if features.ndim != 2 or not len(features) or any(len(five) != CAPTIONS for five in ids):
+        raise UserError(f"{path} must hold features of images, a row each, and at least {CAPTIONS} captions for each")
+    if not np.isfinite(features).all():
+        raise UserError(f"{path} has image features that are NaN or infinite: get it again")
+    return Images(features=features, captions=[" ".join(f"{text} .".split()) for text in texts])
+
+
+class _Plain(pickle.Unpickler):
+    """Opens arrays, dicts, lists, numbers and strings, and runs nothing else."""
+
+    ALLOWED: ClassVar = {
+        *(
+            (f"numpy.{core}.{place}", "_reconstruct")
+            for core in ("core", "_core")
+            for place in ("multiarray", "numeric")
+        ),
+        *((f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")),
+        *((f"numpy.{core}.multiarray", "scalar") for core in ("core", "_core")),
+        ("numpy", "ndarray"),
+        ("numpy", "dtype"),
+        ("_codecs", "encode"),
+    }
+
+    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401
+        if (module, name) not in self.ALLOWED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        return super().find_class(module, name)
+
+
+def _part(images: int) -> int:
+    return PART if images % PART == 0 else images
+
+
+def _hinge(
+    model: Projections,
+    images: Float[Tensor, "I F"],
+    texts: Float[Tensor, "M D"],
+    rows: Int[Tensor, " B"],
+    contrasts: Int[Tensor, "2 C"],
+    device: torch.device,
+) -> Float[Tensor, ""]:
+    of_rows = model(images[rows // CAPTIONS].to(device), texts[rows].to(device))
+    others = model(images[contrasts[0] // CAPTIONS].to(device), texts[contrasts[1]].to(device))
+    image, text = of_rows
+    other_images, other_texts = (other.view(len(rows), CONTRASTS, -1) for other in others)
+    match = (image * text).sum(dim=1, keepdim=True)
+    to_texts = (MARGIN - match + (image[:, None] * other_texts).sum(dim=2)).clamp(min=0).sum()
+    to_images = (MARGIN - match + (text[:, None] * other_images).sum(dim=2)).clamp(min=0).sum()
+    return to_texts + to_images

@@ -1,0 +1,292 @@
+"""A compact masked language model from raw text: RoBERTa with LayerNorm before each block, on packed text.
+
+    masked_lm   CE(word | text with words hidden), over the hidden words
+    adjacent    NT-Xent between the pooled halves of a stretch of text      off unless contrast_weight > 0
+
+Rows are cut from the documents' word pieces end to end, so that there is no padding; of each row the same number of
+words is hidden, so that every step has the same shape.  80 % of the hidden words become [MASK], 10 % another word,
+10 % stay (Devlin et al. 2019, https://arxiv.org/abs/1810.04805).  Word embeddings may start from static vectors.
+"""
+
+import json
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer, WordWeights
+from torch import Tensor
+from transformers import (
+    PreTrainedTokenizerFast,
+    RobertaPreLayerNormConfig,
+    RobertaPreLayerNormForMaskedLM,
+)
+
+from selfsent.corpus.dataset import Corpus
+from selfsent.encoder.embed import Tokens, collate, embed_tokens, embed_with_tokens
+from selfsent.encoder.inspect import mask_id, transformer_of
+from selfsent.encoder.load import quietly
+from selfsent.encoder.mlm_head import MLMHead, assemble_masked_lm, load_mlm_head, word_embeddings
+from selfsent.encoder.save import save_encoder
+from selfsent.functional import nt_xent
+from selfsent.objective import Batch, Examples, Objective, Rows, Terms
+
+
+@dataclass(frozen=True)
+class Size:
+    """The shape of an encoder."""
+
+    layers: int
+    width: int
+    heads: int
+
+
+SIZES = {
+    "nano": Size(2, 128, 2),
+    "micro": Size(4, 256, 4),
+    "mini": Size(6, 256, 4),
+    "small": Size(6, 384, 6),
+}
+_POSITIONS = 512  # word pieces that the model can be given, however short its rows in training
+_DROPOUT = 0.1  # written into the finished model's config; pretraining itself has none
+
+
+class MaskedLM(Objective):
+    """Guess hidden words, and where asked tell the two halves of a stretch of text from the halves of others."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """What the losses leave open."""
+
+        share: float = 0.2  # of the words of a row, that are hidden
+        contrast_weight: float = 0.0  # of the loss between adjacent rows; 0 leaves it out
+        temperature: float = 0.05  # divides the cosines of that loss
+
+        def __post_init__(self) -> None:
+            if not 0 < self.share < 1:
+                raise ValueError(f"share is {self.share}: it should be above 0 and below 1")
+            if self.contrast_weight < 0:
+                raise ValueError(f"contrast_weight is {self.contrast_weight}: it should be 0 or above")
+            if self.temperature <= 0:
+                raise ValueError(f"temperature is {self.temperature}: it should be above 0")
+
+    in_batch: ClassVar[bool] = False
+    needs_dropout: ClassVar[bool] = False
+
+    def __init__(self, config: Config, encoder: SentenceTransformer) -> None:
+        super().__init__(config, encoder)
+        self.head = load_mlm_head(encoder)
+
+    def views(self, examples: Examples) -> dict[str, Rows]:
+        """Cut each stretch into two rows: first halves above, second halves below."""
+        halves = [len(row) // 2 for row in examples.texts]
+        first = [row[:half] for row, half in zip(examples.texts, halves, strict=True)]
+        return {"text": first + [row[half:] for row, half in zip(examples.texts, halves, strict=True)]}
+
+    def forward(self, encoder: SentenceTransformer, batch: Batch) -> Terms:
+        """Return the terms ``masked_lm`` and, where it has a weight, ``adjacent``."""
+        masked, chosen = hide_words(encoder, batch["text"], self.config.share)
+        labels = batch["text"]["input_ids"][chosen]
+        if not self.config.contrast_weight:
+            states = embed_tokens(encoder, masked)
+            return {"masked_lm": self.head.loss(states[chosen], word_embeddings(encoder), labels)}
+        embeddings, states = embed_with_tokens(encoder, masked)
+        first, second = embeddings.chunk(2)
+        return {
+            "masked_lm": self.head.loss(states[chosen], word_embeddings(encoder), labels),
+            "adjacent": self.config.contrast_weight * nt_xent(first, second, self.config.temperature),
+        }
+
+
+def hide_words(encoder: SentenceTransformer, tokens: Tokens, share: float) -> tuple[Tokens, Bool[Tensor, "B T"]]:
+    """Hide the same number of tokens of every row; drawn on the CPU from torch's global generator.
+
+    Special tokens are hidden like words: in packed text they say where a document ends, which can be guessed.
+    """
+    ids = tokens["input_ids"]
+    count = max(1, round(share * ids.shape[1]))
+    order = torch.rand(ids.shape).argsort(dim=1)[:, :count].to(ids.device)
+    chosen = torch.zeros(ids.shape, dtype=torch.bool, device=ids.device).scatter_(1, order, True)
+    fate = torch.rand(ids.shape).to(ids.device)
+    random = torch.randint(len(encoder.tokenizer), ids.shape).to(ids.device)
+    masked = ids.masked_fill(chosen & (fate < 0.8), mask_id(encoder) or 0)
+    masked = torch.where(chosen & (fate >= 0.9), random, masked)
+    return {**tokens, "input_ids": masked}, chosen
+
+
+class PackedSequences:
+    """The word pieces of a corpus end to end, cut into stretches of one length; the rest at the end stays out."""
+
+    paired: ClassVar[bool] = False
+
+    def __init__(self, text: Corpus, length: int) -> None:
+        self._text = text
+        self.length = length
+
+    def __len__(self) -> int:
+        return self._text.tokens // self.length
+
+    def rows(self, indices: NDArray[np.integer]) -> Rows:
+        """Return some stretches as token ids."""
+        starts = [int(index) * self.length for index in indices]
+        return [self._text.stretch(start, start + self.length).tolist() for start in starts]
+
+    def positives(self, indices: NDArray[np.integer]) -> Rows:
+        """Refuse: there are none."""
+        raise NotImplementedError
+
+
+class SequentialOrder:
+    """Which stretches make the next batch: a shuffle for each epoch, a pure function of (seed, step)."""
+
+    def __init__(self, count: int, batch_size: int, seed: int) -> None:
+        self._count, self._size, self._seed = count, batch_size, seed
+        self.steps_per_epoch = count // batch_size
+        self._epoch, self._order = -1, np.empty(0, np.int64)
+
+    def __call__(self, step: int) -> Int[np.ndarray, " B"]:
+        """Return the stretches of a step, counted from 0 over all epochs."""
+        epoch, position = divmod(step, self.steps_per_epoch)
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, np.random.default_rng([self._seed, epoch]).permutation(self._count)
+        return self._order[position * self._size : (position + 1) * self._size]
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# the model
+
+
+def start_encoder(
+    folder: Path,
+    tokenizer: PreTrainedTokenizerFast,
+    size: Size,
+    *,
+    vectors: Float[Tensor, "V D"] | None = None,
+    weights: Float[np.ndarray, " V"] | None = None,
+    seed: int,
+) -> None:
+    """Write the untrained model: a masked LM and a sentence encoder in one folder.
+
+    Args:
+        vectors: what the word embeddings start from, rows of unit length; random without.
+        weights: how much each word counts in the mean that is a text's embedding; alike without.
+
+    The blocks start at random all the same.  Blocks that start by adding nothing would keep what the vectors know, but
+    no masked LM that was started so got beyond guessing frequent words.
+    """
+    torch.manual_seed(seed)
+    config = RobertaPreLayerNormConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=size.width,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        intermediate_size=4 * size.width,
+        max_position_embeddings=_POSITIONS + 2,
+        type_vocab_size=1,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.cls_token_id,
+        eos_token_id=tokenizer.sep_token_id,
+    )
+    model = RobertaPreLayerNormForMaskedLM(config)
+    if vectors is not None:
+        known = vectors.norm(dim=1) > 0  # special tokens keep their random start
+        # 0.6 long, as the other rows would be at a standard deviation of 0.0375: far enough from zero to be told apart.
+        embeddings = model.get_input_embeddings().get_parameter("weight")
+        embeddings.data[known] = 0.6 * vectors[known]
+    with quietly():
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        modules: list[torch.nn.Module] = [Transformer(str(folder), model_kwargs={"add_pooling_layer": False})]
+        if weights is not None:
+            words = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
+            special = set(tokenizer.all_special_ids)
+            scaled = {word: 0.0 if i in special else round(float(weights[i]), 6) for i, word in enumerate(words)}
+            modules.append(WordWeights(words, scaled, unknown_word_weight=1.0))
+        modules.append(Pooling(size.width, "mean"))
+        SentenceTransformer(modules=modules, device="cpu").save(str(folder), create_model_card=False)
+        model.save_pretrained(folder)  # once more: the modules' save keeps the encoder alone
+
+
+def adopt(folder: Path, encoder: SentenceTransformer) -> None:
+    """Write a masked LM that exists as the start of a run, in the way of ``start``."""
+    inner = transformer_of(encoder)
+    assert inner is not None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a head that is missing: whoever trains it is told
+        head = load_mlm_head(encoder)
+    save_encoder(encoder, folder)
+    with quietly():
+        assemble_masked_lm(encoder, head, inner.name_or_path or "").save_pretrained(folder)
+        encoder.tokenizer.save_pretrained(folder)
+
+
+def model_size(encoder: SentenceTransformer) -> Size:
+    """Return the shape of an encoder that was opened."""
+    inner = transformer_of(encoder)
+    assert inner is not None
+    config = inner.config
+    return Size(config.num_hidden_layers, config.hidden_size, config.num_attention_heads)
+
+
+def export_masked_lm(
+    encoder: SentenceTransformer, head: MLMHead, start: Path, folder: Path, dtype: torch.dtype
+) -> None:
+    """Write the trained model: what ``AutoModelForMaskedLM`` and ``SentenceTransformer`` open."""
+    save_encoder(encoder, folder)
+    whole = assemble_masked_lm(encoder, head, start)
+    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+        if hasattr(whole.config, name) and not getattr(whole.config, name):
+            setattr(whole.config, name, _DROPOUT)
+    with quietly():
+        torch.nn.Module.to(whole, dtype)  # in place; transformers' own has lost its signature
+        whole.save_pretrained(folder)
+    # Half the bytes on disk are no wish to compute in fp16, which a CPU is slow at and training stops at.
+    config = folder / "config.json"
+    content = json.loads(config.read_text(encoding="utf-8")) | {"dtype": "float32"}
+    config.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def guess_words(
+    encoder: SentenceTransformer, head: MLMHead, rows: Rows, share: float, seed: int = 0
+) -> dict[str, float]:
+    """Return loss (nats a hidden word) and accuracy (%) on rows of one length, hidden in the same places every time."""
+    training = encoder.training
+    encoder.eval()
+    loss, right, count = 0.0, 0, 0
+    with torch.inference_mode(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for begin in range(0, len(rows), 32):
+            tokens = collate(encoder, rows[begin : begin + 32])
+            masked, chosen = hide_words(encoder, tokens, share)
+            logits = head(embed_tokens(encoder, masked)[chosen], word_embeddings(encoder))
+            labels = tokens["input_ids"][chosen]
+            loss += float(torch.nn.functional.cross_entropy(logits.float(), labels, reduction="sum"))
+            right += int((logits.argmax(dim=1) == labels).sum())
+            count += len(labels)
+    encoder.train(training)
+    return {"loss": loss / max(1, count), "accuracy": 100 * right / max(1, count)}
+
+
+def cloze(encoder: SentenceTransformer, head: MLMHead, sentence: str, count: int = 5) -> list[str]:
+    """Return the likeliest words for the [MASK] of a sentence."""
+    training = encoder.training
+    encoder.eval()
+    with torch.inference_mode():
+        tokens = collate(encoder, [encoder.tokenizer(sentence)["input_ids"]])
+        hole = tokens["input_ids"] == mask_id(encoder)
+        logits = head(embed_tokens(encoder, tokens)[hole], word_embeddings(encoder))[0]
+    encoder.train(training)
+    return encoder.tokenizer.convert_ids_to_tokens(logits.topk(count).indices.tolist())
+
+
+def training_operations(size: Size, vocabulary: int, length: int, share: float) -> float:
+    """Count the floating-point operations of a training step for each word piece: 6 for each weight that it meets."""
+    block = 12 * size.width**2 + 2 * size.width * length  # four projections, two of four times the width; attention
+    return 6.0 * (size.layers * block + share * (vocabulary * size.width + size.width**2))

@@ -1,0 +1,124 @@
+"""Learn a WordPiece vocabulary from raw text."""
+
+import json
+import string
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from selfsent.corpus.prepare import CorpusConfig, Report, corpus_texts
+from selfsent.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+SIZE = 16_384
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+SAMPLE = 1_000_000  # sentences, evenly from all sources
+_RARE = 1_000_000
+_FEWEST = 100  # word pieces; fewer are letters, not words
+
+
+def learn_vocabulary(
+    sources: Sequence[str],
+    config: CorpusConfig,
+    size: int | None = None,
+    *,
+    max_length: int = 512,
+    report: Report | None = None,
+) -> "PreTrainedTokenizerFast":
+    """Learn a lower-cased WordPiece tokenizer, with BERT's splitting at spaces, punctuation and Chinese characters.
+
+    Args:
+        size: word pieces, special ones included.  Default: ``SIZE``, or as many as the text gives.
+        max_length: what the tokenizer says that its models read.
+
+    Raises:
+        UserError: the text gives fewer word pieces than were asked for, or hardly any.
+    """
+    wanted = SIZE if size is None else size
+    if wanted < _FEWEST:
+        raise UserError(f"a vocabulary of {wanted} is too small to be words: ask for {_FEWEST} word pieces or more")
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    # Accents stay: in most scripts they tell words apart.
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFC(), normalizers.BertNormalizer(lowercase=True, strip_accents=False)]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    sample = list(_sample(sources, config, report or _silent))
+    letters = _letters(sample, tokenizer.normalizer)
+    # Left to itself the trainer numbers the letters within words in another order every time, and breaks ties by it.
+    inner = [f"##{letter}" for letter in letters if not _stands_alone(letter)]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=wanted,
+        special_tokens=[*SPECIALS, *inner],
+        initial_alphabet=letters,
+        limit_alphabet=len(letters),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(sample, trainer, length=len(sample))
+    tokenizer = _with_specials(tokenizer)
+    found = tokenizer.get_vocab_size()
+    if found < (_FEWEST if size is None else size):
+        asked = f" of the {wanted:,} asked for" if size is not None else ""
+        advice = f"ask for {found:,} or fewer" if found >= _FEWEST else "give more text"
+        raise UserError(f"the text gives only {found:,} word pieces{asked}: {advice}")
+    return framed_tokenizer(tokenizer, max_length)
+
+
+def framed_tokenizer(tokenizer: Tokenizer, max_length: int = 512) -> "PreTrainedTokenizerFast":
+    """Give a tokenizer with our special tokens a transformers face; [CLS] and [SEP] go around every text."""
+    from transformers import PreTrainedTokenizerFast
+
+    ends = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ends
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        model_max_length=max_length,
+        **{f"{name[1:-1].lower()}_token": name for name in SPECIALS},
+    )
+
+
+def _letters(sample: Sequence[str], normalizer: normalizers.Normalizer) -> list[str]:
+    """List the characters that words are built of: all but those rarer than one in a million."""
+    counts: Counter[str] = Counter()
+    for start in range(0, len(sample), 1000):
+        counts.update(normalizer.normalize_str(" ".join(sample[start : start + 1000])))
+    enough = counts.total() / _RARE
+    return sorted(letter for letter, count in counts.items() if count >= enough and not letter.isspace())
+
+
+def _stands_alone(letter: str) -> bool:
+    """Tell characters that are never inside a word: punctuation, and Chinese ones."""
+    chinese = unicodedata.name(letter, "").startswith(("CJK UNIFIED", "CJK COMPATIBILITY IDEOGRAPH"))
+    return chinese or letter in string.punctuation or unicodedata.category(letter).startswith("P")
+
+
+def _with_specials(tokenizer: Tokenizer) -> Tokenizer:
+    """Leave only the real special tokens special."""
+    definition = json.loads(tokenizer.to_str())
+    definition["added_tokens"] = [token for token in definition["added_tokens"] if token["content"] in SPECIALS]
+    return Tokenizer.from_str(json.dumps(definition))
+
+
+def _sample(sources: Sequence[str], config: CorpusConfig, report: Report) -> Iterator[str]:
+    each = -(-SAMPLE // len(sources))
+    seen = 0
+    for source in sources:
+        for text in islice(corpus_texts([source], config), each):
+            seen += 1
+            if not seen % 1024:
+                report("vocabulary", seen, SAMPLE)
+            yield text
+    report("vocabulary", SAMPLE, SAMPLE)
+
+
+def _silent(stage: str, done: int, total: int | None) -> None:
+    pass

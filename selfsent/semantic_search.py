@@ -1,0 +1,85 @@
+"""Search by meaning: the texts of a corpus and their embeddings, kept in the cache for the next search."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer, util
+from torch.nn import functional as F
+
+from selfsent.corpus import cache, clean, read
+from selfsent.encoder.encode import encode
+from selfsent.encoder.inspect import encoder_digest
+from selfsent.encoder.load import load_encoder
+from selfsent.errors import UserError
+
+_WORDS = 80  # of a document that are read: what it is about stands at its beginning
+_COLUMNS = read.Columns(text="text", title="title", summary="summary")
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One text that was found."""
+
+    cosine: float
+    title: str
+    text: str
+
+
+class SearchIndex:
+    """Texts and their unit-length embeddings."""
+
+    def __init__(self, folder: Path, encoder: SentenceTransformer, *, reused: bool) -> None:
+        self.reused = reused
+        self._encoder = encoder
+        self._texts: list[tuple[str, str]] = json.loads((folder / "texts.json").read_text(encoding="utf-8"))
+        self._embeddings = torch.from_numpy(np.load(folder / "embeddings.npy"))
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def search(self, query: str, top: int) -> list[Hit]:
+        """Return the ``top`` texts nearest to the query by cosine."""
+        asked = F.normalize(torch.from_numpy(encode(self._encoder, [query])), dim=1)
+        (hits,) = util.semantic_search(asked, self._embeddings, top_k=top, score_function=util.dot_score)
+        return [Hit(hit["score"], *self._texts[int(hit["corpus_id"])]) for hit in hits]
+
+
+def build_index(
+    model: str | Path,
+    corpus: str,
+    *,
+    report: Callable[[str, int, int | None], None] | None = None,
+    progress: bool = False,
+) -> SearchIndex:
+    """Encode a corpus, or find it encoded by the same model before.
+
+    Raises:
+        UserError: no such model or corpus, or no text in it.
+    """
+    encoder = load_encoder(model)
+    sources = read.resolve_sources([corpus])
+    identity = [[source.identity() for source in sources], encoder_digest(encoder), _WORDS]
+    fingerprint = hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:24]
+    folder = cache.cache_folder("indexes", fingerprint)
+    if folder.is_dir():
+        return SearchIndex(folder, encoder, reused=True)
+    texts: list[tuple[str, str]] = []
+    for source in sources:
+        for document in source.documents(_COLUMNS, lambda _: None):
+            whole = clean.one_line(" ".join(part for part in (document.summary, document.text) if part))
+            if whole:
+                texts.append((document.title, " ".join(whole.split()[:_WORDS])))
+            if report is not None:
+                report("reading", len(texts), None)
+    if not texts:
+        raise UserError(f"{corpus} holds no text to search: give a file with some")
+    embeddings = encode(encoder, [text for _, text in texts], progress=progress)
+    with cache.build_folder(folder) as scratch:
+        (scratch / "texts.json").write_text(json.dumps(texts, ensure_ascii=False), encoding="utf-8")
+        np.save(scratch / "embeddings.npy", F.normalize(torch.from_numpy(embeddings), dim=1).numpy())
+    return SearchIndex(folder, encoder, reused=False)

@@ -1,0 +1,315 @@
+"""From a file to rows: what the tokenizer says, nothing twice, nothing of the test, all accounted for."""
+
+import dataclasses
+import json
+import pickle
+import tracemalloc
+from types import SimpleNamespace
+
+import datasets
+import huggingface_hub
+import numpy as np
+import pytest
+
+from selfsent.corpus import dedup
+from selfsent.corpus import prepare as preparing
+from selfsent.corpus import tokenize as staging
+from selfsent.corpus.clean import content_key
+from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
+from selfsent.errors import UserError
+
+WORDS = ["river", "bridge", "winter", "music", "garden", "paper", "stone", "train", "letter", "window"]
+WORDS += ["coffee", "island", "market", "teacher"]
+
+
+def sentence(number, words=14):
+    """Make a sentence of its own for every number."""
+    draw = np.random.default_rng(number)
+    return f"The {' '.join(draw.choice(WORDS, words - 3))} was {number}."
+
+
+def lines(count, start=0):
+    return "".join(f"{sentence(n)}\n" for n in range(start, start + count))
+
+
+def articles(count):
+    rows = ({"title": f"T{n}", "text": " ".join(sentence(100 * n + k) for k in range(6))} for n in range(count))
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def everything(found):
+    return found.texts(range(len(found)))
+
+
+def dropped(account):
+    a = account
+    return (
+        a.too_short
+        + a.too_long
+        + a.exact_duplicates
+        + a.near_duplicates
+        + a.held_out_texts
+        + a.held_out_copies
+        + a.surplus
+    )
+
+
+def test_rows_are_what_the_tokenizer_says_of_the_lines(prepare, tokenizer):
+    found = prepare(lines(300), held_out=0, max_length=12)
+    texts = everything(found)
+    assert texts == lines(300).splitlines()
+    assert found.rows(range(300)) == tokenizer(texts, truncation=True, max_length=12)["input_ids"]
+    np.testing.assert_array_equal(found.lengths, [len(row) for row in found.rows(range(300))])
+    assert found.lengths.max() == 12
+
+
+def test_rows_come_in_any_order_asked_for(prepare):
+    found = prepare(lines(50), held_out=0)
+    order = [49, 0, 7, 7]
+    assert found.texts(np.array(order)) == [sentence(n) for n in order]
+    assert found.rows(order)[2] == found.rows([7])[0]
+
+
+def test_keys_are_equal_just_when_rows_are(prepare):
+    shared = " ".join(WORDS)
+    found = prepare(
+        f"{shared} {shared} one\n{shared} {shared} two\nsomething else\n",
+        deduplicate="none",
+        held_out=0,
+        max_length=8,
+    )
+    first, second, third = found.keys.tolist()
+    assert first == second != third
+
+
+def test_documents_are_kept_whole_if_they_are_asked_for(prepare, tokenizer):
+    found = prepare(articles(20), "a.jsonl", unit="documents", held_out=0, max_length=8)
+    whole = [json.loads(line)["text"] for line in articles(20).splitlines()]
+    assert everything(found) == whole
+    assert found.rows(range(20)) == tokenizer(whole)["input_ids"]
+    assert found.account.truncated == 0
+
+
+def test_rows_of_tables_are_split_and_lines_are_not(prepare):
+    assert len(prepare(articles(30), "a.jsonl", held_out=0)) == 180
+    assert len(prepare(articles(30), "a.jsonl", held_out=0, split="no")) == 30
+    two = "The first sentence has its words. The second sentence has some more.\n"
+    assert len(prepare(two + lines(5), held_out=0)) == 6
+    assert len(prepare(two + lines(5), held_out=0, split="yes")) == 7
+
+
+def test_every_text_is_accounted_for(prepare):
+    content = lines(400) + lines(30) + "\n\nshort\n" + "very " * 130 + "long.\n" + "<br>the end of all of this\n"
+    content += "".join(f"{sentence(n)[:-1]}!\n" for n in range(20))
+    rows = "".join(json.dumps({"text": line}) + "\n" for line in content.splitlines())
+    found = prepare(rows, "a.jsonl", held_out=10, max_texts=300)
+    account = found.account
+    assert account.texts == dropped(account) + account.kept
+    assert (
+        account.kept,
+        account.documents,
+        account.empty_documents,
+        account.too_short,
+        account.too_long,
+    ) == (300, 455, 2, 1, 1)
+    assert account.exact_duplicates == 30
+    assert account.near_duplicates == 20
+    assert account.cleaned_documents == 1
+    assert account.surplus == 101
+
+
+def test_the_account_measures_lengths_before_they_are_cut(prepare, tokenizer):
+    content = lines(200) + "unseen \u16a0\u16a2 runes\n"
+    lengths = sorted(map(len, tokenizer(content.splitlines())["input_ids"]))
+    account = prepare(content, held_out=0, max_length=lengths[100]).account
+    assert account.median_length == lengths[100]
+    assert account.long_length == lengths[int(np.ceil(0.95 * 201)) - 1]
+    assert account.truncated == pytest.approx(np.mean(np.array(lengths) > lengths[100]))
+    assert account.unknown == pytest.approx(1 / (sum(lengths) - 2 * len(lengths)))
+
+
+def test_the_account_reads_aligned_and_shows_a_near_duplicate(prepare):
+    twin = sentence(3).replace("was 3", "is 3")
+    text = "\n".join(prepare(lines(50) + twin + "\n", held_out=0).account.lines())
+    assert "documents read     51  from 1 source\n" in text
+    assert f"  kept     {sentence(3)}\n  dropped  {twin}" in text
+
+
+def test_the_first_of_copies_stays(prepare):
+    content = f"{sentence(1)}\n{sentence(2)}\n  {sentence(1).upper()}  \n{sentence(1)}\n"
+    assert everything(prepare(content, held_out=0, deduplicate="exact")) == [sentence(1), sentence(2)]
+    assert len(prepare(content, held_out=0, deduplicate="none")) == 4
+
+
+def test_held_out_documents_and_copies_of_their_sentences_are_not_trained_on(prepare):
+    rows = articles(400)
+    stolen = "".join(json.dumps({"text": sentence(100 * n + 2)}) + "\n" for n in range(400))
+    found = prepare(rows + stolen, "a.jsonl", deduplicate="none")
+    assert found.held_out.kind == "summary-body"
+    pairs = [found.held_out.dev, found.held_out.test]
+    assert all(len(part) >= 3 for part in pairs)
+    taken = {int(title[1:]) for part in pairs for title in part.titles}
+    hidden = {content_key(sentence(100 * n + k)) for n in taken for k in range(6)}
+    assert hidden.isdisjoint(content_key(text) for text in everything(found))
+    assert found.account.held_out_copies == len(taken)
+    assert found.account.held_out_documents == len(taken)
+    for part in pairs:
+        for title, query, passage in zip(part.titles, part.queries, part.passages, strict=True):
+            n = 100 * int(title[1:])
+            assert query == sentence(n)
+            assert passage == " ".join(sentence(n + k) for k in range(1, 5))
+
+
+def test_lines_are_held_out_in_halves(prepare):
+    found = prepare(lines(600), deduplicate="none", held_out=5)
+    assert found.held_out.kind == "halves"
+    assert len(found.held_out.dev) == len(found.held_out.test) == 5
+    whole = [f"{q} {p}" for q, p in zip(found.held_out.dev.queries, found.held_out.dev.passages, strict=True)]
+    assert set(whole) < set(lines(600).splitlines())
+    assert set(whole).isdisjoint(everything(found))
+
+
+def test_max_texts_takes_the_first_and_reads_no_further_than_it_must(prepare):
+    content = lines(200) * 30 + lines(9000, start=200)
+    full = prepare(content, "full.txt", held_out=0, deduplicate="exact")
+    some = prepare(content, "some.txt", held_out=0, deduplicate="exact", max_texts=1000)
+    assert everything(some) == everything(full)[:1000]
+    assert some.account.documents < full.account.documents
+
+
+def test_a_corpus_is_prepared_once(prepare, tokenizer):
+    first = prepare(lines(40))
+    path = first.folder.parents[2] / "text.txt"
+    tokenizer(["one", "two words"], truncation=True, padding=True, max_length=5)  # which it remembers
+    again = prepare_corpus([str(path)], CorpusConfig(), tokenizer, cache=first.folder.parents[1])
+    assert (first.reused, again.reused) == (False, True)
+    assert again.fingerprint == first.fingerprint
+    assert everything(again) == everything(first)
+    assert dataclasses.asdict(again.account) == dataclasses.asdict(first.account)
+    assert again.held_out == first.held_out
+
+
+def test_other_settings_or_sources_make_another_corpus(prepare):
+    prints = [
+        prepare(lines(40)).fingerprint,
+        prepare(lines(40), max_length=16).fingerprint,
+        prepare(lines(40), unit="documents").fingerprint,
+        prepare(lines(41)).fingerprint,
+        prepare(lines(41), "other.txt").fingerprint,
+    ]
+    assert len(set(prints)) == 5
+
+
+def test_a_corpus_can_be_sent_to_another_process(prepare):
+    found = prepare(lines(40))
+    assert everything(pickle.loads(pickle.dumps(found))) == everything(found)
+
+
+def test_progress_is_told_stage_by_stage(tmp_path, tokenizer):
+    (tmp_path / "a.txt").write_text(lines(5000))
+    heard = []
+    prepare_corpus(
+        [str(tmp_path / "a.txt")],
+        CorpusConfig(),
+        tokenizer,
+        cache=tmp_path / "cache",
+        report=lambda *said: heard.append(said),
+    )
+    assert list(dict.fromkeys(stage for stage, _, _ in heard)) == ["read", "deduplicate", "store"]
+    for stage in ("read", "deduplicate", "store"):
+        steps = [(done, total) for name, done, total in heard if name == stage]
+        assert steps == sorted(steps)
+        assert steps[-1][0] == steps[-1][1]
+
+
+def test_a_hub_dataset_is_told_by_its_revision_and_counted_by_document(monkeypatch, tmp_path, tokenizer):
+    rows = [json.loads(line) for line in articles(600).splitlines()]
+    revision = SimpleNamespace(sha="one")
+    stream = datasets.IterableDataset.from_generator(lambda: iter(rows))
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *args: revision)
+    monkeypatch.setattr(datasets, "load_dataset", lambda *args, **kwargs: stream)
+    heard = []
+
+    def prepare():
+        return prepare_corpus(
+            ["someone/articles"],
+            CorpusConfig(held_out=0),
+            tokenizer,
+            cache=tmp_path,
+            report=lambda *said: heard.append(said),
+        )
+
+    first = prepare()
+    assert [said for said in heard if said[0] == "read"] == [
+        ("read", 256, None),
+        ("read", 512, None),
+        ("read", 600, None),
+    ]
+    assert (len(first), prepare().reused) == (3600, True)
+    revision.sha = "two"
+    assert not prepare().reused
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", r"text\.txt is empty: there is no text in 0 rows or lines"),
+        ("\n \n\t\n", r"text\.txt is empty: there is no text in 3 rows or lines"),
+        (
+            "the same\n" * 50,
+            r"one text is left of the 50 texts in .*text\.txt \(49 exact duplicates\): give more",
+        ),
+        ("<br>\n", "is empty"),
+    ],
+)
+def test_a_corpus_of_nothing_is_refused_with_the_reason_and_leaves_nothing(prepare, tmp_path, content, message):
+    with pytest.raises(UserError, match=message):
+        prepare(content)
+    assert list((tmp_path / "cache" / "corpora").iterdir()) == []
+
+
+def test_sentences_too_short_are_counted_in_the_refusal(prepare):
+    with pytest.raises(UserError, match=r"nothing is left of the 2 texts .* \(2 too short\)"):
+        prepare('{"text": "Too short. Also this."}', "a.jsonl")
+
+
+def test_an_error_in_the_middle_leaves_nothing_behind(prepare, tmp_path):
+    rows = "".join(json.dumps({"text": sentence(n)}) + "\n" for n in range(20_000)) + "{\n"
+    with pytest.raises(UserError, match="line 20001 is not valid JSON"):
+        prepare(rows, "a.jsonl")
+    assert list((tmp_path / "cache" / "corpora").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"max_length": 2}, "max_length must be at least 4 word pieces, got 2"),
+        ({"near_threshold": 0.0}, "near_threshold must be above 0 and at most 1, got 0.0"),
+        ({"max_texts": 0}, "max_texts must be at least 1, got 0"),
+        ({"min_words": 9, "max_words": 3}, "min_words must not exceed max_words, got 9 and 3"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(setting, message):
+    with pytest.raises(ValueError, match=message):
+        CorpusConfig(**setting)
+
+
+def test_memory_does_not_grow_with_the_corpus(prepare, monkeypatch):
+    monkeypatch.setattr(staging, "_TEXTS", 64)
+    monkeypatch.setattr(preparing, "_ROWS", 64)
+    monkeypatch.setattr(dedup, "_COMPARED", 1 << 12)
+    peaks = []
+    for count in (500, 4000):
+        content = lines(count)
+        tracemalloc.start()
+        prepare(content, f"{count}.txt", held_out=20)
+        peaks.append(tracemalloc.get_traced_memory()[1] - len(content))
+        tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0] + 3500 * 60  # a few numbers a row while its partition is compared
+
+
+@pytest.mark.parametrize(("content", "name"), [(articles(30), "a.jsonl"), (lines(40) + "\n \nshort\n", "a.txt")])
+def test_texts_are_those_that_prepare_finds(prepare, tmp_path, content, name):
+    found = prepare(content, name, held_out=0, deduplicate="none")
+    config = CorpusConfig(held_out=0)
+    assert list(preparing.corpus_texts([str(tmp_path / name)], config)) == everything(found)

@@ -1,0 +1,85 @@
+"""Few-shot classification: what is drawn, what is averaged, what is refused."""
+
+import numpy as np
+import pytest
+
+from selfsent.errors import UserError
+from selfsent.evaluation.custom.classification import FewShot, few_shot_draws
+
+
+def task(shots=2, classes=3, each=6, **others):
+    labels = [f"c{i % classes}" for i in range(classes * each)]
+    texts = [f"text {i}" for i in range(len(labels))]
+    parts = {"train": texts, "train_labels": labels, "test": [f"new {i}" for i in range(9)], "test_labels": labels[:9]}
+    return FewShot(name="own", shots=shots, **(parts | others))
+
+
+def vectors_of(given, noise=0.0):
+    corners = {label: np.eye(3)[i] for i, label in enumerate(("c0", "c1", "c2"))}
+    rng = np.random.default_rng(0)
+    rows = np.stack([corners[label] for label in given.train_labels + given.test_labels])
+    return rows + noise * rng.normal(size=rows.shape)
+
+
+def test_classes_that_lie_apart_are_told_apart():
+    accuracy, f1 = task().score(vectors_of(task(), noise=0.01), resamples=20, seed=0)
+    assert (accuracy.value, accuracy.low, accuracy.high, f1.value) == (100, 100, 100, 100)
+    assert accuracy.n == 9
+    assert accuracy.protocol["classifier"] == "logistic regression, 2 texts a class, 10 draws"
+
+
+def test_vectors_that_say_nothing_score_like_guessing():
+    given = task(each=40)
+    rows = np.random.default_rng(1).normal(size=(len(given.texts), 3))
+    rows[:] = rows[0]
+    accuracy = given.score(rows, resamples=0, seed=0)[0]
+    assert accuracy.value == pytest.approx(100 / 3, abs=1)
+    assert accuracy.low is None
+
+
+def test_each_draw_takes_so_many_of_every_class_and_no_two_draws_are_alike():
+    labels = np.array([0, 1, 1, 0, 2, 1, 0, 2, 2, 0, 1, 0])
+    drawn = few_shot_draws(labels, 2, 10)
+    assert len(drawn) == 10
+    for rows in drawn:
+        assert np.bincount(labels[rows]).tolist() == [2, 2, 2]
+        assert len(set(rows)) == 6
+    assert len({tuple(sorted(rows)) for rows in drawn}) > 5
+
+
+def test_the_order_is_shuffled_further_and_not_anew():
+    labels = np.arange(50) % 2
+    order, random = list(range(50)), np.random.RandomState(42)
+    for rows in few_shot_draws(labels, 3, 4):
+        random.shuffle(order)
+        expected = [i for i in order if labels[i] == 0][:3] + [i for i in order if labels[i] == 1][:3]
+        assert sorted(rows) == sorted(expected)
+
+
+def test_a_class_with_fewer_texts_gives_what_it_has():
+    assert sorted(few_shot_draws(np.array([0, 0, 0, 1]), 2, 1)[0])[-1] == 3
+
+
+def test_the_accuracies_of_the_draws_are_averaged():
+    given = task(each=30)
+    rows = vectors_of(given, noise=0.8)
+    ten = given.score(rows, resamples=0, seed=0)[0].value
+    each = []
+    for count in range(1, 11):
+        one = task(each=30, experiments=count).score(rows, resamples=0, seed=0)[0].value
+        each.append(one * count - sum(each))
+    assert ten == pytest.approx(np.mean(each))
+    assert len({round(value, 6) for value in each}) > 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train_labels": ["x"] * 18}, "one class to learn, 'x': classification needs two classes or more"),
+        ({"train": [], "train_labels": []}, "no labels to learn"),
+        ({"test": [], "test_labels": []}, "has no texts to test on"),
+    ],
+)
+def test_what_cannot_be_learned_is_refused(changes, message):
+    with pytest.raises(UserError, match=message):
+        task(**changes)

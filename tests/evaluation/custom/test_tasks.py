@@ -1,0 +1,141 @@
+"""Own files as tasks: every layout is read, and what does not fit is named."""
+
+import json
+
+import pytest
+
+from selfsent.errors import UserError
+from selfsent.evaluation.custom import tasks
+
+
+def write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".jsonl" and not isinstance(content, str):
+        content = "".join(json.dumps(row) + "\n" for row in content)
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+def test_a_table_with_a_split(tmp_path):
+    path = write(tmp_path / "t.csv", 'text,label,split\n"a, b",x,train\nc,y,train\nd,x,test\ne,y,dev\n')
+    task = tasks.read_custom_task(f"classification:{path}")
+    assert (task.train, task.train_labels) == (["a, b", "c"], ["x", "y"])
+    assert (task.test, task.test_labels, task.parting) == (["d"], ["x"], "as given")
+
+
+def test_a_folder_of_two_files(tmp_path):
+    write(tmp_path / "train.jsonl", [{"text": "a", "label": 0}, {"text": "b", "label": 1}])
+    write(tmp_path / "test.tsv", 'sentence\tintent\n"quoted" word\t1\n')
+    task = tasks.read_custom_task(f"classification:{tmp_path}")
+    assert (task.train_labels, task.test, task.test_labels) == (["0", "1"], ['"quoted" word'], ["1"])
+
+
+def test_without_a_split_half_of_each_class_is_held_out(tmp_path):
+    rows = [{"text": f"t{i}", "label": "xyz"[i % 3]} for i in range(30)]
+    path = write(tmp_path / "t.jsonl", rows)
+    task, again = (tasks.read_custom_task(f"classification:{path}") for _ in range(2))
+    assert sorted(task.train_labels) == sorted(task.test_labels) == sorted("xyz" * 5)
+    assert not set(task.train) & set(task.test)
+    assert task.train == again.train
+    assert task.parting == "half of each class, drawn with seed 0"
+
+
+def test_the_only_other_column_is_the_label(tmp_path):
+    path = write(tmp_path / "t.csv", "text,topic\na,x\nb,y\nc,x\n")
+    assert tasks.read_custom_task(f"clustering:{path}").labels == ["x", "y", "x"]
+
+
+def test_pairs(tmp_path):
+    path = write(tmp_path / "t.csv", "sentence1,sentence2,label\na,b,1\nc,d,0\ne,f,true\n")
+    task = tasks.read_custom_task(f"pairs:{path}")
+    assert (task.left, task.right, task.same) == (["a", "c", "e"], ["b", "d", "f"], [True, False, True])
+
+
+def test_reranking_keeps_each_query_to_its_candidates(tmp_path):
+    rows = [
+        {"query": "q", "positive": ["a"], "negative": ["b", "c"]},
+        {"query": "r", "positive": ["c"], "negative": ["a"]},
+    ]
+    task = tasks.read_custom_task(f"reranking:{write(tmp_path / 't.jsonl', rows)}")
+    assert task.documents == ["a", "b", "c"]
+    assert task.grades == [{0: 1}, {2: 1}]
+    assert task.candidates == [[0, 1, 2], [2, 0]]
+
+
+@pytest.mark.parametrize("qrels", ["query-id\tcorpus-id\tscore\nq1\td2\t1\nq2\td1\t0\n", "q1 0 d2 1\nq2 0 d1 0\n"])
+def test_retrieval_in_beirs_layout(tmp_path, qrels):
+    write(tmp_path / "corpus.jsonl", [{"_id": "d1", "text": "one"}, {"_id": "d2", "title": "T", "text": "two"}])
+    write(tmp_path / "queries.jsonl", [{"_id": "q1", "text": "first"}, {"_id": "q2", "text": "second"}])
+    write(tmp_path / "qrels" / "test.tsv", qrels)
+    task = tasks.read_custom_task(f"retrieval:{tmp_path}")
+    assert task.documents == ["one", "T two"]
+    assert (task.queries, task.grades) == (["first"], [{1: 1}])  # nothing answers the second
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "content", "message"),
+    [
+        ("classification", "t.txt", "a\n", r"is not a table that can be read: give one of \.csv, \.tsv, \.jsonl"),
+        ("classification", "t.csv", "text,label\na,x\nb\n", "line 3 of .* does not have the 2 columns of its head"),
+        ("classification", "t.csv", "text,label\na,x\nb,\n", "row 2 of .* has no label"),
+        ("classification", "t.csv", "text,label\na,x\nb,x\n", "one class to learn, 'x'"),
+        ("classification", "t.csv", "text,label,split\na,x,one\nb,y,two\n", "'split' should say train or test"),
+        ("classification", "t.csv", "text,label\n", "holds no rows"),
+        ("classification", "t.csv", "a,b,c\n1,2,3\n", "has no column 'text': it has 'a', 'b', 'c'"),
+        ("classification", "t.csv", "text\nx\n", "has no column 'label'|needs two columns"),
+        ("clustering", "t.jsonl", '{"text": "a", "label": "x"}\n{"text"\n', "line 2 of .* is not JSON"),
+        ("clustering", "t.jsonl", '["a"]\n', "line 1 of .* is not an object with columns"),
+        ("clustering", "t.jsonl", '{"text": 3, "label": "x"}\n', "row 1 of .* has 3 where a text should be"),
+        ("pairs", "t.csv", "text1,text2,label\na,b,maybe\n", "row 1 of .* has the label 'maybe': it should be 1 or 0"),
+        ("pairs", "t.csv", "text1,text2,label\na,b,1\n", "pairs of one kind only"),
+        ("reranking", "t.jsonl", '{"query": "q", "positive": "a"}\n', "should have a 'query' and the lists"),
+        ("reranking", "t.jsonl", '{"query": "q", "positive": [], "negative": ["a"]}\n', "no relevant document for 1"),
+        (
+            "reranking",
+            "t.jsonl",
+            '{"query": "q", "positive": ["a"], "negative": ["a"]}\n',
+            "'a' among the positive and",
+        ),
+        ("retrieval", "t.jsonl", "", r"should be a folder with corpus\.jsonl"),
+    ],
+)
+def test_what_does_not_fit_is_named(tmp_path, task, name, content, message):
+    with pytest.raises(UserError, match=message):
+        tasks.read_custom_task(f"{task}:{write(tmp_path / name, content)}")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("corpus.jsonl", [{"_id": "d", "text": "a"}, {"_id": "d", "text": "b"}]), "has the id 'd' of an earlier row"),
+        (("corpus.jsonl", [{"text": "a"}]), "has no '_id'"),
+        (("qrels.tsv", "q\tnone\t1\n"), r"judgement 1 of .* names 'none', which corpus\.jsonl does not hold"),
+        (("qrels.tsv", "x\td\t1\n"), r"names 'x', which queries\.jsonl does not hold"),
+        (("qrels.tsv", "q\td\t0\n"), "no document that answers a query"),
+        (("qrels.tsv", "head\nq d\n"), "line 2 of .* is not a query, a document and a grade"),
+    ],
+)
+def test_retrieval_that_does_not_fit_is_named(tmp_path, change, message):
+    write(tmp_path / "corpus.jsonl", [{"_id": "d", "text": "a"}])
+    write(tmp_path / "queries.jsonl", [{"_id": "q", "text": "b"}])
+    write(tmp_path / "qrels.tsv", "q\td\t1\n")
+    write(tmp_path / change[0], change[1])
+    with pytest.raises(UserError, match=message):
+        tasks.read_custom_task(f"retrieval:{tmp_path}")
+
+
+def test_files_that_are_not_there_are_named(tmp_path):
+    with pytest.raises(UserError, match="there is no file or folder"):
+        tasks.read_custom_task(f"classification:{tmp_path / 'none.csv'}")
+    with pytest.raises(UserError, match="has no train file"):
+        tasks.read_custom_task(f"classification:{tmp_path}")
+    write(tmp_path / "corpus.jsonl", [{"_id": "d", "text": "a"}])
+    with pytest.raises(UserError, match=r"there is no .*queries\.jsonl"):
+        tasks.read_custom_task(f"retrieval:{tmp_path}")
+
+
+def test_text_that_is_not_utf8_is_named(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes("text,label\nä,x\n".encode("latin-1"))
+    with pytest.raises(UserError, match="is not UTF-8"):
+        tasks.read_custom_task(f"clustering:{path}")

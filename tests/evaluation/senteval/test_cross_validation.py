@@ -1,0 +1,217 @@
+"""SentEval's three procedures: against the authors' scores, against slow loops, and what they refuse."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.model_selection import StratifiedKFold
+from test_batched_classifier import one_at_a_time, problem
+
+from selfsent.errors import UserError
+from selfsent.evaluation.senteval import cross_validation
+from selfsent.evaluation.senteval.batched_classifier import ClassifierSettings, Fold, Matrix
+from selfsent.evaluation.senteval.classifiers import CLASSIFIERS, FAST, Classifier, SentEval, Sklearn
+
+NAMES = {"full": "senteval_full", "fast": "senteval_fast"}
+
+
+def small(grid=(1e-4, 1.0), folds=3, **changes):
+    """A classifier that is done in a moment."""
+    settings = ClassifierSettings(batch_size=16, tenacity=1, max_passes=12, **changes)
+    return Classifier(name="small", learners=(("", SentEval(settings, grid)),), folds=folds)
+
+
+def both(values, case):
+    """Golden training rows, then test rows."""
+    x = np.concatenate([values[f"{case}_X_train"], values[f"{case}_X_test"]])
+    y = np.concatenate([values[f"{case}_y_train"], values[f"{case}_y_test"]])
+    train = len(values[f"{case}_y_train"])
+    return Matrix(torch.from_numpy(x)), y, np.arange(train), np.arange(train, len(y))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("case", ["c2", "c6"])
+def test_cross_validation_and_test_give_the_authors_scores(golden, case, name):
+    values = golden("senteval_classifier")
+    features, labels, train, test = both(values, case)
+    found = cross_validation.cross_validation(features, labels, train, test, CLASSIFIERS[NAMES[name]])
+    start = f"{case}_{name}_kfold_"
+    assert found.devacc == pytest.approx(float(values[f"{start}devacc"]), abs=1e-9)
+    assert found.accuracy == pytest.approx(float(values[f"{start}testacc"]), abs=1e-9)
+    assert found.chosen == (f"{float(values[f'{start}chosen_reg']):g}",)
+    np.testing.assert_array_equal(found.predictions, values[f"{start}test_pred"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("case", ["c2", "c6"])
+def test_the_fixed_split_gives_the_authors_scores(golden, case, name):
+    values = golden("senteval_classifier")
+    features, labels, train, test = both(values, case)
+    cut = len(train) - int(values[f"{case}_n_valid_tail"])
+    found = cross_validation.validation_split(
+        features, labels, train[:cut], train[cut:], test, CLASSIFIERS[NAMES[name]]
+    )
+    start = f"{case}_{name}_split_"
+    assert found.devacc == pytest.approx(float(values[f"{start}devacc"]), abs=1e-9)
+    assert found.accuracy == pytest.approx(float(values[f"{start}testacc"]), abs=1e-9)
+    assert found.chosen == (f"{float(values[f'{start}chosen_reg']):g}",)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nested_cross_validation_gives_the_authors_scores(golden, name):
+    values = golden("senteval_classifier")
+    features, labels = Matrix(torch.from_numpy(values["nested_X"])), values["nested_y"]
+    known = replace(CLASSIFIERS[NAMES[name]], folds=int(values["nested_k"]))
+    found = cross_validation.nested_cross_validation(features, labels, known)
+    assert found.devacc == pytest.approx(float(values[f"nested_{name}_devacc"]), abs=1e-9)
+    assert found.accuracy == pytest.approx(float(values[f"nested_{name}_testacc"]), abs=1e-9)
+    assert found.chosen == tuple(f"{reg:g}" for reg in values[f"nested_{name}_chosen_reg"])
+    assert found.fold_accuracies == pytest.approx(values[f"nested_{name}_outer_test"], abs=1e-9)
+    assert found.fits == 5 * 5 * 4 + 5
+
+
+@pytest.mark.parametrize("case", ["c2", "c6"])
+def test_the_scikit_learn_mode_is_near_the_authors(golden, case):
+    values = golden("senteval_classifier")
+    features, labels, train, test = both(values, case)
+    known = Classifier(
+        name="sklearn", learners=(("", Sklearn(tuple(map(float, values[f"{case}_sklearn_C_grid"])))),), folds=10
+    )
+    found = cross_validation.cross_validation(features, labels, train, test, known)
+    assert found.devacc == pytest.approx(float(values[f"{case}_sklearn_devacc"]), abs=0.5)
+    assert found.accuracy == pytest.approx(float(values[f"{case}_sklearn_testacc"]), abs=0.5)
+
+
+def test_folds_are_the_authors(golden):
+    values = golden("senteval_classifier")
+    for index, fold in enumerate(cross_validation.stratified_folds(values["nested_y"], 5)):
+        np.testing.assert_array_equal(fold.stop, np.flatnonzero(values["nested_outer_fold"] == index))
+        inner = values["nested_inner_fold"][index]
+        for place, part in enumerate(cross_validation.stratified_folds(values["nested_y"][fold.train], 5)):
+            np.testing.assert_array_equal(fold.train[part.stop], np.flatnonzero(inner == place))
+
+
+def test_nested_cross_validation_equals_slow_loops():
+    features, labels = problem(rows=72, seed=4)
+    known = small()
+    settings, grid = known.learners[0][1].settings, known.learners[0][1].grid
+    found = cross_validation.nested_cross_validation(features, labels, known)
+    cut = StratifiedKFold(n_splits=3, shuffle=True, random_state=1111)
+    devs, tests, predictions = [], [], np.empty(len(labels), dtype=np.int64)
+    for train, test in cut.split(features.values, labels):
+        means = []
+        for penalty in grid:
+            scores = []
+            for learn, stop in cut.split(features.values[train], labels[train]):
+                fold = Fold(train[learn], train[stop])
+                scores.append(one_at_a_time(features, labels, fold, penalty, settings, 3)[0])
+            means.append(round(100 * np.mean(scores), 2))
+        devs.append(max(means))
+        best = grid[means.index(max(means))]
+        weight, bias = one_at_a_time(features, labels, Fold(train, None), best, settings, 3)[3]
+        predictions[test] = (features.values[test] @ weight.T + bias).argmax(dim=1)
+        tests.append(round(100 * np.mean(predictions[test] == labels[test]), 2))
+    np.testing.assert_array_equal(found.predictions, predictions)
+    assert found.devacc == round(np.mean(devs), 2)
+    assert found.accuracy == round(np.mean(tests), 2)
+    # The rows' shares turn a mean over rows into the mean over folds.
+    assert 100 * np.mean((predictions == labels) * found.shares) == pytest.approx(found.accuracy, abs=0.011)
+
+
+def test_ties_go_to_the_smallest_regulariser_after_rounding():
+    assert cross_validation._best(np.array([0.70001, 0.70004, 0.70003])) == (0, 70.0)
+    assert cross_validation._best(np.array([0.7, 0.70006, 0.70008])) == (1, 70.01)
+
+
+def test_the_hidden_layer_is_chosen_by_the_development_accuracy():
+    features, labels = problem(rows=90)
+    rows = np.arange(90)
+    learners = tuple(
+        (
+            f"{width} units",
+            SentEval(ClassifierSettings(batch_size=16, tenacity=1, max_passes=40, hidden=width), (1e-5,)),
+        )
+        for width in (1, 30)
+    )
+    parts = rows[:50], rows[50:70], rows[70:]
+    alone = [
+        cross_validation.validation_split(
+            features, labels, *parts, Classifier(name="one", learners=(learner,), folds=2)
+        )
+        for learner in learners
+    ]
+    assert alone[0].devacc != alone[1].devacc
+    found = cross_validation.validation_split(
+        features, labels, *parts, Classifier(name="mlp", learners=learners, folds=2)
+    )
+    best = max(alone, key=lambda outcome: outcome.devacc)
+    assert (found.devacc, found.accuracy, found.chosen) == (best.devacc, best.accuracy, best.chosen)
+    assert found.fits == 2
+
+
+def test_the_recommended_grid_has_nine_networks_and_a_linear_stand_in():
+    mlp = CLASSIFIERS["senteval_mlp"]
+    shapes = {(learner.settings.hidden, learner.settings.dropout) for _, learner in mlp.learners}
+    assert shapes == {(hidden, dropout) for hidden in (50, 100, 200) for dropout in (0.0, 0.1, 0.2)}
+    ((_, linear),) = mlp.for_linear_task().learners
+    assert linear.settings.hidden == 0
+    assert CLASSIFIERS["sklearn"].for_linear_task() == CLASSIFIERS["sklearn"]
+
+
+def test_progress_ends_at_the_number_of_fits():
+    features, labels = problem(rows=72)
+    rows = np.arange(72)
+    for known in (small(), Classifier(name="sklearn", learners=(("", Sklearn((0.1, 1.0))),), folds=3)):
+        for run in (
+            lambda known, tick: cross_validation.nested_cross_validation(features, labels, known, tick=tick),
+            lambda known, tick: cross_validation.cross_validation(
+                features, labels, rows[:50], rows[50:], known, tick=tick
+            ),
+            lambda known, tick: cross_validation.validation_split(
+                features, labels, rows[:40], rows[40:55], rows[55:], known, tick=tick
+            ),
+        ):
+            told = []
+            found = run(known, lambda done, total, told=told: told.append((done, total)))
+            assert told[-1] == (found.fits, found.fits)
+            assert [done for done, _ in told] == sorted(done for done, _ in told)
+
+
+def test_a_class_too_rare_for_the_folds_is_refused():
+    features, labels = problem(rows=60)
+    labels = np.where(np.arange(60) < 2, 2, labels % 2)
+    with pytest.raises(UserError, match="a class has 2 rows to learn from where 3 folds need at least 3"):
+        cross_validation.nested_cross_validation(features, labels, small())
+    # Three rows are enough for the outer folds and too few for the folds within them.
+    labels = np.where(np.arange(60) < 3, 2, labels % 2)
+    with pytest.raises(UserError, match="a class has 2 rows"):
+        cross_validation.nested_cross_validation(features, labels, small())
+
+
+def test_one_class_alone_is_refused():
+    features, labels = problem(rows=60)
+    rows = np.arange(60)
+    with pytest.raises(UserError, match="have 1 class: a classifier needs at least 2"):
+        cross_validation.nested_cross_validation(features, np.zeros_like(labels), small())
+    with pytest.raises(UserError, match="have 1 class"):
+        cross_validation.cross_validation(features, np.where(rows < 40, 1, 0), rows[:40], rows[40:], small())
+
+
+def test_a_class_that_training_never_saw_is_refused():
+    features, labels = problem(rows=60, classes=2)
+    rows = np.arange(60)
+    strange = np.where(rows == 59, 2, labels)
+    with pytest.raises(UserError, match="the test rows have 1 classes that no row to learn from has"):
+        cross_validation.cross_validation(features, strange, rows[:40], rows[40:], small())
+    strange = np.where(rows == 41, 2, labels)
+    with pytest.raises(UserError, match="the development rows have 1 classes"):
+        cross_validation.validation_split(features, strange, rows[:40], rows[40:50], rows[50:], small())
+
+
+def test_without_a_regulariser_there_is_one_fit_of_few_passes():
+    bare = CLASSIFIERS["senteval_full"].without_regulariser(max_passes=15, passes=1)
+    ((_, learner),) = bare.learners
+    assert (learner.settings.max_passes, learner.settings.passes, learner.grid) == (15, 1, (1e-9,))
+    assert (learner.settings.batch_size, learner.settings.tenacity) == (64, 5)
+    assert CLASSIFIERS["senteval_fast"].learners[0][1].settings == FAST

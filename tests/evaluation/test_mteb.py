@@ -1,0 +1,104 @@
+"""MTEB through its package, on a task made here: scored, kept, and never confused between encoders."""
+
+import json
+
+import pytest
+import torch
+from tiny import make_base
+
+from selfsent.encoder.load import load_encoder
+from selfsent.errors import UserError
+from selfsent.evaluation import mteb
+
+pytest.importorskip("mteb", reason="the package mteb is not installed: pip install 'selfsent[mteb]'")
+
+
+def made(rows, broken=False):
+    """A classification task of MTEB's own kind, whose data is made when it is loaded."""
+    import datasets
+    from mteb.abstasks import AbsTaskClassification
+    from mteb.abstasks.task_metadata import TaskMetadata
+
+    class Fruit(AbsTaskClassification):
+        loaded = 0
+        metadata = TaskMetadata(
+            name="FruitClassification",
+            description="made",
+            dataset={"path": "made/here", "revision": "1"},
+            type="Classification",
+            category="t2c",
+            eval_splits=["test"],
+            eval_langs=["eng-Latn"],
+            main_score="accuracy",
+            date=("2026-01-01", "2026-01-02"),
+            domains=[],
+            task_subtypes=[],
+            license="cc0-1.0",
+            annotations_creators="derived",
+            dialect=[],
+            sample_creation="created",
+            bibtex_citation="",
+            modalities=["text"],
+            reference=None,
+        )
+
+        def load_data(self, **_):
+            if broken:
+                raise ConnectionError("no network\nand much more")
+            Fruit.loaded += 1
+            self.dataset = datasets.DatasetDict(
+                {split: datasets.Dataset.from_dict(rows) for split in ("train", "test")}
+            )
+            self.data_loaded = True
+
+    return Fruit
+
+
+@pytest.fixture
+def rows():
+    words = ("red apple", "fast car")
+    return {
+        "text": [f"{word} {i}" for i in range(12) for word in words],
+        "label": [label for _ in range(12) for label in (0, 1)],
+    }
+
+
+@pytest.fixture
+def encoder(tmp_path):
+    return load_encoder(make_base(tmp_path / "base"), pooling="mean")
+
+
+def test_a_task_is_scored_once_and_then_read_from_the_cache(encoder, rows, tmp_path):
+    kind = made(rows)
+    first = mteb.score_mteb(encoder, [kind()], tmp_path)
+    assert [(s.task, s.split, s.metric) for s in first] == [("mteb:FruitClassification", "test", "accuracy")]
+    assert 0 <= first[0].value <= 100
+    assert first[0].protocol["data"] == "FruitClassification @ 1"
+    again = mteb.score_mteb(encoder, [kind()], tmp_path)
+    assert kind.loaded == 1
+    assert again[0].value == first[0].value
+    kept = next(tmp_path.rglob("FruitClassification.json"))
+    assert 100 * json.loads(kept.read_text())["scores"]["test"][0]["main_score"] == first[0].value
+
+
+def test_another_encoder_is_scored_anew(encoder, rows, tmp_path):
+    kind = made(rows)
+    mteb.score_mteb(encoder, [kind()], tmp_path)
+    before = mteb.mteb_digest(encoder)
+    with torch.no_grad():
+        next(encoder.parameters()).add_(1)
+    assert mteb.mteb_digest(encoder) != before
+    mteb.score_mteb(encoder, [kind()], tmp_path)
+    assert kind.loaded == 2
+
+
+def test_data_that_cannot_be_had_is_one_sentence(encoder, rows, tmp_path):
+    with pytest.raises(UserError, match=r"^mteb could not run FruitClassification: no network$"):
+        mteb.score_mteb(encoder, [made(rows, broken=True)()], tmp_path)
+
+
+def test_names_are_looked_up():
+    found = mteb.mteb_tasks(["mteb:Banking77Classification"])
+    assert [task.metadata.name for task in found] == ["Banking77Classification"]
+    with pytest.raises(UserError, match="mteb has no task 'Nonsense'"):
+        mteb.mteb_tasks(["mteb:Nonsense"])

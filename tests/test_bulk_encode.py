@@ -1,0 +1,285 @@
+"""Encoding to disk: every text a row, in order, and the same bytes however often the job was killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from tiny import TEXTS
+
+from selfsent import bulk_encode
+from selfsent.encoder.encode import encode
+from selfsent.encoder.load import load_encoder, torch
+from selfsent.errors import UserError
+
+MANY = [f"{text} {' '.join(text.split()[: n % 5])}" for n in range(9) for text in TEXTS] + ["", "rain " * 30, ""]
+OUTPUTS = ["vectors.npy", "vectors.parquet", "vectors.arrow", "vectors"]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(bulk_encode, "_BLOCK", 8)
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("".join(f"{text}\n" for text in MANY), encoding="utf-8")
+    return path
+
+
+def by_blocks(encoder, texts=MANY, precision="fp32"):
+    """What plain encode() gives for each block of eight texts."""
+    blocks = [texts[start : start + 8] for start in range(0, len(texts), 8)]
+    return np.concatenate([encode(encoder, block, precision=precision) for block in blocks])
+
+
+def content(output):
+    if output.is_dir():
+        return {path.name: path.read_bytes() for path in sorted(output.iterdir())}
+    return output.read_bytes()
+
+
+def read(output):
+    """Read an output with the tools that others would use."""
+    if output.suffix == ".npy":
+        return np.load(output)
+    if not output.suffix:
+        names = json.loads((output / "manifest.json").read_text())["shards"]
+        return np.concatenate([np.load(output / name) for name in names])
+    table = parquet.read_table(output) if output.suffix == ".parquet" else pa.ipc.open_file(output).read_all()
+    assert table["row"].to_pylist() == list(range(len(table)))
+    return np.stack(table["vector"].to_numpy())
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+@pytest.mark.parametrize("dtype", bulk_encode.DTYPES)
+def test_every_output_holds_what_encode_gives_row_by_row(encoder, source, tmp_path, name, dtype):
+    output = tmp_path / name
+    done = bulk_encode.encode_to(output, encoder, [source], precision="fp32", dtype=dtype)
+    vectors = read(output)
+    assert vectors.dtype == dtype
+    np.testing.assert_array_equal(vectors, by_blocks(encoder).astype(dtype))
+    np.testing.assert_allclose(vectors, encode(encoder, MANY, precision="fp32"), atol=1e-5 + (dtype[-2] == "1") * 2e-3)
+    assert (done.rows, done.width, done.resumed) == (len(MANY), 32, 0)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
+
+
+def test_a_npy_output_is_the_file_that_numpy_would_save(encoder, source, tmp_path):
+    bulk_encode.encode_to(tmp_path / "ours.npy", encoder, [source], precision="fp32")
+    np.save(tmp_path / "numpy.npy", by_blocks(encoder))
+    assert content(tmp_path / "ours.npy") == content(tmp_path / "numpy.npy")
+
+
+def test_every_format_gives_a_row_to_every_text_and_to_empty_ones(encoder, tmp_path):
+    texts = [TEXTS[0], "", TEXTS[1], None, TEXTS[2]]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"body": text, "text": 3}) + "\n" for text in texts))
+    (tmp_path / "b.csv").write_text("n,body\n" + "".join(f"{n},{text or ''}\n" for n, text in enumerate(texts)))
+    parquet.write_table(pa.table({"body": texts, "positive": [1] * 5}), tmp_path / "c.parquet")
+    (tmp_path / "lines").write_text("\n".join(text or "" for text in texts))
+    expected = encode(encoder, [text or "" for text in texts], precision="fp32")
+    names = [tmp_path / name for name in ("a.jsonl", "b.csv", "c.parquet", "lines")]
+    for name in names:
+        output = tmp_path / f"{name.name}.npy"
+        bulk_encode.encode_to(output, encoder, [name], text_column="body", precision="fp32")
+        np.testing.assert_allclose(np.load(output), expected, atol=1e-5)
+    bulk_encode.encode_to(tmp_path / "all.npy", encoder, names, text_column="body", precision="fp32")
+    np.testing.assert_allclose(np.load(tmp_path / "all.npy"), np.concatenate([expected] * 4), atol=1e-5)
+
+
+def test_long_documents_are_read_in_shares_and_keep_their_order(encoder, source, tmp_path, monkeypatch):
+    monkeypatch.setattr(bulk_encode, "_CHARACTERS", 60)
+    bulk_encode.encode_to(tmp_path / "vectors", encoder, [source], precision="fp32")
+    np.testing.assert_allclose(read(tmp_path / "vectors"), by_blocks(encoder), atol=1e-5)
+    assert len(np.load(tmp_path / "vectors" / "vectors-000000.npy")) == 8
+
+
+class Killed(BaseException):
+    """What no handler expects."""
+
+
+# Every place where a kill leaves another state on disk: the vectors, the progress, the assembled file, the last rename.
+@pytest.mark.parametrize("where", ["encode", "_write", "_renamed", "fsync", "replace", "rmtree"])
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_a_job_killed_anywhere_ends_with_the_bytes_of_one_that_was_not(encoder, tmp_path, monkeypatch, name, where):
+    source, whole = tmp_path / "texts.txt", tmp_path / "once" / name
+    source.write_text("\n".join(MANY[:19]))
+    whole.parent.mkdir()
+    bulk_encode.encode_to(whole, encoder, [source], precision="fp32")
+    owner = {"encode": bulk_encode, "fsync": os, "replace": bulk_encode.Path, "rmtree": bulk_encode.shutil}.get(
+        where, bulk_encode
+    )
+    genuine = getattr(owner, where)
+    for survived in range(100):
+        output, left = tmp_path / str(survived) / name, [survived]
+        output.parent.mkdir()
+
+        def deadly(*given, left=left, **named):
+            left[0] -= 1
+            if left[0] < 0:
+                if where == "_write":  # half a block stays behind
+                    given[0].write(bytes(100))
+                raise Killed
+            return genuine(*given, **named)
+
+        killed = False
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, where, deadly)
+            try:
+                bulk_encode.encode_to(output, encoder, [source], precision="fp32")
+            except Killed:
+                killed = True
+        if not killed:
+            break
+        bulk_encode.encode_to(output, encoder, [source], precision="fp32")
+        assert content(output) == content(whole)
+        assert [path.name for path in output.parent.iterdir()] == [name]
+    assert survived >= 2  # it was killed at least twice
+
+
+def killed_after(blocks, monkeypatch, *given, **named):
+    genuine, left = encode, [blocks]
+
+    def deadly(*words, **more):
+        left[0] -= 1
+        if left[0] < 0:
+            raise Killed
+        return genuine(*words, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bulk_encode, "encode", deadly)
+        with pytest.raises(Killed):
+            bulk_encode.encode_to(*given, **named)
+
+
+def test_a_resumed_job_encodes_no_finished_block_again(encoder, source, tmp_path, monkeypatch):
+    output = tmp_path / "vectors.npy"
+    killed_after(3, monkeypatch, output, encoder, [source])
+    assert not output.exists()
+    asked = []
+    genuine = encode
+    monkeypatch.setattr(bulk_encode, "encode", lambda e, t, **k: (asked.extend(t), genuine(e, t, **k))[1])
+    done = bulk_encode.encode_to(output, encoder, [source])
+    assert asked == MANY[24:]
+    assert (done.rows, done.resumed) == (len(MANY), 24)
+
+
+def test_another_model_source_or_setting_does_not_resume(encoder, source, tmp_path, monkeypatch):
+    output = tmp_path / "vectors.npy"
+    killed_after(2, monkeypatch, output, encoder, [source], precision="fp32")
+    for changed, named in {"precision": {"precision": "bf16"}, "dtype": {"dtype": "float16"}}.items():
+        with pytest.raises(UserError, match=f"begun with another {changed}: repeat"):
+            bulk_encode.encode_to(output, encoder, [source], **{"precision": "fp32", **named})
+    source.write_text(source.read_text() + "more\n")
+    with pytest.raises(UserError, match="begun with another source"):
+        bulk_encode.encode_to(output, encoder, [source], precision="fp32")
+    source.write_text("".join(f"{text}\n" for text in MANY))
+    with torch.no_grad():
+        weight = next(encoder.parameters())
+        weight[0, 0] += 1
+        with pytest.raises(UserError, match="begun with another model"):
+            bulk_encode.encode_to(output, encoder, [source], precision="fp32")
+        weight[0, 0] -= 1
+    bulk_encode.encode_to(output, encoder, [source], precision="fp32")
+
+
+def test_a_stream_begins_anew_and_leaves_nothing_behind(encoder, tmp_path, monkeypatch):
+    output = tmp_path / "vectors.npy"
+    killed_after(2, monkeypatch, output, encoder, iter(MANY), stream=True)
+    assert list(tmp_path.iterdir()) == []
+    done = bulk_encode.encode_to(output, encoder, iter(MANY), stream=True, precision="fp32")
+    assert done.resumed == 0
+    np.testing.assert_array_equal(np.load(output), by_blocks(encoder))
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_an_existing_output_is_kept_until_a_whole_one_replaces_it(encoder, source, tmp_path, monkeypatch, name):
+    output = tmp_path / name
+    bulk_encode.encode_to(output, encoder, [source], dtype="float16")
+    old = content(output)
+    with pytest.raises(UserError, match=f"{name} exists: remove it"):
+        bulk_encode.encode_to(output, encoder, [source])
+    killed_after(2, monkeypatch, output, encoder, [source], overwrite=True)
+    assert content(output) == old
+    done = bulk_encode.encode_to(output, encoder, [source], overwrite=True)
+    assert done.resumed == 16
+    assert read(output).dtype == np.float32
+
+
+def test_a_folder_of_something_else_is_never_replaced(encoder, source, tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter").write_text("mine")
+    with pytest.raises(UserError, match="folder of something else"):
+        bulk_encode.encode_to(tmp_path / "thesis", encoder, [source], overwrite=True)
+    assert (tmp_path / "thesis" / "chapter").read_text() == "mine"
+
+
+@pytest.mark.parametrize(("value", "message"), [(np.nan, "that is not finite"), (1e6, "too large for float16")])
+def test_vectors_that_are_no_numbers_are_refused_by_their_row(encoder, source, tmp_path, monkeypatch, value, message):
+    genuine = encode
+
+    def broken(encoder, texts, **named):
+        vectors = genuine(encoder, texts, **named)
+        vectors[[text == MANY[19] for text in texts]] = value
+        return vectors
+
+    monkeypatch.setattr(bulk_encode, "encode", broken)
+    with pytest.raises(UserError, match=f"row 19 .*{message}"):
+        bulk_encode.encode_to(tmp_path / "vectors.npy", encoder, [source], dtype="float16")
+    assert not (tmp_path / "vectors.npy").exists()
+
+
+def test_a_second_process_at_the_same_output_is_refused(encoder, source, tmp_path):
+    with (
+        bulk_encode.FileLock(tmp_path / ".vectors.npy.partial.lock"),
+        pytest.raises(UserError, match="another process"),
+    ):
+        bulk_encode.encode_to(tmp_path / "vectors.npy", encoder, [source])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("vectors.csv", "does not fit"), ("folder.npy", "is a folder"), ("file", "is a file"), ("no/x.npy", "no folder")],
+)
+def test_an_output_that_does_not_fit_is_refused_with_what_does(encoder, source, tmp_path, name, message):
+    (tmp_path / "folder.npy").mkdir()
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match=message):
+        bulk_encode.encode_to(tmp_path / name, encoder, [source])
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_source_without_texts_is_refused_and_leaves_nothing(encoder, tmp_path):
+    (tmp_path / "empty.txt").write_text("")
+    with pytest.raises(UserError, match="nothing to encode"):
+        bulk_encode.encode_to(tmp_path / "vectors.npy", encoder, [tmp_path / "empty.txt"])
+    assert [path.name for path in tmp_path.iterdir()] == ["empty.txt"]
+
+
+def test_a_process_killed_by_the_kernel_resumes_to_the_same_bytes(bert, tmp_path, monkeypatch):
+    lines = tmp_path / "lines.txt"
+    lines.write_text("".join(f"{TEXTS[n % 6]} {n}\n" for n in range(2000)), encoding="utf-8")
+    program = (
+        "import sys, torch; from selfsent import bulk_encode, load; bulk_encode._BLOCK = 16; torch.set_num_threads(1);"
+        "done = bulk_encode.encode_to(sys.argv[2], load(sys.argv[1], pooling='mean'), [sys.argv[3]]);"
+        "print(done.resumed)"
+    )
+    words = [sys.executable, "-W", "ignore", "-c", program, str(bert), str(tmp_path / "often.npy"), str(lines)]
+    progress = tmp_path / ".often.npy.partial" / "progress.json"
+    job = subprocess.Popen(words)
+    while not (progress.is_file() and json.loads(progress.read_text())["rows"] >= 64):
+        assert job.poll() is None
+        time.sleep(0.005)
+    job.send_signal(signal.SIGKILL)
+    job.wait()
+    assert not (tmp_path / "often.npy").exists()
+    assert int(subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout) >= 64
+    monkeypatch.setattr(bulk_encode, "_BLOCK", 16)
+    bulk_encode.encode_to(tmp_path / "once.npy", load_encoder(bert, pooling="mean"), [lines])
+    assert content(tmp_path / "often.npy") == content(tmp_path / "once.npy")

@@ -1,0 +1,203 @@
+"""The verdict on folders: which text it takes, and what it refuses; measured on tiny encoders."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from test_api import QUICK, WORDS
+from test_cli import run as command
+from tiny import make_base
+
+from selfsent import api, label_free_verdict
+from selfsent.encoder.inspect import transformer_of
+from selfsent.encoder.load import load_encoder
+from selfsent.encoder.save import save_encoder
+from selfsent.errors import UserError
+from selfsent.evaluation.labelfree import verdict
+from selfsent.progress import Progress
+
+
+class Notes(Progress):
+    def __init__(self):
+        self.said = []
+
+    def say(self, message):
+        self.said.append(message)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Documents of five sentences, whose words the tiny encoders know."""
+    words = np.array([*WORDS, "sat", "barked", "fell", "quiet", "reads", "old"])
+    draw = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("text") / "text.jsonl"
+    rows = []
+    for n in range(1200):
+        topic = draw.choice(words, 6, replace=False)
+        text = " ".join(" ".join([*draw.choice(topic, 9), f"word{n}x{k}"]).capitalize() + "." for k in range(5))
+        rows.append(json.dumps({"title": f"{topic[0]} and {topic[1]} {n}", "text": text}))
+    path.write_text("\n".join(rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cached(tmp_path_factory):
+    """A cache of the module's own, where its run prepares its corpus."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SELFSENT_CACHE", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
+    return make_base(tmp_path_factory.mktemp("other"), seed=7)
+
+
+def judge(base, trained, corpus, **settings):
+    return api.verdict(base, trained, [corpus], **{"static": False, "documents": 300, "bootstrap": 100, **settings})
+
+
+def test_a_copy_of_an_encoder_cannot_be_told_from_it(bert, tmp_path, corpus):
+    shutil.copytree(bert, tmp_path / "copy")
+    notes = Notes()
+    said = judge(bert, tmp_path / "copy", corpus, watcher=notes)
+    assert said.word == "cannot tell"
+    assert set(said.results) == {"base", "trained", "bm25"}
+    assert said.sentences[-1] == "It is not known whether the trained encoder learned from this text."
+    assert said.facts["documents"] == 300
+
+
+def test_static_vectors_of_the_text_are_built_once_and_stand_beside(bert, other, corpus):
+    first, second = Notes(), Notes()
+    said = judge(bert, other, corpus, static=True, watcher=first)
+    again = judge(bert, other, corpus, static=True, watcher=second)
+    assert sum("being counted" in line for line in first.said) == 1
+    assert not any("being counted" in line for line in second.said)
+    assert said.sentences == again.sentences
+    score = verdict.SCORE, "mean"
+    assert said.results["static"].get(*score).value > said.results["base"].get(*score).value  # of random weights
+    assert "Averaged static word vectors of this text are better than both here" in str(said)
+
+
+def test_text_too_small_for_static_vectors_leaves_them_out_with_the_reason(bert, other, tmp_path):
+    draw = np.random.default_rng(0)
+    path = tmp_path / "few.jsonl"
+    rows = [{"text": " ".join(" ".join(draw.choice(WORDS, 9)) + "." for _ in range(5))} for _ in range(100)]
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    said = judge(bert, other, path, static=True)
+    assert "static" not in said.results
+    assert "word pieces" in said.facts["static left out"]
+
+
+def test_a_collapsed_encoder_is_worse_and_the_alarm_says_so(bert, tmp_path, corpus):
+    encoder = load_encoder(bert, pooling="mean")
+    save_encoder(encoder, tmp_path / "good")
+    weights = transformer_of(encoder).encoder.layer[-1].output.LayerNorm
+    weights.weight.data[3:] = 0  # three dimensions are left
+    weights.bias.data[:] = 0
+    save_encoder(encoder, tmp_path / "collapsed")
+    said = judge(tmp_path / "good", tmp_path / "collapsed", corpus)
+    assert said.word == "worse"
+    assert "collapsing into few dimensions" in str(said)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, cached, bert, corpus):
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    settings = [*QUICK, "corpus.held_out=1000", "corpus.held_out_share=0.3", "encoder.pooling=mean"]
+    api.train("simcse", base=str(bert), texts=[corpus], out=folder, settings=settings)
+    return folder
+
+
+def test_the_tests_are_made_of_what_the_run_held_out(bert, run, corpus, cached, monkeypatch):
+    seen = []
+    structured = label_free_verdict.sample.structured
+    monkeypatch.setattr(
+        label_free_verdict.sample,
+        "structured",
+        lambda documents, *rest: seen.extend(documents) or structured(documents, *rest),
+    )
+    said = judge(bert, run, corpus)
+    assert said.facts["text"] == "the tests are made of documents that training held out"
+    fingerprint = json.loads((run / "config.json").read_text())["corpus"]["fingerprint"]
+    stored = cached / "corpora" / fingerprint / "held_out.json"
+    titles = json.loads(stored.read_text())["test"]["titles"]
+    assert len(titles) >= 100
+    assert [document.title for document in seen] == titles
+
+
+def test_other_text_than_the_runs_is_said_to_be_so(bert, run, corpus, tmp_path):
+    copy = tmp_path / "copy.jsonl"
+    shutil.copy(corpus, copy)
+    assert judge(bert, run / "model", copy).facts["text"] == "the trained encoder did not learn from this text"
+
+
+def test_both_have_to_differ_and_the_run_has_to_be_finished(bert, run, corpus, tmp_path):
+    with pytest.raises(UserError, match="base and trained are the same encoder"):
+        judge(run, run / "model", corpus)
+    with pytest.raises(UserError, match="the same encoder, builtin"):
+        judge("builtin", "builtin", corpus)
+    unfinished = tmp_path / "unfinished"
+    shutil.copytree(run, unfinished, ignore=shutil.ignore_patterns("model", "scores.json"))
+    for name in (unfinished, unfinished / "model"):
+        with pytest.raises(UserError, match=r"unfinished has no model yet: wait until its training ends"):
+            judge(bert, name, corpus)
+    damaged = tmp_path / "damaged"
+    shutil.copytree(run / "model", damaged)
+    weights = damaged / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(UserError, match="damaged are cut short or damaged"):
+        judge(bert, damaged, corpus)
+
+
+def test_an_encoder_that_gives_nan_is_named_with_the_test(bert, tmp_path, corpus):
+    encoder = load_encoder(bert, pooling="mean")
+    for parameter in encoder.parameters():
+        parameter.data.fill_(float("nan"))
+    save_encoder(encoder, tmp_path / "broken")
+    with pytest.raises(UserError, match=r"the trained encoder .*broken gives NaN or infinity for .* of the test title"):
+        judge(bert, tmp_path / "broken", corpus)
+
+
+def test_a_corpus_too_small_for_any_test_is_refused(bert, other, tmp_path):
+    path = tmp_path / "small.txt"
+    path.write_text("one line of text here\nand one other line there\n", encoding="utf-8")
+    with pytest.raises(UserError, match="no test can be made of 2 documents"):
+        judge(bert, other, path)
+    (tmp_path / "empty.txt").write_text("\n\n", encoding="utf-8")
+    with pytest.raises(UserError, match="no test can be made of 0 documents"):
+        judge(bert, other, tmp_path / "empty.txt")
+    with pytest.raises(UserError, match=r"nothing.txt does not exist"):
+        judge(bert, other, tmp_path / "nothing.txt")
+
+
+def test_the_command_prints_a_table_and_a_verdict_and_writes_json(bert, other, corpus, tmp_path, monkeypatch, capsys):
+    words = ["verdict", bert, other, "--corpus", corpus, "--documents", "200", "--bootstrap", "100", "--no-static"]
+    status, out, err = command(monkeypatch, capsys, *words, "--json", tmp_path / "said.json")
+    assert status == 0, err
+    said = json.loads((tmp_path / "said.json").read_text())
+    lines = [" ".join(line.replace("│", " ").split()) for line in out.splitlines()]
+    assert " ".join(lines).endswith(" ".join(said["sentences"]))
+    columns = [said[name]["scores"] for name in ("base", "trained")]
+    for base, trained in zip(*columns, strict=True):
+        row = f"{base['task']} {base['metric']} {base['value']:.2f} {trained['value']:.2f}"
+        assert sum(row in line for line in lines) == 1, row
+    assert said["verdict"] in ("better", "worse", "cannot tell")
+    assert said["trained encoder"] == str(other)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["builtin", "builtin"], "base and trained are the same encoder, builtin"),
+        (["builtin", "no/such/folder"], "'no/such/folder' does not exist"),
+        (["builtin", "builtin", "--corpus", "nothing.txt"], "the same encoder"),
+    ],
+)
+def test_what_cannot_be_judged_is_one_sentence(words, message, corpus, monkeypatch, capsys):
+    status, out, err = command(monkeypatch, capsys, "verdict", *words, *(["--corpus", corpus] * (len(words) == 2)))
+    assert status == 1
+    assert message in err.strip().splitlines()[-1]
+    assert "Traceback" not in out + err
