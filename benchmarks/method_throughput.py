@@ -19,7 +19,7 @@ from train_throughput import backbone
 METHODS = ("simcse", "scd", "whitenedcse", "denosent", "declutr")
 
 
-def train(method: str, folder: Path, arguments: argparse.Namespace, watcher: object, steps: int) -> None:
+def train(method: str, folder: Path, arguments: argparse.Namespace, progress: object, steps: int) -> None:
     """Train so many steps from the random backbone in ``folder``, without evaluations."""
     from selfsent import api
 
@@ -36,7 +36,7 @@ def train(method: str, folder: Path, arguments: argparse.Namespace, watcher: obj
         f"objective.max_length={arguments.span}" if documents else f"corpus.max_length={arguments.max_length}",
     ]
     texts = arguments.documents if documents else arguments.corpus
-    api.train(method, base=str(folder), texts=texts, out=mkdtemp() + "/run", settings=settings, watcher=watcher)
+    api.train(method, base=str(folder), texts=texts, out=mkdtemp() + "/run", settings=settings, progress=progress)
 
 
 def _batch(method: str, arguments: argparse.Namespace) -> int:

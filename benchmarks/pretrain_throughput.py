@@ -79,7 +79,7 @@ def measure_ours(base: str, arguments: argparse.Namespace) -> dict[str, float]:
         hardware=HardwareConfig(precision=arguments.precision),
         evaluate_every=10**6,
     )
-    pretrain_masked_lm(arguments.corpus, Path(mkdtemp()) / "run", settings, watcher=Clock())
+    pretrain_masked_lm(arguments.corpus, Path(mkdtemp()) / "run", settings, progress=Clock())
     rate = arguments.steps * a_step / (times[-1] - times[arguments.warmup - 1])
     model = load_encoder(base)
     shape, words = masked_lm.model_size(model), len(tokenizer_of(model))

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
-from selfsent import hardware, methods, trainer
+from selfsent import atomic, hardware, methods, trainer
 from selfsent.batching import Batches
 from selfsent.config import Recipe, apply_settings, build_config, read_recipe, recipe_table, resolve_recipe
-from selfsent.corpus import cache
 from selfsent.corpus.documents import DocumentRows
 from selfsent.corpus.heldout import HeldOut
 from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
@@ -36,7 +35,7 @@ from selfsent.evaluation.suite import read_suite
 from selfsent.evaluation.whitening import Whitening, whiten_target
 from selfsent.hardware import Hardware
 from selfsent.objective import Objective
-from selfsent.progress import Progress
+from selfsent.progress import SILENT, Progress
 from selfsent.run import Run, versions
 
 STS_DEV = ("stsb-dev", "sickr-dev")
@@ -65,7 +64,7 @@ def train(
     data: str | Path | None = None,
     settings: Sequence[str] = (),
     resume: bool = False,
-    watcher: Progress | None = None,
+    progress: Progress = SILENT,
 ) -> Trained:
     """Train a sentence encoder from raw text.
 
@@ -82,7 +81,6 @@ def train(
         UserError: something given cannot work; the message says what would.
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
-    watcher = watcher or Progress()
     recipe = resolve(method, base=base, texts=texts, seed=seed, data=data, settings=settings)
     plan = methods.plan_objective(recipe.method, recipe.objective)
     corpus_config = build_config(CorpusConfig, recipe.corpus, "corpus")
@@ -96,26 +94,26 @@ def train(
     if transformer_of(encoder) is None and recipe.hardware.precision == "auto":
         machine = replace(machine, precision="fp32")  # static vectors have no products for bf16 to speed up
     encoder.to(machine.device)
-    watcher.say(f"machine: {machine.line()}")
-    watcher.say(f"base: {describe(encoder, recipe.base)}")
+    progress.say(f"machine: {machine.line()}")
+    progress.say(f"base: {describe(encoder, recipe.base)}")
 
     # A prompt's own word pieces take no room from the text.
     corpus_config = replace(corpus_config, max_length=corpus_config.max_length + template_length(encoder))
     if recipe.texts == (DEMO,):
-        watcher.say("text: the Python documentation of this machine; --corpus takes yours")
-    text = prepare_corpus(recipe.texts, corpus_config, tokenizer_of(encoder), unit=plan.unit, report=watcher.report)
-    watcher.say(f"corpus: {'reused from' if text.reused else 'prepared into'} {text.folder}")
+        progress.say("text: the Python documentation of this machine; --corpus takes yours")
+    text = prepare_corpus(recipe.texts, corpus_config, tokenizer_of(encoder), unit=plan.unit, progress=progress)
+    progress.say(f"corpus: {'reused from' if text.reused else 'prepared into'} {text.folder}")
     for line in text.account.lines():
-        watcher.say(f"  {line}")
+        progress.say(f"  {line}")
     torch.manual_seed(recipe.seed)
     objective = plan.build(encoder).to(machine.device)
     if objective.needs_dropout:
-        preflight(encoder, objective, watcher, paired=text.paired)
+        preflight(encoder, objective, progress, paired=text.paired)
     learned: trainer.TrainingRows = text
     lengths, keys = text.lengths, text.keys
     chosen = objective.choose(lengths)
     for line in objective.notes(lengths):
-        watcher.say(line)
+        progress.say(line)
     if plan.unit == "documents":
         rows = np.arange(len(text)) if chosen is None else np.flatnonzero(chosen)
         learned, lengths, keys = DocumentRows(text, rows), lengths[rows], keys[rows]
@@ -129,7 +127,7 @@ def train(
     )
     batches(0)  # plans the first epoch, or says here why it cannot
     if batches.left_out:
-        watcher.say(
+        progress.say(
             f"{batches.left_out:,} of {len(lengths):,} texts stay out of the first epoch: "
             "they are tied to so many others that no batch is free of those"
         )
@@ -137,8 +135,8 @@ def train(
     validator = Validator(text.held_out, recipe.data, objective)
     select = validator.select(recipe.train.select)
     dev, test = len(text.held_out.dev), len(text.held_out.test)
-    watcher.say(f"held-out pairs: {dev:,} to choose the weights by, {test:,} others for the table at the end")
-    watcher.say(f"best weights by: {select}")
+    progress.say(f"held-out pairs: {dev:,} to choose the weights by, {test:,} others for the table at the end")
+    progress.say(f"best weights by: {select}")
 
     resolved = {
         "recipe": recipe_table(recipe),
@@ -147,10 +145,10 @@ def train(
         "hardware": asdict(machine),
         "versions": versions(),
     }
-    run = _open(folder, resolved, resume, machine, watcher)
+    run = _open(folder, resolved, resume, machine, progress)
     finished = _finished(run)
     if finished is not None:
-        watcher.say(f"the run in {folder} is finished: nothing is left to do")
+        progress.say(f"the run in {folder} is finished: nothing is left to do")
         run.release()
         return finished
     outcome = trainer.fit(
@@ -164,14 +162,14 @@ def train(
         seed=recipe.seed,
         validate=validator,
         select=select,
-        watcher=watcher,
+        progress=progress,
     )
     run.publish(lambda place: save_encoder(encoder, place, head=objective.exported_head()))
     trained = load_encoder(run.model).to(machine.device)
     _verify(trained, validator, outcome, has_head=objective.exported_head() is not None)
 
     original = load_encoder(recipe.base, pooling=asked.pooling, template=asked.template).to(machine.device)
-    before = _final_scores(original, text.held_out, recipe.data, report=watcher.say)
+    before = _final_scores(original, text.held_out, recipe.data, progress)
     after = _final_scores(trained, text.held_out, recipe.data)
     verdict = judge_heldout(before, after)
     run.finish(
@@ -233,9 +231,7 @@ def evaluate(
     stop_on: StopOn = "pearson",
     precision: str = "auto",
     bootstrap: int = 1000,
-    progress: bool = False,
-    report: Callable[[str], None] | None = None,
-    advance: Callable[[str, int, int | None], None] | None = None,
+    progress: Progress = SILENT,
 ) -> dict[str, Results]:
     """Score a model, and training-free baselines of the same encoder beside it, from one reading of the data.
 
@@ -247,8 +243,6 @@ def evaluate(
         classifier: trained on the vectors of labelled tasks: "senteval_full", "senteval_fast", "senteval_mlp" or
             "sklearn".
         stop_on: the development correlation that stops the regressions of relatedness: "pearson" or "spearman".
-        report: is told in a sentence what is missing and what is being done.
-        advance: is told stage, done and total where classifiers are trained.
 
     Raises:
         UserError: an unknown task, pooling or classifier, data that is not whole, labels that cannot be learned, or
@@ -260,24 +254,22 @@ def evaluate(
     encoder = model if isinstance(model, SentenceTransformer) else load_encoder(model, pooling=pooling)
     found = []
     if foreign:
-        if report is not None:
-            report(f"mteb runs {len(foreign)} task{'s' if len(foreign) != 1 else ''}")
+        progress.say(f"mteb runs {len(foreign)} task{'s' if len(foreign) != 1 else ''}")
         found = mteb.score_mteb(
-            encoder, foreign, cache.cache_folder("mteb", ""), precision=precision, progress=progress
+            encoder, foreign, atomic.cache_folder("mteb", ""), precision=precision, progress=progress
         )
         if not tasks:
             return {"model": Results(scores=found)}
     suite = read_suite(
         tasks, None if data is None else Path(data), held_out=held_out, classifier=classifier, stop_on=stop_on
     )
-    if report is not None:
-        for line in suite.notes:
-            report(line)
-        tasks_read = f"{len(suite.tasks)} task{'s' if len(suite.tasks) != 1 else ''}"
-        report(f"encoding {len(suite.sentences):,} different texts of {tasks_read}")
+    for line in suite.notes:
+        progress.say(line)
+    tasks_read = f"{len(suite.tasks)} task{'s' if len(suite.tasks) != 1 else ''}"
+    progress.say(f"encoding {len(suite.sentences):,} different texts of {tasks_read}")
     vectors = encode(encoder, suite.sentences, precision=precision, progress=progress)
     protocol = {"pooling": pooling_name(encoder), "max_length": max_length_of(encoder)}
-    scored = suite.score(vectors, bootstrap=bootstrap, protocol=protocol, advance=advance)
+    scored = suite.score(vectors, bootstrap=bootstrap, protocol=protocol, progress=progress)
     results = {"model": replace(scored, scores=[*scored.scores, *found])}
     for kind in whitening:
         whiten = whiten_target(Whitening(kind=kind))
@@ -286,13 +278,13 @@ def evaluate(
             bootstrap=bootstrap,
             protocol={**protocol, "whitening": f"{kind}, target"},
             transform=whiten,
-            advance=advance,
+            progress=progress,
         )
     if poolings:
         free = encode_poolings(encoder, suite.sentences, poolings, precision=precision, progress=progress)
         for name, pooled in free.items():
             known = {**protocol, "pooling": name}
-            results[name] = suite.score(pooled, bootstrap=bootstrap, protocol=known, advance=advance)
+            results[name] = suite.score(pooled, bootstrap=bootstrap, protocol=known, progress=progress)
     return results
 
 
@@ -374,7 +366,7 @@ class Validator:
         return scores
 
 
-def preflight(encoder: SentenceTransformer, objective: Objective, watcher: Progress, *, paired: bool = False) -> None:
+def preflight(encoder: SentenceTransformer, objective: Objective, progress: Progress, *, paired: bool = False) -> None:
     """Print the dropout that training will really have, and stop where two views of a text would be the same.
 
     Args:
@@ -390,7 +382,7 @@ def preflight(encoder: SentenceTransformer, objective: Objective, watcher: Progr
     for number, (hidden, attention) in enumerate(objective.dropout_views(), start=1):
         asked = {"hidden": hidden, "attention": attention}
         rates = {kind: rate if (wish := asked[kind]) is None else wish for kind, rate in own.items()}
-        watcher.say(f"dropout of view {number}: " + ", ".join(f"{kind} {rate:g}" for kind, rate in rates.items()))
+        progress.say(f"dropout of view {number}: " + ", ".join(f"{kind} {rate:g}" for kind, rate in rates.items()))
         if any(rates.values()):
             with dropout_rate(encoder.train(), rates["hidden"], rates.get("attention")), torch.no_grad():
                 views = embed(encoder, tokens)
@@ -444,17 +436,17 @@ def _final_scores(
     encoder: SentenceTransformer,
     held_out: HeldOut,
     data: str | None,
-    report: Callable[[str], None] | None = None,
+    progress: Progress = SILENT,
 ) -> Results:
     pairs = held_out.test
     tasks = [*(["retrieval"] if len(pairs.queries) > 1 else []), *(["sts", "geometry"] if data else [])]
     if not tasks:
         return Results(scores=[])
     held = (pairs.queries, pairs.passages)
-    return evaluate(encoder, tasks, data=data, held_out=held, report=report)["model"]
+    return evaluate(encoder, tasks, data=data, held_out=held, progress=progress)["model"]
 
 
-def _open(folder: Path, config: Mapping[str, Any], resume: bool, machine: Hardware, watcher: Progress) -> Run:
+def _open(folder: Path, config: Mapping[str, Any], resume: bool, machine: Hardware, progress: Progress) -> Run:
     if not (resume and (folder / "config.json").is_file()):
         return Run.create(folder, config)
     run = Run.reopen(folder, config)
@@ -462,7 +454,7 @@ def _open(folder: Path, config: Mapping[str, Any], resume: bool, machine: Hardwa
     for what in ("hardware", "versions"):
         changed = [key for key in config[what] if before.get(what, {}).get(key) != config[what][key]]
         if changed:
-            watcher.say(
+            progress.say(
                 f"warning: {', '.join(changed)} changed since the run was started; it goes on, "
                 "but need not end with the same bits"
             )

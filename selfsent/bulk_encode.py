@@ -26,6 +26,7 @@ from selfsent.corpus import read
 from selfsent.encoder.encode import encode
 from selfsent.encoder.inspect import embedding_width, encoder_digest
 from selfsent.errors import UserError, unknown
+from selfsent.progress import SILENT, Progress
 
 DTYPES = ("float32", "float16")
 SUFFIXES = (".npy", ".parquet", ".arrow")
@@ -56,7 +57,7 @@ def encode_to(
     precision: str = "auto",
     dtype: str = "float32",
     overwrite: bool = False,
-    report: Callable[[str, int, int | None], None] | None = None,
+    progress: Progress = SILENT,
 ) -> Encoded:
     """Encode every text of the sources into ``output``, one row a text in their order, whatever their number.
 
@@ -102,7 +103,7 @@ def encode_to(
         if job.open(resume=not stream, overwrite=overwrite):
             resumed = job.rows
             try:
-                job.encode(found, lambda block: encode(encoder, block, precision=computed), report)
+                job.encode(found, lambda block: encode(encoder, block, precision=computed), progress)
             except BaseException:
                 if stream:
                     shutil.rmtree(job.folder, ignore_errors=True)
@@ -248,7 +249,7 @@ class _Job:
         self,
         texts: Iterable[str],
         embed: Callable[[list[str]], NDArray[np.float32]],
-        report: Callable[[str, int, int | None], None] | None,
+        progress: Progress,
     ) -> None:
         """Encode what is not yet done, block by block."""
         rest = islice(texts, self.rows, None)
@@ -260,8 +261,7 @@ class _Job:
             self._put(vectors)
             self.rows += len(vectors)
             self._say(complete=False)
-            if report is not None:
-                report("encode", self.rows, None)
+            progress.report("encode", self.rows)
         if not self.rows:
             shutil.rmtree(self.folder)
             raise UserError("nothing to encode: the source held no texts")

@@ -1,8 +1,13 @@
 """The errors that a reader can mend.
 
     SelfsentError
-    ├── UserError        what somebody wrote or gave is wrong: one sentence, no traceback
-    └── Interrupted      the run was stopped and its state is saved: says how to go on
+    ├── UserError                what somebody wrote or gave is wrong: one sentence, no traceback
+    │   ├── ConfigurationError   a setting, recipe, method or command-line value
+    │   ├── CorpusError          the raw text: missing, unreadable, too small
+    │   ├── EncoderError         the base or model folder
+    │   ├── DataError            labelled evaluation data
+    │   └── ResumeError          what is on disk does not fit what is resumed, or is damaged
+    └── Interrupted              the run was stopped and its state is saved: says how to resume
 
 A caller's mistake in Python is a ``ValueError``; what we ourselves guarantee is an ``assert``.
 """
@@ -19,13 +24,33 @@ class UserError(SelfsentError):
     """Something given by the user is wrong; the message says what, and what would be right."""
 
 
+class ConfigurationError(UserError):
+    """A setting, a recipe, the name of a method, or an output path does not fit."""
+
+
+class CorpusError(UserError):
+    """The raw text is missing, cannot be read, or is too small for what is asked of it."""
+
+
+class EncoderError(UserError):
+    """A base or model cannot be opened, or is no encoder that fits."""
+
+
+class DataError(UserError):
+    """Labelled evaluation data are missing, incomplete or malformed."""
+
+
+class ResumeError(UserError):
+    """What is on disk is damaged, or was made by other settings than those it would be resumed with."""
+
+
 class Interrupted(SelfsentError):
-    """A run stopped before its end with its state saved; the message says how to go on."""
+    """A run stopped before its end with its state saved; the message says how to resume."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
+def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigurationError:
     """Build the error for a name that does not exist: the nearest known name first, then all of them."""
     names = sorted(known)
     near = get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return UserError(f"unknown {kind} {name!r}: {hint}choose one of {', '.join(names)}")
+    return ConfigurationError(f"unknown {kind} {name!r}: {hint}choose one of {', '.join(names)}")

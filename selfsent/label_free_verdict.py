@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 
-from selfsent import hardware, methods, trainer
+from selfsent import atomic, hardware, methods, trainer
 from selfsent.config import build_config, resolve_recipe
-from selfsent.corpus import cache, read, sample
+from selfsent.corpus import read, sample
 from selfsent.corpus.prepare import CorpusConfig
 from selfsent.corpus.read import Document
 from selfsent.encoder.encode import encode
@@ -37,7 +37,7 @@ from selfsent.evaluation.labelfree.verdict import (
 )
 from selfsent.evaluation.score import Results
 from selfsent.pretraining import static_vectors
-from selfsent.progress import Progress
+from selfsent.progress import SILENT, Progress
 from selfsent.run import Run, versions
 
 DOCUMENTS = 1000  # tests are made of so many at most
@@ -64,8 +64,7 @@ def verdict(
     precision: str = "auto",
     bootstrap: int = 1000,
     seed: int = 0,
-    progress: bool = False,
-    watcher: Progress | None = None,
+    progress: Progress = SILENT,
 ) -> Verdict:
     """Say whether a trained encoder is better than its base on text that nobody labelled.
 
@@ -81,7 +80,6 @@ def verdict(
     Raises:
         UserError: something given cannot work, or the text allows no test; the message says what would.
     """
-    watcher = watcher or Progress()
     if bootstrap < 1:
         raise UserError(f"bootstrap = {bootstrap} does not fit: a verdict rests on its resamples, so give 100 or more")
     models = {"base": _model(base), "trained": _model(trained)}
@@ -92,8 +90,8 @@ def verdict(
         )
     sources = [str(text) for text in texts]
     config = CorpusConfig(language=language)
-    text = _text(models["trained"], sources, config, documents, watcher)
-    watcher.say(text.note)
+    text = _text(models["trained"], sources, config, documents, progress)
+    progress.say(text.note)
     tests = document_tests.build_tests(sample.structured_documents(text.documents, language, documents), seed=seed)
     require_enough_tests(tests)
 
@@ -103,15 +101,15 @@ def verdict(
     for name, where in models.items():
         encoder = _opened(where).to(machine.device)
         how = f"pooling {pooling_name(encoder)}, {embedding_width(encoder)} wide"
-        watcher.say(f"{name}: {where}, {how}; {len(tests.texts):,} texts are encoded")
+        progress.say(f"{name}: {where}, {how}; {len(tests.texts):,} texts are encoded")
         facts[f"{name} encoder"] = str(where)
         found[name] = embed_tests(f"the {name} encoder {where}", _encode(encoder, precision, progress), tests)
     if static:
-        folder = _static(sources, config, seed, watcher)
+        folder = _static(sources, config, seed, progress)
         if isinstance(folder, Path):
             found["static"] = embed_tests("static", _encode(load_encoder(folder), precision, progress), tests)
         else:
-            watcher.say(f"left out: static vectors, because {folder}")
+            progress.say(f"left out: static vectors, because {folder}")
             facts["static left out"] = folder
     results = {name: score_vectors(tests, of_texts, resamples=bootstrap, seed=seed) for name, of_texts in found.items()}
     results["bm25"] = score_bm25(tests, resamples=bootstrap, seed=seed)
@@ -157,18 +155,18 @@ def _opened(where: str | Path) -> SentenceTransformer:
         ) from error
 
 
-def _encode(encoder: SentenceTransformer, precision: str, progress: bool) -> Encode:
+def _encode(encoder: SentenceTransformer, precision: str, progress: Progress) -> Encode:
     return lambda texts: encode(encoder, texts, precision=precision, progress=progress)
 
 
-def _text(trained: str | Path, sources: Sequence[str], config: CorpusConfig, size: int, watcher: Progress) -> Text:
+def _text(trained: str | Path, sources: Sequence[str], config: CorpusConfig, size: int, progress: Progress) -> Text:
     """Take what the run of the trained encoder held out, if it was trained on these sources; else all there is."""
     run = Path(trained).parent
     known = Path(trained).name == "model" and (run / "config.json").is_file()
     recipe = _config(run).get("recipe", {}) if known else {}
     if not {"method", "texts", "corpus"} <= set(recipe):
         return Text(
-            documents=sample.draw_documents(sources, config, size, watcher.report),
+            documents=sample.draw_documents(sources, config, size, progress),
             note="it is not known whether the trained encoder learned from this text",
         )
     shared = _places(sources) & _places(recipe["texts"])
@@ -177,7 +175,7 @@ def _text(trained: str | Path, sources: Sequence[str], config: CorpusConfig, siz
     elif _places(sources) != _places(recipe["texts"]):
         note = "the trained encoder learned from a part of this text"
     else:
-        held_out = _held_out(recipe, watcher)
+        held_out = _held_out(recipe, progress)
         for chosen, what in (
             (held_out.test, "the tests are made of documents that training held out"),
             (
@@ -191,14 +189,14 @@ def _text(trained: str | Path, sources: Sequence[str], config: CorpusConfig, siz
             f"the trained encoder learned from this text, and held out only {len(held_out.dev) + len(held_out.test)} "
             "documents of it, too few for tests"
         )
-    return Text(documents=sample.draw_documents(sources, config, size, watcher.report), note=note)
+    return Text(documents=sample.draw_documents(sources, config, size, progress), note=note)
 
 
-def _held_out(recipe: dict[str, Any], watcher: Progress) -> sample.HeldOutDocuments:
+def _held_out(recipe: dict[str, Any], progress: Progress) -> sample.HeldOutDocuments:
     given = resolve_recipe(recipe)
     config = build_config(CorpusConfig, given.corpus, "corpus")
     return sample.held_out_documents(
-        given.texts, config, methods.plan_objective(given.method, given.objective).unit, watcher.report
+        given.texts, config, methods.plan_objective(given.method, given.objective).unit, progress
     )
 
 
@@ -213,19 +211,19 @@ def _places(sources: Sequence[str]) -> set[str]:
     return places
 
 
-def _static(sources: Sequence[str], config: CorpusConfig, seed: int, watcher: Progress) -> Path | str:
+def _static(sources: Sequence[str], config: CorpusConfig, seed: int, progress: Progress) -> Path | str:
     """Return the folder of static vectors of the text, built once, or in words why there are none."""
     settings = static_vectors.StaticConfig(vocabulary=_WORDS, corpus=replace(config, max_texts=_READ), seed=seed)
     identity = [[source.identity() for source in read.resolve_sources(sources)], repr(settings)]
     fingerprint = hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:24]
-    folder = cache.cache_folder("static", fingerprint)
+    folder = atomic.cache_folder("static", fingerprint)
     if folder.is_dir():
         return folder / "run" / "model"
-    watcher.say("static word vectors of this text are being counted, once")
+    progress.say("static word vectors of this text are being counted, once")
     why = ""
     for size in (_WORDS, None):  # None: as many as the text gives, for one that gives fewer
         try:
-            with cache.build_folder(folder) as scratch:
+            with atomic.build_folder(folder) as scratch:
                 static_vectors.build_static_vectors(sources, scratch / "run", replace(settings, vocabulary=size))
             return folder / "run" / "model"
         except UserError as error:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,11 +10,13 @@ import torch
 from sentence_transformers import SentenceTransformer, util
 from torch.nn import functional as F
 
-from selfsent.corpus import cache, clean, read
+from selfsent import atomic
+from selfsent.corpus import clean, read
 from selfsent.encoder.encode import encode
 from selfsent.encoder.inspect import encoder_digest
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import UserError
+from selfsent.progress import SILENT, Progress
 
 _WORDS = 80  # of a document that are read: what it is about stands at its beginning
 _COLUMNS = read.Columns(text="text", title="title", summary="summary")
@@ -53,8 +54,7 @@ def build_index(
     model: str | Path,
     corpus: str,
     *,
-    report: Callable[[str, int, int | None], None] | None = None,
-    progress: bool = False,
+    progress: Progress = SILENT,
 ) -> SearchIndex:
     """Encode a corpus, or find it encoded by the same model before.
 
@@ -65,7 +65,7 @@ def build_index(
     sources = read.resolve_sources([corpus])
     identity = [[source.identity() for source in sources], encoder_digest(encoder), _WORDS]
     fingerprint = hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:24]
-    folder = cache.cache_folder("indexes", fingerprint)
+    folder = atomic.cache_folder("indexes", fingerprint)
     if folder.is_dir():
         return SearchIndex(folder, encoder, reused=True)
     texts: list[tuple[str, str]] = []
@@ -74,12 +74,11 @@ def build_index(
             whole = clean.one_line(" ".join(part for part in (document.summary, document.text) if part))
             if whole:
                 texts.append((document.title, " ".join(whole.split()[:_WORDS])))
-            if report is not None:
-                report("reading", len(texts), None)
+            progress.report("reading", len(texts))
     if not texts:
         raise UserError(f"{corpus} holds no text to search: give a file with some")
     embeddings = encode(encoder, [text for _, text in texts], progress=progress)
-    with cache.build_folder(folder) as scratch:
+    with atomic.build_folder(folder) as scratch:
         (scratch / "texts.json").write_text(json.dumps(texts, ensure_ascii=False), encoding="utf-8")
         np.save(scratch / "embeddings.npy", F.normalize(torch.from_numpy(embeddings), dim=1).numpy())
     return SearchIndex(folder, encoder, reused=False)

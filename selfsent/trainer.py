@@ -156,7 +156,7 @@ def fit(
     seed: int,
     validate: Validate,
     select: str,
-    watcher: Progress,
+    progress: Progress,
     weight: int = 1,
 ) -> TrainingOutcome:
     """Train ``encoder`` in place; it ends with its best weights, or its last where ``select`` is ``last``.
@@ -184,7 +184,7 @@ def fit(
     watched = TrainingState()
     steps = total_steps(config, batches)
     if config.warmup_steps >= steps:
-        watcher.say(
+        progress.say(
             f"warning: the rate rises for {config.warmup_steps:,} steps and the run has {steps:,}, so it never gets to "
             f"{config.learning_rate:g}: set train.warmup_steps to fewer"
         )
@@ -194,7 +194,7 @@ def fit(
         watched.step, weights, state = saved
         learner.load_state_dict(weights)
         watched = TrainingState(**state["progress"])
-        watcher.say(f"resumed at step {watched.step:,} of {steps:,}")
+        progress.say(f"resumed at step {watched.step:,} of {steps:,}")
     run.rewind(watched.step if saved is not None else -1)
     masters = MasterWeights(learner) if hardware.precision == "bf16" else None
     parameters = masters.parameters() if masters else [p for p in learner.parameters() if p.requires_grad]
@@ -257,10 +257,10 @@ def fit(
             elif candidate:
                 watched.since_best += 1
         run.log(step=watched.step, scores=scores, best=better)
-        watcher.evaluated(watched.step, scores, better)
+        progress.evaluated(watched.step, scores, better)
         for alarm in collapse_alarms(scores, watched.start):
             run.log(step=watched.step, alarm=alarm)
-            watcher.say(f"warning: {alarm}")
+            progress.say(f"warning: {alarm}")
         watched.stopped = config.patience is not None and watched.since_best >= config.patience
 
     def checkpoint() -> None:
@@ -278,7 +278,7 @@ def fit(
         return every is not None and every > 0 and watched.step % every == 0
 
     began, busy, seen = time.perf_counter(), 0.0, 0
-    watcher.begin(watched.step, steps)
+    progress.begin(watched.step, steps)
     try:
         if not watched.start:
             evaluate(candidate=False)  # stops here, not hours later, where the score to select by does not exist
@@ -289,7 +289,7 @@ def fit(
                 terms = update()
                 busy += time.perf_counter() - started
                 seen += config.batch_size * config.accumulation * weight
-                watcher.step(watched.step, config.batch_size * config.accumulation * weight, terms)
+                progress.step(watched.step, config.batch_size * config.accumulation * weight, terms)
                 last = watched.step == steps
                 if last or due(config.log_every):
                     run.log(step=watched.step, loss=sum(terms.values()), terms=terms, figures=objective.figures())
@@ -302,12 +302,12 @@ def fit(
                         f"stopped at step {watched.step:,} of {steps:,}; its state is saved in {run.folder}"
                     )
     finally:
-        watcher.end()
+        progress.end()
 
     if watched.stopped:
-        watcher.say(f"stopped at step {watched.step:,}: no better {select} in {config.patience} evaluations")
+        progress.say(f"stopped at step {watched.step:,}: no better {select} in {config.patience} evaluations")
     if watched.best_score is not None and watched.best_score < watched.start[select]:
-        watcher.say(
+        progress.say(
             f"warning: no weights reached the base's {select} of {watched.start[select]:.2f}; the best have "
             f"{watched.best_score:.2f} and are kept: train for longer, or otherwise"
         )

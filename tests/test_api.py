@@ -123,7 +123,7 @@ def test_a_finished_run_resumed_returns_what_it_gave_and_does_nothing(bert, text
     first = train(bert, text, tmp_path / "run")
     files = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     told = Told()
-    again = train(bert, text, tmp_path / "run", resume=True, watcher=told)
+    again = train(bert, text, tmp_path / "run", resume=True, progress=told)
     assert told.steps == []
     assert files == {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     assert again == first
@@ -146,7 +146,7 @@ def test_a_kill_at_the_very_end_loses_nothing_and_leaves_nothing(bert, text, tmp
             train(bert, text, tmp_path / "cut")
     assert (tmp_path / "cut" / "checkpoints").is_dir()
     told = Told()
-    resumed = train(bert, text, tmp_path / "cut", resume=True, watcher=told)
+    resumed = train(bert, text, tmp_path / "cut", resume=True, progress=told)
     assert told.steps == []
     name = "model.safetensors"
     assert (resumed.model / name).read_bytes() == (whole.model / name).read_bytes()
@@ -158,7 +158,7 @@ def test_a_kill_at_the_very_end_loses_nothing_and_leaves_nothing(bert, text, tmp
 
 def test_resume_starts_a_run_that_does_not_exist_yet(bert, text, tmp_path):
     told = Told()
-    train(bert, text, tmp_path / "run", resume=True, watcher=told)
+    train(bert, text, tmp_path / "run", resume=True, progress=told)
     assert told.steps == [1, 2, 3, 4]
 
 
@@ -174,7 +174,7 @@ def test_a_head_that_is_kept_is_exported_and_one_that_is_not_leaves_no_trace(ber
 def test_the_effective_dropout_is_printed(bert, text, tmp_path):
     told = Told()
     settings = ["objective.projector_width=8", "objective.dropout_high=0.3"]
-    train(bert, text, tmp_path / "run", *settings, method="scd", watcher=told)
+    train(bert, text, tmp_path / "run", *settings, method="scd", progress=told)
     assert "dropout of view 1: hidden 0.05, attention 0.05" in told.said
     assert "dropout of view 2: hidden 0.3, attention 0.3" in told.said
 
@@ -252,7 +252,7 @@ def train_on_documents(bert, articles, out, *settings, **options):
 
 def test_documents_are_learned_from_whole_and_short_ones_are_counted(bert, articles, tmp_path):
     told = Told()
-    result = train_on_documents(bert, articles, tmp_path / "run", watcher=told)
+    result = train_on_documents(bert, articles, tmp_path / "run", progress=told)
     lines = [json.loads(line) for line in (result.folder / "log.jsonl").read_text().splitlines()]
     assert any({"contrast", "masked_lm"} == set(line.get("terms", {})) for line in lines)
     assert any("documents are long enough" in said for said in told.said)
@@ -277,7 +277,7 @@ def test_documents_stopped_and_resumed_end_with_the_same_bits(bert, articles, tm
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train_on_documents(bert, articles, tmp_path / "parts", "train.checkpoint_every=1", watcher=Stop())
+        train_on_documents(bert, articles, tmp_path / "parts", "train.checkpoint_every=1", progress=Stop())
     parts = train_on_documents(bert, articles, tmp_path / "parts", "train.checkpoint_every=1", resume=True)
     name = "model.safetensors"
     assert (parts.model / name).read_bytes() == (whole.model / name).read_bytes()

@@ -7,7 +7,7 @@ import selfsent
 
 PACKAGE = Path(selfsent.__file__).parent
 FLOORS = {
-    1: {"errors", "functional", "hardware", "progress"},
+    1: {"atomic", "errors", "functional", "hardware", "progress"},
     2: {
         "config",
         "corpus",

@@ -62,7 +62,7 @@ def judge(base, trained, corpus, **settings):
 def test_a_copy_of_an_encoder_cannot_be_told_from_it(bert, tmp_path, corpus):
     shutil.copytree(bert, tmp_path / "copy")
     notes = Notes()
-    said = judge(bert, tmp_path / "copy", corpus, watcher=notes)
+    said = judge(bert, tmp_path / "copy", corpus, progress=notes)
     assert said.word == "cannot tell"
     assert set(said.results) == {"base", "trained", "bm25"}
     assert said.sentences[-1] == "It is not known whether the trained encoder learned from this text."
@@ -71,8 +71,8 @@ def test_a_copy_of_an_encoder_cannot_be_told_from_it(bert, tmp_path, corpus):
 
 def test_static_vectors_of_the_text_are_built_once_and_stand_beside(bert, other, corpus):
     first, second = Notes(), Notes()
-    said = judge(bert, other, corpus, static=True, watcher=first)
-    again = judge(bert, other, corpus, static=True, watcher=second)
+    said = judge(bert, other, corpus, static=True, progress=first)
+    again = judge(bert, other, corpus, static=True, progress=second)
     assert sum("being counted" in line for line in first.said) == 1
     assert not any("being counted" in line for line in second.said)
     assert said.sentences == again.sentences

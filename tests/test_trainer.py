@@ -105,7 +105,7 @@ def fit(
         seed=seed,
         validate=validate,
         select=select,
-        watcher=watch or Watch(),
+        progress=watch or Watch(),
     )
     return encoder, made, outcome
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import xxhash
 
-from selfsent.corpus.cache import cache_folder
+from selfsent.atomic import cache_folder
 from selfsent.errors import UserError
 
 _FORMAT = 1  # of the tables

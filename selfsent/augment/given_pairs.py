@@ -9,9 +9,10 @@ from typing import Any
 
 from selfsent.augment.cache import identity_digest
 from selfsent.augment.pairs_file import PairsFile
-from selfsent.augment.produce import AugmentOutcome, Report
+from selfsent.augment.produce import AugmentOutcome
 from selfsent.corpus import clean, read
 from selfsent.errors import UserError
+from selfsent.progress import Progress
 
 NAME = "given"
 # Names of the two columns that are tried where none is named.
@@ -32,7 +33,7 @@ def gather_pairs(
     *,
     text_column: str | None = None,
     positive_column: str | None = None,
-    report: Report,
+    progress: Progress,
 ) -> AugmentOutcome:
     """Write the pairs of two aligned files, or of one table, as a pairs file.
 
@@ -73,7 +74,7 @@ def gather_pairs(
                     file.add(text, positive, today)
                 keys.add(key)
             if not outcome.texts % 4096:
-                report("read", outcome.texts, None)
+                progress.report("read", outcome.texts, None)
         if not outcome.pairs:
             raise UserError(f"{first} holds no pairs: {'; '.join(' '.join(line.split()) for line in outcome.lines())}")
     outcome.seconds = time.perf_counter() - began

@@ -11,9 +11,9 @@ from typing import Any, Protocol, runtime_checkable
 from selfsent.augment.cache import Output, OutputCache
 from selfsent.augment.pairs_file import PairsFile
 from selfsent.corpus import clean
+from selfsent.progress import Progress
 
 _SHOWN = 5  # pairs of the sample
-Report = Callable[[str, int, int | None], None]
 Store = Callable[[Sequence[Output]], None]
 
 
@@ -110,7 +110,7 @@ class AugmentOutcome:
         return [f"{name:<{label}}  {count:>{number},}" for name, count in shown]
 
 
-def produce(cache: OutputCache, backend: Backend, out: Path, report: Report) -> AugmentOutcome:
+def produce(cache: OutputCache, backend: Backend, out: Path, progress: Progress) -> AugmentOutcome:
     """Let the backend work on what the cache lacks of its list, and write the pairs of all of it.
 
     Raises:
@@ -123,7 +123,7 @@ def produce(cache: OutputCache, backend: Backend, out: Path, report: Report) -> 
         cache.put(outputs)
         outcome.made += len(outputs)
         outcome.seconds = time.perf_counter() - began
-        report(backend.name, outcome.made, total)
+        progress.report(backend.name, outcome.made, total)
 
     began = time.perf_counter()
     outcome.failed = backend.run(cache.pending(), cache.asking, store)

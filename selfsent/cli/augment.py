@@ -92,7 +92,7 @@ def backtranslate(
         _told_to_go_on(display, cache),
     ):
         _fill(cache, corpus, display, max_texts, split, text_column, text_language)
-        outcome = produce(cache, backend, out, display.report)
+        outcome = produce(cache, backend, out, display)
     _show(display, outcome)
     if outcome.made:
         display.print(f"{outcome.speed:,.1f} sentences/s there and back")
@@ -161,7 +161,7 @@ def rewrite(
     ):
         _fill(cache, corpus, display, max_texts, split, text_column, text_language)
         _confirm(display, backend, cache, price_in, price_out, yes)
-        outcome = produce(cache, backend, out, display.report)
+        outcome = produce(cache, backend, out, display)
     _show(display, outcome)
     if outcome.made:
         display.print(f"{outcome.speed:,.1f} sentences/s; {backend.tokens_in:,} tokens in, {backend.tokens_out:,} out")
@@ -197,7 +197,7 @@ def pairs(
     display = Display()
     check_pairs_file(out)
     outcome = given_pairs.gather_pairs(
-        first, second, out, text_column=text_column, positive_column=positive_column, report=display.report
+        first, second, out, text_column=text_column, positive_column=positive_column, progress=display
     )
     _show(display, outcome)
 
@@ -218,7 +218,7 @@ def _fill(
     if split not in ("auto", "yes", "no"):
         raise unknown("split", split, ("auto", "yes", "no"))
     config = CorpusConfig(split=split, text_column=text_column, language=text_language)  # type: ignore[arg-type]
-    cache.add(corpus_texts(corpus, config, display.report), max_texts)
+    cache.add(corpus_texts(corpus, config, display), max_texts)
     if not len(cache):
         raise UserError(
             f"there is no text in {', '.join(corpus)}: sentences of tables need 5 words, or give --split no"

@@ -28,7 +28,7 @@ _WIDE = Console(width=10_000)  # where a table is measured
 
 
 class Display(Progress):
-    """A watcher for people."""
+    """A progress for people."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -102,7 +102,7 @@ class Display(Progress):
         if self.live:
             self._console.print(f"{what} ...", style="dim")
 
-    def report(self, stage: str, done: int, total: int | None) -> None:
+    def report(self, stage: str, done: int, total: int | None = None) -> None:
         """Show the progress of a stage of known or unknown length."""
         if stage != self._stage:
             self._finish_bar()

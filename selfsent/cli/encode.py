@@ -54,7 +54,7 @@ def encode(
             precision=precision,
             dtype=dtype,
             overwrite=overwrite,
-            report=display.report,
+            progress=display,
         )
     except KeyboardInterrupt:
         display.end()

@@ -86,9 +86,7 @@ def evaluate(
             stop_on=stop_on,
             precision=precision,
             bootstrap=bootstrap,
-            progress=display.live,
-            report=display.say,
-            advance=display.report,
+            progress=display,
         )
         display.print(difference_table(models, first, second, differences, display.width))
         return
@@ -96,7 +94,7 @@ def evaluate(
     opened = load_encoder(model, pooling=pooling)
     held_out = None
     if "retrieval" in names:
-        text = prepare_corpus(corpus or ["pydocs"], CorpusConfig(), tokenizer_of(opened), report=display.report)
+        text = prepare_corpus(corpus or ["pydocs"], CorpusConfig(), tokenizer_of(opened), progress=display)
         held_out = (text.held_out.test.queries, text.held_out.test.passages)
     results = api.evaluate(
         opened,
@@ -109,9 +107,7 @@ def evaluate(
         stop_on=stop_on,
         precision=precision,
         bootstrap=bootstrap,
-        progress=display.live,
-        report=display.say,
-        advance=display.report,
+        progress=display,
     )
     if json is not None:
         api.write_json(json, results, model)

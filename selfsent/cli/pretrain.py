@@ -71,13 +71,13 @@ def pretrain(
         if vectors is not None:
             if corpus or vocabulary or set_:
                 raise UserError("--vectors brings its own words: leave CORPUS, --vocabulary and --set out")
-            model = read_word_vectors(vectors, folder, watcher=display)
+            model = read_word_vectors(vectors, folder, progress=display)
         else:
             model = build_static_vectors(
                 sources,
                 folder,
                 train.pretrain_settings(StaticConfig, set_, vocabulary=vocabulary, seed=seed),
-                watcher=display,
+                progress=display,
             )
         display.print(f"model: {model}   opens with SentenceTransformer({str(model)!r})")
         return
@@ -86,7 +86,7 @@ def pretrain(
     asked = train.pretrain_settings(
         train.PretrainConfig, set_, size=size, base=base, vocabulary=vocabulary, hours=hours, tokens=tokens, seed=seed
     )
-    result = train.pretrain_masked_lm(sources, folder, asked, data=data, resume=resume, watcher=display)
+    result = train.pretrain_masked_lm(sources, folder, asked, data=data, resume=resume, progress=display)
     if result.scores:
         display.print("  ".join(f"{name} {value:.2f}" for name, value in result.scores.items()))
     display.print(

@@ -25,5 +25,5 @@ def report(
     from selfsent.report import write_report
 
     hardware.choose_hardware()
-    place = write_report(runs, out, data=data, watcher=display)
+    place = write_report(runs, out, data=data, progress=display)
     display.print(f"report: {place} ({place.stat().st_size / 1e6:.1f} MB); open it in any browser, without a network")

@@ -20,7 +20,7 @@ def search(
     from selfsent import hardware, semantic_search
 
     hardware.choose_hardware()
-    opened = semantic_search.build_index(model, corpus, report=display.report, progress=display.live)
+    opened = semantic_search.build_index(model, corpus, progress=display)
     display.say(f"{len(opened):,} texts {'from the last search' if opened.reused else 'encoded'}")
     for asked in [query] if query is not None else iter(_ask, ""):
         for hit in opened.search(asked, top):

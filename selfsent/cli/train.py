@@ -55,7 +55,7 @@ def train(
         data=data,
         settings=set_ or (),
         resume=resume,
-        watcher=display,
+        progress=display,
     )
     display.print(trained_table(result.before, result.after))
     display.print(f"\n{result.verdict}", style="bold")

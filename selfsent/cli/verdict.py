@@ -41,8 +41,7 @@ def verdict(
         language=language,
         precision=precision,
         bootstrap=bootstrap,
-        progress=display.live,
-        watcher=display,
+        progress=display,
     )
     if json is not None:
         import json as writer

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,8 +13,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from selfsent.atomic import build_folder, cache_folder
 from selfsent.corpus import dedup
-from selfsent.corpus.cache import build_folder, cache_folder
 from selfsent.corpus.columns import Table
 from selfsent.corpus.dataset import Corpus, write_facts
 from selfsent.corpus.heldout import Kind, Selection
@@ -23,6 +23,7 @@ from selfsent.corpus.statistics import CorpusStatistics
 from selfsent.corpus.tokenize import Rules, Stage, open_document
 from selfsent.corpus.tokens import WordPieces
 from selfsent.errors import UserError
+from selfsent.progress import SILENT, Progress
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -32,7 +33,6 @@ FORMAT = 1  # of the folder; raised whenever the same input would give another c
 _ROWS = 1 << 15  # stored at a time
 _LONGEST = 4096  # word pieces; longer texts are counted as so long
 
-Report = Callable[[str, int, int | None], None]
 Unit = Literal["sentences", "documents"]
 
 
@@ -79,7 +79,7 @@ def prepare_corpus(
     *,
     unit: Unit = "sentences",
     cache: Path | None = None,
-    report: Report | None = None,
+    progress: Progress = SILENT,
 ) -> Corpus:
     """Turn sources into a corpus on disk, or open the one that was made of them before.
 
@@ -89,7 +89,7 @@ def prepare_corpus(
         tokenizer: the fast tokenizer of the encoder that will be trained.
         unit: ``documents`` keeps every document whole, neither split nor cut at ``max_length``.
         cache: root of all caches; the default is ``SELFSENT_CACHE`` or ``~/.cache/selfsent``.
-        report: hears (stage, done, total); the stage ``read`` counts bytes, or documents where there is no file
+        progress: hears (stage, done, total); the stage ``read`` counts bytes, or documents where there is no file
             and the total is not known.
 
     Raises:
@@ -117,22 +117,22 @@ def prepare_corpus(
     reused = folder.exists()
     if not reused:
         with build_folder(folder) as scratch:
-            _build(found, config, pieces, unit, scratch, report or _silent)
+            _build(found, config, pieces, unit, scratch, progress)
     return Corpus(folder, reused=reused)
 
 
-def corpus_texts(sources: Sequence[str], config: CorpusConfig, report: Report | None = None) -> Iterator[str]:
+def corpus_texts(sources: Sequence[str], config: CorpusConfig, progress: Progress = SILENT) -> Iterator[str]:
     """Yield the texts that ``prepare`` would find, copies among them, before it holds out and deduplicates.
 
     Raises:
         UserError: a source cannot be read.
     """
-    for document, rule in corpus_documents(sources, config, report=report):
+    for document, rule in corpus_documents(sources, config, progress=progress):
         yield from filter(rule.fits, open_document(document, rule)[2])
 
 
 def corpus_documents(
-    sources: Sequence[str], config: CorpusConfig, *, unit: Unit = "sentences", report: Report | None = None
+    sources: Sequence[str], config: CorpusConfig, *, unit: Unit = "sentences", progress: Progress = SILENT
 ) -> Iterator[tuple[Document, Rules]]:
     """Yield the documents that ``prepare`` would read, as they were found, and what makes a text of each.
 
@@ -141,7 +141,7 @@ def corpus_documents(
     """
     found = resolve_sources([str(source) for source in sources])
     rules = [_rules(source, config, unit) for source in found]
-    yield from _documents(found, rules, _columns(config), report or _silent)
+    yield from _documents(found, rules, _columns(config), progress)
 
 
 def held_out_selections(sources: Sequence[str], config: CorpusConfig, unit: Unit) -> tuple[Selection, Selection]:
@@ -156,17 +156,13 @@ def _selections(rules: Sequence[Rules], config: CorpusConfig) -> tuple[Selection
     return Selection(kind, size, share), Selection("pairs", size, share)
 
 
-def _silent(stage: str, done: int, total: int | None) -> None:
-    pass
-
-
 def _build(
     sources: Sequence[Source],
     config: CorpusConfig,
     pieces: WordPieces,
     unit: Unit,
     folder: Path,
-    report: Report,
+    progress: Progress,
 ) -> None:
     rules = [_rules(source, config, unit) for source in sources]
     single, pairs = _selections(rules, config)
@@ -184,13 +180,13 @@ def _build(
             width=width,
             adjacent=config.positives == "adjacent",
         )
-        reading = _documents(sources, rules, _columns(config), report)
+        reading = _documents(sources, rules, _columns(config), progress)
         enough = config.max_texts and config.max_texts + config.max_texts // 8 + 1000
         while True:
             more = stage.fill(reading, enough)
             table.flush()
             fate = np.zeros(stage.rows, np.uint8)
-            examples = _drop(stage, config, fate, staged, report)
+            examples = _drop(stage, config, fate, staged, progress)
             kept = int((fate == dedup.KEPT).sum())
             if not (config.max_texts and enough and more and kept < config.max_texts):
                 break
@@ -199,7 +195,7 @@ def _build(
             fate[np.flatnonzero(fate == dedup.KEPT)[config.max_texts :]] = dedup.SURPLUS
         if np.count_nonzero(fate == dedup.KEPT) < 2:
             raise _nothing_left(sources, stage, fate)
-        lengths, unknown = _store(stage, fate, config.max_length if unit == "sentences" else None, folder, report)
+        lengths, unknown = _store(stage, fate, config.max_length if unit == "sentences" else None, folder, progress)
         account = _account(sources, stage, fate, lengths, unknown, config, unit)
         copies = [(stage.text(a), stage.text(b)) for a, b in examples if fate[a] == dedup.KEPT]
     shutil.rmtree(staged)
@@ -230,22 +226,22 @@ def _rules(source: Source, config: CorpusConfig, unit: Unit) -> Rules:
 
 
 def _documents(
-    sources: Sequence[Source], rules: Sequence[Rules], columns: Columns, report: Report
+    sources: Sequence[Source], rules: Sequence[Rules], columns: Columns, progress: Progress
 ) -> Iterator[tuple[Document, Rules]]:
     total = sum(source.size for source in sources) or None
     before = count = 0
     for source, rule in zip(sources, rules, strict=True):
-        progress = partial(_in_bytes, report, before, total) if total else _in_silence
-        for count, document in enumerate(source.documents(columns, progress), count + 1):  # noqa: B020
+        told = partial(_in_bytes, progress, before, total) if total else _in_silence
+        for count, document in enumerate(source.documents(columns, told), count + 1):  # noqa: B020
             if not total and not count % 256:
-                report("read", count, None)
+                progress.report("read", count, None)
             yield document, rule
         before += source.size
-    report("read", total or count, total)
+    progress.report("read", total or count, total)
 
 
-def _in_bytes(report: Report, before: int, total: int, here: int) -> None:
-    report("read", before + here, total)
+def _in_bytes(progress: Progress, before: int, total: int, here: int) -> None:
+    progress.report("read", before + here, total)
 
 
 def _in_silence(here: int) -> None:
@@ -253,7 +249,7 @@ def _in_silence(here: int) -> None:
 
 
 def _drop(
-    stage: Stage, config: CorpusConfig, fate: NDArray[np.uint8], folder: Path, report: Report
+    stage: Stage, config: CorpusConfig, fate: NDArray[np.uint8], folder: Path, progress: Progress
 ) -> list[tuple[int, int]]:
     if stage.paired:
         for start in range(0, stage.rows, _ROWS):
@@ -268,12 +264,12 @@ def _drop(
         dedup.drop_exact(stage.exact, fate)
     if config.deduplicate != "near":
         return []
-    step = partial(report, "deduplicate")
+    step = partial(progress.report, "deduplicate")
     return dedup.drop_near(stage.bands, stage.ids, config.near_threshold, fate, folder, step)
 
 
 def _store(
-    stage: Stage, fate: NDArray[np.uint8], max_length: int | None, folder: Path, report: Report
+    stage: Stage, fate: NDArray[np.uint8], max_length: int | None, folder: Path, progress: Progress
 ) -> tuple[NDArray[np.int64], int]:
     """Write the rows that are kept; count them by their length before cutting, and the unknown pieces."""
     pieces = stage.pieces
@@ -287,7 +283,7 @@ def _store(
         positive_keys = scratch.column("positive_keys", np.uint64)
         for start in range(0, stage.rows, _ROWS):
             stop = min(start + _ROWS, stage.rows)
-            report("store", start, stage.rows)
+            progress.report("store", start, stage.rows)
             kept = fate[start:stop] == dedup.KEPT
             if not kept.any():
                 continue
@@ -311,7 +307,7 @@ def _store(
     if tied is not None:
         written = np.load(folder / "keys.npy", mmap_mode="r+")
         written[tied[0]] = written[tied[1]]
-    report("store", stage.rows, stage.rows)
+    progress.report("store", stage.rows, stage.rows)
     return histogram, unknown
 
 

@@ -16,9 +16,10 @@ from jaxtyping import Bool
 
 from selfsent.corpus import clean, dedup, prepare
 from selfsent.corpus.columns import Table
-from selfsent.corpus.prepare import CorpusConfig, Report, Unit
+from selfsent.corpus.prepare import CorpusConfig, Unit
 from selfsent.corpus.read import Document
 from selfsent.corpus.tokenize import open_document
+from selfsent.progress import SILENT, Progress
 
 ALIKE = 0.5  # Jaccard similarity of the pairs of neighbouring words, from which on two texts are near-duplicates
 _SPARE = 1.5  # documents drawn for each that is wanted: some turn out to be near-duplicates
@@ -42,7 +43,7 @@ class HeldOutDocuments:
 
 
 def draw_documents(
-    sources: Sequence[str], config: CorpusConfig, size: int, report: Report | None = None
+    sources: Sequence[str], config: CorpusConfig, size: int, progress: Progress = SILENT
 ) -> list[Document]:
     """Draw documents by the hash of their content, from all sources alike.
 
@@ -51,7 +52,7 @@ def draw_documents(
     """
     wanted = round(size * _SPARE)
     kept: list[tuple[int, int, Document]] = []  # a heap with the largest hash first
-    for number, (document, _) in enumerate(prepare.corpus_documents(sources, config, report=report)):
+    for number, (document, _) in enumerate(prepare.corpus_documents(sources, config, progress=progress)):
         if document.text.strip():
             key = xxhash.xxh3_64_intdigest(document.text.encode(errors="replace"))
             push = heapq.heappush if len(kept) < wanted else heapq.heappushpop
@@ -60,7 +61,7 @@ def draw_documents(
 
 
 def held_out_documents(
-    sources: Sequence[str], config: CorpusConfig, unit: Unit = "sentences", report: Report | None = None
+    sources: Sequence[str], config: CorpusConfig, unit: Unit = "sentences", progress: Progress = SILENT
 ) -> HeldOutDocuments:
     """Find the documents that ``prepare`` holds out of the same sources with the same settings.
 
@@ -70,7 +71,7 @@ def held_out_documents(
     single, pairs = prepare.held_out_selections(sources, config, unit)
     of_documents, of_pairs = HeldOutDocuments(), HeldOutDocuments()
     given = False
-    for document, rules in prepare.corpus_documents(sources, config, unit=unit, report=report):
+    for document, rules in prepare.corpus_documents(sources, config, unit=unit, progress=progress):
         positive = "" if config.positives == "adjacent" else clean.one_line(clean.clean_text(document.positive))
         if positive:
             given, rules = True, rules.of_pairs()

@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from selfsent import hardware
 from selfsent.encoder import fused
@@ -17,13 +16,14 @@ from selfsent.encoder.embed import Tokens, collate
 from selfsent.encoder.inspect import embedding_width, mask_id, max_length_of, prompt_weights, transformer_of
 from selfsent.encoder.pooling import POOLINGS, pool
 from selfsent.errors import UserError, unknown
+from selfsent.progress import SILENT, Progress
 
 _TOKENS_A_BATCH = 4096  # encode() on a CPU: enough rows for full-speed products, few enough to stay in the cache
 _TOKENS_ELSEWHERE = 16 * _TOKENS_A_BATCH  # on a GPU, which is waited for after each batch; not measured on one
 
 
 def encode(
-    encoder: SentenceTransformer, texts: Sequence[str], *, precision: str = "auto", progress: bool = False
+    encoder: SentenceTransformer, texts: Sequence[str], *, precision: str = "auto", progress: Progress = SILENT
 ) -> NDArray[np.float32]:
     """Encode texts into an (N, D) array, in their order, without gradients and without dropout.
 
@@ -33,7 +33,7 @@ def encode(
         precision: "fp32", "bf16", or "auto" for bf16 where this machine is faster at it.
     """
     if transformer_of(encoder) is None:
-        return np.asarray(encoder.encode(list(texts), show_progress_bar=progress), dtype=np.float32)
+        return np.asarray(encoder.encode(list(texts), show_progress_bar=False), dtype=np.float32)
 
     def pooled(tokens: Tokens) -> list[Tensor]:
         # What follows the layers is cheap: in fp32, whatever the layers computed in.
@@ -58,7 +58,7 @@ def encode_poolings(
     poolings: Sequence[str],
     *,
     precision: str = "auto",
-    progress: bool = False,
+    progress: Progress = SILENT,
 ) -> dict[str, NDArray[np.float32]]:
     """Encode texts once and pool them in several ways, for training-free baselines.
 
@@ -91,7 +91,7 @@ def _encode(
     pooled: Callable[[Tokens], list[Tensor]],
     outputs: int,
     precision: str,
-    progress: bool,
+    progress: Progress,
 ) -> list[NDArray[np.float32]]:
     """Run ``pooled`` over all texts in batches of like length; return its outputs in the order of the texts."""
     if precision not in hardware.PRECISIONS:
@@ -108,12 +108,15 @@ def _encode(
     encoder.eval()
     try:
         with torch.inference_mode(), _inference(encoder, low):
-            for batch in tqdm(list(_by_tokens(rows, budget)), desc="encode", unit="batch", disable=not progress):
+            done = 0
+            for batch in _by_tokens(rows, budget):
                 vectors = pooled(collate(encoder, [rows[i] for i in batch]))
                 if not arrays:
                     arrays = [np.empty((len(rows), v.shape[1]), dtype=np.float32) for v in vectors]
                 for array, vector in zip(arrays, vectors, strict=True):
                     array[batch] = vector.cpu().numpy()
+                done += len(batch)
+                progress.report("encode", done, len(rows))
     finally:
         encoder.train(training)
     return arrays or [np.empty((0, embedding_width(encoder)), dtype=np.float32)] * outputs

@@ -21,6 +21,7 @@ from selfsent.encoder.inspect import max_length_of
 from selfsent.encoder.pooling import pooling_name
 from selfsent.errors import UserError
 from selfsent.evaluation.score import Score, measured
+from selfsent.progress import SILENT, Progress
 
 if TYPE_CHECKING:
     from mteb.abstasks.abstask import AbsTask
@@ -58,7 +59,7 @@ def score_mteb(
     cache: Path,
     *,
     precision: str = "auto",
-    progress: bool = False,
+    progress: Progress = SILENT,
 ) -> list[Score]:
     """Run the tasks that the cache does not hold; return the main score of every split and subset, without intervals.
 
@@ -80,7 +81,7 @@ def score_mteb(
                     _wrapped(encoder, precision),
                     task,
                     cache=results,
-                    show_progress_bar=progress,
+                    show_progress_bar=progress is not SILENT,
                     overwrite_strategy="only-missing",
                 )
         except UserError:

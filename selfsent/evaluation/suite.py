@@ -22,10 +22,11 @@ from selfsent.evaluation.custom import tasks as files
 from selfsent.evaluation.labelfree import heldout_retrieval
 from selfsent.evaluation.score import Results, Score, average
 from selfsent.evaluation.senteval import caption_retrieval, declutr_averages, probing, relatedness, transfer
-from selfsent.evaluation.senteval.classification import Advance, Classification
+from selfsent.evaluation.senteval.classification import Classification
 from selfsent.evaluation.senteval.classifiers import CLASSIFIERS, Classifier
 from selfsent.evaluation.senteval.files import find_folder, find_probing
 from selfsent.evaluation.senteval.relatedness import Relatedness, StopOn
+from selfsent.progress import SILENT, Progress
 
 Vectors = Float[np.ndarray, "N D"]
 Encode = Callable[[list[str]], Vectors]
@@ -107,7 +108,7 @@ class Suite:
         seed: int = 0,
         protocol: Mapping[str, object] | None = None,
         transform: Callable[[Vectors], Vectors] | None = None,
-        advance: Advance | None = None,
+        progress: Progress = SILENT,
     ) -> Results:
         """Turn the vectors of ``sentences`` into scores.
 
@@ -115,7 +116,6 @@ class Suite:
             bootstrap: resamples behind each interval; 0 leaves the intervals out.
             protocol: what only the caller knows (pooling, max_length, model); goes into every score.
             transform: is given all vectors of one task at a time, whitening fit on the target for one.
-            advance: is told stage, done and total where classifiers are trained.
 
         Raises:
             UserError: a vector holds NaN or infinity, or a task's labels cannot be learned.
@@ -143,7 +143,7 @@ class Suite:
                 always["differs"] = _first_of(self.differing[task.name])
             if isinstance(task, Learned):
                 number += 1
-                found = task.score(given, resamples=bootstrap, seed=seed, advance=_numbered(advance, number, trained))
+                found = task.score(given, resamples=bootstrap, seed=seed, progress=_Numbered(progress, number, trained))
             else:
                 found = task.score(given, resamples=bootstrap, seed=seed)
             scores += [replace(score, protocol={**score.protocol, **always, **(protocol or {})}) for score in found]
@@ -227,8 +227,7 @@ def run_suite(
     bootstrap: int = 1000,
     seed: int = 0,
     protocol: Mapping[str, object] | None = None,
-    report: Callable[[str], None] | None = None,
-    advance: Advance | None = None,
+    progress: Progress = SILENT,
 ) -> Results:
     """Read the tasks, encode each of their texts once, and score.
 
@@ -239,15 +238,12 @@ def run_suite(
         classifier: what is trained on the vectors of labelled tasks.
         stop_on: the development correlation that stops the regressions.
         protocol: what only the caller knows (pooling, max_length, model); goes into every score.
-        report: is told in a sentence what is missing and what is being done.
-        advance: is told stage, done and total where classifiers are trained.
     """
     suite = read_suite(tasks, data, held_out=held_out, classifier=classifier, stop_on=stop_on)
-    if report is not None:
-        for line in suite.notes:
-            report(line)
-        report(f"encoding {len(suite.sentences):,} texts of {len(suite.tasks)} tasks")
-    return suite.score(encode(suite.sentences), bootstrap=bootstrap, seed=seed, protocol=protocol, advance=advance)
+    for line in suite.notes:
+        progress.say(line)
+    progress.say(f"encoding {len(suite.sentences):,} texts of {len(suite.tasks)} tasks")
+    return suite.score(encode(suite.sentences), bootstrap=bootstrap, seed=seed, protocol=protocol, progress=progress)
 
 
 def _is_correlation(score: Score) -> bool:
@@ -259,10 +255,15 @@ def _is_accuracy(score: Score) -> bool:
     return (score.metric, score.split) == ("accuracy", "test") and "rows" not in score.protocol
 
 
-def _numbered(advance: Advance | None, number: int, count: int) -> Advance | None:
-    if advance is None:
-        return None
-    return lambda stage, done, total: advance(f"task {number} of {count}, {stage}", done, total)
+class _Numbered(Progress):
+    """Progress of one task of several."""
+
+    def __init__(self, outer: Progress, number: int, count: int) -> None:
+        self._outer, self._prefix = outer, f"task {number} of {count}, "
+
+    def report(self, stage: str, done: int, total: int | None = None) -> None:
+        """Report a stage of the task, after its number."""
+        self._outer.report(self._prefix + stage, done, total)
 
 
 class _Readers:

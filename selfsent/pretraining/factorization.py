@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from selfsent.corpus.dataset import Corpus
-from selfsent.corpus.prepare import Report
 from selfsent.errors import UserError
+from selfsent.progress import SILENT, Progress
 
 _TOKENS = 1 << 22  # counted at a time
 _ROWS = 512  # documents read at a time
@@ -51,7 +51,7 @@ class FactorConfig:
 
 
 def count_cooccurrences(
-    text: Corpus, vocabulary: int, window: int, skip: NDArray[np.integer], report: Report
+    text: Corpus, vocabulary: int, window: int, skip: NDArray[np.integer], progress: Progress
 ) -> tuple[Float[Tensor, "V V"], Int[np.ndarray, " V"]]:
     """Count neighbours within documents, and words.
 
@@ -69,7 +69,7 @@ def count_cooccurrences(
         )
     table = np.zeros(vocabulary * vocabulary, np.int32)  # fp32 could not count beyond 16 million
     words = np.zeros(vocabulary, np.int64)
-    for ids, rows in _chunks(text, skip, report):
+    for ids, rows in _chunks(text, skip, progress):
         words += np.bincount(ids, minlength=vocabulary)
         for distance in range(1, window + 1):
             near = rows[distance:] == rows[:-distance]
@@ -82,13 +82,13 @@ def count_cooccurrences(
 def frequencies(text: Corpus, vocabulary: int, skip: NDArray[np.integer]) -> Int[np.ndarray, " V"]:
     """Count words alone."""
     words = np.zeros(vocabulary, np.int64)
-    for ids, _ in _chunks(text, skip, lambda *_: None):
+    for ids, _ in _chunks(text, skip, SILENT):
         words += np.bincount(ids, minlength=vocabulary)
     return words
 
 
 def _chunks(
-    text: Corpus, skip: NDArray[np.integer], report: Report
+    text: Corpus, skip: NDArray[np.integer], progress: Progress
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Yield the words of many documents end to end, and the document of each."""
     ids: list[NDArray[np.int64]] = []
@@ -104,10 +104,10 @@ def _chunks(
         if held >= _TOKENS:
             yield np.concatenate(ids), np.concatenate(rows)
             ids, rows, held = [], [], 0
-            report("count", start, len(text))
+            progress.report("count", start, len(text))
     if held:
         yield np.concatenate(ids), np.concatenate(rows)
-    report("count", len(text), len(text))
+    progress.report("count", len(text), len(text))
 
 
 def ppmi(table: Float[Tensor, "V V"]) -> Float[Tensor, "V V"]:
@@ -149,7 +149,7 @@ def without_common(
     """Take the first principal components of averaged texts out of every vector, and so out of every average."""
     if not components:
         return vectors
-    ids, _ = next(_chunks(text, skip, lambda *_: None))
+    ids, _ = next(_chunks(text, skip, SILENT))
     pieces = torch.from_numpy(ids[: len(ids) // _TEXT * _TEXT]).view(-1, _TEXT)[:_TEXTS]
     averages = torch.nn.functional.embedding_bag(pieces, vectors, mode="mean")
     _, _, axes = torch.linalg.svd(averages, full_matrices=False)

@@ -16,7 +16,7 @@ from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import UserError
 from selfsent.pretraining import factorization, vocabulary
-from selfsent.progress import Progress
+from selfsent.progress import SILENT, Progress
 from selfsent.run import Run, versions
 
 _CASED = 0.01  # of a file's words, that have capitals: with more, capitals are kept
@@ -33,23 +33,23 @@ class StaticConfig:
 
 
 def build_static_vectors(
-    sources: Sequence[str], out: Path, settings: StaticConfig | None = None, *, watcher: Progress | None = None
+    sources: Sequence[str], out: Path, settings: StaticConfig | None = None, *, progress: Progress = SILENT
 ) -> Path:
     """Make static word vectors from raw text; return the folder that ``SentenceTransformer`` opens.
 
     Raises:
         UserError: a source cannot be read, the text is too small for the vocabulary, or the memory for the counts.
     """
-    settings, watcher = settings or StaticConfig(), watcher or Progress()
+    settings, progress = settings or StaticConfig(), progress or Progress()
     Run.require_free(out)
-    tokenizer = vocabulary.learn_vocabulary(sources, settings.corpus, settings.vocabulary, report=watcher.report)
-    text = prepare_corpus(sources, settings.corpus, tokenizer, unit="documents", report=watcher.report)
+    tokenizer = vocabulary.learn_vocabulary(sources, settings.corpus, settings.vocabulary, progress=progress)
+    text = prepare_corpus(sources, settings.corpus, tokenizer, unit="documents", progress=progress)
     for line in text.account.lines():
-        watcher.say(f"  {line}")
+        progress.say(f"  {line}")
     size, skip = len(tokenizer), np.array(tokenizer.all_special_ids)
     config = settings.factors
-    table, words = factorization.count_cooccurrences(text, size, config.window, skip, watcher.report)
-    watcher.say(f"{int(words.sum()):,} words counted; the table of their neighbours is being factorised")
+    table, words = factorization.count_cooccurrences(text, size, config.window, skip, progress)
+    progress.say(f"{int(words.sum()):,} words counted; the table of their neighbours is being factorised")
     vectors = factorization.factorise(factorization.ppmi(table), config, settings.seed)
     vectors *= torch.from_numpy(factorization.word_weights(words, config.rarity)).float()[:, None]
     vectors = factorization.without_common(vectors, text, skip, config.common)
@@ -58,7 +58,7 @@ def build_static_vectors(
     return run.publish(lambda folder: save_static_vectors(tokenizer.backend_tokenizer, vectors, folder))
 
 
-def read_word_vectors(path: Path, out: Path, *, watcher: Progress | None = None) -> Path:
+def read_word_vectors(path: Path, out: Path, *, progress: Progress = SILENT) -> Path:
     """Make an encoder of a text file of word vectors (GloVe, fastText, word2vec); return its folder.
 
     A line is a word and its numbers between spaces; a first line of two numbers, as word2vec writes, is skipped.
@@ -66,9 +66,8 @@ def read_word_vectors(path: Path, out: Path, *, watcher: Progress | None = None)
     Raises:
         UserError: the file cannot be read, or a line does not fit; it is named.
     """
-    watcher = watcher or Progress()
     Run.require_free(out)
-    words, rows = _parse(path, watcher)
+    words, rows = _parse(path, progress)
     known = {word: number for number, word in enumerate(["[UNK]", *words])}
     tokenizer = Tokenizer(models.WordLevel(known, unk_token="[UNK]"))
     cased = sum(word != word.lower() for word in words) > _CASED * len(words)
@@ -78,7 +77,7 @@ def read_word_vectors(path: Path, out: Path, *, watcher: Progress | None = None)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.add_special_tokens(["[UNK]"])
     torn = sum(len(encoding.ids) != 1 for encoding in tokenizer.encode_batch_fast(words))
-    watcher.say(
+    progress.say(
         f"{len(words):,} words, {'with' if cased else 'without'} capitals; {torn:,} of them are never met, "
         "because texts are split at spaces and punctuation"
     )
@@ -87,7 +86,7 @@ def read_word_vectors(path: Path, out: Path, *, watcher: Progress | None = None)
     return run.publish(lambda folder: save_static_vectors(tokenizer, vectors, folder))
 
 
-def _parse(path: Path, watcher: Progress) -> tuple[list[str], NDArray[np.float32]]:
+def _parse(path: Path, progress: Progress) -> tuple[list[str], NDArray[np.float32]]:
     words: dict[str, None] = {}
     rows: list[NDArray[np.float32]] = []
     try:
@@ -113,7 +112,7 @@ def _parse(path: Path, watcher: Progress) -> tuple[list[str], NDArray[np.float32
                     words[word] = None
                     rows.append(row)
                 if not number % 10_000:
-                    watcher.report("vectors", file.tell(), size)
+                    progress.report("vectors", file.tell(), size)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     if len(words) < 2:

@@ -31,7 +31,7 @@ from selfsent.encoder.load import load_encoder
 from selfsent.errors import UserError, unknown
 from selfsent.evaluation.suite import Suite, read_suite
 from selfsent.pretraining import factorization, masked_lm, vocabulary
-from selfsent.progress import Progress
+from selfsent.progress import SILENT, Progress
 from selfsent.run import Run, versions
 
 T = TypeVar("T")
@@ -117,7 +117,7 @@ def pretrain_masked_lm(
     *,
     data: Path | None = None,
     resume: bool = False,
-    watcher: Progress | None = None,
+    progress: Progress = SILENT,
 ) -> Pretrained:
     """Learn a vocabulary and train a compact masked language model from raw text.
 
@@ -131,7 +131,6 @@ def pretrain_masked_lm(
         UserError: something given cannot work; the message says what would.
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
-    watcher = watcher or Progress()
     if not sources:
         raise UserError("there is no text to learn from: name a file, a folder, a hub dataset (owner/name) or pydocs")
     going_on = resume and (out / "config.json").is_file()
@@ -139,7 +138,7 @@ def pretrain_masked_lm(
         Run.require_free(out, "choose another --out, or add --resume to go on with the run in it")
     suite = read_suite(["stsb-dev"], data) if data else None
     machine = hardware.choose_hardware(**asdict(settings.hardware))
-    watcher.say(f"machine: {machine.line()}")
+    progress.say(f"machine: {machine.line()}")
     begin = out / "start"
     started = going_on and begin.is_dir()  # killed before that, it begins anew
 
@@ -150,11 +149,11 @@ def pretrain_masked_lm(
     elif settings.static is not None:
         tokenizer = _opened(settings.static)[0]
     else:
-        tokenizer = vocabulary.learn_vocabulary(sources, settings.corpus, settings.vocabulary, report=watcher.report)
-    watcher.say(f"vocabulary: {len(tokenizer):,} word pieces")
-    text = prepare_corpus(sources, settings.corpus, tokenizer, unit="documents", report=watcher.report)
+        tokenizer = vocabulary.learn_vocabulary(sources, settings.corpus, settings.vocabulary, progress=progress)
+    progress.say(f"vocabulary: {len(tokenizer):,} word pieces")
+    text = prepare_corpus(sources, settings.corpus, tokenizer, unit="documents", progress=progress)
     for line in text.account.lines():
-        watcher.say(f"  {line}")
+        progress.say(f"  {line}")
     stretches = masked_lm.PackedSequences(text, 2 * settings.length)
     if len(stretches) < settings.batch_size:
         raise UserError(
@@ -170,7 +169,7 @@ def pretrain_masked_lm(
     run = Run.reopen(out, config) if going_on else Run.create(out, config)
     if not started:
         try:
-            run.publish(_start(text, tokenizer, settings, watcher), begin.name)
+            run.publish(_start(text, tokenizer, settings, progress), begin.name)
         except UserError:
             if not going_on:
                 shutil.rmtree(out)  # it was free before, and nothing in it took long
@@ -188,16 +187,16 @@ def pretrain_masked_lm(
         if not going_on:
             shutil.rmtree(out)
         raise
-    watcher.say(
+    progress.say(
         f"{steps:,} steps of {per_step:,} word pieces: {steps * per_step / 1e6:,.1f} M of {text.tokens / 1e6:,.1f} M"
     )
     done = run.finished()
     if done is not None:
-        watcher.say(f"the run in {out} is finished: nothing is left to do")
+        progress.say(f"the run in {out} is finished: nothing is left to do")
         run.release()
         return _outcome(run, steps, steps * per_step, done)
-    validate = PretrainingValidator(text.held_out, objective, settings, suite, watcher)
-    watcher.unit = "tokens"
+    validate = PretrainingValidator(text.held_out, objective, settings, suite, progress)
+    progress.unit = "tokens"
     outcome = trainer.fit(
         encoder,
         objective,
@@ -219,7 +218,7 @@ def pretrain_masked_lm(
         seed=settings.seed,
         validate=validate,
         select="last",
-        watcher=watcher,
+        progress=progress,
         weight=stretches.length,
     )
     run.publish(lambda folder: masked_lm.export_masked_lm(encoder, objective.head, begin, folder, torch.float16))
@@ -257,14 +256,14 @@ class PretrainingValidator:
         objective: masked_lm.MaskedLM,
         settings: PretrainConfig,
         suite: Suite | None,
-        watcher: Progress,
+        progress: Progress,
     ) -> None:
         pairs = held_out.dev
         self._texts = [f"{query} {passage}" for query, passage in zip(pairs.queries, pairs.passages, strict=True)]
         self._objective = objective
         self._settings = settings
         self._suite = suite
-        self._watcher = watcher
+        self._watcher = progress
         self._rows: list[list[int]] = []
 
     def __call__(self, encoder: SentenceTransformer) -> trainer.Scores:
@@ -288,20 +287,20 @@ class PretrainingValidator:
 
 
 def _start(
-    text: Corpus, tokenizer: PreTrainedTokenizerFast, settings: PretrainConfig, watcher: Progress
+    text: Corpus, tokenizer: PreTrainedTokenizerFast, settings: PretrainConfig, progress: Progress
 ) -> Callable[[Path], None]:
     """Return what writes the model that the run begins with into a folder."""
     if settings.base is not None:
         return partial(masked_lm.adopt, encoder=load_encoder(settings.base))
     size = masked_lm.SIZES[settings.size or SIZE]
-    vectors, weights = _vectors(text, tokenizer, size.width, settings, watcher)
+    vectors, weights = _vectors(text, tokenizer, size.width, settings, progress)
     return partial(
         masked_lm.start_encoder, tokenizer=tokenizer, size=size, vectors=vectors, weights=weights, seed=settings.seed
     )
 
 
 def _vectors(
-    text: Corpus, tokenizer: PreTrainedTokenizerFast, width: int, settings: PretrainConfig, watcher: Progress
+    text: Corpus, tokenizer: PreTrainedTokenizerFast, width: int, settings: PretrainConfig, progress: Progress
 ) -> tuple[torch.Tensor | None, np.ndarray]:
     """Return what the word embeddings start from, and how much each word counts in a text."""
     skip = np.array(tokenizer.all_special_ids)
@@ -318,8 +317,8 @@ def _vectors(
     if not settings.warm_start:
         words = factorization.frequencies(text, len(tokenizer), skip)
         return None, factorization.word_weights(words, config.rarity)
-    table, words = factorization.count_cooccurrences(text, len(tokenizer), config.window, skip, watcher.report)
-    watcher.say(f"{int(words.sum()):,} words counted; the table of their neighbours is being factorised")
+    table, words = factorization.count_cooccurrences(text, len(tokenizer), config.window, skip, progress)
+    progress.say(f"{int(words.sum()):,} words counted; the table of their neighbours is being factorised")
     vectors = factorization.factorise(factorization.ppmi(table), config, settings.seed)
     vectors[skip] = 0
     return vectors, factorization.word_weights(words, config.rarity)

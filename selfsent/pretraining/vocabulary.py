@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from selfsent.corpus.prepare import CorpusConfig, Report, corpus_texts
+from selfsent.corpus.prepare import CorpusConfig, corpus_texts
 from selfsent.errors import UserError
+from selfsent.progress import SILENT, Progress
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -29,7 +30,7 @@ def learn_vocabulary(
     size: int | None = None,
     *,
     max_length: int = 512,
-    report: Report | None = None,
+    progress: Progress = SILENT,
 ) -> "PreTrainedTokenizerFast":
     """Learn a lower-cased WordPiece tokenizer, with BERT's splitting at spaces, punctuation and Chinese characters.
 
@@ -50,7 +51,7 @@ def learn_vocabulary(
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    sample = list(_sample(sources, config, report or _silent))
+    sample = list(_sample(sources, config, progress))
     letters = _letters(sample, tokenizer.normalizer)
     # Left to itself the trainer numbers the letters within words in another order every time, and breaks ties by it.
     inner = [f"##{letter}" for letter in letters if not _stands_alone(letter)]
@@ -108,16 +109,16 @@ def _with_specials(tokenizer: Tokenizer) -> Tokenizer:
     return Tokenizer.from_str(json.dumps(definition))
 
 
-def _sample(sources: Sequence[str], config: CorpusConfig, report: Report) -> Iterator[str]:
+def _sample(sources: Sequence[str], config: CorpusConfig, progress: Progress) -> Iterator[str]:
     each = -(-SAMPLE // len(sources))
     seen = 0
     for source in sources:
         for text in islice(corpus_texts([source], config), each):
             seen += 1
             if not seen % 1024:
-                report("vocabulary", seen, SAMPLE)
+                progress.report("vocabulary", seen, SAMPLE)
             yield text
-    report("vocabulary", SAMPLE, SAMPLE)
+    progress.report("vocabulary", SAMPLE, SAMPLE)
 
 
 def _silent(stage: str, done: int, total: int | None) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from selfsent.errors import UserError
 from selfsent.evaluation import hub
 from selfsent.evaluation.senteval import files
-from selfsent.progress import Progress
+from selfsent.progress import SILENT, Progress
 from selfsent.report import inside, page, read
 
 LIMIT = 3_000_000  # bytes of a page
@@ -29,7 +29,7 @@ def write_report(
     out: str | Path,
     *,
     data: str | Path | None = None,
-    watcher: Progress | None = None,
+    progress: Progress = SILENT,
 ) -> Path:
     """Write one self-contained HTML page about one run or several; return its place.
 
@@ -41,7 +41,6 @@ def write_report(
     Raises:
         UserError: a folder holds no run that can be read, or the page cannot be written.
     """
-    watcher = watcher or Progress()
     out = Path(out)
     _require_writable(out)
     evaluation = None if data is None else Path(data)
@@ -57,14 +56,14 @@ def write_report(
     seen: dict[object, inside.Vectors] = {}
     looks: list[page.Look] = []
     for place, group in enumerate(groups[:LOOKED_AT]):
-        watcher.report("looking into the encoders", place, min(len(groups), LOOKED_AT))
+        progress.report("looking into the encoders", place, min(len(groups), LOOKED_AT))
         try:
-            found, skipped = inside.look_inside(group.first, evaluation, seen, watcher.report), None
+            found, skipped = inside.look_inside(group.first, evaluation, seen, progress.report), None
         except inside.Skipped as reason:
             found, skipped = None, str(reason)
-            watcher.say(f"{group.name}: {reason}")
+            progress.say(f"{group.name}: {reason}")
         looks.append(page.build_look(group, place, found, skipped))
-    watcher.report("drawing", 0, None)
+    progress.report("drawing", 0, None)
 
     notes: list[str] = []
     if len(groups) > LOOKED_AT:

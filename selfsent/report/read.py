@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from selfsent.atomic import cache_folder
 from selfsent.config import recipe_table, resolve_recipe
-from selfsent.corpus.cache import cache_folder
 from selfsent.corpus.dataset import Corpus
 from selfsent.errors import UserError
 from selfsent.evaluation.score import Score

@@ -76,7 +76,7 @@ def folder(tmp_path, monkeypatch):
             entries[f"{place}/{path.name}"] = manifest.File(
                 rows=60, last=len(content.splitlines()[-1]), sha256=hashlib.sha256(content).hexdigest()
             )
-    monkeypatch.setattr(manifest, "known", lambda: entries)
+    monkeypatch.setattr(manifest, "known_files", lambda: entries)
     return folder
 
 

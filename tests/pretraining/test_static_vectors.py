@@ -104,7 +104,7 @@ def test_words_that_no_text_can_hold_are_counted_aloud(tmp_path):
 
     (tmp_path / "vectors.txt").write_text("ship 1 0\nn't 0 1\nu.s. 1 1\n北京 2 0\n", encoding="utf-8")
     model = SentenceTransformer(
-        str(static_vectors.read_word_vectors(tmp_path / "vectors.txt", tmp_path / "run", watcher=Told()))
+        str(static_vectors.read_word_vectors(tmp_path / "vectors.txt", tmp_path / "run", progress=Told()))
     )
     assert said == [
         "4 words, without capitals; 2 of them are never met, because texts are split at spaces and punctuation"

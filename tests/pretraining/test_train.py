@@ -36,7 +36,7 @@ TINY = train.PretrainConfig(
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     monkeypatch.setitem(masked_lm.SIZES, "nano", masked_lm.Size(1, 32, 2))
-    monkeypatch.setattr(train.hardware, "ceiling", lambda precision: 1e12)  # seconds of products
+    monkeypatch.setattr(train.hardware, "measure_ceiling", lambda precision: 1e12)  # seconds of products
 
 
 class Killer(Progress):
@@ -67,7 +67,7 @@ def weights(result):
 
 def test_it_learns_and_what_comes_out_opens_without_us(text, tmp_path):
     told = Told()
-    result = train.pretrain_masked_lm([str(text)], tmp_path / "run", TINY, watcher=told)
+    result = train.pretrain_masked_lm([str(text)], tmp_path / "run", TINY, progress=told)
     log = [json.loads(line) for line in (result.folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     losses = [line["scores"]["held_out_loss"] for line in log if "scores" in line]
     assert losses[-1] < losses[0] - 0.5
@@ -82,7 +82,7 @@ def test_it_learns_and_what_comes_out_opens_without_us(text, tmp_path):
 def test_a_run_that_was_stopped_and_resumed_ends_with_the_same_bytes(text, tmp_path, step):
     whole = train.pretrain_masked_lm([str(text)], tmp_path / "whole", TINY)
     with pytest.raises(Interrupted):
-        train.pretrain_masked_lm([str(text)], tmp_path / "cut", TINY, watcher=Killer(step))
+        train.pretrain_masked_lm([str(text)], tmp_path / "cut", TINY, progress=Killer(step))
     resumed = train.pretrain_masked_lm([str(text)], tmp_path / "cut", TINY, resume=True)
     assert weights(resumed) == weights(whole)
 
@@ -113,7 +113,7 @@ def test_resuming_what_is_finished_returns_what_it_gave(text, tmp_path):
     files = {path: path.read_bytes() for path in first.folder.rglob("*") if path.is_file()}
     assert "checkpoints" not in {path.name for path in first.folder.iterdir()}
     told = Told()
-    again = train.pretrain_masked_lm([str(text)], tmp_path / "run", TINY, resume=True, watcher=told)
+    again = train.pretrain_masked_lm([str(text)], tmp_path / "run", TINY, resume=True, progress=told)
     assert again == first
     assert again.tokens_per_second > 0
     assert files == {path: path.read_bytes() for path in first.folder.rglob("*") if path.is_file()}
@@ -186,7 +186,7 @@ def test_the_steps_that_fit_into_the_hours_are_found_once(text, tmp_path, monkey
     monkeypatch.setattr(train, "_seconds_a_step", lambda *_: 0.95)
     timed = replace(TINY, tokens=None, hours=20 / 3600)
     with pytest.raises(Interrupted):
-        train.pretrain_masked_lm([str(text)], tmp_path / "run", timed, watcher=Killer(3))
+        train.pretrain_masked_lm([str(text)], tmp_path / "run", timed, progress=Killer(3))
     monkeypatch.setattr(train, "_seconds_a_step", lambda *_: 0.0)  # asked again it would say something else
     assert train.pretrain_masked_lm([str(text)], tmp_path / "run", timed, resume=True).steps == 20
 

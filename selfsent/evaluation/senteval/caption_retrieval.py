@@ -28,9 +28,9 @@ from torch import Tensor, nn
 from selfsent.errors import UserError
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.score import Score, measured
-from selfsent.evaluation.senteval.classification import Advance
 from selfsent.evaluation.senteval.classifiers import SEED
 from selfsent.evaluation.senteval.network import Stopping
+from selfsent.progress import SILENT, Progress
 
 FILES = {"train": "train.pkl", "dev": "valid.pkl", "test": "test.pkl"}
 CAPTIONS = 5  # of an image
@@ -75,7 +75,7 @@ class Captions:
         return digest.hexdigest()[:16]
 
     def score(
-        self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, advance: Advance | None = None
+        self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, progress: Progress = SILENT
     ) -> list[Score]:
         """Score vectors given in the order of ``texts``; intervals resample the images, each with its captions."""
         sets, start = {}, 0
@@ -83,7 +83,7 @@ class Captions:
             stop = start + len(images.captions)
             sets[split] = (torch.from_numpy(images.features), torch.from_numpy(vectors[start:stop].astype(np.float32)))
             start = stop
-        model, best = train_caption_retrieval(sets["train"], sets["dev"], advance=advance, name=self.name)
+        model, best = train_caption_retrieval(sets["train"], sets["dev"], progress=progress, name=self.name)
         found = recalls(model, *sets["test"])  # (I, 6)
         columns = np.column_stack([found.mean(axis=1), found])
         drawn = bootstrap.means(columns, resamples, seed=seed, name=self.name)
@@ -130,7 +130,7 @@ class Projections(nn.Module):
 
 
 def train_caption_retrieval(
-    given: tuple[Tensor, Tensor], dev: tuple[Tensor, Tensor], *, advance: Advance | None = None, name: str = "captions"
+    given: tuple[Tensor, Tensor], dev: tuple[Tensor, Tensor], *, progress: Progress = SILENT, name: str = "captions"
 ) -> tuple[Projections, float]:
     """Train the projections on image features (I, F) and caption vectors (5 I, D); return them and the best recall.
 
@@ -161,8 +161,7 @@ def train_caption_retrieval(
             loss.backward()
             optimizer.step()
         passes += 1
-        if advance is not None:
-            advance(f"{name}: passes", passes, MAX_PASSES)
+        progress.report(f"{name}: passes", passes, MAX_PASSES)
         if stopping.update(np.array([recalls(model, *dev).mean()])):
             kept = {key: value.clone() for key, value in model.state_dict().items()}
     model.load_state_dict(kept)

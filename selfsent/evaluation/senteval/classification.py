@@ -6,7 +6,7 @@ are: it holds the luck of which texts were drawn for the test, not that of train
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -22,8 +22,7 @@ from selfsent.evaluation.senteval import cross_validation
 from selfsent.evaluation.senteval.batched_classifier import Features, Matrix
 from selfsent.evaluation.senteval.classifiers import SEED, Classifier
 from selfsent.evaluation.sts import FORM
-
-Advance = Callable[[str, int, int | None], None]  # stage, done, total
+from selfsent.progress import SILENT, Progress
 
 PROCEDURES = {
     "nested": "nested cross-validation",
@@ -76,7 +75,7 @@ class Classification:
         return digest.hexdigest()[:16]
 
     def score(
-        self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, advance: Advance | None = None
+        self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, progress: Progress = SILENT
     ) -> list[Score]:
         """Score vectors given in the order of ``texts``: test accuracy, F1 where it is usual, development accuracy.
 
@@ -87,8 +86,7 @@ class Classification:
         labels = np.concatenate([np.array(examples.labels, dtype=np.int64) for examples in self.splits.values()])
 
         def tick(done: int, total: int) -> None:
-            if advance is not None:
-                advance(f"{self.name}: classifiers trained", done, total)
+            progress.report(f"{self.name}: classifiers trained", done, total)
 
         try:
             if self.procedure == "nested":

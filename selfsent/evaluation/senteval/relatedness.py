@@ -29,9 +29,10 @@ from torch import Tensor
 from selfsent.errors import UserError
 from selfsent.evaluation import sts
 from selfsent.evaluation.score import Score, measured
-from selfsent.evaluation.senteval.classification import Advance, pair_features
+from selfsent.evaluation.senteval.classification import pair_features
 from selfsent.evaluation.senteval.classifiers import SEED
 from selfsent.evaluation.senteval.network import Adam, Stopping, initial_weights
+from selfsent.progress import SILENT, Progress
 
 CLASSES = 5
 PASSES = 50  # of a round
@@ -85,7 +86,7 @@ class Relatedness:
         return digest.hexdigest()[:16]
 
     def score(
-        self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, advance: Advance | None = None
+        self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, progress: Progress = SILENT
     ) -> list[Score]:
         """Score vectors given in the order of ``texts``: test Spearman and Pearson, the development correlation."""
         values = torch.from_numpy(vectors.astype(np.float32))
@@ -97,8 +98,7 @@ class Relatedness:
             start += 2 * count
 
         def tick(passes: int) -> None:
-            if advance is not None:
-                advance(f"{self.name}: passes of at most {MAX_PASSES + PASSES}", passes, None)
+            progress.report(f"{self.name}: passes of at most {MAX_PASSES + PASSES}", passes, None)
 
         found = train_relatedness(
             features["train"], gold["train"], features["dev"], gold["dev"], stop_on=self.stop_on, tick=tick

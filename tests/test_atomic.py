@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from selfsent.corpus.cache import build_folder, cache_folder
+from selfsent.atomic import build_folder, cache_folder
 
 BUILD_AND_WAIT = """
 import sys
 from pathlib import Path
-from selfsent.corpus.cache import under_construction
-with under_construction(Path(sys.argv[1])) as scratch:
+from selfsent.atomic import build_folder
+with build_folder(Path(sys.argv[1])) as scratch:
     (scratch / "half").write_text("half")
     print("ready", flush=True)
     sys.stdin.read()  # until this test ends
