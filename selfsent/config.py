@@ -1,94 +1,113 @@
-"""Recipe: TOML and ``key=value`` changes in, one frozen object out; every unknown key is refused by name."""
+"""Configuration: TOML and ``key=value`` changes in, one frozen Recipe out; every unknown key is refused by name."""
 
 import dataclasses
 import json
+import re
 import tomllib
+import types
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+from pydantic.fields import FieldInfo
 
-from selfsent.errors import UserError, unknown
+from selfsent.errors import ConfigurationError, unknown
 
 T = TypeVar("T")
 Table = dict[str, Any]
 
-SCHEDULES = ("linear", "constant", "cosine", "slanted")
+RECIPES = Path(__file__).parent / "recipes"  # those that ship with the package
+
+
+def setting(default: Any, description: str, **bounds: int | float) -> Any:  # noqa: ANN401
+    """Declare a key of a configuration class: its default, its unit and meaning, and bounds (gt, ge, lt, le)."""
+    return Field(default=default, description=description, **bounds)  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
     """How the base is opened."""
 
-    pooling: str | None = None  # None: the base's own, or cls where it has none
-    template: str | None = None  # what pooling prompt puts around a text; None: DenoSent's
-    dropout: float | None = None  # rate at every site while training; None: the base's own
+    pooling: str | None = setting(None, "None: the base's own, or mean where it has none")
+    template: str | None = setting(None, "text around a text under pooling prompt; None: DenoSent's")
+    dropout: float | None = setting(None, "rate of every dropout while training; None: the base's own")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """How the loop runs."""
+    """How the training loop runs."""
 
-    epochs: float = 1.0  # ignored where steps is given
-    steps: int | None = None  # optimizer steps
-    batch_size: int = 64  # texts
-    learning_rate: float = 3e-5  # peak
-    schedule: str = "linear"  # linear (to zero), constant, cosine or slanted (triangular, in DeCLUTR's shape)
-    warmup_steps: int = 0
-    weight_decay: float = 0.0  # on matrices, not on biases and LayerNorms
-    max_grad_norm: float = 1.0  # over encoder and objective together; 0 turns it off
-    adam_betas: tuple[float, float] = (0.9, 0.999)
-    adam_epsilon: float = 1e-8
-    adam_bias_correction: bool = True  # False: BERT's first AdamW, whose first update is 3 times larger
-    bucketed: bool = True  # batches of texts of like length; False: plainly shuffled
-    accumulation: int = 1  # batches a step; changes what an in-batch loss learns, so it must be allowed:
-    allow_accumulation: bool = False
-    evaluate_every: int = 125  # steps; 0: only at the end
-    checkpoint_every: int | None = None  # steps; None: whenever it evaluates
-    select: str = "auto"  # which score picks the best weights; last: none, the final weights are kept
-    patience: int | None = None  # stop after so many evaluations without a better score
-    log_every: int = 10  # steps
+    epochs: float = setting(1.0, "passes over the corpus; ignored where steps is given", gt=0)
+    steps: int | None = setting(None, "optimizer steps", ge=1)
+    batch_size: int = setting(64, "texts", ge=2)
+    learning_rate: float = setting(3e-5, "peak", gt=0)
+    schedule: Literal["linear", "constant", "cosine", "slanted"] = setting(
+        "linear",
+        "of the learning rate: linear (to zero), constant, cosine, slanted (triangular, DeCLUTR's)",
+    )
+    warmup_steps: int = setting(0, "steps in which the learning rate rises linearly from zero", ge=0)
+    weight_decay: float = setting(0.0, "on matrices, not on biases and LayerNorms")
+    max_grad_norm: float = setting(1.0, "clips encoder and objective together; 0: no clipping")
+    adam_betas: tuple[float, float] = setting((0.9, 0.999), "AdamW's beta1 and beta2")
+    adam_epsilon: float = setting(1e-8, "AdamW's epsilon")
+    adam_bias_correction: bool = setting(True, "False: BERT's AdamW, whose first update is 3 times larger")
+    bucketed: bool = setting(True, "batches of texts of similar length; False: plain shuffling")
+    accumulation: int = setting(1, "batches a step; in-batch losses need allow_accumulation", ge=1)
+    allow_accumulation: bool = setting(False, "accumulate although negatives stay within one batch")
+    evaluate_every: int = setting(125, "steps; 0: only at the end", ge=0)
+    checkpoint_every: int | None = setting(None, "steps; None: at every evaluation", ge=1)
+    select: str = setting("auto", "score that picks the best weights; last: the final weights are kept")
+    patience: int | None = setting(None, "stop after so many evaluations without a better score", ge=1)
+    log_every: int = setting(10, "steps", ge=1)
+
+    def __post_init__(self) -> None:
+        if self.schedule == "slanted" and self.warmup_steps:
+            raise ValueError("warmup_steps does not fit the schedule 'slanted', which has its own warm-up: leave it 0")
 
 
 @dataclass(frozen=True, kw_only=True)
 class HardwareConfig:
     """What is otherwise chosen for the machine."""
 
-    precision: str = "auto"  # auto, bf16 or fp32
-    threads: int | None = None  # None: one for each usable core
-    device: str | None = None  # cpu, cuda or mps; None: the fastest there is
-    keep_heap: bool = True  # keep freed memory in the process
+    precision: str = setting("auto", "auto, bf16 or fp32")
+    threads: int | None = setting(None, "None: one for each usable core")
+    device: str | None = setting(None, "cpu, cuda or mps; None: the fastest available")
+    keep_heap: bool = setting(True, "keep freed memory in the process (glibc)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Everything that decides a run, as it was asked for; the corpus and objective tables are read by those rooms."""
+    """Everything that decides a run, as given; the corpus and objective tables are read where they are used."""
 
-    method: str  # a method, a preset of one, or a module path
-    base: str = "builtin"
-    texts: tuple[str, ...] = ("pydocs",)  # files, folders, names on the hub, or pydocs
-    data: str | None = None  # evaluation data in SentEval's layout, or "hub", for scores with labels
-    seed: int = 42
-    encoder: EncoderConfig = field(default_factory=EncoderConfig)
-    corpus: Mapping[str, Any] = field(default_factory=dict)
-    objective: Mapping[str, Any] = field(default_factory=dict)
-    train: TrainConfig = field(default_factory=TrainConfig)
-    hardware: HardwareConfig = field(default_factory=HardwareConfig)
-    paper: Mapping[str, Any] = field(default_factory=dict)  # the published row: its source and figures
+    method: str  # a method, a preset, several joined by +, or a module path
+    base: str = setting("builtin", "builtin, a folder, or a name on the hub")
+    texts: tuple[str, ...] = setting(("pydocs",), "files, folders, names on the hub, or pydocs")
+    data: str | None = setting(None, "evaluation data in SentEval's layout, or hub, for labelled scores")
+    seed: int = setting(42, "of every random draw")
+    encoder: EncoderConfig = Field(default_factory=EncoderConfig)
+    corpus: Mapping[str, Any] = Field(default_factory=dict)
+    objective: Mapping[str, Any] = Field(default_factory=dict)
+    train: TrainConfig = Field(default_factory=TrainConfig)
+    hardware: HardwareConfig = Field(default_factory=HardwareConfig)
+    paper: Mapping[str, Any] = Field(default_factory=dict)  # the published row: its source and figures
 
 
-_SECTIONS = {"encoder": EncoderConfig, "train": TrainConfig, "hardware": HardwareConfig}
+SECTIONS: dict[str, type[Any]] = {"encoder": EncoderConfig, "train": TrainConfig, "hardware": HardwareConfig}
+_BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+
+
+# -------------------------------------------------------------------------------------------------------- validation
 
 
 def build_config(kind: type[T], table: Mapping[str, Any], where: str) -> T:
-    """Make a dataclass from a table, refusing unknown keys and wrong types by name.
+    """Make a configuration class from a table, refusing unknown keys and values that do not fit by name.
 
     Raises:
-        UserError: the table does not fit; the message names the key as a user would write it.
+        ConfigurationError: the message names the key as a user would write it.
     """
-    known = [f.name for f in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     prefix = f"{where}." if where else ""
     for key in table:
         if key not in known:
@@ -96,52 +115,102 @@ def build_config(kind: type[T], table: Mapping[str, Any], where: str) -> T:
     try:
         return TypeAdapter(kind).validate_python(dict(table))
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"] if isinstance(part, str) and part in known)
-        said = first["msg"].removeprefix("Value error, ")
-        name = f"{prefix}{place}" if place else where
-        raise UserError(f"{name} = {first['input']!r} does not fit: {said}" if place else f"{name}: {said}") from error
-    except ValueError as error:
-        raise UserError(f"{where}: {error}") from error
+        raise _sentence(error, known, prefix, where) from error
 
 
-def read_recipe(path: Path) -> Table:
-    """Read a recipe file.
+def _sentence(error: ValidationError, known: list[str], prefix: str, where: str) -> ConfigurationError:
+    """Say in one sentence what pydantic found first."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"] if isinstance(part, str) and part in known)
+    context = first.get("ctx", {})
+    if first["type"] == "literal_error":
+        return unknown(f"{prefix}{place}", str(first["input"]), re.findall(r"'([^']*)'", context["expected"]))
+    message = first["msg"].removeprefix("Value error, ")
+    for bound, words in _BOUNDS.items():
+        if bound in context:
+            message = f"it must be {words} {context[bound]:g}"
+    if not place:
+        return ConfigurationError(f"{prefix}{message}" if message.partition(" ")[0] in known else f"{where}: {message}")
+    return ConfigurationError(f"{prefix}{place} = {first['input']!r} does not fit: {message}")
+
+
+def resolve_recipe(table: Table) -> Recipe:
+    """Check a recipe's table and freeze it.
 
     Raises:
-        UserError: it is not there or is not TOML.
+        ConfigurationError: an unknown key, a wrong type, or a value that cannot be.
     """
+    flat = {key: value for key, value in table.items() if key not in SECTIONS}
+    for key, value in table.items():
+        if key in (*SECTIONS, "corpus", "objective", "paper") and not isinstance(value, dict):
+            raise ConfigurationError(
+                f"{key} = {value!r} does not fit: it is a table of keys, such as {key}.something=1"
+            )
+    if isinstance(flat.get("texts"), str):
+        flat["texts"] = [flat["texts"]]
+    if "method" not in flat:
+        raise ConfigurationError('the recipe names no method: write method = "simcse", for one, at its top')
+    sections = {name: build_config(kind, table.get(name, {}), name) for name, kind in SECTIONS.items()}
+    return build_config(Recipe, {**flat, **sections}, "")
+
+
+def recipe_table(recipe: Recipe) -> Table:
+    """Return the recipe as plain values, for a run's config.json."""
+    plain: Table = json.loads(json.dumps(dataclasses.asdict(recipe), default=dict))
+    return plain
+
+
+# --------------------------------------------------------------------------------------------- recipes and settings
+
+
+def is_recipe(name: str | Path) -> bool:
+    """Tell whether a name is that of a recipe: a .toml file, or one that ships with the package, with or without it."""
+    return str(name).endswith(".toml") or (RECIPES / f"{name}.toml").is_file()
+
+
+def read_recipe(name: str | Path) -> Table:
+    """Read a recipe: a .toml file, or the name of one that ships with the package.
+
+    Raises:
+        ConfigurationError: it does not exist or is not TOML.
+    """
+    path = Path(name)
+    if not path.exists():
+        path = RECIPES / f"{path.name.removesuffix('.toml')}.toml"
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"there is no recipe {path}: give a .toml file or the name of a method") from None
+        shipped = ", ".join(sorted(recipe.stem for recipe in RECIPES.glob("*.toml")))
+        raise ConfigurationError(
+            f"there is no recipe {name}: give a .toml file, the name of a method, or one of {shipped}"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise UserError(f"{path} is not a recipe in TOML: {error}") from error
+        raise ConfigurationError(f"{path} is not a recipe in TOML: {error}") from error
 
 
 def apply_settings(table: Table, settings: Iterable[str]) -> Table:
     """Apply ``key=value`` settings, such as ``train.steps=100``, to a copy of a recipe's table.
 
     Raises:
-        UserError: a setting without ``=``.
+        ConfigurationError: a setting without ``=``.
     """
     changed: Table = json.loads(json.dumps(table))
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals or not key.strip():
-            raise UserError(f"--set {setting!r} does not fit: write key=value, such as train.steps=100")
+            raise ConfigurationError(f"--set {setting!r} does not fit: write key=value, such as train.steps=100")
         *path, last = key.strip().split(".")
         inner = changed
         for part in path:
             inner = inner.setdefault(part, {})
             if not isinstance(inner, dict):
-                raise UserError(f"--set {setting!r} does not fit: {part} is a value, not a table")
+                raise ConfigurationError(f"--set {setting!r} does not fit: {part} is a value, not a table")
         inner[last] = _value(value.strip())
     return changed
 
 
 def _value(text: str) -> object:
-    """Read a value as TOML would; what is no TOML value is a string, and ``none`` is nothing."""
+    """Parse a TOML value; values that are not TOML are strings; ``none`` is None."""
     if text.lower() in ("none", "null"):
         return None
     if text.lower() in ("true", "false"):
@@ -152,42 +221,42 @@ def _value(text: str) -> object:
         return text
 
 
-def resolve_recipe(table: Table) -> Recipe:
-    """Check a recipe's table and freeze it.
-
-    Raises:
-        UserError: an unknown key, a wrong type, or a value that cannot be.
-    """
-    flat = {key: value for key, value in table.items() if key not in _SECTIONS}
-    for key, value in table.items():
-        if key in (*_SECTIONS, "corpus", "objective", "paper") and not isinstance(value, dict):
-            raise UserError(f"{key} = {value!r} does not fit: it is a table of keys, such as {key}.something=1")
-    if isinstance(flat.get("texts"), str):
-        flat["texts"] = [flat["texts"]]
-    sections: dict[str, Any] = {name: build_config(kind, table.get(name, {}), name) for name, kind in _SECTIONS.items()}
-    if "method" not in flat:
-        raise UserError('the recipe names no method: write method = "simcse", for one, at its top')
-    recipe = build_config(Recipe, {**flat, **sections}, "")
-    _check(recipe.train)
-    return recipe
+# ------------------------------------------------------------------------------------------------------ description
 
 
-def _check(train: TrainConfig) -> None:
-    for name, least in (("batch_size", 2), ("accumulation", 1), ("log_every", 1), ("evaluate_every", 0)):
-        if getattr(train, name) < least:
-            raise UserError(f"train.{name} = {getattr(train, name)} does not fit: it must be at least {least}")
-    for name in ("steps", "patience", "checkpoint_every"):
-        if getattr(train, name) is not None and getattr(train, name) < 1:
-            raise UserError(f"train.{name} = {getattr(train, name)} does not fit: it must be at least 1")
-    if train.epochs <= 0 or train.learning_rate <= 0:
-        raise UserError("train.epochs and train.learning_rate must be above 0")
-    if train.schedule not in SCHEDULES:
-        raise unknown("train.schedule", train.schedule, SCHEDULES)
-    if train.schedule == "slanted" and train.warmup_steps:
-        raise UserError("train.warmup_steps does not fit the schedule 'slanted', which warms up by itself: leave it 0")
+class Setting(NamedTuple):
+    """One key of a configuration class, for listings."""
+
+    key: str
+    default: object
+    kind: str  # type, or the choices
+    description: str  # unit and meaning
 
 
-def recipe_table(recipe: Recipe) -> Table:
-    """Return the recipe as plain values, for a run's config.json."""
-    plain: Table = json.loads(json.dumps(dataclasses.asdict(recipe), default=dict))
-    return plain
+def describe(kind: type[Any], prefix: str = "") -> list[Setting]:
+    """List the keys of a configuration class, with those of classes inside it."""
+    found = []
+    for field in dataclasses.fields(kind):
+        info = kind.__pydantic_fields__[field.name]
+        key, inner = f"{prefix}{field.name}", info.annotation
+        if dataclasses.is_dataclass(inner):
+            found += describe(inner, f"{key}.")  # type: ignore[arg-type]
+        elif info.description:
+            found.append(Setting(key, info.default, _kind(inner, info), info.description or ""))
+    return found
+
+
+def _kind(annotation: Any, info: FieldInfo) -> str:  # noqa: ANN401
+    """Write a type as a reader of TOML would, with its bounds."""
+    if get_origin(annotation) is Literal:
+        return ", ".join(map(str, get_args(annotation)))
+    if get_origin(annotation) in (Union, types.UnionType):
+        return " or ".join(_kind(part, info) if part is not type(None) else "none" for part in get_args(annotation))
+    bounds = [
+        f"{words} {getattr(rule, bound):g}"
+        for rule in info.metadata
+        for bound, words in _BOUNDS.items()
+        if annotation in (int, float) and hasattr(rule, bound)
+    ]
+    name = getattr(annotation, "__name__", str(annotation)) if get_origin(annotation) is None else str(annotation)
+    return " ".join([name, *bounds])
