@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 import tomllib
 import types
 from collections.abc import Iterable, Mapping
@@ -124,7 +123,8 @@ def _sentence(error: ValidationError, known: list[str], prefix: str, where: str)
     place = ".".join(str(part) for part in first["loc"] if isinstance(part, str) and part in known)
     context = first.get("ctx", {})
     if first["type"] == "literal_error":
-        return unknown(f"{prefix}{place}", str(first["input"]), re.findall(r"'([^']*)'", context["expected"]))
+        choices = context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
+        return unknown(f"{prefix}{place}", str(first["input"]), choices)
     message = first["msg"].removeprefix("Value error, ")
     for bound, words in _BOUNDS.items():
         if bound in context:

@@ -22,16 +22,17 @@ temperatures; ours is the exact one.  Beyond both: ``short_doc`` ``shrink``, and
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
+from pydantic.dataclasses import dataclass
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
+from selfsent.config import setting
 from selfsent.corpus.tokens import WordPieces
 from selfsent.encoder.embed import Tokens, embed, embed_with_tokens, split_by_length
 from selfsent.encoder.inspect import embedding_width, max_length_of, tokenizer_of, transformer_of
@@ -69,41 +70,28 @@ class DeCLUTR(Objective):
     class Config:
         """How spans are cut, what is masked, how the two losses weigh, and where paper and code differ."""
 
-        num_anchors: int = 2  # A: of a document
-        num_positives: int = 2  # P: of an anchor
-        min_length: int = 32  # l_min: word pieces of the shortest span
-        max_length: int | None = None  # l_max: of the longest, special tokens included; None: the encoder's, to 512
-        sampling: Placement = "any"  # where positives lie: any, subsuming (inside) or adjacent (touching) the anchor
-        anchor_start: Literal["block", "grid"] = "block"  # anywhere in its block of the document, or at its start
-        span_unit: Literal["wordpiece", "whitespace"] = "wordpiece"  # what lengths count; words: cut at l_max pieces
-        short_doc: Literal["skip", "shrink", "error"] = "skip"  # documents under 2 A l_max; shrink: smaller spans
-        temperature: float = 0.05  # tau: divides the cosines
-        contrast_weight: float = 1.0  # 0 leaves the contrast out
-        loss_reduction: Literal["mean", "sum"] = "mean"  # of the contrast over its 2N rows
-        contrast_on_masked_anchor: bool = True  # False: a third pass embeds the anchors unmasked
-        mlm_weight: float = 1.0  # 0 leaves the guessing out; the masks go with contrast_on_masked_anchor
-        mlm_probability: float = 0.15  # share of the anchors' words that are masked
-        projection: bool = False  # two layers with ReLU between pooling and contrast, dropped after training
-        memory_size: int = 0  # embeddings of earlier batches that serve as negatives
+        num_anchors: int = setting(2, "A: of a document", ge=1)
+        num_positives: int = setting(2, "P: of an anchor", ge=1)
+        min_length: int = setting(32, "l_min: word pieces of the shortest span", ge=1)
+        max_length: int | None = setting(None, "l_max: longest span with special tokens; None: the encoder's, to 512")
+        sampling: Placement = setting("any", "positives: any, subsuming (inside) or adjacent to the anchor")
+        anchor_start: Literal["block", "grid"] = setting("block", "within its block, or at its start")
+        span_unit: Literal["wordpiece", "whitespace"] = setting("wordpiece", "unit of lengths")
+        short_doc: Literal["skip", "shrink", "error"] = setting("skip", "below 2 A l_max; shrink: shorter spans")
+        temperature: float = setting(0.05, "tau: divides the cosines", gt=0)
+        contrast_weight: float = setting(1.0, "0: no contrast", ge=0)
+        loss_reduction: Literal["mean", "sum"] = setting("mean", "of the contrast over its 2N rows")
+        contrast_on_masked_anchor: bool = setting(True, "False: a third pass embeds the anchors unmasked")
+        mlm_weight: float = setting(1.0, "0: no masked language modelling", ge=0)
+        mlm_probability: float = setting(0.15, "share of the anchors' words that are masked", gt=0, lt=1)
+        projection: bool = setting(False, "two layers with ReLU between pooling and contrast, dropped after training")
+        memory_size: int = setting(0, "embeddings of earlier batches that serve as negatives", ge=0)
 
         def __post_init__(self) -> None:
-            for field in fields(self):
-                choices, value = get_args(field.type), getattr(self, field.name)
-                if choices and isinstance(choices[0], str) and value not in choices:
-                    raise ValueError(f"{field.name} is {value!r}: it should be one of {', '.join(choices)}")
-            for name in ("num_anchors", "num_positives", "min_length"):
-                if getattr(self, name) < 1:
-                    raise ValueError(f"{name} is {getattr(self, name)}: it should be at least 1")
             if self.max_length is not None and self.max_length < self.min_length + 2:
                 raise ValueError(f"max_length is {self.max_length}: it should exceed min_length {self.min_length} by 2")
-            if self.temperature <= 0:
-                raise ValueError(f"temperature is {self.temperature}: it should be above 0")
-            if self.contrast_weight < 0 or self.mlm_weight < 0 or self.contrast_weight == self.mlm_weight == 0:
-                raise ValueError("contrast_weight and mlm_weight should be 0 or above, and one of them not 0")
-            if not 0 < self.mlm_probability < 1:
-                raise ValueError(f"mlm_probability is {self.mlm_probability}: it should be above 0 and below 1")
-            if self.memory_size < 0:
-                raise ValueError(f"memory_size is {self.memory_size}: it should be 0, which turns it off, or above")
+            if self.contrast_weight == self.mlm_weight == 0:
+                raise ValueError("contrast_weight and mlm_weight are both 0: give one of them a weight")
 
     memory: Tensor
     remembered: Tensor

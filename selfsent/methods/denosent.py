@@ -25,15 +25,16 @@ every text to 40 tokens and fills the prompt as a string, ours is
 `selfsent.encoder.prompt`; it trains on nine rows in ten.
 """
 
-from dataclasses import dataclass, fields
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float
+from pydantic.dataclasses import dataclass
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from selfsent.config import setting
 from selfsent.corpus.tokens import WordPieces
 from selfsent.encoder.dropout import Dropout
 from selfsent.encoder.embed import Tokens, embed_inputs
@@ -61,39 +62,24 @@ class DenoSent(Objective):
     class Config:
         """How the two losses weigh, the decoder's size, the noise, and where paper and code differ."""
 
-        temperature: float = 0.05  # tau: divides the cosines
-        contrast_weight: float = 5.0  # w_C; 0 leaves the contrast out
-        denoise_weight: float = 7.0  # w_G; 0 leaves the decoder out
-        noise: float = 0.825  # share of the numbers of the decoder's input that are set to zero
-        decoder_layers: int = 16  # of the decoder
-        decoder_heads: int = 1  # of each attention in it; must divide the encoder's width
-        decoder_width: int = 2048  # inner features of its feed-forward parts
-        decoder_dropout: float = 0.1  # rate inside it
-        denoise_target: Literal["positive", "original", "self"] = "positive"  # x+ from x+, x from x+, or x from x
-        memory_from: Literal["anchor", "positive"] = "anchor"  # whose vector the decoder attends to: s or s+
-        train_projector: bool = True  # Linear(D, D) between pooling and both losses
-        mlm_head: Literal["pretrained", "random"] = "pretrained"  # what guesses the words starts as the base's own
-        detach_decoder_input: bool = True  # no gradient reaches the embeddings through the decoder's input
-        loss_on_template: bool = True  # also guess what is the same around every text: prompt, [CLS] and [SEP]
+        temperature: float = setting(0.05, "tau: divides the cosines", gt=0)
+        contrast_weight: float = setting(5.0, "w_C; 0: no contrast", ge=0)
+        denoise_weight: float = setting(7.0, "w_G; 0: no decoder", ge=0)
+        noise: float = setting(0.825, "share of the decoder's input values that are set to zero", ge=0, le=1)
+        decoder_layers: int = setting(16, "of the decoder", ge=1)
+        decoder_heads: int = setting(1, "of each attention in it; must divide the encoder's width", ge=1)
+        decoder_width: int = setting(2048, "inner features of its feed-forward parts", ge=1)
+        decoder_dropout: float = setting(0.1, "rate inside it", ge=0, lt=1)
+        denoise_target: Literal["positive", "original", "self"] = setting("positive", "x+ from x+, x from x+, x from x")
+        memory_from: Literal["anchor", "positive"] = setting("anchor", "whose vector the decoder attends to: s or s+")
+        train_projector: bool = setting(True, "Linear(D, D) between pooling and both losses")
+        mlm_head: Literal["pretrained", "random"] = setting("pretrained", "initial MLM head: the base's or random")
+        detach_decoder_input: bool = setting(True, "no gradient reaches the embeddings through the decoder's input")
+        loss_on_template: bool = setting(True, "also predict prompt, [CLS] and [SEP]")
 
         def __post_init__(self) -> None:
-            for field in fields(self):
-                choices, value = get_args(field.type), getattr(self, field.name)
-                if choices and isinstance(choices[0], str) and value not in choices:
-                    raise ValueError(f"{field.name} is {value!r}: it should be one of {', '.join(choices)}")
-            if self.temperature <= 0:
-                raise ValueError(f"temperature is {self.temperature}: it should be above 0")
-            if self.contrast_weight < 0 or self.denoise_weight < 0 or self.contrast_weight == self.denoise_weight == 0:
-                raise ValueError("contrast_weight and denoise_weight should be 0 or above, and one of them not 0")
-            if not 0 <= self.noise <= 1:
-                raise ValueError(f"noise is {self.noise}: it should be from 0 to 1")
-            if not 0 <= self.decoder_dropout < 1:
-                raise ValueError(
-                    f"decoder_dropout is {self.decoder_dropout}: it should be from 0 up to, not including, 1"
-                )
-            for name in ("decoder_layers", "decoder_heads", "decoder_width"):
-                if getattr(self, name) < 1:
-                    raise ValueError(f"{name} is {getattr(self, name)}: it should be at least 1")
+            if self.contrast_weight == self.denoise_weight == 0:
+                raise ValueError("contrast_weight and denoise_weight are both 0: give one of them a weight")
 
     def __init__(self, config: Config, encoder: SentenceTransformer) -> None:
         super().__init__(config, encoder)

@@ -24,14 +24,15 @@ it by the batch of all, which caps its diagonal at 1/N on N GPUs; we divide by w
 """
 
 import warnings
-from dataclasses import dataclass, fields
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 from jaxtyping import Float
+from pydantic.dataclasses import dataclass
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from selfsent.config import setting
 from selfsent.encoder.dropout import dropout_rate, dropout_rates, dropout_rows
 from selfsent.encoder.embed import embed, embed_columns
 from selfsent.encoder.inspect import embedding_width
@@ -62,40 +63,26 @@ class SCD(Objective):
     class Config:
         """Two dropout rates, the weights of the terms, the projector, and where paper and code differ."""
 
-        dropout_low: float = 0.05  # r_A: share of activations dropped in the first view
-        dropout_high: float = 0.155  # r_B: the same in the second view
-        attention_low: float | None = None  # r_A for attention weights; None copies dropout_low
-        attention_high: float | None = None  # r_B for attention weights; None copies dropout_high
-        dropout_sites: Literal["all", "hidden_only"] = "all"  # hidden_only: not attention
-        passes: Literal["two", "one"] = "two"  # forward passes a step; one: rates differ by row
-        temperature: float = 0.05  # tau: divides the cosine of the views
-        self_contrast_weight: float = 1.0  # w_S
-        self_contrast_reduction: Literal["mean", "sum"] = "mean"  # over the texts
-        decorrelation_weight: float = 0.005225  # beta (the paper's alpha)
-        off_diagonal_weight: float = 0.012  # lambda
-        projector_width: int = 4096  # P: features of the projector
-        correlation_norm: Literal["batchnorm", "eq3"] = "batchnorm"  # of C; eq3: the paper's
-        diag_sign: int = 1  # of the diagonal term; -1, as printed in the paper's equation 4, only with unsafe
-        unsafe: bool = False  # allow diag_sign -1, which teaches the views to anti-correlate
+        dropout_low: float = setting(0.05, "r_A: share of activations dropped in the first view", ge=0, lt=1)
+        dropout_high: float = setting(0.155, "r_B: the same in the second view", ge=0, lt=1)
+        attention_low: float | None = setting(None, "r_A for attention weights; None copies dropout_low", ge=0, lt=1)
+        attention_high: float | None = setting(None, "r_B for attention weights; None copies dropout_high", ge=0, lt=1)
+        dropout_sites: Literal["all", "hidden_only"] = setting("all", "hidden_only: not attention")
+        passes: Literal["two", "one"] = setting("two", "forward passes a step; one: rates differ by row")
+        temperature: float = setting(0.05, "tau: divides the cosine of the views", gt=0)
+        self_contrast_weight: float = setting(1.0, "w_S")
+        self_contrast_reduction: Literal["mean", "sum"] = setting("mean", "over the texts")
+        decorrelation_weight: float = setting(0.005225, "beta (the paper's alpha)")
+        off_diagonal_weight: float = setting(0.012, "lambda")
+        projector_width: int = setting(4096, "P: features of the projector", ge=2)
+        correlation_norm: Literal["batchnorm", "eq3"] = setting("batchnorm", "of C; eq3: the paper's")
+        diag_sign: Literal[1, -1] = setting(1, "of the diagonal term; -1 (equation 4 as printed) needs unsafe")
+        unsafe: bool = setting(False, "allow diag_sign -1, which teaches the views to anti-correlate")
 
         def __post_init__(self) -> None:
-            for field in fields(self):
-                choices, value = get_args(field.type), getattr(self, field.name)
-                if choices and isinstance(choices[0], str) and value not in choices:
-                    raise ValueError(f"{field.name} is {value!r}: it should be one of {', '.join(choices)}")
-            for name in ("dropout_low", "dropout_high", "attention_low", "attention_high"):
-                rate = getattr(self, name)
-                if rate is not None and not 0 <= rate < 1:
-                    raise ValueError(f"{name} is {rate}: it should be from 0 up to, not including, 1")
-            if self.temperature <= 0:
-                raise ValueError(f"temperature is {self.temperature}: it should be above 0")
-            if self.projector_width < 2:
-                raise ValueError(f"projector_width is {self.projector_width}: it should be at least 2")
             rates = (self.attention_low, self.attention_high)
             if self.dropout_sites == "hidden_only" and rates != (None, None):
                 raise ValueError(f"attention rates are {rates}: they need dropout_sites 'all', not 'hidden_only'")
-            if self.diag_sign not in (1, -1):
-                raise ValueError(f"diag_sign is {self.diag_sign}: it should be 1 or -1")
             if self.diag_sign == -1:
                 if not self.unsafe:
                     raise ValueError("diag_sign is -1: it should be 1, or be allowed with unsafe = true")
@@ -105,7 +92,7 @@ class SCD(Objective):
             if self.dropout_low >= self.dropout_high and low >= high:
                 warnings.warn(
                     f"dropout_low {self.dropout_low} is not below dropout_high {self.dropout_high}: "
-                    "the method lives on the difference between the two",
+                    "the difference between the two views is this method's only augmentation",
                     stacklevel=3,
                 )
 

@@ -18,13 +18,13 @@ Departs from the authors' code in that auxiliary alone: they mask both copies of
 which halves its cost; their head for BERT starts at random, ours is the pretrained one.
 """
 
-from dataclasses import dataclass
-
 from jaxtyping import Float
+from pydantic.dataclasses import dataclass
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from selfsent.config import setting
 from selfsent.encoder.embed import embed_tokens
 from selfsent.encoder.inspect import embedding_width
 from selfsent.encoder.mlm_head import load_mlm_head, mask_tokens, word_embeddings
@@ -39,22 +39,16 @@ class SimCSE(Objective):
     class Config:
         """What the loss and the head leave open."""
 
-        temperature: float = 0.05  # tau: divides the cosines
-        head: bool = True  # compare behind Linear and tanh, as published; false: compare the embeddings themselves
-        symmetric: bool = False  # each view looks for the other; published: the first for the second alone
-        eval_head: bool = False  # keep Linear and tanh in the exported model, as Dense behind the pooling
-        mlm_weight: float = 0.0  # w: of a masked-LM loss on the same texts, such as 0.1; 0 leaves it out
-        mlm_probability: float = 0.15  # share of the words that are masked, if mlm_weight is not 0
+        temperature: float = setting(0.05, "tau: divides the cosines", gt=0)
+        head: bool = setting(True, "Linear and tanh before the loss, as published; False: none")
+        symmetric: bool = setting(False, "each view looks for the other; published: the first for the second alone")
+        eval_head: bool = setting(False, "keep Linear and tanh in the exported model, as Dense behind the pooling")
+        mlm_weight: float = setting(0.0, "w: of a masked-LM loss on the same texts, such as 0.1; 0 leaves it out", ge=0)
+        mlm_probability: float = setting(0.15, "share of the words that are masked, if mlm_weight is not 0", gt=0, lt=1)
 
         def __post_init__(self) -> None:
-            if self.temperature <= 0:
-                raise ValueError(f"temperature is {self.temperature}: it should be above 0")
             if self.eval_head and not self.head:
                 raise ValueError("eval_head keeps a head, and head is false: leave one of them out")
-            if self.mlm_weight < 0:
-                raise ValueError(f"mlm_weight is {self.mlm_weight}: it should be 0, which turns it off, or above")
-            if not 0 < self.mlm_probability < 1:
-                raise ValueError(f"mlm_probability is {self.mlm_probability}: it should be above 0 and below 1")
 
     def __init__(self, config: Config, encoder: SentenceTransformer) -> None:
         super().__init__(config, encoder)

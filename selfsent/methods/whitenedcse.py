@@ -27,15 +27,16 @@ about 0.998), so compare with ``whitening`` "batch_norm" before believing in the
 """
 
 import warnings
-from dataclasses import dataclass, fields
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
+from pydantic.dataclasses import dataclass
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from selfsent.config import setting
 from selfsent.encoder.inspect import embedding_width
 from selfsent.functional import group_whiten, init_linear_, inverse_square_root, multi_positive, standardize
 from selfsent.objective import Batch, Objective, Terms, Views, second
@@ -55,42 +56,27 @@ class WhitenedCSE(Objective):
     class Config:
         """Views, whitening, loss; one of group_width and num_groups, width 2 if neither is given."""
 
-        num_views: int = 3  # V, the paper's m: one anchor and V - 1 positives
-        group_width: int | None = None  # w: features whitened together; None with no num_groups: 2
-        num_groups: int | None = None  # G = D / w, the paper's "group size"; instead of group_width
-        shuffle: bool = True  # permute the features, differently for each view, before grouping
-        whitening: Literal["group", "batch_norm", "batch", "none"] = "group"  # batch: running statistics
-        sgw_chunking: Literal["by_view", "released"] = "by_view"  # rows of one shuffle: a view's, a third
-        backbone_passes: Literal["per_view", "shared"] = "per_view"  # dropout masks of a text: V or 1
-        whiten_grad: Literal["detach", "full"] = "detach"  # detach: its matrix is a constant
-        eps: float = 1e-5  # added to the variances
-        momentum: float = 0.1  # of the running statistics of whitening "batch": the new batch's share
-        anchor: Literal["whitened", "raw"] = "whitened"  # does the anchor go through the whitening too
-        temperature: float = 0.05  # tau: divides the cosines
-        weight: float = 1.0  # lambda
-        loss: Literal["eq7", "softmin"] = "eq7"  # softmin: the least similar positive counts
-        positive_reduction: Literal["sum", "mean"] = "sum"  # of eq7 over the V - 1 positives
-        negatives: Literal["same_view", "all_views"] = "same_view"  # the other texts, in which views
+        num_views: int = setting(3, "V, the paper's m: one anchor and V - 1 positives", ge=2)
+        group_width: int | None = setting(None, "w: features whitened together; None with no num_groups: 2", ge=1)
+        num_groups: int | None = setting(None, "G = D / w, the paper's 'group size'; instead of group_width", ge=1)
+        shuffle: bool = setting(True, "permute the features, differently for each view, before grouping")
+        whitening: Literal["group", "batch_norm", "batch", "none"] = setting("group", "batch: running statistics")
+        sgw_chunking: Literal["by_view", "released"] = setting("by_view", "rows of one shuffle: a view's, a third")
+        backbone_passes: Literal["per_view", "shared"] = setting("per_view", "dropout masks of a text: V or 1")
+        whiten_grad: Literal["detach", "full"] = setting("detach", "detach: its matrix is a constant")
+        eps: float = setting(1e-5, "added to the variances", ge=0)
+        momentum: float = setting(0.1, "share of the new batch in running statistics", gt=0, le=1)
+        anchor: Literal["whitened", "raw"] = setting("whitened", "does the anchor go through the whitening too")
+        temperature: float = setting(0.05, "tau: divides the cosines", gt=0)
+        weight: float = setting(1.0, "lambda")
+        loss: Literal["eq7", "softmin"] = setting("eq7", "softmin: the least similar positive counts")
+        positive_reduction: Literal["sum", "mean"] = setting("sum", "of eq7 over the V - 1 positives")
+        negatives: Literal["same_view", "all_views"] = setting("same_view", "the other texts, in which views")
 
         def __post_init__(self) -> None:
-            for field in fields(self):
-                choices, value = get_args(field.type), getattr(self, field.name)
-                if choices and isinstance(choices[0], str) and value not in choices:
-                    raise ValueError(f"{field.name} is {value!r}: it should be one of {', '.join(choices)}")
-            if self.num_views < 2:
-                raise ValueError(f"num_views is {self.num_views}: it should be at least 2")
             if self.group_width is not None and self.num_groups is not None:
                 both = f"group_width {self.group_width} and num_groups {self.num_groups}"
                 raise ValueError(f"{both} are both given: give one, the other follows")
-            for name in ("group_width", "num_groups"):
-                if (count := getattr(self, name)) is not None and count < 1:
-                    raise ValueError(f"{name} is {count}: it should be at least 1")
-            if self.temperature <= 0:
-                raise ValueError(f"temperature is {self.temperature}: it should be above 0")
-            if self.eps < 0:
-                raise ValueError(f"eps is {self.eps}: it should be 0 or more")
-            if not 0 < self.momentum <= 1:
-                raise ValueError(f"momentum is {self.momentum}: it should be above 0 and at most 1")
             if self.sgw_chunking == "released" and self.num_views != _RELEASED_PARTS:
                 raise ValueError(f"num_views is {self.num_views}: it should be 3 for sgw_chunking 'released'")
             if self.loss == "softmin" and self.positive_reduction == "mean":

@@ -177,16 +177,3 @@ def test_the_masked_lm_survives_bf16_arithmetic_and_bf16_matrices(encoder, batch
     matrices = {id(p): p for p in masters.parameters()}.values()
     assert all(p.grad is None or (p.grad.dtype == torch.float32 and p.grad.isfinite().all()) for p in matrices)
     assert sum(p.grad is not None for p in matrices) > 4
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"mlm_weight": -0.1}, r"mlm_weight is -0\.1: it should be 0"),
-        ({"mlm_probability": 0.0}, r"mlm_probability is 0\.0: it should be above 0 and below 1"),
-        ({"mlm_probability": 1.0}, r"mlm_probability is 1\.0: it should be above 0 and below 1"),
-    ],
-)
-def test_an_impossible_masked_lm_setting_is_refused_with_its_value(change, message):
-    with pytest.raises(ValueError, match=message):
-        SimCSE.Config(**change)

@@ -258,29 +258,6 @@ def test_encoding_never_whitens(encoder, batch):  # T-W10
 # the config
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"num_views": 1}, "num_views is 1: it should be at least 2"),
-        ({"group_width": 2, "num_groups": 12}, "group_width 2 and num_groups 12 are both given: give one"),
-        ({"num_groups": 0}, "num_groups is 0"),
-        ({"eps": -1.0}, r"eps is -1\.0"),
-        ({"momentum": 0.0}, r"momentum is 0\.0"),
-        ({"sgw_chunking": "released", "num_views": 4}, "num_views is 4: it should be 3 for sgw_chunking"),
-    ],
-)
-def test_an_impossible_setting_is_refused_by_name(changes, message):
-    with pytest.raises(ValueError, match=message):
-        WhitenedCSE.Config(**changes)
-
-
-def test_an_unknown_choice_is_refused_with_the_known_ones():
-    config = WhitenedCSE.Config()
-    object.__setattr__(config, "whitening", "pca")  # the test run's own type check would refuse it first
-    with pytest.raises(ValueError, match="whitening is 'pca': it should be one of group, batch_norm, batch, none"):
-        config.__post_init__()
-
-
 def test_groups_that_do_not_come_out_even_are_refused_with_both_numbers():  # T-W8
     with pytest.raises(ValueError, match="num_groups is 384: G should divide D, which is 1024"):
         make(1024, num_groups=384)
