@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 
-from selfsent import atomic, hardware, methods, trainer
+from selfsent import atomic, hardware, methods
 from selfsent.config import build_config, resolve_recipe
 from selfsent.corpus import read, sample
 from selfsent.corpus.prepare import CorpusConfig
@@ -25,6 +25,7 @@ from selfsent.encoder.inspect import embedding_width
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.pooling import pooling_name
 from selfsent.errors import UserError
+from selfsent.evaluation import geometry
 from selfsent.evaluation.labelfree import document_tests
 from selfsent.evaluation.labelfree.verdict import (
     Encode,
@@ -113,7 +114,7 @@ def verdict(
             facts["static left out"] = folder
     results = {name: score_vectors(tests, of_texts, resamples=bootstrap, seed=seed) for name, of_texts in found.items()}
     results["bm25"] = score_bm25(tests, resamples=bootstrap, seed=seed)
-    alarms = trainer.collapse_alarms(_geometry(results["trained"]), _geometry(results["base"]))
+    alarms = geometry.collapse_alarms(_geometry(results["trained"]), _geometry(results["base"]))
     notes = [f"Beware: {alarm}." for alarm in alarms] or ["No sign of a collapse."]
     return judge_tests(tests, results, notes=[*notes, f"{text.note[:1].upper()}{text.note[1:]}."], facts=facts)
 

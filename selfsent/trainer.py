@@ -24,6 +24,7 @@ from torch.optim import AdamW
 from selfsent.config import TrainConfig
 from selfsent.encoder.embed import collate
 from selfsent.errors import Interrupted, UserError, unknown
+from selfsent.evaluation.geometry import collapse_alarms
 from selfsent.hardware import Hardware, MasterWeights
 from selfsent.objective import Batch, Examples, Objective, Rows, Terms
 from selfsent.progress import Progress
@@ -342,28 +343,6 @@ def _groups(parameters: Sequence[nn.Parameter], weight_decay: float) -> list[dic
     matrices = [p for p in parameters if p.ndim >= 2]
     vectors = [p for p in parameters if p.ndim < 2]
     return [{"params": matrices, "decay": weight_decay}, {"params": vectors, "decay": 0.0}]
-
-
-def collapse_alarms(scores: Scores, start: Scores) -> list[str]:
-    """Say in words when the embeddings are degenerating, judged against where they started.
-
-    The thresholds are loose on purpose: a healthy run never meets them.
-    """
-    alarms = []
-    cosine, rank, spread = (scores.get(name, math.nan) for name in ("mean_cosine", "effective_rank", "uniformity"))
-    if cosine > 0.95 and cosine > start.get("mean_cosine", 0.0):
-        alarms.append(
-            f"embeddings are collapsing into one direction: random texts have cosine {cosine:.3f} "
-            f"({start.get('mean_cosine', math.nan):.3f} at the start); lower the rate or stop earlier"
-        )
-    if rank < 0.25 * start.get("effective_rank", 0.0):
-        alarms.append(
-            f"embeddings are collapsing into few dimensions: effective rank {rank:.1f} "
-            f"({start['effective_rank']:.1f} at the start)"
-        )
-    if spread > -0.2 and spread > start.get("uniformity", -math.inf):
-        alarms.append(f"embeddings are hardly spread out any more: uniformity {spread:.2f} (0 is a single point)")
-    return alarms
 
 
 @contextmanager

@@ -281,14 +281,6 @@ def test_a_loss_that_is_no_longer_finite_is_named_by_its_term(bert, tmp_path, mo
         fit(bert, tmp_path / "run")
 
 
-def test_alarms_speak_when_embeddings_collapse_and_are_silent_when_they_do_not():
-    start = {"mean_cosine": 0.5, "effective_rank": 100.0, "uniformity": -1.5}
-    assert trainer.collapse_alarms({"mean_cosine": 0.3, "effective_rank": 90.0, "uniformity": -2.0}, start) == []
-    assert "one direction" in trainer.collapse_alarms(start | {"mean_cosine": 0.99}, start)[0]
-    assert "few dimensions" in trainer.collapse_alarms(start | {"effective_rank": 10.0}, start)[0]
-    assert "hardly spread out" in trainer.collapse_alarms(start | {"uniformity": -0.1}, start)[0]
-
-
 def test_an_alarm_reaches_the_watcher_and_the_log(bert, tmp_path):
     watch = Watch()
     cosines = iter([0.5, 0.99])

@@ -12,7 +12,9 @@ https://arxiv.org/abs/2005.10242; effective rank: Roy & Vetterli 2007, as in Ran
 https://arxiv.org/abs/2210.02885; hubness: Radovanovic et al. 2010, https://jmlr.org/papers/v11/radovanovic10a.html.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf, nan
 
 import numpy as np
 from jaxtyping import Float
@@ -103,6 +105,28 @@ def hubness(x: Float[np.ndarray, "N D"], *, k: int = 10) -> float:
 def dimension_std(x: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " D"]:
     """Return the standard deviation of each dimension of the unit rows: 1/sqrt(D) when spread evenly."""
     return unit(x).std(axis=0)
+
+
+def collapse_alarms(scores: Mapping[str, float], start: Mapping[str, float]) -> list[str]:
+    """Return a warning for each sign that the embeddings collapse, compared with the figures at the start.
+
+    The thresholds are loose on purpose: a healthy run never reaches them.
+    """
+    alarms = []
+    cosine, rank, spread = (scores.get(name, nan) for name in ("mean_cosine", "effective_rank", "uniformity"))
+    if cosine > 0.95 and cosine > start.get("mean_cosine", 0.0):
+        alarms.append(
+            f"embeddings are collapsing into one direction: random texts have cosine {cosine:.3f} "
+            f"({start.get('mean_cosine', nan):.3f} at the start); lower the rate or stop earlier"
+        )
+    if rank < 0.25 * start.get("effective_rank", 0.0):
+        alarms.append(
+            f"embeddings are collapsing into few dimensions: effective rank {rank:.1f} "
+            f"({start['effective_rank']:.1f} at the start)"
+        )
+    if spread > -0.2 and spread > start.get("uniformity", -inf):
+        alarms.append(f"embeddings are hardly spread out any more: uniformity {spread:.2f} (0 is a single point)")
+    return alarms
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -158,3 +158,11 @@ def test_the_interval_of_uniformity_is_that_of_resampling_sentences(senteval, en
     drawn = np.log((np.einsum("rn,rn->r", counts @ kernel, counts) - 3000) / (3000 * 2999))
     assert (score.high - score.low) / 3.92 == pytest.approx(np.std(drawn), rel=0.25)
     assert score.low < score.value < score.high
+
+
+def test_collapse_raises_an_alarm_and_healthy_figures_raise_none():
+    start = {"mean_cosine": 0.5, "effective_rank": 100.0, "uniformity": -1.5}
+    assert geometry.collapse_alarms({"mean_cosine": 0.3, "effective_rank": 90.0, "uniformity": -2.0}, start) == []
+    assert "one direction" in geometry.collapse_alarms(start | {"mean_cosine": 0.99}, start)[0]
+    assert "few dimensions" in geometry.collapse_alarms(start | {"effective_rank": 10.0}, start)[0]
+    assert "hardly spread out" in geometry.collapse_alarms(start | {"uniformity": -0.1}, start)[0]
