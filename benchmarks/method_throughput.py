@@ -36,7 +36,7 @@ def train(method: str, folder: Path, arguments: argparse.Namespace, progress: ob
         f"objective.max_length={arguments.span}" if documents else f"corpus.max_length={arguments.max_length}",
     ]
     texts = arguments.documents if documents else arguments.corpus
-    api.train(method, base=str(folder), texts=texts, out=mkdtemp() + "/run", settings=settings, progress=progress)
+    api.train(method, base=str(folder), corpus=texts, out=mkdtemp() + "/run", settings=settings, progress=progress)
 
 
 def _batch(method: str, arguments: argparse.Namespace) -> int:

@@ -131,7 +131,7 @@ def measure_ours(folder: Path, texts: list[str], arguments: argparse.Namespace) 
         f"hardware.precision={arguments.precision}",
     ]
     api.train(
-        "simcse", base=str(folder), texts=[str(corpus)], out=mkdtemp() + "/run", settings=settings, progress=clock
+        "simcse", base=str(folder), corpus=[str(corpus)], out=mkdtemp() + "/run", settings=settings, progress=clock
     )
     seconds = clock.times[-1] - clock.times[arguments.warmup - 1]
     # The floor to compare with: 6 x parameters outside the embeddings x tokens, two views a text, without padding.

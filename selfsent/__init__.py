@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from selfsent.api import evaluate, train
+    from selfsent.api import train
     from selfsent.bulk_encode import encode_to
     from selfsent.encoder.load import load_encoder as load
     from selfsent.errors import Interrupted, SelfsentError, UserError
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from selfsent.methods.simcse import SimCSE
     from selfsent.methods.whitenedcse import WhitenedCSE
     from selfsent.objective import Objective
+    from selfsent.scoring import compare, evaluate
 
 # Where each public name lives; opened when first asked for, because torch takes seconds to import.
 _HOMES = {
@@ -24,7 +25,8 @@ _HOMES = {
     "UserError": "errors:UserError",
     "WhitenedCSE": "methods.whitenedcse:WhitenedCSE",
     "encode_to": "bulk_encode:encode_to",
-    "evaluate": "api:evaluate",
+    "compare": "scoring:compare",
+    "evaluate": "scoring:evaluate",
     "load": "encoder.load:load_encoder",
     "train": "api:train",
     "verdict": "label_free_verdict:verdict",
@@ -37,6 +39,7 @@ __all__ = [
     "SimCSE",
     "UserError",
     "WhitenedCSE",
+    "compare",
     "encode_to",
     "evaluate",
     "load",

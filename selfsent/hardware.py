@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from selfsent.errors import UserError, unknown
 
@@ -140,60 +140,6 @@ def _processor(device: str) -> str:
         return name.split(":", 1)[1].strip()
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
-
-
-class MasterWeights:
-    """Matrices of a module held in bf16 for the arithmetic and in fp32 for the optimizer.
-
-    What ``torch.autocast`` does, without casting every weight again in every step.  Vectors (biases, LayerNorm) stay
-    in fp32 throughout.  Runs under autocast, which leaves the bf16 matrices alone.
-
-        optimizer = AdamW(masters.parameters())
-        loss.backward(); masters.collect_gradients(); optimizer.step(); masters.publish()
-    """
-
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
-        self._working: list[nn.Parameter] = [
-            p for p in module.parameters() if p.ndim >= 2 and p.dtype == torch.float32 and p.requires_grad
-        ]
-        self._masters: list[nn.Parameter] = [nn.Parameter(p.detach().clone()) for p in self._working]
-        self.publish()
-
-    def parameters(self) -> list[nn.Parameter]:
-        """List what the optimizer updates: the fp32 copy of each matrix, every other parameter itself."""
-        master = {id(p): m for p, m in zip(self._working, self._masters, strict=True)}
-        return [master.get(id(p), p) for p in self.module.parameters() if p.requires_grad]
-
-    def collect_gradients(self) -> None:
-        """Hand the bf16 gradients of this step to the fp32 copies."""
-        for working, master in zip(self._working, self._masters, strict=True):
-            master.grad = None if working.grad is None else working.grad.float()
-            working.grad = None
-
-    def publish(self) -> None:
-        """Round the fp32 copies into the matrices that the arithmetic uses."""
-        for working, master in zip(self._working, self._masters, strict=True):
-            if working.dtype == torch.bfloat16:
-                working.data.copy_(master.data)
-            else:
-                working.data = master.data.to(torch.bfloat16)
-
-    def restore(self) -> None:
-        """Put the fp32 values into the module for good."""
-        for working, master in zip(self._working, self._masters, strict=True):
-            working.data = master.data
-
-    @contextmanager
-    def exact(self) -> Iterator[None]:
-        """Put the fp32 values into the module for the block: to save or evaluate them."""
-        rounded: list[Tensor] = [p.data for p in self._working]
-        self.restore()
-        try:
-            yield
-        finally:
-            for working, data in zip(self._working, rounded, strict=True):
-                working.data = data
 
 
 @contextmanager

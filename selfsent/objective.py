@@ -101,6 +101,14 @@ class Objective(nn.Module):
         return None
 
 
+def gather(embeddings: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """Return the embeddings of the whole batch, with gradients: every loss that compares texts takes them from here.
+
+    In one process they are what they are; this is where the embeddings of several processes will be exchanged.
+    """
+    return embeddings
+
+
 def second(batch: Batch) -> str:
     """Name the column that a second view is made of: the given positive, or else the text once more."""
     return "positive" if "positive" in batch else "text"

@@ -1,8 +1,7 @@
-"""One run = one folder: config.json, log.jsonl, model/, scores.json, checkpoints/; a kill loses nothing of it.
+"""One run = one folder: config.json, log.jsonl, model/, scores.json, checkpoints/; it can be resumed after any kill.
 
-A file or folder appears under its name only when it is whole: it is written beside it, flushed to the disk, and
-renamed.  A checkpoint carries the size and digest of each of its files and is refused when one does not fit.
-A run is finished when it has a model and scores.json; its checkpoints, which serve nothing more, then go.
+A file or folder appears under its name only when it is whole (``atomic``).  A run is finished when it has a model and
+scores.json; its checkpoints are then removed.
 """
 
 import json
@@ -16,24 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import xxhash
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from selfsent.errors import UserError
+from selfsent import atomic
+from selfsent.errors import ConfigurationError, ResumeError, UserError
 
 KEPT = 2  # checkpoints: should the newest be damaged by the disk, the one before it is still there
-PACKAGES = (
-    "selfsent",
-    "torch",
-    "transformers",
-    "sentence-transformers",
-    "accelerate",
-    "datasets",
-    "numpy",
-    "scipy",
-)
+PACKAGES = ("selfsent", "torch", "transformers", "sentence-transformers", "accelerate", "datasets", "numpy", "scipy")
 
 
 def versions() -> dict[str, str]:
@@ -53,17 +43,12 @@ def _commit() -> str | None:
     if not (root / ".git").exists():
         return None
     try:
-        said = subprocess.run(
-            ["git", "describe", "--always", "--dirty"],
-            cwd=root,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty"], cwd=root, capture_output=True, text=True, timeout=10, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return said.stdout.strip()
+    return described.stdout.strip()
 
 
 class Run:
@@ -71,7 +56,7 @@ class Run:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.checkpoints = folder / "checkpoints"
+        self.checkpoints = CheckpointStore(folder / "checkpoints")
         self.model = folder / "model"
         self._log = folder / "log.jsonl"
 
@@ -84,7 +69,7 @@ class Run:
         Raises:
             UserError: the folder is there already and is not empty, or cannot be written.
         """
-        cls.require_free(folder, "choose another --out, or add --resume to go on with the run in it")
+        cls.require_free(folder, "choose another --out, or add --resume to resume the run in it")
         run = cls(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -102,18 +87,18 @@ class Run:
         Raises:
             UserError: it holds something, it is a file, or it cannot be written.
         """
-        if folder.exists() and (not folder.is_dir() or any(not _is_partial(path) for path in folder.iterdir())):
-            raise UserError(f"output {folder} exists: {otherwise}")
+        if folder.exists() and not (folder.is_dir() and all(map(atomic.is_unfinished, folder.iterdir()))):
+            raise ConfigurationError(f"output {folder} exists: {otherwise}")
         above = next(place for place in (folder, *folder.absolute().parents) if place.exists())
         if not os.access(above, os.W_OK):
-            raise UserError(f"cannot write to {folder}: {above} does not let you; choose another --out")
+            raise ConfigurationError(f"cannot write to {folder}: {above} is not writable; choose another --out")
 
     @classmethod
     def reopen(cls, folder: Path, config: Mapping[str, Any]) -> "Run":
-        """Open the folder of a run to go on with it.
+        """Open the folder of a run to resume it.
 
         Raises:
-            UserError: it was made by another recipe; the message names the first key that differs.
+            ResumeError: it was made by another recipe; the message names the first key that differs.
         """
         run = cls(folder)
         before = run.config()
@@ -122,16 +107,17 @@ class Run:
             if changed:
                 key, was, now = changed
                 what = key if section == "recipe" else f"corpus {key}"
-                raise UserError(
+                raise ResumeError(
                     f"cannot resume {folder}: its {what} was {was!r} and is now {now!r}; "
                     "give what the run was started with, or start a new one with another --out"
                 )
-        for unfinished in [*folder.glob(".*.partial"), *run.checkpoints.glob(".*.partial")]:
-            _remove(unfinished)
+        for unfinished in folder.glob(".*.partial"):
+            atomic.remove(unfinished)
+        run.checkpoints.remove_unfinished()
         return run
 
     def finish(self, scores: Mapping[str, Any]) -> None:
-        """Write scores.json, which says that the run is whole, and only then let its checkpoints go."""
+        """Write scores.json, which marks the run as finished, and only then remove its checkpoints."""
         self.write("scores.json", scores)
         self.release()
 
@@ -147,7 +133,7 @@ class Run:
 
     def release(self) -> None:
         """Remove the checkpoints; what a kill leaves of them, the next ``--resume`` of the finished run removes."""
-        shutil.rmtree(self.checkpoints, ignore_errors=True)
+        shutil.rmtree(self.checkpoints.folder, ignore_errors=True)
 
     def config(self) -> dict[str, Any]:
         """Read config.json back.
@@ -159,17 +145,17 @@ class Run:
         try:
             config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise UserError(f"{self.folder} holds no run: expected a config.json, as train writes") from None
+            raise ResumeError(f"{self.folder} holds no run: expected a config.json, as train writes") from None
         except json.JSONDecodeError as error:
-            raise UserError(f"{path} is damaged ({error}): start a new run with another --out") from error
+            raise ResumeError(f"{path} is damaged ({error}): start a new run with another --out") from error
         return config
 
     # ---------------------------------------------------------------------------------------------------- files
 
     def write(self, name: str, content: object) -> None:
         """Write a JSON file of the run, whole or not at all."""
-        with self._replacing(self.folder / name) as partial:
-            partial.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        with _saved(self.folder / name):
+            atomic.write_json(self.folder / name, content)
 
     def log(self, **values: object) -> None:
         """Append one line to log.jsonl."""
@@ -188,138 +174,119 @@ class Run:
             except (json.JSONDecodeError, KeyError):
                 continue  # a line cut off by a kill
             kept.append(line + "\n")
-        with self._replacing(self._log) as partial:
-            partial.write_text("".join(kept), encoding="utf-8")
+        with _saved(self._log):
+            atomic.write_text(self._log, "".join(kept))
 
     def publish(self, save: Callable[[Path], None], name: str = "model") -> Path:
         """Put a folder of the run in its place when it is whole; ``model`` is the finished encoder."""
         target = self.folder / name
-        with self._replacing(target) as partial:
+        with _saved(target), atomic.replacing(target) as partial:
             partial.mkdir()
             save(partial)
         return target
 
-    # ---------------------------------------------------------------------------------------------- checkpoints
 
-    def save_checkpoint(self, step: int, weights: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+class CheckpointStore:
+    """The checkpoints of a run, ``step-N/``, and the weights of its best step, ``best-N.safetensors``.
+
+    A checkpoint carries size and checksum of each of its files, and is refused when one does not fit.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def save(self, step: int, weights: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Save everything that step ``step`` left behind, and forget all but the newest ``KEPT`` checkpoints."""
-        target = self.checkpoints / f"step-{step:08d}"
-        if target.exists():  # written before a kill, by the same deterministic run
-            _remove(target)
-        with self._replacing(target) as partial:
+        target = self.folder / f"step-{step:08d}"
+        atomic.remove(target)  # written before a kill, by the same deterministic run
+        with _saved(target), atomic.replacing(target) as partial:
             partial.mkdir()
-            save_file(
-                {name: tensor.contiguous() for name, tensor in weights.items()},
-                partial / "weights.safetensors",
-            )
+            _save_tensors(weights, partial / "weights.safetensors")
             torch.save(dict(state), partial / "state.pt")
-            digests = {path.name: _digest(path) for path in sorted(partial.iterdir())}
+            digests = {path.name: atomic.file_digest(path) for path in sorted(partial.iterdir())}
             (partial / "digests.json").write_text(json.dumps(digests), encoding="utf-8")
-        for old in self._steps()[:-KEPT]:
-            _remove(old)
+        for old in self._saved_steps()[:-KEPT]:
+            atomic.remove(old)
 
-    def load_checkpoint(self) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
+    def load(self) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
         """Return the newest checkpoint as (step, weights, state), or None before the first.
 
         Raises:
-            UserError: it is damaged; the message says which file and what to do.
+            ResumeError: it is damaged; the message says which file and what to do.
         """
-        steps = self._steps()
+        steps = self._saved_steps()
         if not steps:
             return None
         newest = steps[-1]
-        advice = f"delete {newest} to go on from {steps[-2].name if len(steps) > 1 else 'the beginning'}"
+        advice = f"delete {newest} to resume from {steps[-2].name if len(steps) > 1 else 'the beginning'}"
         try:
             digests: dict[str, str] = json.loads((newest / "digests.json").read_text(encoding="utf-8"))
             for name, digest in digests.items():
-                if _digest(newest / name) != digest:
-                    raise UserError(f"checkpoint {newest / name} is truncated or damaged: {advice}")
+                if atomic.file_digest(newest / name) != digest:
+                    raise ResumeError(f"checkpoint {newest / name} is truncated or damaged: {advice}")
             weights = load_file(newest / "weights.safetensors")
             state = torch.load(newest / "state.pt", weights_only=True)
         except (OSError, ValueError, SafetensorError) as error:
-            raise UserError(f"checkpoint {newest} is truncated or damaged ({error}): {advice}") from error
+            raise ResumeError(f"checkpoint {newest} is truncated or damaged ({error}): {advice}") from error
         return int(newest.name.removeprefix("step-")), weights, state
 
     def save_best(self, step: int, weights: Mapping[str, Tensor]) -> None:
         """Keep the encoder's weights of the best step so far; earlier ones go with the next ``forget_best``."""
-        self.checkpoints.mkdir(parents=True, exist_ok=True)
-        with self._replacing(self._best(step)) as partial:
-            save_file({name: tensor.contiguous() for name, tensor in weights.items()}, partial)
+        target = self._best(step)
+        with _saved(target), atomic.replacing(target) as partial:
+            _save_tensors(weights, partial)
 
     def load_best(self, step: int) -> dict[str, Tensor]:
-        """Return the weights that ``save_best`` kept."""
+        """Return the weights that ``save_best`` kept.
+
+        Raises:
+            ResumeError: they are missing or damaged.
+        """
         try:
             return load_file(self._best(step))
         except (OSError, SafetensorError) as error:
-            raise UserError(f"the best weights {self._best(step)} cannot be read ({error}): start a new run") from error
+            raise ResumeError(
+                f"the best weights {self._best(step)} cannot be read ({error}): start a new run"
+            ) from error
 
     def forget_best(self, keep: set[int]) -> None:
         """Remove the best weights of other steps, once no checkpoint refers to them."""
-        for path in self.checkpoints.glob("best-*.safetensors"):
+        for path in self.folder.glob("best-*.safetensors"):
             if path not in {self._best(step) for step in keep}:
-                path.unlink(missing_ok=True)
+                atomic.remove(path)
+
+    def remove_unfinished(self) -> None:
+        """Remove what a kill left half written."""
+        for path in self.folder.glob(".*.partial"):
+            atomic.remove(path)
 
     def _best(self, step: int) -> Path:
-        return self.checkpoints / f"best-{step:08d}.safetensors"
+        return self.folder / f"best-{step:08d}.safetensors"
 
-    def _steps(self) -> list[Path]:
-        return sorted(self.checkpoints.glob("step-*"))
+    def _saved_steps(self) -> list[Path]:
+        return sorted(self.folder.glob("step-*"))
 
-    @contextmanager
-    def _replacing(self, target: Path) -> Iterator[Path]:
-        """Give a path to write to, and rename it to ``target`` when the block has ended well."""
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.parent / f".{target.name}.partial"
-        _remove(partial)
-        try:
-            yield partial
-            _flush(partial)
-            if target.is_dir():
-                _remove(target)
-            partial.replace(target)
-            _flush_directory(target.parent)
-        except (OSError, RuntimeError, SafetensorError) as error:
-            _remove(partial)
-            raise UserError(
-                f"cannot write {target}: {_reason(error)}; what was saved before is intact: "
-                "free some space and go on with --resume"
-            ) from error
+
+def _save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+
+
+@contextmanager
+def _saved(target: Path) -> Iterator[None]:
+    """Turn a failure to write into a sentence that says what is still intact."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        raise UserError(
+            f"cannot write {target}: {_reason(error)}; what was saved before is intact: "
+            "free some space and add --resume"
+        ) from error
 
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error).splitlines()[0]
-
-
-def _digest(path: Path) -> str:
-    hasher = xxhash.xxh3_128()
-    with path.open("rb") as file:
-        while block := file.read(1 << 22):
-            hasher.update(block)
-    return f"{path.stat().st_size}:{hasher.hexdigest()}"
-
-
-def _flush(path: Path) -> None:
-    for file in [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]:
-        with file.open("rb") as handle:
-            os.fsync(handle.fileno())
-
-
-def _flush_directory(folder: Path) -> None:
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _first_difference(was: object, now: object, where: str) -> tuple[str, object, object] | None:
@@ -331,7 +298,3 @@ def _first_difference(was: object, now: object, where: str) -> tuple[str, object
                 return found
         return None
     return None if was == now else (where, was, now)
-
-
-def _is_partial(path: Path) -> bool:
-    return path.name.startswith(".") and path.name.endswith(".partial")

@@ -14,7 +14,9 @@ from selfsent.encoder.embed import embed_columns
 from selfsent.encoder.inspect import template_length
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import UserError
+from selfsent.evaluation.labelfree.verdict import judge_heldout
 from selfsent.progress import Progress
+from selfsent.validation import Validator
 
 RECIPES = sorted((Path(selfsent.__file__).parent / "recipes").glob("*.toml"))
 QUICK = [
@@ -69,7 +71,7 @@ def text(tmp_path, monkeypatch):
 
 
 def train(bert, text, out, *settings, method="simcse", **options):
-    return selfsent.train(method, base=str(bert), texts=[str(text)], out=out, settings=[*QUICK, *settings], **options)
+    return selfsent.train(method, base=str(bert), corpus=[str(text)], out=out, settings=[*QUICK, *settings], **options)
 
 
 def test_training_leaves_a_folder_with_config_log_model_and_scores(bert, text, tmp_path):
@@ -99,10 +101,10 @@ def test_the_exported_model_scores_what_was_logged_for_its_step(bert, text, tmp_
     # api.train() itself reloads the folder and refuses to end if the score differs; here is that it can refuse:
     weights = result.model / "model.safetensors"
     other = make_base(tmp_path / "other", seed=1)
-    validator = api.Validator(_held_out(text, bert), None, _objective(bert))
-    api._verify(load_encoder(result.model), validator, result.outcome, has_head=False)
+    validator = Validator(_held_out(text, bert), None, "stsb-dev")
+    api._verify(load_encoder(result.model), validator, result.outcome)
     with pytest.raises(UserError, match="the disk may be damaged"):
-        api._verify(load_encoder(other, pooling="cls"), validator, result.outcome, has_head=False)
+        api._verify(load_encoder(other, pooling="cls"), validator, result.outcome)
     assert weights.is_file()
 
 
@@ -195,7 +197,7 @@ def test_zero_dropout_will_do_where_the_other_view_is_another_text(text, tmp_pat
 
 
 def test_the_score_to_select_by_is_checked_before_the_run_has_a_folder(bert, text, tmp_path):
-    with pytest.raises(UserError, match=r"train\.select = 'stsb-dev' cannot be had here: .* there are retrieval, last"):
+    with pytest.raises(UserError, match=r"train\.select = 'stsb-dev' .*: .* give retrieval, last"):
         train(bert, text, tmp_path / "run", "train.select=stsb-dev")
     assert not (tmp_path / "run").exists()
 
@@ -224,9 +226,9 @@ def test_the_verdict_says_better_worse_and_cannot_tell():
 
         return run_suite(encode, ["retrieval"], None, held_out=(texts, list(answers)))
 
-    assert api.judge_heldout(results(100), results(150)).startswith("Better.")
-    assert api.judge_heldout(results(150), results(100)).startswith("Worse, do not use it.")
-    assert api.judge_heldout(results(150), results(150)).startswith("Cannot tell.")
+    assert judge_heldout(results(100), results(150)).startswith("Better.")
+    assert judge_heldout(results(150), results(100)).startswith("Worse, do not use it.")
+    assert judge_heldout(results(150), results(150)).startswith("Cannot tell.")
 
 
 @pytest.fixture
@@ -247,7 +249,7 @@ def train_on_documents(bert, articles, out, *settings, **options):
     quick = [setting for setting in QUICK if not setting.startswith(("objective", "train.batch_size"))]
     shape = ["objective.max_length=32", "objective.min_length=8", "train.batch_size=4"]
     settings = [*quick, *shape, *settings]
-    return selfsent.train("declutr", base=str(bert), texts=[articles], out=out, settings=settings, **options)
+    return selfsent.train("declutr", base=str(bert), corpus=[articles], out=out, settings=settings, **options)
 
 
 def test_documents_are_learned_from_whole_and_short_ones_are_counted(bert, articles, tmp_path):
@@ -292,7 +294,7 @@ def test_joined_methods_train_and_log_the_terms_of_each(bert, text, tmp_path):
     quick = [setting for setting in QUICK if not setting.startswith("objective")]
     weights = ["objective.weights.scd=0.5", "objective.scd.projector_width=32"]
     result = selfsent.train(
-        "simcse+scd", base=str(bert), texts=[text], out=tmp_path / "run", settings=[*quick, *weights]
+        "simcse+scd", base=str(bert), corpus=[text], out=tmp_path / "run", settings=[*quick, *weights]
     )
     lines = [json.loads(line) for line in (result.folder / "log.jsonl").read_text().splitlines()]
     (terms,) = [set(line["terms"]) for line in lines if "terms" in line][-1:]

@@ -7,23 +7,24 @@ import selfsent
 
 PACKAGE = Path(selfsent.__file__).parent
 FLOORS = {
-    1: {"atomic", "errors", "functional", "hardware", "progress"},
+    1: {"atomic", "errors", "functional", "hardware", "progress", "randomness"},
     2: {
+        "batching",
+        "builtin",
+        "bulk_encode",
         "config",
         "corpus",
-        "batching",
         "encoder",
         "evaluation",
-        "run",
-        "builtin",
-        "semantic_search",
-        "bulk_encode",
+        "optimizer",
         "recipes",
-    },
-    3: {"objective", "composition", "augment"},
-    4: {"methods", "trainer", "pretraining"},
+        "run",
+    }
+    | {"semantic_search"},
+    3: {"augment", "composition", "objective", "scoring", "validation"},
+    4: {"methods", "pretraining", "trainer"},
     5: {"api", "label_free_verdict", "report"},
-    6: {"cli", "__main__", "__init__"},
+    6: {"__init__", "__main__", "cli"},
 }
 FLOOR = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
 

@@ -56,7 +56,9 @@ def other(tmp_path_factory):
 
 
 def judge(base, trained, corpus, **settings):
-    return api.verdict(base, trained, [corpus], **{"static": False, "documents": 300, "bootstrap": 100, **settings})
+    return label_free_verdict.verdict(
+        base, trained, [corpus], **{"static": False, "documents": 300, "bootstrap": 100, **settings}
+    )
 
 
 def test_a_copy_of_an_encoder_cannot_be_told_from_it(bert, tmp_path, corpus):
@@ -107,7 +109,7 @@ def test_a_collapsed_encoder_is_worse_and_the_alarm_says_so(bert, tmp_path, corp
 def run(tmp_path_factory, cached, bert, corpus):
     folder = tmp_path_factory.mktemp("runs") / "run"
     settings = [*QUICK, "corpus.held_out=1000", "corpus.held_out_share=0.3", "encoder.pooling=mean"]
-    api.train("simcse", base=str(bert), texts=[corpus], out=folder, settings=settings)
+    api.train("simcse", base=str(bert), corpus=[corpus], out=folder, settings=settings)
     return folder
 
 

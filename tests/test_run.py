@@ -26,9 +26,9 @@ def test_a_folder_that_holds_something_is_not_overwritten(tmp_path):
 
 def test_the_newest_checkpoint_comes_back_as_it_was_saved(tmp_path):
     run = Run.create(tmp_path / "run", CONFIG)
-    run.save_checkpoint(5, weights(1.0), {"progress": {"step": 5}})
-    run.save_checkpoint(10, weights(2.0), {"progress": {"step": 10}})
-    step, loaded, state = run.load_checkpoint()
+    run.checkpoints.save(5, weights(1.0), {"progress": {"step": 5}})
+    run.checkpoints.save(10, weights(2.0), {"progress": {"step": 10}})
+    step, loaded, state = run.checkpoints.load()
     assert (step, state) == (10, {"progress": {"step": 10}})
     assert torch.equal(loaded["a"], weights(2.0)["a"])
 
@@ -36,46 +36,46 @@ def test_the_newest_checkpoint_comes_back_as_it_was_saved(tmp_path):
 def test_only_the_two_newest_checkpoints_stay(tmp_path):
     run = Run.create(tmp_path / "run", CONFIG)
     for step in (1, 2, 3):
-        run.save_checkpoint(step, weights(step), {})
-    assert sorted(path.name for path in run.checkpoints.iterdir()) == ["step-00000002", "step-00000003"]
+        run.checkpoints.save(step, weights(step), {})
+    assert sorted(path.name for path in run.checkpoints.folder.iterdir()) == ["step-00000002", "step-00000003"]
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "state.pt"])
 def test_a_truncated_checkpoint_is_refused_by_the_name_of_its_file(tmp_path, name):
     run = Run.create(tmp_path / "run", CONFIG)
-    run.save_checkpoint(1, weights(1.0), {})
-    run.save_checkpoint(2, weights(2.0), {})
-    path = run.checkpoints / "step-00000002" / name
+    run.checkpoints.save(1, weights(1.0), {})
+    run.checkpoints.save(2, weights(2.0), {})
+    path = run.checkpoints.folder / "step-00000002" / name
     path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(UserError, match=rf"{name} is truncated or damaged: delete .* to go on from step-00000001"):
-        run.load_checkpoint()
+    with pytest.raises(UserError, match=rf"{name} is truncated or damaged: delete .* to resume from step-00000001"):
+        run.checkpoints.load()
 
 
 def test_a_checkpoint_with_one_flipped_bit_is_refused(tmp_path):
     run = Run.create(tmp_path / "run", CONFIG)
-    run.save_checkpoint(1, weights(1.0), {})
-    path = run.checkpoints / "step-00000001" / "weights.safetensors"
+    run.checkpoints.save(1, weights(1.0), {})
+    path = run.checkpoints.folder / "step-00000001" / "weights.safetensors"
     content = bytearray(path.read_bytes())
     content[-3] ^= 1
     path.write_bytes(content)
     with pytest.raises(UserError, match="truncated or damaged"):
-        run.load_checkpoint()
+        run.checkpoints.load()
 
 
 def test_a_full_disk_leaves_the_old_checkpoint_intact_and_nothing_half_written(tmp_path):
     run = Run.create(tmp_path / "run", CONFIG)
-    run.save_checkpoint(1, weights(1.0), {})
+    run.checkpoints.save(1, weights(1.0), {})
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))  # weights need 40,000 bytes
     try:
         with pytest.raises(UserError, match=r"cannot write .*step-00000002.*what was saved before is intact"):
-            run.save_checkpoint(2, weights(2.0), {})
+            run.checkpoints.save(2, weights(2.0), {})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, ignored)
-    assert [path.name for path in run.checkpoints.iterdir()] == ["step-00000001"]
-    assert torch.equal(run.load_checkpoint()[1]["a"], weights(1.0)["a"])
+    assert [path.name for path in run.checkpoints.folder.iterdir()] == ["step-00000001"]
+    assert torch.equal(run.checkpoints.load()[1]["a"], weights(1.0)["a"])
 
 
 def test_resuming_with_another_recipe_names_the_key(tmp_path):
@@ -94,11 +94,11 @@ def test_resuming_with_another_corpus_is_refused(tmp_path):
 
 def test_resuming_clears_what_a_kill_left_half_written(tmp_path):
     run = Run.create(tmp_path / "run", CONFIG)
-    (run.checkpoints / ".step-00000007.partial").mkdir(parents=True)
+    (run.checkpoints.folder / ".step-00000007.partial").mkdir(parents=True)
     (run.folder / ".model.partial").mkdir()
     Run.reopen(run.folder, CONFIG)
     assert sorted(path.name for path in run.folder.iterdir()) == ["checkpoints", "config.json"]
-    assert list(run.checkpoints.iterdir()) == []
+    assert list(run.checkpoints.folder.iterdir()) == []
 
 
 def test_the_log_forgets_the_steps_that_will_be_run_again_and_lines_cut_off(tmp_path):
@@ -114,17 +114,17 @@ def test_the_log_forgets_the_steps_that_will_be_run_again_and_lines_cut_off(tmp_
 
 def test_best_weights_that_nothing_refers_to_are_removed(tmp_path):
     run = Run.create(tmp_path / "run", CONFIG)
-    run.save_best(1, weights(1.0))
-    run.save_best(2, weights(2.0))
-    run.forget_best({2})
-    assert [path.name for path in run.checkpoints.iterdir()] == ["best-00000002.safetensors"]
-    assert run.load_best(2)["b"].item() == 2.0
+    run.checkpoints.save_best(1, weights(1.0))
+    run.checkpoints.save_best(2, weights(2.0))
+    run.checkpoints.forget_best({2})
+    assert [path.name for path in run.checkpoints.folder.iterdir()] == ["best-00000002.safetensors"]
+    assert run.checkpoints.load_best(2)["b"].item() == 2.0
 
 
 def a_finished_run(folder):
     run = Run.create(folder, CONFIG)
-    run.save_checkpoint(5, weights(1.0), {})
-    run.save_best(5, weights(1.0))
+    run.checkpoints.save(5, weights(1.0), {})
+    run.checkpoints.save_best(5, weights(1.0))
     run.publish(lambda place: (place / "modules.json").write_text("[]"))
     return run
 

@@ -52,7 +52,7 @@ def evaluate(
 
     display = Display()
     display.opening("loading torch and transformers")
-    from selfsent import api, hardware
+    from selfsent import hardware, scoring
     from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
     from selfsent.encoder.inspect import tokenizer_of
     from selfsent.encoder.load import load_encoder
@@ -77,7 +77,7 @@ def evaluate(
                 "which have no part in it: leave them out"
             )
         one, two = ([seed for seed in model.split(",") if seed] for model in models)
-        first, second, differences = api.compare(
+        first, second, differences = scoring.compare(
             one,
             two,
             names,
@@ -96,7 +96,7 @@ def evaluate(
     if "retrieval" in names:
         text = prepare_corpus(corpus or ["pydocs"], CorpusConfig(), tokenizer_of(opened), progress=display)
         held_out = (text.held_out.test.queries, text.held_out.test.passages)
-    results = api.evaluate(
+    results = scoring.evaluate(
         opened,
         names,
         data=data,
@@ -110,7 +110,7 @@ def evaluate(
         progress=display,
     )
     if json is not None:
-        api.write_json(json, results, model)
+        scoring.write_scores(json, results, model)
     display.print(results_table(results, display.width))
     if {"downstream", "probing"} & {*asked}:
         for name, scored in results.items():

@@ -49,7 +49,7 @@ def train(
     result = api.train(
         method,
         base=base,
-        texts=corpus,
+        corpus=corpus,
         out=out,
         seed=seed,
         data=data,

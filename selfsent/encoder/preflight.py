@@ -1,13 +1,16 @@
 """Whether an encoder's dropout can be steered, probed before training."""
 
+from collections.abc import Sequence
+
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
-from selfsent.encoder.dropout import dropout_rate, dropout_sites
+from selfsent.encoder.dropout import dropout_rate, dropout_rates, dropout_sites
 from selfsent.encoder.embed import collate, embed
 from selfsent.encoder.inspect import transformer_of
 from selfsent.errors import UserError
+from selfsent.progress import SILENT, Progress
 
 
 def probe_tokens(encoder: SentenceTransformer, text: str) -> list[int]:
@@ -52,3 +55,41 @@ def require_dropout(encoder: SentenceTransformer) -> None:
     if not (still and attention and hidden):
         which = "some" if not still else "attention" if not attention else "hidden-state"
         raise UserError(f"{which} dropout of a {family!r} encoder escapes its dropout modules: {advice}")
+
+
+def check_dropout(
+    encoder: SentenceTransformer,
+    views: Sequence[tuple[float | None, float | None]],
+    progress: Progress = SILENT,
+    *,
+    paired: bool = False,
+) -> None:
+    """Say what dropout training will really have, and refuse views of a text that would be identical.
+
+    Args:
+        views: (hidden, attention) rates of each view; None: the encoder's own.
+        paired: whether every text has a positive, another text: the views then differ without dropout.
+
+    Raises:
+        UserError: dropout out of reach, or at zero.
+    """
+    require_dropout(encoder)
+    own = dropout_rates(encoder)
+    row = probe_tokens(encoder, "two views of one text must differ")
+    tokens = collate(encoder, [row] * 16)  # few words may all be kept twice, but not sixteen times
+    for number, (hidden, attention) in enumerate(views, start=1):
+        given = {"hidden": hidden, "attention": attention}
+        rates = {kind: rate if (wish := given[kind]) is None else wish for kind, rate in own.items()}
+        progress.say(f"dropout of view {number}: " + ", ".join(f"{kind} {rate:g}" for kind, rate in rates.items()))
+        if any(rates.values()):
+            with dropout_rate(encoder.train(), rates["hidden"], rates.get("attention")), torch.no_grad():
+                embedded = embed(encoder, tokens)
+            encoder.eval()
+            if not torch.equal(embedded, embedded[:1].expand_as(embedded)):
+                continue
+        if paired or len(views) > 1:
+            continue  # the other view is another text; or one view has no dropout and another has
+        raise UserError(
+            "the views of a text would be identical: this encoder's dropout is 0, and dropout is this method's only "
+            "augmentation; set encoder.dropout=0.1"
+        )

@@ -40,7 +40,7 @@ from selfsent.encoder.mlm_head import load_mlm_head, mask_tokens, word_embedding
 from selfsent.encoder.pooling import pooling_name
 from selfsent.errors import UserError
 from selfsent.functional import init_linear_, nt_xent
-from selfsent.objective import Batch, Examples, Objective, Rows, Terms
+from selfsent.objective import Batch, Examples, Objective, Rows, Terms, gather
 
 Span = tuple[int, int]  # start and end in the document's word pieces, the end excluded
 Placement = Literal["any", "subsuming", "adjacent"]
@@ -246,7 +246,7 @@ class DeCLUTR(Objective):
             if self.mlm is not None and not config.contrast_on_masked_anchor:
                 anchors = _embed_by_length(encoder, batch["anchor"])
             positives = _embed_by_length(encoder, batch["positive"])
-            terms |= self.terms(anchors, positives)
+            terms |= self.terms(gather(anchors), gather(positives))
         self._last["padding"] = _padding([batch["anchor"], batch["positive"]])
         return terms
 

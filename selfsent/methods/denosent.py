@@ -42,7 +42,7 @@ from selfsent.encoder.inspect import embedding_width, tokenizer_of, transformer_
 from selfsent.encoder.mlm_head import MLMHead, load_mlm_head, word_embeddings
 from selfsent.errors import UserError
 from selfsent.functional import info_nce, init_linear_
-from selfsent.objective import Batch, Objective, Terms, Views, second
+from selfsent.objective import Batch, Objective, Terms, Views, gather, second
 
 
 class DenoSent(Objective):
@@ -127,7 +127,9 @@ class DenoSent(Objective):
         terms: Terms = {}
         self._last = {}
         if config.contrast_weight:
-            terms["contrast"] = config.contrast_weight * info_nce(projected[0], projected[1], config.temperature)
+            terms["contrast"] = config.contrast_weight * info_nce(
+                gather(projected[0]), gather(projected[1]), config.temperature
+            )
             self._last["view_cosine"] = F.cosine_similarity(views[0].detach(), views[1].detach()).mean()
         if config.denoise_weight:
             # Without contrast there is one view, the memory's.

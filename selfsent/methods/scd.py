@@ -37,7 +37,7 @@ from selfsent.encoder.dropout import dropout_rate, dropout_rates, dropout_rows
 from selfsent.encoder.embed import embed, embed_columns
 from selfsent.encoder.inspect import embedding_width
 from selfsent.functional import correlation_summary, init_linear_
-from selfsent.objective import Batch, Objective, Terms, second
+from selfsent.objective import Batch, Objective, Terms, gather, second
 
 
 class SCD(Objective):
@@ -126,7 +126,7 @@ class SCD(Objective):
                 h = embed(encoder, first)
             with dropout_rate(encoder, high, attention_high):
                 k = embed(encoder, other)
-        return self.terms(h, k)
+        return self.terms(gather(h), gather(k))
 
     def terms(self, h: Float[Tensor, "B D"], k: Float[Tensor, "B D"]) -> Terms:
         """Return the terms for the embeddings at the low and at the high rate.

@@ -29,7 +29,7 @@ from selfsent.encoder.embed import embed_tokens
 from selfsent.encoder.inspect import embedding_width
 from selfsent.encoder.mlm_head import load_mlm_head, mask_tokens, word_embeddings
 from selfsent.functional import info_nce, init_linear_
-from selfsent.objective import Batch, Objective, Terms, Views, second
+from selfsent.objective import Batch, Objective, Terms, Views, gather, second
 
 
 class SimCSE(Objective):
@@ -64,7 +64,7 @@ class SimCSE(Objective):
 
     def combine(self, views: Views, encoder: SentenceTransformer, batch: Batch) -> Terms:
         """Return the term ``contrast``, and ``masked_lm`` where it has a weight."""
-        terms = self.terms(*views)
+        terms = self.terms(*map(gather, views))
         if self.mlm is not None:
             masked, chosen = mask_tokens(encoder, batch["text"], self.config.mlm_probability)
             states, labels = embed_tokens(encoder, masked)[chosen], batch["text"]["input_ids"][chosen]

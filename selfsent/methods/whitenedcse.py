@@ -39,7 +39,7 @@ from torch.nn import functional as F
 from selfsent.config import setting
 from selfsent.encoder.inspect import embedding_width
 from selfsent.functional import group_whiten, init_linear_, inverse_square_root, multi_positive, standardize
-from selfsent.objective import Batch, Objective, Terms, Views, second
+from selfsent.objective import Batch, Objective, Terms, Views, gather, second
 
 _RELEASED_PARTS = 3  # written into the authors' module
 
@@ -123,7 +123,7 @@ class WhitenedCSE(Objective):
 
     def combine(self, views: Views, encoder: SentenceTransformer, batch: Batch) -> Terms:
         """Return the term ``contrast``."""
-        return self.terms(torch.stack(views).expand(self.config.num_views, -1, -1))
+        return self.terms(gather(torch.stack(views)).expand(self.config.num_views, -1, -1))
 
     def terms(self, h: Float[Tensor, "V B D"], permutations: Int[Tensor, "V D"] | None = None) -> Terms:
         """Return the terms for the embeddings of the views, the anchor first."""

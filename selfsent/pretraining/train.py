@@ -30,6 +30,7 @@ from selfsent.encoder.inspect import tokenizer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import UserError, unknown
 from selfsent.evaluation.suite import Suite, read_suite
+from selfsent.optimizer import MasterWeights
 from selfsent.pretraining import factorization, masked_lm, vocabulary
 from selfsent.progress import SILENT, Progress
 from selfsent.run import Run, versions
@@ -197,7 +198,7 @@ def pretrain_masked_lm(
         return _outcome(run, steps, steps * per_step, done)
     validate = PretrainingValidator(text.held_out, objective, settings, suite, progress)
     progress.unit = "tokens"
-    outcome = trainer.fit(
+    outcome = trainer.Trainer(
         encoder,
         objective,
         stretches,
@@ -220,7 +221,7 @@ def pretrain_masked_lm(
         select="last",
         progress=progress,
         weight=stretches.length,
-    )
+    ).train()
     run.publish(lambda folder: masked_lm.export_masked_lm(encoder, objective.head, begin, folder, torch.float16))
     scores = validate(encoder)
     speed = {"tokens_per_second": outcome.texts_per_second, "share_of_ceiling": 0.0}
@@ -377,7 +378,7 @@ def _seconds_a_step(
 ) -> float:
     """Time a few steps at a rate of 0, which leave no trace."""
     learner = trainer.Learner(encoder, objective, machine.precision).train()
-    masters = hardware.MasterWeights(learner) if machine.precision == "bf16" else None
+    masters = MasterWeights(learner) if machine.precision == "bf16" else None
     parameters = masters.parameters() if masters else [p for p in learner.parameters() if p.requires_grad]
     optimizer = AdamW(parameters, lr=0.0, fused=machine.device in ("cpu", "cuda"))
     seconds = []

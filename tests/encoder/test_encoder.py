@@ -33,6 +33,7 @@ from selfsent.encoder.pooling import pooling_name
 from selfsent.encoder.preflight import require_dropout
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import UserError
+from selfsent.optimizer import MasterWeights
 
 
 def hidden_states(folder, texts):
@@ -206,7 +207,7 @@ def test_prompt_pooling_is_the_state_of_the_mask_to_the_last_bit(family, tmp_pat
             assert torch.equal(*both())
     with hardware.bf16_weights(encoder), torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(*both())
-    masters = hardware.MasterWeights(encoder.train())
+    masters = MasterWeights(encoder.train())
     assert not any(p is encoder[1].emb_layer.weight for p in masters.parameters())
     assert encoder[1].emb_layer.weight.dtype == torch.float32
     encoder.eval()

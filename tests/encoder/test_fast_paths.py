@@ -10,7 +10,7 @@ from torch.optim import AdamW
 
 from selfsent.encoder.dropout import Dropout, attend, dropout_rate
 from selfsent.encoder.embed import collate, embed, embed_columns
-from selfsent.hardware import MasterWeights
+from selfsent.optimizer import MasterWeights
 
 
 class Block(nn.Module):

@@ -151,7 +151,7 @@ QUICK += ["corpus.held_out=4", "hardware.threads=1"]
 def test_methods_that_need_no_attention_train_static_vectors(method, settings, folder, text, tmp_path):
     if method == "declutr":
         settings = [*settings, "objective.min_length=4"]
-    trained = api.train(method, base=str(folder), texts=[text], out=tmp_path / "run", settings=[*QUICK, *settings])
+    trained = api.train(method, base=str(folder), corpus=[text], out=tmp_path / "run", settings=[*QUICK, *settings])
     before, after = SentenceTransformer(str(folder)), SentenceTransformer(str(trained.model))
     assert not np.array_equal(before.encode(TEXTS), after.encode(TEXTS))
     assert json_config(trained.folder)["hardware"]["precision"] == "fp32"
@@ -171,4 +171,4 @@ def test_without_a_mask_declutr_says_how_to_go_on(vectors):
 @pytest.mark.parametrize("method", ["denosent", "declutr"])
 def test_methods_that_need_layers_say_so(method, folder, text, tmp_path):
     with pytest.raises(UserError, match=r"static vectors|StaticEmbedding"):
-        api.train(method, base=str(folder), texts=[text], out=tmp_path / "run", settings=QUICK)
+        api.train(method, base=str(folder), corpus=[text], out=tmp_path / "run", settings=QUICK)

@@ -18,7 +18,7 @@ from selfsent.errors import UserError
 from selfsent.functional import nt_xent
 from selfsent.methods.declutr import DeCLUTR, draw_anchors, draw_positive
 from selfsent.objective import Examples
-from selfsent.trainer import slanted_triangular
+from selfsent.optimizer import slanted_triangular
 
 PLACEMENTS = ("any", "subsuming", "adjacent")
 DTYPES = {"f64": (torch.float64, 1e-9, 1e-9), "f32": (torch.float32, 1e-5, 2e-6)}

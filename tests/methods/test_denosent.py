@@ -18,9 +18,9 @@ from selfsent.encoder.inspect import transformer_of
 from selfsent.encoder.load import load_encoder, quietly
 from selfsent.encoder.mlm_head import load_mlm_head, word_embeddings
 from selfsent.errors import UserError
-from selfsent.hardware import MasterWeights
 from selfsent.methods.denosent import Decoder, DenoSent
 from selfsent.methods.simcse import SimCSE
+from selfsent.optimizer import MasterWeights
 
 DTYPES = {"f64": (torch.float64, 1e-7, 1e-8), "f32": (torch.float32, 1e-4, 1e-5)}
 TEMPLATE = "she reads [X] about the [MASK] book"  # in words of the tiny encoder

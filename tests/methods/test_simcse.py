@@ -9,8 +9,8 @@ from transformers import AutoModelForMaskedLM
 from selfsent.encoder.dropout import dropout_rate
 from selfsent.encoder.embed import collate, embed
 from selfsent.encoder.mlm_head import mask_tokens, word_embeddings
-from selfsent.hardware import MasterWeights
 from selfsent.methods.simcse import SimCSE
+from selfsent.optimizer import MasterWeights
 
 DTYPES = {"f64": (torch.float64, 1e-7, 1e-8), "f32": (torch.float32, 1e-4, 1e-5)}
 

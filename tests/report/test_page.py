@@ -11,11 +11,12 @@ from page_reader import Page
 from test_api import QUICK, WORDS
 
 import selfsent
-from selfsent import api, report
+from selfsent import report
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import UserError
 from selfsent.report import inside, page, published, read, tables
+from selfsent.validation import Validator
 
 EVIL = "<script>alert('x')</script> & <img src=http://evil.example/x.png> a \"quoted\" line"
 
@@ -314,7 +315,7 @@ def lines_of_text(tmp_path):
 def test_from_training_to_the_page(bert, lines_of_text, tmp_path):
     settings = [*QUICK, "corpus.held_out_share=0.3"]
     result = selfsent.train(
-        "simcse", base=str(bert), texts=[str(lines_of_text)], out=tmp_path / "run", settings=settings
+        "simcse", base=str(bert), corpus=[str(lines_of_text)], out=tmp_path / "run", settings=settings
     )
     logged = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     first = next(line["scores"] for line in logged if "scores" in line)
@@ -353,10 +354,9 @@ def test_with_data_the_log_holds_alignment_and_uniformity_of_stsb(bert, data):
     from selfsent.corpus.heldout import HeldOut
     from selfsent.evaluation.senteval import files
     from selfsent.evaluation.sts import read_stsb
-    from selfsent.methods.simcse import SimCSE
 
     opened = load_encoder(bert)
-    scores = api.Validator(HeldOut("pairs"), str(data), SimCSE(SimCSE.Config(), opened))(opened)
+    scores = Validator(HeldOut("pairs"), str(data), "stsb-dev")(opened)
     pairs = read_stsb(files.find_folder(data), "dev")
     same = [place for place, gold in enumerate(pairs.gold) if gold > 4]
     left, right = (encode(opened, [side[i] for i in same]).astype(float) for side in (pairs.left, pairs.right))

@@ -24,7 +24,7 @@ def read_back(line):
     (base,), (seed,) = given["--base"], given["--seed"]
     data = given.get("--data", [None])[0]
     return api.resolve(
-        words[2], base=base, texts=given["--corpus"], seed=int(seed), data=data, settings=given.get("--set", ())
+        words[2], base=base, corpus=given["--corpus"], seed=int(seed), data=data, settings=given.get("--set", ())
     )
 
 

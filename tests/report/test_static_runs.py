@@ -33,7 +33,7 @@ def test_counted_vectors_and_what_was_trained_from_them_have_a_page(text, tmp_pa
 
     settings = ["train.steps=2", "train.batch_size=8", "train.evaluate_every=2", "corpus.deduplicate=exact"]
     settings += ["corpus.held_out=4", "hardware.threads=1"]
-    api.train("simcse", base=str(base), texts=[text], out=tmp_path / "trained", settings=settings)
+    api.train("simcse", base=str(base), corpus=[text], out=tmp_path / "trained", settings=settings)
     found = page(tmp_path, tmp_path / "trained")
     assert f"simcse from {base}" in found.text
     assert "A map of the texts" in found.text  # base and trained encoder were opened

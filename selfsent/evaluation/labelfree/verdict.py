@@ -353,3 +353,28 @@ def _figure(metric: str, value: float, n: int) -> Score:
 
 def _is_scored(score: Score) -> bool:
     return (score.task, score.metric) in SCORED
+
+
+def judge_heldout(before: Results, after: Results) -> str:
+    """Say in words whether the trained encoder is better than its base on what was held out."""
+    key = next((s.key for s in after.scores if s.metric == "mrr@10"), None)
+    if key is None:
+        if after.average is None or before.average is None:
+            return (
+                "Cannot tell: too few documents could be held out to measure it on (2 for the test at least); "
+                "give more text, or set corpus.held_out_share=0.2"
+            )
+        key = after.average.key
+    old = next(score for score in before.scores if score.key == key)
+    new = next(score for score in after.scores if score.key == key)
+    change = next(d for d in compare_results(after, before) if (d.task, d.split, d.metric, d.aggregation) == key)
+    what = "finding the right text from its summary (MRR@10)" if key[2] == "mrr@10" else f"the {old.task}"
+    figures = (
+        f"{old.value:.1f} before, {new.value:.1f} after: a change of {change.value:+.1f} "
+        f"(95 % interval {change.low:+.1f} to {change.high:+.1f})"
+    )
+    if change.low > 0:
+        return f"Better. In {what}: {figures}."
+    if change.high < 0:
+        return f"Worse, do not use it. In {what}: {figures}."
+    return f"Cannot tell. In {what}: {figures}."

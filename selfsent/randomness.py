@@ -1,0 +1,22 @@
+"""Every random draw of training comes from here: a pure function of seed, step, epoch and text.
+
+So a resumed run draws what an uninterrupted one does, and any number of processes can agree on the plan.
+"""
+
+import numpy as np
+import torch
+
+
+def seed_step(seed: int, step: int) -> None:
+    """Seed torch's global generator for batch ``step``: dropout, masks, permutations and shuffles follow from it."""
+    torch.manual_seed(batch_seed(seed, step))
+
+
+def batch_seed(seed: int, step: int) -> int:
+    """Return the 63-bit seed of a batch."""
+    return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def text_generator(seed: int, epoch: int, text: int) -> np.random.Generator:
+    """Return the generator of one text in one epoch: spans and other draws that belong to the text."""
+    return np.random.default_rng([seed, epoch, text])
