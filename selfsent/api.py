@@ -14,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 from selfsent import atomic, hardware, methods, trainer
 from selfsent.batching import Batches
 from selfsent.config import Recipe, apply_settings, build_config, read_recipe, recipe_table, resolve_recipe
-from selfsent.corpus.documents import DocumentRows
+from selfsent.corpus.dataset import DocumentRows
 from selfsent.corpus.heldout import HeldOut
 from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
 from selfsent.corpus.read import DEMO
