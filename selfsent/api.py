@@ -16,11 +16,10 @@ from sentence_transformers import SentenceTransformer
 from selfsent import hardware, methods
 from selfsent.batching import Batches
 from selfsent.config import Recipe, apply_settings, build_config, is_recipe, read_recipe, recipe_table, resolve_recipe
-from selfsent.corpus.dataset import Corpus
-from selfsent.corpus.documents import DocumentRows
+from selfsent.corpus.dataset import Corpus, DocumentRows
 from selfsent.corpus.heldout import HeldOut
 from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
-from selfsent.corpus.read import DEMO
+from selfsent.corpus.read import DEMO, spool_texts
 from selfsent.encoder.inspect import embedding_width, template_length, tokenizer_of, transformer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.pooling import pooling_name
@@ -167,8 +166,6 @@ def _sources(
         raise CorpusError("texts and corpus are both given: give the texts themselves, or where they are")
     if isinstance(texts, str | Path):
         raise CorpusError(f"texts = {str(texts)!r} is one string: give several texts, or a file or folder as corpus=")
-    from selfsent.corpus.read import spool_texts
-
     return [spool_texts(texts)]
 
 

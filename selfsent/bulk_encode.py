@@ -158,7 +158,7 @@ def find_sources(names: Sequence[str]) -> list[read.Source]:
 def _texts(sources: Sequence[read.Source], column: str) -> Iterator[str]:
     # The other columns that a corpus may have are of no interest: all of them point at the text itself.
     columns = read.Columns(text=column, title=column, summary=column, positive=column)
-    return (document.text for source in sources for document in source.documents(columns, lambda _: None))
+    return (document.text for source in sources for document in source.documents(columns))
 
 
 @contextmanager

@@ -70,7 +70,7 @@ def build_index(
         return SearchIndex(folder, encoder, reused=True)
     texts: list[tuple[str, str]] = []
     for source in sources:
-        for document in source.documents(_COLUMNS, lambda _: None):
+        for document in source.documents(_COLUMNS):
             whole = clean.one_line(" ".join(part for part in (document.summary, document.text) if part))
             if whole:
                 texts.append((document.title, " ".join(whole.split()[:_WORDS])))

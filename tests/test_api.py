@@ -115,12 +115,6 @@ def _held_out(text, bert):
     return prepare_corpus([str(text)], config, load_encoder(bert).tokenizer).held_out
 
 
-def _objective(bert):
-    from selfsent.methods.simcse import SimCSE
-
-    return SimCSE(SimCSE.Config(), load_encoder(bert))
-
-
 def test_a_finished_run_resumed_returns_what_it_gave_and_does_nothing(bert, text, tmp_path):
     first = train(bert, text, tmp_path / "run")
     files = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}

@@ -1,15 +1,14 @@
-"""Raw text, or pairs, to rows on disk: read, clean, cut into sentences, hold out, tokenise, deduplicate, account for.
+"""Corpus preparation: raw text, or pairs, to tokenised and deduplicated rows on disk.
 
-read.py         files, folders, hub datasets, the demo corpus -> documents
+read.py         files, folders, hub datasets, the demo corpus and texts in memory -> documents
+formats.py      lines and rows of one file, whatever its format and compression
 clean.py        a document -> clean sentences
-heldout.py      documents set apart for a test that needs no labels
-tokens.py       texts -> word pieces
-stage.py        all of that, streamed into columns on disk
-deduplicate.py  which of those rows are copies, or nearly
-preparation.py  the settings, and the way through all of these
-account.py      what became of every text
-store.py        the columns
-cache.py        folders that are whole or not there
-opened.py       the corpus as the trainer sees it
-documents.py    the same of whole documents, of which only spans are read
+heldout.py      documents held out for a label-free test
+tokenize.py     documents -> tokenised and hashed texts, streamed into columns on disk
+dedup.py        exact and near-duplicates among them
+prepare.py      the settings, and all of these steps in order
+statistics.py   how many texts were read, kept and dropped, and why
+columns.py      columns on disk
+dataset.py      the prepared corpus for training
+sample.py       documents drawn by content hash, for evaluation
 """

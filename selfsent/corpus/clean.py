@@ -1,4 +1,4 @@
-"""Take markup and debris out of raw text and cut it into sentences."""
+"""Remove markup leftovers from raw text and split it into sentences."""
 
 import html
 import re
@@ -13,20 +13,20 @@ _TAGS = (
     "|references|s|small|span|strong|sub|sup|table|td|th|tr|tt|u|ul"
 )
 _MARKUP = re.compile(
-    rf"(?P<tag></?(?:{_TAGS})\b[^<>\n]*>|<!--.*?-->)"  # tags that everybody knows; <x> in a formula stays
+    rf"(?P<tag></?(?:{_TAGS})\b[^<>\n]*>|<!--.*?-->)"  # known HTML and wiki tags; <x> in a formula stays
     r"|\[(?:https?|ftp)://[^\s\]]*(?: (?P<label>[^\]\n]*))?\]",  # [http://... label]
     re.IGNORECASE | re.DOTALL,
 )
-_EMPTY_BRACKETS = re.compile(r"[ \t]\([\s,;]*\)")  # they lost their content; those of a call() stay
+_EMPTY_BRACKETS = re.compile(r"[ \t]\([\s,;]*\)")  # whose content was markup; those of a call() stay
 # Control characters, soft hyphens, byte-order and direction marks, zero-width spaces, lone surrogates.
 # The joiners U+200C and U+200D stay: Persian and the Indian scripts need them.
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b\x0e-\x1f\x7f-\x84\x86-\x9f\xad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\ufeff\ud800-\udfff]"
 )
 _LINES = re.compile(r"\r\n?|[\x0c\x85\u2028\u2029]")
-_SPACES = re.compile(r"[^\S\n\t ]")  # other than these; sentencex fails on a no-break space after an initial
+_SPACES = re.compile(r"[^\S\n\t ]")  # all others; sentencex fails on a no-break space after an initial
 _EMPTY_LINES = re.compile("\0\0+")
-# Scripts that set no spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese.
+# Scripts without spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese.
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 _WORD = re.compile(rf"{_UNSPACED.pattern}|(?:(?!{_UNSPACED.pattern})\S)+")
 _LETTERS = re.compile(rf"{_UNSPACED.pattern}|(?:(?!{_UNSPACED.pattern})[^\W_])+")
@@ -46,19 +46,19 @@ def clean_text(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Make every run of white space a single space."""
+    """Replace every run of white space by a single space."""
     return " ".join(text.split())
 
 
 def sentences(text: str, language: str) -> list[str]:
-    """Cut cleaned text into sentences; a line end is a sentence end unless the text is hard-wrapped."""
+    """Split cleaned text into sentences; a line end is a sentence end unless the text is hard-wrapped."""
     text = _unwrap(text)
     pieces = [line for segment in sentencex.segment(language, text) for line in segment.split("\n")]
     return [sentence for piece in pieces if (sentence := one_line(piece))]
 
 
 def _unwrap(text: str) -> str:
-    # In prose broken at a fixed width most lines go on in lower case; between paragraphs or items few do.
+    # In hard-wrapped prose most lines continue in lower case; paragraphs and list items rarely do.
     lines = [line.strip() for line in text.split("\n")]
     breaks = [(above, below) for above, below in pairwise(lines) if above and below]
     continued = sum(above[-1] not in ".:!?" and below[0].islower() for above, below in breaks)
@@ -75,25 +75,25 @@ def count_words(text: str) -> int:
 
 
 def text_halves(text: str) -> tuple[str, str]:
-    """Cut a text before its middle word."""
+    """Split a text before its middle word."""
     starts = [match.start() for match in _WORD.finditer(text)]
     cut = starts[(len(starts) + 1) // 2]
     return text[:cut].strip(), text[cut:].strip()
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text as word matching compares them: in one case, without punctuation."""
+    """Return the words of a text for lexical matching: case-folded, without punctuation."""
     return _LETTERS.findall(unicodedata.normalize("NFKC", text).casefold())
 
 
 def with_gaps(text: str) -> list[str]:
-    """Cut a text of one line into words, each with the space behind it: joined they are the text again."""
+    """Split a single line into words, each with the space after it, so that they join to the text again."""
     starts = [match.start() for match in _WORD.finditer(text)]
     return [text[start:end] for start, end in pairwise([*starts, len(text)])]
 
 
 def content_key(text: str) -> int:
-    """Hash a text so that case, white space and Unicode variants do not matter."""
+    """Hash a text regardless of case, white space and Unicode variants."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
     return xxhash.xxh3_64_intdigest(" ".join(text.casefold().split()).encode())

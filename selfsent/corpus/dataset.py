@@ -1,10 +1,10 @@
-"""A prepared corpus, opened from its folder."""
+"""A prepared corpus, read from its folder row by row, or document by document and span by span."""
 
 import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,17 +17,17 @@ Indices = Sequence[int] | NDArray[np.integer]
 
 
 class Corpus:
-    """Tokenised texts on disk; the memory it takes does not grow with them.
+    """Tokenised texts on disk; memory does not grow with their number.
 
     Attributes:
         paired: whether every row has a positive beside its text.
         lengths: word pieces of every row, special tokens included, as int32; of a pair, of its longer side.
         keys: a 64-bit hash of every token row; rows of equal key must never share a batch.  Pairs that have a side in
-            common, or are tied so by way of others, have equal keys.
+            common, directly or through other pairs, have equal keys.
         held_out: queries and passages of documents that are not among the rows.
-        account: what was read, kept and dropped, and why.
-        fingerprint: tells this corpus from one of other sources, settings or tokenizer.
-        reused: whether it was found in the cache.
+        account: statistics of what was read, kept and dropped, and why.
+        fingerprint: hash of sources, settings and tokenizer.
+        reused: whether it was in the cache.
     """
 
     def __init__(self, folder: Path, *, reused: bool = True) -> None:
@@ -64,8 +64,8 @@ class Corpus:
         """Count the word pieces of all rows."""
         return self._ids.total
 
-    def stretch(self, start: int, stop: int) -> NDArray[np.integer]:
-        """Return the word pieces from ``start`` to ``stop``, counted over all rows end to end."""
+    def token_range(self, start: int, stop: int) -> NDArray[np.integer]:
+        """Return the word pieces from ``start`` to ``stop`` of all rows end to end."""
         return self._ids.values(start, stop)
 
     def positives(self, indices: Indices) -> list[list[int]]:
@@ -75,18 +75,18 @@ class Corpus:
             ValueError: the corpus is not paired.
         """
         if self._positives is None:
-            raise ValueError("this corpus has no positives: ask `paired` first")
+            raise ValueError("this corpus has no positives: check `paired` first")
         return [row.tolist() for row in self._positives.rows(indices)]
 
     def texts(self, indices: Indices) -> list[str]:
-        """Return some rows as cleaned text, whole."""
+        """Return the cleaned texts of some rows, not truncated."""
         return [row.tobytes().decode() for row in self._texts.rows(indices)]
 
 
 def write_facts(folder: Path, account: CorpusStatistics, held_out: HeldOut) -> None:
-    """Write what is not a column: the account and the held-out documents."""
-    for name, thing in (("account", account), ("held_out", held_out)):
-        text = json.dumps(dataclasses.asdict(thing), ensure_ascii=False, indent=1)
+    """Write what is not a column: the statistics and the held-out documents."""
+    for name, facts in (("account", account), ("held_out", held_out)):
+        text = json.dumps(dataclasses.asdict(facts), ensure_ascii=False, indent=1)
         (folder / f"{name}.json").write_text(text, encoding="utf-8")
 
 
@@ -97,3 +97,47 @@ def _read_facts(folder: Path) -> tuple[CorpusStatistics, HeldOut]:
     return CorpusStatistics(**account), HeldOut(
         held_out["kind"], HeldOutPairs(**held_out["dev"]), HeldOutPairs(**held_out["test"])
     )
+
+
+class DocumentTokens(Sequence[int]):
+    """The word pieces of one document, special tokens included; only the slices asked for are read from disk."""
+
+    def __init__(self, ids: Ragged, row: int) -> None:
+        self._ids = ids
+        self._row = row
+        self._length = ids.length(row)
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[int]: ...
+    def __getitem__(self, place: int | slice) -> int | list[int]:
+        if isinstance(place, int):
+            (one,) = self[slice(place, place + 1 or None)]
+            return one
+        start, stop, step = place.indices(self._length)
+        return [int(piece) for piece in self._ids.part(self._row, start, max(start, stop))[::step]]
+
+
+class DocumentRows:
+    """Some rows of a corpus of documents, in the form that the training loop reads."""
+
+    paired = False
+
+    def __init__(self, corpus: Corpus, chosen: NDArray[np.int64]) -> None:
+        self._chosen = chosen
+        self._ids = Ragged(corpus.folder, "ids")
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    def rows(self, indices: Indices) -> list[DocumentTokens]:
+        """Return documents that are read when they are sliced."""
+        return [DocumentTokens(self._ids, int(self._chosen[index])) for index in indices]
+
+    def positives(self, indices: Indices) -> list[list[int]]:
+        """Refuse: documents have no positives."""
+        raise ValueError("documents have no positives: check `paired` first")

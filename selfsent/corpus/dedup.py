@@ -1,44 +1,45 @@
-"""Find texts that occur twice, or nearly so, in memory that does not grow with their number.
+"""Find exact and near-duplicates in memory that does not grow with the number of texts.
 
 Exact duplicates share a 64-bit key of their normalised text.  Near-duplicates are found by MinHash over the
-pairs of neighbouring word pieces: 64 minima are folded into bands, texts that agree in a whole band are
-candidates, and a candidate is dropped only if its true Jaccard similarity with a text that stays reaches the
-threshold.  All keys are on disk and are compared a bounded partition at a time.
+bigrams of word pieces: 64 minima are folded into bands, texts that agree in a whole band are candidates, and a
+candidate is dropped only if its true Jaccard similarity with a text that is kept reaches the threshold.  All keys are
+on disk and are compared in partitions of bounded size.
 
-MinHash is written out here in NumPy, a dozen lines: rensa sketches fast but returns Python lists, and that
-conversion alone takes longer than the whole computation below.
+MinHash is a dozen lines of NumPy here: rensa is fast but returns Python lists, and that conversion alone takes longer
+than the whole computation below.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from selfsent.corpus.columns import ColumnFile, RaggedColumn
+from selfsent.progress import SILENT, Progress
 
-KEPT, EXACT, NEAR, HELD_OUT, SURPLUS, UNPAIRED = range(6)  # what became of a text
+KEPT, EXACT, NEAR, HELD_OUT, SURPLUS, UNPAIRED = range(6)  # drop reasons
 MINIMA = 64
 _PARTITION = 1 << 20  # keys compared at a time
 _BLOCK = 1 << 18  # rows whose candidates are verified at a time
 _COMPARED = 1 << 18  # word pieces compared at a time
 _EXAMPLES = 20
-_BITS = 45  # a pair in one number: its later row within the block above, its earlier row below
+_BITS = 45  # a pair packed into one number: the earlier row in the lower bits, the later one within its block above
 
 Keys = NDArray[np.uint64]
 
 
 def band_width(threshold: float) -> int:
-    """Return how many minima make a band: as many as still find 97 % of the pairs just at the threshold.
+    """Return how many minima make a band: the most that still find 97 % of the pairs exactly at the threshold.
 
     A pair of similarity J agrees in a band of r minima with probability J^r, so 64 / r bands find it with
-    1 - (1 - J^r)^(64 / r).  Wider bands bring fewer candidates that verification then throws away.
+    1 - (1 - J^r)^(64 / r).  Wider bands give fewer candidates for verification to reject.
     """
     return next((r for r in (8, 4, 2) if 1 - (1 - threshold**r) ** (MINIMA // r) >= 0.97), 1)
 
 
 def mix(x: Keys) -> Keys:
-    """Scramble 64-bit numbers, one to one.  Source: Steele et al. 2014, SplitMix64's finaliser."""
+    """Permute 64-bit numbers pseudo-randomly.  Source: Steele et al. 2014, SplitMix64's finaliser."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
@@ -54,7 +55,7 @@ def shingles(ids: NDArray[np.integer], lengths: NDArray[np.integer]) -> Keys:
 
 
 def band_keys(hashes: Keys, lengths: NDArray[np.integer], width: int) -> Iterator[Keys]:
-    """Yield one key a text for each band of MinHash; no text may be empty."""
+    """Yield the keys of all texts for each band of MinHash; no text may be empty."""
     starts = np.cumsum(lengths) - lengths
     multipliers = np.random.default_rng(0).integers(1, 1 << 63, MINIMA, dtype=np.uint64) | np.uint64(1)
     for band in multipliers.reshape(-1, width):
@@ -73,7 +74,7 @@ def row_keys(ids: NDArray[np.integer], lengths: NDArray[np.integer]) -> Keys:
 
 
 def similarities(ids: RaggedColumn, earlier: NDArray[np.int64], later: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the Jaccard similarity of each pair of rows: shingles they share over shingles of either."""
+    """Return the Jaccard similarity of the shingles of each pair of rows."""
     rows, places = np.unique(np.concatenate([earlier, later]), return_inverse=True)
     pieces = [ids.span(row, row + 1)[0] for row in rows.tolist()]
     lengths = np.array([len(row) for row in pieces])
@@ -92,17 +93,17 @@ def similarities(ids: RaggedColumn, earlier: NDArray[np.int64], later: NDArray[n
     return both / (one + other - both)
 
 
-def drop_held_out(keys: ColumnFile, held_out: ColumnFile, fate: NDArray[np.uint8]) -> None:
+def drop_held_out(keys: ColumnFile, held_out: ColumnFile, drop_reason: NDArray[np.uint8]) -> None:
     """Mark every copy of a held-out text."""
-    for rows, values, forbidden in _partitions(keys, fate, held_out):
-        fate[rows[np.isin(values, forbidden)]] = HELD_OUT
+    for rows, values, forbidden in _partitions(keys, drop_reason, held_out):
+        drop_reason[rows[np.isin(values, forbidden)]] = HELD_OUT
 
 
 def families(keys: ColumnFile, others: ColumnFile) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Find rows tied to each other, directly or by way of others, because they share a value in either column.
+    """Find the connected components of rows that share a value in either column.
 
     Returns:
-        The tied rows, and the first row of the family of each.
+        The rows of components of more than one row, and for each of them the first row of its component.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -124,37 +125,42 @@ def families(keys: ColumnFile, others: ColumnFile) -> tuple[NDArray[np.int64], N
     return tied, tied[np.unique(family, return_index=True)[1][family]]
 
 
-def drop_exact(keys: ColumnFile, fate: NDArray[np.uint8]) -> None:
+def drop_exact(keys: ColumnFile, drop_reason: NDArray[np.uint8]) -> None:
     """Mark every copy of a text but the first."""
-    for rows, values, _ in _partitions(keys, fate):
-        order = np.argsort(values, kind="stable")  # stable: the first row of a text stays in front
-        fate[rows[order[1:][values[order[1:]] == values[order[:-1]]]]] = EXACT
+    for rows, values, _ in _partitions(keys, drop_reason):
+        order = np.argsort(values, kind="stable")  # stable: of equal texts the first row comes first
+        drop_reason[rows[order[1:][values[order[1:]] == values[order[:-1]]]]] = EXACT
 
 
 def drop_near(
     bands: list[ColumnFile],
     ids: RaggedColumn,
     threshold: float,
-    fate: NDArray[np.uint8],
+    drop_reason: NDArray[np.uint8],
     folder: Path,
-    report: Callable[[int, int], None],
+    progress: Progress = SILENT,
 ) -> list[tuple[int, int]]:
-    """Mark texts nearly equal to an earlier one that stays; return the first such pairs (kept, dropped)."""
-    blocks = range(0, len(fate), _BLOCK)
+    """Mark near-duplicates of an earlier text that is kept; return the first such pairs (kept, dropped).
+
+    Args:
+        folder: for temporary columns of candidate pairs.
+        progress: the stage ``deduplicate`` counts bands, then blocks of candidates.
+    """
+    blocks = range(0, len(drop_reason), _BLOCK)
     candidates = [ColumnFile(folder / f"candidates_{block}.npy", np.int64) for block in blocks]
     steps = len(bands) + len(blocks)
     for done, band in enumerate(bands):
-        report(done, steps)
-        for rows, values, _ in _partitions(band, fate):
+        progress.report("deduplicate", done, steps)
+        for rows, values, _ in _partitions(band, drop_reason):
             for earlier, later in _alike(rows, values):
                 pairs = ((later % _BLOCK) << _BITS) | earlier
                 for block in np.unique(later // _BLOCK):
                     candidates[block].append(pairs[later // _BLOCK == block])
 
-    at_once = 1 + _COMPARED * len(fate) // max(1, ids.values.rows)  # pairs, if they are of average length
+    at_once = 1 + _COMPARED * len(drop_reason) // max(1, ids.values.rows)  # pairs, if their texts are of average length
     examples: list[tuple[int, int]] = []
     for block, column in enumerate(candidates):
-        report(len(bands) + block, steps)
+        progress.report("deduplicate", len(bands) + block, steps)
         column.flush()
         pairs = np.unique(column.read(0, column.rows))
         column.close()
@@ -163,19 +169,19 @@ def drop_near(
         for start in range(0, len(pairs), at_once):
             part = slice(start, start + at_once)
             near[part] = similarities(ids, earlier[part], later[part]) >= threshold
-        # In order of the later text, so that the fate of the earlier one is settled when it is asked for.
+        # In order of the later text, so that it is already decided whether the earlier one is kept.
         for one, other in zip(earlier[near].tolist(), later[near].tolist(), strict=True):
-            if fate[one] == fate[other] == KEPT:
-                fate[other] = NEAR
+            if drop_reason[one] == drop_reason[other] == KEPT:
+                drop_reason[other] = NEAR
                 examples += [(one, other)] * (len(examples) < _EXAMPLES)
-    report(steps, steps)
+    progress.report("deduplicate", steps, steps)
     return examples
 
 
 def _alike(rows: NDArray[np.int64], values: Keys) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Pair every row with the first and with the previous one of equal value.
+    """Pair every row with the first and with the previous row of equal value.
 
-    All pairs of a family of ten thousand would be fifty million; these two, in many bands, find nearly all.
+    All pairs among ten thousand equal rows would be fifty million; these two, in many bands, find nearly all.
     """
     order = np.argsort(values, kind="stable")
     rows, values = rows[order], values[order]
@@ -188,14 +194,14 @@ def _alike(rows: NDArray[np.int64], values: Keys) -> Iterator[tuple[NDArray[np.i
 
 
 def _partitions(
-    keys: ColumnFile, fate: NDArray[np.uint8], others: ColumnFile | None = None
+    keys: ColumnFile, drop_reason: NDArray[np.uint8], others: ColumnFile | None = None
 ) -> Iterator[tuple[NDArray[np.int64], Keys, Keys]]:
     """Yield (rows still kept, their keys, the other keys) such that equal keys come together."""
     parts = -(-keys.rows // _PARTITION)
     for part in range(parts):
         rows, values = [], []
         for start, chunk in keys.chunks():
-            here = (chunk % np.uint64(parts) == part) & (fate[start : start + len(chunk)] == KEPT)
+            here = (chunk % np.uint64(parts) == part) & (drop_reason[start : start + len(chunk)] == KEPT)
             rows.append(np.flatnonzero(here) + start)
             values.append(chunk[here])
         there = [chunk[chunk % np.uint64(parts) == part] for _, chunk in others.chunks()] if others else []

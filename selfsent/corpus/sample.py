@@ -18,7 +18,7 @@ from selfsent.corpus import clean, dedup, prepare
 from selfsent.corpus.columns import Table
 from selfsent.corpus.prepare import CorpusConfig, Unit
 from selfsent.corpus.read import Document
-from selfsent.corpus.tokenize import open_document
+from selfsent.corpus.tokenize import split_document
 from selfsent.progress import SILENT, Progress
 
 ALIKE = 0.5  # Jaccard similarity of the pairs of neighbouring words, from which on two texts are near-duplicates
@@ -75,7 +75,7 @@ def held_out_documents(
         positive = "" if config.positives == "adjacent" else clean.one_line(clean.clean_text(document.positive))
         if positive:
             given, rules = True, rules.of_pairs()
-        _, summary, found = open_document(document, rules)
+        _, summary, found = split_document(document, rules)
         texts = list(filter(rules.fits, [" ".join(found)] if rules.whole and found else found))
         if not texts:
             continue
@@ -127,6 +127,6 @@ def distinct_texts(texts: Sequence[str], threshold: float = ALIKE) -> Bool[np.nd
             band.append(keys)
         table.flush()
         dedup.drop_exact(exact, fate)
-        dedup.drop_near(bands, column, threshold, fate, Path(place), lambda *_: None)
+        dedup.drop_near(bands, column, threshold, fate, Path(place))
     kept[rows[fate == dedup.KEPT]] = True
     return kept

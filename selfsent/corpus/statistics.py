@@ -1,4 +1,4 @@
-"""What became of every text that was read."""
+"""Statistics of corpus preparation: how many texts were read, kept and dropped, and why."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,29 +6,29 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusStatistics:
-    """Counts of one preparation; ``texts`` is the sum of everything dropped, held out and kept."""
+    """Counts of one preparation; ``texts`` is the sum of all dropped, held-out and kept texts."""
 
     files: int  # files, hub datasets and demo corpora read
-    documents: int  # rows or lines found in them
+    documents: int  # rows or lines in them
     empty_documents: int  # of these, without a single word
     cleaned_documents: int  # of these, with markup or invisible characters removed
-    texts: int  # sentences, or the lines or documents that stand for them
+    texts: int  # sentences, lines or whole documents
     too_short: int
     too_long: int
     exact_duplicates: int
     near_duplicates: int
     held_out_documents: int  # set apart for the label-free test
     held_out_texts: int  # their texts
-    held_out_copies: int  # texts elsewhere that repeat one of those
-    surplus: int  # read, good and more than max_texts
-    without_positive: int = 0  # in a corpus of pairs, texts that are none
+    held_out_copies: int  # copies of those in other documents
+    surplus: int  # beyond max_texts
+    without_positive: int = 0  # in a corpus of pairs
     identical_pairs: int = 0  # pairs of a text with itself
     kept: int
-    max_length: int | None  # word pieces a text may have; longer ones are cut
-    median_length: int  # word pieces, special tokens included, before cutting
-    long_length: int  # the 95th percentile
-    truncated: float  # share of the kept texts that were cut
-    unknown: float  # share of word pieces that the tokenizer does not know
+    max_length: int | None = None  # word pieces to which texts are truncated
+    median_length: int = 0  # word pieces, special tokens included, before truncation
+    long_length: int = 0  # the 95th percentile
+    truncated: float = 0.0  # share of the kept texts
+    unknown: float = 0.0  # share of word pieces that are the unknown token
     examples: Sequence[tuple[str, str]] = ()  # near-duplicates: (kept, dropped)
 
     def rows(self) -> list[tuple[str, int, str]]:
@@ -53,7 +53,7 @@ class CorpusStatistics:
         return [row for row in rows if row[1] or not row[0].startswith(" ")]
 
     def word_pieces(self) -> str:
-        """Say how long the texts are and how many of them were cut."""
+        """Return a line on the lengths of the texts and the share that was truncated."""
         cut = f", {100 * self.truncated:.1f} % cut at {self.max_length}" if self.max_length else ""
         return (
             f"word pieces per text: median {self.median_length}, 95th percentile {self.long_length}{cut}; "
@@ -61,7 +61,7 @@ class CorpusStatistics:
         )
 
     def lines(self) -> list[str]:
-        """Return the account as aligned lines of plain text."""
+        """Return everything as aligned lines of plain text."""
         shown = self.rows()
         label = max(len(name) for name, _, _ in shown)
         number = max(len(f"{count:,}") for _, count, _ in shown)

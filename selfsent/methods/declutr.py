@@ -33,7 +33,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from selfsent.config import setting
-from selfsent.corpus.tokens import WordPieces
+from selfsent.corpus.tokenize import WordPieces
 from selfsent.encoder.embed import Tokens, embed, embed_with_tokens, split_by_length
 from selfsent.encoder.inspect import embedding_width, max_length_of, tokenizer_of, transformer_of
 from selfsent.encoder.mlm_head import load_mlm_head, mask_tokens, word_embeddings

@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from selfsent.config import setting
-from selfsent.corpus.tokens import WordPieces
+from selfsent.corpus.tokenize import WordPieces
 from selfsent.encoder.dropout import Dropout
 from selfsent.encoder.embed import Tokens, embed_inputs
 from selfsent.encoder.inspect import embedding_width, tokenizer_of, transformer_of

@@ -134,7 +134,7 @@ class PackedSequences:
     def rows(self, indices: NDArray[np.integer]) -> Rows:
         """Return some stretches as token ids."""
         starts = [int(index) * self.length for index in indices]
-        return [self._text.stretch(start, start + self.length).tolist() for start in starts]
+        return [self._text.token_range(start, start + self.length).tolist() for start in starts]
 
     def positives(self, indices: NDArray[np.integer]) -> Rows:
         """Refuse: there are none."""

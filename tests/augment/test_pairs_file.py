@@ -22,7 +22,7 @@ def write(path, pairs=PAIRS):
 def test_a_corpus_reads_what_was_written_and_each_row_says_where_it_is_from(tmp_path, name):
     write(tmp_path / name)
     (source,) = resolve_sources([str(tmp_path / name)])
-    found = source.documents(Columns(text="text", title="title", summary="summary"), lambda _: None)
+    found = source.documents(Columns(text="text", title="title", summary="summary"))
     assert [(document.text, document.positive) for document in found] == PAIRS
     lines = (tmp_path / name).read_text().splitlines() if name.endswith("l") else []
     rows = [json.loads(line) for line in lines] or parquet.read_table(tmp_path / name).to_pylist()

@@ -27,10 +27,10 @@ def jaccard(a, b):
 
 
 def drop_near(folder, rows, threshold):
-    """Return the fate of every row."""
+    """Return the drop reason of every row."""
     ids, lengths = flat(rows)
     width = dedup.band_width(threshold)
-    fate = np.zeros(len(rows), np.uint8)
+    reasons = np.zeros(len(rows), np.uint8)
     with Table(folder) as table:
         column = table.ragged("ids", np.uint16)
         column.append(ids, lengths)
@@ -39,8 +39,8 @@ def drop_near(folder, rows, threshold):
             bands.append(table.column(f"band_{number}", np.uint64))
             bands[-1].append(keys)
         table.flush()
-        dedup.drop_near(bands, column, threshold, fate, folder, lambda done, total: None)
-    return fate
+        dedup.drop_near(bands, column, threshold, reasons, folder)
+    return reasons
 
 
 def families(count, size, changes, seed=0, drift=False):
@@ -97,9 +97,9 @@ def test_what_is_dropped_has_a_near_twin_that_stays_and_comes_first(tmp_path, mo
     monkeypatch.setattr(dedup, "_PARTITION", partition)
     monkeypatch.setattr(dedup, "_BLOCK", partition)
     rows = families(60, 8, 1, drift=True)  # neighbours are alike, the ends of a family are not
-    fate = drop_near(tmp_path, rows, 0.7)
-    kept = np.flatnonzero(fate == KEPT)
-    dropped = np.flatnonzero(fate == NEAR)
+    reasons = drop_near(tmp_path, rows, 0.7)
+    kept = np.flatnonzero(reasons == KEPT)
+    dropped = np.flatnonzero(reasons == NEAR)
     assert len(dropped) > 100
     for row in dropped:
         assert any(jaccard(rows[row], rows[other]) >= 0.7 for other in kept[kept < row])
@@ -113,9 +113,9 @@ def test_nearly_every_text_with_a_near_twin_is_dropped(tmp_path):
         if rows[i][:2] == rows[j][:2] or rows[i][-2:] == rows[j][-2:]
         if jaccard(rows[i], rows[j]) >= 0.7
     }
-    fate = drop_near(tmp_path, rows, 0.7)
+    reasons = drop_near(tmp_path, rows, 0.7)
     assert len(twins) > 150
-    assert sum(fate[row] == NEAR for row in twins) > 0.97 * len(twins)
+    assert sum(reasons[row] == NEAR for row in twins) > 0.97 * len(twins)
 
 
 def test_different_texts_stay(tmp_path):
@@ -127,15 +127,15 @@ def test_different_texts_stay(tmp_path):
 @given(keys=st.lists(st.integers(0, 20), max_size=60), held_out=st.lists(st.integers(0, 20), max_size=3))
 @settings(deadline=None, max_examples=40)
 def test_the_first_of_equal_texts_stays_unless_it_is_held_out(tmp_path_factory, partition, keys, held_out):
-    fate = np.zeros(len(keys), np.uint8)
+    reasons = np.zeros(len(keys), np.uint8)
     with Table(tmp_path_factory.mktemp("keys")) as table, pytest.MonkeyPatch.context() as patch:
         patch.setattr(dedup, "_PARTITION", partition)
         column, others = table.column("keys", np.uint64), table.column("others", np.uint64)
         column.append(np.array(keys, np.uint64))
         others.append(np.array(held_out, np.uint64))
-        dedup.drop_held_out(column, others, fate)
-        dedup.drop_exact(column, fate)
+        dedup.drop_held_out(column, others, reasons)
+        dedup.drop_exact(column, reasons)
     expected = [
         HELD_OUT if key in held_out else EXACT if key in keys[:place] else KEPT for place, key in enumerate(keys)
     ]
-    assert fate.tolist() == expected
+    assert reasons.tolist() == expected

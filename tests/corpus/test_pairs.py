@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import tracemalloc
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
-from test_prepare import dropped, everything, lines, sentence
+from test_prepare import dropped, everything, lines, sentence, table
 
 from selfsent.batching import Batches
 from selfsent.corpus import dedup
@@ -25,11 +24,6 @@ from selfsent.errors import UserError
 
 def said_otherwise(number):
     return f"Otherwise, {sentence(number + 1_000_000)}"
-
-
-def table(pairs):
-    rows = ({"text": text} | ({} if positive is None else {"positive": positive}) for text, positive in pairs)
-    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def numbered(count):

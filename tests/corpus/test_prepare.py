@@ -11,12 +11,14 @@ import huggingface_hub
 import numpy as np
 import pytest
 
+from selfsent.config import build_config
 from selfsent.corpus import dedup
 from selfsent.corpus import prepare as preparing
 from selfsent.corpus import tokenize as staging
 from selfsent.corpus.clean import content_key
 from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
-from selfsent.errors import UserError
+from selfsent.errors import ConfigurationError, CorpusError
+from selfsent.progress import Progress
 
 WORDS = ["river", "bridge", "winter", "music", "garden", "paper", "stone", "train", "letter", "window"]
 WORDS += ["coffee", "island", "market", "teacher"]
@@ -32,9 +34,22 @@ def lines(count, start=0):
     return "".join(f"{sentence(n)}\n" for n in range(start, start + count))
 
 
+def table(pairs):
+    rows = ({"text": text} | ({} if positive is None else {"positive": positive}) for text, positive in pairs)
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
 def articles(count):
     rows = ({"title": f"T{n}", "text": " ".join(sentence(100 * n + k) for k in range(6))} for n in range(count))
     return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+class Recorded(Progress):
+    def __init__(self):
+        self.reports = []
+
+    def report(self, stage, done, total=None):
+        self.reports.append((stage, done, total))
 
 
 def everything(found):
@@ -205,19 +220,13 @@ def test_a_corpus_can_be_sent_to_another_process(prepare):
     assert everything(pickle.loads(pickle.dumps(found))) == everything(found)
 
 
-def test_progress_is_told_stage_by_stage(tmp_path, tokenizer):
+def test_progress_is_reported_stage_by_stage(tmp_path, tokenizer):
     (tmp_path / "a.txt").write_text(lines(5000))
-    heard = []
-    prepare_corpus(
-        [str(tmp_path / "a.txt")],
-        CorpusConfig(),
-        tokenizer,
-        cache=tmp_path / "cache",
-        report=lambda *said: heard.append(said),
-    )
-    assert list(dict.fromkeys(stage for stage, _, _ in heard)) == ["read", "deduplicate", "store"]
+    progress = Recorded()
+    prepare_corpus([str(tmp_path / "a.txt")], CorpusConfig(), tokenizer, cache=tmp_path / "cache", progress=progress)
+    assert list(dict.fromkeys(stage for stage, _, _ in progress.reports)) == ["read", "deduplicate", "store"]
     for stage in ("read", "deduplicate", "store"):
-        steps = [(done, total) for name, done, total in heard if name == stage]
+        steps = [(done, total) for name, done, total in progress.reports if name == stage]
         assert steps == sorted(steps)
         assert steps[-1][0] == steps[-1][1]
 
@@ -228,19 +237,14 @@ def test_a_hub_dataset_is_told_by_its_revision_and_counted_by_document(monkeypat
     stream = datasets.IterableDataset.from_generator(lambda: iter(rows))
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *args: revision)
     monkeypatch.setattr(datasets, "load_dataset", lambda *args, **kwargs: stream)
-    heard = []
+    progress = Recorded()
 
     def prepare():
-        return prepare_corpus(
-            ["someone/articles"],
-            CorpusConfig(held_out=0),
-            tokenizer,
-            cache=tmp_path,
-            report=lambda *said: heard.append(said),
-        )
+        config = CorpusConfig(held_out=0)
+        return prepare_corpus(["someone/articles"], config, tokenizer, cache=tmp_path, progress=progress)
 
     first = prepare()
-    assert [said for said in heard if said[0] == "read"] == [
+    assert [report for report in progress.reports if report[0] == "read"] == [
         ("read", 256, None),
         ("read", 512, None),
         ("read", 600, None),
@@ -263,35 +267,55 @@ def test_a_hub_dataset_is_told_by_its_revision_and_counted_by_document(monkeypat
     ],
 )
 def test_a_corpus_of_nothing_is_refused_with_the_reason_and_leaves_nothing(prepare, tmp_path, content, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(CorpusError, match=message):
         prepare(content)
     assert list((tmp_path / "cache" / "corpora").iterdir()) == []
 
 
 def test_sentences_too_short_are_counted_in_the_refusal(prepare):
-    with pytest.raises(UserError, match=r"nothing is left of the 2 texts .* \(2 too short\)"):
+    with pytest.raises(CorpusError, match=r"nothing is left of the 2 texts .* \(2 too short\)"):
         prepare('{"text": "Too short. Also this."}', "a.jsonl")
 
 
 def test_an_error_in_the_middle_leaves_nothing_behind(prepare, tmp_path):
     rows = "".join(json.dumps({"text": sentence(n)}) + "\n" for n in range(20_000)) + "{\n"
-    with pytest.raises(UserError, match="line 20001 is not valid JSON"):
+    with pytest.raises(CorpusError, match="line 20001 is not valid JSON"):
         prepare(rows, "a.jsonl")
     assert list((tmp_path / "cache" / "corpora").iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("setting", "message"),
+    ("key", "value"),
     [
-        ({"max_length": 2}, "max_length must be at least 4 word pieces, got 2"),
-        ({"near_threshold": 0.0}, "near_threshold must be above 0 and at most 1, got 0.0"),
-        ({"max_texts": 0}, "max_texts must be at least 1, got 0"),
-        ({"min_words": 9, "max_words": 3}, "min_words must not exceed max_words, got 9 and 3"),
+        ("max_length", 2),
+        ("near_threshold", 0.0),
+        ("max_texts", 0),
+        ("held_out", -1),
+        ("held_out_share", 0.6),
+        ("min_words", -1),
+        ("split", "perhaps"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(setting, message):
-    with pytest.raises(ValueError, match=message):
-        CorpusConfig(**setting)
+def test_settings_out_of_range_are_refused_with_key_and_value(key, value):
+    with pytest.raises(ConfigurationError, match=rf"corpus\.{key}\b.*{value}"):
+        build_config(CorpusConfig, {key: value}, "corpus")
+
+
+def test_fewer_words_at_most_than_at_least_are_refused():
+    with pytest.raises(ValueError, match="min_words must not exceed max_words, got 9 and 3"):
+        CorpusConfig(min_words=9, max_words=3)
+
+
+def test_min_words_of_zero_is_not_the_default(prepare):
+    rows = table([("Stop it. Go on now please, all of you.", None), *((sentence(n), None) for n in range(5))])
+    assert len(prepare(rows, "a.jsonl", held_out=0)) == 6
+    assert everything(prepare(rows, "a.jsonl", held_out=0, min_words=0))[0] == "Stop it."
+
+
+def test_a_corpus_config_can_be_a_key_of_a_cache():
+    one, other = CorpusConfig(max_texts=5), CorpusConfig(max_texts=6)
+    assert hash(one) == hash(CorpusConfig(max_texts=5))
+    assert repr(one) == repr(CorpusConfig(max_texts=5)) != repr(other)
 
 
 def test_memory_does_not_grow_with_the_corpus(prepare, monkeypatch):

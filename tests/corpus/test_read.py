@@ -7,15 +7,18 @@ import io
 import json
 import lzma
 import os
+import tracemalloc
 
 import datasets
 import huggingface_hub
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from selfsent.corpus.read import Columns, file_identity, resolve_sources
-from selfsent.errors import UserError
+from selfsent.corpus.read import Columns, file_identity, read_rows, resolve_sources, spool_texts
+from selfsent.errors import CorpusError
 
 COLUMNS = Columns(text="text", title="title", summary="summary")
 ROWS = [
@@ -52,7 +55,7 @@ def as_parquet(rows):
 
 
 def read(*names):
-    return [d for source in resolve_sources([str(n) for n in names]) for d in source.documents(COLUMNS, lambda _: None)]
+    return [d for source in resolve_sources([str(n) for n in names]) for d in source.documents(COLUMNS)]
 
 
 def write(path, data):
@@ -98,27 +101,27 @@ def test_the_summary_of_a_row_is_kept(tmp_path):
 
 def test_a_missing_path_suggests_its_neighbour(tmp_path):
     write(tmp_path / "wikipedia.jsonl.xz", b"")
-    with pytest.raises(UserError, match=r"wikipedja\.jsonl\.xz does not exist: did you mean wikipedia\.jsonl\.xz\?"):
+    with pytest.raises(CorpusError, match=r"wikipedja\.jsonl\.xz does not exist: did you mean wikipedia\.jsonl\.xz\?"):
         read(tmp_path / "wikipedja.jsonl.xz")
-    with pytest.raises(UserError, match="did you mean pydocs"):
+    with pytest.raises(CorpusError, match="did you mean pydocs"):
         read("pydoc")
 
 
 @pytest.mark.parametrize("name", ["a.pdf", "a.txt.zip", "a"])
 def test_an_unknown_format_lists_the_known_ones(tmp_path, name):
-    with pytest.raises(UserError, match=r"unknown format: known are \.txt, \.jsonl"):
+    with pytest.raises(CorpusError, match=r"unknown format: known are \.txt, \.jsonl"):
         read(write(tmp_path / name, b"x"))
 
 
 def test_a_folder_without_text_lists_what_was_looked_for(tmp_path):
-    with pytest.raises(UserError, match=r"holds no text: known files are \.txt"):
+    with pytest.raises(CorpusError, match=r"holds no text: known files are \.txt"):
         read(tmp_path)
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".xz", ".bz2", ".zst"])
 def test_a_wrong_byte_is_named_with_its_line(tmp_path, suffix):
     path = write(tmp_path / f"a.txt{suffix}", pack(b"good\n" * 70_000 + b"caf\xe9\n", suffix, tmp_path))
-    with pytest.raises(UserError, match=r"line 70001 is not UTF-8 \(byte 0xe9\): save"):
+    with pytest.raises(CorpusError, match=r"line 70001 is not UTF-8 \(byte 0xe9\): save"):
         read(path)
 
 
@@ -127,24 +130,24 @@ def test_a_wrong_byte_is_named_with_its_line(tmp_path, suffix):
 def test_an_archive_that_was_cut_short_is_refused(tmp_path, suffix, left):
     lines = "".join(f"{number} {number**7 % 9973} bottles\n" for number in range(90_000)).encode()
     packed = pack(lines, suffix, tmp_path)
-    with pytest.raises(UserError, match=r"damaged or cut short( after line \d+)? \(.+\): copy or download it again"):
+    with pytest.raises(CorpusError, match=r"damaged or cut short( after line \d+)? \(.+\): copy or download it again"):
         read(write(tmp_path / f"a.txt{suffix}", packed[: int(left * len(packed))]))
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2", ".zst"])
 def test_a_file_that_is_not_what_its_name_says_is_refused(tmp_path, suffix):
-    with pytest.raises(UserError, match="damaged or cut short"):
+    with pytest.raises(CorpusError, match="damaged or cut short"):
         read(write(tmp_path / f"a.txt{suffix}", b"plain text\n" * 10))
 
 
 @pytest.mark.parametrize("data", [b"GIF89a\x01\x02", b"line\nab\0c\n", b"\x89PNG\r\n\x1a\n"])
 def test_a_binary_file_is_refused_as_such(tmp_path, data):
-    with pytest.raises(UserError, match="is not text but binary"):
+    with pytest.raises(CorpusError, match="is not text but binary"):
         read(write(tmp_path / "a.txt", data))
 
 
 def test_utf_16_is_recognised(tmp_path):
-    with pytest.raises(UserError, match="is UTF-16: save it as UTF-8"):
+    with pytest.raises(CorpusError, match="is UTF-16: save it as UTF-8"):
         read(write(tmp_path / "a.txt", "text".encode("utf-16")))
 
 
@@ -166,12 +169,12 @@ def test_utf_16_is_recognised(tmp_path):
     ],
 )
 def test_a_broken_table_says_where(tmp_path, name, data, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(CorpusError, match=message):
         read(write(tmp_path / name, data))
 
 
 def test_a_parquet_file_without_the_column_names_those_it_has(tmp_path):
-    with pytest.raises(UserError, match=r"has no column 'text': set text_column to one of body, id"):
+    with pytest.raises(CorpusError, match=r"has no column 'text': set text_column to one of body, id"):
         read(write(tmp_path / "a.parquet", as_parquet([{"body": "x", "id": 1}])))
 
 
@@ -196,7 +199,7 @@ def test_what_the_hub_refuses_is_said_in_one_sentence(monkeypatch):
         raise ValueError('Bad split: dev. Available splits: ["train"]\nmore')
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    with pytest.raises(UserError, match=r"someone/articles:dev cannot be read \(Bad split: dev.*\]\): write it as"):
+    with pytest.raises(CorpusError, match=r"someone/articles:dev cannot be read \(Bad split: dev.*\]\): write it as"):
         read("someone/articles:dev")
 
 
@@ -205,7 +208,7 @@ def test_a_name_that_is_neither_here_nor_on_the_hub_is_said_to_be_so(monkeypatch
         raise RuntimeError("no connection")
 
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", dataset_info)
-    with pytest.raises(UserError, match="nobody/nothing is neither a file here nor a dataset"):
+    with pytest.raises(CorpusError, match="nobody/nothing is neither a file here nor a dataset"):
         resolve_sources(["nobody/nothing"])[0].identity()
 
 
@@ -219,3 +222,70 @@ def test_a_file_is_known_by_its_content_wherever_it_lies_and_whenever_it_was_tou
     assert file_identity(first) == file_identity(copy)
     copy.write_text("x" * 150_000 + "y" + "x" * 149_999)  # neither its size nor its ends differ
     assert file_identity(first) != file_identity(copy)
+
+
+@pytest.mark.parametrize("form", [as_jsonl, as_json, as_csv, as_tsv, as_parquet])
+def test_rows_of_a_table_are_read_with_all_columns(tmp_path, form):
+    path = write(tmp_path / f"rows.{form.__name__.removeprefix('as_')}", form(ROWS))
+    assert [dict(row) for _, row in read_rows(path)] == ROWS
+
+
+def test_quotation_marks_of_a_tsv_file_can_be_text(tmp_path):
+    path = write(tmp_path / "a.tsv", b'text\tlabel\n"Yes" she said\t1\n"open\t0\n')
+    rows = [(str(place), row) for place, row in read_rows(path, quoted_tsv=False)]
+    assert [row["text"] for _, row in rows] == ['"Yes" she said', '"open']
+    with pytest.raises(CorpusError, match="line 2 is not valid CSV"):
+        list(read_rows(path))
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.pdf"])
+def test_a_file_that_is_no_table_is_refused(tmp_path, name):
+    with pytest.raises(CorpusError, match=name):
+        list(read_rows(write(tmp_path / name, b"x")))
+
+
+TEXTS = ["One café.", "Two\nlines.", "lone \ud800 surrogate", "", "One café."]
+
+
+@pytest.mark.parametrize(
+    "collect",
+    [list, tuple, iter, lambda texts: (text for text in texts), pd.Series, lambda texts: np.array(texts)],
+    ids=["list", "tuple", "iterator", "generator", "pandas", "numpy"],
+)
+def test_texts_in_memory_are_read_back_as_they_are(tmp_path, collect):
+    path = spool_texts(collect(TEXTS), tmp_path)
+    assert [document.text for document in read(path)] == TEXTS
+    assert path == spool_texts(TEXTS, tmp_path)  # the name is that of the content
+    assert path != spool_texts(TEXTS[:-1], tmp_path)
+
+
+def test_a_column_of_datasets_is_texts(tmp_path):
+    dataset = datasets.Dataset.from_dict({"text": ["one", "two"], "n": [1, 2]})
+    assert [document.text for document in read(spool_texts(dataset["text"], tmp_path))] == ["one", "two"]
+    with pytest.raises(CorpusError, match="item 0 of the texts is a dict"):
+        spool_texts(iter(dataset), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["a", "b", 3], "item 2 of the texts is a int"),
+        (pd.Series(["a", None], dtype=object), "item 1 of the texts is a NoneType"),
+        ("one string", "texts is a str"),
+        (pd.DataFrame({"text": ["a"]}), "texts is a DataFrame"),
+    ],
+)
+def test_what_is_not_texts_is_refused_and_leaves_nothing(tmp_path, texts, message):
+    with pytest.raises(CorpusError, match=message):
+        spool_texts(texts, tmp_path)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_memory_does_not_grow_with_the_texts(tmp_path):
+    peaks = []
+    for count in (1_000, 20_000):
+        tracemalloc.start()
+        spool_texts((f"text {number} " * 20 for number in range(count)), tmp_path)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0] + 100_000

@@ -9,7 +9,7 @@ from tiny import TEXTS, make_tokenizer
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from selfsent.corpus.tokens import WordPieces
+from selfsent.corpus.tokenize import WordPieces
 from selfsent.encoder import prompt
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import UserError
