@@ -1,4 +1,4 @@
-"""The command line, one command a file; what is heavy is imported when a command runs."""
+"""The command line, one command a file; heavy modules are imported when a command runs."""
 
 from typing import Annotated
 
@@ -7,7 +7,7 @@ import typer
 from selfsent.cli.augment import app as augment
 from selfsent.cli.encode import encode
 from selfsent.cli.evaluate import evaluate
-from selfsent.cli.methods import methods
+from selfsent.cli.methods import methods, settings
 from selfsent.cli.pretrain import pretrain
 from selfsent.cli.report import report
 from selfsent.cli.search import search
@@ -22,7 +22,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (train, pretrain, evaluate, verdict, report, encode, search, methods):
+for command in (train, pretrain, evaluate, verdict, report, encode, search, methods, settings):
     app.command()(command)
 app.add_typer(augment, name="augment")
 

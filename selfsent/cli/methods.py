@@ -1,110 +1,103 @@
-"""selfsent methods: what there is to train with, and what each leaves open.
-
-Read from the source, not imported: torch takes seconds, and a field's trailing comment is its documentation.
-"""
+"""selfsent methods and selfsent settings: what there is to train with, and every key that --set takes."""
 
 import ast
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from selfsent.config import Setting
 
 FOLDER = Path(__file__).parent.parent / "methods"
 
 
-@dataclass(frozen=True)
-class Field:
-    """One key of a method's Config."""
-
-    name: str
-    kind: str
-    default: str
-    comment: str
-
-
-@dataclass(frozen=True)
-class Method:
-    """A method as its file describes it."""
-
-    name: str
-    docstring: str
-    fields: list[Field]
-    presets: dict[str, dict[str, object]]
-
-
-def read_method(path: Path) -> Method:
-    """Read one method's file."""
-    source = path.read_text(encoding="utf-8")
-    lines = source.splitlines()
-    tree = ast.parse(source)
-    fields: list[Field] = []
-    presets: dict[str, dict[str, object]] = {}
-    for outer in (node for node in tree.body if isinstance(node, ast.ClassDef)):
-        for node in outer.body:
-            if isinstance(node, ast.ClassDef) and node.name == "Config":
-                fields = [_field(item, lines) for item in node.body if isinstance(item, ast.AnnAssign)]
-            if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "presets" and node.value is not None:
-                presets = ast.literal_eval(node.value)
-    return Method(path.stem, ast.get_docstring(tree) or "", fields, presets)
-
-
-def _field(node: ast.AnnAssign, lines: list[str]) -> Field:
-    assert node.end_lineno is not None
-    assert node.end_col_offset is not None
-    comment = lines[node.end_lineno - 1][node.end_col_offset :].strip().removeprefix("#").strip()
-    kind = ast.unparse(node.annotation).removeprefix("Literal[").removesuffix("]").replace("'", "")
-    default = ast.unparse(node.value) if node.value is not None else ""
-    return Field(ast.unparse(node.target), kind, default.strip("'"), comment)
-
-
-def known_methods() -> dict[str, Method]:
-    """Read every method, by its own name and by those of its presets; methods first."""
-    found = {path.stem: read_method(path) for path in sorted(FOLDER.glob("[!_]*.py"))}
-    return found | {preset: method for method in found.values() for preset in method.presets}
+def _outlines() -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return docstring and presets of every method, read from its source: importing torch takes seconds."""
+    found = {}
+    for path in sorted(FOLDER.glob("[!_]*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        fields = [node for outer in tree.body if isinstance(outer, ast.ClassDef) for node in outer.body]
+        presets = [n.value for n in fields if isinstance(n, ast.AnnAssign) and ast.unparse(n.target) == "presets"]
+        found[path.stem] = ast.get_docstring(tree) or "", ast.literal_eval(presets[0]) if presets and presets[0] else {}
+    return found
 
 
 def require_methods(names: str) -> None:
-    """Refuse what is neither a method nor a preset, nor looks like a module or a recipe, before torch is loaded.
+    """Refuse what is neither a method, a preset nor a recipe, nor looks like a module, before torch is loaded.
 
     Raises:
-        UserError: it names the nearest.
+        ConfigurationError: it names the nearest.
     """
-    listed = known_methods()
+    recipes = [path.stem for path in (FOLDER.parent / "recipes").glob("*.toml")]
+    if names.endswith(".toml") or names in recipes:
+        return
+    outlines = _outlines()
+    known = [*outlines, *(preset for _, presets in outlines.values() for preset in presets)]
     for name in (part.strip() for part in names.split("+")):
-        if "." not in name:
-            _find(name, listed)
+        if "." not in name and name not in known:
+            from selfsent.errors import unknown
 
-
-def _find(name: str, listed: Mapping[str, Method]) -> Method:
-    if name not in listed:
-        from selfsent.errors import unknown
-
-        raise unknown("method", name, [*listed])
-    return listed[name]
+            raise unknown("method", name, [*known, *recipes])
 
 
 def methods(
     name: Annotated[str | None, typer.Argument(help="A method or preset, to see its paper and keys")] = None,
 ) -> None:
     """List the methods, or show one: its paper, its formulas, and every key with its default."""
-    listed = known_methods()
+    outlines = _outlines()
     if name is None:
-        for method in (found for key, found in listed.items() if key == found.name):
-            typer.echo(f"{method.name:<14}{method.docstring.splitlines()[0]}")
-            if method.presets:
-                typer.echo(f"{'':<14}presets: {', '.join(method.presets)}")
+        for method, (docstring, presets) in outlines.items():
+            typer.echo(f"{method:<14}{docstring.splitlines()[0]}")
+            if presets:
+                typer.echo(f"{'':<14}presets: {', '.join(presets)}")
         typer.echo("\nselfsent methods NAME shows one; selfsent train NAME trains with it.")
         return
-    found = _find(name, listed)
-    changes = found.presets.get(name, {})
-    typer.echo(found.docstring.strip())
-    typer.echo(f"\nKeys, to be given as --set objective.KEY=VALUE{f'; preset {name}' if changes else ''}:\n")
-    width = max(len(field.name) for field in found.fields) if found.fields else 0
-    for field in found.fields:
-        value = str(changes.get(field.name, field.default))
-        mark = "*" if field.name in changes else " "
-        typer.echo(f" {mark} {field.name:<{width}}  {value:<12}  {field.comment}  [{field.kind}]")
-    for preset, changed in found.presets.items():
+    require_methods(name)
+    from selfsent.config import describe
+    from selfsent.methods import find_method
+
+    method_class, changes = find_method(name)
+    docstring, presets = outlines.get(method_class.__module__.rpartition(".")[2], (method_class.__doc__ or "", {}))
+    typer.echo(docstring.strip())
+    typer.echo(
+        f"\nKeys, to be given as --set objective.KEY=VALUE{f'; * differs in preset {name}' if changes else ''}:\n"
+    )
+    _table([one._replace(default=changes.get(one.key, one.default)) for one in describe(method_class.Config)], changes)
+    for preset, changed in presets.items():
         typer.echo(f"\npreset {preset}: " + (", ".join(f"{k}={v}" for k, v in changed.items()) or "the defaults"))
+
+
+def settings(
+    prefix: Annotated[str, typer.Argument(help="Only the keys that begin so, such as train or corpus.max")] = "",
+) -> None:
+    """List every key of a recipe that --set takes, with its default, unit and meaning.
+
+    The keys of objective.* belong to the method: selfsent methods NAME.  Those of selfsent pretrain begin with
+    pretrain. and static. here, and are given without that.
+    """
+    from selfsent.config import Recipe, describe
+    from selfsent.corpus.prepare import CorpusConfig
+
+    keys = [*describe(Recipe), *describe(CorpusConfig, "corpus.")]
+    if prefix.startswith(("pretrain", "static")) or not prefix:
+        from selfsent.pretraining.static_vectors import StaticConfig
+        from selfsent.pretraining.train import PretrainConfig
+
+        for kind, place in ((PretrainConfig, "pretrain."), (StaticConfig, "static.")):
+            shared = (f"{place}corpus.", f"{place}hardware.")
+            keys += [one for one in describe(kind, place) if not one.key.startswith(shared)]
+    chosen = [one for one in keys if one.key.startswith(prefix)]
+    if not chosen:
+        from selfsent.errors import unknown
+
+        raise unknown("key", prefix, [one.key for one in keys])
+    _table(chosen)
+
+
+def _table(keys: "list[Setting]", marked: Any = ()) -> None:  # noqa: ANN401  keys of a preset
+    width = max((len(one.key) for one in keys), default=0)
+    for one in keys:
+        value = "none" if one.default is None else str(one.default)
+        mark = "*" if one.key in marked else " "
+        typer.echo(f" {mark} {one.key:<{width}}  {value:<12}  {one.description}  [{one.kind}]")
