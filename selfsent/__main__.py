@@ -17,7 +17,7 @@ def main() -> None:
     except UserError as error:
         _fail(str(error), 1)
     except Interrupted as error:
-        _fail(f"{error}\ngo on with: {_again()}", 130)
+        _fail(f"{error}\nresume with: {_again()}", 130)
     except KeyboardInterrupt:
         _fail("stopped", 130)
     except BrokenPipeError:

@@ -71,7 +71,7 @@ def train(
         corpus: instead of texts: files, folders, hub names of data sets, or "pydocs".
         base: "builtin", a folder, or a name on the hub.
         out: the folder of the run; default ``runs/<method>``.
-        data: evaluation data in SentEval's layout, or ``hub``, for scores with labels beside those without.
+        data: evaluation data in SentEval's layout, or ``hub``, for labelled scores in addition.
         settings: changes such as ``"train.steps=500"``.
         resume: resume the run in ``out``, or return its result if it is finished; start it where there is none.
 
@@ -133,7 +133,7 @@ def resolve(
     data: str | Path | None = None,
     settings: Sequence[str] = (),
 ) -> Recipe:
-    """Join a method's name or a recipe with what was given beside it.
+    """Merge a method's name or a recipe with the other arguments.
 
     Raises:
         ConfigurationError: an unknown method or key, or a value that does not fit.
@@ -250,7 +250,7 @@ def _open_run(folder: Path, config: Mapping[str, Any], resume: bool, progress: P
 
 
 def _finished(run: Run) -> Trained | None:
-    """Return the result of a finished run, from its folder."""
+    """Read the result of a finished run from its folder."""
     saved = run.finished()
     if saved is None:
         return None

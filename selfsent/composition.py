@@ -1,4 +1,4 @@
-"""Several objectives learned at once: their terms are added, and what they want embedded alike is embedded once."""
+"""Several objectives at once: their terms are added; columns that they share are embedded once."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from selfsent.objective import Batch, Examples, Objective, Rows, Terms
 class Composition(Objective):
     """The weighted sum of its parts; a term is named after its part, as in ``simcse.contrast``.
 
-    Parts that want the same columns under the encoder's own dropout share one forward pass: of two views and three,
+    Parts that embed the same columns under the encoder's own dropout share one forward pass: of two views and three,
     three are made, and the first two are given to both.  Parts that embed by themselves do so beside it.
     """
 
@@ -103,10 +103,10 @@ class Composition(Objective):
 
 
 def require_one_unit(kinds: Mapping[str, type[Objective]]) -> None:
-    """Refuse methods that learn from sentences beside others that learn from documents.
+    """Refuse to join methods that learn from sentences with methods that learn from documents.
 
     Raises:
-        UserError: they want different corpora.
+        UserError: they need different corpora.
     """
     units = {name: kind.unit for name, kind in kinds.items()}
     if len(set(units.values())) > 1:

@@ -1,4 +1,4 @@
-"""Stateless tensor maths that the methods share: contrast, correlation, whitening, geometry.
+"""Stateless tensor maths shared by the methods: contrast, correlation, whitening, masked words.
 
 Every function computes in float32, or in float64 if given it, whatever autocast says around it: a
 correlation or a whitening matrix in half precision is wrong in its second digit.
@@ -35,7 +35,7 @@ def _full_precision(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def init_linear_(module: nn.Module) -> None:
-    """Give every Linear of a head Normal(0, 0.02) weights and a zero bias, as transformers gives its own."""
+    """Give every Linear of a head Normal(0, 0.02) weights and a zero bias, as transformers initialises its own."""
     for layer in module.modules():
         if isinstance(layer, nn.Linear):
             nn.init.normal_(layer.weight, std=0.02)
@@ -45,7 +45,7 @@ def init_linear_(module: nn.Module) -> None:
 
 @_full_precision
 def info_nce(z1: Float[Tensor, "B D"], z2: Float[Tensor, "B D"], temperature: float) -> Float[Tensor, ""]:
-    """Contrast each row of ``z1`` with all rows of ``z2``; its own row is the right answer.
+    """Contrast each row of ``z1`` with all rows of ``z2``; the row of the same index is its positive.
 
     logits_ij = cos(z1_i, z2_j) / temperature; cross-entropy with target j = i, mean over i, one direction.
 
@@ -63,7 +63,7 @@ def nt_xent(
     reduction: Literal["mean", "sum"] = "mean",
     memory: Float[Tensor, "N D"] | None = None,
 ) -> Float[Tensor, ""]:
-    """Let each of the 2B rows find its partner among all the others, in both directions.
+    """Contrast each of the 2B rows with all the others, in both directions; the positive is the row's partner.
 
     logits_ij = cos(e_i, e_j) / temperature over e = [anchors ; positives], j != i; cross-entropy whose target is the
     partner, i + B or i - B; mean or sum over the 2B rows.  Rows of ``memory`` are further negatives of all.
@@ -92,14 +92,13 @@ def multi_positive(
     With s_pij = cos(z_0i, z_pj) / temperature and mean over i:
 
         eq7      sum_p (log sum_j exp(s_pij) - s_pii)                one cross-entropy for each positive
-        softmin  log sum_p exp(-s_pii) + mean_p log sum_j exp(s_pij) the least similar positive decides
+        softmin  log sum_p exp(-s_pii) + mean_p log sum_j exp(s_pij) only the least similar positive counts
 
     Args:
-        reduction: ``mean`` divides eq7's sum by V - 1; softmin has one term an anchor, so nothing to
-        reduce. negatives: ``same_view`` compares a positive with the texts of its own view; ``all_views``
-        with the other
-            texts of every view, other positives of the same text left out.  For softmin, ``all_views`` sums
-            over j and p inside one logarithm.
+        reduction: ``mean`` divides eq7's sum by V - 1; softmin has one term an anchor, so nothing to reduce.
+        negatives: ``same_view`` compares a positive with the texts of its own view; ``all_views`` with the other
+            texts of every view, other positives of the same text left out.  For softmin, ``all_views`` sums over j
+            and p inside one logarithm.
 
     Source: Zhuo et al. 2023, equations 7 and 8, https://arxiv.org/abs/2305.17746.
     """
@@ -144,8 +143,8 @@ def cross_correlation(
         eq3         C_jk = sum_i x_ij y_ik / sqrt(sum_i x_ij^2 y_ik^2)
 
     Args:
-        normalization: ``eq3`` is printed in the SCD paper.  It does not centre, and its bound is sqrt(B),
-        not 1. eps: added to the variances of batchnorm, or inside eq3's root.
+        normalization: ``eq3`` is printed in the SCD paper.  It does not centre, and its bound is sqrt(B), not 1.
+        eps: added to the variances of batchnorm, or inside eq3's root.
 
     Raises:
         ValueError: there are fewer than 2 rows.
@@ -200,14 +199,14 @@ def group_whiten(
     eps: float = 1e-5,
     gradient: Literal["detach", "full"] = "detach",
 ) -> Float[Tensor, "*V B D"]:
-    """Whiten ``groups`` equal slices of the features over the rows (ZCA), shuffled first if so asked.
+    """Whiten ``groups`` equal slices of the features over the rows (ZCA), after a permutation if one is given.
 
     With X (B, w) the centred rows of one group, w = D / groups: Y = X (X^T X / B + eps I)^(-1/2).
 
     Args:
-        groups: must divide D, into slices of at most B - 1 features. permutation: feature
-        ``permutation[i]`` goes to place i before slicing, and home again after it. gradient: ``detach``
-        holds the whitening matrix constant, as the authors' code does; ``full`` does not.
+        groups: must divide D, into slices of at most B - 1 features.
+        permutation: feature ``permutation[i]`` is moved to place i before slicing, and back after it.
+        gradient: ``detach`` treats the whitening matrix as a constant, as the authors' code does; ``full`` does not.
 
     Raises:
         ValueError: ``groups`` does not divide D, or a group is too wide for the number of rows.
@@ -240,7 +239,7 @@ def inverse_square_root(covariance: Float[Tensor, "*G w w"], eps: float = 0.0) -
     """Return the symmetric (covariance + eps I)^(-1/2) of positive semi-definite matrices, differentiably.
 
     Width 2 has a closed form: with s = sqrt(det M) and t = sqrt(tr M + 2 s), M^(-1/2) = adj(M + s I) / (s
-    t).  Other widths take the eigendecomposition with a gradient of its own, because autograd's divides by
+    t).  Other widths use the eigendecomposition with a gradient of its own, because autograd's divides by
     differences of eigenvalues, and data that is nearly white has eigenvalues that are nearly equal.
     """
     if covariance.shape[-1] == 1:
@@ -262,8 +261,7 @@ class _InverseSquareRoot(torch.autograd.Function):
     """(M + eps I)^(-1/2) by eigendecomposition, with the gradient of Daleckii and Krein.
 
     For f(M) = U f(l) U^T, df = U (K * U^T dM U) U^T with K_ij = (f(l_i) - f(l_j)) / (l_i - l_j).  For f =
-    1/sqrt that is -1 / (r_i r_j (r_i + r_j)), r = sqrt(l): no difference is left, so equal eigenvalues do
-    no harm.
+    1/sqrt that is -1 / (r_i r_j (r_i + r_j)), r = sqrt(l): free of differences, so equal eigenvalues are safe.
     """
 
     @staticmethod
@@ -303,7 +301,7 @@ def uniformity(x: Float[Tensor, "N D"], t: float = 2.0) -> Float[Tensor, ""]:
 
 
 class _VocabularyLoss(torch.autograd.Function):
-    """Cross-entropy over a vocabulary whose gradient is made with it, so that no chunk of logits is ever kept."""
+    """Cross-entropy over a vocabulary computed together with its gradient, so that no chunk of logits is kept."""
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, words: Tensor, bias: Tensor, labels: Tensor, chunk: int) -> Tensor:  # noqa: ANN401
@@ -338,7 +336,7 @@ def vocabulary_loss(
     labels: Int[Tensor, " N"],
     chunk: int = 512,
 ) -> Float[Tensor, ""]:
-    """Return the summed cross-entropy of guessing ``labels`` from ``states @ words.T + bias``.
+    """Return the summed cross-entropy of predicting ``labels`` from ``states @ words.T + bias``.
 
     Computed for ``chunk`` states at a time, gradients included, so that memory does not grow with N x V; products in
     the dtype of ``words``, the softmax in fp32, or in fp64 where ``states`` are.

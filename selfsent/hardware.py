@@ -84,7 +84,7 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
-def _asked_threads() -> int | None:
+def _environment_threads() -> int | None:
     """Return what OMP_NUM_THREADS says, where it is a number."""
     said = os.environ.get("OMP_NUM_THREADS", "")
     return int(said) if said.isdecimal() and int(said) else None
@@ -107,7 +107,7 @@ def choose_hardware(
     fast = has_fast_bf16(device)
     if precision == "auto":
         precision = "bf16" if fast else "fp32"
-    threads = threads or _asked_threads() or usable_cores()
+    threads = threads or _environment_threads() or usable_cores()
     torch.set_num_threads(threads)
     kept = keep_heap and device == "cpu" and keep_the_heap()
     return Hardware(

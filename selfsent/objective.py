@@ -1,4 +1,4 @@
-"""What a training method is: views of a batch, and named loss terms computed from an encoder and those views."""
+"""Objective: from a batch of token rows to named, weighted loss terms."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ Terms = dict[str, Float[Tensor, ""]]  # weighted; their sum is the loss
 
 @dataclass(frozen=True)
 class Examples:
-    """The texts of one batch, and where randomness for each of them comes from.
+    """The texts of one batch, and the random generator of each.
 
     Attributes:
-        texts: a row for every sentence, or for every document where the objective wants documents.
-        positives: for each text another that means the same, where the corpus holds pairs.
+        texts: a row for every sentence, or for every document where the objective learns from documents.
+        positives: for each text its positive, where the corpus holds pairs.
         draw: ``draw(i)`` starts the generator of text i in this epoch: a function of (seed, epoch, text) alone.
     """
 
@@ -34,19 +34,19 @@ class Examples:
 
 
 class Objective(nn.Module):
-    """Turn texts into a loss; own the heads, projectors and decoders that training needs, never the encoder.
+    """Turns texts into a loss; owns the heads, projectors and decoders that training needs, never the encoder.
 
     The trainer joins encoder and objective in one module, so that clipping, checkpoints, resume and several processes
     treat the weights of both alike.  Everything random must come from torch's global generator, which the trainer
     seeds from (seed, step), or from ``Examples.draw``: that is what makes a resumed run exact.
 
-    A method writes ``columns`` and ``combine`` if it wants plain embeddings of its columns, one dropout view each;
+    A method writes ``columns`` and ``combine`` if it needs plain embeddings of its columns, one dropout view each;
     composed with others it then shares their forward pass.  Otherwise it overrides ``forward``.
     """
 
     Config: ClassVar[type[Any]]  # nested, frozen, keyword-only; a method's defaults are written there, once
     presets: ClassVar[dict[str, dict[str, object]]] = {}  # name -> what it changes in Config
-    recipe: ClassVar[dict[str, dict[str, object]]] = {}  # section -> keys that the method wants unless told otherwise
+    recipe: ClassVar[dict[str, dict[str, object]]] = {}  # section -> keys that the method sets unless the recipe does
     unit: ClassVar[Literal["sentences", "documents"]] = "sentences"  # what a row of its corpus is
     in_batch: ClassVar[bool] = True  # the loss couples the texts of a batch: accumulation would change it
     needs_dropout: ClassVar[bool] = True  # the views of a text differ by dropout alone
@@ -57,15 +57,15 @@ class Objective(nn.Module):
         self.config = config
 
     def choose(self, lengths: NDArray[np.int32]) -> NDArray[np.bool_] | None:
-        """Mark the documents it can learn from by their length in word pieces; None is all of them."""
+        """Return a mask of the documents it can learn from, given their lengths in word pieces; None: all."""
         return None
 
     def notes(self, lengths: NDArray[np.int32]) -> list[str]:
-        """Say, in lines, what it makes of a corpus of rows so long; printed before training."""
+        """Return log lines that describe the usable rows, given their lengths; printed before training."""
         return []
 
     def views(self, examples: Examples) -> dict[str, Rows]:
-        """Name the columns of token rows that ``forward`` wants; a method that only varies dropout wants the texts."""
+        """Return the columns of token rows that ``forward`` reads: the texts, and their positives if there are any."""
         named = {"text": examples.texts}
         return named if examples.positives is None else {**named, "positive": examples.positives}
 
@@ -104,7 +104,7 @@ class Objective(nn.Module):
 def gather(embeddings: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """Return the embeddings of the whole batch, with gradients: every loss that compares texts takes them from here.
 
-    In one process they are what they are; this is where the embeddings of several processes will be exchanged.
+    The identity in one process; the place where several processes will exchange their embeddings.
     """
     return embeddings
 

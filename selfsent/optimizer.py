@@ -1,4 +1,4 @@
-"""What one update does: learning-rate schedules, AdamW's settings, and fp32 master weights beside bf16 matrices."""
+"""Learning-rate schedules, AdamW's settings, and fp32 master weights beside bf16 matrices."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -32,10 +32,10 @@ def slanted_triangular(step: int, steps: int, peak: float, cut_share: float = 0.
 
 
 def adam_settings(step: int, rate: float, weight_decay: float, config: TrainConfig) -> dict[str, float]:
-    """Return what AdamW is told for update ``step``, counted from 0.
+    """Return AdamW's settings for update ``step``, counted from 0.
 
     Without bias correction an update is rate * m / (sqrt(v) + eps).  Torch's divides m by 1 - beta1^t and v by
-    1 - beta2^t; the same comes out of it with another rate and eps, and a weight decay that undoes the rate's change.
+    1 - beta2^t; the same update results from another rate and eps, and a weight decay that undoes the rate's change.
     """
     if config.adam_bias_correction:
         return {"lr": rate, "eps": config.adam_epsilon, "weight_decay": weight_decay}

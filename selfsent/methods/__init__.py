@@ -105,7 +105,7 @@ def plan_objective(name: str, table: Mapping[str, Any]) -> ObjectivePlan:
 
 
 def method_recipe(name: str) -> dict[str, dict[str, object]]:
-    """Return what the methods of a name want in the other tables of a recipe; of two wishes the first holds."""
+    """Return the training and encoder settings that the named methods bring; the first of joined methods wins."""
     wanted: dict[str, dict[str, object]] = {}
     for part in name.split("+"):
         for section, keys in find_method(part.strip())[0].recipe.items():

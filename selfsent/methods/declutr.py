@@ -8,7 +8,7 @@ positives short (Beta(2, 4)).  The anchors are read with some of their words mas
     masked_lm    CE(word | masked anchor), averaged over the masked positions
 
 N anchors of all documents of the batch; the 2N rows e are the anchors and, for each, the mean of its P positives;
-r' is the partner of r; tau the temperature.  One forward pass of the masked anchors gives both the guesses and the
+r' is the partner of r; tau the temperature.  One forward pass of the masked anchors gives both the predictions and the
 anchors' embeddings.  There is no head but the masked-LM head, which starts as the base's own.
 
 Defaults: the authors' configuration.  ``declutr_paper`` weighs the contrast as their runs on four GPUs did, where the
@@ -48,7 +48,7 @@ _LONGEST = 512  # l_max of the paper, where the encoder reads as much
 
 
 class DeCLUTR(Objective):
-    """Pull spans of one document together, away from those of others, and keep on guessing masked words."""
+    """Pull spans of one document together, away from those of others, beside masked language modelling."""
 
     unit: ClassVar[Literal["sentences", "documents"]] = "documents"
     needs_dropout: ClassVar[bool] = False
@@ -103,9 +103,7 @@ class DeCLUTR(Objective):
         if pooling_name(encoder) == "prompt":
             raise UserError("pooling 'prompt' does not fit declutr, whose anchors are masked too: use 'mean' or 'cls'")
         if transformer_of(encoder) is None and not config.mlm_weight and config.contrast_on_masked_anchor:
-            raise UserError(
-                "static vectors have no mask to read anchors with: set objective.contrast_on_masked_anchor=false"
-            )
+            raise UserError("static vectors cannot mask anchors: set objective.contrast_on_masked_anchor=false")
         reads = max_length_of(encoder)
         if config.max_length is not None and config.max_length > reads:
             raise UserError(
@@ -253,7 +251,7 @@ class DeCLUTR(Objective):
     def _read(
         self, encoder: SentenceTransformer, tokens: Tokens, words: Tensor, chosen: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Embed the anchors; return the states of their masked words, and the words, beside."""
+        """Embed the anchors; also return the states of their masked words, and those words."""
         shares, places, states, labels = [], [], [], []
         for rows, share in split_by_length(tokens):
             embedded, every = embed_with_tokens(encoder, share)

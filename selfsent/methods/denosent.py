@@ -9,8 +9,8 @@ into the prompt '"x" means [MASK].'; a Linear(D, D) turns the states at [MASK] i
 
 E(x+), (T, D), is what the encoder's layers start from: word and position embeddings.  The noise sets each of its
 numbers to zero with probability .825 and scales up the rest.  A decoder of 16 layers sees the whole noisy text, no
-causal mask, and attends to one vector, s: what the noise has taken away it can only find there.  It guesses every token
-in its own place, those of the prompt too, with the base's own masked-LM head, tied to the encoder's word embeddings.
+causal mask, and attends to one vector, s: what the noise removed is available only there.  It predicts every token
+at its position, those of the prompt too, with the base's own masked-LM head, tied to the encoder's word embeddings.
 Projector, decoder and head are dropped after training; a text is embedded by the state at [MASK] before the projector.
 
 Defaults: the authors' command for bert-base-uncased (``denosent_released``), batches of 64 at a constant 4e-5 after 500
@@ -19,7 +19,7 @@ says, which trains at 5e-5.
 
 Where the paper and the authors' code differ, the code is the default.  The paper's decoder restores x (its equation 3):
 in the code it restores x+ itself (``denoise_target``), so that the original has a part in s alone (``memory_from``).
-The paper names neither projector nor head, sums equation 4 where the code takes the mean, and leaves the right answer
+The paper names neither projector nor head, sums equation 4 where the code takes the mean, and leaves the positive
 out of the denominator of equation 5.  Departs from the code: its layers start as copies of one, ours do not; it pads
 every text to 40 tokens and fills the prompt as a string, ours is
 `selfsent.encoder.prompt`; it trains on nine rows in ten.
@@ -155,7 +155,7 @@ class DenoSent(Objective):
         return F.cross_entropy(logits, labels, reduction="sum") / max(1, len(labels))
 
     def _counted(self, tokens: Tokens) -> Bool[Tensor, "B T"]:
-        """Mark the tokens whose guesses count: all but padding, or only what is the text's own."""
+        """Mark the tokens that are predicted: all but padding, or only the text's own."""
         present = tokens["attention_mask"].bool()
         if self.config.loss_on_template:
             return present
@@ -164,7 +164,7 @@ class DenoSent(Objective):
         return (place >= before) & (place < present.sum(1, keepdim=True) - after)
 
     def figures(self) -> dict[str, float]:
-        """Return the share of tokens guessed right, and the mean cosine of the two views before the projector."""
+        """Return the share of tokens predicted right, and the mean cosine of the two views before the projector."""
         return {name: value.item() for name, value in self._last.items()}
 
 

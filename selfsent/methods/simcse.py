@@ -5,7 +5,7 @@ embeddings into z1 and z2, (B, D).  On a corpus of pairs z2 is made of the posit
 
     contrast    L = -1/B sum_i log( exp(cos(z1_i, z2_i) / tau) / sum_j exp(cos(z1_i, z2_j) / tau) )
 
-B texts, tau the temperature.  One direction only: z1 asks, z2 answers.  The head, Linear(D, D) and tanh
+B texts, tau the temperature.  One direction only: z1 is the query.  The head, Linear(D, D) and tanh
 from a random start, is dropped after training unless ``eval_head`` keeps it.  Defaults: the authors'
 command for bert-base-uncased.  Beyond the paper, ``head=false`` compares the embeddings themselves, and
 ``symmetric`` lets z2 ask as well and takes the mean: what pairs of different texts train best with.
@@ -13,7 +13,7 @@ command for bert-base-uncased.  Beyond the paper, ``head=false`` compares the em
     masked_lm   w CE(word | masked text), averaged over the masked positions        off unless w > 0
 
 w is ``mlm_weight``; the authors suggest 0.1 where transfer tasks matter more than similarity.  One more
-pass reads the texts with 15 % of their words masked, and the base's own masked-LM head guesses them.
+pass reads the texts with 15 % of their words masked, and the base's own masked-LM head predicts them.
 Departs from the authors' code in that auxiliary alone: they mask both copies of a text, we mask one,
 which halves its cost; their head for BERT starts at random, ours is the pretrained one.
 """
@@ -41,10 +41,10 @@ class SimCSE(Objective):
 
         temperature: float = setting(0.05, "tau: divides the cosines", gt=0)
         head: bool = setting(True, "Linear and tanh before the loss, as published; False: none")
-        symmetric: bool = setting(False, "each view looks for the other; published: the first for the second alone")
+        symmetric: bool = setting(False, "both directions; published: the first view as query alone")
         eval_head: bool = setting(False, "keep Linear and tanh in the exported model, as Dense behind the pooling")
-        mlm_weight: float = setting(0.0, "w: of a masked-LM loss on the same texts, such as 0.1; 0 leaves it out", ge=0)
-        mlm_probability: float = setting(0.15, "share of the words that are masked, if mlm_weight is not 0", gt=0, lt=1)
+        mlm_weight: float = setting(0.0, "w: weight of a masked-LM loss, such as 0.1; 0: none", ge=0)
+        mlm_probability: float = setting(0.15, "mask probability", gt=0, lt=1)
 
         def __post_init__(self) -> None:
             if self.eval_head and not self.head:
