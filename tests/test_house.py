@@ -72,3 +72,39 @@ def test_methods_and_trainer_never_meet_and_no_method_imports_another():
 def test_every_module_says_what_it_is_for():
     silent = [str(path) for path in modules() if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))]
     assert silent == []
+
+
+def test_no_two_public_things_share_a_name():
+    """Commands in cli/ are named after what they call; everything else can be searched for by its name."""
+    homes: dict[str, list[str]] = {}
+    for path in modules():
+        if room(path) != "cli":
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+                    homes.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    assert {name: places for name, places in homes.items() if len(places) > 1} == {}
+
+
+def test_no_function_is_longer_than_80_lines_and_no_file_than_400():
+    long = []
+    for path in modules():
+        source = path.read_text(encoding="utf-8")
+        if source.count("\n") > 400:
+            long.append(str(path.relative_to(PACKAGE)))
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno >= 80:
+                long.append(f"{path.relative_to(PACKAGE)}:{node.name}")
+    assert long == []
+
+
+def test_whole_or_absent_files_are_written_in_one_module():
+    """What is renamed into its place, or flushed to the disk, goes through selfsent/atomic.py."""
+    calls = ("os.fsync", "os.replace", "os.rename")
+    elsewhere = [
+        f"{path.relative_to(PACKAGE)}: {ast.unparse(node.func)}"
+        for path in modules()
+        if path.name != "atomic.py"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in calls
+    ]
+    assert elsewhere == []
