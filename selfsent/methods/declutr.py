@@ -124,17 +124,17 @@ class DeCLUTR(Objective):
         else:
             self.head = nn.Sequential()
         self.register_buffer("memory", torch.zeros(config.memory_size, width))
-        self.register_buffer("remembered", torch.zeros((), dtype=torch.long))  # rows ever written
+        self.register_buffer("remembered", torch.zeros((), dtype=torch.long))  # rows written so far
         self._last: dict[str, float] = {}
 
     # -----------------------------------------------------------------------------------------------------------
     # documents
 
     def choose(self, lengths: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Mark the documents that are long enough for anchors l_max apart.
+        """Return a mask of the documents that are long enough for anchors l_max apart.
 
         Raises:
-            UserError: hardly any is; or one is not, and ``short_doc`` is ``error``.
+            UserError: fewer than two are; or one is not, and ``short_doc`` is ``error``.
         """
         config = self.config
         words = np.asarray(lengths) - self._pieces.specials
@@ -160,10 +160,10 @@ class DeCLUTR(Objective):
         return fit
 
     def notes(self, lengths: NDArray[np.int32]) -> list[str]:
-        """Say which documents it can use, and how long they are."""
+        """Describe which documents are usable, and the histogram of their lengths."""
         words, fit = np.asarray(lengths) - self._pieces.specials, self.choose(lengths)
         config = self.config
-        said = [
+        lines = [
             f"spans of {config.min_length} to {self.longest} word pieces: {config.num_anchors} anchors a document, "
             f"{config.num_positives} positives each; {int(fit.sum()):,} of {len(fit):,} documents are long enough"
         ]
@@ -173,8 +173,8 @@ class DeCLUTR(Objective):
             if count:
                 bar = "#" * max(1, round(40 * count / counts.max()))
                 span = f"{low:>7,.0f} to {high - 1:,.0f}" if high < np.inf else f"{low:>7,.0f} and more"
-                said.append(f"  {span:<20} {count:>9,}  {bar}")
-        return said
+                lines.append(f"  {span:<20} {count:>9,}  {bar}")
+        return lines
 
     def views(self, examples: Examples) -> dict[str, Rows]:
         """Cut anchors, and the positives of each after one another, from every document."""
@@ -206,7 +206,7 @@ class DeCLUTR(Objective):
         return cut
 
     def _cutter(self, document: Sequence[int]) -> tuple[Callable[[Span], list[int]], int]:
-        """Return what turns a span into token ids, and the document's length in the unit of spans."""
+        """Return the function from a span to token ids, and the document's length in the unit of spans."""
         before, after = self._pieces.before, self._pieces.after
         room = self.longest - self._pieces.specials
         words: list[str] = []
@@ -281,7 +281,7 @@ class DeCLUTR(Objective):
         return {"contrast": config.contrast_weight * loss}
 
     def _remember(self, rows: Float[Tensor, "N D"]) -> None:
-        """Write over the oldest rows of the memory."""
+        """Overwrite the oldest rows of the memory."""
         size = self.config.memory_size
         rows = rows[-size:].to(self.memory.dtype)
         places = (self.remembered + torch.arange(len(rows), device=rows.device)) % size
@@ -289,16 +289,16 @@ class DeCLUTR(Objective):
         self.remembered += len(rows)
 
     def figures(self) -> dict[str, float]:
-        """Return the mean cosine of anchors and their positives, and the share of padding among what was computed."""
+        """Return the mean cosine of anchors and their positives, and the share of padding."""
         return dict(self._last)
 
 
 def draw_anchors(
     length: int, count: int, shortest: int, longest: int, draw: np.random.Generator, *, on_grid: bool = False
 ) -> list[Span]:
-    """Draw ``count`` spans of a document, each in a block of ``longest`` of its own, with a block between any two.
+    """Draw ``count`` spans of a document, each in its own block of ``longest``, with a block between any two.
 
-    Where blocks might run out one of the two outermost is taken, which costs only one neighbour.
+    Where blocks might run out one of the two outermost is drawn, which excludes only one neighbour.
     """
     blocks = list(range(0, length - longest + 1, longest))
     spans = []

@@ -169,7 +169,7 @@ class DenoSent(Objective):
 
 
 class Decoder(nn.Module):
-    """Restore the states of a text from noisy ones, all places at once, with one vector to ask.
+    """Restore the states of a text from noisy ones, all positions at once, attending to one vector.
 
     The arithmetic and the names of ``nn.TransformerDecoder``: post-norm, ReLU, no final norm.
     """
@@ -182,7 +182,7 @@ class Decoder(nn.Module):
     def forward(
         self, states: Float[Tensor, "B T D"], memory: Float[Tensor, "B D"], present: Bool[Tensor, "B T"]
     ) -> Float[Tensor, "B T D"]:
-        """Return states in which ``present`` places have been looked at, and no others."""
+        """Return states that attended to the ``present`` positions only."""
         for layer in self.layers:
             states = layer(states, memory, present)
         return states
@@ -191,13 +191,15 @@ class Decoder(nn.Module):
 class DecoderLayer(nn.Module):
     """``nn.TransformerDecoderLayer`` for a memory of one vector.
 
-    Attention to one vector gives it the weight 1 wherever it asks from.  So neither queries nor keys are computed, and
-    the vector goes through the layer's products once a text instead of once a token.
+    Attention to one vector gives it the weight 1 at every position.  So neither queries nor keys are computed, and
+    the vector passes through the layer's products once a text instead of once a token.
     """
 
     def __init__(self, width: int, heads: int, inner: int, dropout: float) -> None:
         super().__init__()
-        self.self_attn = nn.MultiheadAttention(width, heads)  # holds weights, under torch's names; is never called
+        self.self_attn = nn.MultiheadAttention(
+            width, heads
+        )  # holds weights under torch's names; its forward is not used
         self.multihead_attn = nn.MultiheadAttention(width, heads)
         self.linear1 = nn.Linear(width, inner)
         self.linear2 = nn.Linear(inner, width)
@@ -207,7 +209,7 @@ class DecoderLayer(nn.Module):
     def forward(
         self, states: Float[Tensor, "B T D"], memory: Float[Tensor, "B D"], present: Bool[Tensor, "B T"]
     ) -> Float[Tensor, "B T D"]:
-        """Attend to the present places, then to the memory, then feed forward; add and normalize after each."""
+        """Attend to the present positions, then to the memory, then feed forward; add and normalize after each."""
         drop = self.dropout
         states = self.norm1(states + drop(self._attend(states, present)))
         states = self.norm2(states + drop(self._recall(memory, states.shape[1])))
@@ -233,7 +235,7 @@ class DecoderLayer(nn.Module):
         own = value.unflatten(-1, (heads, -1))  # (B, H, K)
         outward = weights.out_proj.weight.unflatten(-1, (heads, -1))  # (D, H, K)
         projected = torch.einsum("bhk,dhk->bhd", own, outward)
-        # Dropout on weights that are all 1: what is left of each head differs from place to place.
+        # Dropout on weights that are all 1: what remains of each head differs by position.
         attention = self.dropout(projected.new_ones(len(memory), places, heads))  # (B, T, H)
         return attention @ projected + weights.out_proj.bias
 
