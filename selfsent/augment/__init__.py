@@ -1,9 +1,8 @@
-"""Positives that say the same in other words: by way of another language, from a chat server, or as they are given.
+"""Pairs of a text and a paraphrase: by back-translation, by a chat server, or as they are given.
 
-translate.py  MarianMT there and back
-rewrite.py    any chat server that speaks OpenAI's protocol
-given.py      pairs that exist already
-cache.py      what was paid for, on disk
-produce.py    texts -> cache -> backend -> cache -> pairs
-pairs.py      the file that `selfsent train --corpus` reads
+back_translation.py  two MarianMT models, there and back
+rewriting.py         any server that speaks OpenAI's chat protocol
+cache.py             what was generated, in SQLite
+produce.py           texts -> cache -> backend -> cache -> pairs
+pairs.py             the file that `selfsent train --corpus` reads, and pairs that exist already
 """

@@ -1,16 +1,18 @@
-"""Back-translation with two MarianMT models: into another language and out of it again.
+"""Back-translation with two MarianMT models: into a pivot language and back again.
 
-Decoding is the models' own (their generation_config.json) unless it is changed: for OPUS-MT that is a beam of 4 or 6.
+The decoding settings are the models' own (their generation_config.json) unless they are changed: for OPUS-MT that is a
+beam of 4 or 6.
 """
 
 import json
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import xxhash
@@ -18,78 +20,74 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, GenerationConfig, MarianMTModel, PreTrainedConfig
 
 from selfsent import hardware
-from selfsent.augment.cache import Output, identity_digest
-from selfsent.augment.produce import Store
+from selfsent.augment.cache import Generated, OutputCache
+from selfsent.augment.produce import Backend
 from selfsent.corpus import clean
 from selfsent.encoder.load import quietly
-from selfsent.errors import UserError
+from selfsent.errors import ConfigurationError, EncoderError
+from selfsent.progress import Progress
 
 if TYPE_CHECKING:
     from transformers import MarianTokenizer
 
 _TOKENIZER_FILES = ("source.spm", "target.spm", "vocab.json")
-_LONGEST = 512  # tokens; what OPUS-MT was trained on, though its models have more positions
+_MAX_TOKENS = 512  # what OPUS-MT was trained on, though its models have more positions
 
 
 class Translator:
     """One MarianMT model and its tokenizer.
 
     Attributes:
-        source: the code of the language it reads, where its tokenizer says so.
-        target: the code of the language it writes.
-        codes: the languages that it can be told to write, where there are several.
+        source: the code of the language it reads, where its tokenizer has one.
+        target: the code of the language it writes, likewise.
+        codes: the target languages to choose from, where there are several.
+        weights: a hash of everything that computes: weights, tokenizer and configuration.
     """
 
-    def __init__(self, name: str, *, changes: dict[str, Any], limit: int | None) -> None:
+    def __init__(self, name: str, *, changes: dict[str, Any], limit: int | None, device: str) -> None:
         self.name = name
         config = _config(name)
         self._tokenizer = _tokenizer(name)
-        try:
-            with quietly():
-                self._model = MarianMTModel.from_pretrained(name).eval()
-        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-            raise UserError(f"cannot open the translator {name}: {_first_line(error)}") from error
-        _fits(name, self._tokenizer, config)
+        with _errors_named(f"the translator {name}"):
+            self._model = MarianMTModel.from_pretrained(name).eval()
+        _check_tokenizer(name, self._tokenizer, config)
         self.source: str | None = self._tokenizer.source_lang
         self.target: str | None = self._tokenizer.target_lang
         self.codes = [code.strip("><") for code in self._tokenizer.supported_language_codes]
         self.prefix = ""
-        self.room = min(_LONGEST, config.max_position_embeddings)
-        self.limit = min(limit or self.room, self.room)
+        self.max_input = min(_MAX_TOKENS, config.max_position_embeddings)
+        self.limit = min(limit or self.max_input, self.max_input)
         self._generation: GenerationConfig = self._model.generation_config
         self._generation.update(**changes, max_new_tokens=self.limit)
         self._generation.max_length = None  # or transformers would warn of two limits with each batch
         self.weights = self._hash()
+        self._model.to(device)
 
     @property
     def beams(self) -> int:
         """The width of its beam."""
         return int(self._generation.num_beams or 1)
 
-    def to(self, device: str) -> None:
-        """Move the model."""
-        self._model.to(device)
-
-    def write(self, code: str) -> None:
-        """Have it write this language of its several.
+    def set_target(self, code: str) -> None:
+        """Choose one of several target languages.
 
         Raises:
-            UserError: it does not know the language.
+            ConfigurationError: the model does not have it.
         """
         if code not in self.codes:
             known = f"one of {', '.join(self.codes)}" if self.codes else "none, it writes one language"
-            raise UserError(f"the translator {self.name} cannot write {code!r}: choose {known}")
+            raise ConfigurationError(f"the translator {self.name} cannot write {code!r}: choose {known}")
         self.prefix = f">>{code}<< "
 
     def identity(self) -> dict[str, object]:
-        """Return all that its translations hang on, but for the limit of tokens, which the cache keeps track of."""
+        """Return everything that its translations depend on, except the limit of tokens."""
         decoding = self._generation.to_diff_dict()
         for key in ("max_new_tokens", "max_length", "transformers_version", "_from_model_config"):
             decoding.pop(key, None)
         return {"weights": self.weights, "prefix": self.prefix, "decoding": decoding}
 
     def _hash(self) -> str:
-        """Hash what computes, so that a moved folder is the same model and an updated name is another."""
+        """Hash contents, not names: a moved folder is the same model, a name with new weights is another."""
         hasher = xxhash.xxh3_128()
         for name, tensor in sorted(self._model.state_dict().items()):
             hasher.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -106,20 +104,22 @@ class Translator:
 
     @torch.inference_mode()
     def __call__(self, texts: Sequence[str]) -> list[tuple[str, bool]]:
-        """Translate texts; say of each whether it, or its translation, was too long and is cut off."""
+        """Translate texts; return each translation, and whether it or its text was truncated."""
         tokens = self._tokenizer([self.prefix + text for text in texts], padding=True, return_tensors="pt")
-        long = tokens["attention_mask"].sum(dim=1) > self.room
-        tokens = {name: tokens[name][:, : self.room].to(self._model.device) for name in ("input_ids", "attention_mask")}
-        sequences = self._model.generate(**tokens, generation_config=self._generation).cpu()
+        long = tokens["attention_mask"].sum(dim=1) > self.max_input
+        inputs = {
+            key: tokens[key][:, : self.max_input].to(self._model.device) for key in ("input_ids", "attention_mask")
+        }
+        sequences = self._model.generate(**inputs, generation_config=self._generation).cpu()
         written = sequences[:, 1:]  # after the start token, which is the padding
-        cut = long | ((written != self._tokenizer.pad_token_id).sum(dim=1) >= self.limit)
-        # Its own pieces are those of the language that it writes; the tokenizer's default is the other one.
+        truncated = long | ((written != self._tokenizer.pad_token_id).sum(dim=1) >= self.limit)
+        # The word pieces of the target language; the tokenizer's default is those of the source language.
         lines = self._tokenizer.batch_decode(written, skip_special_tokens=True, use_source_tokenizer=False)
-        return list(zip(lines, cut.tolist(), strict=True))
+        return list(zip(lines, truncated.tolist(), strict=True))
 
     @contextmanager
-    def precise(self, precision: str) -> Iterator[None]:
-        """Compute in bf16 for the block, or do not."""
+    def computing_in(self, precision: str) -> Iterator[None]:
+        """Compute in bf16 or fp32 within the block."""
         low = precision == "bf16"
         with (
             hardware.bf16_weights(self._model) if low else nullcontext(),
@@ -128,162 +128,146 @@ class Translator:
             yield
 
 
-class BackTranslation:
-    """Two translators that make a way there and back.
+@dataclass(kw_only=True, eq=False)
+class BackTranslation(Backend):
+    """Two translators, one into a pivot language and one back.
 
-    Args:
-        there: hub name or folder of the model that leaves the language of the texts.
-        back: of the one that returns to it.
-        language: the language to go through, for a model ``there`` that can write several.
-        beams: width of the beam; default: the models' own.
-        length_penalty: above 0 favours longer translations; default: the models' own.
-        limit: tokens that a translation may have; longer ones are dropped.
-        batch_size: texts of a batch; texts of like length go together.
-        machine: where and how precisely to compute.
+    Attributes:
+        warnings: what could not be checked of the two.
 
     Raises:
-        UserError: a model is not there, is no MarianMT model, or the two do not make a way there and back.
+        EncoderError: a model is missing or is no MarianMT model.
+        ConfigurationError: the two models do not fit together.
     """
 
-    name = "backtranslate"
+    name: ClassVar[str] = "backtranslate"
 
-    def __init__(
-        self,
-        there: str,
-        back: str,
-        *,
-        language: str | None = None,
-        beams: int | None = None,
-        length_penalty: float | None = None,
-        limit: int | None = None,
-        batch_size: int = 32,
-        machine: hardware.Hardware,
-    ) -> None:
-        given = {"num_beams": beams, "length_penalty": length_penalty}
-        changes = {key: value for key, value in given.items() if value is not None}
-        self.there = Translator(there, changes=changes, limit=limit)
-        self.back = Translator(back, changes=changes, limit=limit)
-        self.warnings = _chain(self.there, self.back, language)
-        self.limit: int | None = min(self.there.limit, self.back.limit)
-        self.precision = machine.precision
-        for translator in (self.there, self.back):
-            translator.to(machine.device)
-        self._batch_size = batch_size
+    models: tuple[str, str]  # hub names or folders: out of the language of the texts, and back into it
+    machine: hardware.Hardware  # where and how precisely to compute
+    language: str | None = None  # the pivot language, for a first model that can write several
+    beams: int | None = None  # width of the beam; None: the models' own
+    length_penalty: float | None = None  # above 0 favours longer translations; None: the models' own
+    limit: int | None = None  # tokens of a translation; longer ones are dropped; None: what the models hold
+    batch_size: int = 32  # texts; those of similar length are batched together
 
-    @property
-    def digest(self) -> str:
-        """Hash both models, their tokenizers, the decoding and the precision."""
-        ways = [self.there.identity(), self.back.identity()]
-        return identity_digest({"backend": self.name, "via": ways, "precision": self.precision})
+    def __post_init__(self) -> None:
+        decoding = {"num_beams": self.beams, "length_penalty": self.length_penalty}
+        changes = {key: value for key, value in decoding.items() if value is not None}
+        self.forward, self.back = (
+            Translator(name, changes=changes, limit=self.limit, device=self.machine.device) for name in self.models
+        )
+        self.warnings = _check_languages(self.forward, self.back, self.language)
+        self.limit = min(self.forward.limit, self.back.limit)
 
-    @property
+    def identity(self) -> dict[str, object]:
+        """Return both models, their decoding settings and the precision."""
+        return {"via": [self.forward.identity(), self.back.identity()], "precision": self.machine.precision}
+
     def settings(self) -> dict[str, Any]:
-        """The settings for people."""
+        """Return the settings for people."""
         return {
-            "via": [self.there.name, self.back.name],
-            "weights": [self.there.weights[:12], self.back.weights[:12]],
-            "beams": [self.there.beams, self.back.beams],
-            "prefix": self.there.prefix,
+            "via": [*self.models],
+            "weights": [self.forward.weights[:12], self.back.weights[:12]],
+            "beams": [self.forward.beams, self.back.beams],
+            "prefix": self.forward.prefix,
             "max_new_tokens": self.limit,
-            "precision": self.precision,
+            "precision": self.machine.precision,
         }
 
-    def run(self, pages: Iterable[Sequence[str]], asking: Callable[[int], None], store: Store) -> Counter[str]:
-        """Translate there and back, a batch of like length at a time, and keep each batch at once."""
-        with self.there.precise(self.precision), self.back.precise(self.precision):
-            for page in pages:
+    def run(self, cache: OutputCache, progress: Progress) -> Counter[str]:
+        """Translate there and back in batches of similar length, and store each batch at once."""
+        total = cache.remaining()[0]
+        with self.forward.computing_in(self.machine.precision), self.back.computing_in(self.machine.precision):
+            for page in cache.pending():
                 ordered = sorted(page, key=len)
-                for start in range(0, len(ordered), self._batch_size):
-                    batch = ordered[start : start + self._batch_size]
-                    asking(len(batch))
-                    store(self._there_and_back(batch))
+                for start in range(0, len(ordered), self.batch_size):
+                    batch = ordered[start : start + self.batch_size]
+                    cache.count_requests(len(batch))
+                    cache.store(self._back_translate(batch))
+                    progress.report(self.name, cache.made, total)
         return Counter()
 
-    def _there_and_back(self, texts: Sequence[str]) -> list[Output]:
-        pivots = self.there(texts)
+    def _back_translate(self, texts: Sequence[str]) -> list[Generated]:
+        pivots = self.forward(texts)
         returned = self.back([pivot for pivot, _ in pivots])
         return [
-            Output(text, "" if not pivot.strip() else output, self.limit if cut or lost else None)
-            for text, (pivot, cut), (output, lost) in zip(texts, pivots, returned, strict=True)
+            Generated(text, output if pivot.strip() else "", self.limit if pivot_truncated or truncated else None)
+            for text, (pivot, pivot_truncated), (output, truncated) in zip(texts, pivots, returned, strict=True)
         ]
 
-    def tidy(self, text: str, output: str) -> str:
+    def positive_from(self, text: str, output: str) -> str:
         """Put a translation on one line."""
         return clean.one_line(output)
 
 
-def _config(name: str) -> PreTrainedConfig:
-    folder = Path(name)
-    if folder.is_dir() and not (folder / "config.json").is_file():
-        raise UserError(f"{name} holds no model: expected a config.json, as save_pretrained writes")
-    if not folder.exists() and (folder.is_absolute() or name.startswith(".") or name.count("/") > 1):
-        raise UserError(f"the translator {name} does not exist: give a folder, or a name on the hub (owner/name)")
+@contextmanager
+def _errors_named(what: str) -> Iterator[None]:
+    """Turn what transformers raises over a damaged or missing file into one sentence."""
     try:
         with quietly():
-            config = AutoConfig.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot open the translator {name}: {_first_line(error)}") from error
+            yield
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise EncoderError(f"cannot open {what}: {lines[0].rstrip('.')}") from error
+
+
+def _config(name: str) -> PreTrainedConfig:
+    folder = Path(name)
+    if not folder.exists() and (folder.is_absolute() or name.startswith(".") or name.count("/") > 1):
+        raise EncoderError(f"the translator {name} does not exist: give a folder, or a name on the hub (owner/name)")
+    with _errors_named(f"the translator {name}"):
+        config = AutoConfig.from_pretrained(name)
     if config.model_type != "marian":
-        raise UserError(f"{name} is a model of type {config.model_type!r}: back-translation needs MarianMT models")
+        raise EncoderError(f"{name} is a model of type {config.model_type!r}: back-translation needs MarianMT models")
     return config
 
 
 def _tokenizer(name: str) -> "MarianTokenizer":
     if find_spec("sentencepiece") is None:
-        raise UserError("translators need the package sentencepiece: pip install 'selfsent[augment]'")
+        raise ConfigurationError("translators need the package sentencepiece: pip install 'selfsent[augment]'")
     from transformers import MarianTokenizer
 
     missing = [file for file in _TOKENIZER_FILES if not (Path(name) / file).is_file()]
     if Path(name).is_dir() and missing:
-        raise UserError(
-            f"the translator {name} has no tokenizer: {', '.join(missing)} must stand beside its config.json"
-        )
-    try:
-        with quietly(), warnings.catch_warnings():
-            # It recommends a package for its normalize(), which translation does not call.
-            warnings.filterwarnings("ignore", message=".*sacremoses")
-            return MarianTokenizer.from_pretrained(name)
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        raise UserError(f"cannot open the tokenizer of the translator {name}: {_first_line(error)}") from error
+        raise EncoderError(f"the translator {name} has no tokenizer: {', '.join(missing)} is missing from its folder")
+    with _errors_named(f"the tokenizer of the translator {name}"), warnings.catch_warnings():
+        # It recommends a package for its normalize(), which translation does not call.
+        warnings.filterwarnings("ignore", message=".*sacremoses")
+        return MarianTokenizer.from_pretrained(name)
 
 
-def _fits(name: str, tokenizer: "MarianTokenizer", config: PreTrainedConfig) -> None:
+def _check_tokenizer(name: str, tokenizer: "MarianTokenizer", config: PreTrainedConfig) -> None:
     size = max(tokenizer.get_src_vocab().values()) + 1
-    if size != config.vocab_size:
-        raise UserError(
-            f"the tokenizer of {name} does not fit its model: it has {size:,} tokens and the model "
-            f"{config.vocab_size:,}; take both from one place"
-        )
-    for token in ("pad", "eos"):
-        own, expected = getattr(tokenizer, f"{token}_token_id"), getattr(config, f"{token}_token_id")
+    for what, own, expected in (
+        ("vocabulary size", size, config.vocab_size),
+        ("pad token", tokenizer.pad_token_id, config.pad_token_id),
+        ("eos token", tokenizer.eos_token_id, config.eos_token_id),
+    ):
         if own != expected:
-            raise UserError(
-                f"the tokenizer of {name} does not fit its model: its {token} token is {own} and the model's "
-                f"{expected}; take both from one place"
+            raise EncoderError(
+                f"the tokenizer of {name} does not fit its model: its {what} is {own} and the model's {expected}; take "
+                "both from one place"
             )
 
 
-def _chain(there: Translator, back: Translator, language: str | None) -> list[str]:
-    """Make sure that one translator goes on where the other ends; return what cannot be made sure of."""
+def _check_languages(forward: Translator, back: Translator, language: str | None) -> list[str]:
+    """Make sure that each translator reads what the other writes; return a warning for what cannot be checked."""
     doubts = []
     if language is not None:
-        there.write(language)
-    elif len(there.codes) > 1:
-        doubts.append(f"{there.name} can write {', '.join(there.codes)}: choose one with --language")
-    if len(back.codes) > 1 and there.source is not None and there.source in back.codes:
-        back.write(there.source)
-    for one, which, other, whose in (
-        (there.target if language is None else language, "writes", back.source, "reads"),
-        (back.target, "writes", there.source, "reads"),
+        forward.set_target(language)
+    elif len(forward.codes) > 1:
+        doubts.append(f"{forward.name} can write {', '.join(forward.codes)}: choose one with --language")
+    if len(back.codes) > 1 and forward.source is not None and forward.source in back.codes:
+        back.set_target(forward.source)
+    for writer, written, reader in (
+        (forward, language or forward.target, back),
+        (back, back.target, forward),
     ):
-        ending, starting = (there, back) if other is back.source else (back, there)
-        told = f"{ending.name} {which} {one!r} and {starting.name} {whose} {other!r}"
-        if one is None or other is None or len(one) != len(other):  # "en" and "eng" may well be the same
-            doubts.append(f"it cannot be checked that the translators make a way there and back: {told}")
-        elif one != other:
-            raise UserError(f"the translators make no way there and back: {told}; give a model and its counterpart")
+        languages = f"{writer.name} writes {written!r} and {reader.name} reads {reader.source!r}"
+        if written is None or reader.source is None or len(written) != len(reader.source):  # "en" and "eng" may agree
+            doubts.append(f"it cannot be checked that the translators fit together: {languages}")
+        elif written != reader.source:
+            raise ConfigurationError(
+                f"the translators do not fit together: {languages}; give a model and its counterpart"
+            )
     return doubts
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__

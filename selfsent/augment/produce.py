@@ -1,142 +1,108 @@
-"""From texts to a pairs file, by way of the cache: what is there already costs nothing."""
+"""From texts to a pairs file through a backend; texts whose output is in the cache are not processed again."""
 
-import random
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
-from selfsent.augment.cache import Output, OutputCache
-from selfsent.augment.pairs_file import PairsFile
-from selfsent.corpus import clean
-from selfsent.progress import Progress
-
-_SHOWN = 5  # pairs of the sample
-Store = Callable[[Sequence[Output]], None]
+from selfsent.augment.cache import OutputCache, identity_digest
+from selfsent.augment.pairs import PairsSummary, check_pairs_file, write_pairs
+from selfsent.progress import SILENT, Progress
 
 
-@runtime_checkable
-class Backend(Protocol):
-    """Makes outputs of texts."""
+class Backend(ABC):
+    """Generates an output for each text.
 
-    @property
-    def name(self) -> str:
-        """The backend as the cache and the pairs file know it."""
+    Attributes:
+        name: in the cache and in the pairs file.
+        limit: the most tokens of an output; None: not limited by us.
+    """
 
-    @property
-    def digest(self) -> str:
-        """Hash all that an output hangs on."""
+    name: ClassVar[str]
+    limit: int | None
 
-    @property
+    @abstractmethod
+    def identity(self) -> dict[str, object]:
+        """Return everything that an output depends on, except the limit, which the cache stores with the output."""
+
+    @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """The settings for people."""
+        """Return the settings for people."""
 
-    @property
-    def limit(self) -> int | None:
-        """Tokens that an output may have."""
-
-    def run(self, pages: Iterable[Sequence[str]], asking: Callable[[int], None], store: Store) -> Counter[str]:
-        """Work through the texts.
-
-        Args:
-            pages: texts, a few thousand at a time.
-            asking: hears how many texts are about to be worked on.
-            store: keeps outputs for good, as soon as there are any.
+    @abstractmethod
+    def run(self, cache: OutputCache, progress: Progress) -> Counter[str]:
+        """Generate an output for each pending text of the cache, and store it there as soon as it is made.
 
         Returns:
             The texts that failed, counted by reason.
         """
 
-    def tidy(self, text: str, output: str) -> str:
-        """Make a positive of an output."""
+    @abstractmethod
+    def positive_from(self, text: str, output: str) -> str:
+        """Return the positive that an output holds."""
 
-
-@dataclass(kw_only=True)
-class AugmentOutcome:
-    """What became of every text."""
-
-    out: Path
-    texts: int = 0
-    made: int = 0  # by this run; the others were in the cache
-    seconds: float = 0.0  # that making took
-    pairs: int = 0
-    identical: int = 0
-    empty: int = 0
-    cut: int = 0
-    repeated: int = 0  # pairs that were given twice
-    failed: Counter[str] = field(default_factory=Counter)
-    sample: list[tuple[str, str]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._draw = random.Random(0)
-
-    def judge(self, text: str, positive: str) -> bool:
-        """Say whether these are a pair, and count them."""
-        if not positive:
-            self.empty += 1
-        elif clean.content_key(text) == clean.content_key(positive):
-            self.identical += 1
-        else:
-            self.pairs += 1
-            # Every pair has the same chance to be shown, however many there are.
-            place = self.pairs - 1 if self.pairs <= _SHOWN else self._draw.randrange(self.pairs)
-            if place < _SHOWN:
-                self.sample[place : place + 1] = [(text, positive)]
-            return True
-        return False
+    def cost(self, texts: int, size: int) -> str:
+        """Estimate in one line what so many texts of so many bytes in all will cost; empty: nothing."""
+        return ""
 
     @property
-    def speed(self) -> float:
-        """Texts a second, of those that this run made."""
-        return self.made / self.seconds if self.made else 0.0
-
-    def lines(self) -> list[str]:
-        """Return the account as aligned lines of plain text."""
-        rows = [
-            ("texts", self.texts),
-            ("  made now", self.made),
-            ("  identical to their text", self.identical),
-            ("  empty", self.empty),
-            ("  cut off", self.cut),
-            ("  given twice", self.repeated),
-            *((f"  failed: {reason}", count) for reason, count in self.failed.most_common()),
-            ("pairs", self.pairs),
-        ]
-        shown = [row for row in rows if row[1] or not row[0].startswith(" ")]
-        label = max(len(name) for name, _ in shown)
-        number = max(len(f"{count:,}") for _, count in shown)
-        return [f"{name:<{label}}  {count:>{number},}" for name, count in shown]
+    def digest(self) -> str:
+        """Hash the backend and its identity."""
+        return identity_digest({"backend": self.name, **self.identity()})
 
 
-def produce(cache: OutputCache, backend: Backend, out: Path, progress: Progress) -> AugmentOutcome:
-    """Let the backend work on what the cache lacks of its list, and write the pairs of all of it.
+def open_cache(backend: Backend) -> OutputCache:
+    """Open the cache of a backend."""
+    return OutputCache(backend.name, backend.digest, backend.settings(), backend.limit)
+
+
+def produce_pairs(
+    texts: Iterable[str],
+    backend: Backend,
+    out: Path,
+    *,
+    max_texts: int | None = None,
+    confirm: Callable[[], object] | None = None,
+    progress: Progress = SILENT,
+) -> PairsSummary:
+    """Run the backend on the texts that have no output in the cache, and write the pairs of all of them.
+
+    Args:
+        max_texts: stop after so many distinct texts.
+        confirm: called after the estimated cost was reported and before anything is spent; it raises to stop.
 
     Raises:
-        UserError: the backend had to stop; what it made until then is in the cache.
+        UserError: ``out`` cannot be written, or the backend had to stop; outputs until then are in the cache.
     """
-    outcome = AugmentOutcome(out=out, texts=len(cache))
-    total = cache.left()[0]
+    check_pairs_file(out)
+    with open_cache(backend) as cache:
+        try:
+            cache.add(texts, max_texts)
+            remaining, size = cache.remaining()
+            progress.say(f"texts: {len(cache):,}, of which {len(cache) - remaining:,} are in the cache {cache.path}")
+            if remaining and (cost := backend.cost(remaining, size)):
+                progress.say(f"cost: {cost}")
+                if confirm is not None:
+                    confirm()
+            start = time.perf_counter()
+            failed = backend.run(cache, progress)
+            seconds = time.perf_counter() - start
+        except KeyboardInterrupt:
+            progress.end()
+            done = len(cache) - cache.remaining()[0]
+            progress.say(f"stopped with {done:,} of {len(cache):,} texts done: run the same command again to resume")
+            raise
+        summary = PairsSummary(out=out, texts=len(cache), made=cache.made, seconds=seconds, failed=failed)
 
-    def store(outputs: Sequence[Output]) -> None:
-        cache.put(outputs)
-        outcome.made += len(outputs)
-        outcome.seconds = time.perf_counter() - began
-        progress.report(backend.name, outcome.made, total)
+        def pairs() -> Iterator[tuple[str, str, str]]:
+            for generated in cache.outputs():
+                positive = backend.positive_from(generated.text, generated.output)
+                if generated.truncated_at is not None:
+                    summary.truncated += 1
+                elif summary.count(generated.text, positive):
+                    yield generated.text, positive, generated.created
 
-    began = time.perf_counter()
-    outcome.failed = backend.run(cache.pending(), cache.asking, store)
-    _write(cache, backend, outcome)
-    return outcome
-
-
-def _write(cache: OutputCache, backend: Backend, outcome: AugmentOutcome) -> None:
-    with PairsFile(outcome.out, backend.name, backend.digest, backend.settings) as file:
-        for made in cache.outputs():
-            if made.cut:
-                outcome.cut += 1
-                continue
-            positive = backend.tidy(made.text, made.output)
-            if outcome.judge(made.text, positive):
-                file.add(made.text, positive, made.created)
+        write_pairs(out, pairs(), backend=backend.name, digest=backend.digest, settings=backend.settings())
+    return summary

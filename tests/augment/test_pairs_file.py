@@ -1,21 +1,21 @@
-"""The pairs file is whole or as it was, and is what a corpus is read from."""
+"""The pairs file is replaced whole or not at all; pairs that exist become one, and errors name their line."""
 
 import json
+import lzma
 
 import pytest
 from pyarrow import parquet
 
-from selfsent.augment.pairs_file import COLUMNS, PairsFile, check_pairs_file
+from selfsent.augment.pairs import COLUMNS, check_pairs_file, write_given_pairs, write_pairs
 from selfsent.corpus.read import Columns, resolve_sources
-from selfsent.errors import UserError
+from selfsent.errors import ConfigurationError, CorpusError, UserError
 
 PAIRS = [(f"Text {n}.", f"Said otherwise, {n}.") for n in range(5)]
 
 
 def write(path, pairs=PAIRS):
-    with PairsFile(path, "given", "abc", {"files": ["é.txt"]}) as file:
-        for text, positive in pairs:
-            file.add(text, positive, "2026-01-02")
+    rows = ((text, positive, "2026-01-02") for text, positive in pairs)
+    write_pairs(path, rows, backend="given", digest="abc", settings={"files": ["é.txt"]})
 
 
 @pytest.mark.parametrize("name", ["pairs.parquet", "pairs.jsonl"])
@@ -36,24 +36,127 @@ def test_a_corpus_reads_what_was_written_and_each_row_says_where_it_is_from(tmp_
 def test_a_file_that_was_there_stays_until_the_new_one_is_whole(tmp_path, name):
     write(tmp_path / name)
     before = (tmp_path / name).read_bytes()
-    with pytest.raises(KeyError), PairsFile(tmp_path / name, "given", "abc", {}) as file:
-        file.add("a", "b", "2026-01-02")
+
+    def interrupted():
+        yield "a", "b"
         raise KeyError
+
+    with pytest.raises(KeyError):
+        write(tmp_path / name, interrupted())
     assert (tmp_path / name).read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == [name]
     write(tmp_path / name, PAIRS[:1])
     assert (tmp_path / name).read_bytes() != before
 
 
-@pytest.mark.parametrize("name", ["notes.parquet", "notes.jsonl"])
-def test_a_file_that_is_none_of_ours_is_never_overwritten(tmp_path, name):
-    (tmp_path / name).write_text('{"text": "mine"}\n')
-    with pytest.raises(UserError, match=f"{name} exists and holds no pairs of ours: choose another --out"):
+@pytest.mark.parametrize("name", ["notes.parquet", "notes.jsonl", "notes.csv", "nowhere/pairs.parquet"])
+def test_an_output_that_is_no_pairs_file_or_cannot_be_one_is_refused(tmp_path, name):
+    for known in ("notes.parquet", "notes.jsonl"):
+        (tmp_path / known).write_text('{"text": "mine"}\n')
+    with pytest.raises(ConfigurationError, match=name):
         check_pairs_file(tmp_path / name)
 
 
-def test_a_place_that_cannot_be_written_is_refused_at_once(tmp_path):
-    with pytest.raises(UserError, match=r"unknown format: give a name that ends in \.parquet or \.jsonl"):
-        check_pairs_file(tmp_path / "pairs.csv")
-    with pytest.raises(UserError, match=r"there is no folder .*nowhere that you may write to"):
-        check_pairs_file(tmp_path / "nowhere" / "pairs.parquet")
+def given(first, second=None, **columns):
+    out = first.parent / "out.jsonl"
+    summary = write_given_pairs(first, second, out, **columns)
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    return [(row["text"], row["positive"]) for row in rows], summary
+
+
+def lines(path, *texts):
+    data = "".join(f"{text}\n" for text in texts).encode()
+    path.write_bytes(lzma.compress(data) if path.suffix == ".xz" else data)
+    return path
+
+
+def table(path, *rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_aligned_lines_are_pairs_and_the_counterpart_is_found_by_name(tmp_path):
+    source = lines(tmp_path / "train.source.xz", "One.", "Two &amp; more.", "Same.", "")
+    target = lines(tmp_path / "train.target.xz", "First.", "Second.", "SAME.", "Third.")
+    found, summary = given(source)
+    assert found == [("One.", "First."), ("Two & more.", "Second.")]
+    assert (summary.texts, summary.identical, summary.empty, summary.pairs) == (4, 1, 1, 2)
+    assert given(source, target)[0] == found
+    assert given(lines(tmp_path / "a.txt", "One."), lines(tmp_path / "b.txt", "First."))[0] == found[:1]
+
+
+@pytest.mark.parametrize(("more", "longer"), [("source", "target"), ("target", "source")])
+def test_the_first_line_without_a_counterpart_is_named(tmp_path, more, longer):
+    lines(tmp_path / f"{more}.txt", "one", "two", "three")
+    lines(tmp_path / f"{longer}.txt", "one", "two")
+    message = rf"{more}\.txt, line 3 has no counterpart: .*{longer}\.txt ends after line 2"
+    with pytest.raises(UserError, match=message):
+        given(tmp_path / "source.txt", tmp_path / "target.txt")
+    assert not list(tmp_path.glob("*out*"))
+
+
+@pytest.mark.parametrize(
+    ("row", "columns"),
+    [
+        ({"text": "a b", "positive": "c d"}, {}),
+        ({"sent0": "a b", "sent1": "c d"}, {}),
+        ({"q1": "a b", "q2": "c d", "label": 1}, {"text_column": "q1", "positive_column": "q2"}),
+        ({"src_text": "a b", "tgt_texts": ["c d", "C  d", "", None, "A B"]}, {}),
+    ],
+)
+def test_tables_hold_a_text_or_a_list_of_texts_a_row(tmp_path, row, columns):
+    found, summary = given(table(tmp_path / "t.jsonl", row), **columns)
+    assert found == [("a b", "c d")]
+    if "src_text" in row:
+        # "C  d" stands twice but for case and space, None and "" are one empty text given twice.
+        assert (summary.repeated, summary.empty, summary.identical) == (2, 1, 1)
+
+
+def test_many_paraphrases_of_a_text_are_as_many_pairs(tmp_path):
+    found, _ = given(
+        table(tmp_path / "t.jsonl", {"text": "a", "positive": ["b", "c", "d"]}, {"text": "e", "positive": "f"})
+    )
+    assert found == [("a", "b"), ("a", "c"), ("a", "d"), ("e", "f")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.jsonl", '{"text": "a", "positive": "b"}\n{"text": "a"}\n', "line 2 has no column 'positive'"),
+        ("t.jsonl", '{"x": "a", "positive": "b"}\n', "line 1 has no column 'text': .* x, positive"),
+        ("t.jsonl", '{"text": "a", "positive": "b"}\n{"text": 1, "positive": "b"}\n', "line 2: column 'text'"),
+        ("t.jsonl", '{"text": "a", "positive": ["b", 2]}\n', "line 1: column 'positive' holds a int"),
+        ("t.jsonl", '{"text": "a", "positive": "b"}\n{"text":\n', "line 2 is not valid JSON"),
+        ("t.jsonl", "[1, 2]\n", "item 1 holds a int"),
+        ("t.tsv", "text\tpositive\na\tb\na\tb\tc\n", "line 3 has 3 columns and the header 2"),
+        ("t.csv", "text,positive\na\n", "line 2 has 1 column and the header 2"),
+        ("t.jsonl", '{"text": "a", "positive": "A"}\n', "no pairs: texts 1; identical to their text 1; pairs 0"),
+        ("t.txt", "one\n", "t.txt is no table of pairs"),
+        ("t.source", "one\n", r"no counterpart t\.target"),
+        ("t.jsonl", "", "no pairs"),
+    ],
+)
+def test_what_is_no_pair_is_refused_with_its_line(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match=message):
+        given(tmp_path / name)
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(CorpusError, match=r"b\.txt"):
+        given(lines(tmp_path / "a.txt", "one"), tmp_path / "b.txt")
+    with pytest.raises(UserError, match=r"none\.jsonl"):
+        given(tmp_path / "none.jsonl")
+
+
+def test_the_pairs_that_were_given_by_others_are_read_whole(data, tmp_path):
+    summaries = []
+    for name in ("hwu64/back-translations.jsonl", "quora_paws_msr/val.source.xz"):
+        if not (data / "pairs" / name).exists():
+            pytest.skip(f"no pairs at {data / 'pairs' / name}")
+        summaries.append(write_given_pairs(data / "pairs" / name, None, tmp_path / "out.parquet"))
+    hwu64, quora = summaries
+    assert hwu64.texts == 11_036
+    assert hwu64.pairs + hwu64.identical + hwu64.empty + hwu64.repeated == 5 * 11_036
+    assert quora.pairs + quora.identical + quora.empty == quora.texts

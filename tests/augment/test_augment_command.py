@@ -1,5 +1,6 @@
-"""The commands: pairs out, one sentence where it cannot be, and nothing done twice whatever was killed."""
+"""The commands write pairs, refuse in one sentence, and after a kill repeat nothing that was stored."""
 
+import io
 import json
 import os
 import signal
@@ -7,10 +8,11 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing, suppress
 
 import pytest
 from server import chat, serving
-from test_cli import refused
+from test_cli import imported, refused
 from test_cli import run as run_main
 from tiny_marian import text, translated
 
@@ -35,7 +37,7 @@ def rows(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_back_translation_gives_pairs_that_a_corpus_is_made_of(command, tmp_path, translators, lines, bert):
+def test_back_translated_pairs_are_a_corpus(command, tmp_path, translators, lines, bert):
     words = ["augment", "backtranslate", lines, "--via", *translators, "--precision", "fp32", "--threads", 1]
     status, out, err = command(*words)
     assert status == 0, err
@@ -54,7 +56,7 @@ def test_back_translation_gives_pairs_that_a_corpus_is_made_of(command, tmp_path
     assert "sentences/s" not in out
 
 
-def test_texts_come_from_tables_in_sentences_and_from_lines_whole(command, tmp_path, translators):
+def test_rows_of_tables_are_split_into_sentences_and_lines_are_not(command, tmp_path, translators):
     sentences = ["Apple bread chair dance eagle fruit.", "Grape house island juice kettle lemon."]
     (tmp_path / "a.jsonl").write_text(json.dumps({"body": " ".join(sentences)}) + "\n")
     (tmp_path / "b.txt").write_text(" ".join(sentences) + "\n")
@@ -71,33 +73,28 @@ def test_texts_come_from_tables_in_sentences_and_from_lines_whole(command, tmp_p
     assert "texts: 1," in err
 
 
+REWRITE = ["rewrite", "lines.txt", "--endpoint", "http://localhost:1/v1", "--model", "m"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["backtranslate", "none.txt", "--via", "a", "b", "--out", "x.csv"], "ends in .parquet or .jsonl"),
+        (["backtranslate", "none.txt", "--via", "a", "b", "--out", "x.csv"], "output x.csv"),
         (["backtranslate", "none.txt", "--via", "./a", "./b"], "the translator ./a does not exist"),
         (["backtranslate", "none.txt", "--via", "./a", "./b", "--precision", "fp8"], "unknown precision 'fp8'"),
-        (["rewrite", "lines.txt", "--endpoint", "host", "--model", "m"], "endpoint 'host' is no URL"),
-        (
-            ["rewrite", "lines.txt", "--endpoint", "http://h/v1", "--model", "m", "--prompt", "p"],
-            "the prompt p cannot be",
-        ),
-        (["rewrite", "none.txt", "--endpoint", "http://h/v1", "--model", "m"], "none.txt does not exist"),
-        (["rewrite", "lines.txt", "--endpoint", "http://h/v1", "--model", "m", "--split", "y"], "unknown split 'y'"),
+        (["rewrite", "lines.txt", "--endpoint", "host", "--model", "m"], "endpoint 'host'"),
+        ([*REWRITE, "--prompt", "p"], "the prompt p"),
+        (["rewrite", "none.txt", *REWRITE[2:]], "none.txt does not exist"),
+        (["rewrite", "empty.txt", *REWRITE[2:]], "no text in empty.txt"),
         (["pairs", "none.jsonl"], "none.jsonl does not exist"),
     ],
 )
-def test_what_cannot_work_is_one_sentence(command, lines, words, message):
+def test_what_cannot_work_is_refused_by_name(command, lines, tmp_path, words, message):
+    (tmp_path / "empty.txt").write_text("\n\n")
     refused(command, message, "augment", *words)
 
 
-def test_a_corpus_of_nothing_is_refused(command, tmp_path):
-    (tmp_path / "empty.txt").write_text("\n\n")
-    words = ["augment", "rewrite", "empty.txt", "--endpoint", "http://localhost:1/v1", "--model", "m"]
-    refused(command, "there is no text in empty.txt", *words)
-
-
-def test_rewriting_says_its_cost_first_and_its_tokens_last(command, tmp_path, lines):
+def test_rewriting_reports_the_cost_first_and_the_tokens_last(command, tmp_path, lines):
     with serving(lambda text, number: chat(f"Rather {text}")) as server:
         words = ["augment", "rewrite", lines, "--endpoint", server.url, "--model", "m", "--out", "out.jsonl"]
         status, out, err = command(*words, "--price-in", "1", "--price-out", "2", "--max-texts", 30)
@@ -111,31 +108,25 @@ def test_rewriting_says_its_cost_first_and_its_tokens_last(command, tmp_path, li
     assert json.loads(found[0]["settings"])["model"] == "m"
 
 
-def test_a_person_is_asked_first_and_may_say_no(command, lines, monkeypatch):
+def test_rewriting_asks_before_it_spends_anything(command, lines, monkeypatch):
     from selfsent.cli.display import Display
 
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    monkeypatch.setattr(Display, "report", lambda *said: None)
-    started = Display.__init__
-    monkeypatch.setattr(Display, "__init__", lambda self: started(self) or setattr(self, "live", True))
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    start = Display.__init__
+    monkeypatch.setattr(Display, "__init__", lambda self: start(self) or setattr(self, "live", True))
+    monkeypatch.setattr(Display, "report", lambda *_: None)
     with serving(lambda text, number: chat(f"Rather {text}")) as server:
         words = ["augment", "rewrite", lines, "--endpoint", server.url, "--model", "m", "--max-texts", 3]
-        for answer, status, asked in ((False, 1, 0), (True, 0, 3)):
-            monkeypatch.setattr("typer.confirm", lambda *args, answer=answer, **more: answer)
-            assert command(*words)[0] == status
-            assert server.asked.total() == asked
-        monkeypatch.delattr("typer.confirm")
-        assert command(*words, "--yes", "--temperature", 1)[0] == 0
+        for answer, more, status, requests in (("n\n", [], 1, 0), ("y\n", [], 0, 3), ("", ["--yes"], 0, 3)):
+            monkeypatch.setattr("sys.stdin", Terminal(answer))
+            assert command(*words, *more)[0] == status
+            assert server.asked.total() == requests
 
 
-def test_a_server_that_is_down_is_one_sentence_that_says_how_to_go_on(command, lines):
-    with serving(lambda text, number: chat("x")) as server:
-        url = server.url
-    words = ["augment", "rewrite", lines, "--endpoint", url, "--model", "m", "--retries", 0]
-    refused(command, "run the same command again to go on", *words)
-
-
-def test_ctrl_c_says_what_is_kept_and_how_to_go_on(command, lines, translators, monkeypatch):
+def test_ctrl_c_reports_what_is_stored_and_how_to_resume(command, lines, translators, monkeypatch):
     from selfsent.augment.back_translation import BackTranslation
 
     batches = []
@@ -144,17 +135,17 @@ def test_ctrl_c_says_what_is_kept_and_how_to_go_on(command, lines, translators, 
         if batches:
             raise KeyboardInterrupt
         batches.append(texts)
-        return there_and_back(self, texts)
+        return back_translate(self, texts)
 
-    there_and_back = BackTranslation._there_and_back
-    monkeypatch.setattr(BackTranslation, "_there_and_back", stop)
+    back_translate = BackTranslation._back_translate
+    monkeypatch.setattr(BackTranslation, "_back_translate", stop)
     words = ["augment", "backtranslate", lines, "--via", *translators, "--precision", "fp32", "--threads", 1]
     status, _, err = command(*words)
     assert status == 130
-    assert "stopped with 32 of 120 texts kept: run the same command again to go on" in err
+    assert "stopped with 32 of 120 texts done: run the same command again to resume" in err
 
 
-def test_pairs_that_exist_become_a_pairs_file(command, tmp_path):
+def test_given_pairs_become_a_pairs_file(command, tmp_path):
     (tmp_path / "a.source.txt").write_text("One thing.\nTwo things.\n")
     (tmp_path / "a.target.txt").write_text("A thing.\nTwo things.\n")
     status, out, err = command("augment", "pairs", "a.source.txt", "--out", "out.jsonl")
@@ -163,19 +154,14 @@ def test_pairs_that_exist_become_a_pairs_file(command, tmp_path):
     assert "identical to their text" in out
 
 
-def test_help_comes_without_torch_and_without_the_client():
-    program = (
-        "import sys; sys.argv = ['selfsent', 'augment', 'rewrite', '--help']\n"
-        "from selfsent.__main__ import main\n"
-        "try: main()\nexcept SystemExit: pass\n"
-        "assert not {'torch', 'openai', 'transformers'} & set(sys.modules)"
-    )
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert said.returncode == 0, said.stderr
-    assert "--key-variable" in said.stdout
+def test_help_imports_neither_torch_nor_the_client():
+    said = imported("augment", "rewrite", "--help", none_of=("torch", "openai", "transformers"))
+    assert "--key-variable" in said
 
 
-def test_killed_again_and_again_every_row_is_translated_exactly_once(tmp_path, translators, lines, cache_folder):
+def test_each_text_is_translated_and_stored_once_though_the_process_is_killed_twice(
+    tmp_path, translators, lines, cache_folder
+):
     words = [sys.executable, "-m", "selfsent", "augment", "backtranslate", str(lines), "--via", *map(str, translators)]
     words += ["--batch-size", "2", "--threads", "1", "--precision", "fp32", "--out", str(tmp_path / "out.jsonl")]
     path = cache_folder / "augment" / "outputs.sqlite"
@@ -183,19 +169,18 @@ def test_killed_again_and_again_every_row_is_translated_exactly_once(tmp_path, t
     def stored():
         if not path.exists():
             return 0
-        found = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-        try:
-            return found.execute("SELECT count(*) FROM outputs").fetchone()[0]
-        except sqlite3.OperationalError:  # the tables are not there yet
-            return 0
-        finally:
-            found.close()
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+            try:
+                return database.execute("SELECT count(*) FROM outputs").fetchone()[0]
+            except sqlite3.OperationalError:  # the tables are not there yet
+                return 0
 
     for goal in (6, 30):
         process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         deadline = time.monotonic() + 120
         while stored() < goal and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.005)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.005)
         assert process.poll() is None, "it ended before it could be killed"
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -206,8 +191,7 @@ def test_killed_again_and_again_every_row_is_translated_exactly_once(tmp_path, t
     found = rows(tmp_path / "out.jsonl")
     assert [row["text"] for row in found] == lines.read_text().splitlines()
     assert [row["positive"] for row in found] == [translated(row["text"], 2) for row in found]
-    database = sqlite3.connect(path)
-    asked, kept, runs = database.execute("SELECT sum(asked), sum(stored), count(*) FROM runs").fetchone()
-    database.close()
+    with closing(sqlite3.connect(path)) as database:
+        asked, kept, runs = database.execute("SELECT sum(asked), sum(stored), count(*) FROM runs").fetchone()
     assert (kept, runs) == (120, 3)
     assert 120 <= asked <= 120 + 2 * 2  # a kill loses the batch of 2 that is under way, and nothing else
