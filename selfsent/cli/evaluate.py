@@ -48,11 +48,12 @@ def evaluate(
     precision: Annotated[str, typer.Option(help="auto, bf16 or fp32")] = "auto",
 ) -> None:
     """Score a model; every score says its split, aggregation and interval."""
-    from selfsent.cli.display import Display, difference_table, results_table
+    from selfsent.cli.display import Display
 
     display = Display()
     display.opening("loading torch and transformers")
     from selfsent import hardware, scoring
+    from selfsent.cli.tables import difference_table, results_table
     from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
     from selfsent.encoder.inspect import tokenizer_of
     from selfsent.encoder.load import load_encoder

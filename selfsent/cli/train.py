@@ -40,11 +40,12 @@ def train(
 
     require_methods(method)
 
-    from selfsent.cli.display import Display, trained_table
+    from selfsent.cli.display import Display
 
     display = Display()
     display.opening("loading torch and transformers")
     from selfsent import api
+    from selfsent.cli.tables import trained_table
 
     result = api.train(
         method,

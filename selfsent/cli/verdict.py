@@ -25,11 +25,12 @@ def verdict(
     precision: Annotated[str, typer.Option(help="auto, bf16 or fp32")] = "auto",
 ) -> None:
     """Say whether training helped, from the structure of your own text: better, worse, or cannot tell."""
-    from selfsent.cli.display import Display, verdict_table
+    from selfsent.cli.display import Display
 
     display = Display()
     display.opening("loading torch and transformers")
     from selfsent import label_free_verdict
+    from selfsent.cli.tables import verdict_table
     from selfsent.errors import UserError
 
     said = label_free_verdict.verdict(

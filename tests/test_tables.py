@@ -1,4 +1,4 @@
-"""The tables of evaluate: nothing is lost, and no line is wider than the terminal."""
+"""Tables lose no figure, and no line is wider than the terminal."""
 
 import io
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from selfsent.cli import display
+from selfsent.cli import tables
 from selfsent.evaluation.score import Difference, Results, Score, average
 
 PLACE = Path("/home/someone/projects/support/evaluation/senteval/downstream/STS/STS16-en-test")
@@ -47,7 +47,7 @@ def test_every_figure_is_whole_and_no_line_too_wide(width, systems):
     results = {
         name: Results(scores=scores(float(i)), missing={"sts16": PLACE}) for i, name in enumerate(SYSTEMS[:systems])
     }
-    shown = lines(display.results_table(results, width), width)
+    shown = lines(tables.results_table(results, width), width)
     assert max(map(len, shown)) <= width
     text = "\n".join(shown)
     assert "…" not in text
@@ -64,7 +64,7 @@ def test_every_figure_is_whole_and_no_line_too_wide(width, systems):
 
 def test_what_fits_stands_in_one_line_each():
     results = {"model": Results(scores=scores()[:-1])}
-    shown = lines(display.results_table(results, 80), 80)
+    shown = lines(tables.results_table(results, 80), 80)
     assert len(shown) == 3 + len(scores()[:-1]) + 1  # head, a line each, and the bottom
 
 
@@ -88,7 +88,7 @@ def test_a_comparison_names_both_models_and_keeps_its_interval(width):
         "/home/someone/runs/2026-11-21-simcse-batch512/model,/home/someone/runs/2026-11-21-seed-2/model",
         "builtin",
     ]
-    shown = lines(display.difference_table(names, first, second, found, width), width)
+    shown = lines(tables.difference_table(names, first, second, found, width), width)
     assert max(map(len, shown)) <= width
     text = "\n".join(shown)
     assert all(name in text for name in names[0].split(","))
