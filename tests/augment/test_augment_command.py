@@ -109,15 +109,11 @@ def test_rewriting_reports_the_cost_first_and_the_tokens_last(command, tmp_path,
 
 
 def test_rewriting_asks_before_it_spends_anything(command, lines, monkeypatch):
-    from selfsent.cli.display import Display
-
     class Terminal(io.StringIO):
         def isatty(self):
             return True
 
-    start = Display.__init__
-    monkeypatch.setattr(Display, "__init__", lambda self: start(self) or setattr(self, "live", True))
-    monkeypatch.setattr(Display, "report", lambda *_: None)
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
     with serving(lambda text, number: chat(f"Rather {text}")) as server:
         words = ["augment", "rewrite", lines, "--endpoint", server.url, "--model", "m", "--max-texts", 3]
         for answer, more, status, requests in (("n\n", [], 1, 0), ("y\n", [], 0, 3), ("", ["--yes"], 0, 3)):

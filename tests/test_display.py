@@ -1,0 +1,70 @@
+"""A terminal gets bars, a log a line every ten seconds, and standard output only results."""
+
+import pytest
+
+from selfsent.cli.display import Display
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that the test moves."""
+    now = [0.0]
+    monkeypatch.setattr("selfsent.cli.display.time.perf_counter", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def terminal(monkeypatch, capsys):
+    """What is written to standard error, for rich a terminal."""
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    return lambda: capsys.readouterr().err
+
+
+def test_a_log_gets_a_line_of_a_stage_every_ten_seconds(clock, capsys):
+    display = Display()
+    for done in range(0, 2_600, 100):  # a second each
+        display.report("encode", done, 2_600)
+        clock[0] += 1
+    display.report("pool", 1, 1)
+    assert capsys.readouterr().err.splitlines() == ["encode: 1,100 of 2,600", "encode: 2,200 of 2,600"]
+
+
+def test_a_log_gets_a_line_of_training_every_ten_seconds_with_its_speed_and_terms(clock, capsys):
+    display = Display()
+    display.begin(0, 100)
+    for step in range(1, 13):
+        clock[0] += 1
+        display.step(step, 64, {"contrast": 2.0})
+    display.evaluated(12, {"sts": 61.5}, best=True)
+    assert capsys.readouterr().err.splitlines() == [
+        "step 11 of 100  64 texts/s  contrast 2.000  0:01:29 left",
+        "step     12: sts 61.50  (best so far)",
+    ]
+
+
+def test_a_terminal_gets_bars_of_stages_and_of_training(terminal):
+    display = Display()
+    display.opening("loading")
+    display.report("read", 10)
+    display.report("encode", 64, 128)
+    display.report("encode", 128, 128)
+    display.begin(0, 10)
+    display.step(10, 64, {"contrast": 2.0})
+    display.end()
+    shown = terminal()
+    for part in ("loading ...", "read", "encode", "train", "10/10", "contrast 2.000"):
+        assert part in shown
+
+
+def test_a_stage_that_is_over_at_once_draws_nothing_on_a_terminal(terminal):
+    Display().report("encode", 5, 5)
+    assert terminal() == ""
+
+
+def test_results_alone_go_to_standard_output(capsys):
+    display = Display()
+    display.opening("loading")
+    display.say("warning: odd")
+    display.print("result")
+    out, err = capsys.readouterr()
+    assert (out.strip(), err.strip()) == ("result", "warning: odd")
