@@ -1,4 +1,4 @@
-"""The command line, one command a file; heavy modules are imported when a command runs."""
+"""The command line, one command per file; heavy modules are imported when a command runs."""
 
 from typing import Annotated
 
@@ -27,8 +27,8 @@ for command in (train, pretrain, evaluate, verdict, report, encode, search, meth
 app.add_typer(augment, name="augment")
 
 
-def _version(asked: bool | None) -> None:
-    if asked:
+def _version(requested: bool | None) -> None:
+    if requested:
         from importlib.metadata import version
 
         typer.echo(f"selfsent {version('selfsent')}")
@@ -41,4 +41,4 @@ def top(
         bool | None, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = None,
 ) -> None:
-    """Turn raw, unlabelled text into a sentence encoder that you can trust."""
+    """Declare the options of ``selfsent`` itself."""

@@ -1,4 +1,4 @@
-"""selfsent encode: texts in, a matrix of embeddings out, however many they are."""
+"""selfsent encode: write the embeddings of texts to disk."""
 
 import sys
 from collections.abc import Iterator
@@ -12,21 +12,19 @@ def encode(
     model: Annotated[str, typer.Argument(help="A folder, a name on the hub, or 'builtin'")],
     source: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="Files, folders or data sets; a file's line or a table's row is a text  \\[default: stdin]"
-        ),
+        typer.Argument(help="Files, folders or data sets; each line, or row of a table, is a text  \\[default: stdin]"),
     ] = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", help=".npy, .parquet or .arrow; without a suffix a folder of shards")
     ] = Path("embeddings.npy"),
     text_column: Annotated[str, typer.Option(help="The column of a table to encode")] = "text",
-    precision: Annotated[str, typer.Option(help="auto, bf16 or fp32: what is computed in")] = "auto",
-    dtype: Annotated[str, typer.Option(help="float32 or float16: what is written")] = "float32",
+    precision: Annotated[str, typer.Option(help="Of the computation: auto, bf16 or fp32")] = "auto",
+    dtype: Annotated[str, typer.Option(help="Of the output: float32 or float16")] = "float32",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists")] = False,
 ) -> None:
-    """Turn texts into a matrix of embeddings, one row a text, in their order.
+    """Encode texts into a matrix of embeddings, one row per text, in their order.
 
-    An empty line is a text, too.  A job on files that was killed goes on when the same command is run again.
+    An empty line is a text, too.  Encoding of files is resumable: after a kill, run the same command again.
 
     Example: selfsent encode runs/scd/model sentences.txt --output sentences.npy
     """
@@ -39,9 +37,9 @@ def encode(
 
     bulk_encode.require_output(output)
     if source:
-        bulk_encode.find_sources(source)  # what is misspelt is said before the model is loaded
+        bulk_encode.find_sources(source)  # a missing file is refused before the model is loaded
     else:
-        display.say("standard input is read once: if this is stopped, it begins anew; a file could be gone on with")
+        display.say("standard input cannot be resumed: give a file if this takes long")
     machine = hardware.choose_hardware()
     opened = load_encoder(model).to(machine.device)
     try:
@@ -59,15 +57,15 @@ def encode(
     except KeyboardInterrupt:
         display.end()
         rows = bulk_encode.kept_texts(output)
-        display.say(f"stopped with {rows:,} texts kept" + (": run the same command again to go on" if rows else ""))
-        raise typer.Exit(130) from None
+        display.say(f"stopped with {rows:,} texts kept" + (": run the same command again to resume" if rows else ""))
+        raise
     display.end()
     kept = f", {done.resumed:,} of them before" if done.resumed else ""
     display.say(f"wrote {output}: {done.rows:,} texts{kept}, {done.width} wide")
 
 
 def _lines() -> Iterator[str]:
-    """Yield the lines of standard input, which end where those of a file do."""
+    """Yield the lines of standard input, split as those of a file are."""
     from selfsent.errors import UserError
 
     for number, line in enumerate(sys.stdin.buffer, 1):

@@ -1,4 +1,4 @@
-"""selfsent train: raw text in, a sentence encoder and its scores out."""
+"""selfsent train: train a sentence encoder from raw text."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +10,9 @@ def train(
     method: Annotated[
         str,
         typer.Argument(
-            metavar="METHOD|RECIPE.toml", help="A method or preset (selfsent methods), several joined by +, or a recipe"
+            metavar="METHOD|RECIPE",
+            help="A method or preset (selfsent methods), or several joined by +; or a recipe: a .toml file, or "
+            "the name of one that comes with the package, such as whitenedcse-bert-base",
         ),
     ],
     base: Annotated[
@@ -21,7 +23,7 @@ def train(
         typer.Option(help="A file, folder or hub name; may be repeated  \\[default: the Python documentation here]"),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder  \\[default: runs/METHOD]")] = None,
-    seed: Annotated[int | None, typer.Option(help="Decides every random choice  \\[default: 42]")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of every random number  \\[default: 42]")] = None,
     data: Annotated[
         Path | None, typer.Option(help="Evaluation data in SentEval's layout, or hub, for scores with labels")
     ] = None,
@@ -29,19 +31,19 @@ def train(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a recipe key: train.steps=500"),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out")] = False,
 ) -> None:
     """Train a sentence encoder from raw text.
 
     Every key of a recipe can be given with --set: train.steps, train.batch_size, train.learning_rate,
     train.evaluate_every, corpus.max_length, corpus.max_texts, encoder.pooling, objective.* ...
     """
-    from selfsent.cli.methods import require_methods
-
-    require_methods(method)
-
     from selfsent.cli.display import Display
+    from selfsent.cli.methods import require_methods
+    from selfsent.config import is_recipe
 
+    if not is_recipe(method):
+        require_methods(method)  # a mistyped name is refused before torch is loaded
     display = Display()
     display.opening("loading torch and transformers")
     from selfsent import api
