@@ -35,8 +35,7 @@ def train(
 ) -> None:
     """Train a sentence encoder from raw text.
 
-    Every key of a recipe can be given with --set: train.steps, train.batch_size, train.learning_rate,
-    train.evaluate_every, corpus.max_length, corpus.max_texts, encoder.pooling, objective.* ...
+    Every key of a recipe can be changed with --set; `selfsent settings` lists them.
     """
     from selfsent.cli.display import Display
     from selfsent.cli.methods import require_methods
