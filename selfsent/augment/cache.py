@@ -77,18 +77,20 @@ class OutputCache:
             # Transactions are begun explicitly; a second process waits for the first one's to end.
             self._db = sqlite3.connect(self.path, timeout=120, isolation_level=None)
         try:
-            self._open()
             self._run = self._begin(settings)
         except BaseException:
             self._db.close()
             raise
 
-    def _open(self) -> None:
+    def _begin(self, settings: Mapping[str, object]) -> int:
+        """Create the tables where there are none, record that a run starts, and return its number."""
         with self._errors_named():
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")  # outputs may have cost money: they survive a power cut
             self._db.execute("PRAGMA temp_store = FILE")
             self._db.execute("CREATE TEMP TABLE work (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE)")
+        digest, backend = self._key["settings"], self._key["backend"]
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         with self._transaction():
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
             if version == 0:
@@ -97,13 +99,7 @@ class OutputCache:
                 self._db.execute(f"PRAGMA user_version = {_FORMAT}")
             elif version != _FORMAT:
                 raise ResumeError(f"the cache {self.path} has format {version}, not {_FORMAT}: move it away")
-
-    def _begin(self, settings: Mapping[str, object]) -> int:
-        """Record that a run starts, and return its number."""
-        digest, backend = self._key["settings"], self._key["backend"]
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        readable = json.dumps(settings, ensure_ascii=False)
-        with self._transaction():
+            readable = json.dumps(settings, ensure_ascii=False)
             self._db.execute("INSERT OR IGNORE INTO settings VALUES (?, ?, ?)", (digest, backend, readable))
             run = self._db.execute("INSERT INTO runs (settings, started) VALUES (?, ?)", (digest, now)).lastrowid
         assert run is not None

@@ -1,4 +1,4 @@
-"""What the tests of augmentation share: translators that were trained once, and a cache of their own."""
+"""Fixtures of augmentation: translators trained once per session, and a cache per test."""
 
 from pathlib import Path
 
@@ -21,6 +21,6 @@ def translators(model, tmp_path_factory) -> tuple[Path, Path]:
 
 @pytest.fixture(autouse=True)
 def cache_folder(monkeypatch, tmp_path) -> Path:
-    """A cache of this test alone."""
+    """The cache folder of one test."""
     monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"

@@ -1,12 +1,10 @@
-"""A chat server on this machine that answers, fails, stalls and limits its rate as it is told."""
+"""A local chat server whose every answer, failure, stall and rate limit the test chooses."""
 
 import json
 import threading
 from collections import Counter
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
-GOOD = {"finish_reason": "stop"}
 
 
 def chat(content, finish="stop"):

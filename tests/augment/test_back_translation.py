@@ -1,4 +1,4 @@
-"""Real MarianMT models whose translations are known: every word becomes the next of the list, twice there and back."""
+"""MarianMT models whose translations are known: each word becomes the next of a list, twice for there and back."""
 
 import json
 import shutil
