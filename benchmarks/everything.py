@@ -16,14 +16,14 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from selfsent.report import published
+from selfsent.report import tables
 
 TASKS = "sts,transfer,probing,banking77,emotion,clinc150,stackoverflow,geometry"
 PROBING = ("sentence_length", "bigram_shift", "past_present", "subj_number", "coordination_inversion")
 OWN = ("banking77", "emotion", "clinc150")
 COLUMNS = {  # title: (task, split, metric); a task that ends in "*" is the first that begins so
     "STS": ("average of*", None, "spearman"),
-    **{task.upper(): (task, "test", "accuracy") for task in published.TRANSFER},
+    **{task.upper(): (task, "test", "accuracy") for task in tables.TRANSFER},
     "transfer": ("average of*", None, "accuracy"),
     **{task.replace("_", " "): (task, "test", "accuracy") for task in (*PROBING, *OWN)},
     "stackoverflow": ("stackoverflow", "test", "v-measure"),
@@ -101,7 +101,7 @@ def main() -> None:
             cells.append(cell)
         print(f"| {name} | {len(found)} | {' | '.join(cells)} |")
     for method in ("simcse", "scd", "whitenedcse", "declutr", "denosent"):
-        row = published.published_row({"method": method})
+        row = tables.published_row({"method": method})
         if row is not None:
             cells = [_published(row.figures, column, averaged) for column in COLUMNS.values()]
             print(f"| {method}, {row.base}, published | | {' | '.join(cells)} |")

@@ -1,4 +1,4 @@
-"""selfsent report: run folders in, one page for people out."""
+"""selfsent report: run folders in, one HTML page out."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,12 +8,14 @@ import typer
 
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, as train writes them")],
-    out: Annotated[Path, typer.Option(help="The page; what is there is replaced")] = Path("report.html"),
-    data: Annotated[
-        Path | None, typer.Option(help="Evaluation data in SentEval's layout, or hub, for pairs that people judged")
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The page, which is replaced; RUN/report.html, or, of several runs, report.html unless given"
+        ),
     ] = None,
 ) -> None:
-    """Write one self-contained HTML page about runs: verdict, scores, curves, maps, neighbours, how to repeat it.
+    """Write one self-contained HTML page: verdict, scores, curves, map, neighbours, and how to repeat the run.
 
     Seeds of one recipe are shown as mean and spread; several recipes side by side.
     """
@@ -25,5 +27,5 @@ def report(
     from selfsent.report import write_report
 
     hardware.choose_hardware()
-    place = write_report(runs, out, data=data, progress=display)
-    display.print(f"report: {place} ({place.stat().st_size / 1e6:.1f} MB); open it in any browser, without a network")
+    path = write_report(runs, out, progress=display)
+    display.print(f"report: {path} ({path.stat().st_size / 1e6:.1f} MB); open it in any browser, without a network")

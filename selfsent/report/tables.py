@@ -1,45 +1,31 @@
-"""Lay scores out: models down, measurements across, one protocol a column, and every number with the digits it has."""
+"""Tables of scores: models down, measurements across; one column is one protocol, and papers have rows of their own."""
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from selfsent.evaluation.score import Score
-from selfsent.report import published
+from selfsent.config import RECIPES
+from selfsent.evaluation.score import Key, Score
 from selfsent.report.read import Group
 
-# What differs between models that are measured in one way: may differ within a column, and is said in the row.
+YEARS = ("sts12", "sts13", "sts14", "sts15", "sts16")
+SETS = (*YEARS, "stsb", "sickr")
+TRANSFER = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")
+AVERAGE = f"average of 7: {' '.join(SETS)}"
+
+# May differ between the models of one column: it belongs to the model, not to the measurement.
 _OF_THE_MODEL = (
     *("pooling", "max_length", "bootstrap", "model"),
     *("regulariser", "fits", "passes", "seeds", "spread over seeds"),
     "differs",  # a file from the known one: where that changed what was read, "data" says so
 )
-_OF_THE_PAPERS = "classifier=senteval_full"  # behind the literature's accuracies
+_LITERATURE_CLASSIFIER = "classifier=senteval_full"  # that of the papers' accuracies
 _POINTS = ("spearman", "pearson", "accuracy", "f1", "mrr", "recall", "map")
 _TITLES = {"mrr@10": "MRR@10", "recall@1": "recall@1", "recall@10": "recall@10", "stsb": "STS-B", "sickr": "SICK-R"}
-NAMES = {
-    "retrieval": "held-out retrieval, MRR@10",
-    "stsb-dev": "STS-B dev, Spearman × 100",
-    "sickr-dev": "SICK-R dev, Spearman × 100",
-    "sts-dev": "mean of STS-B and SICK-R dev",
-    "uniformity": "uniformity",
-    "mean_cosine": "mean cosine of two texts",
-    "effective_rank": "effective rank",
-    "alignment": "alignment",
-    "stsb_alignment": "alignment, STS-B dev",
-    "stsb_uniformity": "uniformity, STS-B dev",
-    "held_out_loss": "held-out loss",
-    "held_out_accuracy": "held-out words guessed, %",
-}
-
-METHODS = {
-    "simcse": "SimCSE",
-    "scd": "SCD",
-    "declutr": "DeCLUTR",
-    "denosent": "DenoSent",
-    "whitenedcse": "WhitenedCSE",
-}
+_METHODS = ("SimCSE", "SCD", "DeCLUTR", "DenoSent", "WhitenedCSE")
 
 Identity = tuple[str, ...]
 
@@ -48,7 +34,7 @@ Identity = tuple[str, ...]
 class Model:
     """The scores of an encoder, one list for each run that measured it."""
 
-    kind: str  # base, trained or baseline
+    kind: str  # base, baseline, trained or seed
     label: str
     note: str
     runs: list[list[Score]]
@@ -64,20 +50,17 @@ class TableColumn:
 
     identity: Identity
     label: str
-    note: str  # what tells it from its neighbours: how many rows, which data
+    note: str  # how many rows, which data
     decimals: int
 
 
 @dataclass(frozen=True)
 class TableCell:
-    """One number: of one run with its interval, or the mean over several with their spread."""
+    """One number."""
 
     value: float
     text: str
-    below: str  # interval, or spread
-    values: tuple[float, ...]  # of each run behind it
-    low: float | None = None  # interval of a single run
-    high: float | None = None
+    below: str = ""  # its interval, or the standard deviation over seeds
 
 
 @dataclass(frozen=True)
@@ -86,7 +69,7 @@ class TableRow:
 
     label: str
     note: str
-    kind: str  # base, trained, baseline, paper or seed
+    kind: str  # that of the model, or paper
     cells: Mapping[Identity, TableCell]
 
 
@@ -96,163 +79,173 @@ class TableSection:
 
     title: str
     caption: str
-    main: bool  # others are folded away
+    main: bool  # others are folded
     columns: list[TableColumn]
     rows: list[TableRow]
-    seeds: list[TableRow] = field(default_factory=list)
+    seeds: list[TableRow]  # of each run by itself
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedRow:
+    """The figures of a paper."""
+
+    method: str
+    base: str
+    own: bool  # of the recipe that was run; otherwise of the method, from another base
+    figures: dict[Key, float]
+
+
+# ----------------------------------------------------------------------------------------------------------- models
 
 
 def sections(groups: Sequence[Group]) -> list[TableSection]:
-    """Table every score of the groups, of base and trained encoders, of baselines, and of the papers."""
+    """Table every score of the groups: of bases, trained encoders, baselines and papers."""
+    models, papers = _models(groups), _papers(groups)
+    tables = _verdict_tables(groups)
+    for title, caption, main, belongs in _SECTIONS:
+        by_data: dict[str, list[tuple[Model, Score]]] = {}  # held-out texts of two corpora have no column in common
+        for model in models:
+            for score in filter(belongs, model.scores()):
+                by_data.setdefault(_held_out_data(score), []).append((model, score))
+        for data, members in by_data.items():
+            trained = dict.fromkeys(model.label for model, _ in members if model.kind == "trained")
+            where = f": {', '.join(trained)}" if len(by_data) > 1 and data else ""
+            tables.append(_section(title + where, caption, main, [score for _, score in members], models, papers))
+    return tables
+
+
+def _models(groups: Sequence[Group]) -> list[Model]:
     models: list[Model] = []
-    papers: dict[tuple[str, str], published.Published] = {}
-    for one in groups:
-        runs = [run for run in one.runs if run.trained]
+    for group in groups:
+        runs = [run for run in group.runs if run.trained]
         if runs:
             bases, trained = [run.base for run in runs], [run.trained for run in runs]
-            models.append(Model("base", f"base: {runs[0].recipe.get('base')}", _pooled(bases[0]), bases))
-            models.append(Model("trained", one.name, _seeds(trained) or _pooled(trained[0]), trained))
-            paper = published.published_row(runs[0].recipe)
-            if paper is not None:
-                papers[paper.method, paper.base] = paper
-        for file in (file for run in one.runs for file in run.evaluated):
-            models.append(Model("baseline", file.model, "as it is", [file.scores]))
-            models += [Model("baseline", name, f"of {file.model}", [scores]) for name, scores in file.baselines.items()]
-    found: list[TableSection] = _label_free(groups)
-    for title, caption, main, belongs in _SECTIONS:
-        here = [score for model in models for score in model.scores() if belongs(score)]
-        data = list(dict.fromkeys(_held_out_data(score) for score in here))
-        for one_data in data:  # held-out texts of two corpora have no column in common
-            few = [score for score in here if _held_out_data(score) == one_data]
-            names = [
-                model.label
-                for model in models
-                if model.kind == "trained"
-                and any(belongs(score) and _held_out_data(score) == one_data for score in model.scores())
-            ]
-            where = f": {', '.join(names)}" if len(data) > 1 and one_data else ""
-            found.append(_section(title + where, caption, main, few, models, groups, list(papers.values())))
-    return found
+            models.append(Model("base", _base_label(group), _pooling_note(bases[0]), bases))
+            models.append(Model("trained", group.name, _seeds_note(runs) or _pooling_note(trained[0]), trained))
+        if len(group.runs) > 1:
+            models += [Model("seed", run.name, f"seed {run.seed}", [run.trained]) for run in runs]
+        for found in (evaluation for run in group.runs for evaluation in run.evaluations):
+            models.append(Model("baseline", found.model, "as it is", [found.scores]))
+            for name, scores in found.baselines.items():
+                models.append(Model("baseline", name, f"of {found.model}", [scores]))
+    return models
 
 
-def _label_free(groups: Sequence[Group]) -> list[TableSection]:
-    """Table what verdict.json holds: the tests behind the verdict, of base, trained encoder and those beside them."""
+def _verdict_tables(groups: Sequence[Group]) -> list[TableSection]:
+    """Table verdict.json: the tests behind the verdict, of base, trained encoder and baselines."""
     models: list[Model] = []
-    for one in groups:
-        judged = [run.verdict.systems for run in one.runs if run.verdict and run.verdict.systems]
-        for name in dict.fromkeys(name for systems in judged for name in systems):
-            runs = [systems[name] for systems in judged if name in systems]
+    for group in groups:
+        verdicts = [run.verdict.systems for run in group.runs if run.verdict and run.verdict.systems]
+        for name in dict.fromkeys(name for systems in verdicts for name in systems):
+            runs = [systems[name] for systems in verdicts if name in systems]
             kind = name if name in ("base", "trained") else "baseline"
-            label = {"base": f"base: {one.first.recipe.get('base')}", "trained": one.name}.get(name, name)
-            models.append(Model(kind, label, _seeds(runs), runs))
-    every = [score for model in models for score in model.scores()]
-    if not every:
+            label = {"base": _base_label(group), "trained": group.name}.get(name, name)
+            models.append(Model(kind, label, _seeds_note(runs), runs))
+    scores = [score for model in models for score in model.scores()]
+    if not scores:
         return []
-    caption = (
-        "The tests behind the verdict, on documents that training never saw; in points, 0 to 100, but for the geometry."
-    )
-    section = _section("Without labels", caption, True, every, models, [], [])
-    columns = [replace(c, label=f"{c.identity[0]} {c.identity[2]}".strip()) for c in section.columns]
+    caption = "The tests behind the verdict, on documents not trained on; in points, 0 to 100, except the geometry."
+    section = _section("Without labels", caption, True, scores, models, [])
+    columns = [replace(column, label=" ".join(column.identity[:3:2]).strip()) for column in section.columns]
     return [replace(section, columns=columns)]
 
 
-def _seeds(runs: Sequence[object]) -> str:
+def _base_label(group: Group) -> str:
+    return f"base: {group.first.recipe.get('base')}"
+
+
+def _seeds_note(runs: Sequence[object]) -> str:
     return f"mean of {len(runs)} seeds" if len(runs) > 1 else ""
 
 
-def _held_out_data(score: Score) -> str:
-    return str(score.protocol.get("data", "")) if score.task == "retrieval" else ""
-
-
-def format_value(value: float, decimals: int) -> str:
-    """Write a number with a true minus sign."""
-    written = f"{value:.{decimals}f}"
-    return written.replace("-", "−") if float(written) else f"{0:.{decimals}f}"
-
-
-def decimals_of(metric: str, half_widths: Iterable[float]) -> int:
-    """Return how many decimals mean something: two digits of the uncertainty, and one decimal for points."""
-    if metric.split("@")[0] in _POINTS or metric == "effective_rank":
-        return 1
-    widths = [width for width in half_widths if width > 0]
-    if not widths:
-        return 2
-    return min(3, max(2, 1 - math.floor(math.log10(statistics.median(widths)))))
-
-
-def score_identity(score: Score) -> Identity:
-    """Name a measurement: two scores stand in one column only where this is equal."""
-    protocol = {k: v for k, v in score.protocol.items() if k not in _OF_THE_MODEL and not k.startswith("whitening")}
-    return (*score.key, str(score.n), *(f"{key}={protocol[key]}" for key in sorted(protocol)))
-
-
-def method_name(method: str) -> str:
-    """Write a method, or several joined, as their papers do."""
-    return "+".join(METHODS.get(part.split("_")[0], part) for part in method.split("+"))
-
-
-def task_name(task: str) -> str:
-    """Write a task as the literature does."""
-    if task.startswith("average of "):
-        return f"average of {task.split()[2].rstrip(':')}"
-    return _TITLES.get(task, task.upper() if task.startswith("sts") else task)
-
-
-def _pooled(scores: Sequence[Score]) -> str:
+def _pooling_note(scores: Sequence[Score]) -> str:
     return f"pooling {scores[0].protocol['pooling']}" if scores and "pooling" in scores[0].protocol else ""
 
 
-def _is_held_out_point(score: Score) -> bool:
-    return score.task == "retrieval" and score.metric not in ("alignment", "uniformity")
+# ----------------------------------------------------------------------------------------------------------- papers
+
+
+def published_row(recipe: Mapping[str, Any]) -> PublishedRow | None:
+    """Return the ``[paper]`` of a recipe, or that of the first shipped recipe of its method, by file name."""
+    method = str(recipe.get("method", "")).split("_")[0]
+    paper, base = recipe.get("paper"), recipe.get("base")
+    if not paper:
+        shipped = sorted(path for path in RECIPES.iterdir() if path.name.startswith(f"{method}-"))
+        if not shipped:
+            return None
+        table = tomllib.loads(shipped[0].read_text(encoding="utf-8"))
+        paper, base = table.get("paper", {}), table["base"]
+    figures: dict[Key, float] = {}
+    for name, value in paper.items():
+        if name in TRANSFER:
+            figures[name, "test", "accuracy", ""] = value
+        elif name == "average":
+            figures[AVERAGE, "test", "spearman", "all"] = value
+        elif name in YEARS and "downstream" in paper:  # DeCLUTR averages the sub-files of a year
+            figures[name, "test", "spearman", "mean"] = value
+        elif name in SETS and "downstream" not in paper:  # its STS-B and SICK-R are regressions
+            figures[name, "test", "spearman", "all"] = value
+    return PublishedRow(method=method, base=str(base), own=bool(recipe.get("paper")), figures=figures)
+
+
+def _papers(groups: Sequence[Group]) -> list[PublishedRow]:
+    rows = [published_row(group.first.recipe) for group in groups if any(run.trained for run in group.runs)]
+    return list({(row.method, row.base): row for row in rows if row is not None}.values())
+
+
+# --------------------------------------------------------------------------------------------------------- sections
+
+
+def _is_retrieval(score: Score) -> bool:
+    return score.task == "retrieval" and not _is_geometry(score)
 
 
 def _is_geometry(score: Score) -> bool:
-    return not _is_held_out_point(score) and (score.task.startswith("geometry") or score.task == "retrieval")
+    return score.task.startswith("geometry") or (
+        score.task == "retrieval" and score.metric in ("alignment", "uniformity")
+    )
 
 
 def _is_similarity(score: Score) -> bool:
     return (score.metric, score.aggregation) == ("spearman", "all")
 
 
-_SECTIONS = (
+def _is_accuracy(score: Score) -> bool:
+    return score.metric == "accuracy"
+
+
+def _is_other(score: Score) -> bool:
+    return not any(belongs(score) for belongs in (_is_retrieval, _is_geometry, _is_similarity, _is_accuracy))
+
+
+_SECTIONS: tuple[tuple[str, str, bool, Callable[[Score], bool]], ...] = (
     (
-        "Finding the right text, without labels",
-        "Held-out documents: each one's passage is looked for with its first sentence among the passages of all. "
-        "In points, 0 to 100.",
+        "Held-out retrieval, without labels",
+        "The first sentence of each held-out document retrieves its passage among those of all. In points, 0 to 100.",
         True,
-        _is_held_out_point,
+        _is_retrieval,
     ),
     (
-        "Similarity as people judge it (STS)",
-        "Spearman × 100; of a year's sub-files one correlation over all pairs (“all”), as SimCSE's tables. "
-        "An average names how many sets it is over, and those of different sets stand apart.",
+        "Semantic textual similarity (STS)",
+        "Spearman × 100; one correlation over all pairs of a year (“all”), as in SimCSE's tables. "
+        "An average names how many sets it covers.",
         True,
         _is_similarity,
     ),
     (
-        "Where the vectors lie",
+        "Alignment and uniformity",
         "Alignment: squared distance of pairs that belong together, lower is closer. Uniformity: lower is more evenly "
-        "spread. Neither is a goal alone: a collapsed encoder aligns perfectly.",
+        "spread. Neither is a goal by itself: a collapsed encoder aligns perfectly.",
         True,
         _is_geometry,
     ),
+    ("Classifiers on frozen embeddings", "Accuracy in points.", True, _is_accuracy),
     (
-        "Classifiers on frozen vectors",
-        "Accuracy in points, of the tasks that were measured.",
-        True,
-        lambda score: score.metric == "accuracy",
-    ),
-    (
-        "Other ways to average the same similarities",
-        "Pearson, and the mean over a year's sub-files, plain (“mean”) or weighted by size (“wmean”): other numbers "
-        "than those above, never to be mixed with them.",
+        "Other metrics",
+        "Pearson, and the mean over a year's sub-files, plain (“mean”) or weighted by size (“wmean”); not comparable "
+        "with the columns above.",
         False,
-        lambda score: (
-            not _is_held_out_point(score)
-            and not _is_geometry(score)
-            and not _is_similarity(score)
-            and score.metric != "accuracy"
-        ),
+        _is_other,
     ),
 )
 
@@ -263,38 +256,45 @@ def _section(
     main: bool,
     scores: Sequence[Score],
     models: Sequence[Model],
-    groups: Sequence[Group],
-    papers: Sequence[published.Published],
+    papers: Sequence[PublishedRow],
 ) -> TableSection:
     columns = {column.identity: column for column in _columns(scores)}
-    rows: list[TableRow] = []
-    shown: set[str] = set()
-    for kind in ("base", "baseline", "trained"):
-        for model in models:
-            row = _row(model.label, model.note, model.kind, model.runs, columns)
-            looks = repr((model.label, model.note, [(key, cell.text) for key, cell in row.cells.items()]))
-            if model.kind != kind or not row.cells or (kind == "base" and looks in shown):
-                continue  # the base of several recipes is shown once
-            shown.add(looks)
-            rows.append(row)
-    keys = {(score.metric, score.aggregation) for score in scores}
+    rows: dict[object, TableRow] = {}
+    seeds: list[TableRow] = []
+    for model in sorted(models, key=lambda model: ("base", "baseline", "trained", "seed").index(model.kind)):
+        row = _row(model, columns)
+        if row.cells and model.kind == "seed":
+            seeds.append(row)
+        elif row.cells:
+            # The base of several recipes is shown once.
+            shown = [model.label, model.note, *((key, cell.text) for key, cell in row.cells.items())]
+            rows.setdefault(repr(shown) if model.kind == "base" else len(rows), row)
+    metrics = {(score.metric, score.aggregation) for score in scores}
     for paper in papers:
-        cells: dict[Identity, TableCell] = {}
-        for key, value in paper.figures.items():
-            if key[2:] in keys:
-                column = _paper_column(key, columns)
-                cells[column.identity] = TableCell(value, format_value(value, 2), "", (value,))
+        cells = {
+            _paper_column(key, columns).identity: TableCell(value, format_value(value, 2))
+            for key, value in paper.figures.items()
+            if key[2:] in metrics
+        }
         if cells:
             note = "as published" if paper.own else "another base, other text"
-            rows.append(TableRow(f"{method_name(paper.method)} paper, {paper.base}", note, "paper", cells))
-    seeds = [
-        _row(run.name, f"seed {run.seed}", "seed", [run.trained], columns)
-        for one in groups
-        for run in one.runs
-        if run.trained and len(one.runs) > 1
-    ]
+            label = f"{method_name(paper.method)} paper, {paper.base}"
+            rows[paper.method, paper.base] = TableRow(label, note, "paper", cells)
     ordered = sorted(columns.values(), key=lambda column: _place(column.identity))
-    return TableSection(title, caption, main, ordered, rows, [row for row in seeds if row.cells])
+    return TableSection(title, caption, main, ordered, list(rows.values()), seeds)
+
+
+# ---------------------------------------------------------------------------------------------------------- columns
+
+
+def score_identity(score: Score) -> Identity:
+    """Name a measurement: two scores share a column only where this is equal."""
+    protocol = {k: v for k, v in score.protocol.items() if k not in _OF_THE_MODEL and not k.startswith("whitening")}
+    return (*score.key, str(score.n), *(f"{key}={protocol[key]}" for key in sorted(protocol)))
+
+
+def _held_out_data(score: Score) -> str:
+    return str(score.protocol.get("data", "")) if score.task == "retrieval" else ""
 
 
 def _columns(scores: Sequence[Score]) -> Iterable[TableColumn]:
@@ -304,9 +304,9 @@ def _columns(scores: Sequence[Score]) -> Iterable[TableColumn]:
     for key, members in alike.items():
         one = members[0]
         widths = [(s.high - s.low) / 2 for s in members if s.low is not None and s.high is not None]
-        of_points = _is_held_out_point(one) or _is_geometry(one)
-        label = _TITLES.get(one.metric, one.metric.replace("_", " ")) if of_points else task_name(one.task)
-        if one.aggregation in ("mean", "wmean") or (not of_points and one.metric not in ("spearman", "accuracy")):
+        by_metric = _is_retrieval(one) or _is_geometry(one)
+        label = _TITLES.get(one.metric, one.metric.replace("_", " ")) if by_metric else task_name(one.task)
+        if one.aggregation in ("mean", "wmean") or (not by_metric and one.metric not in ("spearman", "accuracy")):
             label = " ".join(part for part in (label, one.metric, one.aggregation) if part)
         yield TableColumn(key, label, _note(one), decimals_of(one.metric, widths))
 
@@ -321,17 +321,17 @@ def _note(score: Score) -> str:
     return f"{score.n:,} pairs{split}" if score.metric in ("spearman", "pearson") else f"{score.n:,} rows{split}"
 
 
-def _paper_column(key: tuple[str, str, str, str], columns: dict[Identity, TableColumn]) -> TableColumn:
-    """Return the column that measures the same, or a new one for the papers alone."""
+def _paper_column(key: Key, columns: dict[Identity, TableColumn]) -> TableColumn:
+    """Return the column that measures the same, or add one for the papers alone."""
     for column in columns.values():
-        # Rows or texts other than SentEval's: no paper measured on them.
-        others = any(
+        # Papers measured on SentEval's rows and texts, with SentEval's classifier.
+        other = any(
             part.startswith("rows=") or (part.startswith("texts=") and part.endswith("on the hub"))
             for part in column.identity
         )
         if key[2] == "accuracy":
-            others = others or _OF_THE_PAPERS not in column.identity
-        if column.identity[:4] == key and not others:
+            other = other or _LITERATURE_CLASSIFIER not in column.identity
+        if column.identity[:4] == key and not other:
             return column
     aggregation = f" {key[2]} {key[3]}" if key[3] in ("mean", "wmean") else ""
     column = TableColumn((*key, "", "published"), task_name(key[0]) + aggregation, "published only", 2)
@@ -341,32 +341,61 @@ def _paper_column(key: tuple[str, str, str, str], columns: dict[Identity, TableC
 
 def _place(key: Identity) -> tuple[int, int, str]:
     """Order columns as the tables of the literature do; averages last."""
-    tasks = (*published.SETS, *published.TRANSFER)
+    tasks = (*SETS, *TRANSFER)
     metrics = ("mrr@10", "recall@1", "recall@10", "alignment", "uniformity", "mean_cosine", "effective_rank")
     task = len(tasks) + key[0].startswith("average") if key[0] not in tasks else tasks.index(key[0])
     return task, metrics.index(key[2]) if key[2] in metrics else len(metrics), "|".join(key)
 
 
-def _row(
-    label: str, note: str, kind: str, runs: Sequence[Sequence[Score]], columns: Mapping[Identity, TableColumn]
-) -> TableRow:
+# ----------------------------------------------------------------------------------------------------- rows and cells
+
+
+def _row(model: Model, columns: Mapping[Identity, TableColumn]) -> TableRow:
     by_column: dict[Identity, list[Score]] = {}
-    for scores in runs:
-        for score in scores:
-            if score_identity(score) in columns:
-                by_column.setdefault(score_identity(score), []).append(score)
-    same = kind == "base"  # one encoder, measured once for each run: its scores are shown once where they agree
+    for score in model.scores():
+        if score_identity(score) in columns:
+            by_column.setdefault(score_identity(score), []).append(score)
+    same = model.kind == "base"  # one encoder, measured once for each run: shown once where its scores agree
     cells = {key: _cell(scores, columns[key].decimals, same=same) for key, scores in by_column.items()}
-    return TableRow(label, note, kind, cells)
+    return TableRow(model.label, model.note, model.kind, cells)
 
 
 def _cell(scores: Sequence[Score], decimals: int, *, same: bool) -> TableCell:
-    values = tuple(score.value for score in scores)
-    first = scores[0]
+    values = [score.value for score in scores]
+    one = scores[0]
     if len(values) == 1 or (same and len({format_value(value, decimals) for value in values}) == 1):
         below = ""
-        if first.low is not None and first.high is not None:
-            below = f"{format_value(first.low, decimals)} to {format_value(first.high, decimals)}"
-        return TableCell(first.value, format_value(first.value, decimals), below, values[:1], first.low, first.high)
+        if one.low is not None and one.high is not None:
+            below = f"{format_value(one.low, decimals)} to {format_value(one.high, decimals)}"
+        return TableCell(one.value, format_value(one.value, decimals), below)
     mean, spread = statistics.fmean(values), statistics.stdev(values)
-    return TableCell(mean, format_value(mean, decimals), f"± {format_value(spread, decimals + 1)}", values)
+    return TableCell(mean, format_value(mean, decimals), f"± {format_value(spread, decimals + 1)}")
+
+
+def format_value(value: float, decimals: int) -> str:
+    """Write a number with a true minus sign, and zero without one."""
+    text = f"{value:.{decimals}f}"
+    return text.replace("-", "−") if float(text) else f"{0:.{decimals}f}"
+
+
+def decimals_of(metric: str, half_widths: Iterable[float]) -> int:
+    """Return the significant decimals: one for points, otherwise two digits of the uncertainty."""
+    if metric.split("@")[0] in _POINTS or metric == "effective_rank":
+        return 1
+    widths = [width for width in half_widths if width > 0]
+    if not widths:
+        return 2
+    return min(3, max(2, 1 - math.floor(math.log10(statistics.median(widths)))))
+
+
+def method_name(method: str) -> str:
+    """Write a method, or several joined, as their papers do."""
+    names = {name.lower(): name for name in _METHODS}
+    return "+".join(names.get(part.split("_")[0], part) for part in method.split("+"))
+
+
+def task_name(task: str) -> str:
+    """Write a task as the literature does."""
+    if task.startswith("average of "):
+        return f"average of {task.split()[2].rstrip(':')}"
+    return _TITLES.get(task, task.upper() if task.startswith("sts") else task)

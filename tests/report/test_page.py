@@ -15,7 +15,8 @@ from selfsent import report
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import UserError
-from selfsent.report import inside, page, published, read, tables
+from selfsent.evaluation.geometry import unit
+from selfsent.report import embeddings, page, read, tables
 from selfsent.validation import Validator
 
 EVIL = "<script>alert('x')</script> & <img src=http://evil.example/x.png> a \"quoted\" line"
@@ -67,18 +68,6 @@ def test_seeds_are_shown_as_their_mean_and_their_standard_deviation(tmp_path):
     assert len([cell for cell in found.cells if cell[3].startswith("base")]) == 1  # one base, shown once
 
 
-def test_curves_of_seeds_are_drawn_at_the_steps_that_all_have():
-    from selfsent.report import figures
-
-    steps, values = figures.together([[(0, 1.0), (10, 2.0), (20, 9.0)], [(0, 3.0), (10, 4.0)]])
-    assert steps.tolist() == [0, 10]
-    assert values.tolist() == [[1.0, 2.0], [3.0, 4.0]]
-    long = [(step, float(step)) for step in range(1000)]
-    steps, values = figures.together([long], 10)
-    assert steps.tolist() == [49.5 + 100 * stretch for stretch in range(10)]
-    assert values[0].tolist() == steps.tolist()
-
-
 def test_scores_of_two_protocols_never_share_a_column(tmp_path):
     first = write_run(tmp_path / "a", after=[retrieval(33.0, "held1"), sts(55.0), sts(56.0, aggregation="mean")])
     second = write_run(tmp_path / "b", after=[retrieval(44.0, "held2"), sts(57.0), sts(58.0, texts="raw")], data="d")
@@ -106,7 +95,7 @@ def test_the_paper_s_average_over_seven_sets_stands_apart_from_one_over_six(tmp_
     six = sts(60.0, "average of 6: sts12 sts13 sts14 sts15 stsb sickr")
     cells = made(tmp_path, write_run(tmp_path / "run", after=[sts(55.0), six])).cells
     (paper,) = [cell for cell in cells if cell[1] == 76.25]
-    assert paper[0].startswith(published.AVERAGE)
+    assert paper[0].startswith(tables.AVERAGE)
     assert [cell[1] for cell in cells if cell[0] == paper[0]] == [76.25]
     shared = [cell[0] for cell in cells if cell[1] in (55.0, 76.85)]
     assert len(shared) == 2
@@ -161,34 +150,30 @@ def test_identifiers_are_unique_and_every_reference_is_met(tmp_path):
 def test_every_figure_says_what_to_see(tmp_path):
     found = made(tmp_path, write_run(tmp_path / "run"))
     figures = found.html.count("<figure")
-    assert figures >= 5
+    assert figures >= 4
     assert found.html.count("<figcaption>") == figures == found.html.count('role="img"')
 
 
-def a_look(texts, group, *, place=0):
-    """Return the figures of two made-up encoders."""
+def a_sample(texts):
+    """Return a sample as two made-up encoders embed it."""
     draw = np.random.default_rng(0)
-    half = len(texts) // 2
-    gold = np.arange(10.0) / 2
-    marks, typical = inside._marks(draw.normal(size=(len(texts), 5)), texts)
-    base, trained = (inside._view(draw.normal(size=(len(texts) + 20, 5)), texts, half, gold, [0, 1]) for _ in range(2))
-    seen = inside.Inside(
+    base, trained = (unit(draw.normal(size=(len(texts), 5))) for _ in range(2))
+    clusters, centres = embeddings.cluster_texts(trained, texts)
+    return embeddings.EmbeddedSample(
         texts=texts,
         kind="two lines",
-        gold=gold,
-        marks=marks,
-        typical=typical,
+        clusters=clusters,
+        centres=centres,
         queries=texts[:2],
-        base=base,
-        trained=trained,
+        base=embeddings.view_embeddings(base, texts, [0, 1]),
+        trained=embeddings.view_embeddings(trained, texts, [0, 1]),
     )
-    return page.build_look(group, place, seen, None)
 
 
 def test_texts_are_escaped_wherever_they_stand(tmp_path):
     run = write_run(tmp_path / "<script>run", texts=[EVIL], lines=[*log_lines(), {"step": 40, "alarm": EVIL}])
     (group,) = read.group_runs([read.read_run(run)])
-    found = Page(page.render_page([group], [a_look([f"{EVIL} {number}" for number in range(20)], group)], [EVIL]))
+    found = Page(page.render_page([group], [a_sample([f"{EVIL} {number}" for number in range(20)])], [EVIL]))
     assert found.scripts == 1  # our own
     assert not [value for tag, _, value in found.attributes if tag == "img"]
     assert found.external() == []
@@ -198,26 +183,19 @@ def test_texts_are_escaped_wherever_they_stand(tmp_path):
 def test_a_map_carries_the_text_of_every_point(tmp_path):
     (group,) = read.group_runs([read.read_run(write_run(tmp_path / "run"))])
     texts = [f"text number {number} of the map" for number in range(30)]
-    html = page.render_page([group], [a_look(texts, group)], [])
+    html = page.render_page([group], [a_sample(texts)], [])
     for text in texts:
         assert html.count(f"<title>{text}</title>") == 2  # base and trained
 
 
-def test_many_long_runs_with_long_texts_stay_below_the_limit(tmp_path):
+def test_many_long_runs_with_long_texts_stay_below_three_megabytes(tmp_path):
     lines = [line | {"step": line["step"] + 50 * turn} for turn in range(400) for line in log_lines()]
     runs = [write_run(tmp_path / f"run-{seed}", seed=seed, lines=lines) for seed in range(3)]
     runs += [write_run(tmp_path / f"other-{number}", lines=lines, data=str(number)) for number in range(8)]
     groups = read.group_runs([read.read_run(run) for run in runs])
-    texts = [f"{number} " + "long text & more " * 100 for number in range(inside.CAP)]
-    looks = [a_look(texts, group, place=place) for place, group in enumerate(groups[: report.LOOKED_AT])]
-    assert len(page.render_page(groups, looks, []).encode()) < report.LIMIT
-
-
-def test_a_page_that_cannot_be_small_enough_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "LIMIT", 1000)
-    with pytest.raises(UserError, match=r"would hold .* MB"):
-        made(tmp_path, write_run(tmp_path / "run"))
-    assert not (tmp_path / "report.html").exists()
+    texts = [f"{number} " + "long text & more " * 100 for number in range(2 * embeddings.MAX_PAIRS)]
+    html = page.render_page(groups, [a_sample(texts)] * report.MAX_SAMPLES, [])
+    assert len(html.encode()) < 3_000_000
 
 
 def test_a_run_that_is_not_finished_gets_a_page_that_says_so_first(tmp_path):
@@ -250,12 +228,12 @@ def test_a_pretraining_has_curves_and_a_command_and_no_verdict(tmp_path):
     found = made(tmp_path, folder)
     assert "A new encoder" in found.text
     assert "held-out loss: 6.60" in found.text
-    assert "no base to set beside" in found.text
+    assert "no base to compare it with" in found.text
     assert "masked language model from scratch, size nano, on raw.txt" in found.text
     assert "selfsent pretrain raw.txt --size nano --tokens 500.0 --seed 3 --set length=16" in found.text
 
 
-def test_a_pretraining_that_went_on_says_from_what(tmp_path):
+def test_a_continued_pretraining_says_from_what(tmp_path):
     folder = tmp_path / "further"
     folder.mkdir()
     recipe = {"texts": ["raw.txt"], "size": None, "base": "builtin", "seed": 3, "tokens": 500.0}
@@ -263,10 +241,18 @@ def test_a_pretraining_that_went_on_says_from_what(tmp_path):
     (folder / "log.jsonl").write_text(json.dumps({"step": 1, "terms": {"masked_lm": 3.0}, "loss": 3.0}) + "\n")
     (folder / "scores.json").write_text(json.dumps({"held_out_loss": 2.6}))
     found = made(tmp_path, folder)
-    assert "masked language model, gone on with from builtin, on raw.txt" in found.text
-    assert "It went on guessing words with builtin; whether its embeddings became better" in found.text
+    assert "masked language model, continued from builtin, on raw.txt" in found.text
+    assert "Masked language modelling was continued from builtin; whether its embeddings became better" in found.text
     assert "no base" not in found.text
     assert "selfsent pretrain raw.txt --base builtin --tokens 500.0 --seed 3" in found.text
+
+
+def test_without_a_path_the_page_of_one_run_lies_in_its_folder_and_that_of_several_here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first, second = (write_run(tmp_path / name, data=name) for name in "ab")
+    assert report.write_report([first, first]) == first / "report.html"
+    assert (first / "report.html").is_file()
+    assert report.write_report([first, second]).resolve() == tmp_path / "report.html"
 
 
 def test_one_run_given_twice_is_one_run(tmp_path):
@@ -282,25 +268,6 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path, out
     folder = write_run(tmp_path / "run")
     with pytest.raises(UserError, match=message):
         report.write_report([folder], tmp_path / out)
-
-
-@pytest.mark.parametrize(
-    ("metric", "widths", "decimals"),
-    [
-        ("spearman", [1.1], 1),
-        ("alignment", [0.012], 3),
-        ("alignment", [0.2], 2),
-        ("uniformity", [], 2),
-        ("mrr@10", [9.0], 1),
-    ],
-)
-def test_numbers_have_two_digits_of_their_uncertainty(metric, widths, decimals):
-    assert tables.decimals_of(metric, widths) == decimals
-
-
-def test_a_number_that_rounds_to_nothing_has_no_sign():
-    assert tables.format_value(-0.04, 1) == "0.0"
-    assert tables.format_value(-1.25, 1) == "−1.2"
 
 
 @pytest.fixture
@@ -335,7 +302,6 @@ def test_from_training_to_the_page(bert, lines_of_text, tmp_path):
     assert shown == {one.value for one in (*result.before.scores, *result.after.scores)}
     assert result.verdict.split(". ", 1)[1] in found.text
     for words in (
-        "Alignment against uniformity",
         "A map of the texts",
         "Nearest neighbours",
         "texts kept",
@@ -372,8 +338,8 @@ def test_the_command_writes_the_page_and_refuses_in_one_sentence(tmp_path, monke
     monkeypatch.chdir(tmp_path)
     status, out, err = command(monkeypatch, capsys, "report", "run")
     assert status == 0, err
-    assert "report: report.html" in out
-    assert (tmp_path / "report.html").is_file()
+    assert "report: run/report.html" in out
+    assert (tmp_path / "run" / "report.html").is_file()
     status, out, err = command(monkeypatch, capsys, "report", tmp_path)
     assert status == 1
     assert err.strip().splitlines()[-1].startswith("error: ")

@@ -5,7 +5,7 @@ import json
 import pytest
 from made_runs import log_lines, retrieval, score, write_run
 
-from selfsent.errors import UserError
+from selfsent.errors import ResumeError, UserError
 from selfsent.report import read
 
 
@@ -85,7 +85,7 @@ def test_verdict_json_outweighs_the_verdict_of_the_scores(tmp_path):
     [
         (lambda place: None, "there is no folder"),
         (lambda place: place.mkdir(), "holds no run: expected a config.json"),
-        (lambda place: (place.mkdir(), (place / "config.json").write_text("{}")), "names no recipe"),
+        (lambda place: (place.mkdir(), (place / "config.json").write_text("{}")), "has no recipe"),
         (lambda place: (place.mkdir(), (place / "config.json").write_text("{")), "is damaged"),
         (lambda place: write_run(place, scored=False, lines=[]), "no line in its log yet: wait"),
         (lambda place: (write_run(place) / "scores.json").write_text("{"), r"scores.json is damaged"),
@@ -98,6 +98,12 @@ def test_what_is_no_run_is_refused_with_what_would_be_right(tmp_path, make, mess
         read.read_run(tmp_path / "run")
 
 
+def test_scores_of_another_version_are_refused(tmp_path):
+    folder = write_run(tmp_path / "run", after=[{**retrieval(33.0), "something_new": 1}])
+    with pytest.raises(ResumeError, match="another version"):
+        read.read_run(folder)
+
+
 def test_the_model_of_a_run_given_for_the_run_is_told_apart(tmp_path):
     model = write_run(tmp_path / "run") / "model"
     model.mkdir()
@@ -106,7 +112,7 @@ def test_the_model_of_a_run_given_for_the_run_is_told_apart(tmp_path):
         read.read_run(model)
 
 
-def test_scores_that_are_not_finite_or_hold_new_keys_do_not_stop_the_reading(tmp_path):
-    odd = {**retrieval(33.0), "low": float("nan"), "something_new": 1}
+def test_scores_that_are_not_finite_are_left_out(tmp_path):
+    odd = {**retrieval(33.0), "low": float("nan")}
     (run,) = [read.read_run(write_run(tmp_path / "run", after=[odd, retrieval(float("nan"))]))]
     assert [(one.value, one.low) for one in run.trained] == [(33.0, None)]

@@ -1,4 +1,4 @@
-"""Runs of static word vectors: those that were counted, those that were taken over, and what was trained from them."""
+"""Pages of static word vectors, trained or read from a file, and of an encoder trained from them."""
 
 import numpy as np
 import pytest
@@ -22,12 +22,12 @@ def page(tmp_path, *folders):
     return Page(report.write_report(folders, tmp_path / "report.html").read_text(encoding="utf-8"))
 
 
-def test_counted_vectors_and_what_was_trained_from_them_have_a_page(text, tmp_path):
+def test_trained_vectors_and_what_was_trained_from_them_have_a_page(text, tmp_path):
     counted = static_vectors.StaticConfig(vocabulary=110, factors=factorization.FactorConfig(width=8))
     base = static_vectors.build_static_vectors([str(text)], tmp_path / "counted", counted)
     found = page(tmp_path, tmp_path / "counted")
     assert "A new encoder" in found.text
-    assert "static word vectors, counted on text.jsonl" in found.text
+    assert "static word vectors, trained on text.jsonl" in found.text
     assert f"selfsent pretrain {text} --size static --vocabulary 110 --seed 42 --set factors.width=8" in found.text
     assert "fingerprint" not in found.text
 
@@ -38,12 +38,12 @@ def test_counted_vectors_and_what_was_trained_from_them_have_a_page(text, tmp_pa
     assert f"simcse from {base}" in found.text
     assert "A map of the texts" in found.text  # base and trained encoder were opened
     both = page(tmp_path, tmp_path / "trained", tmp_path / "counted")
-    assert "static word vectors, counted on" in both.text
+    assert "static word vectors, trained on" in both.text
 
 
-def test_vectors_that_were_taken_over_have_a_page_that_says_from_where(tmp_path):
+def test_vectors_read_from_a_file_have_a_page_that_names_it(tmp_path):
     (tmp_path / "glove.txt").write_text("cat 1 0\ndog 0 1\nboat 1 1\n", encoding="utf-8")
     static_vectors.read_word_vectors(tmp_path / "glove.txt", tmp_path / "run")
     found = page(tmp_path, tmp_path / "run")
-    assert "static word vectors, taken over from glove.txt" in found.text
+    assert "static word vectors, read from glove.txt" in found.text
     assert f"selfsent pretrain --size static --vectors {tmp_path}/glove.txt" in found.text

@@ -1,0 +1,45 @@
+"""Figures: which points of curves are drawn, and SVG that takes its colours from the page."""
+
+import re
+
+import numpy as np
+import pytest
+
+from selfsent.report import figures, page
+
+
+def test_curves_of_seeds_are_drawn_at_the_steps_that_all_have():
+    steps, values = figures.align_curves([[(0, 1.0), (10, 2.0), (20, 9.0)], [(0, 3.0), (10, 4.0)]])
+    assert steps.tolist() == [0, 10]
+    assert values.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+
+
+def test_long_curves_are_averaged_in_segments():
+    steps, values = figures.align_curves([[(step, float(step)) for step in range(1000)]], 10)
+    assert steps.tolist() == [49.5 + 100 * segment for segment in range(10)]
+    assert values[0].tolist() == steps.tolist()
+
+
+def test_a_drawing_has_no_colour_font_or_style_of_its_own():
+    line = figures.Line(label="run", number=1, curves=[[(0, 1.0), (5, 2.0)], [(0, 2.0), (5, 4.0)]])
+    drawing = figures.draw_curves("a <b> & c", [line], "caption", alt="alt", best=5)
+    assert re.findall(r"#[0-9a-f]{6}\b", drawing.svg) == []
+    assert {"var(--ink)", "var(--soft)", "var(--faint)", "var(--c1)"} <= set(re.findall(r"var\(--\w+\)", drawing.svg))
+    assert "font-family" not in drawing.svg
+    assert "<style" not in drawing.svg
+    assert "a &lt;b&gt; &amp; c" in drawing.svg
+    assert drawing == figures.draw_curves("a <b> & c", [line], "caption", alt="alt", best=5)
+
+
+def test_a_seventh_series_has_the_first_s_colour_and_another_shape():
+    shapes = {(number % 6, figures.shape_of(number)) for number in range(36)}
+    assert len(shapes) == 36
+
+
+def test_a_map_keeps_both_axes_alike_and_stays_within_its_drawing():
+    points = np.random.default_rng(0).normal(size=(50, 2)) * (3, 1)
+    drawn = page.map_points(points)
+    assert (drawn >= 0).all()
+    assert (drawn <= page.MAP_SIZE).all()
+    scale = np.ptp(drawn[:, 0]) / np.ptp(points[:, 0])
+    assert drawn[:, 1] == pytest.approx(drawn[0, 1] - scale * (points[:, 1] - points[0, 1]), abs=0.2)
