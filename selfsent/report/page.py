@@ -2,7 +2,8 @@
 
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from importlib.resources import files
 from itertools import count
 from typing import Any
@@ -75,10 +76,14 @@ def render_page(groups: Sequence[Group], samples: Sequence[EmbeddedSample | str]
         verdicts=[_verdict(group) for group in groups],
         facts=[_facts(group) for group in groups],
         differences=read.differences(groups) if len(groups) > 1 else {},
-        legend=[(number, figures.shape_of(number), figures.dash_pattern(number)) for number in range(len(groups))],
+        legend=[
+            (group.name, number, figures.shape_of(number), figures.dash_pattern(number))
+            for number, group in enumerate(groups)
+            if any(run.log.terms or run.log.scores for run in group.runs)
+        ],
         sections=tables.sections(groups),
-        terms=_draw_terms(groups, "terms"),
-        figures=_draw_terms(groups, "figures"),
+        terms=_draw_terms(groups, "terms", "Weighted term of the loss."),
+        figures=_draw_terms(groups, "figures", "Not trained on."),
         scores=_draw_scores(groups),
         samples=[_sample(group, sample) for group, sample in zip(groups, samples, strict=False)],
         map_size=MAP_SIZE,
@@ -138,33 +143,33 @@ def _facts(group: Group) -> str:
 # --------------------------------------------------------------------------------------------------- learning curves
 
 
-def _draw_terms(groups: Sequence[Group], kind: str) -> list[Drawing]:
-    """Draw every term of the loss, or every figure of the objective: one panel for each method's own."""
-    panels: dict[tuple[str, str], list[Line]] = {}
+def _lines(groups: Sequence[Group], kind: str) -> Iterator[tuple[Group, str, Line]]:
+    """Yield every curve of one kind: terms, figures or scores."""
     for number, group in enumerate(groups):
-        method = str(group.first.recipe.get("method", "pretraining"))
         logs: list[dict[str, read.Curve]] = [getattr(run.log, kind) for run in group.runs]
         for name in dict.fromkeys(name for log in logs for name in log):
-            line = Line(label=group.name, number=number, curves=[log[name] for log in logs if name in log])
-            panels.setdefault((method, name), []).append(line)
+            yield group, name, Line(label=group.name, number=number, curves=[log[name] for log in logs if name in log])
+
+
+def _draw_terms(groups: Sequence[Group], kind: str, caption: str) -> list[Drawing]:
+    """Draw the terms of the loss, or the figures of the objective: one panel for each method's own."""
+    panels: dict[tuple[str, str], list[Line]] = {}
+    for group, name, line in _lines(groups, kind):
+        panels.setdefault((str(group.first.recipe.get("method", "pretraining")), name), []).append(line)
     several = len({method for method, _ in panels}) > 1
     drawings = []
     for (method, name), lines in panels.items():
         label = name.replace("_", " ").replace(".", ": ").replace("masked lm", "masked LM")
-        title = f"{tables.method_name(method)}: {label}" if several else label
-        drawings.append(_draw(title, lines, "Weighted term of the loss." if kind == "terms" else "Not trained on."))
+        drawings.append(_draw(f"{tables.method_name(method)}: {label}" if several else label, lines, caption))
     return drawings
 
 
 def _draw_scores(groups: Sequence[Group]) -> list[Drawing]:
     """Draw every score measured during training; those of held-out texts, one panel for each corpus."""
     panels: dict[tuple[str, str], list[Line]] = {}
-    for number, group in enumerate(groups):
-        logs = [run.log.scores for run in group.runs]
-        for name in dict.fromkeys(name for log in logs for name in log):
-            held_out = name in _HELD_OUT or name.startswith("held_out")
-            line = Line(label=group.name, number=number, curves=[log[name] for log in logs if name in log])
-            panels.setdefault((name, _held_out_data(group) if held_out else ""), []).append(line)
+    for group, name, line in _lines(groups, "scores"):
+        held_out = name in _HELD_OUT or name.startswith("held_out")
+        panels.setdefault((name, _held_out_data(group) if held_out else ""), []).append(line)
     outcome = groups[0].runs[0].outcome if len(groups) == len(groups[0].runs) == 1 else {}
     drawings = []
     for name, data in sorted(panels, key=lambda key: key[0] in _GEOMETRY):
@@ -195,10 +200,7 @@ def _change(line: Line) -> str:
 
 def significant(value: float) -> str:
     """Write a number with three significant digits."""
-    if value == 0:
-        return "0"
-    digits = 2 - int(np.floor(np.log10(abs(value))))
-    return format_value(value, max(0, min(5, digits)))
+    return np.format_float_positional(value, precision=3, fractional=False, trim="-").replace("-", "−")
 
 
 def _held_out_data(group: Group) -> str:
@@ -279,20 +281,11 @@ def _run(run: Record) -> dict[str, Any]:
         "best": f"{outcome['best_step']:,}" if outcome.get("best_step") is not None else "–",
         "selected_by": outcome.get("selected_by", "–"),
         "rate": f"{rate:,.0f}" if rate else "–",
-        "time": format_time(float(seconds)) if rate and seconds else "–",
+        "time": str(timedelta(seconds=round(seconds))) if rate and seconds else "–",
         "machine": ", ".join(machine),
         "unread": run.log.unread,
         "command": command.command_of_run(run),
     }
-
-
-def format_time(seconds: float) -> str:
-    """Write a time in hours, minutes and seconds."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def _versions(groups: Sequence[Group]) -> dict[str, str]:

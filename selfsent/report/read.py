@@ -26,15 +26,6 @@ _RUN_FILES = ("config.json", "scores.json", "verdict.json")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation:
-    """One model's scores from a file that ``selfsent evaluate --json`` wrote into the folder of a run."""
-
-    model: str
-    scores: list[Score]
-    baselines: dict[str, list[Score]]
-
-
-@dataclass(frozen=True, kw_only=True)
 class RunVerdict:
     """The verdict on a trained encoder."""
 
@@ -71,7 +62,7 @@ class Record:
     trained: list[Score]
     verdict: RunVerdict | None
     outcome: Table
-    evaluations: list[Evaluation]
+    evaluations: list[tuple[str, str, list[Score]]]  # model, note and scores, from ``selfsent evaluate --json``
     status: str | None = None  # None when finished; otherwise what is missing and what to do
 
     @property
@@ -233,13 +224,15 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _evaluations(folder: Path) -> Iterator[Evaluation]:
+def _evaluations(folder: Path) -> Iterator[tuple[str, str, list[Score]]]:
+    """Read the files that ``selfsent evaluate --json`` wrote into the folder of a run."""
     for path in sorted(folder.glob("*.json")):
         content = _read_json(path) if path.name not in _RUN_FILES else {}
         if "scores" in content and "baselines" in content:
-            baselines = {name: _scores(results) for name, results in content["baselines"].items()}
             model = str(content.get("model", path.stem))
-            yield Evaluation(model=model, scores=_scores(content), baselines=baselines)
+            yield model, "as it is", _scores(content)
+            for name, results in content["baselines"].items():
+                yield name, f"of {model}", _scores(results)
 
 
 def _verdict(content: Table) -> RunVerdict | None:

@@ -124,10 +124,8 @@ def _models(groups: Sequence[Group]) -> list[Model]:
             models.append(Model("trained", group.name, _seeds_note(runs) or _pooling_note(trained[0]), trained))
         if len(group.runs) > 1:
             models += [Model("seed", run.name, f"seed {run.seed}", [run.trained]) for run in runs]
-        for found in (evaluation for run in group.runs for evaluation in run.evaluations):
-            models.append(Model("baseline", found.model, "as it is", [found.scores]))
-            for name, scores in found.baselines.items():
-                models.append(Model("baseline", name, f"of {found.model}", [scores]))
+        for label, note, scores in (evaluation for run in group.runs for evaluation in run.evaluations):
+            models.append(Model("baseline", label, note, [scores]))
     return models
 
 
