@@ -9,19 +9,17 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from selfsent.errors import UserError
 from selfsent.report.embeddings import EncoderView
 from selfsent.report.read import Curve
 from selfsent.report.tables import format_value
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 WIDTH, HEIGHT = 360, 250  # points; a panel is never shown narrower than a phone, so its letters stay readable
 MAX_POINTS = 200  # of a curve; longer ones are averaged in segments
@@ -164,13 +162,8 @@ def draw_cosines(base: EncoderView, trained: EncoderView) -> list[Drawing]:
 
 
 @contextmanager
-def _panel(title: str) -> "Iterator[tuple[Figure, Axes]]":
+def _panel(title: str) -> Iterator[tuple[Figure, Axes]]:
     """Yield the figure and axes of one panel, in the page's style."""
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UserError(f"a report needs matplotlib ({error}): pip install matplotlib") from error
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72), layout="constrained")
         axes = figure.add_subplot()
@@ -178,7 +171,7 @@ def _panel(title: str) -> "Iterator[tuple[Figure, Axes]]":
         yield figure, axes
 
 
-def _drawing(figure: "Figure", caption: str, alt: str) -> Drawing:
+def _drawing(figure: Figure, caption: str, alt: str) -> Drawing:
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     svg = buffer.getvalue()
