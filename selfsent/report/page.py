@@ -1,5 +1,6 @@
 """From records, tables and figures to one self-contained HTML page."""
 
+import math
 import re
 import statistics
 from collections.abc import Iterator, Sequence
@@ -200,7 +201,8 @@ def _change(line: Line) -> str:
 
 def significant(value: float) -> str:
     """Write a number with three significant digits."""
-    return np.format_float_positional(value, precision=3, fractional=False, trim="-").replace("-", "−")
+    decimals = 2 - math.floor(math.log10(abs(value))) if value else 0
+    return format_value(value, min(5, max(0, decimals)))
 
 
 def _held_out_data(group: Group) -> str:
