@@ -249,7 +249,7 @@ TEXTS = ["One café.", "Two\nlines.", "lone \ud800 surrogate", "", "One café."]
 
 @pytest.mark.parametrize(
     "collect",
-    [list, tuple, iter, lambda texts: (text for text in texts), pd.Series, lambda texts: np.array(texts)],
+    [list, tuple, iter, lambda texts: (text for text in texts), lambda texts: pd.Series(texts, dtype=object), np.array],
     ids=["list", "tuple", "iterator", "generator", "pandas", "numpy"],
 )
 def test_texts_in_memory_are_read_back_as_they_are(tmp_path, collect):

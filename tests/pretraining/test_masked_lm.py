@@ -79,15 +79,15 @@ def test_what_is_hidden_hangs_on_torchs_generator_alone(encoder):
     assert not torch.equal(draws[0], draws[2])
 
 
-def test_stretches_are_the_documents_end_to_end(prepared):
+def test_sequences_are_the_documents_end_to_end(prepared):
     whole = [token for row in prepared.rows(range(len(prepared))) for token in row]
-    stretches = masked_lm.PackedSequences(prepared, 48)
-    assert len(stretches) == len(whole) // 48
-    assert stretches.rows(np.array([2, 0])) == [whole[96:144], whole[:48]]
-    assert stretches.rows(np.array([len(stretches) - 1]))[0] == whole[48 * (len(stretches) - 1) :][:48]
+    sequences = masked_lm.PackedSequences(prepared, 48)
+    assert len(sequences) == len(whole) // 48
+    assert sequences.rows(np.array([2, 0])) == [whole[96:144], whole[:48]]
+    assert sequences.rows(np.array([len(sequences) - 1]))[0] == whole[48 * (len(sequences) - 1) :][:48]
 
 
-def test_an_epoch_shows_every_stretch_once_and_any_step_can_be_asked_for_first():
+def test_an_epoch_shows_every_sequence_once_and_any_step_can_be_asked_for_first():
     order = masked_lm.SequentialOrder(103, 10, seed=5)
     seen = np.concatenate([order(step) for step in range(order.steps_per_epoch)])
     assert len(set(seen.tolist())) == 100
@@ -99,7 +99,7 @@ def test_an_epoch_shows_every_stretch_once_and_any_step_can_be_asked_for_first()
     assert not np.array_equal(masked_lm.SequentialOrder(103, 10, seed=6)(3), order(3))
 
 
-def test_the_two_halves_of_a_stretch_are_rows_of_one_batch(encoder):
+def test_the_two_halves_of_a_sequence_are_rows_of_one_batch(encoder):
     objective = masked_lm.MaskedLM(masked_lm.MaskedLM.Config(), encoder)
     rows = [[5, 6, 7, 8], [9, 10, 11, 12]]
     columns = objective.views(Examples(rows, None, lambda i: np.random.default_rng(i)))
@@ -107,7 +107,7 @@ def test_the_two_halves_of_a_stretch_are_rows_of_one_batch(encoder):
 
 
 def test_the_terms_are_the_cross_entropy_of_hidden_words_and_the_nt_xent_of_halves(encoder):
-    config = masked_lm.MaskedLM.Config(share=0.2, contrast_weight=0.5, temperature=0.1)
+    config = masked_lm.MaskedLM.Config(mask_probability=0.2, contrast_weight=0.5, temperature=0.1)
     objective = masked_lm.MaskedLM(config, encoder)
     batch = {"text": tokens(encoder, 12)}
     torch.manual_seed(7)
@@ -193,22 +193,22 @@ def test_guesses_are_the_same_every_time_and_count_what_is_right(encoder):
     objective = masked_lm.MaskedLM(masked_lm.MaskedLM.Config(), encoder)
     rows = tokens(encoder, 8)["input_ids"].tolist()
     torch.manual_seed(1)
-    one = masked_lm.guess_words(encoder.train(), objective.head, rows, 0.2)
+    one = masked_lm.score_masked_words(encoder.train(), objective.head, rows, 0.2)
     torch.manual_seed(2)
-    assert masked_lm.guess_words(encoder, objective.head, rows, 0.2) == one
+    assert masked_lm.score_masked_words(encoder, objective.head, rows, 0.2) == one
     assert encoder.training
     with torch.no_grad():  # a head that says the same whatever it sees: the bias decides
         objective.head.bias[:] = -100
         objective.head.bias[rows[0][0]] = 100
         same = [[rows[0][0]] * 20] * 3
-    sure = masked_lm.guess_words(encoder, objective.head, same, 0.2)
+    sure = masked_lm.score_masked_words(encoder, objective.head, same, 0.2)
     assert sure["accuracy"] == 100
     assert sure["loss"] < 1e-3
 
 
 def test_operations_are_those_that_torch_counts(begin, encoder):
     size = SIZE
-    objective = masked_lm.MaskedLM(masked_lm.MaskedLM.Config(share=0.2), encoder)
+    objective = masked_lm.MaskedLM(masked_lm.MaskedLM.Config(mask_probability=0.2), encoder)
     batch = {"text": tokens(encoder, 16, 20)}
     with FlopCounterMode(display=False) as counter:
         objective(encoder, batch)["masked_lm"].backward()
