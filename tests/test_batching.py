@@ -50,7 +50,7 @@ def test_no_batch_holds_a_text_twice_and_none_is_lost_where_there_is_room(rows, 
 
 @quick
 @given(rows=st.integers(100, 300), size=sizes, seed=st.integers(0, 50))
-def test_texts_of_many_copies_never_meet_their_like(rows, size, seed):
+def test_texts_with_many_copies_never_share_a_batch_with_one(rows, size, seed):
     keys = np.random.default_rng(seed).integers(0, rows // 4, rows).astype(np.uint64)
     batches = Batches(np.full(rows, 5), keys, size, seed=seed)
     assert all(len(np.unique(keys[batch])) == len(batch) for batch in epoch(batches))
@@ -71,11 +71,11 @@ def test_a_corpus_of_copies_is_refused():
 
 
 @quick
-@given(rows=st.integers(40, 300), size=sizes, bucketed=modes, asked=st.lists(st.integers(0, 400), max_size=6))
-def test_a_batch_is_the_same_whatever_was_asked_for_before(rows, size, bucketed, asked):
+@given(rows=st.integers(40, 300), size=sizes, bucketed=modes, earlier=st.lists(st.integers(0, 400), max_size=6))
+def test_a_batch_does_not_depend_on_the_steps_before(rows, size, bucketed, earlier):
     _, _, fresh = make(rows, size, copies=3, bucketed=bucketed)
     _, _, used = make(rows, size, copies=3, bucketed=bucketed)
-    for step in asked:
+    for step in earlier:
         used(step)
     np.testing.assert_array_equal(fresh(37), used(37))
 

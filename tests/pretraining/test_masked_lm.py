@@ -1,4 +1,4 @@
-"""The masked language model: what is hidden, where rows are cut, what is saved."""
+"""The masked language model: masking, packing, export."""
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ def tokens(encoder, rows=64, length=20):
     return collate(encoder, ids.tolist())
 
 
-def test_every_row_has_the_same_share_hidden_and_only_there_is_anything_changed(encoder):
+def test_every_row_has_the_same_number_of_masked_words_and_nothing_else_changes(encoder):
     plain = tokens(encoder)
     hidden, chosen = masked_lm.hide_words(encoder, plain, 0.25)
     assert chosen.sum(1).tolist() == [5] * 64
@@ -70,7 +70,7 @@ def test_of_the_hidden_80_percent_are_masks_10_another_word_and_10_stay(encoder)
     assert chosen.float().mean(0).std() < 0.02  # every place is as likely as any other
 
 
-def test_what_is_hidden_hangs_on_torchs_generator_alone(encoder):
+def test_masking_depends_on_torchs_generator_alone(encoder):
     draws = []
     for seed in (3, 3, 4):
         torch.manual_seed(seed)
@@ -87,7 +87,7 @@ def test_sequences_are_the_documents_end_to_end(prepared):
     assert sequences.rows(np.array([len(sequences) - 1]))[0] == whole[48 * (len(sequences) - 1) :][:48]
 
 
-def test_an_epoch_shows_every_sequence_once_and_any_step_can_be_asked_for_first():
+def test_an_epoch_has_every_sequence_once_and_steps_in_any_order_are_the_same():
     order = masked_lm.SequentialOrder(103, 10, seed=5)
     seen = np.concatenate([order(step) for step in range(order.steps_per_epoch)])
     assert len(set(seen.tolist())) == 100
@@ -139,7 +139,7 @@ def test_word_embeddings_start_at_the_vectors_and_special_tokens_at_random(begin
     assert weight[4].any()
 
 
-def test_the_vectors_change_the_start_of_no_block(begin, tokenizer, tmp_path):
+def test_the_vectors_do_not_change_the_initial_blocks(begin, tokenizer, tmp_path):
     masked_lm.start_encoder(tmp_path / "cold", tokenizer, SIZE, seed=0)
     warm, cold = (dict(AutoModelForMaskedLM.from_pretrained(p).named_parameters()) for p in (begin, tmp_path / "cold"))
     assert not torch.equal(*(model["roberta_prelayernorm.embeddings.word_embeddings.weight"] for model in (warm, cold)))
@@ -165,7 +165,7 @@ def test_its_pooling_has_a_name_of_its_own_and_mean_keeps_the_weights(begin, enc
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_what_is_exported_opens_without_us_as_encoder_and_as_masked_lm(begin, encoder, dtype, tmp_path):
+def test_the_export_opens_as_sentence_transformer_and_as_masked_lm(begin, encoder, dtype, tmp_path):
     objective = masked_lm.MaskedLM(masked_lm.MaskedLM.Config(), encoder)
     with torch.no_grad():  # as if trained
         for parameter in (*encoder.parameters(), *objective.parameters()):

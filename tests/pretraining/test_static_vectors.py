@@ -113,7 +113,7 @@ def test_words_that_no_text_can_hold_are_counted_aloud(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"a 1 0\nb 1\n", "line 2 of .* is not a word and 2 numbers"),
         (b"a 1 0\nb 1 x\n", "line 2 of .* is not a word and 2 numbers"),
@@ -123,8 +123,8 @@ def test_words_that_no_text_can_hold_are_counted_aloud(tmp_path):
         (b"", "holds no word vectors"),
     ],
 )
-def test_a_file_of_something_else_is_named_with_its_line(content, said, tmp_path):
+def test_a_file_of_something_else_is_named_with_its_line(content, message, tmp_path):
     (tmp_path / "vectors.txt").write_bytes(content)
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=message):
         static_vectors.read_word_vectors(tmp_path / "vectors.txt", tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,4 @@
-"""selfsent pretrain from end to end, on a made-up text: it learns, and a kill changes nothing."""
+"""Pretraining from end to end on a synthetic text: the loss falls, and a resumed run is identical."""
 
 import json
 import shutil
@@ -65,7 +65,7 @@ def weights(result):
     return (result.model / "model.safetensors").read_bytes()
 
 
-def test_it_learns_and_what_comes_out_opens_without_us(text, tmp_path):
+def test_the_loss_falls_and_the_model_opens_in_other_libraries(text, tmp_path):
     progress = Recorded()
     result = train.pretrain_masked_lm([str(text)], tmp_path / "run", TINY, progress=progress)
     log = [json.loads(line) for line in (result.folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -87,7 +87,7 @@ def test_a_run_that_was_stopped_and_resumed_ends_with_the_same_bytes(text, tmp_p
     assert weights(resumed) == weights(whole)
 
 
-def test_a_start_that_was_cut_short_is_made_anew(text, tmp_path):
+def test_an_unfinished_start_is_written_again(text, tmp_path):
     whole = train.pretrain_masked_lm([str(text)], tmp_path / "whole", TINY)
     cut, bare = tmp_path / "cut", tmp_path / "bare"
     for folder in (cut, bare):
@@ -145,16 +145,16 @@ def test_another_seed_gives_another_model(text, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "key"),
     [
         ({"vocabulary": 110}, "corpus fingerprint|vocabulary"),
         ({"learning_rate": 1e-4}, "learning_rate"),
         ({"seed": 1}, "seed"),
     ],
 )
-def test_a_resume_with_other_settings_names_what_changed(text, tmp_path, change, said):
+def test_a_resume_with_other_settings_names_what_changed(text, tmp_path, change, key):
     train.pretrain_masked_lm([str(text)], tmp_path / "run", TINY)
-    with pytest.raises(UserError, match=f"cannot resume .*({said})"):
+    with pytest.raises(UserError, match=f"cannot resume .*({key})"):
         train.pretrain_masked_lm([str(text)], tmp_path / "run", replace(TINY, **change), resume=True)
 
 
@@ -187,7 +187,7 @@ def test_the_steps_that_fit_into_the_hours_are_found_once(text, tmp_path, monkey
     timed = replace(TINY, tokens=None, hours=20 / 3600)
     with pytest.raises(Interrupted):
         train.pretrain_masked_lm([str(text)], tmp_path / "run", timed, progress=Killer(3))
-    monkeypatch.setattr(duration, "seconds_per_step", lambda *_: 0.0)  # asked again it would say something else
+    monkeypatch.setattr(duration, "seconds_per_step", lambda *_: 0.0)  # measured again it would differ
     assert train.pretrain_masked_lm([str(text)], tmp_path / "run", timed, resume=True).steps == 20
 
 
