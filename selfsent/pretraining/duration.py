@@ -1,34 +1,22 @@
-"""How many steps a pretraining makes: as many as given, one epoch, or as many as fit into the given time."""
+"""How many steps of a pretraining fit into a given time."""
 
 import json
 import statistics
 import time
 
-import torch
-from sentence_transformers import SentenceTransformer
-from torch.optim import AdamW
-
-from selfsent import hardware, trainer
-from selfsent.encoder.embed import collate
 from selfsent.errors import ConfigurationError
-from selfsent.optimizer import MasterWeights
-from selfsent.pretraining.masked_lm import MaskedLM, PackedSequences, SequentialOrder
 from selfsent.run import Run
+from selfsent.trainer import Trainer
 
+TIMED = 8  # steps, of which the first 3 warm up
 _FEWEST = 10  # steps that a run may be fitted to
-_TIMED = 8  # steps, of which the first 3 warm up
 
 
-def steps_in_time(
-    run: Run,
-    hours: float,
-    encoder: SentenceTransformer,
-    objective: MaskedLM,
-    sequences: PackedSequences,
-    batches: SequentialOrder,
-    machine: hardware.Hardware,
-) -> int:
+def steps_in_time(run: Run, hours: float, trial: Trainer) -> int:
     """Return how many steps fit into ``hours``; measured once and stored in the run's plan.json.
+
+    Args:
+        trial: trains for ``TIMED`` steps; its weights are put back afterwards.
 
     Raises:
         ConfigurationError: too few steps to learn from.
@@ -36,7 +24,7 @@ def steps_in_time(
     path = run.folder / "plan.json"
     if path.is_file():
         return int(json.loads(path.read_text(encoding="utf-8"))["steps"])
-    seconds = seconds_per_step(encoder, objective, sequences, batches, machine)
+    seconds = seconds_per_step(trial)
     steps = int(0.95 * 3600 * hours / seconds)  # the rest is for evaluations and checkpoints
     if steps < _FEWEST:
         raise ConfigurationError(
@@ -47,32 +35,17 @@ def steps_in_time(
     return steps
 
 
-def seconds_per_step(
-    encoder: SentenceTransformer,
-    objective: MaskedLM,
-    sequences: PackedSequences,
-    batches: SequentialOrder,
-    machine: hardware.Hardware,
-) -> float:
-    """Time a few steps at a learning rate of 0, which change no weight."""
-    learner = trainer.Learner(encoder, objective, machine.precision).train()
-    masters = MasterWeights(learner) if machine.precision == "bf16" else None
-    parameters = masters.parameters() if masters else [p for p in learner.parameters() if p.requires_grad]
-    optimizer = AdamW(parameters, lr=0.0, fused=machine.device in ("cpu", "cuda"))
+def seconds_per_step(trial: Trainer) -> float:
+    """Time a few training steps, then put the weights back."""
+    weights = {name: tensor.clone() for name, tensor in trial.learner.state_dict().items()}
+    trial.restore()
+    trial.learner.train()
     seconds = []
-    for step in range(_TIMED):
+    for _ in range(trial.steps):
         start = time.perf_counter()
-        rows = sequences.rows(batches(step))
-        half = sequences.length // 2
-        batch = {"text": collate(encoder, [row[:half] for row in rows] + [row[half:] for row in rows])}
-        torch.stack(list(learner(batch).values())).sum().backward()
-        if masters:
-            masters.collect_gradients()
-        optimizer.step()
-        optimizer.zero_grad()
-        if masters:
-            masters.publish()
+        trial.train_step()
         seconds.append(time.perf_counter() - start)
-    if masters:
-        masters.restore()
+    if trial.masters:
+        trial.masters.restore()
+    trial.learner.load_state_dict(weights)
     return statistics.median(seconds[3:])

@@ -26,8 +26,7 @@ from selfsent.encoder.inspect import tokenizer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, UserError, unknown
 from selfsent.evaluation.suite import read_suite
-from selfsent.pretraining import factorization, masked_lm, static_vectors, vocabulary
-from selfsent.pretraining.duration import steps_in_time
+from selfsent.pretraining import duration, factorization, masked_lm, static_vectors, vocabulary
 from selfsent.progress import SILENT, Progress
 from selfsent.run import Run, versions
 
@@ -202,7 +201,6 @@ def pretrain_masked_lm(
         "versions": versions(),
     }
     run = Run.reopen(out, config) if resuming else Run.create(out, config)
-    batches = masked_lm.SequentialOrder(len(sequences), settings.batch_size, settings.seed)
     tokens_per_step = settings.batch_size * sequences.length
     try:
         if not started:
@@ -211,12 +209,14 @@ def pretrain_masked_lm(
         set_dropout(encoder, settings.dropout)
         torch.manual_seed(settings.seed)
         objective = masked_lm.MaskedLM(settings.objective, encoder).to(machine.device)
+        build = partial(_trainer, run, encoder, objective, sequences, settings, machine)
         if settings.tokens is not None:
             steps = max(1, round(settings.tokens / tokens_per_step))
         elif settings.hours is None:
-            steps = batches.steps_per_epoch
+            steps = len(sequences) // settings.batch_size
         else:
-            steps = steps_in_time(run, settings.hours, encoder, objective, sequences, batches, machine)
+            trial = build(steps=duration.TIMED, validate=lambda _: {}, progress=SILENT)
+            steps = duration.steps_in_time(run, settings.hours, trial)
     except UserError:
         if not resuming:
             shutil.rmtree(out)  # it was empty before, and nothing in it took long
@@ -230,7 +230,8 @@ def pretrain_masked_lm(
         validate = masked_lm.PretrainingValidator(
             text.held_out, objective, settings.length, settings.cloze, suite, progress
         )
-        figures = _train(run, encoder, objective, sequences, batches, steps, settings, machine, validate, progress)
+        training = build(steps=steps, validate=validate, progress=progress)
+        figures = _train(run, training, objective, settings, machine)
     else:
         progress.say(f"the run in {out} is finished: nothing is left to do")
         run.release()
@@ -239,25 +240,23 @@ def pretrain_masked_lm(
     return Pretrained(folder=run.folder, model=run.model, steps=steps, tokens=tokens, scores=scores, **speed)
 
 
-def _train(
+def _trainer(
     run: Run,
     encoder: SentenceTransformer,
     objective: masked_lm.MaskedLM,
     sequences: masked_lm.PackedSequences,
-    batches: masked_lm.SequentialOrder,
-    steps: int,
     settings: PretrainConfig,
     machine: hardware.Hardware,
-    validate: masked_lm.PretrainingValidator,
+    *,
+    steps: int,
+    validate: trainer.Validate,
     progress: Progress,
-) -> dict[str, Any]:
-    """Train, or resume training, and write the model; return its scores and speed."""
-    progress.unit = "tokens"
-    outcome = trainer.Trainer(
+) -> trainer.Trainer:
+    return trainer.Trainer(
         encoder,
         objective,
         sequences,
-        batches,
+        masked_lm.SequentialOrder(len(sequences), settings.batch_size, settings.seed),
         run,
         config=TrainConfig(
             steps=steps,
@@ -276,10 +275,23 @@ def _train(
         select="last",
         progress=progress,
         weight=sequences.length,
-    ).train()
+    )
+
+
+def _train(
+    run: Run,
+    training: trainer.Trainer,
+    objective: masked_lm.MaskedLM,
+    settings: PretrainConfig,
+    machine: hardware.Hardware,
+) -> dict[str, Any]:
+    """Train, or resume training, and write the model; return its scores and speed."""
+    training.progress.unit = "tokens"
+    outcome = training.train()
+    encoder = training.encoder
     start = run.folder / "start"
     run.publish(lambda folder: masked_lm.export_masked_lm(encoder, objective.head, start, folder, torch.float16))
-    scores = validate(encoder)
+    scores = training.validate(encoder)
     speed = {"tokens_per_second": outcome.texts_per_second, "share_of_ceiling": 0.0}
     if machine.device == "cpu" and outcome.texts_per_second:  # 0 if the run was stopped after its last step
         size, words = masked_lm.model_size(encoder), len(encoder.tokenizer)
