@@ -36,7 +36,7 @@ def main() -> None:
 
     opened = {name: _open(name) for name in given.models}
     first = next(iter(opened.values()))[1]
-    held = prepare_corpus(given.corpus, CorpusConfig(), first, unit="documents", report=lambda *_: None).held_out.test
+    held = prepare_corpus(given.corpus, CorpusConfig(), first, unit="documents").held_out.test
     texts = [f"{q} {p}".split()[:WORDS] for q, p in zip(held.queries, held.passages, strict=True)][: given.texts]
     known = _known([tokenizer for _, tokenizer in opened.values()])
     hidden = _choose(texts, known, given.seed)

@@ -83,7 +83,7 @@ def measure_ours(base: str, arguments: argparse.Namespace) -> dict[str, float]:
     rate = arguments.steps * a_step / (times[-1] - times[arguments.warmup - 1])
     model = load_encoder(base)
     shape, words = masked_lm.model_size(model), len(tokenizer_of(model))
-    work = masked_lm.training_operations(shape, words, arguments.length, settings.objective.share)
+    work = masked_lm.training_operations(shape, words, arguments.length, settings.objective.mask_probability)
     hardware.choose_hardware()
     return {"tokens_per_second": rate, "share": work * rate / hardware.measure_ceiling()}
 

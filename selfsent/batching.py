@@ -1,7 +1,7 @@
-"""Which texts make the next batch: a pure function of (seed, epoch, step), whatever was asked for before.
+"""The rows of each batch: a pure function of (seed, epoch, step).
 
-Batches of like length waste hardly any arithmetic on padding; equal texts never meet in one, because each
-would be the other's false negative.
+Batches of similar length need little padding.  Equal texts never share a batch, because each would be the other's
+false negative.
 """
 
 from collections.abc import Sequence
@@ -10,20 +10,20 @@ import numpy as np
 from jaxtyping import Int
 from numpy.typing import NDArray
 
-from selfsent.errors import UserError
+from selfsent.errors import CorpusError
 
 _POOL = 100  # batches sorted by length together, so that every batch stays a random sample of its lengths
-_NEAR = 8  # batches to either side in which a text whose copy is already in its batch is first offered,
+_NEAR = 8  # batches to either side in which a copy is first exchanged with another text,
 _TRIES = 25  # at so many places, and then at as many anywhere
-_CHUNK = 1 << 18  # rows that are looked through at a time, to spare memory
+_CHUNK = 1 << 18  # rows that are searched at a time, to save memory
 
 
 class Batches:
-    """The plan of all epochs; ``batches(step)`` returns the row indices of one batch.
+    """The order of all epochs; ``batches(step)`` returns the row indices of one batch.
 
     Attributes:
         steps_per_epoch: batches of an epoch.
-        left_out: copies that the epoch planned last had no room for without their like.
+        left_out: copies that fit into no batch of the current epoch.
     """
 
     def __init__(
@@ -42,18 +42,17 @@ class Batches:
             lengths: word pieces of every row.
             keys: rows with equal keys are copies of each other.
             batch_size: rows of a batch.
-            seed: of the order.
-            bucketed: make batches of texts of like length; otherwise shuffle plainly.
-            least: rows that the last batch of an epoch must have to be kept; a text alone has nothing to
-                contrast with.  ``batch_size`` leaves out every smaller batch.
+            bucketed: make batches of texts of similar length; otherwise shuffle plainly.
+            least: rows that the last batch of an epoch must have to be kept; a single text has no negatives.
+                ``batch_size`` leaves out every smaller batch.
 
         Raises:
-            UserError: there are fewer rows than one batch takes, or hardly any that are not copies.
+            CorpusError: there are fewer rows than one batch takes, or hardly any that are not copies.
         """
         if batch_size < 2:
             raise ValueError(f"batch_size must be at least 2, got {batch_size}")
         if len(lengths) < batch_size:
-            raise UserError(
+            raise CorpusError(
                 f"the corpus has {len(lengths):,} texts, fewer than one batch of {batch_size:,}: "
                 f"give more text, or set train.batch_size={max(2, len(lengths))} or less"
             )
@@ -68,50 +67,45 @@ class Batches:
         self.left_out = 0
         self._epoch = -1
         self._order: NDArray[np.int32] = np.empty(0, dtype=np.int32)
-        self._turn: NDArray[np.int32] = np.empty(0, dtype=np.int32)
+        self._batch_order: NDArray[np.int32] = np.empty(0, dtype=np.int32)
 
     def __call__(self, step: int) -> Int[np.ndarray, " B"]:
         """Return the rows of a step, counted from 0 over all epochs."""
         epoch, position = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
             self._plan(epoch)
-        rows = self._batch(int(self._turn[position]))
+        rows = self._batch(int(self._batch_order[position]))
         return rows[rows >= 0].astype(np.int64)
-
-    def padding(self, steps: int) -> float:
-        """Return the share of padding in the first batches."""
-        lengths = [self._lengths[self(step)] for step in range(min(steps, self.steps_per_epoch))]
-        return 1 - sum(int(n.sum()) for n in lengths) / sum(int(n.max()) * len(n) for n in lengths)
 
     def _batch(self, number: int) -> NDArray[np.int32]:
         return self._order[number * self._size : (number + 1) * self._size]
 
     def _plan(self, epoch: int) -> None:
         draw = np.random.default_rng([self._seed, epoch])
-        order = np.arange(len(self._lengths), dtype=np.int32)  # of 4 bytes, because this is as long as the corpus
+        order = np.arange(len(self._lengths), dtype=np.int32)  # 4 bytes each: this is as long as the corpus
         draw.shuffle(order)
         if self._bucketed:
             for start in range(0, len(order), _POOL * self._size):
                 pool = order[start : start + _POOL * self._size]
                 pool[:] = pool[np.argsort(self._lengths[pool], kind="stable")]
         self._order = order[: self.steps_per_epoch * self._size]
-        self._turn = draw.permutation(self.steps_per_epoch).astype(np.int32)
-        self.left_out = self._part_copies(draw)
+        self._batch_order = draw.permutation(self.steps_per_epoch).astype(np.int32)
+        self.left_out = self._separate_copies(draw)
         if self.left_out:
             starts = np.arange(0, len(self._order), self._size)
             smallest = int(np.add.reduceat(self._order >= 0, starts).min())
             if smallest < self._least:
-                raise UserError(
+                raise CorpusError(
                     f"{self.left_out:,} of {len(order):,} texts are copies that no batch is free of, "
                     f"which leaves a batch of {smallest}: remove copies with corpus.deduplicate"
                 )
         self._epoch = epoch
 
-    def _part_copies(self, draw: np.random.Generator) -> int:
-        """Move later copies of a text into other batches, leave out what has no place, and count that."""
+    def _separate_copies(self, draw: np.random.Generator) -> int:
+        """Move later copies of a text into other batches; return how many fit nowhere and are left out."""
         left_out = 0
         for place in self._second_copies():
-            # Near by first: there the texts are of like length, and the exchange costs no padding.
+            # Nearby first: there texts are of similar length, and the exchange adds no padding.
             near = place + draw.integers(-_NEAR * self._size, _NEAR * self._size + 1, _TRIES)
             far = draw.integers(len(self._order), size=_TRIES)
             offered = np.concatenate([near[(near >= 0) & (near < len(self._order))], far])
@@ -124,7 +118,7 @@ class Batches:
         return left_out
 
     def _exchangeable(self, place: int, offered: NDArray[np.int64]) -> int | None:
-        """Choose the first place offered whose text can change with ours such that no batch holds copies."""
+        """Return the first place offered whose text can be exchanged with this one so that no batch holds copies."""
         own = self._keys[self._order[place]]
         batches = offered // self._size
         inside = np.minimum(batches[:, None] * self._size + np.arange(self._size), len(self._order) - 1)
@@ -136,10 +130,10 @@ class Batches:
         return next((int(other) for other in free if not (rest == self._keys[self._order[other]]).any()), None)
 
     def _second_copies(self) -> list[int]:
-        """Find the places whose text stands in the same batch before."""
+        """Find the places whose text occurs earlier in the same batch."""
         if not self._copied.any():
             return []
-        found: list[int] = []
+        second: list[int] = []
         step = max(1, _CHUNK // self._size) * self._size  # whole batches
         for start in range(0, len(self._order), step):
             rows = self._order[start : start + step]
@@ -147,12 +141,12 @@ class Batches:
             keys, batch = self._keys[rows[places]], places // self._size
             by_key = np.lexsort((places, keys, batch))
             same = (keys[by_key][1:] == keys[by_key][:-1]) & (batch[by_key][1:] == batch[by_key][:-1])
-            found += (np.sort(places[by_key[1:][same]]) + start).tolist()
-        return found
+            second += (np.sort(places[by_key[1:][same]]) + start).tolist()
+        return second
 
 
 def _copied(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Mark the rows that have a copy; a partition of the keys is sorted at a time."""
+    """Mark the rows that have a copy, sorting one partition of the keys at a time."""
     copied = np.zeros(len(keys), dtype=np.bool_)
     parts = -(-len(keys) // (4 * _CHUNK))
     for part in range(parts):

@@ -297,7 +297,7 @@ def test_pretrain_says_how_fast_it_was_and_where_the_model_is(command, many_word
         (["--vectors", "v.txt"], "--vectors is for --size static"),
         (["--size", "huge"], "unknown size 'huge'"),
         (["--hours", "1", "--tokens", "5"], "tokens and hours both"),
-        (["--set", "objective.shar=1"], "did you mean 'objective.share'"),
+        (["--set", "objective.mask_prob=1"], "did you mean 'objective.mask_probability'"),
     ],
 )
 def test_pretrain_refuses_what_does_not_go_together(command, many_words, words, message):

@@ -1,7 +1,7 @@
-"""The demo corpus: the Python documentation that is on every machine which runs this.
+"""The demo corpus: the Python documentation on this machine.
 
-Docstrings of the standard library and of the installed packages, read from their source and never imported,
-and the topics of ``help()``.  Only running prose is kept: no parameter tables, examples, code or markup.
+Docstrings of the standard library and of the installed packages, parsed from their source without importing it, and
+the topics of ``help()``.  Only running prose is kept: no parameter tables, examples, code or markup.
 """
 
 import ast
@@ -19,16 +19,16 @@ from typing import TypedDict
 
 import xxhash
 
-FORMAT = 1  # of the documents; raised whenever the same sources would give others
+FORMAT = 1  # raised whenever the same sources would give other documents
 
-# What has no documentation of its own: tests, copies of other packages, private modules (but NumPy's _core),
-# and transformers/models, where hundreds of files repeat the same sentences.
+# Files without documentation of their own: tests, vendored packages, private modules (except NumPy's _core), and
+# transformers/models, where hundreds of files repeat the same sentences.
 _SKIPPED = re.compile(
     r"(?:^|/)(?:tests?|testing|conftest\.py|test_[^/]*|vendor(?:ed)?|idlelib|lib2to3|pydoc_data|ensurepip"
     r"|site-packages|dist-packages|config-[^/]*|turtledemo|\.[^/]*|_(?!core/)[^/]*(?=/)|antlr"
     r"|transformers/models|selfsent)(?:/|$)|^_[^/]*$"
 )
-_SECTIONS = (  # of a docstring, that hold tables or code
+_SECTIONS = (  # of a docstring that hold tables or code
     "(?:other |keyword )?(?:parameters|arguments|args)|params|kwargs|options|inputs?|outputs?|returns?"
     "|yields?|receives?|raises|warns|attributes|methods|properties|fields|see also|references?|links|contents"
     "|authors?|copyright|license|examples?|example usage|usage|doctests?|shape|signature|todo"
@@ -40,7 +40,7 @@ _NUMPY = re.compile(rf"(?:{_SECTIONS})$", re.IGNORECASE)
 _ASIDE = re.compile(r"(?:notes?|warnings?|tips?|important|caution|hints?)\s*:\s*$", re.IGNORECASE)
 _DIRECTIVE = re.compile(r"\.\.(?:\s+(?P<name>[\w:-]+?)\s*::\s*(?P<rest>.*)|\s.*|$)")
 _ASIDES = {"note", "warning", "tip", "important", "caution", "hint", "attention", "admonition"}
-_DEBRIS = re.compile(  # from such a line on a paragraph is no prose
+_NO_PROSE = re.compile(  # the rest of a paragraph from such a line on is dropped
     r":[\w ]+(?:\s[^:]*)?:(?:\s|$)|@\w+"  # :param x: and @param
     r"|(?:[-*+•o]|\(?(?:\d{1,2}|[a-z])[.)])\s"  # items of lists
     r"|>>>|\$ |In \[\d+\]|[\w*]+\s*(?:\([^)]*\))?\s*(?::\s|--?\s|=)"  # code; name (type): and name = value
@@ -64,13 +64,13 @@ _LETTERS = re.compile(r"[^\W\d_]")
 class Documented(TypedDict):
     """One module, class, function or topic."""
 
-    title: str  # the qualified name
-    summary: str  # the first sentence
-    text: str  # the running prose after it; may be empty
+    title: str  # qualified name
+    summary: str  # first sentence
+    text: str  # running prose after it; may be empty
 
 
 def python_documents(unparsable: list[str] | None = None) -> Iterator[Documented]:
-    """Yield the documentation in a fixed order, every text once.
+    """Yield the documentation in a fixed order, without duplicates.
 
     Args:
         unparsable: collects the names of source files that are not valid Python.
@@ -87,7 +87,7 @@ def python_documents(unparsable: list[str] | None = None) -> Iterator[Documented
 
 
 def python_docs_identity() -> str:
-    """Tell the documentation of one installation from that of another."""
+    """Return a hash of the Python version and the installed packages."""
     packages = sorted(f"{package.name} {package.version}" for package in distributions())
     return xxhash.xxh3_128_hexdigest("\n".join([str(FORMAT), sys.version, *packages]).encode())
 
@@ -117,33 +117,31 @@ def _module(name: str) -> str:
 
 
 def docstrings(source: bytes, module: str) -> list[tuple[str, str]]:
-    """Return the (qualified name, docstring) pairs of a source file, without those of private things."""
+    """Return the (qualified name, docstring) pairs of the public objects of a source file."""
     collecting = gc.isenabled()
-    gc.disable()  # a syntax tree is a flood of small objects and has no cycles: parsing takes half the time
+    gc.disable()  # halves the time: a syntax tree is very many small objects without cycles
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in other people's code
             tree = ast.parse(source)
-        found = []
-        open_nodes: list[tuple[str, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]
-        open_nodes = [(module, tree)]
-        while open_nodes:
-            name, node = open_nodes.pop()
-            docstring = ast.get_docstring(node, clean=False)
-            if docstring:
-                found.append((name, docstring))
-            if isinstance(node, ast.Module | ast.ClassDef):
-                inner = [n for n in node.body if isinstance(n, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)]
-                public = [n for n in inner if not n.name.startswith("_")]
-                open_nodes += [(f"{name}.{n.name}", n) for n in reversed(public)]
-        return found
+        return list(_public_docstrings(tree, module))
     finally:
         if collecting:
             gc.enable()
 
 
+def _public_docstrings(
+    node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, name: str
+) -> Iterator[tuple[str, str]]:
+    if docstring := ast.get_docstring(node, clean=False):
+        yield name, docstring
+    for inner in node.body if isinstance(node, ast.Module | ast.ClassDef) else ():
+        if isinstance(inner, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not inner.name.startswith("_"):
+            yield from _public_docstrings(inner, f"{name}.{inner.name}")
+
+
 def prose(docstring: str) -> tuple[str, str]:
-    """Return the first sentence of a docstring, and what running prose follows it."""
+    """Return the first sentence of a docstring, and the running prose after it."""
     paragraphs = [text for block in _blocks(docstring) if (text := _plain(block))]
     while paragraphs and not _LETTERS.match(paragraphs[0].lstrip("\"'(")):
         del paragraphs[0]
@@ -165,8 +163,8 @@ def _is_prose(text: str) -> bool:
 def _blocks(docstring: str) -> Iterator[list[str]]:
     """Yield paragraphs as lines, leaving out sections, directives, fields, code, tables and lists."""
     text = _FENCED.sub("\n", inspect.cleandoc(docstring).replace("\t", "    "))
-    deepest = 0  # indent of running text; only that of a note is more than none, anything deeper is code
-    section = False  # of tables; ends at the next heading
+    deepest = 0  # indent of running text: 0, or that of a note; anything deeper is code
+    section = False  # inside a section of tables, until the next heading
     for lines in (block.split("\n") for block in _EMPTY_LINES.split(text)):
         while lines and _UNDERLINE.match(lines[0].strip()):
             del lines[0]
@@ -187,7 +185,7 @@ def _blocks(docstring: str) -> Iterator[list[str]]:
             deepest = indent + 4
         elif directive or _GOOGLE.match(first):
             continue
-        kept = list(takewhile(lambda line: not _DEBRIS.match(line.strip()), lines))
+        kept = list(takewhile(lambda line: not _NO_PROSE.match(line.strip()), lines))
         if not any(_TABLE.match(line) for line in kept):
             yield kept
 

@@ -1,17 +1,18 @@
 """A prepared corpus, read from its folder row by row, or document by document and span by span."""
 
-import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from selfsent.corpus.columns import Ragged
-from selfsent.corpus.heldout import HeldOut, HeldOutPairs
+from selfsent.corpus.heldout import HeldOut
 from selfsent.corpus.statistics import CorpusStatistics
+
+_STATISTICS, _HELD_OUT = TypeAdapter(CorpusStatistics), TypeAdapter(HeldOut)
 
 Indices = Sequence[int] | NDArray[np.integer]
 
@@ -40,7 +41,8 @@ class Corpus:
         self._texts = Ragged(folder, "texts")
         self.paired = (folder / "positives.npy").exists()
         self._positives = Ragged(folder, "positives") if self.paired else None
-        self.account, self.held_out = _read_facts(folder)
+        self.account = _STATISTICS.validate_json((folder / "account.json").read_bytes())
+        self.held_out = _HELD_OUT.validate_json((folder / "held_out.json").read_bytes())
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -85,18 +87,8 @@ class Corpus:
 
 def write_facts(folder: Path, account: CorpusStatistics, held_out: HeldOut) -> None:
     """Write what is not a column: the statistics and the held-out documents."""
-    for name, facts in (("account", account), ("held_out", held_out)):
-        text = json.dumps(dataclasses.asdict(facts), ensure_ascii=False, indent=1)
-        (folder / f"{name}.json").write_text(text, encoding="utf-8")
-
-
-def _read_facts(folder: Path) -> tuple[CorpusStatistics, HeldOut]:
-    account = json.loads((folder / "account.json").read_text(encoding="utf-8"))
-    account["examples"] = [(kept, dropped) for kept, dropped in account["examples"]]
-    held_out = json.loads((folder / "held_out.json").read_text(encoding="utf-8"))
-    return CorpusStatistics(**account), HeldOut(
-        held_out["kind"], HeldOutPairs(**held_out["dev"]), HeldOutPairs(**held_out["test"])
-    )
+    (folder / "account.json").write_bytes(_STATISTICS.dump_json(account, indent=1))
+    (folder / "held_out.json").write_bytes(_HELD_OUT.dump_json(held_out, indent=1))
 
 
 class DocumentTokens(Sequence[int]):

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from selfsent.atomic import build_folder, cache_folder
+from selfsent.config import setting
 from selfsent.corpus import dedup
 from selfsent.corpus.columns import RaggedColumn, Table
 from selfsent.corpus.dataset import Corpus, write_facts
@@ -39,29 +39,27 @@ Unit = Literal["sentences", "documents"]
 class CorpusConfig:
     """How raw text becomes training texts."""
 
-    max_length: int = Field(default=32, ge=4, description="word pieces with special tokens; longer texts are truncated")
-    max_texts: int | None = Field(default=None, ge=1, description="stop after so many kept texts; None: keep all")
-    split: Literal["auto", "yes", "no"] = Field(
-        default="auto", description="into sentences; auto: rows of tables yes, lines of .txt files no"
+    max_length: int = setting(32, "word pieces with special tokens; longer texts are truncated", ge=4)
+    max_texts: int | None = setting(None, "stop after so many kept texts; None: keep all", ge=1)
+    split: Literal["auto", "yes", "no"] = setting(
+        "auto", "into sentences; auto: rows of tables yes, lines of .txt files no"
     )
-    language: str = Field(default="en", description="two-letter code, for the rules of sentence splitting")
-    min_words: int | None = Field(default=None, ge=0, description="of a text; None: 5 for split sentences, otherwise 1")
-    max_words: int | None = Field(
-        default=100, description="of a split sentence; longer ones are lists or failed splits"
+    language: str = setting("en", "two-letter code, for the rules of sentence splitting")
+    min_words: int | None = setting(None, "of a text; None: 5 for split sentences, otherwise 1", ge=0)
+    max_words: int | None = setting(100, "of a split sentence; longer ones are lists or failed splits")
+    deduplicate: Literal["near", "exact", "none"] = setting(
+        "near", "exact: texts equal but for case, white space and Unicode variants"
     )
-    deduplicate: Literal["near", "exact", "none"] = Field(
-        default="near", description="exact: texts equal but for case, white space and Unicode variants"
+    near_threshold: float = setting(0.7, "Jaccard similarity of word-piece bigrams", gt=0, le=1)
+    text_column: str = setting("text", "in jsonl, json, csv, tsv, parquet and hub rows")
+    title_column: str = setting("title", "kept with held-out documents; need not exist")
+    summary_column: str = setting("summary", "query of the label-free test; need not exist")
+    positives: Literal["column", "adjacent"] = setting(
+        "column", "adjacent: the positive of a sentence is the next one of its document"
     )
-    near_threshold: float = Field(default=0.7, gt=0, le=1, description="Jaccard similarity of word-piece bigrams")
-    text_column: str = Field(default="text", description="in jsonl, json, csv, tsv, parquet and hub rows")
-    title_column: str = Field(default="title", description="kept with held-out documents; need not exist")
-    summary_column: str = Field(default="summary", description="query of the label-free test; need not exist")
-    positives: Literal["column", "adjacent"] = Field(
-        default="column", description="adjacent: the positive of a sentence is the next one of its document"
-    )
-    positive_column: str = Field(default="positive", description="where one row has it, rows without it are dropped")
-    held_out: int = Field(default=1000, ge=0, description="maximum documents in each of dev and test")
-    held_out_share: float = Field(default=0.05, ge=0, le=0.5, description="of all documents, dev and test together")
+    positive_column: str = setting("positive", "where one row has it, rows without it are dropped")
+    held_out: int = setting(1000, "maximum documents in each of dev and test", ge=0)
+    held_out_share: float = setting(0.05, "of all documents, dev and test together", ge=0, le=0.5)
 
     def __post_init__(self) -> None:
         if self.min_words is not None and self.max_words is not None and self.min_words > self.max_words:
@@ -324,23 +322,18 @@ def _framed(
 def _count(sources: int, texts: TokenizedTexts, drop_reason: NDArray[np.uint8]) -> CorpusStatistics:
     counts = texts.counts
     reasons = np.bincount(drop_reason, minlength=6).tolist()
-    return CorpusStatistics(
+    return dataclasses.replace(
+        counts,
         files=sources,
-        documents=counts.documents,
-        empty_documents=counts.empty_documents,
-        cleaned_documents=counts.cleaned_documents,
-        texts=counts.texts,
         too_short=counts.too_short + texts.without_pieces,
-        too_long=counts.too_long,
         exact_duplicates=reasons[dedup.EXACT],
         near_duplicates=reasons[dedup.NEAR],
         held_out_documents=texts.selection.documents,
-        held_out_texts=counts.held_out_pairs if texts.has_pairs else counts.held_out_texts,
+        held_out_texts=texts.selection.documents if texts.has_pairs else counts.held_out_texts,
         held_out_copies=reasons[dedup.HELD_OUT],
         surplus=reasons[dedup.SURPLUS],
         # Documents that were held out before the first pair was read have no positive either.
         without_positive=reasons[dedup.UNPAIRED] + (counts.held_out_texts if texts.has_pairs else 0),
-        identical_pairs=counts.identical_pairs,
         kept=reasons[dedup.KEPT],
     )
 

@@ -4,26 +4,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class CorpusStatistics:
     """Counts of one preparation; ``texts`` is the sum of all dropped, held-out and kept texts."""
 
-    files: int  # files, hub datasets and demo corpora read
-    documents: int  # rows or lines in them
-    empty_documents: int  # of these, without a single word
-    cleaned_documents: int  # of these, with markup or invisible characters removed
-    texts: int  # sentences, lines or whole documents
-    too_short: int
-    too_long: int
-    exact_duplicates: int
-    near_duplicates: int
-    held_out_documents: int  # set apart for the label-free test
-    held_out_texts: int  # their texts
-    held_out_copies: int  # copies of those in other documents
-    surplus: int  # beyond max_texts
+    files: int = 0  # files, hub datasets and demo corpora read
+    documents: int = 0  # rows or lines in them
+    empty_documents: int = 0  # of these, without a single word
+    cleaned_documents: int = 0  # of these, with markup or invisible characters removed
+    texts: int = 0  # sentences, lines or whole documents
+    too_short: int = 0
+    too_long: int = 0
+    exact_duplicates: int = 0
+    near_duplicates: int = 0
+    held_out_documents: int = 0  # set apart for the label-free test
+    held_out_texts: int = 0  # their texts
+    held_out_copies: int = 0  # copies of those in other documents
+    surplus: int = 0  # beyond max_texts
     without_positive: int = 0  # in a corpus of pairs
     identical_pairs: int = 0  # pairs of a text with itself
-    kept: int
+    kept: int = 0
     max_length: int | None = None  # word pieces to which texts are truncated
     median_length: int = 0  # word pieces, special tokens included, before truncation
     long_length: int = 0  # the 95th percentile

@@ -16,6 +16,7 @@ from selfsent.corpus import clean, dedup
 from selfsent.corpus.columns import ColumnFile, Table
 from selfsent.corpus.heldout import Selection
 from selfsent.corpus.read import Document
+from selfsent.corpus.statistics import CorpusStatistics
 from selfsent.errors import EncoderError
 
 if TYPE_CHECKING:
@@ -59,21 +60,6 @@ class WordPieces:
         rows = [encoding.ids for encoding in encodings]
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         return np.fromiter(chain.from_iterable(rows), np.uint32, int(lengths.sum())), lengths
-
-
-@dataclass
-class Counts:
-    """Counts taken while documents are read; fields as in ``CorpusStatistics``."""
-
-    documents: int = 0
-    empty_documents: int = 0
-    cleaned_documents: int = 0
-    texts: int = 0
-    too_short: int = 0
-    too_long: int = 0
-    identical_pairs: int = 0
-    held_out_texts: int = 0  # of documents without a positive
-    held_out_pairs: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +118,7 @@ class TokenizedTexts:
         width: int,
         adjacent: bool,
     ) -> None:
-        self.counts = Counts()
+        self.counts = CorpusStatistics()  # those that are taken while documents are read
         self.folder = table.folder
         self.pieces = pieces
         self.has_pairs = False  # whether a row came with its own positive
@@ -234,7 +220,6 @@ class TokenizedTexts:
                 counts.identical_pairs += 1
                 return
             if self._pairs.take(document.title, texts[0], [positive], pair_keys):
-                counts.held_out_pairs += 1
                 self._held_out_pairs.append(np.array(pair_keys, np.uint64))
                 return
         elif self._documents.take(document.title, clean.one_line(summary), sentences if rules.whole else texts, keys):

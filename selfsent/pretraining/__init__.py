@@ -1,1 +1,1 @@
-"""Encoders from nothing but raw text: a vocabulary, static word vectors, and a compact masked language model."""
+"""Encoders from raw text alone: a vocabulary, static word vectors, and a compact masked language model."""

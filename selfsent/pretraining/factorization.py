@@ -1,71 +1,64 @@
-"""Static word vectors from counts: which words stand near which, made informative, made short.
+"""Static word vectors from co-occurrence counts: PPMI, truncated SVD, smooth inverse frequency.
 
-    counts    C_ij = how often j stands within ``window`` words of i, each side alike
+    counts    C_ij = how often word j occurs within ``window`` words of word i, on either side
     PPMI      M_ij = max(0, log( C_ij sum(C) / (sum_j C_ij sum_i C_ij) ))
     vectors   rows of U_D S_D^p from the truncated SVD of M, at length 1
     weights   a / (a + p_i), p_i the frequency of word i (smooth inverse frequency)
-    common    the first principal component of averaged texts is taken out of every vector
+    common    the first principal components of averaged texts are removed from every vector
 
-D the width, p the ``power``, a ``rarity``.  Sources: Levy & Goldberg 2014 (PPMI and its factors); Arora, Liang & Ma
+D the width, p the ``power``, a ``sif_coefficient``.
+Sources: Levy & Goldberg 2014 (PPMI and its factors); Arora, Liang & Ma
 2017, https://openreview.net/forum?id=SyK00v5xx (weights and common component).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
+from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from selfsent.config import setting
 from selfsent.corpus.dataset import Corpus
-from selfsent.errors import UserError
+from selfsent.errors import ConfigurationError
 from selfsent.progress import SILENT, Progress
 
 _TOKENS = 1 << 22  # counted at a time
 _ROWS = 512  # documents read at a time
-_TEXT = 24  # words of the pieces of text whose common component is taken out
+_TEXT = 24  # words of the segments of text whose common components are removed
 _TEXTS = 50_000  # of these, at most
 
 
 @dataclass(frozen=True, kw_only=True)
 class FactorConfig:
-    """What the counts and their factors leave open."""
+    """How words are counted, factorised and weighted."""
 
-    width: int = 256  # D
-    window: int = 5  # words to either side
-    power: float = 0.5  # p: of the singular values
-    rarity: float = 1e-3  # a: the smaller, the less frequent words count
-    common: int = 1  # principal components taken out
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot mean anything."""
-        for name in ("width", "window"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: it should be at least 1")
-        if self.rarity <= 0:
-            raise ValueError(f"rarity is {self.rarity}: it should be above 0")
-        if self.common < 0:
-            raise ValueError(f"common is {self.common}: it should be 0 or more")
+    width: int = setting(256, "D: of the vectors", ge=1)
+    window: int = setting(5, "words on either side that count as neighbours", ge=1)
+    power: float = setting(0.5, "p: exponent of the singular values")
+    sif_coefficient: float = setting(1e-3, "a in a / (a + p(w)); smaller: frequent words weigh less", gt=0)
+    common: int = setting(1, "principal components of averaged texts that are removed", ge=0)
 
 
 def count_cooccurrences(
     text: Corpus, vocabulary: int, window: int, skip: NDArray[np.integer], progress: Progress
 ) -> tuple[Float[Tensor, "V V"], Int[np.ndarray, " V"]]:
-    """Count neighbours within documents, and words.
+    """Count co-occurrences within documents, and words.
 
     Args:
-        skip: token ids that are no words, such as [CLS]; they are taken out first.
+        skip: token ids that are no words, such as [CLS]; they are removed first.
 
     Raises:
-        UserError: the table of neighbours does not fit into memory.
+        ConfigurationError: the table of co-occurrences does not fit into memory.
     """
     needed = 3 * 4 * vocabulary**2  # the table, and twice as much while it is factorised
     if needed > (free := _free_memory()):
-        raise UserError(
-            f"a table of {vocabulary:,} x {vocabulary:,} neighbours takes {needed / 2**30:.1f} GiB with its factors, "
-            f"and {free / 2**30:.1f} are free: ask for a vocabulary of {int((free / 12) ** 0.5):,} word pieces or fewer"
+        raise ConfigurationError(
+            f"a table of {vocabulary:,} x {vocabulary:,} co-occurrences takes {needed / 2**30:.1f} GiB with its "
+            f"factors, and {free / 2**30:.1f} are free: ask for a vocabulary of {int((free / 12) ** 0.5):,} word "
+            "pieces or fewer"
         )
     table = np.zeros(vocabulary * vocabulary, np.int32)  # fp32 could not count beyond 16 million
     words = np.zeros(vocabulary, np.int64)
@@ -73,7 +66,7 @@ def count_cooccurrences(
         words += np.bincount(ids, minlength=vocabulary)
         for distance in range(1, window + 1):
             near = rows[distance:] == rows[:-distance]
-            # np.add.at on a flat table is the fastest way that needs no sorting: 10 ns a pair.
+            # np.add.at on a flat table is the fastest way without sorting: 10 ns a pair.
             np.add.at(table, ids[:-distance][near] * vocabulary + ids[distance:][near], np.int32(1))
     square = torch.from_numpy(table).view(vocabulary, vocabulary).float()
     return square.add_(square.T.clone()), words
@@ -90,7 +83,7 @@ def frequencies(text: Corpus, vocabulary: int, skip: NDArray[np.integer]) -> Int
 def _chunks(
     text: Corpus, skip: NDArray[np.integer], progress: Progress
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield the words of many documents end to end, and the document of each."""
+    """Yield the words of many documents end to end, and the document of each word."""
     ids: list[NDArray[np.int64]] = []
     rows: list[NDArray[np.int64]] = []
     held = 0
@@ -123,30 +116,44 @@ def factorise(table: Float[Tensor, "V V"], config: FactorConfig, seed: int) -> F
     """Return the rows of U_D S_D^p at length 1; a word without neighbours has the zero vector.
 
     Raises:
-        UserError: there are fewer words than the vectors are wide.
+        ConfigurationError: there are fewer words than the vectors are wide.
     """
     if len(table) <= config.width:
-        raise UserError(
+        raise ConfigurationError(
             f"{len(table):,} word pieces cannot have vectors {config.width} wide: "
             "give more text, or choose narrower ones"
         )
     torch.manual_seed(seed)
-    # Ten more columns and four iterations: the error of a randomised SVD is then far below what the power does.
+    # With ten more columns and four iterations the error of the randomised SVD is far below the effect of the power.
     left, values, _ = torch.svd_lowrank(table, q=min(config.width + 10, len(table)), niter=4)
     factors = left[:, : config.width] * values[: config.width] ** config.power
-    factors[table.sum(dim=1) == 0] = 0  # not the noise of the arithmetic, which would be scaled to length 1
+    factors[table.sum(dim=1) == 0] = 0  # otherwise rounding errors would be scaled to length 1
     return torch.nn.functional.normalize(factors, dim=1)
 
 
-def word_weights(words: Int[np.ndarray, " V"], rarity: float) -> Float[np.ndarray, " V"]:
+def word_vectors(
+    text: Corpus,
+    vocabulary: int,
+    skip: NDArray[np.integer],
+    config: FactorConfig,
+    seed: int,
+    progress: Progress = SILENT,
+) -> tuple[Float[Tensor, "V D"], Int[np.ndarray, " V"]]:
+    """Count co-occurrences and factorise their PPMI; return vectors at length 1, and the counts of words."""
+    table, words = count_cooccurrences(text, vocabulary, config.window, skip, progress)
+    progress.say(f"{int(words.sum()):,} words counted; their co-occurrences are being factorised")
+    return factorise(ppmi(table), config, seed), words
+
+
+def sif_weights(words: Int[np.ndarray, " V"], sif_coefficient: float) -> Float[np.ndarray, " V"]:
     """Return a / (a + p) of every word: near 1 for rare ones, near 0 for the most frequent."""
-    return rarity / (rarity + words / max(1, words.sum()))
+    return sif_coefficient / (sif_coefficient + words / max(1, words.sum()))
 
 
 def without_common(
     vectors: Float[Tensor, "V D"], text: Corpus, skip: NDArray[np.integer], components: int
 ) -> Float[Tensor, "V D"]:
-    """Take the first principal components of averaged texts out of every vector, and so out of every average."""
+    """Remove the first principal components of averaged texts from every vector, and so from every average."""
     if not components:
         return vectors
     ids, _ = next(_chunks(text, skip, SILENT))
@@ -158,7 +165,7 @@ def without_common(
 
 
 def _free_memory() -> int:
-    """Return the bytes that can be had without swapping; where the system does not say, no limit."""
+    """Return the bytes available without swapping; unlimited where the system does not say."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123
             return 1024 * next(int(line.split()[1]) for line in file if line.startswith("MemAvailable"))

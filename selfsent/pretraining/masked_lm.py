@@ -1,11 +1,12 @@
 """A compact masked language model from raw text: RoBERTa with LayerNorm before each block, on packed text.
 
-    masked_lm   CE(word | text with words hidden), over the hidden words
-    adjacent    NT-Xent between the pooled halves of a stretch of text      off unless contrast_weight > 0
+    masked_lm   CE(word | text with words masked), over the masked words
+    adjacent    NT-Xent between the pooled halves of a sequence             off unless contrast_weight > 0
 
-Rows are cut from the documents' word pieces end to end, so that there is no padding; of each row the same number of
-words is hidden, so that every step has the same shape.  80 % of the hidden words become [MASK], 10 % another word,
-10 % stay (Devlin et al. 2019, https://arxiv.org/abs/1810.04805).  Word embeddings may start from static vectors.
+Sequences are packed from the documents' word pieces end to end, so that there is no padding; of each row the same
+number of words is masked, so that every step has the same shape.  80 % of the masked words become [MASK], 10 %
+another word, 10 % stay (Devlin et al. 2019, https://arxiv.org/abs/1810.04805).  Word embeddings may start from static
+vectors.
 """
 
 import json
@@ -18,6 +19,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
+from pydantic.dataclasses import dataclass as configuration
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer, WordWeights
 from torch import Tensor
@@ -27,14 +29,19 @@ from transformers import (
     RobertaPreLayerNormForMaskedLM,
 )
 
+from selfsent.config import setting
 from selfsent.corpus.dataset import Corpus
+from selfsent.corpus.heldout import HeldOut
 from selfsent.encoder.embed import Tokens, collate, embed_tokens, embed_with_tokens
+from selfsent.encoder.encode import encode
 from selfsent.encoder.inspect import mask_id, transformer_of
 from selfsent.encoder.load import quietly
 from selfsent.encoder.mlm_head import MLMHead, assemble_masked_lm, load_mlm_head, word_embeddings
 from selfsent.encoder.save import save_encoder
+from selfsent.evaluation.suite import Suite
 from selfsent.functional import nt_xent
 from selfsent.objective import Batch, Examples, Objective, Rows, Terms
+from selfsent.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -52,28 +59,21 @@ SIZES = {
     "mini": Size(6, 256, 4),
     "small": Size(6, 384, 6),
 }
-_POSITIONS = 512  # word pieces that the model can be given, however short its rows in training
-_DROPOUT = 0.1  # written into the finished model's config; pretraining itself has none
+_HELD_OUT_ROWS = 512  # of the evaluation
+_POSITIONS = 512  # word pieces that the model accepts, however short its rows in training
+_DROPOUT = 0.1  # written into the finished model's config; pretraining itself uses none
 
 
 class MaskedLM(Objective):
-    """Guess hidden words, and where asked tell the two halves of a stretch of text from the halves of others."""
+    """Predict masked words and, with ``contrast_weight``, which two halves belong to one sequence."""
 
-    @dataclass(frozen=True, kw_only=True)
+    @configuration(frozen=True, kw_only=True)
     class Config:
-        """What the losses leave open."""
+        """Mask probability and the weight of the contrast."""
 
-        share: float = 0.2  # of the words of a row, that are hidden
-        contrast_weight: float = 0.0  # of the loss between adjacent rows; 0 leaves it out
-        temperature: float = 0.05  # divides the cosines of that loss
-
-        def __post_init__(self) -> None:
-            if not 0 < self.share < 1:
-                raise ValueError(f"share is {self.share}: it should be above 0 and below 1")
-            if self.contrast_weight < 0:
-                raise ValueError(f"contrast_weight is {self.contrast_weight}: it should be 0 or above")
-            if self.temperature <= 0:
-                raise ValueError(f"temperature is {self.temperature}: it should be above 0")
+        mask_probability: float = setting(0.2, "share of the words of a row that are masked", gt=0, lt=1)
+        contrast_weight: float = setting(0.0, "of the loss between adjacent rows; 0 leaves it out", ge=0)
+        temperature: float = setting(0.05, "divides the cosines of that loss", gt=0)
 
     in_batch: ClassVar[bool] = False
     needs_dropout: ClassVar[bool] = False
@@ -83,14 +83,14 @@ class MaskedLM(Objective):
         self.head = load_mlm_head(encoder)
 
     def views(self, examples: Examples) -> dict[str, Rows]:
-        """Cut each stretch into two rows: first halves above, second halves below."""
+        """Cut each sequence into two rows: all first halves, then all second halves."""
         halves = [len(row) // 2 for row in examples.texts]
         first = [row[:half] for row, half in zip(examples.texts, halves, strict=True)]
         return {"text": first + [row[half:] for row, half in zip(examples.texts, halves, strict=True)]}
 
     def forward(self, encoder: SentenceTransformer, batch: Batch) -> Terms:
         """Return the terms ``masked_lm`` and, where it has a weight, ``adjacent``."""
-        masked, chosen = hide_words(encoder, batch["text"], self.config.share)
+        masked, chosen = hide_words(encoder, batch["text"], self.config.mask_probability)
         labels = batch["text"]["input_ids"][chosen]
         if not self.config.contrast_weight:
             states = embed_tokens(encoder, masked)
@@ -120,7 +120,7 @@ def hide_words(encoder: SentenceTransformer, tokens: Tokens, share: float) -> tu
 
 
 class PackedSequences:
-    """The word pieces of a corpus end to end, cut into stretches of one length; the rest at the end stays out."""
+    """The word pieces of a corpus end to end, cut into sequences of one length; the remainder is left out."""
 
     paired: ClassVar[bool] = False
 
@@ -132,17 +132,17 @@ class PackedSequences:
         return self._text.tokens // self.length
 
     def rows(self, indices: NDArray[np.integer]) -> Rows:
-        """Return some stretches as token ids."""
+        """Return some sequences as token ids."""
         starts = [int(index) * self.length for index in indices]
         return [self._text.token_range(start, start + self.length).tolist() for start in starts]
 
     def positives(self, indices: NDArray[np.integer]) -> Rows:
-        """Refuse: there are none."""
+        """Refuse: packed sequences have no positives."""
         raise NotImplementedError
 
 
 class SequentialOrder:
-    """Which stretches make the next batch: a shuffle for each epoch, a pure function of (seed, step)."""
+    """The sequences of each batch: shuffled every epoch, a pure function of (seed, step)."""
 
     def __init__(self, count: int, batch_size: int, seed: int) -> None:
         self._count, self._size, self._seed = count, batch_size, seed
@@ -150,7 +150,7 @@ class SequentialOrder:
         self._epoch, self._order = -1, np.empty(0, np.int64)
 
     def __call__(self, step: int) -> Int[np.ndarray, " B"]:
-        """Return the stretches of a step, counted from 0 over all epochs."""
+        """Return the sequences of a step, counted from 0 over all epochs."""
         epoch, position = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
             self._epoch, self._order = epoch, np.random.default_rng([self._seed, epoch]).permutation(self._count)
@@ -173,11 +173,11 @@ def start_encoder(
     """Write the untrained model: a masked LM and a sentence encoder in one folder.
 
     Args:
-        vectors: what the word embeddings start from, rows of unit length; random without.
-        weights: how much each word counts in the mean that is a text's embedding; alike without.
+        vectors: what the word embeddings start from, rows of unit length; None: random.
+        weights: of each word in the mean that is a text's embedding; None: equal.
 
-    The blocks start at random all the same.  Blocks that start by adding nothing would keep what the vectors know, but
-    no masked LM that was started so got beyond guessing frequent words.
+    The blocks start at random in any case.  Blocks initialised to the identity would preserve the vectors, but no
+    masked LM that was started so learned more than to predict frequent words.
     """
     torch.manual_seed(seed)
     config = RobertaPreLayerNormConfig(
@@ -197,7 +197,7 @@ def start_encoder(
     model = RobertaPreLayerNormForMaskedLM(config)
     if vectors is not None:
         known = vectors.norm(dim=1) > 0  # special tokens keep their random start
-        # 0.6 long, as the other rows would be at a standard deviation of 0.0375: far enough from zero to be told apart.
+        # Of length 0.6, as random rows of standard deviation 0.0375 would be: large enough to differ.
         embeddings = model.get_input_embeddings().get_parameter("weight")
         embeddings.data[known] = 0.6 * vectors[known]
     with quietly():
@@ -211,15 +211,15 @@ def start_encoder(
             modules.append(WordWeights(words, scaled, unknown_word_weight=1.0))
         modules.append(Pooling(size.width, "mean"))
         SentenceTransformer(modules=modules, device="cpu").save(str(folder), create_model_card=False)
-        model.save_pretrained(folder)  # once more: the modules' save keeps the encoder alone
+        model.save_pretrained(folder)  # once more: the modules' save writes the encoder alone
 
 
-def adopt(folder: Path, encoder: SentenceTransformer) -> None:
-    """Write a masked LM that exists as the start of a run, in the way of ``start``."""
+def save_base(folder: Path, encoder: SentenceTransformer) -> None:
+    """Write an existing masked LM as the start of a run, in the layout of ``start_encoder``."""
     inner = transformer_of(encoder)
     assert inner is not None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a head that is missing: whoever trains it is told
+        warnings.simplefilter("ignore")  # that the head is missing; the training objective repeats it
         head = load_mlm_head(encoder)
     save_encoder(encoder, folder)
     with quietly():
@@ -228,7 +228,7 @@ def adopt(folder: Path, encoder: SentenceTransformer) -> None:
 
 
 def model_size(encoder: SentenceTransformer) -> Size:
-    """Return the shape of an encoder that was opened."""
+    """Return the shape of an encoder."""
     inner = transformer_of(encoder)
     assert inner is not None
     config = inner.config
@@ -247,16 +247,16 @@ def export_masked_lm(
     with quietly():
         torch.nn.Module.to(whole, dtype)  # in place; transformers' own has lost its signature
         whole.save_pretrained(folder)
-    # Half the bytes on disk are no wish to compute in fp16, which a CPU is slow at and training stops at.
+    # Stored in fp16, but to be opened in fp32: fp16 is slow on a CPU and cannot be trained.
     config = folder / "config.json"
     content = json.loads(config.read_text(encoding="utf-8")) | {"dtype": "float32"}
     config.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def guess_words(
-    encoder: SentenceTransformer, head: MLMHead, rows: Rows, share: float, seed: int = 0
+def score_masked_words(
+    encoder: SentenceTransformer, head: MLMHead, rows: Rows, probability: float, seed: int = 0
 ) -> dict[str, float]:
-    """Return loss (nats a hidden word) and accuracy (%) on rows of one length, hidden in the same places every time."""
+    """Return loss (nats per masked word) and accuracy (%) on rows of one length, masked identically every time."""
     training = encoder.training
     encoder.eval()
     loss, right, count = 0.0, 0, 0
@@ -264,7 +264,7 @@ def guess_words(
         torch.manual_seed(seed)
         for begin in range(0, len(rows), 32):
             tokens = collate(encoder, rows[begin : begin + 32])
-            masked, chosen = hide_words(encoder, tokens, share)
+            masked, chosen = hide_words(encoder, tokens, probability)
             logits = head(embed_tokens(encoder, masked)[chosen], word_embeddings(encoder))
             labels = tokens["input_ids"][chosen]
             loss += float(torch.nn.functional.cross_entropy(logits.float(), labels, reduction="sum"))
@@ -274,8 +274,47 @@ def guess_words(
     return {"loss": loss / max(1, count), "accuracy": 100 * right / max(1, count)}
 
 
+class PretrainingValidator:
+    """Scores that a pretraining reports: masked words of held-out text, and STS-B dev where there is data."""
+
+    def __init__(
+        self,
+        held_out: HeldOut,
+        objective: MaskedLM,
+        length: int,
+        sentence: str,
+        suite: Suite | None,
+        progress: Progress,
+    ) -> None:
+        """``sentence`` has a [MASK], whose predictions are shown at every evaluation."""
+        pairs = held_out.dev
+        self._texts = [f"{query} {passage}" for query, passage in zip(pairs.queries, pairs.passages, strict=True)]
+        self._objective, self._length, self._sentence = objective, length, sentence
+        self._suite = suite
+        self._progress = progress
+        self._rows: list[list[int]] = []
+
+    def __call__(self, encoder: SentenceTransformer) -> dict[str, float]:
+        """Score the encoder as it is."""
+        head, length = self._objective.head, self._length
+        scores: dict[str, float] = {}
+        if not self._rows and self._texts:
+            ids = [token for row in encoder.tokenizer(self._texts, verbose=False)["input_ids"] for token in row]
+            end = min(len(ids) // length, _HELD_OUT_ROWS) * length
+            self._rows = [ids[start : start + length] for start in range(0, end, length)]
+        if self._rows:
+            measured = score_masked_words(encoder, head, self._rows, self._objective.config.mask_probability)
+            scores |= {f"held_out_{name}": value for name, value in measured.items()}
+        if self._suite is not None:
+            vectors = encode(encoder, self._suite.sentences)
+            scores["stsb-dev"] = self._suite.score(vectors, bootstrap=0).get("stsb-dev").value
+        if encoder.tokenizer.mask_token in self._sentence:
+            self._progress.say(f"{self._sentence}  {', '.join(cloze(encoder, head, self._sentence))}")
+        return scores
+
+
 def cloze(encoder: SentenceTransformer, head: MLMHead, sentence: str, count: int = 5) -> list[str]:
-    """Return the likeliest words for the [MASK] of a sentence."""
+    """Return the most likely words for the [MASK] of a sentence."""
     training = encoder.training
     encoder.eval()
     with torch.inference_mode():
@@ -286,7 +325,7 @@ def cloze(encoder: SentenceTransformer, head: MLMHead, sentence: str, count: int
     return encoder.tokenizer.convert_ids_to_tokens(logits.topk(count).indices.tolist())
 
 
-def training_operations(size: Size, vocabulary: int, length: int, share: float) -> float:
-    """Count the floating-point operations of a training step for each word piece: 6 for each weight that it meets."""
+def training_operations(size: Size, vocabulary: int, length: int, mask_probability: float) -> float:
+    """Count the floating-point operations of a training step per word piece: 6 for each weight that it is used with."""
     block = 12 * size.width**2 + 2 * size.width * length  # four projections, two of four times the width; attention
-    return 6.0 * (size.layers * block + share * (vocabulary * size.width + size.width**2))
+    return 6.0 * (size.layers * block + mask_probability * (vocabulary * size.width + size.width**2))

@@ -1,70 +1,69 @@
-"""An encoder for everyone in minutes: static word vectors, counted in the user's own text or read from a file."""
+"""An encoder of static word vectors in minutes: factorised from co-occurrences in raw text, or read from a file."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
+from selfsent.config import setting
 from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
 from selfsent.encoder.save import save_encoder
-from selfsent.errors import UserError
+from selfsent.errors import DataError
 from selfsent.pretraining import factorization, vocabulary
 from selfsent.progress import SILENT, Progress
 from selfsent.run import Run, versions
 
-_CASED = 0.01  # of a file's words, that have capitals: with more, capitals are kept
+_CASED = 0.01  # share of a file's words with capitals above which the tokenizer keeps case
 
 
 @dataclass(frozen=True, kw_only=True)
 class StaticConfig:
-    """What decides the vectors beside the text."""
+    """What decides the vectors, apart from the text."""
 
-    vocabulary: int | None = None  # word pieces; None: vocabulary.SIZE, or as many as the text gives
-    factors: factorization.FactorConfig = field(default_factory=factorization.FactorConfig)
-    corpus: CorpusConfig = field(default_factory=CorpusConfig)
-    seed: int = 42
+    vocabulary: int | None = setting(None, "word pieces; None: 16,384, or as many as the text gives")
+    factors: factorization.FactorConfig = Field(default_factory=lambda: factorization.FactorConfig())
+    corpus: CorpusConfig = Field(default_factory=lambda: CorpusConfig())
+    seed: int = setting(42, "of the factorisation")
 
 
 def build_static_vectors(
-    sources: Sequence[str], out: Path, settings: StaticConfig | None = None, *, progress: Progress = SILENT
+    sources: Sequence[str], out: Path, settings: StaticConfig, *, progress: Progress = SILENT
 ) -> Path:
     """Make static word vectors from raw text; return the folder that ``SentenceTransformer`` opens.
 
     Raises:
         UserError: a source cannot be read, the text is too small for the vocabulary, or the memory for the counts.
     """
-    settings, progress = settings or StaticConfig(), progress or Progress()
     Run.require_free(out)
     tokenizer = vocabulary.learn_vocabulary(sources, settings.corpus, settings.vocabulary, progress=progress)
     text = prepare_corpus(sources, settings.corpus, tokenizer, unit="documents", progress=progress)
     for line in text.account.lines():
         progress.say(f"  {line}")
-    size, skip = len(tokenizer), np.array(tokenizer.all_special_ids)
-    config = settings.factors
-    table, words = factorization.count_cooccurrences(text, size, config.window, skip, progress)
-    progress.say(f"{int(words.sum()):,} words counted; the table of their neighbours is being factorised")
-    vectors = factorization.factorise(factorization.ppmi(table), config, settings.seed)
-    vectors *= torch.from_numpy(factorization.word_weights(words, config.rarity)).float()[:, None]
+    skip, config = np.array(tokenizer.all_special_ids), settings.factors
+    vectors, words = factorization.word_vectors(text, len(tokenizer), skip, config, settings.seed, progress)
+    vectors *= torch.from_numpy(factorization.sif_weights(words, config.sif_coefficient)).float()[:, None]
     vectors = factorization.without_common(vectors, text, skip, config.common)
     vectors[skip] = 0
-    run = Run.create(out, _facts(sources, settings))
+    facts = {"texts": [str(source) for source in sources], "settings": asdict(settings), "versions": versions()}
+    run = Run.create(out, facts)
     return run.publish(lambda folder: save_static_vectors(tokenizer.backend_tokenizer, vectors, folder))
 
 
 def read_word_vectors(path: Path, out: Path, *, progress: Progress = SILENT) -> Path:
-    """Make an encoder of a text file of word vectors (GloVe, fastText, word2vec); return its folder.
+    """Make an encoder from a text file of word vectors (GloVe, fastText, word2vec); return its folder.
 
     A line is a word and its numbers between spaces; a first line of two numbers, as word2vec writes, is skipped.
 
     Raises:
-        UserError: the file cannot be read, or a line does not fit; it is named.
+        UserError: the file cannot be read, or a line does not fit; the message names it.
     """
     Run.require_free(out)
     words, rows = _parse(path, progress)
@@ -76,10 +75,10 @@ def read_word_vectors(path: Path, out: Path, *, progress: Progress = SILENT) -> 
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.add_special_tokens(["[UNK]"])
-    torn = sum(len(encoding.ids) != 1 for encoding in tokenizer.encode_batch_fast(words))
+    unreachable = sum(len(encoding.ids) != 1 for encoding in tokenizer.encode_batch_fast(words))
     progress.say(
-        f"{len(words):,} words, {'with' if cased else 'without'} capitals; {torn:,} of them are never met, "
-        "because texts are split at spaces and punctuation"
+        f"{len(words):,} words, {'with' if cased else 'without'} capitals; {unreachable:,} of them are never "
+        "looked up, because texts are split at spaces and punctuation"
     )
     vectors = torch.from_numpy(np.concatenate([np.zeros((1, rows.shape[1]), np.float32), rows]))
     run = Run.create(out, {"vectors": str(path), "versions": versions()})
@@ -104,19 +103,19 @@ def _parse(path: Path, progress: Progress) -> tuple[list[str], NDArray[np.float3
                 except ValueError:
                     row = np.empty(0, np.float32)
                 if not word or len(row) != width or not np.isfinite(row).all():
-                    raise UserError(
+                    raise DataError(
                         f"line {number} of {path} is not a word and {width or 'its'} numbers between spaces: "
                         f"{line[:60].rstrip()!r}"
                     )
-                if word not in words:  # of a word given twice, the first counts
+                if word not in words:  # the first vector of a repeated word is kept
                     words[word] = None
                     rows.append(row)
                 if not number % 10_000:
                     progress.report("vectors", file.tell(), size)
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
     if len(words) < 2:
-        raise UserError(f"{path} holds no word vectors: expected lines of a word and its numbers")
+        raise DataError(f"{path} holds no word vectors: expected lines of a word and its numbers")
     return list(words), np.stack(rows)
 
 
@@ -124,14 +123,10 @@ def _decoded(raw: bytes, number: int, path: Path) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        raise UserError(f"line {number} of {path} is not UTF-8: give vectors as text, not in a binary form") from None
+        raise DataError(f"line {number} of {path} is not UTF-8: give vectors as text, not in a binary form") from None
 
 
 def save_static_vectors(tokenizer: Tokenizer, vectors: torch.Tensor, folder: Path) -> None:
     """Write vectors as a folder of stock modules that ``SentenceTransformer(folder)`` opens."""
     encoder = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_weights=vectors)], device="cpu")
     save_encoder(encoder, folder)
-
-
-def _facts(sources: Sequence[str], settings: StaticConfig) -> dict[str, Any]:
-    return {"texts": [str(source) for source in sources], "settings": asdict(settings), "versions": versions()}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SIZE = 16_384
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-SAMPLE = 1_000_000  # sentences, evenly from all sources
+SAMPLE = 1_000_000  # sentences that are read, evenly from all sources
 _RARE = 1_000_000
 _FEWEST = 100  # word pieces; fewer are letters, not words
 
@@ -36,16 +36,16 @@ def learn_vocabulary(
 
     Args:
         size: word pieces, special ones included.  Default: ``SIZE``, or as many as the text gives.
-        max_length: what the tokenizer says that its models read.
+        max_length: recorded as the tokenizer's ``model_max_length``.
 
     Raises:
-        UserError: the text gives fewer word pieces than were asked for, or hardly any.
+        UserError: the text gives fewer word pieces than ``size``, or hardly any.
     """
-    wanted = SIZE if size is None else size
-    if wanted < _FEWEST:
-        raise UserError(f"a vocabulary of {wanted} is too small to be words: ask for {_FEWEST} word pieces or more")
+    target = SIZE if size is None else size
+    if target < _FEWEST:
+        raise UserError(f"a vocabulary of {target} is too small to be words: ask for {_FEWEST} word pieces or more")
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    # Accents stay: in most scripts they tell words apart.
+    # Accents are kept: in most scripts they distinguish words.
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.NFC(), normalizers.BertNormalizer(lowercase=True, strip_accents=False)]
     )
@@ -53,10 +53,10 @@ def learn_vocabulary(
     tokenizer.decoder = decoders.WordPiece()
     sample = list(_sample(sources, config, progress))
     letters = _letters(sample, tokenizer.normalizer)
-    # Left to itself the trainer numbers the letters within words in another order every time, and breaks ties by it.
+    # Without these the trainer numbers the letters inside words in a random order, and breaks ties by it.
     inner = [f"##{letter}" for letter in letters if not _stands_alone(letter)]
     trainer = trainers.WordPieceTrainer(
-        vocab_size=wanted,
+        vocab_size=target,
         special_tokens=[*SPECIALS, *inner],
         initial_alphabet=letters,
         limit_alphabet=len(letters),
@@ -64,16 +64,16 @@ def learn_vocabulary(
     )
     tokenizer.train_from_iterator(sample, trainer, length=len(sample))
     tokenizer = _with_specials(tokenizer)
-    found = tokenizer.get_vocab_size()
-    if found < (_FEWEST if size is None else size):
-        asked = f" of the {wanted:,} asked for" if size is not None else ""
-        advice = f"ask for {found:,} or fewer" if found >= _FEWEST else "give more text"
-        raise UserError(f"the text gives only {found:,} word pieces{asked}: {advice}")
+    learned = tokenizer.get_vocab_size()
+    if learned < (_FEWEST if size is None else size):
+        missed = f" of the {target:,} asked for" if size is not None else ""
+        advice = f"ask for {learned:,} or fewer" if learned >= _FEWEST else "give more text"
+        raise UserError(f"the text gives only {learned:,} word pieces{missed}: {advice}")
     return framed_tokenizer(tokenizer, max_length)
 
 
 def framed_tokenizer(tokenizer: Tokenizer, max_length: int = 512) -> "PreTrainedTokenizerFast":
-    """Give a tokenizer with our special tokens a transformers face; [CLS] and [SEP] go around every text."""
+    """Wrap a tokenizer with our special tokens for transformers; [CLS] and [SEP] go around every text."""
     from transformers import PreTrainedTokenizerFast
 
     ends = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
@@ -88,7 +88,7 @@ def framed_tokenizer(tokenizer: Tokenizer, max_length: int = 512) -> "PreTrained
 
 
 def _letters(sample: Sequence[str], normalizer: normalizers.Normalizer) -> list[str]:
-    """List the characters that words are built of: all but those rarer than one in a million."""
+    """List the characters that words are made of: all but those rarer than one in a million."""
     counts: Counter[str] = Counter()
     for start in range(0, len(sample), 1000):
         counts.update(normalizer.normalize_str(" ".join(sample[start : start + 1000])))
@@ -97,13 +97,13 @@ def _letters(sample: Sequence[str], normalizer: normalizers.Normalizer) -> list[
 
 
 def _stands_alone(letter: str) -> bool:
-    """Tell characters that are never inside a word: punctuation, and Chinese ones."""
+    """Tell whether a character is a word by itself: punctuation and Chinese characters."""
     chinese = unicodedata.name(letter, "").startswith(("CJK UNIFIED", "CJK COMPATIBILITY IDEOGRAPH"))
     return chinese or letter in string.punctuation or unicodedata.category(letter).startswith("P")
 
 
 def _with_specials(tokenizer: Tokenizer) -> Tokenizer:
-    """Leave only the real special tokens special."""
+    """Keep only the real special tokens among the added ones."""
     definition = json.loads(tokenizer.to_str())
     definition["added_tokens"] = [token for token in definition["added_tokens"] if token["content"] in SPECIALS]
     return Tokenizer.from_str(json.dumps(definition))
@@ -119,7 +119,3 @@ def _sample(sources: Sequence[str], config: CorpusConfig, progress: Progress) ->
                 progress.report("vocabulary", seen, SAMPLE)
             yield text
     progress.report("vocabulary", SAMPLE, SAMPLE)
-
-
-def _silent(stage: str, done: int, total: int | None) -> None:
-    pass

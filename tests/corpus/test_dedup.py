@@ -1,4 +1,4 @@
-"""Against plain Python sets: what is dropped has a twin that stays, and the twins are found."""
+"""Against plain Python sets: duplicates are found, and one of each is kept."""
 
 from itertools import combinations, pairwise
 
@@ -83,7 +83,7 @@ def test_bands_find_nearly_all_pairs_at_the_threshold(threshold):
     assert 1 - (1 - threshold**width) ** (dedup.MINIMA // width) >= 0.97
 
 
-def test_minima_agree_as_often_as_the_texts_are_alike():
+def test_minima_agree_in_proportion_to_jaccard_similarity():
     rows = families(400, 2, 2, seed=3)
     ids, lengths = flat(rows)
     keys = list(dedup.band_keys(dedup.shingles(ids, lengths), lengths, 1))
@@ -93,7 +93,7 @@ def test_minima_agree_as_often_as_the_texts_are_alike():
 
 
 @pytest.mark.parametrize("partition", [64, 1 << 20])
-def test_what_is_dropped_has_a_near_twin_that_stays_and_comes_first(tmp_path, monkeypatch, partition):
+def test_every_dropped_text_has_an_earlier_near_duplicate_that_is_kept(tmp_path, monkeypatch, partition):
     monkeypatch.setattr(dedup, "_PARTITION", partition)
     monkeypatch.setattr(dedup, "_BLOCK", partition)
     rows = families(60, 8, 1, drift=True)  # neighbours are alike, the ends of a family are not
@@ -105,7 +105,7 @@ def test_what_is_dropped_has_a_near_twin_that_stays_and_comes_first(tmp_path, mo
         assert any(jaccard(rows[row], rows[other]) >= 0.7 for other in kept[kept < row])
 
 
-def test_nearly_every_text_with_a_near_twin_is_dropped(tmp_path):
+def test_at_least_97_percent_of_near_duplicates_are_dropped(tmp_path):
     rows = families(200, 2, 1)
     twins = {
         max(i, j)

@@ -1,4 +1,4 @@
-"""From a file to rows: what the tokenizer says, nothing twice, nothing of the test, all accounted for."""
+"""From a file to rows: tokenised, deduplicated, without held-out texts, all counted."""
 
 import dataclasses
 import json
@@ -78,7 +78,7 @@ def test_rows_are_what_the_tokenizer_says_of_the_lines(prepare, tokenizer):
     assert found.lengths.max() == 12
 
 
-def test_rows_come_in_any_order_asked_for(prepare):
+def test_rows_are_read_in_any_order(prepare):
     found = prepare(lines(50), held_out=0)
     order = [49, 0, 7, 7]
     assert found.texts(np.array(order)) == [sentence(n) for n in order]
@@ -97,7 +97,7 @@ def test_keys_are_equal_just_when_rows_are(prepare):
     assert first == second != third
 
 
-def test_documents_are_kept_whole_if_they_are_asked_for(prepare, tokenizer):
+def test_documents_are_kept_whole_as_a_unit(prepare, tokenizer):
     found = prepare(articles(20), "a.jsonl", unit="documents", held_out=0, max_length=8)
     whole = [json.loads(line)["text"] for line in articles(20).splitlines()]
     assert everything(found) == whole
@@ -231,7 +231,7 @@ def test_progress_is_reported_stage_by_stage(tmp_path, tokenizer):
         assert steps[-1][0] == steps[-1][1]
 
 
-def test_a_hub_dataset_is_told_by_its_revision_and_counted_by_document(monkeypatch, tmp_path, tokenizer):
+def test_a_hub_dataset_is_identified_by_its_revision_and_counted_by_document(monkeypatch, tmp_path, tokenizer):
     rows = [json.loads(line) for line in articles(600).splitlines()]
     revision = SimpleNamespace(sha="one")
     stream = datasets.IterableDataset.from_generator(lambda: iter(rows))

@@ -1,4 +1,4 @@
-"""Every format says the same, and every broken file says where it is broken."""
+"""Every format gives the same documents; errors name file and line; texts in memory become a file."""
 
 import bz2
 import csv
@@ -179,22 +179,22 @@ def test_a_parquet_file_without_the_column_names_those_it_has(tmp_path):
 
 
 def test_a_hub_dataset_is_streamed_by_name_config_and_split(monkeypatch):
-    asked = []
+    calls = []
 
     def load_dataset(*args, **kwargs):
-        asked.append((args, kwargs))
+        calls.append((args, kwargs))
         return datasets.IterableDataset.from_generator(lambda: iter(ROWS))
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     assert [d.text for d in read("someone/articles/2020.en:validation")] == [r["text"] for r in ROWS]
     read("someone/articles")
-    assert asked == [
+    assert calls == [
         (("someone/articles", "2020.en"), {"split": "validation", "streaming": True}),
         (("someone/articles", None), {"split": "train", "streaming": True}),
     ]
 
 
-def test_what_the_hub_refuses_is_said_in_one_sentence(monkeypatch):
+def test_an_error_of_the_hub_becomes_one_sentence(monkeypatch):
     def load_dataset(*args, **kwargs):
         raise ValueError('Bad split: dev. Available splits: ["train"]\nmore')
 
@@ -203,7 +203,7 @@ def test_what_the_hub_refuses_is_said_in_one_sentence(monkeypatch):
         read("someone/articles:dev")
 
 
-def test_a_name_that_is_neither_here_nor_on_the_hub_is_said_to_be_so(monkeypatch):
+def test_a_name_that_is_neither_a_file_nor_on_the_hub_is_refused(monkeypatch):
     def dataset_info(*args, **kwargs):
         raise RuntimeError("no connection")
 
@@ -249,7 +249,7 @@ TEXTS = ["One café.", "Two\nlines.", "lone \ud800 surrogate", "", "One café."]
 
 @pytest.mark.parametrize(
     "collect",
-    [list, tuple, iter, lambda texts: (text for text in texts), pd.Series, lambda texts: np.array(texts)],
+    [list, tuple, iter, lambda texts: (text for text in texts), lambda texts: pd.Series(texts, dtype=object), np.array],
     ids=["list", "tuple", "iterator", "generator", "pandas", "numpy"],
 )
 def test_texts_in_memory_are_read_back_as_they_are(tmp_path, collect):

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from selfsent.config import build_config
 from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
-from selfsent.errors import UserError
+from selfsent.errors import ConfigurationError
 from selfsent.pretraining import factorization, vocabulary
+from selfsent.progress import SILENT
 
 
 @pytest.fixture
@@ -37,7 +39,7 @@ def test_counts_are_those_of_slow_loops_and_no_pair_crosses_documents(prepared, 
     tokenizer, text = prepared
     monkeypatch.setattr(factorization, "_TOKENS", 1000)  # so that several chunks are added up
     monkeypatch.setattr(factorization, "_ROWS", 7)
-    table, words = factorization.count_cooccurrences(text, len(tokenizer), 3, skip, lambda *_: None)
+    table, words = factorization.count_cooccurrences(text, len(tokenizer), 3, skip, SILENT)
     expected, counted = slowly(text.rows(range(len(text))), len(tokenizer), 3, set(skip.tolist()))
     assert np.array_equal(table.numpy(), expected)
     assert np.array_equal(words, counted)
@@ -82,7 +84,9 @@ def test_a_word_without_neighbours_has_no_vector_wherever_it_stands():
 
 
 def test_vectors_as_wide_as_the_vocabulary_are_refused():
-    with pytest.raises(UserError, match="8 word pieces cannot have vectors 8 wide: give more text, or choose narrower"):
+    with pytest.raises(
+        ConfigurationError, match="8 word pieces cannot have vectors 8 wide: give more text, or choose narrower"
+    ):
         factorization.factorise(torch.rand(8, 8), factorization.FactorConfig(width=8), seed=0)
 
 
@@ -94,7 +98,7 @@ def test_factors_are_the_same_for_the_same_seed():
 
 def test_weights_fall_with_frequency():
     words = np.array([0, 1, 999])
-    assert factorization.word_weights(words, 1e-3) == pytest.approx([1.0, 0.5, 1e-3 / (1e-3 + 0.999)])
+    assert factorization.sif_weights(words, 1e-3) == pytest.approx([1.0, 0.5, 1e-3 / (1e-3 + 0.999)])
 
 
 def test_the_common_component_of_texts_is_gone(prepared, skip):
@@ -110,7 +114,7 @@ def test_the_common_component_of_texts_is_gone(prepared, skip):
 
 def test_words_of_one_subject_end_up_near_each_other(prepared, skip):
     tokenizer, text = prepared
-    table, _ = factorization.count_cooccurrences(text, len(tokenizer), 5, skip, lambda *_: None)
+    table, _ = factorization.count_cooccurrences(text, len(tokenizer), 5, skip, SILENT)
     vectors = factorization.factorise(factorization.ppmi(table), factorization.FactorConfig(width=4), seed=0)
     near, far = (
         vectors[tokenizer.convert_tokens_to_ids("ship")] @ vectors[tokenizer.convert_tokens_to_ids(word)]
@@ -121,11 +125,11 @@ def test_words_of_one_subject_end_up_near_each_other(prepared, skip):
 
 def test_a_table_that_does_not_fit_says_what_would(prepared, skip, monkeypatch):
     monkeypatch.setattr(factorization, "_free_memory", lambda: 12 * 50**2)
-    with pytest.raises(UserError, match="ask for a vocabulary of 50 word pieces or fewer"):
-        factorization.count_cooccurrences(prepared[1], 120, 5, skip, lambda *_: None)
+    with pytest.raises(ConfigurationError, match="ask for a vocabulary of 50 word pieces or fewer"):
+        factorization.count_cooccurrences(prepared[1], 120, 5, skip, SILENT)
 
 
-@pytest.mark.parametrize(("key", "value"), [("width", 0), ("window", 0), ("rarity", 0.0), ("common", -1)])
+@pytest.mark.parametrize(("key", "value"), [("width", 0), ("window", 0), ("sif_coefficient", 0.0), ("common", -1)])
 def test_settings_that_mean_nothing_are_refused(key, value):
-    with pytest.raises(ValueError, match=f"{key} is {value}"):
-        factorization.FactorConfig(**{key: value})
+    with pytest.raises(ConfigurationError, match=f"factors.{key} = {value}"):
+        build_config(factorization.FactorConfig, {key: value}, "factors")

@@ -1,4 +1,4 @@
-"""The masked language model: what is hidden, where rows are cut, what is saved."""
+"""The masked language model: masking, packing, export."""
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ def tokens(encoder, rows=64, length=20):
     return collate(encoder, ids.tolist())
 
 
-def test_every_row_has_the_same_share_hidden_and_only_there_is_anything_changed(encoder):
+def test_every_row_has_the_same_number_of_masked_words_and_nothing_else_changes(encoder):
     plain = tokens(encoder)
     hidden, chosen = masked_lm.hide_words(encoder, plain, 0.25)
     assert chosen.sum(1).tolist() == [5] * 64
@@ -70,7 +70,7 @@ def test_of_the_hidden_80_percent_are_masks_10_another_word_and_10_stay(encoder)
     assert chosen.float().mean(0).std() < 0.02  # every place is as likely as any other
 
 
-def test_what_is_hidden_hangs_on_torchs_generator_alone(encoder):
+def test_masking_depends_on_torchs_generator_alone(encoder):
     draws = []
     for seed in (3, 3, 4):
         torch.manual_seed(seed)
@@ -79,15 +79,15 @@ def test_what_is_hidden_hangs_on_torchs_generator_alone(encoder):
     assert not torch.equal(draws[0], draws[2])
 
 
-def test_stretches_are_the_documents_end_to_end(prepared):
+def test_sequences_are_the_documents_end_to_end(prepared):
     whole = [token for row in prepared.rows(range(len(prepared))) for token in row]
-    stretches = masked_lm.PackedSequences(prepared, 48)
-    assert len(stretches) == len(whole) // 48
-    assert stretches.rows(np.array([2, 0])) == [whole[96:144], whole[:48]]
-    assert stretches.rows(np.array([len(stretches) - 1]))[0] == whole[48 * (len(stretches) - 1) :][:48]
+    sequences = masked_lm.PackedSequences(prepared, 48)
+    assert len(sequences) == len(whole) // 48
+    assert sequences.rows(np.array([2, 0])) == [whole[96:144], whole[:48]]
+    assert sequences.rows(np.array([len(sequences) - 1]))[0] == whole[48 * (len(sequences) - 1) :][:48]
 
 
-def test_an_epoch_shows_every_stretch_once_and_any_step_can_be_asked_for_first():
+def test_an_epoch_has_every_sequence_once_and_steps_in_any_order_are_the_same():
     order = masked_lm.SequentialOrder(103, 10, seed=5)
     seen = np.concatenate([order(step) for step in range(order.steps_per_epoch)])
     assert len(set(seen.tolist())) == 100
@@ -99,7 +99,7 @@ def test_an_epoch_shows_every_stretch_once_and_any_step_can_be_asked_for_first()
     assert not np.array_equal(masked_lm.SequentialOrder(103, 10, seed=6)(3), order(3))
 
 
-def test_the_two_halves_of_a_stretch_are_rows_of_one_batch(encoder):
+def test_the_two_halves_of_a_sequence_are_rows_of_one_batch(encoder):
     objective = masked_lm.MaskedLM(masked_lm.MaskedLM.Config(), encoder)
     rows = [[5, 6, 7, 8], [9, 10, 11, 12]]
     columns = objective.views(Examples(rows, None, lambda i: np.random.default_rng(i)))
@@ -107,7 +107,7 @@ def test_the_two_halves_of_a_stretch_are_rows_of_one_batch(encoder):
 
 
 def test_the_terms_are_the_cross_entropy_of_hidden_words_and_the_nt_xent_of_halves(encoder):
-    config = masked_lm.MaskedLM.Config(share=0.2, contrast_weight=0.5, temperature=0.1)
+    config = masked_lm.MaskedLM.Config(mask_probability=0.2, contrast_weight=0.5, temperature=0.1)
     objective = masked_lm.MaskedLM(config, encoder)
     batch = {"text": tokens(encoder, 12)}
     torch.manual_seed(7)
@@ -139,7 +139,7 @@ def test_word_embeddings_start_at_the_vectors_and_special_tokens_at_random(begin
     assert weight[4].any()
 
 
-def test_the_vectors_change_the_start_of_no_block(begin, tokenizer, tmp_path):
+def test_the_vectors_do_not_change_the_initial_blocks(begin, tokenizer, tmp_path):
     masked_lm.start_encoder(tmp_path / "cold", tokenizer, SIZE, seed=0)
     warm, cold = (dict(AutoModelForMaskedLM.from_pretrained(p).named_parameters()) for p in (begin, tmp_path / "cold"))
     assert not torch.equal(*(model["roberta_prelayernorm.embeddings.word_embeddings.weight"] for model in (warm, cold)))
@@ -165,7 +165,7 @@ def test_its_pooling_has_a_name_of_its_own_and_mean_keeps_the_weights(begin, enc
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_what_is_exported_opens_without_us_as_encoder_and_as_masked_lm(begin, encoder, dtype, tmp_path):
+def test_the_export_opens_as_sentence_transformer_and_as_masked_lm(begin, encoder, dtype, tmp_path):
     objective = masked_lm.MaskedLM(masked_lm.MaskedLM.Config(), encoder)
     with torch.no_grad():  # as if trained
         for parameter in (*encoder.parameters(), *objective.parameters()):
@@ -193,22 +193,22 @@ def test_guesses_are_the_same_every_time_and_count_what_is_right(encoder):
     objective = masked_lm.MaskedLM(masked_lm.MaskedLM.Config(), encoder)
     rows = tokens(encoder, 8)["input_ids"].tolist()
     torch.manual_seed(1)
-    one = masked_lm.guess_words(encoder.train(), objective.head, rows, 0.2)
+    one = masked_lm.score_masked_words(encoder.train(), objective.head, rows, 0.2)
     torch.manual_seed(2)
-    assert masked_lm.guess_words(encoder, objective.head, rows, 0.2) == one
+    assert masked_lm.score_masked_words(encoder, objective.head, rows, 0.2) == one
     assert encoder.training
     with torch.no_grad():  # a head that says the same whatever it sees: the bias decides
         objective.head.bias[:] = -100
         objective.head.bias[rows[0][0]] = 100
         same = [[rows[0][0]] * 20] * 3
-    sure = masked_lm.guess_words(encoder, objective.head, same, 0.2)
+    sure = masked_lm.score_masked_words(encoder, objective.head, same, 0.2)
     assert sure["accuracy"] == 100
     assert sure["loss"] < 1e-3
 
 
 def test_operations_are_those_that_torch_counts(begin, encoder):
     size = SIZE
-    objective = masked_lm.MaskedLM(masked_lm.MaskedLM.Config(share=0.2), encoder)
+    objective = masked_lm.MaskedLM(masked_lm.MaskedLM.Config(mask_probability=0.2), encoder)
     batch = {"text": tokens(encoder, 16, 20)}
     with FlopCounterMode(display=False) as counter:
         objective(encoder, batch)["masked_lm"].backward()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from selfsent.errors import UserError
+from selfsent.errors import ConfigurationError, DataError, UserError
 from selfsent.pretraining import factorization, static_vectors
 from selfsent.progress import Progress
 
@@ -30,12 +30,12 @@ def test_frequent_words_weigh_less_and_special_tokens_nothing(text, tmp_path):
     assert not weight[[known["[CLS]"], known["[MASK]"], known["[UNK]"]]].any()
 
 
-def test_rarity_scales_each_word_by_a_over_a_plus_p(text, tmp_path):
+def test_the_sif_coefficient_scales_each_word_by_a_over_a_plus_p(text, tmp_path):
     found = []
-    for rarity in (0.05, 1e9):  # the second weighs all words alike
-        settings = replace(SMALL, factors=factorization.FactorConfig(width=8, rarity=rarity, common=0))
+    for coefficient in (0.05, 1e9):  # the second weighs all words alike
+        settings = replace(SMALL, factors=factorization.FactorConfig(width=8, sif_coefficient=coefficient, common=0))
         model = SentenceTransformer(
-            str(static_vectors.build_static_vectors([str(text)], tmp_path / str(rarity), settings))
+            str(static_vectors.build_static_vectors([str(text)], tmp_path / str(coefficient), settings))
         )
         found.append(model[0].embedding.weight[model[0].tokenizer.get_vocab()["the"]].norm().item())
     texts = [json.loads(line)["text"] for line in text.read_text(encoding="utf-8").splitlines()]
@@ -59,7 +59,7 @@ def test_a_folder_that_holds_something_is_left_alone(text, tmp_path):
 
 def test_vectors_wider_than_the_vocabulary_are_refused(text, tmp_path):
     wide = static_vectors.StaticConfig(vocabulary=120, factors=factorization.FactorConfig(width=120))
-    with pytest.raises(UserError, match="120 word pieces cannot have vectors 120 wide"):
+    with pytest.raises(ConfigurationError, match="120 word pieces cannot have vectors 120 wide"):
         static_vectors.build_static_vectors([str(text)], tmp_path / "run", wide)
     assert not (tmp_path / "run").exists()
 
@@ -96,24 +96,24 @@ def test_one_capital_in_a_large_file_is_no_reason_to_keep_capitals(tmp_path):
 
 
 def test_words_that_no_text_can_hold_are_counted_aloud(tmp_path):
-    said = []
+    lines = []
 
-    class Told(Progress):
+    class Recorded(Progress):
         def say(self, message):
-            said.append(message)
+            lines.append(message)
 
     (tmp_path / "vectors.txt").write_text("ship 1 0\nn't 0 1\nu.s. 1 1\n北京 2 0\n", encoding="utf-8")
     model = SentenceTransformer(
-        str(static_vectors.read_word_vectors(tmp_path / "vectors.txt", tmp_path / "run", progress=Told()))
+        str(static_vectors.read_word_vectors(tmp_path / "vectors.txt", tmp_path / "run", progress=Recorded()))
     )
-    assert said == [
-        "4 words, without capitals; 2 of them are never met, because texts are split at spaces and punctuation"
+    assert lines == [
+        "4 words, without capitals; 2 of them are never looked up, because texts are split at spaces and punctuation"
     ]
     assert np.allclose(model.encode(["北京"]), [[2, 0]])
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"a 1 0\nb 1\n", "line 2 of .* is not a word and 2 numbers"),
         (b"a 1 0\nb 1 x\n", "line 2 of .* is not a word and 2 numbers"),
@@ -123,8 +123,8 @@ def test_words_that_no_text_can_hold_are_counted_aloud(tmp_path):
         (b"", "holds no word vectors"),
     ],
 )
-def test_a_file_of_something_else_is_named_with_its_line(content, said, tmp_path):
+def test_a_file_of_something_else_is_named_with_its_line(content, message, tmp_path):
     (tmp_path / "vectors.txt").write_bytes(content)
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(DataError, match=message):
         static_vectors.read_word_vectors(tmp_path / "vectors.txt", tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -9,6 +9,7 @@ from tokenizers import Tokenizer
 from selfsent.corpus.prepare import CorpusConfig
 from selfsent.errors import UserError
 from selfsent.pretraining import vocabulary
+from selfsent.progress import SILENT
 
 CORPUS = CorpusConfig()
 
@@ -30,23 +31,23 @@ def test_the_same_text_gives_the_same_vocabulary(text):
 MARKS = """
 import sys
 from pathlib import Path
-from selfsent.corpus import CorpusConfig
-from selfsent.pretrain import vocabulary
+from selfsent.corpus.prepare import CorpusConfig
+from selfsent.pretraining import vocabulary
 words = ["कुल", "कल", "किताब", "पानी", "रोटी", "für", "fur", "20°", "5€", "7±2", "3×4", "がく", "かく", "ปี", "ปู",
          "ship", "storm", "harbour", "kitchen", "butter", "recipe"]
 line = lambda n: " ".join(words[(n * k + k) % len(words)] for k in range(2, 14))
 path = Path(sys.argv[1])
 path.write_text("".join(f"{line(n)}\\n" for n in range(300)), encoding="utf-8")
-found = vocabulary.learn([str(path)], CorpusConfig()).backend_tokenizer.to_str()
+found = vocabulary.learn_vocabulary([str(path)], CorpusConfig()).backend_tokenizer.to_str()
 sys.stdout.buffer.write(found.encode())
 """
 
 
 def test_other_scripts_have_the_same_vocabulary_in_every_process_and_their_marks_count(tmp_path):
     words = [sys.executable, "-c", MARKS, str(tmp_path / "text.txt")]
-    said = [subprocess.run(words, capture_output=True, check=True).stdout.decode() for _ in range(2)]
-    assert said[0] == said[1]
-    backend = Tokenizer.from_str(said[0])
+    one, two = (subprocess.run(words, capture_output=True, check=True).stdout.decode() for _ in range(2))
+    assert one == two
+    backend = Tokenizer.from_str(one)
     for one, other in (("कुल", "कल"), ("für", "fur"), ("がく", "かく"), ("ปี", "ปู")):
         assert backend.encode(one).ids != backend.encode(other).ids
     assert backend.encode("fu\u0308r").ids == backend.encode("f\u00fcr").ids
@@ -78,5 +79,5 @@ def test_every_source_has_its_share_of_what_is_read(tmp_path, monkeypatch):
         lines = (f"{word} {word}{number} one two three\n" for number in range(60))
         (tmp_path / f"{name}.txt").write_text("".join(lines), encoding="utf-8")
     monkeypatch.setattr(vocabulary, "SAMPLE", 20)
-    read = list(vocabulary._sample([str(tmp_path / "a.txt"), str(tmp_path / "b.txt")], CORPUS, lambda *_: None))
+    read = list(vocabulary._sample([str(tmp_path / "a.txt"), str(tmp_path / "b.txt")], CORPUS, SILENT))
     assert [sum(line.startswith(word) for line in read) for word in ("alpha", "beta")] == [10, 10]

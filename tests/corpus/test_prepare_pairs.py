@@ -1,4 +1,4 @@
-"""A row with a positive is a pair: kept whole, never beside a text of its own family, and tested on other pairs."""
+"""Corpora of pairs: from a column of positives, or of adjacent sentences."""
 
 import csv
 import io
@@ -22,12 +22,12 @@ from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
 from selfsent.errors import UserError
 
 
-def said_otherwise(number):
+def paraphrase(number):
     return f"Otherwise, {sentence(number + 1_000_000)}"
 
 
 def numbered(count):
-    return [(sentence(n), said_otherwise(n)) for n in range(count)]
+    return [(sentence(n), paraphrase(n)) for n in range(count)]
 
 
 def test_texts_and_positives_are_what_the_tokenizer_says_of_them(prepare, tokenizer):
@@ -42,14 +42,14 @@ def test_texts_and_positives_are_what_the_tokenizer_says_of_them(prepare, tokeni
 
 
 def test_lengths_are_those_of_the_longer_side(prepare):
-    pairs = [("A short text here.", said_otherwise(1)), (said_otherwise(2), "Also a short one."), *numbered(3)]
+    pairs = [("A short text here.", paraphrase(1)), (paraphrase(2), "Also a short one."), *numbered(3)]
     found = prepare(table(pairs), "a.jsonl", held_out=0, deduplicate="none", max_length=20)
     both = zip(found.rows(range(5)), found.positives(range(5)), strict=True)
     assert found.lengths.tolist() == [max(len(row), len(positive)) for row, positive in both]
 
 
 def test_pairs_of_documents_are_neither_split_nor_cut(prepare, tokenizer):
-    pairs = [(f"{sentence(n)} {sentence(n + 50)}", f"{said_otherwise(n)} {sentence(n + 70)}") for n in range(20)]
+    pairs = [(f"{sentence(n)} {sentence(n + 50)}", f"{paraphrase(n)} {sentence(n + 70)}") for n in range(20)]
     found = prepare(table(pairs), "a.jsonl", unit="documents", held_out=0, max_length=8)
     assert found.rows(range(20)) == tokenizer([text for text, _ in pairs])["input_ids"]
     assert found.positives(range(20)) == tokenizer([positive for _, positive in pairs])["input_ids"]
@@ -104,7 +104,7 @@ def test_pairs_of_a_text_with_itself_are_dropped_and_counted(prepare):
 def test_a_text_is_kept_with_its_first_positive(prepare, tokenizer):
     rows = [*numbered(30), (sentence(3), "Something else that may be said.")]
     found = prepare(table(rows), "a.jsonl", held_out=0, deduplicate="exact")
-    assert found.positives([3]) == [tokenizer(said_otherwise(3), truncation=True, max_length=32)["input_ids"]]
+    assert found.positives([3]) == [tokenizer(paraphrase(3), truncation=True, max_length=32)["input_ids"]]
     assert (len(found), found.account.exact_duplicates) == (30, 1)
 
 
@@ -117,7 +117,7 @@ def test_a_positive_that_the_tokenizer_sees_nothing_in_is_none(prepare, tokenize
 def test_a_text_that_the_tokenizer_sees_nothing_in_takes_its_positive_along(prepare, tokenizer):
     found = prepare(table([("\u200c", "Words of no text."), *numbered(30)]), "a.jsonl", held_out=0)
     assert found.account.too_short == 1
-    assert found.positives([0]) == [tokenizer(said_otherwise(0), truncation=True, max_length=32)["input_ids"]]
+    assert found.positives([0]) == [tokenizer(paraphrase(0), truncation=True, max_length=32)["input_ids"]]
 
 
 def test_short_texts_stay_because_no_split_can_have_failed(prepare):
@@ -126,11 +126,11 @@ def test_short_texts_stay_because_no_split_can_have_failed(prepare):
     assert prepare(rows, "a.jsonl", held_out=0, min_words=3).account.too_short == 1
 
 
-def test_held_out_pairs_are_asked_and_answered_and_never_trained_on_from_either_side(prepare, tokenizer):
+def test_held_out_pairs_are_queries_and_passages_and_neither_side_is_trained_on(prepare, tokenizer):
     pairs = numbered(400)
     # Every test text stands again as another's positive, every test positive as another's text.
     stolen = [(f"Before that, {sentence(n + 5000)}", sentence(n)) for n in range(400)]
-    stolen += [(said_otherwise(n), f"After that, {sentence(n + 7000)}") for n in range(400)]
+    stolen += [(paraphrase(n), f"After that, {sentence(n + 7000)}") for n in range(400)]
     found = prepare(table(pairs + stolen), "a.jsonl", deduplicate="none")
     both = [found.held_out.dev, found.held_out.test]
     assert all(len(part) >= 3 for part in both)
@@ -219,7 +219,7 @@ def test_the_column_can_have_another_name(prepare):
 
 
 def test_max_texts_counts_pairs(prepare):
-    rows = [pair for n in range(3000) for pair in ((sentence(n), said_otherwise(n)), (sentence(n + 5000), None))]
+    rows = [pair for n in range(3000) for pair in ((sentence(n), paraphrase(n)), (sentence(n + 5000), None))]
     found = prepare(table(rows), "a.jsonl", held_out=0, deduplicate="none", max_texts=1500)
     assert everything(found) == [sentence(n) for n in range(1500)]
     assert len(found.positives(range(1500))) == 1500
@@ -244,3 +244,81 @@ def test_content_keys_decide_what_is_the_same(prepare):
     assert content_key("ＦＵＬＬ width") == content_key("full  WIDTH")
     rows = [("ＦＵＬＬ width words here", "full width words here"), *numbered(5)]
     assert prepare(table(rows), "a.jsonl", held_out=0).account.identical_pairs == 1
+
+
+# corpus.positives = "adjacent": the positive of a sentence is the next one of its document
+
+
+def documents(*texts):
+    return table([(" ".join(sentences), None) for sentences in texts])
+
+
+def sides(found):
+    """The two sides of every row: its text, and its positive as token ids."""
+    return list(zip(everything(found), found.positives(range(len(found))), strict=True))
+
+
+def test_each_sentence_is_paired_with_the_next_and_the_last_with_none(prepare, tokenizer):
+    one, two = [sentence(n) for n in range(3)], [sentence(n) for n in range(10, 12)]
+    found = prepare(documents(one, two), "a.jsonl", positives="adjacent", held_out=0)
+    expected = [(one[0], one[1]), (one[1], one[2]), (two[0], two[1])]
+    assert found.paired
+    assert sides(found) == [(left, tokenizer(right)["input_ids"]) for left, right in expected]
+    assert found.account.without_positive == 2
+
+
+def test_sentences_with_one_between_them_that_is_dropped_are_no_neighbours(prepare, tokenizer):
+    text = [sentence(0), "Too short.", sentence(1), sentence(2), sentence(3)]
+    found = prepare(documents(text), "a.jsonl", positives="adjacent", held_out=0)
+    assert [text for text, _ in sides(found)] == [sentence(1), sentence(2)]
+
+
+def test_a_repeated_sentence_is_not_its_own_positive(prepare):
+    text = [sentence(0), sentence(0).upper(), sentence(1), sentence(2), sentence(3)]
+    found = prepare(documents(text), "a.jsonl", positives="adjacent", held_out=0, deduplicate="none")
+    assert [text for text, _ in sides(found)] == [sentence(0).upper(), sentence(1), sentence(2)]
+
+
+def test_the_sentences_of_a_document_never_share_a_batch_and_those_of_another_may(prepare):
+    texts = [[sentence(10 * d + n) for n in range(4)] for d in range(3)]
+    found = prepare(documents(*texts), "a.jsonl", positives="adjacent", held_out=0)
+    keys = found.keys.tolist()
+    assert len(keys) == 9
+    assert [keys[start : start + 3] for start in (0, 3, 6)] == [[keys[start]] * 3 for start in (0, 3, 6)]
+    assert len(set(keys)) == 3
+
+
+def test_a_sentence_that_ends_every_document_ties_none_together(prepare):
+    texts = [[*(sentence(10 * d + n) for n in range(3)), "This article ends with these very words."] for d in range(20)]
+    found = prepare(documents(*texts), "a.jsonl", positives="adjacent", held_out=0)
+    assert found.account.kept == 20 * 2 + 1  # the last pair of the first document alone
+    assert len(set(found.keys.tolist())) == 20
+
+
+def test_whole_documents_are_held_out_and_none_of_their_sentences_is_learned_from(prepare):
+    texts = [[sentence(10 * d + n) for n in range(4)] for d in range(200)]
+    found = prepare(documents(*texts), "a.jsonl", positives="adjacent", held_out=5, held_out_share=0.3)
+    assert found.held_out.kind == "summary-body"
+    assert len(found.held_out.dev) == 5
+    learned = " ".join(everything(found))
+    for side in (found.held_out.dev, found.held_out.test):
+        assert not any(query in learned for query in side.queries)
+    assert found.account.held_out_texts == 40
+    assert found.account.texts == 800
+    assert found.account.kept == 3 * 190
+
+
+def test_the_positive_column_is_ignored(prepare, tokenizer):
+    row = (" ".join(sentence(n) for n in range(3)), sentence(99))
+    found = prepare(table([row]), "a.jsonl", positives="adjacent", held_out=0)
+    assert [positive for _, positive in sides(found)] == tokenizer([sentence(1), sentence(2)])["input_ids"]
+
+
+def test_lines_without_neighbours_leave_nothing_and_are_counted(prepare):
+    with pytest.raises(UserError, match=r"nothing is left of the 30 texts .*30 without a positive"):
+        prepare("".join(f"{sentence(n)}\n" for n in range(30)), positives="adjacent", held_out=0)
+
+
+def test_methods_of_documents_have_no_adjacent_sentences(prepare):
+    with pytest.raises(UserError, match="pairs sentences, and this method learns from documents"):
+        prepare(documents([sentence(0)]), "a.jsonl", positives="adjacent", unit="documents")
