@@ -67,11 +67,10 @@ def evaluate(
         raise ConfigurationError("--compare goes without --baselines, --pooling, --json and the task retrieval")
     hardware.choose_hardware()
     how: dict[str, Any] = {"data": data, "classifier": classifier, "stop_on": stop_on, "precision": precision}
-    how |= {"bootstrap": bootstrap, "progress": display}
+    how.update(bootstrap=bootstrap, progress=display)
     if compare:
         one, two = ([seed for seed in model.split(",") if seed] for model in models)
-        display.print(difference_table(models, *scoring.compare(one, two, names, **how), display.width))
-        return
+        return display.print(difference_table(models, *scoring.compare(one, two, names, **how), display.width))
     results = scoring.evaluate(
         models[0],
         names,
