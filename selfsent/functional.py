@@ -280,26 +280,6 @@ class _InverseSquareRoot(torch.autograd.Function):
         return vectors @ (inner / -(r * q * (r + q))) @ vectors.mT, None
 
 
-@_full_precision
-def alignment(x: Float[Tensor, "B D"], y: Float[Tensor, "B D"]) -> Float[Tensor, ""]:
-    """Return the mean squared distance of pairs of rows on the unit sphere; 0 for identical directions.
-
-    Source: Wang & Isola 2020, https://arxiv.org/abs/2005.10242.
-    """
-    return (F.normalize(x, dim=-1) - F.normalize(y, dim=-1)).square().sum(-1).mean()
-
-
-@_full_precision
-def uniformity(x: Float[Tensor, "N D"], t: float = 2.0) -> Float[Tensor, ""]:
-    """Return log mean exp(-t |x_i - x_j|^2) over pairs i < j of rows on the unit sphere; lower is more even.
-
-    Source: Wang & Isola 2020, https://arxiv.org/abs/2005.10242.
-    """
-    _at_least_two(x)
-    distances = torch.pdist(F.normalize(x, dim=-1))
-    return distances.square().mul(-t).exp().mean().log()
-
-
 class _VocabularyLoss(torch.autograd.Function):
     """Cross-entropy over a vocabulary computed together with its gradient, so that no chunk of logits is kept."""
 

@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sentence_transformers import SentenceTransformer
 
 from selfsent import atomic
+from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
 from selfsent.encoder.encode import encode, encode_poolings
-from selfsent.encoder.inspect import max_length_of
+from selfsent.encoder.inspect import max_length_of, tokenizer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.pooling import pooling_name
 from selfsent.errors import ConfigurationError
@@ -17,10 +19,13 @@ from selfsent.evaluation import mteb
 from selfsent.evaluation.score import Difference, Results, compare_results, over_seeds
 from selfsent.evaluation.senteval.declutr_averages import averages
 from selfsent.evaluation.senteval.relatedness import StopOn
-from selfsent.evaluation.suite import DEFAULT_CLASSIFIER, HeldOut, read_suite
-from selfsent.evaluation.whitening import Whitening, whiten_target
+from selfsent.evaluation.suite import DEFAULT_CLASSIFIER, HeldOut, read_suite, resolve_tasks
+from selfsent.evaluation.whitening import whiten_target
 from selfsent.progress import SILENT, Progress
 from selfsent.run import versions
+
+if TYPE_CHECKING:
+    from mteb.abstasks.abstask import AbsTask
 
 
 def evaluate(
@@ -29,6 +34,7 @@ def evaluate(
     *,
     data: str | Path | None = None,
     held_out: HeldOut | None = None,
+    corpus: Sequence[str | Path] = (),
     pooling: str | None = None,
     poolings: Sequence[str] = (),
     whitening: Sequence[str] = (),
@@ -41,51 +47,57 @@ def evaluate(
     """Score a model, and training-free baselines of the same encoder beside it, from one reading of the data.
 
     Args:
-        data: a folder in SentEval's layout, or ``hub`` for the copies that are there.
+        tasks: groups and tasks by name, own files such as "classification:intents.csv", "mteb:NAME" of that package.
+        data: a folder in SentEval's layout, or ``hub`` for the hub's copies.
+        held_out: queries and the passage that answers each, for the task "retrieval".
+        corpus: documents to take queries and passages from where ``held_out`` is None.
+        pooling: in place of the model's own.
         poolings: also score these poolings of the same encoder, without any head.
         whitening: also score the model's vectors whitened: "pca", "zca" or "group", fitted to each task's texts.
-        tasks: groups and tasks by name, own files such as "classification:intents.csv", "mteb:NAME" of that package.
         classifier: trained on the vectors of labelled tasks: "senteval_full", "senteval_fast", "senteval_mlp" or
             "sklearn".
         stop_on: the development correlation that stops the regressions of relatedness: "pearson" or "spearman".
 
     Raises:
-        UserError: an unknown task, pooling or classifier, data that is not whole, labels that cannot be learned, or
-            vectors that are not finite.
+        UserError: an unknown task, pooling or classifier, incomplete data, labels that no classifier can be trained
+            on, or vectors that are not finite.
     """
-    public = [name for name in tasks if name.startswith(mteb.PREFIX)]
-    own = [name for name in tasks if name not in public]
-    foreign = mteb.mteb_tasks(public) if public else []
+    own, public = split_tasks(tasks)
     encoder = model if isinstance(model, SentenceTransformer) else load_encoder(model, pooling=pooling)
-    found = []
-    if foreign:
-        progress.say(f"mteb runs {len(foreign)} task{'s' if len(foreign) != 1 else ''}")
+    public_scores = []
+    if public:
+        progress.say(f"mteb runs {_counted(public)}")
         cache = atomic.cache_folder("mteb", "")
-        found = mteb.score_mteb(encoder, foreign, cache, precision=precision, progress=progress)
+        public_scores = mteb.score_mteb(encoder, public, cache, precision=precision, progress=progress)
         if not own:
-            return {"model": Results(scores=found)}
+            return {"model": Results(scores=public_scores)}
+    if "retrieval" in own and held_out is None and corpus:
+        text = prepare_corpus([str(name) for name in corpus], CorpusConfig(), tokenizer_of(encoder), progress=progress)
+        held_out = (text.held_out.test.queries, text.held_out.test.passages)
     folder = None if data is None else Path(data)
     suite = read_suite(own, folder, held_out=held_out, classifier=classifier, stop_on=stop_on)
     for line in suite.notes:
         progress.say(line)
-    plural = "s" if len(suite.tasks) != 1 else ""
-    progress.say(f"encoding {len(suite.sentences):,} different texts of {len(suite.tasks)} task{plural}")
+    progress.say(f"encoding {len(suite.sentences):,} different texts of {_counted(suite.tasks)}")
     vectors = encode(encoder, suite.sentences, precision=precision, progress=progress)
+    score = partial(suite.score, bootstrap=bootstrap, progress=progress)
     protocol = {"pooling": pooling_name(encoder), "max_length": max_length_of(encoder)}
 
-    def scored(vectors: Any, transform: Any = None, **changes: str) -> Results:  # noqa: ANN401
-        known = {**protocol, **changes}
-        return suite.score(vectors, bootstrap=bootstrap, protocol=known, transform=transform, progress=progress)
-
-    results = {"model": scored(vectors)}
-    results["model"] = replace(results["model"], scores=[*results["model"].scores, *found])
+    scored = score(vectors, protocol=protocol)
+    results = {"model": replace(scored, scores=scored.scores + public_scores)}
     for kind in whitening:
-        whiten = whiten_target(Whitening(kind=kind))
-        results[f"{kind} whitening"] = scored(vectors, whiten, whitening=f"{kind}, target")
+        known = {**protocol, "whitening": f"{kind}, target"}
+        results[f"{kind} whitening"] = score(vectors, protocol=known, transform=partial(whiten_target, kind))
     if poolings:
-        free = encode_poolings(encoder, suite.sentences, poolings, precision=precision, progress=progress)
-        results |= {name: scored(pooled, pooling=name) for name, pooled in free.items()}
+        pooled = encode_poolings(encoder, suite.sentences, poolings, precision=precision, progress=progress)
+        results |= {name: score(pooled[name], protocol={**protocol, "pooling": name}) for name in pooled}
     return results
+
+
+def split_tasks(tasks: Sequence[str]) -> tuple[list[str], "list[AbsTask]"]:
+    """Check the names of tasks, and split them into tasks of this package, groups expanded, and those of MTEB."""
+    public = [name for name in tasks if name.startswith(mteb.PREFIX)]
+    return resolve_tasks([name for name in tasks if name not in public]), mteb.mteb_tasks(public)
 
 
 def compare(
@@ -101,8 +113,10 @@ def compare(
         options: as for ``evaluate``.
 
     Raises:
-        UserError: as for ``evaluate``, or nothing was measured in both that has an interval.
+        UserError: as for ``evaluate``, a task of MTEB, or no score of both has resamples.
     """
+    if split_tasks(tasks)[1]:
+        raise ConfigurationError("tasks of mteb cannot be compared: their scores have no resamples; leave them out")
     one, two = (
         over_seeds([evaluate(model, tasks, **options)["model"] for model in models]) for models in (first, second)
     )
@@ -110,7 +124,7 @@ def compare(
 
 
 def write_scores(path: Path, results: Mapping[str, Results], model: str) -> None:
-    """Write what ``evaluate`` returned as JSON: the model's own scores first, each of its baselines beside them."""
+    """Write the result of ``evaluate`` as JSON: the scores of the model, and those of its baselines by name."""
     content = {
         **results["model"].as_dict(),
         "model": model,
@@ -123,3 +137,7 @@ def write_scores(path: Path, results: Mapping[str, Results], model: str) -> None
         atomic.write_json(path, content)
     except OSError as error:
         raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _counted(tasks: Sequence[object]) -> str:
+    return f"{len(tasks)} task{'s' if len(tasks) != 1 else ''}"

@@ -209,16 +209,14 @@ def test_held_out_lines_are_not_trained_on(bert, text):
 
 def test_the_verdict_says_better_worse_and_cannot_tell():
     def results(right):
-        from selfsent.evaluation.suite import run_suite
+        from selfsent.evaluation.suite import read_suite
 
         texts = [f"text {i}" for i in range(200)]
         vectors = {text: np.eye(200)[i] for i, text in enumerate(texts)}
         answers = {f"answer {i}": np.eye(200)[i if i < right else (i + 1) % 200] for i in range(200)}
 
-        def encode(asked):
-            return np.stack([(vectors | answers)[text] for text in asked])
-
-        return run_suite(encode, ["retrieval"], None, held_out=(texts, list(answers)))
+        suite = read_suite(["retrieval"], None, held_out=(texts, list(answers)))
+        return suite.score(np.stack([(vectors | answers)[text] for text in suite.sentences]))
 
     assert judge_heldout(results(100), results(150)).startswith("Better.")
     assert judge_heldout(results(150), results(100)).startswith("Worse, do not use it.")

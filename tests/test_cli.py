@@ -378,6 +378,7 @@ def test_a_model_does_not_differ_from_itself_and_seeds_are_joined(command, label
         (["builtin", "builtin"], "2 models were given without --compare: give two with it, or one without"),
         (["builtin", "--compare"], "1 model was given with --compare"),
         (["builtin", "builtin", "--compare", "--baselines"], "--compare goes without --baselines"),
+        (["builtin", "builtin", "--compare", "--tasks", "retrieval"], "and the task retrieval"),
         (["builtin", "--tasks", "classification:none.csv"], "there is no file or folder 'none.csv'"),
         (["builtin", "--tasks", "clasification:none.csv"], "did you mean 'classification:FILE'"),
     ],

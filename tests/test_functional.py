@@ -8,7 +8,6 @@ import torch
 from torch.nn import functional as F
 
 from selfsent.functional import (
-    alignment,
     correlation_summary,
     cross_correlation,
     group_whiten,
@@ -16,7 +15,6 @@ from selfsent.functional import (
     inverse_square_root,
     multi_positive,
     standardize,
-    uniformity,
     vocabulary_loss,
 )
 
@@ -364,31 +362,6 @@ def test_group_whitening_equals_the_authors_module_in_eval_mode(golden, precisio
     close(y, values[f"eval_Y_{precision}"], rtol=0, atol=1e-8 if precision == "f64" else 1e-5)
 
 
-# geometry
-
-
-def test_identical_pairs_are_aligned_and_scale_does_not_matter():  # T-G10
-    x, y = rows(7, 5), rows(7, 5, seed=1)
-    close(alignment(x, 3 * x), 0.0)
-    close(alignment(x, y), alignment(5 * x, 0.1 * y))
-    close(alignment(torch.eye(2), -torch.eye(2)), 4.0)
-
-
-def test_uniformity_of_one_point_is_zero_and_of_antipodes_minus_eight():  # T-G10
-    point = torch.ones(4, 3, dtype=torch.float64)
-    close(uniformity(point), 0.0)
-    close(uniformity(torch.stack((point[0], -2 * point[0]))), -8.0)
-
-
-def test_alignment_and_uniformity_equal_the_published_formula(golden):
-    values = golden("align_uniform")
-    x, y, gold = (torch.tensor(values[name]) for name in ("x", "y", "gold"))
-    close(alignment(x, y), values["align_all_pairs"], 0, 1e-10)
-    close(alignment(x[gold > 4], y[gold > 4]), values["align_gold_gt4"], 0, 1e-10)
-    close(uniformity(x), values["uniform_x"], 0, 1e-10)
-    close(uniformity(torch.cat((x, y))), values["uniform_x_and_y"], 0, 1e-10)
-
-
 # precision
 
 
@@ -401,8 +374,6 @@ def test_alignment_and_uniformity_equal_the_published_formula(golden):
         lambda x, y: correlation_summary(x, y)[1],
         lambda x, y: group_whiten(x, 6),
         lambda x, y: group_whiten(x, 4),
-        lambda x, y: alignment(x, y),
-        lambda x, y: uniformity(x),
     ],
 )
 def test_autocast_around_it_changes_nothing(function):

@@ -1,7 +1,7 @@
-"""selfsent evaluate: a model in, named numbers out."""
+"""selfsent evaluate: score a model, or compare two."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -19,17 +19,17 @@ def evaluate(
         ),
     ] = "sts",
     compare: Annotated[
-        bool, typer.Option("--compare", help="Say how much the first of two models lies above the second.")
+        bool, typer.Option("--compare", help="Compare two models by a paired bootstrap: the first less the second.")
     ] = False,
     data: Annotated[
         Path | None,
-        typer.Option(help="A folder in SentEval's layout, or hub: copies of the sets on the hub, as far as there are"),
+        typer.Option(help="A folder in SentEval's layout, or hub: the copies on the hub, where there are any"),
     ] = None,
     corpus: Annotated[
         list[str] | None,
         typer.Option(help="For retrieval: documents whose held-out part is searched; may be repeated"),
     ] = None,
-    json: Annotated[Path | None, typer.Option(help="Write the scores to this file, too.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Also write the scores to this file.")] = None,
     pooling: Annotated[
         str | None, typer.Option(help="cls, mean, first_last, top2, cls_pooler  \\[default: the model's own]")
     ] = None,
@@ -42,77 +42,47 @@ def evaluate(
     ] = "senteval_full",
     stop_on: Annotated[
         Literal["pearson", "spearman"],
-        typer.Option(help="What stops sickr-regression and stsb-regression: pearson, spearman"),
+        typer.Option(help="Correlation that stops sickr-regression and stsb-regression: pearson, spearman"),
     ] = "pearson",
     bootstrap: Annotated[int, typer.Option(help="Resamples behind each 95 % interval; 0: none", min=0)] = 1000,
     precision: Annotated[str, typer.Option(help="auto, bf16 or fp32")] = "auto",
 ) -> None:
-    """Score a model; every score says its split, aggregation and interval."""
+    """Score a model; every score states its split, aggregation and interval."""
     from selfsent.cli.display import Display
 
     display = Display()
     display.opening("loading torch and transformers")
     from selfsent import hardware, scoring
     from selfsent.cli.tables import difference_table, results_table
-    from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
-    from selfsent.encoder.inspect import tokenizer_of
-    from selfsent.encoder.load import load_encoder
-    from selfsent.errors import UserError
-    from selfsent.evaluation import mteb
+    from selfsent.errors import ConfigurationError
     from selfsent.evaluation.senteval import declutr_averages
-    from selfsent.evaluation.suite import resolve_tasks
 
-    asked = [name.strip() for name in tasks.split(",") if name.strip()]
-    public = [name for name in asked if name.startswith(mteb.PREFIX)]
-    names = resolve_tasks([name for name in asked if name not in public]) + public
+    names = [name.strip() for name in tasks.split(",") if name.strip()]
     if compare != (len(models) == 2) or len(models) > 2:
-        raise UserError(
+        raise ConfigurationError(
             f"{len(models)} model{'s were' if len(models) > 1 else ' was'} given "
             f"{'with' if compare else 'without'} --compare: give two with it, or one without"
         )
+    if compare and (baselines or pooling or json or "retrieval" in names):
+        raise ConfigurationError("--compare goes without --baselines, --pooling, --json and the task retrieval")
     hardware.choose_hardware()
+    how: dict[str, Any] = {"data": data, "classifier": classifier, "stop_on": stop_on, "precision": precision}
+    how.update(bootstrap=bootstrap, progress=display)
     if compare:
-        if baselines or pooling or json or public or "retrieval" in names:
-            raise UserError(
-                "--compare goes without --baselines, --pooling, --json and the tasks retrieval and mteb:NAME, "
-                "which have no part in it: leave them out"
-            )
         one, two = ([seed for seed in model.split(",") if seed] for model in models)
-        first, second, differences = scoring.compare(
-            one,
-            two,
-            names,
-            data=data,
-            classifier=classifier,
-            stop_on=stop_on,
-            precision=precision,
-            bootstrap=bootstrap,
-            progress=display,
-        )
-        display.print(difference_table(models, first, second, differences, display.width))
-        return
-    (model,) = models
-    opened = load_encoder(model, pooling=pooling)
-    held_out = None
-    if "retrieval" in names:
-        text = prepare_corpus(corpus or ["pydocs"], CorpusConfig(), tokenizer_of(opened), progress=display)
-        held_out = (text.held_out.test.queries, text.held_out.test.passages)
+        return display.print(difference_table(models, *scoring.compare(one, two, names, **how), display.width))
     results = scoring.evaluate(
-        opened,
+        models[0],
         names,
-        data=data,
-        held_out=held_out,
+        corpus=corpus or ["pydocs"],
+        pooling=pooling,
         poolings=("cls", "mean", "first_last", "top2") if baselines else (),
         whitening=("pca", "zca", "group") if baselines else (),
-        classifier=classifier,
-        stop_on=stop_on,
-        precision=precision,
-        bootstrap=bootstrap,
-        progress=display,
+        **how,
     )
     if json is not None:
-        scoring.write_scores(json, results, model)
+        scoring.write_scores(json, results, models[0])
     display.print(results_table(results, display.width))
-    if {"downstream", "probing"} & {*asked}:
+    if {"downstream", "probing"} & {*names}:
         for name, scored in results.items():
             display.print(f"{name}: {declutr_averages.summary(declutr_averages.averages(scored.scores))}")

@@ -1,18 +1,18 @@
-"""Where the vectors lie: alignment, uniformity, and the figures that show a collapse.
+"""Alignment, uniformity, and measures of collapse of a set of vectors.
 
-    alignment        mean |f(x) - f(y)|^2 over pairs that people call the same (gold > 4)
+    alignment        mean |f(x) - f(y)|^2 over pairs with a human score above 4
     uniformity       log mean exp(-2 |f(x_i) - f(x_j)|^2) over all unordered pairs i < j
-    mean cosine      over all unordered pairs i < j; near 1 when all texts get one direction
+    mean cosine      over all unordered pairs i < j; near 1 when all vectors have one direction
     effective rank   exp of the entropy of the normalised singular values; 1 when all lie on one line
     dimension std    of the unit vectors, times sqrt(D); 1 when spread evenly, 0 when collapsed
-    hubness          skewness of N_k, of how many others a vector is among the k nearest; 0 where none is a hub
+    hubness          skewness of N_k, the number of rows that have a row among their k nearest; 0 without hubs
 
-Rows are normalised to unit length inside, always.  Alignment and uniformity: Wang & Isola 2020,
+Every function normalises rows to unit length first.  Alignment and uniformity: Wang & Isola 2020,
 https://arxiv.org/abs/2005.10242; effective rank: Roy & Vetterli 2007, as in RankMe,
 https://arxiv.org/abs/2210.02885; hubness: Radovanovic et al. 2010, https://jmlr.org/papers/v11/radovanovic10a.html.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf, nan
 
@@ -21,10 +21,12 @@ from jaxtyping import Float
 
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.score import Score, measured
-from selfsent.evaluation.sts import STS
+from selfsent.evaluation.sts import FORM, STS
+from selfsent.evaluation.task import Task
+from selfsent.progress import SILENT, Progress
 
 TILE = 1024  # rows and columns of a tile of pairs: 8 MB, however many rows there are
-_TIE = 1e-9  # cosines closer than this are one and the same
+_TIE = 1e-9  # cosines closer than this are equal
 
 
 def unit(x: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
@@ -47,7 +49,7 @@ def alignment(
     Args:
         gold: scores of the pairs; None takes every pair as positive.
         threshold: a pair is positive above it.
-        inclusive: also at it (>=), as some authors have it.
+        inclusive: also at the threshold (>=).
 
     Raises:
         ValueError: no pair is positive.
@@ -79,16 +81,16 @@ def effective_rank(x: Float[np.ndarray, "N D"]) -> float:
 
 
 def hubness(x: Float[np.ndarray, "N D"], *, k: int = 10) -> float:
-    """Return the skewness of N_k by cosine; 0 where every row has as many.
+    """Return the skewness of N_k by cosine; 0 where all rows have equal counts.
 
-    Rows as near as the k-th share the places that are left, so that the order of the rows does not matter.
+    Rows at the distance of the k-th share the remaining places, so that the order of the rows does not matter.
 
     Raises:
         ValueError: there are not more than k rows.
     """
     rows = unit(x)
     if len(rows) <= k:
-        raise ValueError(f"the {k} nearest of {len(rows)} rows: it takes at least {k + 1}")
+        raise ValueError(f"the {k} nearest of {len(rows)} rows: hubness needs at least {k + 1}")
     occurrences = np.zeros(len(rows))
     for start in range(0, len(rows), TILE):
         tile = rows[start : start + TILE] @ rows.T
@@ -100,11 +102,6 @@ def hubness(x: Float[np.ndarray, "N D"], *, k: int = 10) -> float:
     centred = occurrences - occurrences.mean()
     variance = np.square(centred).mean()
     return float((centred**3).mean() / variance**1.5) if variance > _TIE else 0.0
-
-
-def dimension_std(x: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " D"]:
-    """Return the standard deviation of each dimension of the unit rows: 1/sqrt(D) when spread evenly."""
-    return unit(x).std(axis=0)
 
 
 def collapse_alarms(scores: Mapping[str, float], start: Mapping[str, float]) -> list[str]:
@@ -130,57 +127,52 @@ def collapse_alarms(scores: Mapping[str, float], start: Mapping[str, float]) -> 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Geometry:
-    """The geometry of STS-B: alignment on its positive pairs, the rest on all of its sentences."""
+class Geometry(Task):
+    """The geometry of STS-B: alignment on its pairs with gold > 4, the rest on all of its sentences."""
 
-    name: str
     split: str
     pairs: STS
-    threshold: float = 4.0
-    inclusive: bool = False
 
     @property
     def texts(self) -> list[str]:
-        """All left sides, then all right sides, repeated texts repeated."""
+        """All left sides, then all right sides; texts may repeat."""
         return self.pairs.texts
 
-    @property
-    def fingerprint(self) -> str:
-        """That of the pairs."""
-        return self.pairs.fingerprint
+    def content(self) -> Iterable[str | bytes]:
+        """Yield texts and gold scores."""
+        return self.pairs.content()
 
-    def score(self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int) -> list[Score]:
-        """Score vectors given in the order of ``texts``.
+    def score(
+        self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, progress: Progress = SILENT
+    ) -> list[Score]:
+        """Compute the measures.
 
-        Intervals: alignment resamples positive pairs; uniformity and mean cosine are means over pairs
-        of sentences and resample the sentences through the mean of each sentence's pairs (the linear
-        part of the bootstrap); the others have none.
+        Intervals: alignment resamples positive pairs; uniformity and mean cosine are means over pairs of sentences and
+        resample the sentences through the mean of each sentence's pairs (the linear part of the bootstrap); the others
+        have none.
         """
         half = len(vectors) // 2
         rows = unit(vectors)
-        distances = _distances(vectors[:half], vectors[half:], self.pairs.gold, self.threshold, self.inclusive)
+        distances = _distances(vectors[:half], vectors[half:], self.pairs.gold, 4.0, False)
         potentials, cosines = _potentials(rows, 2.0), _cosines(rows)
 
-        aligned = bootstrap.means(distances[:, None], resamples, seed=seed, name=f"{self.name}/pairs")
+        (aligned,) = bootstrap.means(distances[:, None], resamples, seed=seed, name=f"{self.name}/pairs")
         # A pair holds two sentences, so a sentence's weight in the mean over pairs counts twice.
         linear = np.stack([2 * potentials - potentials.mean(), 2 * cosines - cosines.mean()], axis=1)
-        spread = bootstrap.means(linear, resamples, seed=seed, name=f"{self.name}/sentences")
+        potential, cosine = bootstrap.means(linear, resamples, seed=seed, name=f"{self.name}/sentences")
 
-        uniform, alike = (np.log(spread[0]), spread[1]) if spread is not None else (None, None)
-
-        sign = ">=" if self.inclusive else ">"
         found = [
-            ("alignment", distances.mean(), len(distances), aligned[0] if aligned is not None else None),
-            ("uniformity", np.log(potentials.mean()), len(rows), uniform),
-            ("mean_cosine", cosines.mean(), len(rows), alike),
+            ("alignment", distances.mean(), len(distances), aligned),
+            ("uniformity", np.log(potentials.mean()), len(rows), np.log(potential)),
+            ("mean_cosine", cosines.mean(), len(rows), cosine),
             ("effective_rank", _effective_rank(rows), len(rows), None),
             ("dimension_std", rows.std(axis=0).mean() * np.sqrt(rows.shape[1]), len(rows), None),
         ]
-        scores = []
-        for metric, value, n, replicates in found:
-            protocol = {"positives": f"gold {sign} {self.threshold:g}", "texts": "SentEval tokens"}
-            scores.append(measured(self.name, self.split, metric, float(value), replicates, n, protocol))
-        return scores
+        protocol = {"positives": "gold > 4", "texts": FORM}
+        return [
+            measured(self.name, self.split, metric, float(value), replicates, n, protocol)
+            for metric, value, n, replicates in found
+        ]
 
 
 def _distances(
@@ -210,7 +202,7 @@ def _effective_rank(rows: Float[np.ndarray, "N D"]) -> float:
 
 
 def _cosines(rows: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " N"]:
-    """Return each unit row's mean cosine with all others: no pair need be formed."""
+    """Return each unit row's mean cosine with all others: no pair is formed."""
     own = np.square(rows).sum(axis=1)
     return (rows @ rows.sum(axis=0) - own) / (len(rows) - 1)
 

@@ -1,7 +1,7 @@
-"""The files of evaluation data as they are known, and whether those that were read are the same.
+"""Checksums of known evaluation files, and which of the files that were read differ from them.
 
-``manifest.toml`` holds rows and checksum of every file that is around in one standard form.  A file with the right rows
-and another content is read all the same, and its scores say so: a re-tokenised or mended copy gives other numbers.
+``manifest.toml`` holds row count and checksum of every file that has one standard form.  A file with the right number
+of rows and other content is still scored, and its scores say so: a re-tokenised or corrected copy gives other numbers.
 """
 
 import hashlib
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from selfsent.errors import UserError
+from selfsent.errors import DataError
 
-# The known files that a task reads: those whose paths begin so.
+# The known files that a task reads: those whose paths start with its value.
 _STSB = "STS/STSBenchmark/sts-"
 FILES: dict[str, str] = {
     **{f"sts{year}": f"STS/STS{year}-en-test/" for year in range(12, 17)},
@@ -27,7 +27,7 @@ FILES: dict[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class File:
-    """What is known of a file."""
+    """Row count, end and checksum of a known file."""
 
     rows: int
     last: int  # bytes of the last line, without its end
@@ -45,23 +45,23 @@ def differing(task: str, folder: Path) -> list[str]:
     """Return which of a task's files differ from the known ones; none for a task of which no files are known.
 
     Args:
-        folder: SentEval's ``downstream``, or what holds the folder of an intent set.
+        folder: SentEval's ``downstream``, or the parent of a public dataset's folder.
 
     Raises:
-        UserError: a file ends within its last row.
+        DataError: a file ends within its last row.
     """
     start = FILES.get(task)
     found = []
-    for path, file in known_files().items() if start else ():
-        if not path.startswith(start or ""):
+    for path, file in known_files().items():
+        if start is None or not path.startswith(start):
             continue
         content = (folder / path).read_bytes()
         if hashlib.sha256(content).hexdigest() == file.sha256:
             continue
         last = content.rsplit(b"\n", 1)[-1]
-        # A copy whose last line is whole and only lacks its end is not cut short.
+        # A copy whose last line is complete and only lacks its line end is not cut short.
         if last and len(last.rstrip(b"\r")) < file.last:
-            raise UserError(
+            raise DataError(
                 f"{folder / path} is cut short: its last row ends after {len(last)} bytes where {file.last} are known; "
                 "get the data again"
             )

@@ -1,8 +1,7 @@
-"""Tasks of MTEB by name, through its own package: ``mteb:Banking77Classification``.
+"""MTEB tasks by name, through its own package: ``mteb:Banking77Classification``.
 
-The package brings data (from the hub) and protocols; ours are the encoder and the cache.  Results are kept by encoder,
-precision and version of the package, so that a task that was interrupted or a second one is run alone, and two encoders
-are never taken for one another.
+The package brings data (from the hub) and protocols; the encoder and the cache are ours.  Results are cached by
+encoder, precision and version of the package, so that only tasks without a result are run.
 """
 
 import warnings
@@ -12,14 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-import xxhash
 from sentence_transformers import SentenceTransformer
 
 from selfsent.encoder.encode import encode
-from selfsent.encoder.inspect import max_length_of
-from selfsent.encoder.pooling import pooling_name
-from selfsent.errors import UserError
+from selfsent.encoder.inspect import encoder_digest
+from selfsent.errors import ConfigurationError, DataError, UserError
 from selfsent.evaluation.score import Score, measured
 from selfsent.progress import SILENT, Progress
 
@@ -32,53 +28,58 @@ PREFIX = "mteb:"
 
 
 def mteb_tasks(names: Sequence[str]) -> "list[AbsTask]":
-    """Look the tasks up, in the order asked for.
+    """Look up tasks by name, each with all of its languages.
 
     Raises:
-        UserError: the package is not installed, or it has no such task.
+        ConfigurationError: the package is not installed, or it has no such task.
     """
+    if not names:
+        return []
     try:
         import mteb
     except ImportError:
-        raise UserError(f"{names[0]} needs the package mteb: pip install 'selfsent[mteb]'") from None
-    found = []
+        raise ConfigurationError(f"{names[0]} needs the package mteb: pip install 'selfsent[mteb]'") from None
+    tasks = []
     for name in names:
         try:
-            found += list(mteb.get_tasks(tasks=[name.removeprefix(PREFIX)], languages=["eng"]))
+            tasks.append(mteb.get_task(name.removeprefix(PREFIX)))
         except KeyError:
-            raise UserError(
+            raise ConfigurationError(
                 f"mteb has no task {name.removeprefix(PREFIX)!r}: its names are those of the leaderboard, such as "
                 "Banking77Classification"
             ) from None
-    return found
+    return tasks
 
 
 def score_mteb(
     encoder: SentenceTransformer,
-    chosen: "Sequence[AbsTask]",
+    tasks: "Sequence[AbsTask]",
     cache: Path,
     *,
     precision: str = "auto",
     progress: Progress = SILENT,
 ) -> list[Score]:
-    """Run the tasks that the cache does not hold; return the main score of every split and subset, without intervals.
+    """Run the tasks without a cached result; return the main score of every split and subset, without intervals.
+
+    A subset is a language, or a pair of languages, where a task has several.
 
     Args:
-        cache: a folder; what belongs to one encoder lies in a folder of its own in it.
+        cache: a folder; it gets a folder for each encoder, precision and version.
 
     Raises:
-        UserError: a task's data cannot be had, or it cannot be run.
+        DataError: a task's data cannot be loaded, or the task cannot be run.
     """
     import mteb
 
-    results = mteb.ResultCache(cache / f"{mteb_digest(encoder)}-{precision}-{version('mteb')}")
+    digest = encoder_digest(encoder)[:16]
+    results = mteb.ResultCache(cache / f"{digest}-{precision}-{version('mteb')}")
     scores = []
-    for task in chosen:
+    for task in tasks:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of the package about its own insides
+                warnings.simplefilter("ignore")  # the package warns about its own internals
                 outcome = mteb.evaluate(
-                    _wrapped(encoder, precision),
+                    _wrapped(encoder, digest, precision),
                     task,
                     cache=results,
                     show_progress_bar=progress is not SILENT,
@@ -87,20 +88,11 @@ def score_mteb(
         except UserError:
             raise
         except Exception as error:  # whatever a data set, its loader or the network may raise
-            raise UserError(f"mteb could not run {task.metadata.name}: {_plain(error)}") from error
+            reason = str(error).strip().strip("\"'") or type(error).__name__
+            raise DataError(f"mteb could not run {task.metadata.name}: {reason.splitlines()[0]}") from error
         for result in outcome.task_results:
             scores += _scores(task, result)
     return scores
-
-
-def mteb_digest(encoder: SentenceTransformer) -> str:
-    """Sixteen hexadecimal digits of the encoder's weights, modules and pooling."""
-    how = [pooling_name(encoder), max_length_of(encoder), *(str(module) for module in encoder)]
-    found = xxhash.xxh3_64(repr(how).encode())
-    for name, value in sorted(encoder.state_dict().items()):
-        found.update(name.encode())
-        found.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return found.hexdigest()
 
 
 def _scores(task: "AbsTask", result: "TaskResult") -> list[Score]:
@@ -108,35 +100,30 @@ def _scores(task: "AbsTask", result: "TaskResult") -> list[Score]:
     return [
         measured(
             PREFIX + task.metadata.name,
-            split,
+            f"{split} {scores['hf_subset']}" if len(subsets) > 1 else split,
             task.metadata.main_score,
-            100 * float(found["main_score"]),
+            100 * float(scores["main_score"]),
             None,
             (task.metadata.n_samples or {}).get(split, 0),  # 0 where the package does not say
-            {**protocol, "subset": found["hf_subset"]},
+            {**protocol, "subset": scores["hf_subset"]},
         )
         for split, subsets in result.scores.items()
-        for found in subsets
+        for scores in subsets
     ]
 
 
-def _wrapped(encoder: SentenceTransformer, precision: str) -> "EncoderProtocol":
+def _wrapped(encoder: SentenceTransformer, digest: str, precision: str) -> "EncoderProtocol":
     """Return what mteb calls an encoder: batches of texts in, vectors out."""
     from mteb.models import ModelMeta
     from mteb.models.abs_encoder import AbsEncoder
 
-    class Ours(AbsEncoder):
+    class Wrapped(AbsEncoder):
         def __init__(self) -> None:
-            name = {"name": "selfsent/encoder", "revision": mteb_digest(encoder)}
+            name = {"name": "selfsent/encoder", "revision": digest}
             self.mteb_model_meta: ModelMeta = ModelMeta.create_empty(overwrites=name)
 
         def encode(self, inputs: Iterable[Mapping[str, list[str]]], **_: object) -> np.ndarray:
             texts = [text for batch in inputs for text in batch["text"]]
             return encode(encoder, texts, precision=precision)
 
-    return Ours()
-
-
-def _plain(error: BaseException) -> str:
-    said = str(error).strip().strip("\"'")
-    return said.splitlines()[0] if said else type(error).__name__
+    return Wrapped()

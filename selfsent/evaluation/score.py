@@ -1,4 +1,4 @@
-"""What an evaluation says: scores that carry their own protocol, and how two models differ."""
+"""Scores with their protocol, averages, and paired differences of two models."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from selfsent.errors import UserError
+from selfsent.errors import ConfigurationError
 
 Key = tuple[str, str, str, str]  # task, split, metric, aggregation
 
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """One number, and everything needed to know what it is a number of."""
+    """One number with what was measured and how."""
 
     task: str  # "sts12"
     split: str  # "test"
@@ -30,42 +30,32 @@ class Score:
 
     @property
     def key(self) -> Key:
-        """Name what was measured: two scores may be compared only where this is equal."""
+        """What was measured: only scores with equal keys may be compared."""
         return self.task, self.split, self.metric, self.aggregation
 
     def as_dict(self) -> dict[str, object]:
-        """Return what belongs into a JSON file: everything but the replicates."""
-        return {
-            "task": self.task,
-            "split": self.split,
-            "metric": self.metric,
-            "aggregation": self.aggregation,
-            "value": self.value,
-            "low": self.low,
-            "high": self.high,
-            "n": self.n,
-            "protocol": dict(self.protocol),
-        }
+        """Return the content of a JSON file: everything but the replicates."""
+        return {name: value for name, value in vars(self).items() if name != "replicates"}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Score":
-        """Return what ``as_dict`` gave; the replicates are gone."""
+        """Rebuild a score from ``as_dict``, without replicates."""
         return cls(**content)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """The scores of one model, what was not found, and which data was read."""
+    """The scores of one model, the tasks whose data are missing, and a fingerprint of the data."""
 
     scores: list[Score]
-    missing: dict[str, Path | str] = field(default_factory=dict)  # task -> where it was looked for, or why it cannot be
-    fingerprint: str = ""  # of all texts and gold scores that were read
+    missing: dict[str, Path | str] = field(default_factory=dict)  # task -> where its data was expected, or a reason
+    fingerprint: str = ""  # of all texts and labels that were read
 
     def get(self, task: str, metric: str = "spearman", aggregation: str | None = None) -> Score:
         """Return one score; of several aggregations, the first, which is ``all``.
 
         Raises:
-            KeyError: nothing of that name was measured.
+            KeyError: there is no such score.
         """
         for score in self.scores:
             if (score.task, score.metric) == (task, metric) and aggregation in (None, score.aggregation):
@@ -87,7 +77,7 @@ class Results:
         return next((score for score in averages if score.metric == metric), None)
 
     def as_dict(self) -> dict[str, object]:
-        """Return what belongs into a JSON file."""
+        """Return the content of a JSON file."""
         return {
             "scores": [score.as_dict() for score in self.scores],
             "missing": {task: str(path) for task, path in self.missing.items()},
@@ -96,14 +86,14 @@ class Results:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Results":
-        """Return what ``as_dict`` gave, without replicates."""
+        """Rebuild results from ``as_dict``, without replicates."""
         scores = [Score.from_dict(score) for score in content["scores"]]
         return cls(scores=scores, missing=dict(content["missing"]), fingerprint=content["fingerprint"])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """How much the first of two models scores above the second on the same rows."""
+    """The first of two models' score less the second's, on the same rows."""
 
     task: str
     split: str
@@ -124,13 +114,13 @@ def interval(replicates: Float[np.ndarray, " R"] | None) -> tuple[float | None, 
 
 
 def average(scores: Sequence[Score]) -> Score:
-    """Average scores the way the literature does: each is first rounded to two decimals.
+    """Average scores as the literature does: each is first rounded to two decimals.
 
-    The name lists the tasks, so that an average of six is never read as the average of seven.  Its protocol is what
-    theirs have in common.
+    The name lists the tasks, so that an average of six is not mistaken for that of seven.  Its protocol holds the
+    entries that all scores share.
 
     Raises:
-        ValueError: they come from different classifiers, whose numbers differ by points.
+        ValueError: they come from different classifiers, whose scores are not comparable.
     """
     classifiers = {str(score.protocol.get("classifier")) for score in scores}
     if len(classifiers) > 1:
@@ -138,41 +128,32 @@ def average(scores: Sequence[Score]) -> Score:
     drawn = [score.replicates for score in scores if score.replicates is not None]
     # Tasks are resampled independently, so replicate r of the average averages their replicates r.
     replicates = np.mean(drawn, axis=0) if len(drawn) == len(scores) else None
-    low, high = interval(replicates)
     first = scores[0]
-    parts = {str(score.protocol.get("data", "")) for score in scores}
+    protocol = {k: v for k, v in first.protocol.items() if all(score.protocol.get(k) == v for score in scores)}
+    protocol["data"] = "+".join(sorted({str(score.protocol.get("data", "")) for score in scores}))
     differing = [str(score.protocol["differs"]) for score in scores if "differs" in score.protocol]
-    common = {
-        what: value
-        for what, value in first.protocol.items()
-        if all(score.protocol.get(what) == value for score in scores)
-    }
-    return Score(
-        task=f"average of {len(scores)}: {' '.join(score.task for score in scores)}",
-        split=first.split,
-        metric=first.metric,
+    if differing:
+        protocol["differs"] = ", ".join(differing)
+    return measured(
+        f"average of {len(scores)}: {' '.join(score.task for score in scores)}",
+        first.split,
+        first.metric,
+        float(np.mean([round(score.value, 2) for score in scores])),
+        replicates,
+        sum(score.n for score in scores),
+        protocol,
         aggregation=first.aggregation,
-        value=float(np.mean([round(score.value, 2) for score in scores])),
-        low=low,
-        high=high,
-        n=sum(score.n for score in scores),
-        protocol={
-            **common,
-            "data": "+".join(sorted(parts)),
-            **({"differs": ", ".join(differing)} if differing else {}),
-        },
-        replicates=replicates,
     )
 
 
 def compare_results(first: Results, second: Results) -> list[Difference]:
     """Compare two models on the rows both were scored on, with a paired bootstrap.
 
-    The draws of a task depend on the seed and the task alone, so replicate r of both models saw the
-    same rows and the difference of the replicates is the paired one.
+    The resamples of a task depend only on the seed and the task, so replicate r of both models is computed on the same
+    rows, and the difference of the replicates is paired.
 
     Raises:
-        UserError: a score was measured on other data, with another classifier or other draws in the two results.
+        ConfigurationError: data, classifier or resamples of a score differ between the results, or they share none.
     """
     others = {score.key: score for score in second.scores}
     differences = []
@@ -182,7 +163,7 @@ def compare_results(first: Results, second: Results) -> list[Difference]:
             continue
         for what in ("data", "bootstrap", "classifier"):
             if one.protocol.get(what) != other.protocol.get(what):
-                raise UserError(
+                raise ConfigurationError(
                     f"{one.task} cannot be compared: its {what} is {one.protocol.get(what)} in one result "
                     f"and {other.protocol.get(what)} in the other; evaluate both models in the same way"
                 )
@@ -200,7 +181,7 @@ def compare_results(first: Results, second: Results) -> list[Difference]:
             )
         )
     if not differences:
-        raise UserError(
+        raise ConfigurationError(
             "the two results share no score with bootstrap replicates: evaluate both models on the "
             "same tasks, in one process, with bootstrap above 0"
         )
@@ -218,24 +199,18 @@ def measured(
     *,
     aggregation: str = "",
 ) -> Score:
-    """Return a score with the interval of its replicates."""
+    """Return a score with the interval of its replicates; None and an empty array are no replicates."""
+    score = Score(task=task, split=split, metric=metric, aggregation=aggregation, value=value, n=n, protocol=protocol)
+    return _with_replicates(score, replicates)
+
+
+def _with_replicates(score: Score, replicates: Float[np.ndarray, " R"] | None) -> Score:
     low, high = interval(replicates)
-    return Score(
-        task=task,
-        split=split,
-        metric=metric,
-        aggregation=aggregation,
-        value=value,
-        low=low,
-        high=high,
-        n=n,
-        protocol=protocol,
-        replicates=replicates,
-    )
+    return replace(score, low=low, high=high, replicates=None if low is None else replicates)
 
 
 def over_seeds(results: Sequence[Results], *, seed: int = 0) -> Results:
-    """Join the results of one recipe's seeds: mean scores, whose replicates draw seeds with replacement, too.
+    """Average the results of one recipe's seeds; the replicates draw seeds with replacement, too.
 
     Raises:
         ValueError: none is given.
@@ -247,25 +222,17 @@ def over_seeds(results: Sequence[Results], *, seed: int = 0) -> Results:
         return first
     joined = []
     for score in first.scores:
-        same = [found for other in results for found in other.scores if found.key == score.key]
+        same = [other for result in results for other in result.scores if other.key == score.key]
         if len(same) < len(results):
             continue
-        drawn = [found.replicates for found in same if found.replicates is not None]
+        drawn = [other.replicates for other in same if other.replicates is not None]
         replicates = None
         if len(drawn) == len(same):
-            # Which seeds a resample meets depends on the seed alone: two recipes with as many seeds meet the same.
+            # The draw of seeds depends only on ``seed`` and their number: two recipes with as many seeds share it.
             picks = np.random.default_rng(seed).integers(len(drawn), size=(len(drawn), len(drawn[0])))
             replicates = np.take_along_axis(np.stack(drawn), picks, axis=0).mean(axis=0)
-        values = [found.value for found in same]
-        low, high = interval(replicates)
-        joined.append(
-            replace(
-                score,
-                value=float(np.mean(values)),
-                low=low,
-                high=high,
-                replicates=replicates,
-                protocol={**score.protocol, "seeds": len(same), "spread over seeds": float(np.std(values, ddof=1))},
-            )
-        )
-    return Results(scores=joined, missing=first.missing, fingerprint=first.fingerprint)
+        values = [other.value for other in same]
+        protocol = {**score.protocol, "seeds": len(same), "spread over seeds": float(np.std(values, ddof=1))}
+        mean = replace(score, value=float(np.mean(values)), protocol=protocol)
+        joined.append(_with_replicates(mean, replicates))
+    return replace(first, scores=joined)

@@ -1,4 +1,4 @@
-"""A folder in SentEval's layout: the right counts, invented texts; and an encoder that counts words."""
+"""A folder in SentEval's layout with the known row counts and invented texts; and an encoder that counts words."""
 
 from pathlib import Path
 from zlib import crc32
@@ -53,7 +53,7 @@ def senteval(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def encode():
-    """Sum a random vector for each word; ``encode.calls`` keeps what it was asked for."""
+    """Sum a random vector for each word; ``encode.calls`` keeps the texts of each call."""
     table = {}
 
     def vector(word):

@@ -9,12 +9,13 @@ import huggingface_hub
 import numpy as np
 import pytest
 from labelled_files import write
+from suite_scores import score_tasks
 
 from selfsent.errors import UserError
 from selfsent.evaluation import hub, sts
 from selfsent.evaluation.custom import public_datasets
 from selfsent.evaluation.senteval import classifiers, transfer
-from selfsent.evaluation.suite import read_suite, run_suite
+from selfsent.evaluation.suite import read_suite
 from selfsent.report import tables
 
 HUB = Path("hub")
@@ -62,8 +63,8 @@ def test_sts_from_the_hub_is_that_of_a_folder_and_has_no_sub_files(senteval, enc
     folder = sts.read_sts("sts12", senteval)
     mirror("mteb/sts12-sts", test=[row for part in folder.parts for row in sts_rows(part)])
     stsb_mirror(mirror, senteval)
-    ours = run_suite(encode, ["sts12", "stsb", "geometry"], HUB, bootstrap=50)
-    theirs = run_suite(encode, ["sts12", "stsb", "geometry"], senteval, bootstrap=50)
+    ours = score_tasks(encode, ["sts12", "stsb", "geometry"], HUB, bootstrap=50)
+    theirs = score_tasks(encode, ["sts12", "stsb", "geometry"], senteval, bootstrap=50)
     for key in (("sts12", "spearman"), ("sts12", "pearson"), ("stsb", "spearman"), ("geometry", "uniformity")):
         one, other = ours.get(*key), theirs.get(*key)
         assert (one.value, one.low, one.high, one.n) == (other.value, other.low, other.high, other.n)
@@ -73,8 +74,8 @@ def test_sts_from_the_hub_is_that_of_a_folder_and_has_no_sub_files(senteval, enc
 
 def test_a_score_says_that_its_texts_are_the_hubs_and_shares_no_column_with_tokens_or_papers(senteval, encode, mirror):
     stsb_mirror(mirror, senteval)
-    ours = run_suite(encode, ["stsb"], HUB, bootstrap=0).get("stsb")
-    theirs = run_suite(encode, ["stsb"], senteval, bootstrap=0).get("stsb")
+    ours = score_tasks(encode, ["stsb"], HUB, bootstrap=0).get("stsb")
+    theirs = score_tasks(encode, ["stsb"], senteval, bootstrap=0).get("stsb")
     assert ours.protocol["texts"] == "mteb/stsbenchmark-sts on the hub"
     assert theirs.protocol["texts"] == "SentEval tokens"
     assert tables.score_identity(ours) != tables.score_identity(theirs)
@@ -175,16 +176,16 @@ def test_intents_keep_their_names_and_what_is_out_of_scope_is_left_out(monkeypat
     )
 
     def of(*intents):
-        rows = [{"text": f"text {number}", "intent": intent} for number, intent in enumerate(public_datasets)]
+        rows = [{"text": f"text {number}", "intent": intent} for number, intent in enumerate(intents)]
         return datasets.Dataset.from_list(rows, features=features)
 
     mirror("clinc/clinc_oos", "plus", train=of(0, 1, 2, 0, 2), test=of(2, 1, 0, 1))
     task = hub.read_hub("clinc150", CLASSIFIER, "pearson")
-    assert task.train_labels == ["balance", "weather", "balance", "weather"]
-    assert (task.test, task.test_labels) == (["text 0", "text 2"], ["weather", "balance"])
+    assert [label for _, label in task.train] == ["balance", "weather", "balance", "weather"]
+    assert task.test == [("text 0", "weather"), ("text 2", "balance")]
     rows = [{"text": " a\n b ", "label": 5, "label_text": "x"}, {"text": "c", "label": 6, "label_text": "y"}]
     mirror("mteb/banking77", train=rows, test=rows[:1])
-    assert hub.read_hub("banking77", CLASSIFIER, "pearson").train == [" a\n b ", "c"]  # as the authors' file has it
+    assert hub.read_hub("banking77", CLASSIFIER, "pearson").train == [(" a\n b ", "x"), ("c", "y")]
 
 
 def test_another_number_of_rows_is_refused_by_name(senteval, mirror):
@@ -205,7 +206,7 @@ def test_classes_of_another_size_are_refused(monkeypatch, mirror):
 def test_another_layout_is_refused_by_name(senteval, mirror):
     rows = sts_rows(sts.read_stsb(senteval, "dev"))
     mirror("mteb/stsbenchmark-sts", validation=[{"sentence1": row["sentence1"], "gold": 1.0} for row in rows])
-    with pytest.raises(UserError, match="has no column 'sentence2' but sentence1, gold: it is not the set"):
+    with pytest.raises(UserError, match="has no column 'sentence2' but sentence1, gold: it is not the known set"):
         hub.stsb("dev")
     mirror("mteb/sts16-sts", test=[rows[0], rows[1] | {"score": None}])
     with pytest.raises(UserError, match="row 1 of mteb/sts16-sts:test on the hub does not hold sentence1"):

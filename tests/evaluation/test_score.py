@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from suite_scores import score_tasks
 
 from selfsent.errors import UserError
 from selfsent.evaluation.score import Results, Score, average, compare_results, over_seeds
-from selfsent.evaluation.suite import read_suite, run_suite
+from selfsent.evaluation.suite import read_suite
 
 
 def score(value, task="sts12"):
@@ -18,7 +19,7 @@ def test_an_average_rounds_each_score_first():
 
 
 def test_an_average_of_independent_tasks_has_a_narrower_interval_than_each(senteval, encode):
-    results = run_suite(encode, ["sts12", "sts13", "sts14"], senteval, bootstrap=200)
+    results = score_tasks(encode, ["sts12", "sts13", "sts14"], senteval, bootstrap=200)
     each = [results.get(task) for task in ("sts12", "sts13", "sts14")]
     variance = sum(s.replicates.var() for s in each) / 9
     assert results.average.replicates.var() == pytest.approx(variance, rel=0.35)
@@ -61,7 +62,7 @@ def test_other_data_and_other_draws_are_refused(senteval, encode, two):
 
 
 def test_nothing_in_common_is_refused(senteval, encode, two):
-    other = run_suite(encode, ["sickr-dev"], senteval, bootstrap=8)
+    other = score_tasks(encode, ["sickr-dev"], senteval, bootstrap=8)
     with pytest.raises(UserError, match="share no score with bootstrap replicates"):
         compare_results(two[0], other)
 

@@ -4,9 +4,10 @@ import json
 
 import numpy as np
 import pytest
+from suite_scores import score_tasks
 
 from selfsent.errors import UserError
-from selfsent.evaluation.suite import read_suite, resolve_tasks, run_suite, task_names
+from selfsent.evaluation.suite import read_suite, resolve_tasks, task_names
 
 HELD_OUT = (["sun rain cat", "old boat", "red tree"], ["rain cat", "boat music", "tree stone"])
 
@@ -32,19 +33,18 @@ def test_an_unknown_task_suggests_the_nearest():
 
 
 def test_each_different_text_is_encoded_once_over_all_tasks(senteval, encode):
-    run_suite(encode, ["sts", "geometry-dev", "retrieval"], senteval, held_out=HELD_OUT, bootstrap=0)
-    (asked,) = encode.calls
-    assert len(asked) == len(set(asked))
+    score_tasks(encode, ["sts", "geometry-dev", "retrieval"], senteval, held_out=HELD_OUT, bootstrap=0)
+    (texts,) = encode.calls
+    assert len(texts) == len(set(texts))
     suite = read_suite(["sts", "geometry-dev"], senteval)
-    assert set(asked) == {*HELD_OUT[0], *HELD_OUT[1], *(t for task in suite.tasks for t in task.texts)}
+    assert set(texts) == {*HELD_OUT[0], *HELD_OUT[1], *(t for task in suite.tasks for t in task.texts)}
 
 
 def test_a_missing_set_is_named_with_its_place_and_the_average_says_of_what_it_is(senteval, encode):
-    told = []
-    results = run_suite(encode, ["sts"], senteval.parent, bootstrap=0, report=told.append)
+    results = score_tasks(encode, ["sts"], senteval.parent, bootstrap=0)
     place = senteval / "STS" / "STS16-en-test"
     assert results.missing == {"sts16": place}
-    assert told[0] == f"sts16 is missing: looked for {place}"
+    assert read_suite(["sts"], senteval.parent).notes[0] == f"sts16 is missing: looked for {place}"
     assert results.average.task == "average of 6: sts12 sts13 sts14 sts15 stsb sickr"
     tested = [results.get(task) for task in ("sts12", "sts13", "sts14", "sts15", "stsb", "sickr")]
     assert {score.aggregation for score in tested} == {"all"}
@@ -52,13 +52,13 @@ def test_a_missing_set_is_named_with_its_place_and_the_average_says_of_what_it_i
 
 
 def test_development_sets_enter_no_average(senteval, encode):
-    results = run_suite(encode, ["stsb-dev", "stsb", "sickr-dev"], senteval, bootstrap=0)
+    results = score_tasks(encode, ["stsb-dev", "stsb", "sickr-dev"], senteval, bootstrap=0)
     assert results.average is None
     assert [score.split for score in results.scores[::2]] == ["dev", "test", "dev"]
 
 
 def test_scores_say_how_they_were_made(senteval, encode):
-    results = run_suite(
+    results = score_tasks(
         encode, ["sickr-dev"], senteval, bootstrap=16, seed=5, protocol={"pooling": "mean", "max_length": 64}
     )
     score = results.get("sickr-dev")
@@ -75,13 +75,13 @@ def test_scores_say_how_they_were_made(senteval, encode):
 
 
 def test_an_interval_does_not_depend_on_the_other_tasks(senteval, encode):
-    alone = run_suite(encode, ["sickr-dev"], senteval, bootstrap=32)
-    among = run_suite(encode, ["stsb-dev", "sickr-dev"], senteval, bootstrap=32)
+    alone = score_tasks(encode, ["sickr-dev"], senteval, bootstrap=32)
+    among = score_tasks(encode, ["stsb-dev", "sickr-dev"], senteval, bootstrap=32)
     assert of_task(alone, "sickr-dev") == of_task(among, "sickr-dev")
 
 
 def test_without_resamples_there_is_no_interval(senteval, encode):
-    results = run_suite(encode, ["stsb-dev", "geometry-dev"], senteval, bootstrap=0)
+    results = score_tasks(encode, ["stsb-dev", "geometry-dev"], senteval, bootstrap=0)
     assert {(score.low, score.high) for score in results.scores} == {(None, None)}
 
 
@@ -93,7 +93,7 @@ def test_vectors_that_are_not_finite_are_refused_with_the_task_and_the_text(sent
         return vectors
 
     with pytest.raises(UserError, match="NaN or infinity for 1 texts of retrieval, first for 'boat music'"):
-        run_suite(broken, ["stsb-dev", "retrieval"], senteval, held_out=HELD_OUT)
+        score_tasks(broken, ["stsb-dev", "retrieval"], senteval, held_out=HELD_OUT)
 
 
 def test_a_vector_too_few_is_the_callers_mistake(senteval):
@@ -119,11 +119,11 @@ def test_a_transform_sees_the_vectors_of_one_task_at_a_time(senteval, encode):
 def test_what_cannot_be_evaluated_is_refused_before_anything_is_encoded(senteval, tmp_path, encode):
     (tmp_path / "STS").mkdir()
     with pytest.raises(UserError, match="no task was asked for"):
-        run_suite(encode, [], senteval)
+        score_tasks(encode, [], senteval)
     with pytest.raises(UserError, match="stsb needs evaluation data"):
-        run_suite(encode, ["stsb"], None)
+        score_tasks(encode, ["stsb"], None)
     with pytest.raises(UserError, match="retrieval needs held-out queries"):
-        run_suite(encode, ["retrieval"], None)
+        score_tasks(encode, ["retrieval"], None)
     with pytest.raises(UserError, match=r"none of the tasks .* stsb at .*sts-test\.csv"):
-        run_suite(encode, ["stsb"], tmp_path)
+        score_tasks(encode, ["stsb"], tmp_path)
     assert encode.calls == []

@@ -1,17 +1,19 @@
-"""Labelled tasks in the suite: names, one classifier a result, averages, progress, and vectors that are not finite."""
+"""Labelled tasks in a suite: names, one classifier for each result, averages, progress, vectors that are not finite."""
 
 import re
 
 import numpy as np
 import pytest
 from labelled_files import write
+from suite_scores import score_tasks
 
 from selfsent.errors import UserError
 from selfsent.evaluation import score, suite
 from selfsent.evaluation.score import compare_results
 from selfsent.evaluation.senteval import relatedness, transfer
 from selfsent.evaluation.senteval.declutr_averages import DOWNSTREAM, PROBING
-from selfsent.evaluation.suite import read_suite, resolve_tasks, run_suite
+from selfsent.evaluation.suite import read_suite, resolve_tasks
+from selfsent.progress import Progress
 
 SEVEN = ["mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc"]
 
@@ -22,7 +24,7 @@ def files(tmp_path, monkeypatch):
 
 
 def run(encode, tasks, files, **changes):
-    return run_suite(encode, tasks, files, **{"classifier": "senteval_fast", "bootstrap": 20, **changes})
+    return score_tasks(encode, tasks, files, **{"classifier": "senteval_fast", "bootstrap": 20, **changes})
 
 
 def test_the_groups_are_those_of_the_literature():
@@ -54,15 +56,20 @@ def test_the_average_has_the_order_of_the_literature_and_names_what_it_is_of(fil
 
 def test_texts_of_labelled_tasks_are_encoded_once(files, encode):
     run(encode, ["sick-e", "sickr-regression", "sickr"], files, bootstrap=0)
-    (asked,) = encode.calls
-    assert len(asked) == len(set(asked))
+    (texts,) = encode.calls
+    assert len(texts) == len(set(texts))
 
 
 def test_progress_counts_tasks_and_fits(files, encode):
-    told = []
-    run(encode, ["trec", "sickr-dev", "cr"], files, bootstrap=0, advance=lambda *parts: told.append(parts))
-    assert ("task 1 of 2, trec: classifiers trained", 21, 21) in told
-    assert told[-1] == ("task 2 of 2, cr: classifiers trained", 105, 105)
+    stages = []
+
+    class Recorded(Progress):
+        def report(self, stage, done, total=None):
+            stages.append((stage, done, total))
+
+    run(encode, ["trec", "sickr-dev", "cr"], files, bootstrap=0, progress=Recorded())
+    assert ("task 1 of 3, trec: classifiers trained", 21, 21) in stages
+    assert stages[-1] == ("task 3 of 3, cr: classifiers trained", 105, 105)
 
 
 def test_each_score_names_classifier_folds_seeds_and_data(files, encode):
@@ -115,22 +122,19 @@ def test_probing_is_found_beside_downstream_and_sub_samples_are_said(files, enco
         ]
         (place / f"{name}.txt").write_text("".join(f"{row}\n" for row in rows))
     for data in (files, files.parent):
-        told = []
-        results = run(encode, ["past_present", "bigram_shift"], data, bootstrap=0, report=told.append)
-        assert told[0].startswith("warning: past_present is sub-sampled, 40/40/40 rows of")
+        results = run(encode, ["past_present", "bigram_shift"], data, bootstrap=0)
+        notes = read_suite(["past_present", "bigram_shift"], data).notes
+        assert notes[0].startswith("warning: past_present is sub-sampled, 40/40/40 rows of")
         assert results.get("past_present", "accuracy").protocol["rows"] == "40/40/40 of 100000/10000/10000"
         assert not [score for score in results.scores if score.task.startswith("average")]
     assert read_suite(["past_present"], files.parent).tasks[0].name == "past_present"
 
 
-def test_what_is_missing_of_downstream_is_named(files, encode):
-    told = []
-    results = run(
-        encode, [task for task in DOWNSTREAM if task not in SEVEN and not task.endswith("regression")], files,
-        bootstrap=0, report=told.append,
-    )  # fmt: skip
-    assert {"snli", "captions", "sts12"} <= set(results.missing)
-    assert f"snli is missing: looked for {files / 'SNLI'}" in told
+def test_what_is_missing_of_downstream_is_named(files):
+    tasks = [task for task in DOWNSTREAM if task not in SEVEN and not task.endswith("regression")]
+    read = read_suite(tasks, files)
+    assert {"snli", "captions", "sts12"} <= set(read.missing)
+    assert f"snli is missing: looked for {files / 'SNLI'}" in read.notes
 
 
 def test_every_transfer_task_is_known_to_the_suite():

@@ -1,12 +1,13 @@
-"""Whitening against its definition and golden values; baselines from one pass of the encoder."""
+"""Whitening against its definition and golden values."""
+
+from functools import partial
 
 import numpy as np
 import pytest
-from tiny import WORDS
 
 from selfsent.errors import UserError
-from selfsent.evaluation.suite import read_suite, run_suite
-from selfsent.evaluation.whitening import Whitening, run_baselines
+from selfsent.evaluation.suite import read_suite
+from selfsent.evaluation.whitening import Whitening, whiten_target
 
 
 @pytest.fixture
@@ -85,61 +86,11 @@ def test_what_cannot_be_whitened_is_refused(rows):
         Whitening(kind="zac")
 
 
-@pytest.fixture
-def encode_poolings(encode):
-    """Two poolings of an encoder whose dimensions are not equally wide."""
-
-    def encode_poolings(texts, names):
-        assert names == ("mean", "first_last")
-        vectors = encode(texts)
-        return {"mean": vectors, "first_last": vectors * np.linspace(0.1, 3, 8, dtype=np.float32)}
-
-    return encode_poolings
-
-
-def run(encode_poolings, senteval, **changes):
-    return run_baselines(
-        encode_poolings,
-        ["sickr-dev", "stsb-dev"],
-        senteval,
-        poolings=("mean", "first_last"),
-        bootstrap=0,
-        **changes,
-    )
-
-
-def test_all_baselines_come_from_one_pass(senteval, encode, encode_poolings):
-    results = run(encode_poolings, senteval, protocol={"max_length": 512})
-    assert len(encode.calls) == 1
-    assert list(results) == ["mean", "first_last", "first_last+whitening"]
-    assert results["mean"].scores[0].protocol["pooling"] == "mean"
-    alone = run_suite(encode, ["sickr-dev", "stsb-dev"], senteval, bootstrap=0)
-    assert [s.value for s in results["mean"].scores] == [s.value for s in alone.scores]
-
-
-def test_target_whitening_is_fitted_on_the_texts_of_each_task(senteval, encode, encode_poolings):
-    whitened = run(encode_poolings, senteval)["first_last+whitening"]
-    for task in read_suite(["sickr-dev", "stsb-dev"], senteval).tasks:
-        vectors = encode_poolings(task.texts, ("mean", "first_last"))["first_last"]
-        white = Whitening().fit(vectors).transform(vectors)
-        expected = task.score(white, resamples=0, seed=0)[0].value
+def test_target_whitening_is_fitted_to_the_texts_of_each_task(senteval, encode):
+    suite = read_suite(["sickr-dev", "stsb-dev"], senteval)
+    scales = np.linspace(0.1, 3, 8, dtype=np.float32)  # dimensions of different variance
+    whitened = suite.score(encode(suite.sentences) * scales, bootstrap=0, transform=partial(whiten_target, "pca"))
+    for task in suite.tasks:
+        vectors = encode(task.texts) * scales
+        expected = task.score(Whitening().fit(vectors).transform(vectors), resamples=0, seed=0)[0].value
         assert whitened.get(task.name).value == pytest.approx(expected, abs=1e-9)
-        assert whitened.get(task.name).protocol["whitening_fit"] == "target"
-
-
-def test_whitening_can_be_fitted_on_given_texts(senteval, encode, encode_poolings):
-    words = WORDS[:12]
-    results = run(encode_poolings, senteval, fit_texts=words, whitening=Whitening(columns=5))
-    assert len(encode.calls) == 1
-    score = results["first_last+whitening"].get("sickr-dev")
-    assert score.protocol["whitening_fit"] == "12 given texts"
-    assert score.protocol["whitening_columns"] == 5
-    fitted = Whitening(columns=5).fit(encode_poolings(words, ("mean", "first_last"))["first_last"])
-    task = read_suite(["sickr-dev"], senteval).tasks[0]
-    white = fitted.transform(encode_poolings(task.texts, ("mean", "first_last"))["first_last"])
-    assert score.value == pytest.approx(task.score(white, resamples=0, seed=0)[0].value, abs=1e-9)
-
-
-def test_whitening_what_is_not_pooled_is_refused(senteval, encode_poolings):
-    with pytest.raises(UserError, match="cannot whiten 'cls'"):
-        run(encode_poolings, senteval, whiten=["cls"])

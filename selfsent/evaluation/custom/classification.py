@@ -1,110 +1,99 @@
-"""Classification from a few examples of each class, on frozen vectors: MTEB's protocol.
+"""Few-shot classification on frozen vectors: MTEB's protocol.
 
-Ten times, a logistic regression learns from s texts of each class and is scored on all test texts; the ten accuracies
-are averaged.  Which texts are drawn follows numpy's generator seeded with 42: one order of the training texts, shuffled
-further before each of the ten draws.
+Ten times, a logistic regression is trained on s texts of each class and scored on all test texts; the ten accuracies
+are averaged.  The draws follow numpy's generator seeded with 42: one order of the training texts, shuffled again, from
+where it stands, before each of the ten draws.
 
 Source: AbsTaskClassification of embeddings-benchmark/mteb 1.0.0: max_iter 100, C 1, random_state 42.
 """
 
-import hashlib
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from selfsent.errors import UserError
+from selfsent.errors import DataError
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.score import Score, measured
+from selfsent.evaluation.task import Task
+from selfsent.progress import SILENT, Progress
 
 SEED = 42
 SHOTS = 8  # of each class
 
+Labelled = list[tuple[str, str]]  # texts, each with its label
+
 
 @dataclass(frozen=True, kw_only=True)
-class FewShot:
-    """Texts with labels, some to learn from and some to test on."""
+class FewShot(Task):
+    """Texts with labels, for training and for testing."""
 
-    name: str
-    train: list[str]
-    train_labels: list[str]
-    test: list[str]
-    test_labels: list[str]
+    train: Labelled
+    test: Labelled
     shots: int = SHOTS
     experiments: int = 10
-    parting: str = "as given"  # how train and test were told apart
+    parting: str = "as given"  # how the texts were split into train and test
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be learned."""
-        known = sorted(set(self.train_labels))
+        """Refuse labels that no classifier can be trained on."""
+        known = sorted({label for _, label in self.train})
         if len(known) < 2:
-            raise UserError(
-                f"{self.name} has {'one class' if known else 'no labels'} to learn"
-                + (f", {known[0]!r}" if known else "")
-                + ": classification needs two classes or more"
-            )
+            found = f"one class to learn, {known[0]!r}" if known else "no labels to learn"
+            raise DataError(f"{self.name} has {found}: classification needs two classes or more")
         if not self.test:
-            raise UserError(f"{self.name} has no texts to test on")
+            raise DataError(f"{self.name} has no texts to test on")
 
     @property
     def texts(self) -> list[str]:
         """Training texts, then test texts."""
-        return self.train + self.test
+        return [text for text, _ in self.train + self.test]
 
-    @property
-    def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits of texts and labels."""
-        digest = hashlib.sha256()
-        for text, label in zip(self.texts, self.train_labels + self.test_labels, strict=True):
-            digest.update(f"{text}\t{label}\n".encode())
-        return digest.hexdigest()[:16]
+    def content(self) -> Iterable[str]:
+        """Yield each text with its label."""
+        return (f"{text}\t{label}\n" for text, label in self.train + self.test)
 
-    def score(self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int) -> list[Score]:
-        """Score vectors given in the order of ``texts``: accuracy and macro F1; intervals resample the test texts."""
+    def score(
+        self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, progress: Progress = SILENT
+    ) -> list[Score]:
+        """Compute accuracy and macro F1; the interval of the accuracy resamples the test texts."""
         from sklearn.metrics import f1_score
 
-        classes = {label: number for number, label in enumerate(sorted({*self.train_labels, *self.test_labels}))}
-        labels = np.array([classes[label] for label in self.train_labels])
-        answers = np.array([classes[label] for label in self.test_labels])
+        names = sorted({label for _, label in self.train + self.test})
+        classes = {label: number for number, label in enumerate(names)}
+        labels, answers = (np.array([classes[label] for _, label in part]) for part in (self.train, self.test))
         cut = len(self.train)
-        guesses = [
-            self._learn(vectors[:cut][rows], labels[rows], vectors[cut:])
+        predictions = [
+            _fit_predict(vectors[:cut][rows], labels[rows], vectors[cut:])
             for rows in few_shot_draws(labels, self.shots, self.experiments)
         ]
-        right = np.mean([guess == answers for guess in guesses], axis=0)[:, None]  # (N, 1), of the experiments
+        correct = np.mean([predicted == answers for predicted in predictions], axis=0)  # (N,), over experiments
         protocol = {
             "classifier": f"logistic regression, {self.shots} texts a class, {self.experiments} draws",
             "train": len(self.train),
             "classes": len(classes),
             "parting": self.parting,
         }
-        drawn = bootstrap.means(100 * right, resamples, seed=seed, name=self.name)
-        f1 = float(np.mean([f1_score(answers, guess, average="macro") for guess in guesses]))
+        (drawn,) = bootstrap.means(100 * correct[:, None], resamples, seed=seed, name=self.name)
+        f1 = 100 * float(np.mean([f1_score(answers, predicted, average="macro") for predicted in predictions]))
         return [
-            measured(
-                self.name,
-                "test",
-                "accuracy",
-                float(100 * right.mean()),
-                None if drawn is None else drawn[0],
-                len(answers),
-                protocol,
-            ),
-            measured(self.name, "test", "macro f1", 100 * f1, None, len(answers), protocol),
+            measured(self.name, "test", metric, value, replicates, len(answers), protocol)
+            for metric, value, replicates in (("accuracy", float(100 * correct.mean()), drawn), ("macro f1", f1, None))
         ]
 
-    def _learn(
-        self, vectors: Float[np.ndarray, "S D"], labels: Int[np.ndarray, " S"], test: Float[np.ndarray, "N D"]
-    ) -> Int[np.ndarray, " N"]:
-        from sklearn.exceptions import ConvergenceWarning
-        from sklearn.linear_model import LogisticRegression
 
-        model = LogisticRegression(random_state=SEED, max_iter=100)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # a hundred iterations are the protocol
-            model.fit(vectors, labels)
-        return np.asarray(model.predict(test), dtype=np.int64)
+def _fit_predict(
+    vectors: Float[np.ndarray, "S D"], labels: Int[np.ndarray, " S"], test: Float[np.ndarray, "N D"]
+) -> Int[np.ndarray, " N"]:
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    model = LogisticRegression(random_state=SEED, max_iter=100)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a hundred iterations are the protocol
+        model.fit(vectors, labels)
+    return np.asarray(model.predict(test), dtype=np.int64)
 
 
 def few_shot_draws(labels: Int[np.ndarray, " N"], shots: int, experiments: int) -> list[Int[np.ndarray, " _"]]:
@@ -114,12 +103,6 @@ def few_shot_draws(labels: Int[np.ndarray, " N"], shots: int, experiments: int) 
     chosen = []
     for _ in range(experiments):
         random.shuffle(order)
-        taken = dict.fromkeys(np.unique(labels).tolist(), 0)
-        rows = []
-        for row in order:
-            label = int(labels[row])
-            if taken[label] < shots:
-                taken[label] += 1
-                rows.append(row)
-        chosen.append(np.array(rows))
+        first = [np.flatnonzero(labels[order] == label)[:shots] for label in np.unique(labels)]
+        chosen.append(order[np.sort(np.concatenate(first))])
     return chosen

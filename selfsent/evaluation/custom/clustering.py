@@ -1,53 +1,57 @@
-"""Clustering: k-means on the vectors, k the number of classes, against the classes: v-measure.
+"""Clustering: v-measure of k-means on the vectors, with k the number of classes, against the classes.
 
     h  homogeneity   1 - H(class | cluster) / H(class)
     c  completeness  1 - H(cluster | class) / H(cluster)
     v = 2 h c / (h + c)
 
-Of several starts of k-means the scores are averaged.  The interval resamples the texts, with the clusters as they are.
+The scores of several starts of k-means are averaged.  The interval resamples the texts and keeps the clusters.
 
 Source: Rosenberg & Hirschberg 2007, https://aclanthology.org/D07-1043/; k-means as AbsTaskClustering of
 embeddings-benchmark/mteb 1.0.0 (mini-batches of 500).
 """
 
-import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from selfsent.errors import UserError
+from selfsent.errors import DataError
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.score import Score, measured
+from selfsent.evaluation.task import Task
+from selfsent.progress import SILENT, Progress
 
 
 @dataclass(frozen=True, kw_only=True)
-class Clustering:
-    """Texts with the classes that clusters should find again."""
+class Clustering(Task):
+    """Texts with the classes that the clusters should match."""
 
-    name: str
-    texts: list[str]
+    documents: list[str]
     labels: list[str]
     starts: int = 5  # of k-means
 
     def __post_init__(self) -> None:
-        """Refuse what has nothing to find."""
+        """Refuse one class for all texts, and a class of its own for each."""
         known = set(self.labels)
         if len(known) < 2:
-            raise UserError(f"{self.name} has {len(known)} class: clustering needs two or more to find again")
+            raise DataError(f"{self.name} has {len(known)} class: clustering needs two or more to find again")
         if len(known) == len(self.labels):
-            raise UserError(f"{self.name} has a class of its own for each text: clustering has nothing to group")
+            raise DataError(f"{self.name} has a class of its own for each text: clustering has nothing to group")
 
     @property
-    def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits of texts and labels."""
-        digest = hashlib.sha256()
-        for text, label in zip(self.texts, self.labels, strict=True):
-            digest.update(f"{text}\t{label}\n".encode())
-        return digest.hexdigest()[:16]
+    def texts(self) -> list[str]:
+        """The documents."""
+        return self.documents
 
-    def score(self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int) -> list[Score]:
-        """Score vectors given in the order of ``texts``."""
+    def content(self) -> Iterable[str]:
+        """Yield each text with its label."""
+        return (f"{text}\t{label}\n" for text, label in zip(self.documents, self.labels, strict=True))
+
+    def score(
+        self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, progress: Progress = SILENT
+    ) -> list[Score]:
+        """Compute the v-measure, averaged over the starts of k-means."""
         from sklearn.cluster import MiniBatchKMeans
         from sklearn.metrics import v_measure_score
 
@@ -58,26 +62,17 @@ class Clustering:
             model = MiniBatchKMeans(n_clusters=len(names), batch_size=500, n_init="auto", random_state=start)
             clusters = np.asarray(model.fit_predict(vectors), dtype=np.int64)
             values.append(100 * float(v_measure_score(classes, clusters)))
-            if resamples:
-                chunks = bootstrap.bootstrap_draws(len(classes), resamples, seed=seed, name=self.name)
-                replicates.append(np.concatenate([100 * v_measures(classes, clusters, counts) for counts in chunks]))
-        return [
-            measured(
-                self.name,
-                "test",
-                "v-measure",
-                float(np.mean(values)),
-                np.mean(replicates, axis=0) if resamples else None,
-                len(classes),
-                {"clusters": f"k-means, {len(names)} clusters, mean of {self.starts} starts"},
-            )
-        ]
+            chunks = bootstrap.bootstrap_draws(len(classes), resamples, seed=seed, name=self.name)
+            replicates.append(np.concatenate([100 * v_measures(classes, clusters, counts) for counts in chunks]))
+        protocol = {"clusters": f"k-means, {len(names)} clusters, mean of {self.starts} starts"}
+        value, drawn = float(np.mean(values)), np.mean(replicates, axis=0)
+        return [measured(self.name, "test", "v-measure", value, drawn, len(classes), protocol)]
 
 
 def v_measures(
     classes: Int[np.ndarray, " N"], clusters: Int[np.ndarray, " N"], counts: Float[np.ndarray, "N R"]
 ) -> Float[np.ndarray, " R"]:
-    """Return the v-measure of every resample; 1 where there is but one class or one cluster, as scikit-learn has it."""
+    """Return the v-measure of every resample; homogeneity is 1 for one class, completeness for one cluster."""
     pairs, cell = np.unique(np.stack([classes, clusters]), axis=1, return_inverse=True)  # (2, cells)
     joint = _summed(cell.reshape(-1), counts)
     of_class, of_cluster = _entropy(_summed(pairs[0], joint)), _entropy(_summed(pairs[1], joint))

@@ -1,9 +1,9 @@
 """Public classification and clustering sets, read from the files that their authors publish.
 
-    banking77   77 intents, 8 texts a class to learn from      emotion         6 emotions, 16 a class
-    clinc150    150 intents, 8 a class                         stackoverflow   titles with 20 tags, to be clustered
+    banking77   77 intents, 8 texts a class for training    emotion         6 emotions, 16 a class
+    clinc150    150 intents, 8 a class                      stackoverflow   titles with 20 tags, for clustering
 
-Texts to learn from a class: MTEB's 8, and 16 where it has 16.  Row counts are checked: a truncated file would be
+Training texts of each class: MTEB's 8, and 16 where it has 16.  Row counts are checked: a truncated file would be
 another task.
 """
 
@@ -12,14 +12,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from selfsent.errors import UserError
-from selfsent.evaluation.custom.classification import FewShot
+from selfsent.errors import DataError
+from selfsent.evaluation.custom.classification import FewShot, Labelled
 from selfsent.evaluation.custom.clustering import Clustering
 
-Labelled = list[tuple[str, str]]
-
-# texts to train and test on, and how many of a class are learned from
-FEW_SHOT: dict[str, tuple[int, int, int]] = {
+FEW_SHOT = {  # rows to train on, rows to test on, training texts of each class
     "banking77": (10_003, 3_080, 8),
     "emotion": (16_000, 2_000, 16),
     "clinc150": (15_000, 4_500, 8),
@@ -28,14 +25,20 @@ FEW_SHOT: dict[str, tuple[int, int, int]] = {
 
 def banking77(folder: Path) -> FewShot:
     """Read train.csv and test.csv: text, category."""
-    train, test = (_csv(folder / f"{split}.csv") for split in ("train", "test"))
-    return few_shot("banking77", folder, train, test)
+    splits = []
+    for split in ("train", "test"):
+        with (folder / f"{split}.csv").open(encoding="utf-8", newline="") as file:
+            splits.append([(row["text"], row["category"]) for row in csv.DictReader(file)])
+    return few_shot("banking77", folder, *splits)
 
 
 def emotion(folder: Path) -> FewShot:
-    """Read train.txt and test.txt: a head, then text;label."""
-    train, test = (_semicolons(folder / f"{split}.txt") for split in ("train", "test"))
-    return few_shot("emotion", folder, train, test)
+    """Read train.txt and test.txt: a header, then text;label."""
+    splits = []
+    for split in ("train", "test"):
+        rows = (line.rpartition(";") for line in _lines(folder / f"{split}.txt")[1:])
+        splits.append([(text, label) for text, _, label in rows])
+    return few_shot("emotion", folder, *splits)
 
 
 def clinc150(folder: Path) -> FewShot:
@@ -47,12 +50,10 @@ def clinc150(folder: Path) -> FewShot:
 
 def stackoverflow(folder: Path) -> Clustering:
     """Read titles and their tags, line by line."""
-    titles, labels = (
-        (folder / f"{name}_StackOverflow.txt").read_text(encoding="utf-8").splitlines() for name in ("title", "label")
-    )
-    _counted("stackoverflow", folder, "titles", len(titles), 20_000)
-    _counted("stackoverflow", folder, "labels", len(labels), 20_000)
-    return Clustering(name="stackoverflow", texts=titles, labels=labels)
+    titles, labels = (_lines(folder / f"{name}_StackOverflow.txt") for name in ("title", "label"))
+    _require_count("stackoverflow", folder, "titles", len(titles), 20_000)
+    _require_count("stackoverflow", folder, "labels", len(labels), 20_000)
+    return Clustering(name="stackoverflow", documents=titles, labels=labels)
 
 
 TASKS: dict[str, tuple[str, Callable[[Path], FewShot | Clustering]]] = {
@@ -73,55 +74,38 @@ def read_public_dataset(name: str, data: Path) -> FewShot | Clustering | Path:
     """Read a set from ``data`` or its folder ``mteb``, or return where it should have been.
 
     Raises:
-        UserError: it is there but not whole.
+        DataError: it is there but incomplete.
     """
     folder = find_public_dataset(name, data)
     if not folder.is_dir():
         return folder
-    reader = TASKS[name][1]
     try:
-        return reader(folder)
+        return TASKS[name][1](folder)
     except OSError as error:
-        raise UserError(f"cannot read {error.filename}: {error.strerror}") from error
+        raise DataError(f"cannot read {error.filename}: {error.strerror}") from error
     except (ValueError, KeyError, csv.Error) as error:
-        raise UserError(f"{folder} is not what {name} publishes: {error}") from error
-
-
-def _csv(path: Path) -> Labelled:
-    with path.open(encoding="utf-8", newline="") as file:
-        return [(row["text"], row["category"]) for row in csv.DictReader(file)]
-
-
-def _semicolons(path: Path) -> Labelled:
-    pairs = []
-    for line in path.read_text(encoding="utf-8").splitlines()[1:]:
-        text, _, label = line.rpartition(";")
-        pairs.append((text, label))
-    return pairs
+        raise DataError(f"{folder} is not what {name} publishes: {error}") from error
 
 
 def few_shot(name: str, place: object, train: Labelled, test: Labelled) -> FewShot:
-    """Make the task of its texts and labels, wherever they were read.
+    """Build a task from its texts and labels.
 
     Args:
-        place: where that was, for the message.
+        place: where they were read, for the message.
 
     Raises:
-        UserError: another number of texts than is known.
+        DataError: another number of texts than is known.
     """
-    rows, tests, shots = FEW_SHOT[name]
-    for split, found, expected in (("train", len(train), rows), ("test", len(test), tests)):
-        _counted(name, place, f"{split} texts", found, expected)
-    return FewShot(
-        name=name,
-        train=[text for text, _ in train],
-        train_labels=[label for _, label in train],
-        test=[text for text, _ in test],
-        test_labels=[label for _, label in test],
-        shots=shots,
-    )
+    train_rows, test_rows, shots = FEW_SHOT[name]
+    _require_count(name, place, "train texts", len(train), train_rows)
+    _require_count(name, place, "test texts", len(test), test_rows)
+    return FewShot(name=name, train=train, test=test, shots=shots)
 
 
-def _counted(name: str, place: object, what: str, found: int, expected: int) -> None:
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def _require_count(name: str, place: object, what: str, found: int, expected: int) -> None:
     if found != expected:
-        raise UserError(f"{place} has {found:,} {what} where {name} has {expected:,}: the file is not whole")
+        raise DataError(f"{place} has {found:,} {what} where {name} has {expected:,}: the file is not whole")

@@ -1,44 +1,43 @@
-"""Ranking: queries, documents, and which of them answer: nDCG@10, MRR@10, MAP, recall.
+"""Retrieval and reranking: nDCG@10, MRR@10, MAP and recall, computed by ``ir_measures``.
 
     retrieval   each query ranks all documents           reranking   each query ranks its own candidates
 
-Documents of equal cosine stand in an order that has nothing to do with their relevance or their place in the file.
-``ir_measures`` does the arithmetic.
+Ties are broken in an order that depends neither on relevance nor on the place in the file.
 """
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
-from selfsent.errors import UserError
+from selfsent.errors import DataError
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.geometry import unit
 from selfsent.evaluation.score import Score, measured
+from selfsent.evaluation.task import Task
+from selfsent.progress import SILENT, Progress
 
 DEPTH = 1000  # documents kept of each ranking
 BLOCK = 4_000_000  # cosines at a time
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ranking:
-    """Queries, documents, and the grades of those that answer."""
+class Ranking(Task):
+    """Queries, documents, and relevance grades."""
 
-    name: str
     queries: list[str]
     documents: list[str]
-    grades: Sequence[Mapping[int, int]]  # of each query: document -> grade, above 0 where it answers
+    grades: Sequence[Mapping[int, int]]  # of each query: document -> grade, above 0 if relevant
     candidates: Sequence[Sequence[int]] | None = None  # of each query, the documents to rank; None: all
 
     def __post_init__(self) -> None:
-        """Refuse queries that nothing answers."""
-        silent = [i for i, graded in enumerate(self.grades) if not any(grade > 0 for grade in graded.values())]
-        if silent:
-            raise UserError(
-                f"{self.name} has no relevant document for {len(silent)} of {len(self.queries)} queries, first for "
-                f"{self.queries[silent[0]][:60]!r}: give one, or leave the query out"
+        """Refuse queries without a relevant document."""
+        unanswered = [i for i, graded in enumerate(self.grades) if not any(grade > 0 for grade in graded.values())]
+        if unanswered:
+            raise DataError(
+                f"{self.name} has no relevant document for {len(unanswered)} of {len(self.queries)} queries, first for "
+                f"{self.queries[unanswered[0]][:60]!r}: give one, or leave the query out"
             )
 
     @property
@@ -46,18 +45,16 @@ class Ranking:
         """All queries, then all documents."""
         return self.queries + self.documents
 
-    @property
-    def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits of texts, grades and candidates."""
-        digest = hashlib.sha256()
-        for text in self.texts:
-            digest.update(text.encode() + b"\n")
-        digest.update(repr([sorted(graded.items()) for graded in self.grades]).encode())
-        digest.update(repr(self.candidates and [list(row) for row in self.candidates]).encode())
-        return digest.hexdigest()[:16]
+    def content(self) -> Iterable[str | bytes]:
+        """Yield texts, grades and candidates."""
+        yield from super().content()
+        yield repr([sorted(graded.items()) for graded in self.grades])
+        yield repr(self.candidates and [list(row) for row in self.candidates])
 
-    def score(self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int) -> list[Score]:
-        """Score vectors given in the order of ``texts``; intervals resample the queries."""
+    def score(
+        self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, progress: Progress = SILENT
+    ) -> list[Score]:
+        """Compute each measure as a mean over queries; intervals resample the queries."""
         cut = len(self.queries)
         by_query = self._measure(unit(vectors[:cut]), unit(vectors[cut:]))
         values = np.stack(list(by_query.values()), axis=1)  # (Q, measures)
@@ -68,16 +65,8 @@ class Ranking:
             "ranks": "all documents" if self.candidates is None else "each query's candidates",
         }
         return [
-            measured(
-                self.name,
-                "test",
-                metric,
-                float(100 * values[:, column].mean()),
-                None if drawn is None else drawn[column],
-                cut,
-                protocol,
-            )
-            for column, metric in enumerate(by_query)
+            measured(self.name, "test", metric, float(100 * column.mean()), replicates, cut, protocol)
+            for metric, column, replicates in zip(by_query, values.T, drawn, strict=True)
         ]
 
     def _measure(
@@ -89,14 +78,13 @@ class Ranking:
         kinds = {"ndcg@10": nDCG @ 10, "mrr@10": RR @ 10, "map": AP}
         if self.candidates is None:
             kinds |= {"recall@10": R @ 10, "recall@100": R @ 100}
-        # Equal scores are put in the order of the names: names that follow no order of ours.
+        # ir_measures breaks ties by name: names in random order favour no document.
         names = [f"d{number}" for number in np.random.default_rng(0).permutation(len(documents))]
         relevant = {
             str(query): {names[document]: int(grade) for document, grade in graded.items()}
             for query, graded in enumerate(self.grades)
         }
-        found: dict[str, Float[np.ndarray, " Q"]] = {name: np.zeros(len(queries)) for name in kinds}
-        columns = {kind: name for name, kind in kinds.items()}
+        values = {kind: np.zeros(len(queries)) for kind in kinds.values()}
         evaluator = ir_measures.evaluator(list(kinds.values()), relevant)
         for first, cosines in self._ranked(queries, documents):
             run = {
@@ -104,17 +92,17 @@ class Ranking:
             }
             for metric in evaluator.iter_calc(run):
                 if metric.query_id in run:
-                    found[columns[metric.measure]][int(metric.query_id)] = metric.value
-        return found
+                    values[metric.measure][int(metric.query_id)] = metric.value
+        return {name: values[kind] for name, kind in kinds.items()}
 
     def _ranked(
         self, queries: Float[np.ndarray, "Q D"], documents: Float[np.ndarray, "M D"]
     ) -> Iterator[tuple[int, list[dict[int, float]]]]:
-        """Yield blocks of queries: the number of the first, and of each the cosines of its nearest documents."""
+        """Yield blocks of queries: the number of the first, and for each the cosines of its nearest documents."""
         step = max(1, BLOCK // len(documents))
         for first in range(0, len(queries), step):
             block = []
-            # Products of equal rows differ by 1e-16: rounded, they tie.
+            # Cosines of equal rows differ by 1e-16: rounded, they tie.
             cosines = np.round(queries[first : first + step] @ documents.T, 12)
             for i, row in enumerate(cosines):
                 if self.candidates is not None:

@@ -5,7 +5,6 @@ Passages that tie with the answer share their ranks: each score is the expected 
 of the ties, so an encoder that maps everything to one point scores what guessing scores.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +15,8 @@ from selfsent.errors import UserError
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.geometry import uniformity, unit
 from selfsent.evaluation.score import Score, measured
+from selfsent.evaluation.task import Task
+from selfsent.progress import SILENT, Progress
 
 BLOCK = 2_000_000  # entries of a block of similarities: 16 MB
 DEPTH = 10  # ranks that the reciprocal rank looks at
@@ -23,10 +24,9 @@ TIE = 1e-9  # cosines closer than this are one and the same: matrix products of 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Retrieval:
+class Retrieval(Task):
     """Line-aligned queries and passages."""
 
-    name: str
     split: str
     queries: list[str]
     passages: list[str]
@@ -36,15 +36,9 @@ class Retrieval:
         """All queries, then all passages."""
         return self.queries + self.passages
 
-    @property
-    def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits of the texts."""
-        digest = hashlib.sha256()
-        for text in self.texts:
-            digest.update(text.encode() + b"\n")
-        return digest.hexdigest()[:16]
-
-    def score(self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int) -> list[Score]:
+    def score(
+        self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, progress: Progress = SILENT
+    ) -> list[Score]:
         """Score vectors given in the order of ``texts``; intervals resample the queries.
 
         Beside what is found stand alignment, of each query and its passage, and the uniformity of all texts.
@@ -56,7 +50,7 @@ class Retrieval:
         drawn = bootstrap.means(columns[:, :4], resamples, seed=seed, name=self.name)
         scores = []
         for column, metric in enumerate((f"mrr@{DEPTH}", "recall@1", "recall@10", "alignment", "uniformity")):
-            value, replicates = columns[:, column].mean(), None if drawn is None or column == 4 else drawn[column]
+            value, replicates = columns[:, column].mean(), None if column == 4 else drawn[column]
             protocol = {"similarity": "cosine", "passages": half, "ties": "expected rank"}
             scores.append(measured(self.name, self.split, metric, float(value), replicates, half, protocol))
         return scores

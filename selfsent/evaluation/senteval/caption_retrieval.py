@@ -30,6 +30,7 @@ from selfsent.evaluation import bootstrap
 from selfsent.evaluation.score import Score, measured
 from selfsent.evaluation.senteval.classifiers import SEED
 from selfsent.evaluation.senteval.network import Stopping
+from selfsent.evaluation.task import Task
 from selfsent.progress import SILENT, Progress
 
 FILES = {"train": "train.pkl", "dev": "valid.pkl", "test": "test.pkl"}
@@ -54,10 +55,9 @@ class Images:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Captions:
+class Captions(Task):
     """The three splits."""
 
-    name: str
     splits: Mapping[str, Images]
 
     @property

@@ -22,6 +22,7 @@ from selfsent.evaluation.senteval import cross_validation
 from selfsent.evaluation.senteval.batched_classifier import Features, Matrix
 from selfsent.evaluation.senteval.classifiers import SEED, Classifier
 from selfsent.evaluation.sts import FORM
+from selfsent.evaluation.task import Task
 from selfsent.progress import SILENT, Progress
 
 PROCEDURES = {
@@ -47,10 +48,9 @@ class LabelledExamples:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classification:
+class Classification(Task):
     """One labelled task, with the classifier that will score it."""
 
-    name: str
     splits: Mapping[str, LabelledExamples]  # "train", "dev", "test" as far as there are such; nested: "all"
     procedure: Literal["nested", "cross", "split"]
     classifier: Classifier

@@ -32,6 +32,7 @@ from selfsent.evaluation.score import Score, measured
 from selfsent.evaluation.senteval.classification import pair_features
 from selfsent.evaluation.senteval.classifiers import SEED
 from selfsent.evaluation.senteval.network import Adam, Stopping, initial_weights
+from selfsent.evaluation.task import Task
 from selfsent.progress import SILENT, Progress
 
 CLASSES = 5
@@ -62,10 +63,9 @@ class Regression:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Relatedness:
+class Relatedness(Task):
     """The three splits of SICK-R or STS-B."""
 
-    name: str
     splits: Mapping[str, sts.SentencePairs]  # train, dev, test
     stop_on: StopOn
     form: str = sts.FORM  # of the texts

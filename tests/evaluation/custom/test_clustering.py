@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import v_measure_score
 
-from selfsent.errors import UserError
+from selfsent.errors import DataError
 from selfsent.evaluation.custom.clustering import Clustering, v_measures
 
 
@@ -25,7 +25,7 @@ def test_one_cluster_for_all_finds_nothing():
 
 def test_clusters_that_are_the_classes_score_100_and_noise_near_0():
     labels = [f"c{i % 3}" for i in range(90)]
-    task = Clustering(name="own", texts=[f"t{i}" for i in range(90)], labels=labels)
+    task = Clustering(name="own", documents=[f"t{i}" for i in range(90)], labels=labels)
     corners = np.eye(3)[np.arange(90) % 3]
     score = task.score(corners, resamples=50, seed=0)[0]
     assert (score.metric, score.n) == ("v-measure", 90)
@@ -37,7 +37,7 @@ def test_clusters_that_are_the_classes_score_100_and_noise_near_0():
 
 def test_two_models_meet_the_same_resamples():
     labels = [f"c{i % 3}" for i in range(30)]
-    task = Clustering(name="own", texts=[f"t{i}" for i in range(30)], labels=labels)
+    task = Clustering(name="own", documents=[f"t{i}" for i in range(30)], labels=labels)
     rows = np.random.default_rng(0).normal(size=(30, 3))
     one, two = (task.score(rows, resamples=20, seed=0)[0].replicates for _ in range(2))
     assert np.array_equal(one, two)
@@ -47,5 +47,5 @@ def test_two_models_meet_the_same_resamples():
     ("labels", "message"), [(["a", "a"], "has 1 class"), (["a", "b"], "a class of its own for each text")]
 )
 def test_what_has_nothing_to_find_is_refused(labels, message):
-    with pytest.raises(UserError, match=message):
-        Clustering(name="own", texts=["x", "y"], labels=labels)
+    with pytest.raises(DataError, match=message):
+        Clustering(name="own", documents=["x", "y"], labels=labels)

@@ -3,21 +3,23 @@
 import numpy as np
 import pytest
 
-from selfsent.errors import UserError
+from selfsent.errors import DataError
 from selfsent.evaluation.custom.classification import FewShot, few_shot_draws
 
 
 def task(shots=2, classes=3, each=6, **others):
     labels = [f"c{i % classes}" for i in range(classes * each)]
-    texts = [f"text {i}" for i in range(len(labels))]
-    parts = {"train": texts, "train_labels": labels, "test": [f"new {i}" for i in range(9)], "test_labels": labels[:9]}
+    parts = {
+        "train": [(f"text {i}", label) for i, label in enumerate(labels)],
+        "test": [(f"new {i}", label) for i, label in enumerate(labels[:9])],
+    }
     return FewShot(name="own", shots=shots, **(parts | others))
 
 
 def vectors_of(given, noise=0.0):
     corners = {label: np.eye(3)[i] for i, label in enumerate(("c0", "c1", "c2"))}
     rng = np.random.default_rng(0)
-    rows = np.stack([corners[label] for label in given.train_labels + given.test_labels])
+    rows = np.stack([corners[label] for _, label in given.train + given.test])
     return rows + noise * rng.normal(size=rows.shape)
 
 
@@ -75,11 +77,11 @@ def test_the_accuracies_of_the_draws_are_averaged():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"train_labels": ["x"] * 18}, "one class to learn, 'x': classification needs two classes or more"),
-        ({"train": [], "train_labels": []}, "no labels to learn"),
-        ({"test": [], "test_labels": []}, "has no texts to test on"),
+        ({"train": [("a", "x")] * 18}, "one class to learn, 'x': classification needs two classes or more"),
+        ({"train": []}, "no labels to learn"),
+        ({"test": []}, "has no texts to test on"),
     ],
 )
 def test_what_cannot_be_learned_is_refused(changes, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(DataError, match=message):
         task(**changes)

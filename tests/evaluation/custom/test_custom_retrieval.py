@@ -1,9 +1,9 @@
-"""Ranking: closed forms of nDCG, reciprocal rank and average precision, and ties that favour nobody."""
+"""Ranking: closed forms of nDCG, reciprocal rank and average precision, and ties that favour no document."""
 
 import numpy as np
 import pytest
 
-from selfsent.errors import UserError
+from selfsent.errors import DataError
 from selfsent.evaluation.custom.retrieval import Ranking
 
 
@@ -84,6 +84,6 @@ def test_the_interval_resamples_queries():
     assert (score.low, score.high) == (50, 100)
 
 
-def test_a_query_that_nothing_answers_is_refused():
-    with pytest.raises(UserError, match="no relevant document for 1 of 2 queries, first for 'r'"):
+def test_a_query_without_a_relevant_document_is_refused():
+    with pytest.raises(DataError, match="no relevant document for 1 of 2 queries, first for 'r'"):
         Ranking(name="own", queries=["q", "r"], documents=["a"], grades=[{0: 1}, {0: 0}])

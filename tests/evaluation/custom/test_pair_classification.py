@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score
 
-from selfsent.errors import UserError
-from selfsent.evaluation.custom.pair_classification import Duplicates, measures
+from selfsent.errors import DataError
+from selfsent.evaluation.custom.pair_classification import PairClassification, measures
 
 
 def test_every_resample_scores_as_its_rows_do():
@@ -28,7 +28,7 @@ def test_every_resample_scores_as_its_rows_do():
 
 
 def test_a_perfect_order_scores_100_and_one_point_for_all_scores_the_share():
-    task = Duplicates(name="own", left=list("abcd"), right=list("efgh"), same=[True, False, True, False])
+    task = PairClassification(name="own", left=list("abcd"), right=list("efgh"), same=[True, False, True, False])
     left = np.eye(4)
     right = np.where(np.array(task.same)[:, None], left, np.roll(left, 1, axis=1))
     assert [s.value for s in task.score(np.vstack([left, right]), resamples=0, seed=0)] == [100, 100, 100]
@@ -38,5 +38,5 @@ def test_a_perfect_order_scores_100_and_one_point_for_all_scores_the_share():
 
 
 def test_pairs_of_one_kind_are_refused():
-    with pytest.raises(UserError, match="pairs of one kind only"):
-        Duplicates(name="own", left=["a"], right=["b"], same=[True])
+    with pytest.raises(DataError, match="pairs of one kind only"):
+        PairClassification(name="own", left=["a"], right=["b"], same=[True])

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from suite_scores import score_tasks
 
 from selfsent.errors import UserError
 from selfsent.evaluation.labelfree import heldout_retrieval
-from selfsent.evaluation.suite import read_suite, run_suite
+from selfsent.evaluation.suite import read_suite
 
 
 def scores(queries, passages):
@@ -61,7 +62,7 @@ def test_the_task_needs_no_data_folder_and_reports_points_with_intervals(encode)
     words = ["sun", "rain", "cat", "dog", "tree", "house", "boat", "music", "bread", "stone"]
     queries = [f"{a} {b}" for a in words for b in words]
     passages = [f"{a} {b} {a}" for a in words for b in words]
-    results = run_suite(encode, ["retrieval"], None, held_out=(queries, passages), bootstrap=200)
+    results = score_tasks(encode, ["retrieval"], None, held_out=(queries, passages), bootstrap=200)
     metrics = ["mrr@10", "recall@1", "recall@10", "alignment", "uniformity"]
     assert [score.metric for score in results.scores] == metrics
     expected = 100 * scores(encode(queries), encode(passages))
