@@ -16,12 +16,12 @@ CHUNK = 128  # resamples at a time: keeps the (N, R) arrays of 5,000 rows in the
 
 
 def bootstrap_draws(rows: int, resamples: int, *, seed: int, name: str) -> Iterator[Float[np.ndarray, "N R"]]:
-    """Yield counts of resamples of ``rows`` rows, a chunk of resamples at a time.
+    """Yield counts of resamples of ``rows`` rows, a chunk of resamples at a time; (N, 0) once for no resamples.
 
-    A pure function of its arguments: two models scored under one name and seed meet the same rows.
+    A pure function of its arguments: two models scored with one name and seed get the same resamples.
     """
     rng = np.random.default_rng((seed, crc32(name.encode())))
-    for start in range(0, resamples, CHUNK):
+    for start in range(0, max(resamples, 1), CHUNK):
         width = min(CHUNK, resamples - start)
         cells = rng.integers(rows, size=(width, rows), dtype=np.int64)
         cells *= width
@@ -73,10 +73,8 @@ def pearson(
     return _correlation(product - mean_x * mean_y, variance_x, variance_y)
 
 
-def means(values: Float[np.ndarray, "N M"], resamples: int, *, seed: int, name: str) -> Float[np.ndarray, "M R"] | None:
-    """Return the mean of every column in every resample of the rows, or None without resamples."""
-    if not resamples:
-        return None
+def means(values: Float[np.ndarray, "N M"], resamples: int, *, seed: int, name: str) -> Float[np.ndarray, "M R"]:
+    """Return the mean of every column in every resample of the rows."""
     chunks = bootstrap_draws(len(values), resamples, seed=seed, name=name)
     return np.concatenate([_weighted(values, counts) for counts in chunks], axis=1) / len(values)
 

@@ -218,7 +218,7 @@ def measured(
     *,
     aggregation: str = "",
 ) -> Score:
-    """Return a score with the interval of its replicates."""
+    """Return a score with the interval of its replicates; None and an empty array are no replicates."""
     low, high = interval(replicates)
     return Score(
         task=task,
@@ -230,7 +230,7 @@ def measured(
         high=high,
         n=n,
         protocol=protocol,
-        replicates=replicates,
+        replicates=None if low is None else replicates,
     )
 
 

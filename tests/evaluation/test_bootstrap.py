@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from selfsent.evaluation import bootstrap
+from selfsent.evaluation.score import measured
 
 
 def correlated(rows, seed=0):
@@ -68,3 +69,11 @@ def test_a_rank_interval_covers_the_truth_about_as_often_as_it_says():
         low, high = np.quantile(np.concatenate(drawn), (0.025, 0.975))
         inside += low < truth < high
     assert 0.89 < inside / 200 < 0.99
+
+
+def test_without_resamples_there_are_no_replicates_and_no_interval():
+    values = np.random.default_rng(0).normal(size=(9, 2))
+    drawn = bootstrap.means(values, 0, seed=0, name="a")
+    assert drawn.shape == (2, 0)
+    score = measured("a", "test", "accuracy", 1.0, 100 * drawn[0], 9, {})
+    assert (score.low, score.high, score.replicates) == (None, None, None)
