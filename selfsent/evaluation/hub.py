@@ -25,7 +25,7 @@ from selfsent.evaluation import sts
 from selfsent.evaluation.custom import public_datasets
 from selfsent.evaluation.custom.classification import FewShot
 from selfsent.evaluation.senteval import relatedness, transfer
-from selfsent.evaluation.senteval.classification import Classification
+from selfsent.evaluation.senteval.classification import Classification, Row
 from selfsent.evaluation.senteval.classifiers import Classifier
 from selfsent.evaluation.senteval.relatedness import Relatedness, StopOn
 
@@ -183,7 +183,7 @@ def _transfer(name: str, classifier: Classifier) -> Classification:
     return transfer.transfer_task(name, found, classifier, texts=f"{form} on the hub")
 
 
-def _examples(part: Part, labels: Labels) -> Iterator[tuple[float, transfer.Row]]:
+def _examples(part: Part, labels: Labels) -> Iterator[tuple[float, Row]]:
     """Yield the place of every row, where the set tells it, and the row."""
     texts = 2 if len(part.columns) > 2 else 1
     kinds = (*(_text,) * texts, _label, *(_number,) * (len(part.columns) - texts - 1))

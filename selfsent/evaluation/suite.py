@@ -26,7 +26,7 @@ from selfsent.evaluation.senteval.classification import Classification
 from selfsent.evaluation.senteval.classifiers import CLASSIFIERS, Classifier
 from selfsent.evaluation.senteval.files import find_folder, find_probing
 from selfsent.evaluation.senteval.relatedness import Relatedness, StopOn
-from selfsent.progress import SILENT, Progress
+from selfsent.progress import SILENT, Prefixed, Progress
 
 Vectors = Float[np.ndarray, "N D"]
 Encode = Callable[[list[str]], Vectors]
@@ -143,7 +143,9 @@ class Suite:
                 always["differs"] = _first_of(self.differing[task.name])
             if isinstance(task, Learned):
                 number += 1
-                found = task.score(given, resamples=bootstrap, seed=seed, progress=_Numbered(progress, number, trained))
+                found = task.score(
+                    given, resamples=bootstrap, seed=seed, progress=Prefixed(progress, f"task {number} of {trained}, ")
+                )
             else:
                 found = task.score(given, resamples=bootstrap, seed=seed)
             scores += [replace(score, protocol={**score.protocol, **always, **(protocol or {})}) for score in found]
@@ -253,17 +255,6 @@ def _is_correlation(score: Score) -> bool:
 def _is_accuracy(score: Score) -> bool:
     # "rows" stands in the protocol of sub-sampled data alone, whose scores are no part of anybody's average.
     return (score.metric, score.split) == ("accuracy", "test") and "rows" not in score.protocol
-
-
-class _Numbered(Progress):
-    """Progress of one task of several."""
-
-    def __init__(self, outer: Progress, number: int, count: int) -> None:
-        self._outer, self._prefix = outer, f"task {number} of {count}, "
-
-    def report(self, stage: str, done: int, total: int | None = None) -> None:
-        """Report a stage of the task, after its number."""
-        self._outer.report(self._prefix + stage, done, total)
 
 
 class _Readers:
