@@ -182,7 +182,7 @@ def test_a_class_too_rare_for_the_folds_is_refused():
         cross_validation.nested_cross_validation(features, labels, small())
     # Three rows are enough for the outer folds and too few for the folds within them.
     labels = np.where(np.arange(60) < 3, 2, labels % 2)
-    with pytest.raises(DataError, match="a class has 2 rows"):
+    with pytest.raises(DataError, match="a class has 2 training rows"):
         cross_validation.nested_cross_validation(features, labels, small())
 
 
