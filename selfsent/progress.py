@@ -28,3 +28,14 @@ class Progress:
 
 
 SILENT = Progress()
+
+
+class Prefixed(Progress):
+    """Reports stages to another progress with a prefix, such as the name of a task."""
+
+    def __init__(self, progress: Progress, prefix: str) -> None:
+        self._progress, self._prefix = progress, prefix
+
+    def report(self, stage: str, done: int, total: int | None = None) -> None:
+        """Pass on a stage with its prefix."""
+        self._progress.report(self._prefix + stage, done, total)

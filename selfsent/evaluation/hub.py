@@ -24,6 +24,7 @@ from selfsent.errors import DataError
 from selfsent.evaluation import sts
 from selfsent.evaluation.custom import public_datasets
 from selfsent.evaluation.senteval import relatedness, transfer
+from selfsent.evaluation.senteval.classification import Row
 from selfsent.evaluation.senteval.classifiers import Classifier
 from selfsent.evaluation.senteval.relatedness import StopOn
 from selfsent.evaluation.task import Task
@@ -155,7 +156,7 @@ def _pairs(part: Part, name: str, count: int) -> sts.SentencePairs:
 
 def _transfer(name: str, classifier: Classifier) -> Task:
     parts, labels = TRANSFER[name]
-    splits: transfer.Rows = {}
+    splits: dict[str, list[Row]] = {}
     for split, several in parts.items():
         rows = [row for part in several for row in _examples(part, labels)]
         rows.sort(key=lambda row: row[0])
@@ -168,7 +169,7 @@ def _transfer(name: str, classifier: Classifier) -> Task:
     return transfer.transfer_task(name, splits, classifier, texts=f"{form} on the hub")
 
 
-def _examples(part: Part, labels: Labels) -> Iterator[tuple[float, transfer.Row]]:
+def _examples(part: Part, labels: Labels) -> Iterator[tuple[float, Row]]:
     """Yield each row's place in the authors' file (0 where the set has no column ``idx``), and the row."""
     texts = 2 if len(part.columns) > 2 else 1
     kinds = (*(str,) * texts, object, *(float,) * (len(part.columns) - texts - 1))

@@ -24,7 +24,7 @@ from selfsent.evaluation.senteval.classifiers import CLASSIFIERS, Classifier
 from selfsent.evaluation.senteval.files import find_folder, find_probing
 from selfsent.evaluation.senteval.relatedness import StopOn
 from selfsent.evaluation.task import Task, fingerprint
-from selfsent.progress import SILENT, Progress
+from selfsent.progress import SILENT, Prefixed, Progress
 
 Vectors = Float[np.ndarray, "N D"]
 HeldOut = tuple[Sequence[str], Sequence[str]]  # queries, and the passage that answers each
@@ -122,7 +122,7 @@ class Suite:
             always: dict[str, object] = {"data": task.fingerprint, "bootstrap": f"{bootstrap} resamples, seed {seed}"}
             if task.name in self.differing:
                 always["differs"] = _first_of(self.differing[task.name])
-            numbered = _Numbered(progress, number, len(self.tasks))
+            numbered = Prefixed(progress, f"task {number} of {len(self.tasks)}, ")
             given = given if transform is None else transform(given)
             for score in task.score(given, resamples=bootstrap, seed=seed, progress=numbered):
                 scores.append(replace(score, protocol={**score.protocol, **always, **(protocol or {})}))
@@ -216,17 +216,6 @@ def _is_spearman(score: Score) -> bool:
 def _is_accuracy(score: Score) -> bool:
     # Only sub-sampled data have "rows" in the protocol; their scores are left out of averages.
     return (score.metric, score.split) == ("accuracy", "test") and "rows" not in score.protocol
-
-
-class _Numbered(Progress):
-    """Progress of one task of several."""
-
-    def __init__(self, outer: Progress, number: int, count: int) -> None:
-        self._outer, self._prefix = outer, f"task {number} of {count}, "
-
-    def report(self, stage: str, done: int, total: int | None = None) -> None:
-        """Report a stage of the task, after its number."""
-        self._outer.report(self._prefix + stage, done, total)
 
 
 class _Reader:

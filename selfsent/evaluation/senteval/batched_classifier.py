@@ -1,40 +1,43 @@
 """SentEval's classifier on frozen vectors: all fits of a cross-validation as one batched problem.
 
     model        softmax(W x + b), or softmax(W2 sigmoid(dropout(W1 x + b1)) + b2); cross-entropy, mean over the batch
-    update       Adam (lr 1e-3) or RMSprop (lr 1e-2, alpha 0.99), the L2 penalty coupled into the gradient of weights
+    update       Adam (lr 1e-3) or RMSprop (lr 1e-2, alpha 0.99); the L2 penalty is added to the gradient of weights
                  and biases
-    round        so many passes over the training rows, each in a new order; then the accuracy on the stopping rows
-    stopping     a strictly better accuracy keeps the weights.  Any other round stops the fit when the counter of such
-                 rounds has reached ``tenacity``, and raises the counter; it is never set back.  No new round starts
-                 after more than ``max_passes`` passes.
+    round        a number of passes over the training rows, each in a new order; then the accuracy on the stopping rows
+    stopping     a strictly better accuracy keeps the weights.  Any other round ends the fit if ``tenacity`` such rounds
+                 came before it, in total and not in a row.  No round starts after more than ``max_passes`` passes.
 
-The seed is set before each classifier is built, so fits on equally many rows start from the same weights and draw the
-same orders: such a stream is drawn once and read by all of them.  Fits go through their steps together, (G, R) of them
-for G folds and R regularisers; the R fits of a fold share its rows.  Each fit has its own penalty, its own best weights
-and its own end.
+The seed is set before each classifier is built, so fits on equally many rows start from the same weights and use the
+same orders, which are drawn once for all of them.  Fits are trained together in batches of G folds with R regularisers
+each; the R fits of a fold share its rows.  Each fit has its own penalty, best weights and end.
+
+Weights are a list: W (G, R, C, D) and b (G, R, C, 1); with a hidden layer of H units W1 (G, R, H, D), b1, W2
+(G, R, C, H), b2.  Updates are element-wise, so stacking fits changes none of them.  Gradients and updates are written
+out because torch.optim took 1.3 to 1.6 times and autograd 1.7 to 2.3 times as long on matrices this small.
 
 Source: the behaviour of facebookresearch/SentEval @ 5d6dc11, senteval/tools/classifier.py.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from threading import Event, Lock
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
 
-from selfsent.evaluation.senteval.network import OPTIMIZERS, Stopping, gradients_of, initial_weights, logits_of
+from selfsent.progress import SILENT, Progress
 
 TILE = 4 << 20  # bytes of rows and weights that one step of a batch of fits works on: stays in the processor's cache
 BLOCK = 8192  # rows scored at a time
 HELD_OUT = 0.05  # share of the training rows that stops a fit for which no other rows are given
 
-Rows = Int[np.ndarray, " _"]  # of any number: several stand in one signature
+Rows = Int[np.ndarray, " _"]  # of any number: several occur in one signature
+Grid = Float[np.ndarray, "F R"]  # a value for each fold and regulariser
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +56,7 @@ class ClassifierSettings:
 
 @dataclass(frozen=True)
 class Fold:
-    """Rows to learn from, and rows whose accuracy says when to stop; None holds out 5 % of the first."""
+    """Training rows, and the rows whose accuracy stops the training; None holds out 5 % of the training rows."""
 
     train: Rows
     stop: Rows | None
@@ -61,7 +64,7 @@ class Fold:
 
 @runtime_checkable
 class Features(Protocol):
-    """Rows of features, wherever they come from."""
+    """Rows of features, in memory or computed when needed."""
 
     @property
     def width(self) -> int:
@@ -73,7 +76,7 @@ class Features(Protocol):
 
 @dataclass
 class Matrix:
-    """Features that stand in memory."""
+    """Features in memory."""
 
     values: Float[Tensor, "N D"]
 
@@ -89,15 +92,15 @@ class Matrix:
 
 @dataclass(kw_only=True)
 class Fits:
-    """What came of F folds with R regularisers each."""
+    """The trained classifiers of F folds with R regularisers each."""
 
-    accuracy: Float[np.ndarray, "F R"]  # best on the stopping rows, 0-1
+    accuracy: Grid  # best on the stopping rows, 0-1
     passes: Int[np.ndarray, "F R"]  # over the training rows until the fit stopped
     history: list[list[list[float]]]  # [fold][regulariser]: accuracy after each round
-    weights: list[Tensor] = field(repr=False)  # the best: W (F, R, C, D), b (F, R, C, 1), with a hidden layer four
+    weights: list[Tensor] = field(repr=False)  # the best, with F for G
 
     def predict(self, features: Features, rows: Rows, fold: int, regulariser: int) -> Rows:
-        """Return the class that one fit gives to each row."""
+        """Return the class that one fit predicts for each row."""
         one = [weight[fold, regulariser][None, None] for weight in self.weights]
         return _predict(one, features, torch.from_numpy(rows))[0].numpy()
 
@@ -106,130 +109,133 @@ def fit_classifiers(
     features: Features,
     labels: Int[np.ndarray, " N"],
     folds: Sequence[Fold],
-    regularisers: Float[np.ndarray, "F R"],
+    regularisers: Grid,
     settings: ClassifierSettings,
     *,
-    classes: int,
-    tick: Callable[[int], None] | None = None,
+    progress: Progress = SILENT,
 ) -> Fits:
     """Train a classifier for every fold and regulariser.
 
     Args:
-        labels: 0 to classes - 1.
-        regularisers: of each fold, the L2 penalties to train with.
-        tick: is told how many more fits have ended.
+        labels: of all rows; the classes are 0 to the largest label.
+        regularisers: L2 penalties.
 
     Raises:
-        ValueError: a fold has nothing to learn from or to stop by.
+        ValueError: a fold has no training rows or no stopping rows.
     """
-    plans = [_plan(fold, settings.seed) for fold in folds]
-    for plan in plans:
-        if not len(plan.train) or not len(plan.stop):
-            raise ValueError(f"a fold has {len(plan.train)} rows to learn from and {len(plan.stop)} to stop by")
-    groups: dict[tuple[int, int], list[int]] = {}  # folds that draw the same stream
-    for index, plan in enumerate(plans):
-        groups.setdefault((plan.drawn, len(plan.train)), []).append(index)
-    workers = torch.get_num_threads()
-    parameters = regularisers.shape[1] * (settings.hidden or classes) * features.width
-    most = max(1, TILE // (4 * (settings.batch_size * features.width + parameters)))
-    batches: list[list[int]] = []
-    for members in groups.values():
-        count = max(math.ceil(len(members) / most), min(workers, len(members)))
-        batches += [part.tolist() for part in np.array_split(members, count)]
-
-    target, lock, stopped = torch.from_numpy(labels), Lock(), Event()
+    splits = [_split(fold, settings.seed) for fold in folds]
+    for split in splits:
+        if not len(split.train) or not len(split.stop):
+            raise ValueError(f"a fold has {len(split.train)} training rows and {len(split.stop)} stopping rows")
+    classes = int(labels.max()) + 1
+    first, _ = initial_weights(features.width, classes, hidden=settings.hidden, seed=settings.seed)
     fits = Fits(
         accuracy=np.full(regularisers.shape, -1.0),
         passes=np.zeros(regularisers.shape, dtype=np.int64),
         history=[[[] for _ in row] for row in regularisers],
-        weights=[
-            weight.expand(*regularisers.shape, *weight.shape).clone()
-            for weight in initial_weights(features.width, classes, hidden=settings.hidden, seed=settings.seed)[0]
-        ],
+        weights=[weight.expand(*regularisers.shape, *weight.shape).clone() for weight in first],
     )
+    target, lock, stopped, done = torch.from_numpy(labels), Lock(), Event(), 0
 
-    def run(members: list[int]) -> None:
-        def ended(count: int) -> None:
-            if tick is not None:
-                with lock:
-                    tick(count)
-
-        chosen = [plans[index] for index in members]
+    def train(members: list[int]) -> None:
+        nonlocal done
         penalties = torch.from_numpy(regularisers[members].astype(np.float32))
-        _Batch(features, target, chosen, penalties, settings, classes, stopped).run(fits, members, ended)
+        batch = _Batch(features, target, [splits[index] for index in members], penalties, settings, classes)
+        for ended in batch.train(fits, members):
+            if stopped.is_set():
+                return
+            if ended:
+                with lock:
+                    done += ended
+                    progress.report("classifiers trained", done, regularisers.size)
 
-    if workers == 1 or len(batches) == 1:
-        for members in batches:
-            run(members)
-        return fits
-    # Matrices this small gain nothing from several threads each: every thread takes whole batches of fits instead.
-    torch.set_num_threads(1)
-    try:
-        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            futures = [pool.submit(run, members) for members in sorted(batches, key=len, reverse=True)]
-            try:
-                for future in futures:
-                    future.result()
-            except BaseException:
-                stopped.set()  # the threads that still run must not keep Ctrl-C waiting
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-    finally:
-        torch.set_num_threads(workers)
+    parameters = regularisers.shape[1] * (settings.hidden or classes) * features.width
+    most = max(1, TILE // (4 * (settings.batch_size * features.width + parameters)))
+    _in_threads(train, _batches(splits, most), stopped)
     return fits
 
 
+def _batches(splits: Sequence["_Split"], most: int) -> list[list[int]]:
+    """Group the folds that draw the same orders into batches of at most ``most``, at least one for each thread."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    for index, split in enumerate(splits):
+        groups.setdefault((split.drawn, len(split.train)), []).append(index)
+    batches: list[list[int]] = []
+    for members in groups.values():
+        count = max(math.ceil(len(members) / most), min(torch.get_num_threads(), len(members)))
+        batches += [part.tolist() for part in np.array_split(members, count)]
+    return batches
+
+
+def _in_threads(train: Callable[[list[int]], None], batches: list[list[int]], stopped: Event) -> None:
+    """Train all batches, one thread each: matrices this small do not profit from several."""
+    threads = torch.get_num_threads()
+    if threads == 1 or len(batches) == 1:
+        for members in batches:
+            train(members)
+        return
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            futures = [pool.submit(train, members) for members in sorted(batches, key=len, reverse=True)]
+            try:
+                for future in as_completed(futures):
+                    future.result()
+            except BaseException:
+                stopped.set()  # ends the threads that still run, so that Ctrl-C does not wait for them
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+    finally:
+        torch.set_num_threads(threads)
+
+
 @dataclass(frozen=True)
-class _Plan:
+class _Split:
     train: Rows
     stop: Rows
-    drawn: int  # length of the permutation that the stream gave away before the first pass; 0: none
+    drawn: int  # length of the permutation drawn from the random stream before the first pass; 0: none
 
 
-def _plan(fold: Fold, seed: int) -> _Plan:
+def _split(fold: Fold, seed: int) -> _Split:
     if fold.stop is not None:
-        return _Plan(fold.train, fold.stop, 0)
+        return _Split(fold.train, fold.stop, 0)
     order = np.random.RandomState(seed).permutation(len(fold.train))
     cut = int(HELD_OUT * len(order))
-    return _Plan(fold.train[order[cut:]], fold.train[order[:cut]], len(order))
+    return _Split(fold.train[order[cut:]], fold.train[order[:cut]], len(order))
 
 
 class _Batch:
-    """Fits on equally many rows, in lockstep."""
+    """Fits on equally many rows, trained step by step together."""
 
     def __init__(
         self,
         features: Features,
         labels: Int[Tensor, " N"],
-        plans: list[_Plan],
+        splits: list[_Split],
         penalties: Float[Tensor, "G R"],
         settings: ClassifierSettings,
         classes: int,
-        stopped: Event,
     ) -> None:
-        self._features, self._labels, self._plans, self._settings = features, labels, plans, settings
-        self._stopped = stopped
-        self._rows = torch.from_numpy(np.stack([plan.train for plan in plans]))  # (G, n)
+        self._features, self._labels, self._splits, self._settings = features, labels, splits, settings
+        self._rows = torch.from_numpy(np.stack([split.train for split in splits]))  # (G, n)
         self._penalties = penalties[:, :, None, None]
         self._orders = np.random.RandomState(settings.seed)
-        if plans[0].drawn:
-            self._orders.permutation(plans[0].drawn)
+        if splits[0].drawn:
+            self._orders.permutation(splits[0].drawn)
         first, self._masks = initial_weights(features.width, classes, hidden=settings.hidden, seed=settings.seed)
         self._weights = [weight.expand(*penalties.shape, *weight.shape).clone() for weight in first]
-        self._optimizer = OPTIMIZERS[settings.optimizer](self._weights)
+        self._optimizer = (Adam if settings.optimizer == "adam" else RMSprop)(self._weights)
 
-    def run(self, fits: Fits, members: list[int], ended: Callable[[int], None]) -> None:
-        """Train until all have stopped; results go into ``fits`` at ``members``."""
+    def train(self, fits: Fits, members: list[int]) -> Iterator[int]:
+        """Train until all fits have stopped, storing results in ``fits``; yield how many ended, after each pass."""
         settings = self._settings
         stopping = Stopping(tuple(self._penalties.shape[:2]), settings.tenacity)
-        alive = np.arange(len(members))  # folds with a fit that still runs
-        where = np.array(members)
+        alive, where = np.arange(len(members)), np.array(members)  # alive: folds with a fit that has not stopped
         passes = 0
         while len(alive) and passes <= settings.max_passes:
             for _ in range(settings.passes):
-                if self._stopped.is_set():
-                    return
                 self._pass()
+                yield 0
             passes += settings.passes
             accuracy = stopping.best.copy()
             accuracy[alive] = self._accuracy()
@@ -239,53 +245,155 @@ class _Batch:
                 fits.history[where[g]][r].append(float(accuracy[g, r]))
                 fits.passes[where[g], r] = passes
             for place, g in enumerate(alive):
-                chosen = torch.from_numpy(np.flatnonzero(better[g]))
+                improved = torch.from_numpy(np.flatnonzero(better[g]))
                 for kept, weight in zip(fits.weights, self._weights, strict=True):
-                    kept[int(where[g]), chosen] = weight[place, chosen]
-            ended(int((ran & ~stopping.running).sum()))
+                    kept[int(where[g]), improved] = weight[place, improved]
+            yield int((ran & ~stopping.running).sum())
             still = stopping.running[alive].any(axis=1)
             if not still.all():
                 self._keep(torch.from_numpy(np.flatnonzero(still)))
                 alive = alive[still]
         fits.accuracy[where] = stopping.best
-        ended(int(stopping.running.sum()))
+        yield int(stopping.running.sum())
 
     def _pass(self) -> None:
-        size = self._settings.batch_size
         order = torch.from_numpy(self._orders.permutation(self._rows.shape[1]))
-        rows = self._rows[:, order]  # (G, n)
-        for start in range(0, rows.shape[1], size):
-            chosen = rows[:, start : start + size]  # (G, B)
-            x = self._features.take(chosen.reshape(-1)).view(*chosen.shape, -1)
-            gradients = gradients_of(self._weights, x, self._labels[chosen], self._mask(chosen.shape[1]))
+        for rows in self._rows[:, order].split(self._settings.batch_size, dim=1):  # (G, B)
+            x = self._features.take(rows.reshape(-1)).view(*rows.shape, -1)
+            gradients = gradients_of(self._weights, x, self._labels[rows], self._mask(rows.shape[1]))
             for gradient, weight in zip(gradients, self._weights, strict=True):
                 gradient.addcmul_(weight, self._penalties)
             self._optimizer.step(self._weights, gradients)
 
     def _mask(self, rows: int) -> Float[Tensor, "H B"] | None:
-        settings = self._settings
-        if not (settings.hidden and settings.dropout):
+        hidden, keep = self._settings.hidden, 1 - self._settings.dropout
+        if not hidden or keep == 1:
             return None
-        keep = 1 - settings.dropout
-        mask = torch.empty(rows, settings.hidden).bernoulli_(keep, generator=self._masks)
-        return mask.div_(keep).T
+        return torch.empty(rows, hidden).bernoulli_(keep, generator=self._masks).div_(keep).T
 
     def _accuracy(self) -> Float[np.ndarray, "G R"]:
-        found = []
-        for place, plan in enumerate(self._plans):
-            rows = torch.from_numpy(plan.stop)
+        accuracies = []
+        for place, split in enumerate(self._splits):
+            rows = torch.from_numpy(split.stop)
             predicted = _predict([weight[place][None] for weight in self._weights], self._features, rows)
-            found.append((predicted == self._labels[rows]).double().mean(dim=1).numpy())
-        return np.stack(found)
+            accuracies.append((predicted == self._labels[rows]).double().mean(dim=1).numpy())
+        return np.stack(accuracies)
 
     def _keep(self, places: Int[Tensor, " K"]) -> None:
+        """Drop all folds but these."""
         self._rows, self._penalties = self._rows[places], self._penalties[places]
-        self._plans = [self._plans[int(place)] for place in places]
+        self._splits = [self._splits[int(place)] for place in places]
         self._weights = [weight[places] for weight in self._weights]
         self._optimizer.keep(places)
 
 
+class Stopping:
+    """Early stopping of many fits, as the head of this module defines it."""
+
+    def __init__(self, shape: tuple[int, ...], tenacity: int) -> None:
+        self.best = np.full(shape, -1.0)
+        self.running = np.ones(shape, dtype=bool)
+        self._tenacity = tenacity
+        self._failures = np.zeros(shape, dtype=np.int64)
+
+    def update(self, accuracy: Float[np.ndarray, "*S"]) -> Bool[np.ndarray, "*S"]:
+        """Take the accuracies after a round and return which running fits improved."""
+        better = self.running & (accuracy > self.best)
+        self.best = np.where(better, accuracy, self.best)
+        worse = self.running & ~better
+        self.running = self.running & ~(worse & (self._failures >= self._tenacity))
+        self._failures += worse
+        return better
+
+
+class Adam:
+    """Adam with PyTorch's defaults, as element-wise updates of stacked weights."""
+
+    def __init__(self, weights: list[Tensor]) -> None:
+        self._moments = [(torch.zeros_like(weight), torch.zeros_like(weight)) for weight in weights]
+        self._steps = 0
+
+    def step(self, weights: list[Tensor], gradients: list[Tensor]) -> None:
+        """Update the weights in place."""
+        self._steps += 1
+        rate = 1e-3 / (1 - 0.9**self._steps)
+        root = math.sqrt(1 - 0.999**self._steps)
+        for weight, gradient, (mean, square) in zip(weights, gradients, self._moments, strict=True):
+            mean.lerp_(gradient, 0.1)
+            square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+            weight.addcdiv_(mean, square.sqrt().div_(root).add_(1e-8), value=-rate)
+
+    def keep(self, places: Int[Tensor, " K"]) -> None:
+        """Drop the state of all folds but these."""
+        self._moments = [(mean[places], square[places]) for mean, square in self._moments]
+
+
+class RMSprop:
+    """RMSprop as SentEval sets it."""
+
+    def __init__(self, weights: list[Tensor]) -> None:
+        self._squares = [torch.zeros_like(weight) for weight in weights]
+
+    def step(self, weights: list[Tensor], gradients: list[Tensor]) -> None:
+        """Update the weights in place."""
+        for weight, gradient, square in zip(weights, gradients, self._squares, strict=True):
+            square.mul_(0.99).addcmul_(gradient, gradient, value=0.01)
+            weight.addcdiv_(gradient, square.sqrt().add_(1e-8), value=-1e-2)
+
+    def keep(self, places: Int[Tensor, " K"]) -> None:
+        """Drop the state of all folds but these."""
+        self._squares = [square[places] for square in self._squares]
+
+
+def initial_weights(width: int, classes: int, *, hidden: int, seed: int) -> tuple[list[Tensor], torch.Generator]:
+    """Return W (out, in) and b (out, 1) of each layer as PyTorch draws them from the seed, and the stream after it."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = []
+    for out, into in [(hidden, width), (classes, hidden)] if hidden else [(classes, width)]:
+        weight, bias = torch.empty(out, into), torch.empty(out)
+        nn.init.kaiming_uniform_(weight, a=math.sqrt(5), generator=generator)
+        nn.init.uniform_(bias, -1 / math.sqrt(into), 1 / math.sqrt(into), generator=generator)
+        weights += [weight, bias[:, None]]
+    return weights, generator
+
+
+def logits_of(
+    weights: list[Tensor], x: Float[Tensor, "G B D"], mask: Float[Tensor, "H B"] | None
+) -> tuple[Float[Tensor, "G R C B"], Float[Tensor, "G R H B"] | None]:
+    """Return logits and, with a hidden layer, its output.  Rows come last, so that softmax reads contiguous memory."""
+    groups, fits, out, width = weights[0].shape
+    flat = weights[0].view(groups, fits * out, width), weights[1].view(groups, fits * out, 1)
+    z = torch.baddbmm(flat[1], flat[0], x.transpose(1, 2)).view(groups, fits, out, -1)
+    if len(weights) == 2:
+        return z, None
+    hidden = (z if mask is None else z * mask).sigmoid()
+    return weights[2] @ hidden + weights[3], hidden
+
+
+def gradients_of(
+    weights: list[Tensor],
+    x: Float[Tensor, "G B D"],
+    labels: Int[Tensor, "G B"],
+    mask: Float[Tensor, "H B"] | None,
+) -> list[Tensor]:
+    """Return the gradient of each fit's own mean cross-entropy, one for each of the weights."""
+    logits, hidden = logits_of(weights, x, mask)
+    groups, fits, _, rows = logits.shape
+    error = logits.softmax(dim=2)
+    answers = labels[:, None, None, :].expand(groups, fits, 1, rows)
+    error.scatter_add_(2, answers, error.new_full((1,), -1.0).expand_as(answers))
+    error /= rows
+    gradients: list[Tensor] = []
+    if hidden is not None:
+        gradients = [error @ hidden.transpose(2, 3), error.sum(dim=3, keepdim=True)]
+        error = (weights[2].transpose(2, 3) @ error) * hidden * (1 - hidden)
+        if mask is not None:
+            error = error * mask
+    first = torch.bmm(error.reshape(groups, -1, rows), x).view_as(weights[0])
+    return [first, error.sum(dim=3, keepdim=True), *gradients]
+
+
 def _predict(weights: list[Tensor], features: Features, rows: Int[Tensor, " N"]) -> Int[Tensor, "R N"]:
-    """Return the classes that R fits of one fold give to rows."""
-    found = [logits_of(weights, features.take(part)[None], None)[0][0].argmax(dim=1) for part in rows.split(BLOCK)]
-    return torch.cat(found, dim=1)
+    """Return the classes that R fits of one fold predict for rows."""
+    parts = [logits_of(weights, features.take(part)[None], None)[0][0].argmax(dim=1) for part in rows.split(BLOCK)]
+    return torch.cat(parts, dim=1)

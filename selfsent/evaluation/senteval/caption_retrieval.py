@@ -1,37 +1,36 @@
 """Caption-image retrieval on frozen sentence vectors and given image features, as in SentEval's COCO task.
 
-Vectors of captions and features of images are projected linearly to one space of unit vectors; a hinge with margin 0.2
-sets each matching pair above 30 random captions for its image and 30 random images for its caption.  Adam, batches of
-128; after each pass the recalls of the development set, the fourth pass that does not better them ends the training, as
-do more than 20.
+Vectors of captions and features of images are projected linearly to one space of unit vectors; a hinge loss with margin
+0.2 compares each matching pair with 30 random captions for its image and 30 random images for its caption.  Adam,
+batches of 128.  After each pass the recalls of the development set are taken; training ends after the fourth pass that
+does not improve them, or after 20 passes.
 
     recall    the mean of recall@1, @5 and @10, from images to captions (any of the five counts) and back; sets of
-              several thousand images are ranked in parts of 1,000.  What ties with the answer counts as before it.
+              several thousand images are ranked in parts of 1,000.  Ties with the answer rank above it.
 
 Files: ``COCO/{train,valid,test}.pkl`` as SentEval distributes them: ``features`` (N, F), ``image_to_caption_ids`` and
-``captions``.  They are opened without running anything that a pickle could hold.  Their size makes this a task for a
-GPU.  Source: the protocol of facebookresearch/SentEval @ 5d6dc11, senteval/rank.py, with our own random draws.
+``captions``.  They are unpickled without executing code.  Their size makes this a task for a GPU.
+Source: the protocol of facebookresearch/SentEval @ 5d6dc11, senteval/rank.py, with our own random draws.
 """
 
-import hashlib
 import pickle
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from selfsent.errors import UserError
+from selfsent.errors import DataError
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.score import Score, measured
+from selfsent.evaluation.senteval.batched_classifier import Stopping
 from selfsent.evaluation.senteval.classifiers import SEED
-from selfsent.evaluation.senteval.network import Stopping
 from selfsent.evaluation.task import Task
-from selfsent.progress import SILENT, Progress
+from selfsent.progress import SILENT, Prefixed, Progress
 
 FILES = {"train": "train.pkl", "dev": "valid.pkl", "test": "test.pkl"}
 CAPTIONS = 5  # of an image
@@ -44,6 +43,15 @@ MAX_PASSES = 20
 TENACITY = 3
 AT = (1, 5, 10)
 AGGREGATION = "mean of 1, 5 and 10 in both directions"
+ALLOWED = {  # what a pickle may name
+    "numpy.core.multiarray._reconstruct",
+    "numpy.core.numeric._reconstruct",
+    "numpy.core.numeric._frombuffer",
+    "numpy.core.multiarray.scalar",
+    "numpy.ndarray",
+    "numpy.dtype",
+    "_codecs.encode",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,14 +73,11 @@ class Captions(Task):
         """The captions of all splits in order."""
         return [text for images in self.splits.values() for text in images.captions]
 
-    @property
-    def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits of captions and features."""
-        digest = hashlib.sha256()
+    def content(self) -> Iterator[str | bytes]:
+        """Yield captions and features."""
         for images in self.splits.values():
-            digest.update("\n".join(images.captions).encode())
-            digest.update(np.ascontiguousarray(images.features).tobytes())
-        return digest.hexdigest()[:16]
+            yield "\n".join(images.captions)
+            yield np.ascontiguousarray(images.features).tobytes()
 
     def score(
         self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, progress: Progress = SILENT
@@ -83,9 +88,9 @@ class Captions(Task):
             stop = start + len(images.captions)
             sets[split] = (torch.from_numpy(images.features), torch.from_numpy(vectors[start:stop].astype(np.float32)))
             start = stop
-        model, best = train_caption_retrieval(sets["train"], sets["dev"], progress=progress, name=self.name)
-        found = recalls(model, *sets["test"])  # (I, 6)
-        columns = np.column_stack([found.mean(axis=1), found])
+        model, best = train_caption_retrieval(sets["train"], sets["dev"], progress=Prefixed(progress, f"{self.name}: "))
+        by_image = recalls(model, *sets["test"])  # (I, 6)
+        columns = np.column_stack([by_image.mean(axis=1), by_image])
         drawn = bootstrap.means(columns, resamples, seed=seed, name=self.name)
         counts = {split: len(images.features) for split, images in self.splits.items()}
         protocol = {
@@ -97,23 +102,11 @@ class Captions(Task):
         }
         names = [("recall", AGGREGATION)]
         names += [(f"recall@{k}", way) for way in ("image to captions", "caption to images") for k in AT]
-        scores = []
-        for column, (metric, aggregation) in enumerate(names):
-            value, replicates = float(columns[:, column].mean()), None if drawn is None else drawn[column]
-            scores.append(
-                measured(
-                    self.name, "test", metric, value, replicates, counts["test"], protocol, aggregation=aggregation
-                )
-            )
-        dev = Score(
-            task=self.name,
-            split="dev",
-            metric="recall",
-            aggregation=AGGREGATION,
-            value=best,
-            n=counts["dev"],
-            protocol=protocol,
-        )
+        scores = [
+            measured(self.name, "test", name, float(values.mean()), means, len(values), protocol, aggregation=way)
+            for (name, way), values, means in zip(names, columns.T, drawn, strict=True)
+        ]
+        dev = measured(self.name, "dev", "recall", best, None, counts["dev"], protocol, aggregation=AGGREGATION)
         return [*scores, dev]
 
 
@@ -130,17 +123,19 @@ class Projections(nn.Module):
 
 
 def train_caption_retrieval(
-    given: tuple[Tensor, Tensor], dev: tuple[Tensor, Tensor], *, progress: Progress = SILENT, name: str = "captions"
+    train: tuple[Tensor, Tensor], dev: tuple[Tensor, Tensor], *, progress: Progress = SILENT
 ) -> tuple[Projections, float]:
     """Train the projections on image features (I, F) and caption vectors (5 I, D); return them and the best recall.
 
     Raises:
-        ValueError: too few captions for contrasts from outside a batch.
+        ValueError: there are no captions beside those of a batch to contrast with.
     """
-    images, texts = given
+    images, texts = train
     count = len(texts)
     if count <= BATCH_SIZE:
-        raise ValueError(f"{count} captions leave none beside a batch of {BATCH_SIZE}")
+        raise ValueError(
+            f"{count} captions are not more than a batch of {BATCH_SIZE}: there is nothing to contrast with"
+        )
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
@@ -153,7 +148,7 @@ def train_caption_retrieval(
         order = draws.permutation(count)
         for start in range(0, count, BATCH_SIZE):
             rows = torch.from_numpy(order[start : start + BATCH_SIZE])
-            # Contrasts are captions and images of other rows than the batch's.
+            # Contrasts are drawn from the captions and images of all other rows.
             others = draws.randint(0, count - len(rows), size=(2, len(rows) * CONTRASTS))
             contrasts = torch.from_numpy(order[np.where(others >= start, others + len(rows), others)])
             loss = _hinge(model, images, texts, rows, contrasts, device)
@@ -161,7 +156,7 @@ def train_caption_retrieval(
             loss.backward()
             optimizer.step()
         passes += 1
-        progress.report(f"{name}: passes", passes, MAX_PASSES)
+        progress.report("passes", passes, MAX_PASSES)
         if stopping.update(np.array([recalls(model, *dev).mean()])):
             kept = {key: value.clone() for key, value in model.state_dict().items()}
     model.load_state_dict(kept)
@@ -173,29 +168,27 @@ def recalls(model: Projections, images: Float[Tensor, "I F"], texts: Float[Tenso
     """Return, of each image in points: recall@1, 5, 10 of its captions, then those of the image for its captions."""
     device = next(model.parameters()).device
     part = _part(len(images))
-    found = []
-    for start in range(0, len(images), part):
-        projected = model(
-            images[start : start + part].to(device), texts[CAPTIONS * start : CAPTIONS * (start + part)].to(device)
-        )
-        similarity = projected[0] @ projected[1].T  # (I, 5 I)
+    parts = []
+    for x, y in zip(images.split(part), texts.split(CAPTIONS * part), strict=True):
+        image, text = model(x.to(device), y.to(device))
+        similarity = image @ text.T  # (I, 5 I)
         size = len(similarity)
         own = torch.arange(size * CAPTIONS, device=device).view(size, CAPTIONS)
         answers = similarity.gather(1, own)  # (I, 5)
-        # The best of the five competes with the captions of other images alone.
+        # The best of the five is ranked among the captions of other images only.
         rivals = similarity.scatter(1, own, -torch.inf)
         of_image = (rivals >= answers.max(dim=1, keepdim=True).values).sum(dim=1)  # rank from 0
         of_caption = (similarity >= answers.view(1, -1)).sum(dim=0).view(size, CAPTIONS) - 1
         columns = [(of_image < k).float() for k in AT] + [(of_caption < k).float().mean(dim=1) for k in AT]
-        found.append(100 * torch.stack(columns, dim=1).double().cpu().numpy())
-    return np.concatenate(found)
+        parts.append(100 * torch.stack(columns, dim=1).double().cpu().numpy())
+    return np.concatenate(parts)
 
 
 def read_captions(folder: Path) -> Captions | Path:
     """Read SentEval's COCO files from its ``downstream`` folder, or return where they should have been.
 
     Raises:
-        UserError: a file is missing beside others, or does not hold what it should.
+        DataError: a file is missing beside others, or does not hold what it should.
     """
     place = folder / "COCO"
     if not place.is_dir():
@@ -206,39 +199,26 @@ def read_captions(folder: Path) -> Captions | Path:
 def _images(path: Path) -> Images:
     try:
         with path.open("rb") as file:
-            content = _Plain(file, encoding="latin1").load()
+            content = _PlainUnpickler(file, encoding="latin1").load()
         features = np.asarray(content["features"], dtype=np.float32)
         ids = [list(content["image_to_caption_ids"][image])[:CAPTIONS] for image in range(len(features))]
         texts = [content["captions"][caption]["cleaned_caption"] for five in ids for caption in five]
     except FileNotFoundError:
-        raise UserError(f"COCO is incomplete: {path} is missing; unpack the whole set again") from None
+        raise DataError(f"COCO is incomplete: {path} is missing; unpack the whole set again") from None
     except (pickle.UnpicklingError, EOFError, KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{path} is not one of SentEval's caption files ({error}): get it again") from None
+        raise DataError(f"{path} is not one of SentEval's caption files ({error}): get it again") from None
     if features.ndim != 2 or not len(features) or any(len(five) != CAPTIONS for five in ids):
-        raise UserError(f"{path} must hold features of images, a row each, and at least {CAPTIONS} captions for each")
+        raise DataError(f"{path} must hold features of images, a row each, and at least {CAPTIONS} captions for each")
     if not np.isfinite(features).all():
-        raise UserError(f"{path} has image features that are NaN or infinite: get it again")
+        raise DataError(f"{path} has image features that are NaN or infinite: get it again")
     return Images(features=features, captions=[" ".join(f"{text} .".split()) for text in texts])
 
 
-class _Plain(pickle.Unpickler):
-    """Opens arrays, dicts, lists, numbers and strings, and runs nothing else."""
-
-    ALLOWED: ClassVar = {
-        *(
-            (f"numpy.{core}.{place}", "_reconstruct")
-            for core in ("core", "_core")
-            for place in ("multiarray", "numeric")
-        ),
-        *((f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")),
-        *((f"numpy.{core}.multiarray", "scalar") for core in ("core", "_core")),
-        ("numpy", "ndarray"),
-        ("numpy", "dtype"),
-        ("_codecs", "encode"),
-    }
+class _PlainUnpickler(pickle.Unpickler):
+    """Reads arrays, dicts, lists, numbers and strings, and refuses everything that would run code."""
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401
-        if (module, name) not in self.ALLOWED:
+        if f"{module}.{name}".replace("numpy._core.", "numpy.core.") not in ALLOWED:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
         return super().find_class(module, name)
 
@@ -255,9 +235,8 @@ def _hinge(
     contrasts: Int[Tensor, "2 C"],
     device: torch.device,
 ) -> Float[Tensor, ""]:
-    of_rows = model(images[rows // CAPTIONS].to(device), texts[rows].to(device))
+    image, text = model(images[rows // CAPTIONS].to(device), texts[rows].to(device))
     others = model(images[contrasts[0] // CAPTIONS].to(device), texts[contrasts[1]].to(device))
-    image, text = of_rows
     other_images, other_texts = (other.view(len(rows), CONTRASTS, -1) for other in others)
     match = (image * text).sum(dim=1, keepdim=True)
     to_texts = (MARGIN - match + (image[:, None] * other_texts).sum(dim=2)).clamp(min=0).sum()

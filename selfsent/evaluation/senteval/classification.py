@@ -1,35 +1,41 @@
 """A labelled task: texts or pairs of texts with a class, and the accuracy of a classifier on their vectors.
 
-Examples are sorted by their number of tokens and then by label, as SentEval feeds them: the folds and the orders of
-training depend on it.  The interval is that of a bootstrap over the test rows, with the trained classifiers as they
-are: it holds the luck of which texts were drawn for the test, not that of training or of the seed.
+Examples are sorted by their number of tokens and then by label, as in SentEval: the folds and the orders of training
+depend on it.  The interval is that of a bootstrap over the test rows with the classifiers as trained: it covers the
+sampling of the test set, not the variance of training or of the seed.
 """
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from selfsent.errors import UserError
+from selfsent.errors import DataError
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.score import Score, measured
-from selfsent.evaluation.senteval import cross_validation
-from selfsent.evaluation.senteval.batched_classifier import Features, Matrix
+from selfsent.evaluation.senteval.batched_classifier import Features, Matrix, Rows
 from selfsent.evaluation.senteval.classifiers import SEED, Classifier
+from selfsent.evaluation.senteval.cross_validation import (
+    CrossValidated,
+    cross_validation,
+    nested_cross_validation,
+    validation_split,
+)
 from selfsent.evaluation.sts import FORM
 from selfsent.evaluation.task import Task
-from selfsent.progress import SILENT, Progress
+from selfsent.progress import SILENT, Prefixed, Progress
 
 PROCEDURES = {
     "nested": "nested cross-validation",
     "cross": "cross-validation on train, test set",
     "split": "train, dev and test set",
 }
+Row = tuple[str, str | None, int]  # a text, the other one of a pair, the label
+
 FEATURES = {"text": "u", "pair": "|u-v|, u*v", "entailment": "u, v, u*v, |u-v|"}
 
 
@@ -56,7 +62,7 @@ class Classification(Task):
     classifier: Classifier
     kind: Literal["text", "pair", "entailment"] = "text"
     with_f1: bool = False  # of class 1, beside the accuracy
-    note: str = ""  # what makes the data other than the literature's
+    note: str = ""  # how the data differ from the literature's
     facts: Mapping[str, object] = field(default_factory=dict)  # for the protocol of the scores
 
     @property
@@ -64,15 +70,10 @@ class Classification(Task):
         """The texts of all splits in order."""
         return [text for examples in self.splits.values() for text in examples.texts]
 
-    @property
-    def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits of texts and labels."""
-        digest = hashlib.sha256()
-        for text in self.texts:
-            digest.update(text.encode() + b"\n")
-        for name, examples in self.splits.items():
-            digest.update(f"{name} {examples.labels}".encode())
-        return digest.hexdigest()[:16]
+    def content(self) -> Iterator[str | bytes]:
+        """Yield texts and labels."""
+        yield from super().content()
+        yield from (f"{name} {examples.labels}" for name, examples in self.splits.items())
 
     def score(
         self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, progress: Progress = SILENT
@@ -80,30 +81,14 @@ class Classification(Task):
         """Score vectors given in the order of ``texts``: test accuracy, F1 where it is usual, development accuracy.
 
         Raises:
-            UserError: the labels cannot be learned: one class only, or one too rare for the folds.
+            DataError: the labels cannot be learned: one class only, or one too rare for the folds.
         """
         features, rows = self._features(vectors.astype(np.float32, copy=False))
         labels = np.concatenate([np.array(examples.labels, dtype=np.int64) for examples in self.splits.values()])
-
-        def tick(done: int, total: int) -> None:
-            progress.report(f"{self.name}: classifiers trained", done, total)
-
         try:
-            if self.procedure == "nested":
-                outcome = cross_validation.nested_cross_validation(features, labels, self.classifier, tick=tick)
-                tested = chosen_by = rows["all"]
-            elif self.procedure == "cross":
-                tested, chosen_by = rows["test"], rows["train"]
-                outcome = cross_validation.cross_validation(
-                    features, labels, chosen_by, tested, self.classifier, tick=tick
-                )
-            else:
-                tested, chosen_by = rows["test"], rows["dev"]
-                outcome = cross_validation.validation_split(
-                    features, labels, rows["train"], chosen_by, tested, self.classifier, tick=tick
-                )
-        except UserError as error:
-            raise UserError(f"{self.name} cannot be scored: {error}") from None
+            result = self._train(features, labels, rows, Prefixed(progress, f"{self.name}: "))
+        except DataError as error:
+            raise DataError(f"{self.name} cannot be scored: {error}") from None
 
         protocol: dict[str, object] = {
             "classifier": self.classifier.name,
@@ -112,27 +97,31 @@ class Classification(Task):
             "classifier_seed": SEED,
             "features": FEATURES[self.kind],
             "texts": FORM,
-            "regulariser": " ".join(outcome.chosen),
-            "fits": outcome.fits,
+            "regulariser": " ".join(result.chosen),
+            "fits": result.fits,
             "interval": "over test rows",
             **self.facts,
         }
-        answers = labels[tested]
-        drawn = bootstrap.means(
-            _columns(answers, outcome.predictions, outcome.shares), resamples, seed=seed, name=self.name
-        )
-        found: list[tuple[str, str, float, Float[np.ndarray, " R"] | None, int]] = [
-            ("test", "accuracy", outcome.accuracy, None if drawn is None else 100 * drawn[0], len(tested))
-        ]
+        columns = _columns(labels[rows["all" if self.procedure == "nested" else "test"]], result)
+        drawn = bootstrap.means(columns, resamples, seed=seed, name=self.name)
+        parts = [("test", "accuracy", result.accuracy, 100 * drawn[0], len(columns))]
         if self.with_f1:
-            columns = _columns(answers, outcome.predictions, outcome.shares).mean(axis=0)
-            value = round(100 * float(_f1(columns[1:, None])[0]), 2)
-            found.append(("test", "f1", value, None if drawn is None else 100 * _f1(drawn[1:]), len(tested)))
-        # The best of several on the rows it was chosen by: no interval would say what it is worth elsewhere.
-        found.append(("dev", "accuracy", outcome.devacc, None, len(chosen_by)))
-        return [measured(self.name, *parts, protocol) for parts in found]
+            value = round(100 * float(_f1(columns.mean(axis=0)[1:, None])[0]), 2)
+            parts.append(("test", "f1", value, 100 * _f1(drawn[1:]), len(columns)))
+        scores = [measured(self.name, *part, protocol) for part in parts]
+        # The best of several on the rows it was chosen by: an interval would not say how it does on other rows.
+        chosen_by = rows[{"nested": "all", "cross": "train", "split": "dev"}[self.procedure]]
+        return [*scores, measured(self.name, "dev", "accuracy", result.devacc, None, len(chosen_by), protocol)]
 
-    def _features(self, vectors: Float[np.ndarray, "N D"]) -> tuple[Features, dict[str, Int[np.ndarray, " M"]]]:
+    def _train(self, features: Features, labels: Rows, rows: Mapping[str, Rows], progress: Progress) -> CrossValidated:
+        if self.procedure == "nested":
+            return nested_cross_validation(features, labels, self.classifier, progress=progress)
+        train, test = rows["train"], rows["test"]
+        if self.procedure == "cross":
+            return cross_validation(features, labels, train, test, self.classifier, progress=progress)
+        return validation_split(features, labels, train, rows["dev"], test, self.classifier, progress=progress)
+
+    def _features(self, vectors: Float[np.ndarray, "N D"]) -> tuple[Features, dict[str, Rows]]:
         """Return the features of all examples, and which of them are in which split."""
         rows, lefts, rights = {}, [], []
         text = example = 0
@@ -154,7 +143,7 @@ class Classification(Task):
 
 @dataclass
 class Entailment:
-    """[u, v, u*v, |u-v|], made when asked for: half a million rows of them would fill the memory."""
+    """[u, v, u*v, |u-v|], computed when needed: half a million rows of them would fill the memory."""
 
     vectors: Float[Tensor, "N D"]
     left: Int[Tensor, " M"]
@@ -177,39 +166,27 @@ def pair_features(u: Float[Tensor, "N D"], v: Float[Tensor, "N D"]) -> Float[Ten
 
 
 def sorted_examples(
-    left: Sequence[str], right: Sequence[str] | None, labels: Iterable[int], ranks: Iterable[object] | None = None
+    rows: Sequence[Row], key: Callable[[tuple[int, int, int]], Any] = lambda counts: counts
 ) -> LabelledExamples:
-    """Join tokens by single spaces and sort by their number and then by label.
+    """Join tokens by single spaces and sort by the number of tokens of the texts and then by label.
 
     Args:
-        ranks: what to sort by in place of the labels.
+        key: of the tokens of the left and of the right text and the label, for another order.
     """
-    labels = list(labels)
-    tokens = [text.split() for text in left]
-    others = [text.split() for text in right] if right is not None else None
-    ties = list(ranks) if ranks is not None else labels
-    keys = [(len(one), len(others[i]) if others is not None else 0, ties[i]) for i, one in enumerate(tokens)]
-    order = sorted(range(len(keys)), key=keys.__getitem__)
+    split = [(left.split(), (right or "").split(), label) for left, right, label in rows]
+    split.sort(key=lambda row: key((len(row[0]), len(row[1]), row[2])))
     return LabelledExamples(
-        left=[" ".join(tokens[i]) for i in order],
-        right=None if others is None else [" ".join(others[i]) for i in order],
-        labels=[labels[i] for i in order],
+        left=[" ".join(left) for left, _, _ in split],
+        right=None if rows[0][1] is None else [" ".join(right) for _, right, _ in split],
+        labels=[label for _, _, label in split],
     )
 
 
-def _columns(
-    answers: Int[np.ndarray, " N"], predictions: Int[np.ndarray, " N"], shares: Float[np.ndarray, " N"]
-) -> Float[np.ndarray, "N 4"]:
+def _columns(labels: Rows, result: CrossValidated) -> Float[np.ndarray, "N 4"]:
     """Return, of each test row: its part of the accuracy, and whether it is a true, false or missed positive."""
-    return np.stack(
-        [
-            (answers == predictions) * shares,
-            (answers == 1) & (predictions == 1),
-            (answers != 1) & (predictions == 1),
-            (answers == 1) & (predictions != 1),
-        ],
-        axis=1,
-    ).astype(np.float64)
+    actual, predicted = labels == 1, result.predictions == 1
+    correct = (labels == result.predictions) * result.shares
+    return np.stack([correct, actual & predicted, ~actual & predicted, actual & ~predicted], axis=1)
 
 
 def _f1(counts: Float[np.ndarray, "3 R"]) -> Float[np.ndarray, " R"]:

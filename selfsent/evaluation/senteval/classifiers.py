@@ -1,52 +1,35 @@
-"""The classifiers by name, and one way to call them all.
+"""The classifiers by name.
 
     senteval_full    Adam, 10 folds: the literature's numbers
-    senteval_fast    RMSprop, 5 folds, fewer passes: to look now and then
-    senteval_mlp     senteval_full with a sigmoid layer, its width and dropout by the development accuracy
+    senteval_fast    RMSprop, 5 folds, fewer passes: for evaluation during development
+    senteval_mlp     senteval_full with a sigmoid layer, its width and dropout chosen by the development accuracy
     sklearn          scikit-learn's logistic regression, 10 folds
 
 Numbers of different classifiers differ by points and are never averaged or compared.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float
+import torch
 
-from selfsent.evaluation.senteval import batched_classifier
-from selfsent.evaluation.senteval.batched_classifier import ClassifierSettings, Features, Fold, Rows
+from selfsent.evaluation.senteval.batched_classifier import (
+    ClassifierSettings,
+    Features,
+    Fits,
+    Fold,
+    Grid,
+    Rows,
+    fit_classifiers,
+)
+from selfsent.progress import SILENT, Progress
+
+if TYPE_CHECKING:
+    from sklearn.linear_model import LogisticRegression
 
 SEED = 1111  # of the folds, too
-REGULARISERS = (1e-5, 1e-4, 1e-3, 1e-2)
-UNREGULARISED = (1e-9,)
-
-
-@runtime_checkable
-class LabelLearner(Protocol):
-    """A family of classifiers with a grid of regularisers, smallest first."""
-
-    @property
-    def grid(self) -> Sequence[float]:
-        """The regularisers."""
-
-    def accuracies(
-        self, features: Features, labels: Rows, folds: Sequence[Fold], classes: int, tick: Callable[[int], None]
-    ) -> Float[np.ndarray, "F R"]:
-        """Return the accuracy, 0-1, on the stopping rows of every fold and regulariser."""
-
-    def predictions(
-        self,
-        features: Features,
-        labels: Rows,
-        folds: Sequence[Fold],
-        chosen: Sequence[int],
-        tests: Sequence[Rows],
-        classes: int,
-        tick: Callable[[int], None],
-    ) -> list[Rows]:
-        """Train once more on each fold with its chosen regulariser and return the classes of its test rows."""
 
 
 @dataclass(frozen=True)
@@ -54,88 +37,65 @@ class SentEval:
     """SentEval's own classifier, trained in batches of fits."""
 
     settings: ClassifierSettings
-    grid: Sequence[float] = REGULARISERS
+    grid: Sequence[float] = (1e-5, 1e-4, 1e-3, 1e-2)  # L2 penalties, smallest first
 
-    def accuracies(
-        self, features: Features, labels: Rows, folds: Sequence[Fold], classes: int, tick: Callable[[int], None]
-    ) -> Float[np.ndarray, "F R"]:
-        """Return the best accuracies that stopped the fits."""
-        penalties = np.tile(np.array(self.grid), (len(folds), 1))
-        return batched_classifier.fit_classifiers(
-            features, labels, folds, penalties, self.settings, classes=classes, tick=tick
-        ).accuracy
-
-    def predictions(
-        self,
-        features: Features,
-        labels: Rows,
-        folds: Sequence[Fold],
-        chosen: Sequence[int],
-        tests: Sequence[Rows],
-        classes: int,
-        tick: Callable[[int], None],
-    ) -> list[Rows]:
-        """Train on each fold until its stopping rows say so."""
-        penalties = np.array([[self.grid[index]] for index in chosen])
-        fits = batched_classifier.fit_classifiers(
-            features, labels, folds, penalties, self.settings, classes=classes, tick=tick
-        )
-        return [fits.predict(features, rows, fold, 0) for fold, rows in enumerate(tests)]
+    def fit(
+        self, features: Features, labels: Rows, folds: Sequence[Fold], regularisers: Grid, progress: Progress = SILENT
+    ) -> Fits:
+        """Train a classifier for every fold and regulariser."""
+        return fit_classifiers(features, labels, folds, regularisers, self.settings, progress=progress)
 
 
 @dataclass(frozen=True)
 class Sklearn:
-    """scikit-learn's logistic regression; learns from all training rows, stops by none."""
+    """scikit-learn's logistic regression; it learns from all training rows and does not stop early."""
 
     grid: Sequence[float] = (1e-3, 1e-2, 1e-1, 1.0, 10.0)  # C
 
-    def accuracies(
-        self, features: Features, labels: Rows, folds: Sequence[Fold], classes: int, tick: Callable[[int], None]
-    ) -> Float[np.ndarray, "F R"]:
-        """Return the accuracies on the stopping rows."""
-        found = np.empty((len(folds), len(self.grid)))
-        for index, fold in enumerate(folds):
-            assert fold.stop is not None
-            for place, c in enumerate(self.grid):
-                predicted = self._predict(features, labels, fold.train, c, fold.stop)
-                found[index, place] = (predicted == labels[fold.stop]).mean()
-                tick(1)
-        return found
-
-    def predictions(
-        self,
-        features: Features,
-        labels: Rows,
-        folds: Sequence[Fold],
-        chosen: Sequence[int],
-        tests: Sequence[Rows],
-        classes: int,
-        tick: Callable[[int], None],
-    ) -> list[Rows]:
-        """Train on all rows of each fold."""
-        found = []
-        for fold, index, rows in zip(folds, chosen, tests, strict=True):
-            found.append(self._predict(features, labels, fold.train, self.grid[index], rows))
-            tick(1)
-        return found
-
-    def _predict(self, features: Features, labels: Rows, train: Rows, c: float, rows: Rows) -> Rows:
-        import torch
+    def fit(
+        self, features: Features, labels: Rows, folds: Sequence[Fold], regularisers: Grid, progress: Progress = SILENT
+    ) -> "SklearnFits":
+        """Train a classifier for every fold and regulariser."""
         from sklearn.linear_model import LogisticRegression
 
-        model = LogisticRegression(C=c, max_iter=1000, random_state=SEED)
-        model.fit(features.take(torch.from_numpy(train)).numpy(), labels[train])
+        fits = SklearnFits(accuracy=np.full(regularisers.shape, np.nan), models=[])
+        for index, fold in enumerate(folds):
+            x, y = features.take(torch.from_numpy(fold.train)).numpy(), labels[fold.train]
+            fits.models.append([])
+            for place, c in enumerate(regularisers[index]):
+                model = LogisticRegression(C=float(c), max_iter=1000, random_state=SEED).fit(x, y)
+                fits.models[index].append(model)
+                if fold.stop is not None:
+                    predicted = fits.predict(features, fold.stop, index, place)
+                    fits.accuracy[index, place] = (predicted == labels[fold.stop]).mean()
+                progress.report("classifiers trained", index * regularisers.shape[1] + place + 1, regularisers.size)
+        return fits
+
+
+@dataclass(frozen=True, kw_only=True)
+class SklearnFits:
+    """Logistic regressions of F folds with R regularisers each."""
+
+    accuracy: Grid  # on the stopping rows, 0-1; NaN without any
+    models: "list[list[LogisticRegression]]"
+
+    def predict(self, features: Features, rows: Rows, fold: int, regulariser: int) -> Rows:
+        """Return the class that one model predicts for each row."""
+        model = self.models[fold][regulariser]
         return np.asarray(model.predict(features.take(torch.from_numpy(rows)).numpy()), dtype=np.int64)
+
+
+Learner = SentEval | Sklearn
 
 
 @dataclass(frozen=True, kw_only=True)
 class Classifier:
-    """A classifier by name: its learners, the best of which on the development rows counts, and its folds."""
+    """A classifier by name: its learners, of which the best on the development rows is used, and its folds."""
 
     name: str
-    learners: tuple[tuple[str, LabelLearner], ...]  # label in a protocol, learner
+    learners: tuple[tuple[str, Learner], ...]  # label in a protocol, learner
     folds: int
-    linear: LabelLearner | None = None  # stands in where a task asks for a linear classifier
+    linear: Learner | None = None  # used instead where a task needs a linear classifier
 
     def for_linear_task(self) -> "Classifier":
         """Return this classifier without its hidden layer, if it has one."""
@@ -144,11 +104,10 @@ class Classifier:
     def without_regulariser(self, *, max_passes: int, passes: int) -> "Classifier":
         """Return this classifier without a penalty and with another length, as SNLI is scored."""
 
-        def bare(learner: LabelLearner) -> LabelLearner:
-            if not isinstance(learner, SentEval):
-                return replace(learner, grid=(1e9,)) if isinstance(learner, Sklearn) else learner
-            settings = replace(learner.settings, max_passes=max_passes, passes=passes)
-            return SentEval(settings, UNREGULARISED)
+        def bare(learner: Learner) -> Learner:
+            if isinstance(learner, Sklearn):
+                return Sklearn(grid=(1e9,))
+            return SentEval(replace(learner.settings, max_passes=max_passes, passes=passes), grid=(1e-9,))
 
         return replace(self, learners=tuple((label, bare(learner)) for label, learner in self.learners))
 

@@ -1,110 +1,103 @@
-"""From features and labels to an accuracy: SentEval's three procedures, with any of its classifiers.
+"""SentEval's three procedures that turn features and labels into an accuracy, with any of its classifiers.
 
     nested       nested cross-validation: per outer fold the regulariser with the best mean inner accuracy
                  (MR, CR, SUBJ, MPQA)
     cross        the regulariser by cross-validation on the training rows, the accuracy on the test rows (TREC, MRPC)
-    split        the regulariser by the accuracy on the development rows (SST, SICK-E, probing); ``unregularised`` tries
-                 none (SNLI)
+    split        the regulariser by the accuracy on the development rows (SST, SICK-E, SNLI, probing)
 
 Accuracies are rounded to two decimals before the best is taken, and ties go to the smallest value of the grid.  After
-``nested`` and ``cross`` the chosen classifier is trained again on all training rows, 5 % of them, drawn at random,
-saying when to stop; after ``split`` it would be trained again on the same rows from the same seed, so it is kept.
+``nested`` and ``cross`` a classifier with the chosen regulariser is trained on all training rows, 5 % of them, drawn at
+random, stopping it; after ``split`` it would be trained again on the same rows from the same seed, so it is kept.
 
 Source: the behaviour of facebookresearch/SentEval @ 5d6dc11, senteval/tools/validation.py.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
-from selfsent.errors import UserError
-from selfsent.evaluation.senteval import batched_classifier
+from selfsent.errors import DataError
 from selfsent.evaluation.senteval.batched_classifier import Features, Fold, Rows
-from selfsent.evaluation.senteval.classifiers import SEED, Classifier, LabelLearner, SentEval
-
-Tick = Callable[[int, int], None]  # fits done, fits in all
+from selfsent.evaluation.senteval.classifiers import SEED, Classifier, Learner
+from selfsent.progress import SILENT, Progress
 
 
 @dataclass(frozen=True, kw_only=True)
 class CrossValidated:
-    """What a procedure found; accuracies in points."""
+    """The result of a procedure; accuracies in points."""
 
-    devacc: float  # of what was chosen, on the rows it was chosen by
+    devacc: float  # with the chosen regulariser, on the rows it was chosen by
     accuracy: float
     predictions: Rows  # of each test row, in order; in nested cross-validation of every row
     shares: Float[np.ndarray, " N"]  # weight of each test row in the accuracy; mean 1
     chosen: tuple[str, ...]  # regulariser of each (outer) fold, as it is named in a protocol
-    fold_accuracies: tuple[float, ...]  # in nested cross-validation, of the outer folds
-    fits: int
+    fits: int = 0  # of all learners
 
 
 def nested_cross_validation(
-    features: Features, labels: Rows, known: Classifier, *, tick: Tick | None = None
+    features: Features, labels: Rows, classifier: Classifier, *, progress: Progress = SILENT
 ) -> CrossValidated:
     """Score by nested cross-validation; every row is a test row once.
 
     Raises:
-        UserError: a class has too few rows to be in every fold.
+        DataError: a class has too few rows to be in every fold.
     """
-    classes = _classes(labels)
-    outer = stratified_folds(labels, known.folds)
-    inner: list[Fold] = []
-    for fold in outer:
-        assert fold.stop is not None
-        parts = stratified_folds(labels[fold.train], known.folds)
-        inner += [Fold(fold.train[part.train], fold.train[part.stop]) for part in parts]
-    count = _Count(tick, known, [(len(inner), True), (len(outer), False)])
+    _require_classes(labels)
+    outer = stratified_folds(labels, classifier.folds)
+    inner = [
+        Fold(train[part], train[stop])
+        for train, _ in outer
+        for part, stop in stratified_folds(labels[train], classifier.folds)
+    ]
 
-    def attempt(label: str, learner: LabelLearner) -> CrossValidated:
-        found = learner.accuracies(features, labels, inner, classes, count)
-        means = found.reshape(len(outer), len(inner) // len(outer), -1).mean(axis=1)  # (outer, R)
+    def score(learner: Learner, label: str, progress: Progress) -> CrossValidated:
+        grid = np.tile(learner.grid, (len(inner), 1))
+        fits = learner.fit(features, labels, inner, grid, progress=progress)
+        means = fits.accuracy.reshape(len(outer), -1, grid.shape[1]).mean(axis=1)  # (outer, R)
         best = [_best(row) for row in means]
-        chosen = [index for index, _ in best]
-        tests = [fold.stop for fold in outer if fold.stop is not None]
-        refits = [Fold(fold.train, None) for fold in outer]
-        predicted = learner.predictions(features, labels, refits, chosen, tests, classes, count)
+        chosen = np.array([[learner.grid[index]] for index, _ in best])
+        refits = [Fold(train, None) for train, _ in outer]
+        fits = learner.fit(features, labels, refits, chosen, progress=progress)
         predictions, shares = np.empty_like(labels), np.empty(len(labels))
-        for rows, answers in zip(tests, predicted, strict=True):
-            predictions[rows] = answers
-            shares[rows] = len(labels) / (len(outer) * len(rows))
-        each = [round(_points(answers == labels[rows]), 2) for rows, answers in zip(tests, predicted, strict=True)]
+        accuracies = []
+        for fold, (_, test) in enumerate(outer):
+            predictions[test] = fits.predict(features, test, fold, 0)
+            shares[test] = len(labels) / (len(outer) * len(test))
+            accuracies.append(_accuracy(predictions[test], labels[test]))
         return CrossValidated(
             devacc=round(float(np.mean([value for _, value in best])), 2),
-            accuracy=round(float(np.mean(each)), 2),
+            accuracy=round(float(np.mean(accuracies)), 2),
             predictions=predictions,
             shares=shares,
-            chosen=tuple(_named(label, learner, index) for index in chosen),
-            fold_accuracies=tuple(each),
-            fits=len(inner) * len(learner.grid) + len(outer),
+            chosen=tuple(f"{label}{learner.grid[index]:g}" for index, _ in best),
         )
 
-    return _best_of(known, attempt)
+    return _best_learner(classifier, score, folds=len(inner), refits=len(outer), progress=progress)
 
 
 def cross_validation(
-    features: Features, labels: Rows, train: Rows, test: Rows, known: Classifier, *, tick: Tick | None = None
+    features: Features, labels: Rows, train: Rows, test: Rows, classifier: Classifier, *, progress: Progress = SILENT
 ) -> CrossValidated:
     """Choose by cross-validation on the training rows and score on the test rows.
 
     Raises:
-        UserError: a class has too few rows to be in every fold, or the test has one that training never saw.
+        DataError: a class has too few rows to be in every fold, or is in the test rows alone.
     """
-    classes = _classes(labels[train])
+    _require_classes(labels[train])
     _require_known(labels[train], labels[test], "test")
-    folds = [Fold(train[part.train], train[part.stop]) for part in stratified_folds(labels[train], known.folds)]
-    count = _Count(tick, known, [(len(folds), True), (1, False)])
+    folds = [Fold(train[part], train[stop]) for part, stop in stratified_folds(labels[train], classifier.folds)]
 
-    def attempt(label: str, learner: LabelLearner) -> CrossValidated:
-        means = learner.accuracies(features, labels, folds, classes, count).mean(axis=0)
-        index, devacc = _best(means)
-        (predicted,) = learner.predictions(features, labels, [Fold(train, None)], [index], [test], classes, count)
-        return _tested(
-            labels[test], predicted, devacc, _named(label, learner, index), len(folds) * len(learner.grid) + 1
-        )
+    def score(learner: Learner, label: str, progress: Progress) -> CrossValidated:
+        grid = np.tile(learner.grid, (len(folds), 1))
+        fits = learner.fit(features, labels, folds, grid, progress=progress)
+        index, devacc = _best(fits.accuracy.mean(axis=0))
+        everything, chosen = [Fold(train, None)], np.array([[learner.grid[index]]])
+        refit = learner.fit(features, labels, everything, chosen, progress=progress)
+        return _tested(labels[test], refit.predict(features, test, 0, 0), devacc, f"{label}{learner.grid[index]:g}")
 
-    return _best_of(known, attempt)
+    return _best_learner(classifier, score, folds=len(folds), refits=1, progress=progress)
 
 
 def validation_split(
@@ -113,121 +106,101 @@ def validation_split(
     train: Rows,
     dev: Rows,
     test: Rows,
-    known: Classifier,
+    classifier: Classifier,
     *,
-    tick: Tick | None = None,
+    progress: Progress = SILENT,
 ) -> CrossValidated:
     """Choose and stop by the development rows and score on the test rows.
 
     Raises:
-        UserError: the development or test rows have a class that training never saw.
+        DataError: the development or test rows have a class that the training rows have not.
     """
-    classes = _classes(labels[train])
+    _require_classes(labels[train])
     for name, rows in (("development", dev), ("test", test)):
         _require_known(labels[train], labels[rows], name)
-    count = _Count(tick, known, [(1, True)])
 
-    def attempt(label: str, learner: LabelLearner) -> CrossValidated:
-        fold = Fold(train, dev)
-        if isinstance(learner, SentEval):
-            penalties = np.array(learner.grid)[None]
-            fits = batched_classifier.fit_classifiers(
-                features, labels, [fold], penalties, learner.settings, classes=classes, tick=count
-            )
-            index, devacc = _best(fits.accuracy[0])
-            predicted = fits.predict(features, test, 0, index)
-        else:
-            index, devacc = _best(learner.accuracies(features, labels, [fold], classes, count)[0])
-            (predicted,) = learner.predictions(features, labels, [fold], [index], [test], classes, lambda _: None)
-        return _tested(labels[test], predicted, devacc, _named(label, learner, index), len(learner.grid))
+    def score(learner: Learner, label: str, progress: Progress) -> CrossValidated:
+        grid = np.array(learner.grid)[None]
+        fits = learner.fit(features, labels, [Fold(train, dev)], grid, progress=progress)
+        index, devacc = _best(fits.accuracy[0])
+        return _tested(labels[test], fits.predict(features, test, 0, index), devacc, f"{label}{learner.grid[index]:g}")
 
-    return _best_of(known, attempt)
+    return _best_learner(classifier, score, folds=1, refits=0, progress=progress)
 
 
-def stratified_folds(labels: Rows, folds: int) -> list[Fold]:
-    """Cut rows into folds that hold the classes in their proportions: scikit-learn's, shuffled with ``SEED``.
+def stratified_folds(labels: Rows, folds: int) -> list[tuple[Rows, Rows]]:
+    """Return training and test rows of scikit-learn's stratified folds, shuffled with ``SEED``.
 
     Raises:
-        UserError: a class has fewer rows than there are folds.
+        DataError: a class has fewer rows than there are folds.
     """
     from sklearn.model_selection import StratifiedKFold
 
     counts = np.bincount(labels)
     rarest = int(counts[counts > 0].min()) if len(labels) else 0
     if rarest < folds:
-        raise UserError(
-            f"a class has {rarest} rows to learn from where {folds} folds need at least {folds}: "
+        raise DataError(
+            f"a class has {rarest} training rows where {folds} folds need at least {folds}: "
             "give more rows of it, or leave the class out"
         )
-    cut = StratifiedKFold(n_splits=folds, shuffle=True, random_state=SEED)
-    return [Fold(train, test) for train, test in cut.split(np.zeros(len(labels)), labels)]
+    splitter = StratifiedKFold(n_splits=folds, shuffle=True, random_state=SEED)
+    return list(splitter.split(np.zeros(len(labels)), labels))
 
 
-class _Count:
-    """Adds up the fits that have ended and passes the sum on."""
+class _Total(Progress):
+    """Adds up the classifiers that one call of ``fit`` after another trains."""
 
-    def __init__(self, tick: Tick | None, known: Classifier, stages: Sequence[tuple[int, bool]]) -> None:
-        self._tick, self._done = tick, 0
-        self._total = sum(
-            folds * (len(learner.grid) if whole_grid else 1)
-            for _, learner in known.learners
-            for folds, whole_grid in stages
-        )
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress, self._total, self._before = progress, total, 0
 
-    def __call__(self, count: int) -> None:
-        self._done += count
-        if self._tick is not None:
-            self._tick(self._done, self._total)
+    def report(self, stage: str, done: int, total: int | None = None) -> None:
+        self._progress.report(stage, self._before + done, self._total)
+        self._before += done if done == total else 0
 
 
-def _best_of(known: Classifier, attempt: Callable[[str, LabelLearner], CrossValidated]) -> CrossValidated:
-    """Run the procedure with every learner and keep the one with the best development accuracy, the first of equals."""
-    outcomes = [attempt(label, learner) for label, learner in known.learners]
-    best = max(outcomes, key=lambda outcome: outcome.devacc)  # max() keeps the first
-    return replace(best, fits=sum(outcome.fits for outcome in outcomes))
+def _best_learner(
+    classifier: Classifier,
+    score: Callable[[Learner, str, Progress], CrossValidated],
+    *,
+    folds: int,
+    refits: int,
+    progress: Progress,
+) -> CrossValidated:
+    """Score every learner and return the result with the best development accuracy, the first of equals."""
+    fits = sum(folds * len(learner.grid) + refits for _, learner in classifier.learners)
+    total = _Total(progress, fits)
+    results = [score(learner, f"{label}, " if label else "", total) for label, learner in classifier.learners]
+    return replace(max(results, key=lambda result: result.devacc), fits=fits)  # max() returns the first
 
 
 def _best(accuracies: Float[np.ndarray, " R"]) -> tuple[int, float]:
-    """Return which regulariser is best and its accuracy in points, rounded first, the first of equals."""
+    """Return the index of the best regulariser and its accuracy in points, rounded first; the first of equals."""
     points = [round(100 * float(value), 2) for value in accuracies]
     index = int(np.argmax(points))
     return index, points[index]
 
 
-def _tested(labels: Rows, predicted: Rows, devacc: float, chosen: str, fits: int) -> CrossValidated:
-    return CrossValidated(
-        devacc=devacc,
-        accuracy=round(_points(predicted == labels), 2),
-        predictions=predicted,
-        shares=np.ones(len(labels)),
-        chosen=(chosen,),
-        fold_accuracies=(),
-        fits=fits,
-    )
+def _tested(labels: Rows, predictions: Rows, devacc: float, chosen: str) -> CrossValidated:
+    accuracy, shares = _accuracy(predictions, labels), np.ones(len(labels))
+    return CrossValidated(devacc=devacc, accuracy=accuracy, predictions=predictions, shares=shares, chosen=(chosen,))
 
 
-def _points(correct: np.ndarray) -> float:
-    return 100 * float(np.mean(correct))
+def _accuracy(predictions: Rows, labels: Rows) -> float:
+    return round(100 * float(np.mean(predictions == labels)), 2)
 
 
-def _named(label: str, learner: LabelLearner, index: int) -> str:
-    value = f"{learner.grid[index]:g}"
-    return f"{label}, {value}" if label else value
+def _require_classes(labels: Rows) -> None:
+    classes = len(np.unique(labels))
+    if classes < 2:
+        raise DataError(f"the training rows have {classes} class: a classifier needs at least 2")
 
 
-def _classes(labels: Rows) -> int:
-    present = np.unique(labels)
-    if len(present) < 2:
-        raise UserError(f"the rows to learn from have {len(present)} class: a classifier needs at least 2")
-    return int(present.max()) + 1
-
-
-def _require_known(train: Int[np.ndarray, " N"], rows: Int[np.ndarray, " M"], name: str) -> None:
-    strange = np.setdiff1d(rows, train)
+def _require_known(train: Rows, rows: Rows, name: str) -> None:
+    unknown = np.setdiff1d(rows, train)
     if not len(rows):
-        raise UserError(f"there are no {name} rows: a score needs some")
-    if len(strange):
-        raise UserError(
-            f"the {name} rows have {len(strange)} classes that no row to learn from has: "
-            "nothing can be learned about them; get the data again"
+        raise DataError(f"there are no {name} rows: a score needs some")
+    if len(unknown):
+        raise DataError(
+            f"the {name} rows have {len(unknown)} classes that no training row has: "
+            "they cannot be learned; get the data again"
         )

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
 
-from selfsent.errors import UserError
+from selfsent.errors import DataError
 from selfsent.evaluation.score import Score
 
 # task -> (metric, aggregation) of each score whose mean stands for the task
@@ -60,12 +60,12 @@ class Averages:
 
 
 def averages(scores: Iterable[Score]) -> Averages:
-    """Average test scores as DeCLUTR does; a task counts when all its parts are there, on all its rows.
+    """Average test scores as DeCLUTR does; a task counts when all its parts were measured, on all its rows.
 
     Raises:
-        UserError: the accuracies come from different classifiers, whose numbers differ by points.
+        DataError: the accuracies come from different classifiers, whose numbers differ by points.
     """
-    # "rows" stands in the protocol of a sub-sampled task alone.
+    # "rows" is in the protocol of sub-sampled tasks only.
     counted = [
         score
         for score in scores
@@ -77,17 +77,17 @@ def averages(scores: Iterable[Score]) -> Averages:
         if (score.metric, score.aggregation) in ACCURACY and "classifier" in score.protocol
     }
     if len(used) > 1:
-        raise UserError(
+        raise DataError(
             f"scores of {' and '.join(sorted(used))} cannot be averaged: their numbers differ by points; "
             "score all tasks with one classifier"
         )
-    found = {(score.task, score.metric, score.aggregation): score.value for score in counted}
+    values = {(score.task, score.metric, score.aggregation): score.value for score in counted}
 
     def mains(group: dict[str, tuple[tuple[str, str], ...]]) -> dict[str, float]:
         return {
-            task: fmean(found[task, *part] for part in parts)
+            task: fmean(values[task, *part] for part in parts)
             for task, parts in group.items()
-            if all((task, *part) in found for part in parts)
+            if all((task, *part) in values for part in parts)
         }
 
     downstream, probing = mains(DOWNSTREAM), mains(PROBING)
@@ -102,16 +102,16 @@ def averages(scores: Iterable[Score]) -> Averages:
     )
 
 
-def summary(found: Averages) -> str:
-    """Say the averages in a line, over how many tasks they are, and which are missing."""
+def summary(measured: Averages) -> str:
+    """Return a line with the averages, the number of tasks behind each, and the missing tasks."""
     parts = []
-    for name, group, value in (("downstream", DOWNSTREAM, found.downstream), ("probing", PROBING, found.probing)):
-        count = sum(task not in found.missing for task in group)
+    for name, group, value in (("downstream", DOWNSTREAM, measured.downstream), ("probing", PROBING, measured.probing)):
+        count = sum(task not in measured.missing for task in group)
         parts.append(f"{name} {'none' if value is None else f'{value:.2f}'} ({count} of {len(group)} tasks)")
-    if found.average is not None:
-        parts.append(f"their mean {found.average:.2f}")
+    if measured.average is not None:
+        parts.append(f"their mean {measured.average:.2f}")
     line = f"DeCLUTR's averages: {', '.join(parts)}"
-    return f"{line}; missing: {' '.join(found.missing)}" if found.missing else line
+    return f"{line}; missing: {' '.join(measured.missing)}" if measured.missing else line
 
 
 def _mean(values: Iterable[float]) -> float | None:

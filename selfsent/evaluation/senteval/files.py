@@ -1,12 +1,24 @@
-"""Where SentEval keeps its files, and how they are read."""
+"""Find and read files in SentEval's layout."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from selfsent.errors import UserError
+from selfsent.errors import DataError
 
-FOLDERS = ("STS", "SICK", "MR", "CR", "SUBJ", "MPQA", "SST", "TREC", "MRPC", "SNLI", "COCO")  # any of them will do
+FOLDERS = (
+    "STS",
+    "SICK",
+    "MR",
+    "CR",
+    "SUBJ",
+    "MPQA",
+    "SST",
+    "TREC",
+    "MRPC",
+    "SNLI",
+    "COCO",
+)  # any one identifies the folder
 
 Row = TypeVar("Row")
 
@@ -15,15 +27,13 @@ def find_folder(data: Path) -> Path:
     """Return SentEval's ``downstream`` folder, given itself or a folder above it.
 
     Raises:
-        UserError: there is no such folder.
+        DataError: there is no such folder.
     """
-    if not data.is_dir():
-        raise UserError(f"the data folder {data} does not exist: give a folder in SentEval's layout, or hub")
-    places = [data / "senteval" / "downstream", data / "data" / "downstream", data / "downstream", data]
-    for place in places:
+    _require_folder(data)
+    for place in (data / "senteval" / "downstream", data / "data" / "downstream", data / "downstream", data):
         if any((place / folder).is_dir() for folder in FOLDERS):
             return place
-    raise UserError(
+    raise DataError(
         f"{data} holds no SentEval data: expected the folders STS and SICK in it, or those of its other tasks, "
         "or in downstream, data/downstream or senteval/downstream below it"
     )
@@ -33,26 +43,30 @@ def find_probing(data: Path) -> Path:
     """Return SentEval's ``probing`` folder: in the folder given, or beside ``downstream``; where it should be if not.
 
     Raises:
-        UserError: the folder given does not exist.
+        DataError: the folder given does not exist.
     """
-    if not data.is_dir():
-        raise UserError(f"the data folder {data} does not exist: give a folder in SentEval's layout, or hub")
+    _require_folder(data)
     places = [data / "probing", data / "data" / "probing", data / "senteval" / "probing"]
     places += [data.parent / "probing", data.parent.parent / "probing"]
     return next((place for place in places if place.is_dir()), places[0])
+
+
+def _require_folder(data: Path) -> None:
+    if not data.is_dir():
+        raise DataError(f"the data folder {data} does not exist: give a folder in SentEval's layout, or hub")
 
 
 def senteval_lines(path: Path, encoding: str = "utf-8") -> list[str]:
     """Return the lines of a file without their ends.
 
     Raises:
-        UserError: the file is not in this encoding.
+        DataError: the file is not in this encoding.
     """
-    # Not splitlines(): it also cuts at characters that stand inside a text, such as U+2028.
+    # Not splitlines(): it also splits at characters that occur inside a text, such as U+2028.
     try:
         return path.read_text(encoding=encoding).removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 at byte {error.start}: convert it") from None
+        raise DataError(f"{path} is not UTF-8 at byte {error.start}: convert it") from None
 
 
 def senteval_table(
@@ -62,21 +76,21 @@ def senteval_table(
 
     Args:
         rows: how many are known to be there; None takes any number.
-        what: what a line holds, for the message when one does not.
+        what: what a line should hold, for the error message.
 
     Raises:
-        UserError: a line of another kind, or another number of rows.
+        DataError: a line cannot be parsed, or the number of rows is another.
     """
-    found = []
-    given = senteval_lines(path, encoding)[skip:]
-    if rows is not None and len(given) != rows:
-        raise UserError(
-            f"{path} has {len(given)} rows where {rows} are known: a score on other rows cannot be compared with "
-            "anybody's; get the data again"
+    lines = senteval_lines(path, encoding)[skip:]
+    if rows is not None and len(lines) != rows:
+        raise DataError(
+            f"{path} has {len(lines)} rows where {rows} are known: a score on other rows cannot be compared with "
+            "published ones; get the data again"
         )
-    for number, line in enumerate(given, start=skip + 1):
+    parsed = []
+    for number, line in enumerate(lines, start=skip + 1):
         try:
-            found.append(parse(line))
+            parsed.append(parse(line))
         except (ValueError, IndexError, KeyError):
-            raise UserError(f"line {number} of {path} is not {what}: {line[:80]!r}") from None
-    return found
+            raise DataError(f"line {number} of {path} is not {what}: {line[:80]!r}") from None
+    return parsed

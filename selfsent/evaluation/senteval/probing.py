@@ -1,18 +1,20 @@
-"""SentEval's ten probing tasks: which properties of a sentence a classifier finds in its vector.
+"""SentEval's ten probing tasks: which properties of a sentence a classifier can predict from its vector.
 
-One file a task, five or so columns between tabs of which the first is the split (tr, va, te), the second the label and
-the last the text; labels are numbered in the order of the alphabet.  The linear classifier of ``senteval_full`` is
-DeCLUTR's; ``senteval_mlp`` is what SentEval's authors recommend, except for the 1,000 classes of word_content.
+One file per task, tab-separated: the first column is the split (tr, va, te), the second the label, the last the text;
+labels are numbered in alphabetical order.  The linear classifier of ``senteval_full`` is DeCLUTR's; ``senteval_mlp`` is
+what SentEval's authors recommend, except for the 1,000 classes of word_content.
 Conneau et al. 2018, https://arxiv.org/abs/1805.01070.
 
-Each file has 100,000, 10,000 and 10,000 rows.  Sub-sampled files are scored, but their scores say so, enter no
-average and compare with nobody's.  Source: the behaviour of facebookresearch/SentEval @ 5d6dc11, senteval/probing.py.
+Each file has 100,000, 10,000 and 10,000 rows.  Sub-sampled files are scored, but their scores say so, enter no average
+and are not comparable with published ones.
+
+Source: the behaviour of facebookresearch/SentEval @ 5d6dc11, senteval/probing.py.
 """
 
 from pathlib import Path
 
-from selfsent.errors import UserError
-from selfsent.evaluation.senteval.classification import Classification, sorted_examples
+from selfsent.errors import DataError
+from selfsent.evaluation.senteval.classification import Classification, Row, sorted_examples
 from selfsent.evaluation.senteval.classifiers import Classifier
 from selfsent.evaluation.senteval.files import senteval_table
 
@@ -37,7 +39,7 @@ def read_probing(name: str, folder: Path, classifier: Classifier) -> Classificat
     """Read one task from SentEval's ``probing`` folder, or return where it should have been.
 
     Raises:
-        UserError: a line without split, label or text, a split without rows, or classes that are not the task's.
+        DataError: a line without split, label or text, a split without rows, or classes that are not the task's.
     """
     classes, others = TASKS[name]
     places = [folder / f"{file}.txt" for file in (name, *others)]
@@ -51,30 +53,29 @@ def read_probing(name: str, folder: Path, classifier: Classifier) -> Classificat
             raise ValueError(line)
         return SPLITS[cells[0]], cells[1], cells[-1]
 
-    found = senteval_table(path, parse, rows=None, what="a split (tr, va, te), a label and a text between tabs")
+    rows = senteval_table(path, parse, rows=None, what="a split (tr, va, te), a label and a text between tabs")
     known = {
-        label: index for index, label in enumerate(sorted({label for split, label, _ in found if split == "train"}))
+        label: index for index, label in enumerate(sorted({label for split, label, _ in rows if split == "train"}))
     }
-    strange = sorted({label for _, label, _ in found} - set(known))
-    if strange:
-        raise UserError(f"{path} has rows of label {strange[0]!r} in va or te and none in tr: get the file again")
+    unknown = sorted({label for _, label, _ in rows} - set(known))
+    if unknown:
+        raise DataError(f"{path} has rows of label {unknown[0]!r} in va or te and none in tr: get the file again")
     if len(known) != classes:
-        raise UserError(f"{path} has {len(known)} classes in tr where {name} has {classes}: get the file again")
+        raise DataError(f"{path} has {len(known)} classes in tr where {name} has {classes}: get the file again")
     splits = {}
     for split in ROWS:
-        rows = [(text, known[label]) for part, label, text in found if part == split]
-        if not rows:
-            raise UserError(f"{path} has no rows for {split}: get the file again")
-        splits[split] = sorted_examples([text for text, _ in rows], None, [label for _, label in rows])
+        examples: list[Row] = [(text, None, known[label]) for part, label, text in rows if part == split]
+        if not examples:
+            raise DataError(f"{path} has no rows for {split}: get the file again")
+        splits[split] = sorted_examples(examples)
 
-    counts = {split: len(examples.labels) for split, examples in splits.items()}
-    share = "/".join(map(str, counts.values()))
-    full = counts == ROWS
+    counts = "/".join(str(len(examples.labels)) for examples in splits.values())
+    full = "/".join(map(str, ROWS.values()))
     return Classification(
         name=name,
         splits=splits,
         procedure="split",
         classifier=classifier.for_linear_task() if classes > 100 else classifier,
-        note="" if full else f"sub-sampled, {share} rows of 100000/10000/10000: compares with nobody's score",
-        facts={} if full else {"rows": f"{share} of 100000/10000/10000"},
+        note="" if counts == full else f"sub-sampled, {counts} rows of {full}: not comparable with published scores",
+        facts={} if counts == full else {"rows": f"{counts} of {full}"},
     )

@@ -1,21 +1,22 @@
-"""SentEval's transfer tasks: what a linear classifier reads out of a sentence vector.
+"""SentEval's transfer tasks: the accuracy of a linear classifier on sentence vectors.
 
     mr cr subj mpqa    film reviews, product reviews, subjectivity, opinion polarity: two classes, nested
                        cross-validation over all rows
     sst2 sst5          the Stanford Sentiment Treebank with two and five classes: train, dev and test set
     trec               six kinds of question: cross-validation, test set
-    mrpc               is the second sentence a paraphrase?  pairs, cross-validation, test set, F1 beside the accuracy
+    mrpc               is the second text a paraphrase?  pairs: cross-validation, test set, F1 beside the accuracy
     sick-e snli        entailment of pairs: train, dev and test set
 
-The files are those of SentEval's own preparation (Penn Treebank tokens, TREC without apostrophes), which is not done
-again here; rows must have the known counts.  Source: the behaviour of facebookresearch/SentEval @ 5d6dc11,
+The files are those of SentEval's own preparation (Penn Treebank tokens, TREC without apostrophes), which is not
+repeated here; rows must have the known counts.  Source: the behaviour of facebookresearch/SentEval @ 5d6dc11,
 senteval/binary.py, sst.py, trec.py, mrpc.py, sick.py, snli.py.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
-from selfsent.errors import UserError
-from selfsent.evaluation.senteval.classification import Classification, LabelledExamples, sorted_examples
+from selfsent.errors import DataError
+from selfsent.evaluation.senteval.classification import Classification, Row, sorted_examples
 from selfsent.evaluation.senteval.classifiers import Classifier
 from selfsent.evaluation.senteval.files import senteval_table
 from selfsent.evaluation.sts import SICK, SICK_FILES
@@ -41,48 +42,64 @@ SICK_LABELS = {"CONTRADICTION": 0, "NEUTRAL": 1, "ENTAILMENT": 2}
 SNLI = {"train": 549367, "dev": 9842, "test": 9824}
 SNLI_LABELS = {"entailment": 0, "neutral": 1, "contradiction": 2}
 
-Row = tuple[str, str | None, int]  # a text, the other one of a pair, the label
-Rows = dict[str, list[Row]]  # by split; nested cross-validation knows one, "all"
+Rows = dict[str, list[Row]]  # by split; in nested cross-validation one, "all"
 
 
 def transfer_rows(name: str) -> dict[str, int]:
     """Return how many rows each split of a task is known to have."""
     if name in BINARY:
         return {"all": sum(BINARY[name][1].values())}
+    return SNLI if name == "snli" else {split: rows for split, (_, rows) in _files(name).items()}
+
+
+def _files(name: str) -> dict[str, tuple[str, int]]:
+    """Return the file of each split, and its rows."""
     if name in SST:
-        return SST[name][2]
-    if name in ("trec", "mrpc"):
-        return {split: rows for split, (_, rows) in (TREC if name == "trec" else MRPC).items()}
-    return SICK if name == "sick-e" else SNLI
+        return {split: (f"sentiment-{split}", rows) for split, rows in SST[name][2].items()}
+    if name == "sick-e":
+        return {split: (file, SICK[split]) for split, file in SICK_FILES.items()}
+    return TREC if name == "trec" else MRPC
 
 
 def read_transfer(name: str, folder: Path, classifier: Classifier) -> Classification | Path:
     """Read one task from SentEval's ``downstream`` folder, or return where it should have been.
 
     Raises:
-        UserError: a file is missing beside others, has another number of rows, or a line that is none.
+        DataError: a file is missing beside others, has another number of rows, or a line that cannot be parsed.
     """
     if name in BINARY:
-        found = _binary(name, folder)
-    elif name in SST:
-        found = _sst(name, folder)
+        place = folder / BINARY[name][0]
     else:
-        found = {"trec": _trec, "mrpc": _mrpc, "sick-e": _sick, "snli": _snli}[name](folder)
-    return found if isinstance(found, Path) else transfer_task(name, found, classifier)
+        place = folder / ("SST/" + SST[name][0] if name in SST else name.removesuffix("-e").upper())
+    if not place.is_dir():
+        return place
+    if name in BINARY:
+        rows = {"all": _binary(place, BINARY[name][1])}
+    elif name == "snli":
+        rows = {split: _snli(place, split, count) for split, count in SNLI.items()}
+    else:
+        parse, what, encoding, header = LINES[name]
+        rows = {
+            split: senteval_table(_file(place, file), parse, rows=count, what=what, encoding=encoding, skip=header)
+            for split, (file, count) in _files(name).items()
+        }
+    return transfer_task(name, rows, classifier)
 
 
 def transfer_task(name: str, rows: Rows, classifier: Classifier, **facts: object) -> Classification:
-    """Make the task of its rows, wherever they were read.
+    """Make the task from its rows.
 
     Args:
         facts: for the protocol of the scores.
     """
-    if name in BINARY:
-        return Classification(name=name, splits=_sorted(rows), procedure="nested", classifier=classifier, facts=facts)
     if name == "snli":
+        words = list(SNLI_LABELS)  # SNLI is sorted by the second text first, and by the words of its labels
         return Classification(
             name=name,
-            splits={split: _turned(given) for split, given in rows.items()},
+            splits={
+                split: sorted_examples(given, lambda row: (row[1], row[0], words[row[2]]))
+                for split, given in rows.items()
+            },
             procedure="split",
             classifier=classifier.without_regulariser(max_passes=15, passes=1),
             kind="entailment",
@@ -90,8 +107,8 @@ def transfer_task(name: str, rows: Rows, classifier: Classifier, **facts: object
         )
     return Classification(
         name=name,
-        splits=_sorted(rows),
-        procedure="cross" if name in ("trec", "mrpc") else "split",
+        splits={split: sorted_examples(given) for split, given in rows.items()},
+        procedure="nested" if name in BINARY else "cross" if name in ("trec", "mrpc") else "split",
         classifier=classifier,
         kind="pair" if name in ("mrpc", "sick-e") else "text",
         with_f1=name == "mrpc",
@@ -99,121 +116,59 @@ def transfer_task(name: str, rows: Rows, classifier: Classifier, **facts: object
     )
 
 
-def _sorted(rows: Rows) -> dict[str, LabelledExamples]:
-    return {
-        split: sorted_examples(
-            [left for left, _, _ in given],
-            None if given[0][1] is None else [right or "" for _, right, _ in given],
-            [label for _, _, label in given],
-        )
-        for split, given in rows.items()
-    }
+def _binary(place: Path, files: dict[str, int]) -> list[Row]:
+    return [
+        (text, None, label)
+        for label, (file, rows) in zip((1, 0), files.items(), strict=True)
+        for text in _column(place, file, rows)
+    ]
 
 
-def _turned(rows: list[Row]) -> LabelledExamples:
-    """Sort SNLI by the second text first, and by the labels' words."""
-    words = list(SNLI_LABELS)
-    labels = [label for _, _, label in rows]
-    turned = sorted_examples(
-        [right or "" for _, right, _ in rows], [left for left, _, _ in rows], labels, [words[label] for label in labels]
-    )
-    return LabelledExamples(left=turned.right or [], right=turned.left, labels=turned.labels)
+def _snli(place: Path, split: str, rows: int) -> list[Row]:
+    left, right = (_column(place, f"{side}.{split}", rows) for side in ("s1", "s2"))
+    path, what = _file(place, f"labels.{split}"), f"one of {', '.join(SNLI_LABELS)}"
+    labels = senteval_table(path, lambda line: SNLI_LABELS[line.strip()], rows=rows, what=what, encoding="latin-1")
+    return list(zip(left, right, labels, strict=True))
 
 
-def _binary(name: str, folder: Path) -> Rows | Path:
-    place, files = folder / BINARY[name][0], BINARY[name][1]
-    if not place.is_dir():
-        return place
-    found: list[Row] = []
-    for label, (file, rows) in zip((1, 0), files.items(), strict=True):
-        texts = senteval_table(_whole(place / file), str, rows=rows, what="a text", encoding="latin-1")
-        found += [(text, None, label) for text in texts]
-    return {"all": found}
+def _sst2(line: str) -> Row:
+    text, label = line.split("\t")
+    return text, None, _in_range(label, 2)
 
 
-def _sst(name: str, folder: Path) -> Rows | Path:
-    kind, classes, known = SST[name]
-    place = folder / "SST" / kind
-    if not place.is_dir():
-        return place
-
-    def parse(line: str) -> Row:
-        if name == "sst2":
-            text, label = line.split("\t")
-        else:
-            label, text = line.split(" ", 1)
-        return text, None, _in_range(label, classes)
-
-    what = "a text, a tab and its label" if name == "sst2" else "a label, a space and its text"
-    return {
-        split: senteval_table(_whole(place / f"sentiment-{split}"), parse, rows=rows, what=what)
-        for split, rows in known.items()
-    }
+def _sst5(line: str) -> Row:
+    label, text = line.split(" ", 1)
+    return text, None, _in_range(label, 5)
 
 
-def _trec(folder: Path) -> Rows | Path:
-    place = folder / "TREC"
-    if not place.is_dir():
-        return place
-
-    def parse(line: str) -> Row:
-        coarse, rest = line.strip().split(":", 1)
-        return rest.split(" ", 1)[1], None, QUESTIONS[coarse]
-
-    what = f"a label such as LOC:city and a question, the label one of {', '.join(QUESTIONS)}"
-    return {
-        split: senteval_table(_whole(place / file), parse, rows=rows, what=what, encoding="latin-1")
-        for split, (file, rows) in TREC.items()
-    }
+def _trec(line: str) -> Row:
+    coarse, rest = line.strip().split(":", 1)
+    return rest.split(" ", 1)[1], None, QUESTIONS[coarse]
 
 
-def _mrpc(folder: Path) -> Rows | Path:
-    place = folder / "MRPC"
-    if not place.is_dir():
-        return place
-
-    def parse(line: str) -> Row:
-        cells = line.strip().split("\t")
-        return cells[3], cells[4], _in_range(cells[0], 2)
-
-    what = "a label 0 or 1, two numbers and two texts between tabs"
-    return {
-        split: senteval_table(_whole(place / file), parse, rows=rows, what=what, skip=1)
-        for split, (file, rows) in MRPC.items()
-    }
+def _mrpc(line: str) -> Row:
+    cells = line.strip().split("\t")
+    return cells[3], cells[4], _in_range(cells[0], 2)
 
 
-def _sick(folder: Path) -> Rows | Path:
-    place = folder / "SICK"
-    if not place.is_dir():
-        return place
-
-    def parse(line: str) -> Row:
-        cells = line.strip().split("\t")
-        return cells[1], cells[2], SICK_LABELS[cells[4]]
-
-    what = f"a number, two texts, a score and one of {', '.join(SICK_LABELS)} between tabs"
-    return {
-        split: senteval_table(_whole(place / file), parse, rows=SICK[split], what=what, skip=1)
-        for split, file in SICK_FILES.items()
-    }
+def _sick(line: str) -> Row:
+    cells = line.strip().split("\t")
+    return cells[1], cells[2], SICK_LABELS[cells[4]]
 
 
-def _snli(folder: Path) -> Rows | Path:
-    place = folder / "SNLI"
-    if not place.is_dir():
-        return place
-    found: Rows = {}
-    for split, rows in SNLI.items():
-        left, right = (
-            senteval_table(_whole(place / f"{side}.{split}"), str, rows=rows, what="a text", encoding="latin-1")
-            for side in ("s1", "s2")
-        )
-        path = _whole(place / f"labels.{split}")
-        what = f"one of {', '.join(SNLI_LABELS)}"
-        labels = senteval_table(path, lambda line: SNLI_LABELS[line.strip()], rows=rows, what=what, encoding="latin-1")
-        found[split] = list(zip(left, right, labels, strict=True))
-    return found
+# how a line is parsed, what it holds, the encoding, and the number of header lines
+LINES: dict[str, tuple[Callable[[str], Row], str, str, int]] = {
+    "sst2": (_sst2, "a text, a tab and its label", "utf-8", 0),
+    "sst5": (_sst5, "a label, a space and its text", "utf-8", 0),
+    "trec": (
+        _trec,
+        f"a label such as LOC:city and a question, the label one of {', '.join(QUESTIONS)}",
+        "latin-1",
+        0,
+    ),
+    "mrpc": (_mrpc, "a label 0 or 1, two numbers and two texts between tabs", "utf-8", 1),
+    "sick-e": (_sick, f"a number, two texts, a score and one of {', '.join(SICK_LABELS)} between tabs", "utf-8", 1),
+}
 
 
 def _in_range(label: str, classes: int) -> int:
@@ -223,7 +178,12 @@ def _in_range(label: str, classes: int) -> int:
     return number
 
 
-def _whole(path: Path) -> Path:
+def _column(place: Path, file: str, rows: int) -> list[str]:
+    return senteval_table(_file(place, file), str, rows=rows, what="a text", encoding="latin-1")
+
+
+def _file(place: Path, name: str) -> Path:
+    path = place / name
     if not path.is_file():
-        raise UserError(f"{path.parent.name} is incomplete: {path} is missing; unpack the whole set again")
+        raise DataError(f"{place.name} is incomplete: {path} is missing; unpack the whole set again")
     return path

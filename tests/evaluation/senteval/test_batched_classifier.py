@@ -8,14 +8,18 @@ import pytest
 import torch
 from torch import nn
 
-from selfsent.evaluation.senteval.batched_classifier import ClassifierSettings, Fold, Matrix, fit_classifiers
+from selfsent.evaluation.senteval.batched_classifier import (
+    ClassifierSettings,
+    Fold,
+    Matrix,
+    Stopping,
+    fit_classifiers,
+)
 from selfsent.evaluation.senteval.classifiers import FAST, FULL
-from selfsent.evaluation.senteval.network import Stopping
 
 REGULARISERS = np.array([1e-5, 1e-4, 1e-3, 1e-2])
 SETTINGS = {"full": FULL, "fast": FAST}
 CASES = [(case, name) for case in ("c2", "c6") for name in SETTINGS]
-CLASSES = {"c2": 2, "c6": 6}
 
 
 def grid(folds, values=REGULARISERS):
@@ -97,11 +101,11 @@ def test_one_round_gives_the_authors_weights(golden, case, name):
     settings = replace(SETTINGS[name], max_passes=0)
     penalty = grid(1, [float(steps[f"{case}_{name}_l2"])])
     fold = Fold(np.arange(cut), np.arange(cut, len(labels)))
-    found = fit_classifiers(features, labels, [fold], penalty, settings, classes=CLASSES[case])
-    assert found.passes[0, 0] == settings.passes
-    np.testing.assert_allclose(found.weights[0][0, 0], steps[f"{case}_{name}_W_after_round"], atol=2e-6)
-    np.testing.assert_allclose(found.weights[1][0, 0, :, 0], steps[f"{case}_{name}_b_after_round"], atol=2e-6)
-    assert found.accuracy[0, 0] == pytest.approx(float(steps[f"{case}_{name}_dev_accuracy_after_round"]), abs=1e-12)
+    fits = fit_classifiers(features, labels, [fold], penalty, settings)
+    assert fits.passes[0, 0] == settings.passes
+    np.testing.assert_allclose(fits.weights[0][0, 0], steps[f"{case}_{name}_W_after_round"], atol=2e-6)
+    np.testing.assert_allclose(fits.weights[1][0, 0, :, 0], steps[f"{case}_{name}_b_after_round"], atol=2e-6)
+    assert fits.accuracy[0, 0] == pytest.approx(float(steps[f"{case}_{name}_dev_accuracy_after_round"]), abs=1e-12)
 
 
 @pytest.mark.parametrize(("case", "name"), CASES)
@@ -113,9 +117,9 @@ def test_folds_score_and_stop_as_the_authors_do(golden, case, name):
         Fold(np.flatnonzero(assigned != number), np.flatnonzero(assigned == number))
         for number in range(assigned.max() + 1)
     ]
-    found = fit_classifiers(features, labels, folds, grid(len(folds)), SETTINGS[name], classes=CLASSES[case])
-    np.testing.assert_allclose(found.accuracy.T, values[f"{case}_{name}_kfold_fold_scores"], atol=1e-12)
-    np.testing.assert_array_equal(found.passes.T, values[f"{case}_{name}_kfold_passes"])
+    fits = fit_classifiers(features, labels, folds, grid(len(folds)), SETTINGS[name])
+    np.testing.assert_allclose(fits.accuracy.T, values[f"{case}_{name}_kfold_fold_scores"], atol=1e-12)
+    np.testing.assert_array_equal(fits.passes.T, values[f"{case}_{name}_kfold_passes"])
 
 
 @pytest.mark.parametrize(("case", "name"), CASES)
@@ -124,11 +128,11 @@ def test_the_last_fit_holds_out_the_authors_rows_and_keeps_their_weights(golden,
     features, labels = of_golden(values, case)
     chosen = float(values[f"{case}_{name}_kfold_chosen_reg"])
     everything = Fold(np.arange(len(labels)), None)
-    found = fit_classifiers(features, labels, [everything], grid(1, [chosen]), SETTINGS[name], classes=CLASSES[case])
+    fits = fit_classifiers(features, labels, [everything], grid(1, [chosen]), SETTINGS[name])
     rounds = values[f"{case}_{name}_kfold_refit_dev_per_round"]
-    np.testing.assert_allclose(found.history[0][0], rounds, atol=1e-12)
-    np.testing.assert_allclose(found.weights[0][0, 0], values[f"{case}_{name}_kfold_refit_W"], atol=2e-6)
-    np.testing.assert_allclose(found.weights[1][0, 0, :, 0], values[f"{case}_{name}_kfold_refit_b"], atol=2e-6)
+    np.testing.assert_allclose(fits.history[0][0], rounds, atol=1e-12)
+    np.testing.assert_allclose(fits.weights[0][0, 0], values[f"{case}_{name}_kfold_refit_W"], atol=2e-6)
+    np.testing.assert_allclose(fits.weights[1][0, 0, :, 0], values[f"{case}_{name}_kfold_refit_b"], atol=2e-6)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
@@ -160,7 +164,7 @@ def test_an_equal_accuracy_is_not_better_and_keeps_the_earlier_weights():
     assert stopping.update(np.array([0.5, 0.6])).tolist() == [False, True]
 
 
-def test_a_fit_that_has_stopped_hears_nothing_more():
+def test_a_fit_that_has_stopped_ignores_later_accuracies():
     stopping = Stopping((2,), 0)
     for accuracies in ([0.5, 0.1], [0.4, 0.2], [0.9, 0.3]):
         better = stopping.update(np.array(accuracies))
@@ -169,14 +173,14 @@ def test_a_fit_that_has_stopped_hears_nothing_more():
 
 
 @pytest.mark.parametrize("size", [4, 2, 1])
-def test_the_limit_of_passes_ends_what_nothing_else_does(golden, size):
+def test_the_limit_of_passes_ends_a_fit_that_would_not_stop(golden, size):
     features, labels = problem(rows=12)
     settings = ClassifierSettings(passes=size, tenacity=1000)
     fold = Fold(np.arange(8), np.arange(8, 12))
-    found = fit_classifiers(features, labels, [fold], grid(1, [1e-5]), settings, classes=3)
+    fits = fit_classifiers(features, labels, [fold], grid(1, [1e-5]), settings)
     steps = golden("senteval_fit_steps")
-    assert found.passes[0, 0] == int(steps[f"cap_epoch_size_{size}_passes"])
-    assert len(found.history[0][0]) == int(steps[f"cap_epoch_size_{size}_rounds"])
+    assert fits.passes[0, 0] == int(steps[f"cap_epoch_size_{size}_passes"])
+    assert len(fits.history[0][0]) == int(steps[f"cap_epoch_size_{size}_rounds"])
 
 
 NETWORKS = {
@@ -195,33 +199,33 @@ def test_a_batch_of_fits_equals_pytorch_one_fit_at_a_time(name):
     features, labels = problem()
     folds = uneven()
     penalties = [1e-4, 1e-1, 1.0]  # strong enough to move what they should: weights and biases
-    found = fit_classifiers(features, labels, folds, grid(len(folds), penalties), settings, classes=3)
+    fits = fit_classifiers(features, labels, folds, grid(len(folds), penalties), settings)
     for index, fold in enumerate(folds):
         for place, penalty in enumerate(penalties):
             best, passes, history, weights = one_at_a_time(features, labels, fold, penalty, settings, 3)
-            assert found.history[index][place] == pytest.approx(history, abs=1e-12)
-            assert found.passes[index, place] == passes
-            assert found.accuracy[index, place] == pytest.approx(best, abs=1e-12)
-            for ours, theirs in zip(found.weights, weights, strict=True):
+            assert fits.history[index][place] == pytest.approx(history, abs=1e-12)
+            assert fits.passes[index, place] == passes
+            assert fits.accuracy[index, place] == pytest.approx(best, abs=1e-12)
+            for ours, theirs in zip(fits.weights, weights, strict=True):
                 torch.testing.assert_close(ours[index, place].view_as(theirs), theirs, atol=2e-6, rtol=1e-5)
-    assert len(np.unique(found.passes)) > 1, "fits must stop at different times for this to say anything"
+    assert len(np.unique(fits.passes)) > 1, "fits must stop at different times for this to say anything"
 
 
 def test_a_fit_does_not_depend_on_the_fits_beside_it():
     features, labels = problem()
     folds = uneven()
-    together = fit_classifiers(features, labels, folds, grid(5), FAST, classes=3)
+    together = fit_classifiers(features, labels, folds, grid(5), FAST)
     for index, fold in enumerate(folds):
-        alone = fit_classifiers(features, labels, [fold], grid(1)[:, 2:3], FAST, classes=3)
+        alone = fit_classifiers(features, labels, [fold], grid(1)[:, 2:3], FAST)
         assert alone.history[0][0] == together.history[index][2]
         torch.testing.assert_close(alone.weights[0][0, 0], together.weights[0][index, 2], atol=1e-6, rtol=1e-5)
 
 
 def test_many_small_batches_equal_one(monkeypatch):
     features, labels = problem()
-    whole = fit_classifiers(features, labels, uneven(), grid(5), FAST, classes=3)
+    whole = fit_classifiers(features, labels, uneven(), grid(5), FAST)
     monkeypatch.setattr("selfsent.evaluation.senteval.batched_classifier.TILE", 1)
-    cut = fit_classifiers(features, labels, uneven(), grid(5), FAST, classes=3)
+    cut = fit_classifiers(features, labels, uneven(), grid(5), FAST)
     assert cut.history == whole.history
     np.testing.assert_array_equal(cut.passes, whole.passes)
 
@@ -235,22 +239,25 @@ def two_threads():
 
 def test_threads_change_nothing_and_leave_the_number_of_threads_as_it_was(two_threads):
     features, labels = problem()
-    parallel = fit_classifiers(features, labels, uneven(), grid(5), FAST, classes=3)
+    parallel = fit_classifiers(features, labels, uneven(), grid(5), FAST)
     assert torch.get_num_threads() == 2
     torch.set_num_threads(1)
-    assert parallel.history == fit_classifiers(features, labels, uneven(), grid(5), FAST, classes=3).history
+    assert parallel.history == fit_classifiers(features, labels, uneven(), grid(5), FAST).history
 
 
 def test_an_error_in_one_thread_ends_the_others(two_threads):
     features, labels = problem()
 
-    def tick(count):
-        raise KeyboardInterrupt
+    class Interrupted(Matrix):
+        def take(self, rows):
+            if (rows == 40).any():  # in the second fold alone
+                raise KeyboardInterrupt
+            return super().take(rows)
 
     endless = ClassifierSettings(max_passes=10**9, tenacity=10**9)
-    short = [Fold(np.arange(40), np.arange(40, 60)), Fold(np.arange(41), np.arange(41, 60))]
+    folds = [Fold(np.arange(40), np.arange(50, 60)), Fold(np.arange(41), np.arange(50, 60))]
     with pytest.raises(KeyboardInterrupt):
-        fit_classifiers(features, labels, short, grid(2), endless, classes=3, tick=tick)
+        fit_classifiers(Interrupted(features.values), labels, folds, grid(2), endless)
     assert torch.get_num_threads() == 2
 
 
@@ -261,32 +268,29 @@ def test_the_global_random_streams_are_left_alone():
     expected = np.random.rand(), torch.rand(1).item()  # noqa: NPY002
     np.random.seed(5)  # noqa: NPY002
     torch.manual_seed(5)
-    fit_classifiers(features, labels, uneven(), grid(5), replace(FAST, hidden=3, dropout=0.1), classes=3)
+    fit_classifiers(features, labels, uneven(), grid(5), replace(FAST, hidden=3, dropout=0.1))
     assert (np.random.rand(), torch.rand(1).item()) == expected  # noqa: NPY002
 
 
-def test_every_fit_is_told_when_it_ends():
+@pytest.mark.parametrize("settings", [FAST, replace(FAST, tenacity=1000, max_passes=4)])
+def test_progress_counts_every_fit_that_ends(settings, reports):
     features, labels = problem()
-    counts = []
-    fit_classifiers(features, labels, uneven(), grid(5), FAST, classes=3, tick=counts.append)
-    assert sum(counts) == 20
-    counts.clear()
-    fit_classifiers(
-        features, labels, uneven(), grid(5), replace(FAST, tenacity=1000, max_passes=4), classes=3, tick=counts.append
-    )
-    assert sum(counts) == 20
+    fit_classifiers(features, labels, uneven(), grid(5), settings, progress=reports)
+    counts = [done for _, done, _ in reports]
+    assert reports[-1] == ("classifiers trained", 20, 20)
+    assert counts == sorted(set(counts))
 
 
 def test_predictions_are_those_of_the_weights_kept():
     features, labels = problem()
-    found = fit_classifiers(features, labels, uneven(), grid(5), FAST, classes=3)
+    fits = fit_classifiers(features, labels, uneven(), grid(5), FAST)
     rows = np.array([4, 80, 4])
-    weight, bias = found.weights[0][1, 2], found.weights[1][1, 2, :, 0]
+    weight, bias = fits.weights[0][1, 2], fits.weights[1][1, 2, :, 0]
     expected = [int((weight @ features.values[row] + bias).argmax()) for row in rows]
-    assert found.predict(features, rows, 1, 2).tolist() == expected
+    assert fits.predict(features, rows, 1, 2).tolist() == expected
 
 
-def test_a_fold_with_nothing_to_stop_by_is_the_callers_mistake():
+def test_a_fold_without_stopping_rows_is_refused():
     features, labels = problem()
-    with pytest.raises(ValueError, match="a fold has 19 rows to learn from and 0 to stop by"):
-        fit_classifiers(features, labels, [Fold(np.arange(19), None)], grid(1), FAST, classes=3)
+    with pytest.raises(ValueError, match="a fold has 19 training rows and 0 stopping rows"):
+        fit_classifiers(features, labels, [Fold(np.arange(19), None)], grid(1), FAST)

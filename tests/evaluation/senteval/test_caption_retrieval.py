@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from selfsent.errors import UserError
+from selfsent.errors import DataError
 from selfsent.evaluation.senteval import caption_retrieval
 from selfsent.evaluation.senteval.declutr_averages import DOWNSTREAM
 
@@ -47,20 +47,19 @@ def test_five_captions_an_image_are_read_in_its_order(tmp_path):
     assert test.features.shape == (40, 6)
 
 
-def test_captions_that_know_their_image_find_it_and_others_guess(tmp_path, monkeypatch):
+def test_captions_that_know_their_image_find_it_and_others_guess(tmp_path, monkeypatch, reports):
     monkeypatch.setattr(caption_retrieval, "WIDTH", 200)  # small enough for a test
     monkeypatch.setattr(caption_retrieval, "CONTRASTS", 8)
     monkeypatch.setattr(caption_retrieval, "BATCH_SIZE", 25)
     task = caption_retrieval.read_captions(write(tmp_path))
-    told = []
-    scores = task.score(embedded(task, 0.1), resamples=20, seed=0, advance=lambda *parts: told.append(parts))
+    scores = task.score(embedded(task, 0.1), resamples=20, seed=0, progress=reports)
     main = scores[0]
     assert (main.metric, main.aggregation) == DOWNSTREAM["captions"][0]
     assert main.value == pytest.approx(np.mean([score.value for score in scores[1:7]]))
     assert main.value > 70
     assert main.low <= main.value <= main.high
     assert scores[-1].split == "dev"
-    assert told[-1][0] == "captions: passes"
+    assert reports[-1][0] == "captions: passes"
     blind = np.random.default_rng(2).normal(size=(600, 8)).astype(np.float32)
     # Guessing: 1, 5 and 10 of 40 images for captions; for images the best of five captions among 200.
     assert task.score(blind, resamples=0, seed=0)[0].value < 40
@@ -145,7 +144,7 @@ class Harm:
 def test_a_file_that_is_not_what_it_should_be_is_refused_and_never_run(tmp_path, capsys, content, message):
     folder = write(tmp_path)
     (folder / "COCO" / "test.pkl").write_bytes(content)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(DataError, match=message):
         caption_retrieval.read_captions(folder)
     assert capsys.readouterr().out == ""
 
@@ -154,5 +153,5 @@ def test_a_missing_file_is_refused_and_a_missing_folder_is_a_place(tmp_path):
     assert caption_retrieval.read_captions(tmp_path) == tmp_path / "COCO"
     folder = write(tmp_path)
     (folder / "COCO" / "valid.pkl").unlink()
-    with pytest.raises(UserError, match=r"COCO is incomplete: .*valid\.pkl is missing"):
+    with pytest.raises(DataError, match=r"COCO is incomplete: .*valid\.pkl is missing"):
         caption_retrieval.read_captions(folder)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.metrics import f1_score
 
-from selfsent.errors import UserError
+from selfsent.errors import DataError
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.senteval import cross_validation
 from selfsent.evaluation.senteval.batched_classifier import ClassifierSettings
@@ -75,7 +75,7 @@ def test_left_and_right_of_every_split_meet(kind):
 
 
 def test_sorting_keeps_texts_and_labels_together():
-    found = sorted_examples(["c c", "a", "b"], ["x", "y y", "z"], [0, 1, 1])
+    found = sorted_examples([("c c", "x", 0), ("a", "y y", 1), ("b", "z", 1)])
     assert (found.left, found.right, found.labels) == (["b", "a", "c c"], ["z", "y y", "x"], [1, 1, 0])
 
 
@@ -100,16 +100,14 @@ def test_the_interval_resamples_the_correctness_of_the_test_rows():
     features, _ = given._features(vectors(given))
     labels = np.array(given.splits["all"].labels)
     found = cross_validation.nested_cross_validation(features, labels, SMALL)
-    folds = cross_validation.stratified_folds(labels, 3)
+    tests = [test for _, test in cross_validation.stratified_folds(labels, 3)]
     replicates = []
     for counts in bootstrap.bootstrap_draws(91, 40, seed=3, name="made"):
         for column in counts.T:
             value = 0.0
-            for fold in folds:
-                right = found.predictions[fold.stop] == labels[fold.stop]
-                value += (
-                    sum(count * ok / len(fold.stop) for count, ok in zip(column[fold.stop], right, strict=True)) / 3
-                )
+            for rows in tests:
+                right = found.predictions[rows] == labels[rows]
+                value += sum(count * ok / len(rows) for count, ok in zip(column[rows], right, strict=True)) / 3
             replicates.append(100 * value)
     np.testing.assert_allclose(test.replicates, replicates, rtol=1e-9)
     assert test.low == pytest.approx(np.quantile(replicates, 0.025))
@@ -143,14 +141,14 @@ def test_the_fingerprint_knows_texts_and_labels():
 def test_labels_that_cannot_be_learned_are_refused_with_the_task():
     given = task()
     alike = replace(given, splits={"all": replace(given.splits["all"], labels=[0] * 90)})
-    with pytest.raises(UserError, match="made cannot be scored: the rows to learn from have 1 class"):
+    with pytest.raises(DataError, match="made cannot be scored: the training rows have 1 class"):
         alike.score(vectors(given), resamples=0, seed=0)
     rare = replace(given, splits={"all": replace(given.splits["all"], labels=[1, 1, *[0] * 88])})
-    with pytest.raises(UserError, match="made cannot be scored: a class has 2 rows to learn from where 3 folds"):
+    with pytest.raises(DataError, match="made cannot be scored: a class has 2 training rows where 3 folds"):
         rare.score(vectors(given), resamples=0, seed=0)
 
 
-def test_progress_names_the_task():
-    given, told = task("split"), []
-    given.score(vectors(given), resamples=0, seed=0, advance=lambda *parts: told.append(parts))
-    assert told[-1] == ("made: classifiers trained", 2, 2)
+def test_progress_names_the_task(reports):
+    given = task("split")
+    given.score(vectors(given), resamples=0, seed=0, progress=reports)
+    assert reports[-1] == ("made: classifiers trained", 2, 2)

@@ -8,7 +8,7 @@ import torch
 from sklearn.model_selection import StratifiedKFold
 from test_batched_classifier import one_at_a_time, problem
 
-from selfsent.errors import UserError
+from selfsent.errors import DataError
 from selfsent.evaluation.senteval import cross_validation
 from selfsent.evaluation.senteval.batched_classifier import ClassifierSettings, Fold, Matrix
 from selfsent.evaluation.senteval.classifiers import CLASSIFIERS, FAST, Classifier, SentEval, Sklearn
@@ -67,7 +67,9 @@ def test_nested_cross_validation_gives_the_authors_scores(golden, name):
     assert found.devacc == pytest.approx(float(values[f"nested_{name}_devacc"]), abs=1e-9)
     assert found.accuracy == pytest.approx(float(values[f"nested_{name}_testacc"]), abs=1e-9)
     assert found.chosen == tuple(f"{reg:g}" for reg in values[f"nested_{name}_chosen_reg"])
-    assert found.fold_accuracies == pytest.approx(values[f"nested_{name}_outer_test"], abs=1e-9)
+    correct = found.predictions == labels
+    accuracies = [round(100 * correct[test].mean(), 2) for _, test in cross_validation.stratified_folds(labels, 5)]
+    assert accuracies == pytest.approx(values[f"nested_{name}_outer_test"], abs=1e-9)
     assert found.fits == 5 * 5 * 4 + 5
 
 
@@ -85,11 +87,11 @@ def test_the_scikit_learn_mode_is_near_the_authors(golden, case):
 
 def test_folds_are_the_authors(golden):
     values = golden("senteval_classifier")
-    for index, fold in enumerate(cross_validation.stratified_folds(values["nested_y"], 5)):
-        np.testing.assert_array_equal(fold.stop, np.flatnonzero(values["nested_outer_fold"] == index))
+    for index, (train, test) in enumerate(cross_validation.stratified_folds(values["nested_y"], 5)):
+        np.testing.assert_array_equal(test, np.flatnonzero(values["nested_outer_fold"] == index))
         inner = values["nested_inner_fold"][index]
-        for place, part in enumerate(cross_validation.stratified_folds(values["nested_y"][fold.train], 5)):
-            np.testing.assert_array_equal(fold.train[part.stop], np.flatnonzero(inner == place))
+        for place, (_, part) in enumerate(cross_validation.stratified_folds(values["nested_y"][train], 5)):
+            np.testing.assert_array_equal(train[part], np.flatnonzero(inner == place))
 
 
 def test_nested_cross_validation_equals_slow_loops():
@@ -159,42 +161,37 @@ def test_the_recommended_grid_has_nine_networks_and_a_linear_stand_in():
     assert CLASSIFIERS["sklearn"].for_linear_task() == CLASSIFIERS["sklearn"]
 
 
-def test_progress_ends_at_the_number_of_fits():
+@pytest.mark.parametrize("learner", [small().learners[0][1], Sklearn((0.1, 1.0))])
+@pytest.mark.parametrize(
+    ("procedure", "cuts"), [("nested_cross_validation", []), ("cross_validation", [50]), ("validation_split", [40, 55])]
+)
+def test_progress_ends_at_the_number_of_fits(learner, procedure, cuts, reports):
     features, labels = problem(rows=72)
-    rows = np.arange(72)
-    for known in (small(), Classifier(name="sklearn", learners=(("", Sklearn((0.1, 1.0))),), folds=3)):
-        for run in (
-            lambda known, tick: cross_validation.nested_cross_validation(features, labels, known, tick=tick),
-            lambda known, tick: cross_validation.cross_validation(
-                features, labels, rows[:50], rows[50:], known, tick=tick
-            ),
-            lambda known, tick: cross_validation.validation_split(
-                features, labels, rows[:40], rows[40:55], rows[55:], known, tick=tick
-            ),
-        ):
-            told = []
-            found = run(known, lambda done, total, told=told: told.append((done, total)))
-            assert told[-1] == (found.fits, found.fits)
-            assert [done for done, _ in told] == sorted(done for done, _ in told)
+    parts = np.split(np.arange(72), cuts) if cuts else []
+    classifier = Classifier(name="two learners", learners=(("a", learner), ("b", learner)), folds=3)
+    found = getattr(cross_validation, procedure)(features, labels, *parts, classifier, progress=reports)
+    counts = [done for _, done, _ in reports]
+    assert reports[-1] == ("classifiers trained", found.fits, found.fits)
+    assert counts == sorted(set(counts))
 
 
 def test_a_class_too_rare_for_the_folds_is_refused():
     features, labels = problem(rows=60)
     labels = np.where(np.arange(60) < 2, 2, labels % 2)
-    with pytest.raises(UserError, match="a class has 2 rows to learn from where 3 folds need at least 3"):
+    with pytest.raises(DataError, match="a class has 2 training rows where 3 folds need at least 3"):
         cross_validation.nested_cross_validation(features, labels, small())
     # Three rows are enough for the outer folds and too few for the folds within them.
     labels = np.where(np.arange(60) < 3, 2, labels % 2)
-    with pytest.raises(UserError, match="a class has 2 rows"):
+    with pytest.raises(DataError, match="a class has 2 training rows"):
         cross_validation.nested_cross_validation(features, labels, small())
 
 
 def test_one_class_alone_is_refused():
     features, labels = problem(rows=60)
     rows = np.arange(60)
-    with pytest.raises(UserError, match="have 1 class: a classifier needs at least 2"):
+    with pytest.raises(DataError, match="have 1 class: a classifier needs at least 2"):
         cross_validation.nested_cross_validation(features, np.zeros_like(labels), small())
-    with pytest.raises(UserError, match="have 1 class"):
+    with pytest.raises(DataError, match="have 1 class"):
         cross_validation.cross_validation(features, np.where(rows < 40, 1, 0), rows[:40], rows[40:], small())
 
 
@@ -202,10 +199,10 @@ def test_a_class_that_training_never_saw_is_refused():
     features, labels = problem(rows=60, classes=2)
     rows = np.arange(60)
     strange = np.where(rows == 59, 2, labels)
-    with pytest.raises(UserError, match="the test rows have 1 classes that no row to learn from has"):
+    with pytest.raises(DataError, match="the test rows have 1 classes that no training row has"):
         cross_validation.cross_validation(features, strange, rows[:40], rows[40:], small())
     strange = np.where(rows == 41, 2, labels)
-    with pytest.raises(UserError, match="the development rows have 1 classes"):
+    with pytest.raises(DataError, match="the development rows have 1 classes"):
         cross_validation.validation_split(features, strange, rows[:40], rows[40:50], rows[50:], small())
 
 

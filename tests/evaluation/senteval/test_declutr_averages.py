@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from selfsent.errors import UserError
+from selfsent.errors import DataError
 from selfsent.evaluation.score import Score
 from selfsent.evaluation.senteval.declutr_averages import DOWNSTREAM, PROBING, averages, summary
 
@@ -95,7 +95,7 @@ def test_accuracies_of_different_classifiers_are_never_averaged():
     full = [replace(score, protocol={"classifier": "senteval_full"}) for score in scores("DeCLUTR-base")]
     assert averages(full) == averages(scores("DeCLUTR-base"))
     mixed = [replace(full[0], protocol={"classifier": "sklearn"}), *full[1:]]
-    with pytest.raises(UserError, match="scores of senteval_full and sklearn cannot be averaged"):
+    with pytest.raises(DataError, match="scores of senteval_full and sklearn cannot be averaged"):
         averages(mixed)
 
 

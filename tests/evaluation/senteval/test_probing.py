@@ -2,7 +2,7 @@
 
 import pytest
 
-from selfsent.errors import UserError
+from selfsent.errors import DataError
 from selfsent.evaluation.senteval import probing
 from selfsent.evaluation.senteval.classifiers import CLASSIFIERS
 from selfsent.evaluation.senteval.probing import ROWS
@@ -68,13 +68,13 @@ def test_word_content_stays_linear(tmp_path):
     ],
 )
 def test_a_broken_row_is_refused(tmp_path, row, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(DataError, match=message):
         probing.read_probing("past_present", tense(tmp_path, [row]), FULL)
 
 
 def test_a_file_cut_off_before_its_test_rows_is_refused(tmp_path):
     rows = ["tr\tPRES\tIt is .", "tr\tPAST\tIt was .", "va\tPRES\tIs it ?"]
-    with pytest.raises(UserError, match=r"past_present\.txt has no rows for test"):
+    with pytest.raises(DataError, match=r"past_present\.txt has no rows for test"):
         probing.read_probing("past_present", write(tmp_path, "past_present.txt", rows), FULL)
 
 

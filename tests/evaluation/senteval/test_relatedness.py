@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from selfsent.errors import UserError
+from selfsent.errors import DataError
 from selfsent.evaluation.senteval import relatedness
 from selfsent.evaluation.senteval.classification import pair_features
 from selfsent.evaluation.sts import SentencePairs
@@ -73,10 +73,9 @@ def made(monkeypatch):
     return task, np.concatenate(vectors).astype(np.float32)
 
 
-def test_scores_are_correlations_of_the_test_pairs_with_their_protocol(made):
+def test_scores_are_correlations_of_the_test_pairs_with_their_protocol(made, reports):
     task, vectors = made
-    told = []
-    spearman, pearson, dev = task.score(vectors, resamples=64, seed=0, advance=lambda *parts: told.append(parts))
+    spearman, pearson, dev = task.score(vectors, resamples=64, seed=0, progress=reports)
     assert [(score.split, score.metric, score.n) for score in (spearman, pearson, dev)] == [
         ("test", "spearman", 60),
         ("test", "pearson", 60),
@@ -94,7 +93,7 @@ def test_scores_are_correlations_of_the_test_pairs_with_their_protocol(made):
     assert spearman.low < spearman.value < spearman.high
     assert spearman.value > 30
     assert spearman.protocol["classifier"] == "regression stopped by pearson"
-    assert told[-1][1] == spearman.protocol["passes"]
+    assert reports[-1][:2] == ("sickr-regression: passes of at most 1010", spearman.protocol["passes"])
 
 
 def test_the_correlation_that_stops_is_in_the_protocol_and_in_the_development_score(made):
@@ -145,7 +144,7 @@ def test_a_score_outside_its_scale_is_refused(senteval, tmp_path, name, file, li
     lines = (folder / file).read_text().splitlines()
     lines[5] = line
     (folder / file).write_text("".join(f"{kept}\n" for kept in lines))
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(DataError, match=message):
         relatedness.read_relatedness(name, folder)
 
 

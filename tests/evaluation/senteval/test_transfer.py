@@ -3,7 +3,7 @@
 import pytest
 from labelled_files import write
 
-from selfsent.errors import UserError
+from selfsent.errors import DataError
 from selfsent.evaluation.senteval import transfer
 from selfsent.evaluation.senteval.classifiers import CLASSIFIERS
 
@@ -128,13 +128,13 @@ def test_what_is_not_there_is_a_place_and_no_error(name, tmp_path):
 def test_a_truncated_file_is_refused_by_name(files, name, file, message):
     text = (files / file).read_text()
     (files / file).write_text("".join(text.splitlines(keepends=True)[:-1]))
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(DataError, match=message):
         read(name, files)
 
 
 def test_a_file_missing_beside_others_is_refused_by_name(files):
     (files / "SST" / "fine" / "sentiment-dev").unlink()
-    with pytest.raises(UserError, match=r"fine is incomplete: .*sentiment-dev is missing"):
+    with pytest.raises(DataError, match=r"fine is incomplete: .*sentiment-dev is missing"):
         read("sst5", files)
 
 
@@ -154,7 +154,7 @@ def test_a_row_without_its_label_is_refused_with_its_line(files, name, file, lin
     lines = (files / file).read_text().splitlines()
     lines[7] = line
     (files / file).write_text("".join(f"{kept}\n" for kept in lines))
-    with pytest.raises(UserError, match=rf"line 8 of .*{message}"):
+    with pytest.raises(DataError, match=rf"line 8 of .*{message}"):
         read(name, files)
 
 
