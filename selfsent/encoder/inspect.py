@@ -1,16 +1,17 @@
 """What an open encoder is: its transformer, tokenizer, widths, lengths and digest."""
 
-import hashlib
 import json
 import math
 
+import torch
+import xxhash
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding, Transformer, WordWeights
 from tokenizers import Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from selfsent.encoder import prompt
-from selfsent.errors import UserError
+from selfsent.errors import EncoderError
 
 _SPECIALS = ("unk_token", "pad_token", "mask_token", "cls_token", "sep_token")
 UNLIMITED = 1 << 20  # word pieces: what static vectors, which read everything, are said to read
@@ -68,21 +69,22 @@ def embedding_width(encoder: SentenceTransformer) -> int:
     """Return D, the width of the encoder's sentence embeddings."""
     width = encoder.get_embedding_dimension()
     if width is None:
-        raise UserError("the encoder does not say how wide its embeddings are: give it a pooling")
+        raise EncoderError("the encoder does not say how wide its embeddings are: give it a pooling")
     return int(width)
 
 
 def encoder_digest(encoder: SentenceTransformer) -> str:
-    """Digest the modules, the weights and the tokenizer, so that vectors of one encoder never pass for another's."""
-    found = hashlib.sha256(repr(encoder).encode())
+    """Digest all that an embedding depends on: modules, weights, tokenizer, maximum length, prompts and truncation."""
+    settings = [encoder.prompts, encoder.default_prompt_name, encoder.truncate_dim, max_length_of(encoder)]
+    digest = xxhash.xxh3_128(repr([str(encoder), *settings]).encode())
     for name, tensor in encoder.state_dict().items():
-        found.update(name.encode())
-        found.update(tensor.cpu().contiguous().numpy().tobytes())
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     backend = getattr(tokenizer_of(encoder), "backend_tokenizer", None)
-    words = {} if backend is None else json.loads(backend.to_str())
-    # How the last call cut and padded is the tokenizer's state, not its nature.
-    found.update(json.dumps({**words, "truncation": None, "padding": None}).encode())
-    return found.hexdigest()
+    definition = {} if backend is None else json.loads(backend.to_str())
+    # Truncation and padding are what the last call set.
+    digest.update(json.dumps({**definition, "truncation": None, "padding": None}).encode())
+    return digest.hexdigest()
 
 
 def max_length_of(encoder: SentenceTransformer) -> int:

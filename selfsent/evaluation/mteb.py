@@ -12,13 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-import xxhash
 from sentence_transformers import SentenceTransformer
 
-from selfsent.encoder.encode import encode
-from selfsent.encoder.inspect import max_length_of
-from selfsent.encoder.pooling import pooling_name
+from selfsent.encoder.encode import encode, task_prompt
+from selfsent.encoder.inspect import encoder_digest
 from selfsent.errors import UserError
 from selfsent.evaluation.score import Score, measured
 from selfsent.progress import SILENT, Progress
@@ -27,6 +24,7 @@ if TYPE_CHECKING:
     from mteb.abstasks.abstask import AbsTask
     from mteb.models import EncoderProtocol
     from mteb.results import TaskResult
+    from mteb.types import PromptType
 
 PREFIX = "mteb:"
 
@@ -71,7 +69,7 @@ def score_mteb(
     """
     import mteb
 
-    results = mteb.ResultCache(cache / f"{mteb_digest(encoder)}-{precision}-{version('mteb')}")
+    results = mteb.ResultCache(cache / f"{encoder_digest(encoder)[:16]}-{precision}-{version('mteb')}")
     scores = []
     for task in chosen:
         try:
@@ -91,16 +89,6 @@ def score_mteb(
         for result in outcome.task_results:
             scores += _scores(task, result)
     return scores
-
-
-def mteb_digest(encoder: SentenceTransformer) -> str:
-    """Sixteen hexadecimal digits of the encoder's weights, modules and pooling."""
-    how = [pooling_name(encoder), max_length_of(encoder), *(str(module) for module in encoder)]
-    found = xxhash.xxh3_64(repr(how).encode())
-    for name, value in sorted(encoder.state_dict().items()):
-        found.update(name.encode())
-        found.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return found.hexdigest()
 
 
 def _scores(task: "AbsTask", result: "TaskResult") -> list[Score]:
@@ -127,12 +115,15 @@ def _wrapped(encoder: SentenceTransformer, precision: str) -> "EncoderProtocol":
 
     class Ours(AbsEncoder):
         def __init__(self) -> None:
-            name = {"name": "selfsent/encoder", "revision": mteb_digest(encoder)}
+            name = {"name": "selfsent/encoder", "revision": encoder_digest(encoder)[:16]}
             self.mteb_model_meta: ModelMeta = ModelMeta.create_empty(overwrites=name)
 
-        def encode(self, inputs: Iterable[Mapping[str, list[str]]], **_: object) -> np.ndarray:
+        def encode(
+            self, inputs: Iterable[Mapping[str, list[str]]], prompt_type: "PromptType | None" = None, **_: object
+        ) -> np.ndarray:
             texts = [text for batch in inputs for text in batch["text"]]
-            return encode(encoder, texts, precision=precision)
+            prompt = None if prompt_type is None else task_prompt(encoder, prompt_type.value)
+            return encode(encoder, texts, prompt=prompt, precision=precision)
 
     return Ours()
 
