@@ -182,6 +182,21 @@ def test_another_model_source_or_setting_does_not_resume(encoder, source, tmp_pa
     bulk_encode.encode_to(output, encoder, [source], precision="fp32")
 
 
+def test_the_prompt_for_documents_is_the_default_and_another_does_not_resume(encoder, source, tmp_path, monkeypatch):
+    encoder.prompts = {"query": "the cat ", "passage": "a dog ", "document": ""}
+    output = tmp_path / "vectors.npy"
+    killed_after(2, monkeypatch, output, encoder, [source])
+    with pytest.raises(UserError, match="begun with another prompt"):
+        bulk_encode.encode_to(output, encoder, [source], prompt_name="query")
+    bulk_encode.encode_to(output, encoder, [source])
+    for named, name in {"passage": output, "query": tmp_path / "query.npy"}.items():
+        if named == "query":
+            bulk_encode.encode_to(name, encoder, [source], prompt_name="query", truncate_dim=8)
+        expected = encode(encoder, MANY, prompt_name=named)
+        np.testing.assert_allclose(np.load(name), expected[:, : np.load(name).shape[1]], atol=1e-5)
+    assert np.load(tmp_path / "query.npy").shape == (len(MANY), 8)
+
+
 def test_a_stream_restarts_and_leaves_nothing_behind(encoder, tmp_path, monkeypatch):
     output = tmp_path / "vectors.npy"
     killed_after(2, monkeypatch, output, encoder, iter(MANY), stream=True)

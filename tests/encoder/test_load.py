@@ -61,3 +61,18 @@ def test_what_is_no_encoder_is_refused(tmp_path, bert):
             load_encoder(name)
     with pytest.raises(UserError, match="unknown pooling 'clss': did you mean 'cls'"):
         load_encoder(bert, pooling="clss")
+
+
+def test_a_base_without_a_pooling_of_its_own_is_averaged(bert, encoder, tmp_path):
+    assert pooling_name(load_encoder(bert)) == "mean"
+    save_encoder(encoder, tmp_path)
+    assert pooling_name(load_encoder(tmp_path)) == "cls"
+
+
+def test_training_opens_a_folder_without_its_prompts_and_truncation(encoder, tmp_path):
+    encoder.prompts, encoder.default_prompt_name, encoder.truncate_dim = {"query": "the cat "}, "query", 4
+    save_encoder(encoder, tmp_path)
+    encoder.prompts, encoder.default_prompt_name, encoder.truncate_dim = {}, None, None
+    plain = encode(encoder, TEXTS, precision="fp32")
+    np.testing.assert_array_equal(encode(load_encoder(tmp_path, prompts=False), TEXTS, precision="fp32"), plain)
+    assert abs(encode(load_encoder(tmp_path), TEXTS, precision="fp32") - plain[:, :4]).max() > 1e-3

@@ -95,3 +95,43 @@ def test_weights_of_words_keep_their_digits_beside_a_model_saved_in_fp16(tmp_pat
     save_encoder(encoder, tmp_path / "again")
     again = load_encoder(tmp_path / "again")
     assert np.array_equal(encode(encoder, TEXTS), encode(again, TEXTS))
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "first_last"])
+def test_a_saved_folder_has_the_names_that_older_libraries_read(bert, tmp_path, pooling):
+    encoder = load_encoder(bert, pooling=pooling, max_length=17)
+    save_encoder(encoder, tmp_path, head=nn.Linear(32, 8))
+
+    def settings(name):
+        return json.loads((tmp_path / name).read_text())
+
+    modules = settings("modules.json")
+    names = [module["type"].rpartition(".")[2] for module in modules]
+    assert [module["type"] for module in modules] == [f"sentence_transformers.models.{name}" for name in names]
+    paths = {name: module["path"] for name, module in zip(names, modules, strict=True)}
+    pooled = settings(f"{paths['Pooling']}/config.json")
+    flags = {flag: value for flag, value in pooled.items() if flag.startswith("pooling_mode_")}
+    expected = "pooling_mode_cls_token" if pooling == "cls" else "pooling_mode_mean_tokens"
+    assert [flag for flag, value in flags.items() if value] == [expected]
+    assert (len(flags), pooled["word_embedding_dimension"]) == (6, 32)
+    # sentence-transformers 5.0 hands every key to the constructor, and has these parameters alone.
+    assert set(settings("sentence_bert_config.json")) == {"max_seq_length", "do_lower_case", "model_args"}
+    assert settings("sentence_bert_config.json")["max_seq_length"] == 17
+    assert set(settings(f"{paths['Dense']}/config.json")) == {
+        "in_features",
+        "out_features",
+        "bias",
+        "activation_function",
+    }
+    again = SentenceTransformer(str(tmp_path), device="cpu")
+    assert again.max_seq_length == 17
+    np.testing.assert_allclose(again.encode(TEXTS), encode(load_encoder(tmp_path), TEXTS, precision="fp32"), atol=1e-6)
+
+
+def test_several_poolings_side_by_side_are_saved_as_flags(bert, tmp_path):
+    modules = [Transformer(str(bert)), Pooling(32, ("cls", "mean"))]
+    encoder = SentenceTransformer(modules=modules, device="cpu")
+    save_encoder(encoder, tmp_path)
+    again = SentenceTransformer(str(tmp_path), device="cpu")
+    assert again[1].pooling_mode == ("cls", "mean")
+    np.testing.assert_array_equal(again.encode(TEXTS), encoder.encode(TEXTS))
