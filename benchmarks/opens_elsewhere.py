@@ -62,8 +62,8 @@ def make_folders(where: Path) -> dict[str, Path]:
     tokenizer = load_encoder("builtin").tokenizer
     sizes = {
         "bert": {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 128},
-        "distilbert": {"dim": 64, "n_layers": 3, "n_heads": 4, "hidden_dim": 128},
     }
+    sizes["roberta"] = {**sizes["bert"], "pad_token_id": 0}
     for family, size in sizes.items():
         base = where / f"base-{family}"
         config = AutoConfig.for_model(family, vocab_size=len(tokenizer), max_position_embeddings=128, **size)
@@ -72,7 +72,6 @@ def make_folders(where: Path) -> dict[str, Path]:
             for parameter in model.parameters():
                 nn.init.normal_(parameter, std=0.2)
             model.save_pretrained(base)
-            tokenizer.model_input_names = ["input_ids", "attention_mask"]  # as a DistilBERT tokenizer has it
             tokenizer.save_pretrained(base)
         for pooling in ("cls", "mean", "first_last"):
             for head in (None, nn.Linear(64, 64)):
