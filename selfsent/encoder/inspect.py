@@ -14,7 +14,7 @@ from selfsent.encoder import prompt
 from selfsent.errors import EncoderError
 
 _SPECIALS = ("unk_token", "pad_token", "mask_token", "cls_token", "sep_token")
-UNLIMITED = 1 << 20  # word pieces: what static vectors, which read everything, are said to read
+UNLIMITED = 1 << 20  # word pieces: the maximum length of static vectors, which have none
 
 
 def transformer_of(encoder: SentenceTransformer) -> PreTrainedModel | None:
@@ -31,7 +31,7 @@ def tokenizer_of(encoder: SentenceTransformer) -> PreTrainedTokenizerBase:
 
 
 def static_tokenizer(vectors: StaticEmbedding) -> PreTrainedTokenizerFast:
-    """Return the tokenizer with a transformers face, without the special tokens that the vectors never read."""
+    """Return a transformers tokenizer for the vectors, which adds no special tokens."""
     definition = json.loads(vectors.tokenizer.to_str()) | {"post_processor": None, "truncation": None, "padding": None}
     backend = Tokenizer.from_str(json.dumps(definition))
     added = {token["content"] for token in definition["added_tokens"]}
@@ -42,14 +42,14 @@ def static_tokenizer(vectors: StaticEmbedding) -> PreTrainedTokenizerFast:
 
 
 def prompt_weights(encoder: SentenceTransformer) -> WordWeights | None:
-    """Return the module that lets one word alone count, the mask of a prompt, if there is one."""
+    """Return the weights under which only the mask token of a prompt counts, if the encoder has such."""
     weights = next((module for module in encoder if isinstance(module, WordWeights)), None)
     one = weights is not None and len(weights.word_weights) == 1 and not weights.unknown_word_weight
     return weights if one else None
 
 
 def mask_id(encoder: SentenceTransformer) -> int | None:
-    """Return the id of the mask token; a tokenizer with a prompt has one in what it gives and not among its tokens."""
+    """Return the id of the mask token; a tokenizer with a prompt inserts it and does not list it among its own."""
     weights = prompt_weights(encoder)
     if weights is None:
         found: int | None = tokenizer_of(encoder).mask_token_id
