@@ -21,6 +21,8 @@ from itertools import islice
 from pathlib import Path
 from tempfile import mkdtemp
 
+from selfsent.bulk_encode import kept_texts
+
 COUNTS = (1_000, 10_000, 100_000, 1_000_000)
 
 
@@ -41,21 +43,17 @@ def measured(words: list[str], log: Path) -> tuple[float, float]:
     return time.perf_counter() - began, usage.ru_maxrss / 1024
 
 
-def kill_at(words: list[str], progress: Path, rows: int, delay: float) -> int:
-    """Start a command, kill it a moment after so many rows are said to be on disk; return how many there are."""
-
-    def kept() -> int:
-        return int(json.loads(progress.read_text())["rows"]) if progress.is_file() else 0
-
+def kill_at(words: list[str], output: Path, rows: int, delay: float) -> int:
+    """Start a command, kill it ``delay`` seconds after so many rows are on disk; return how many there are."""
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    while process.poll() is None and kept() < rows:
+    while process.poll() is None and kept_texts(output) < rows:
         time.sleep(0.05)
     time.sleep(delay)
     if process.poll() is not None:
         sys.exit("the command ended before it could be killed: give more texts")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    return kept()
+    return kept_texts(output)
 
 
 def digest(file: Path) -> str:
@@ -97,7 +95,7 @@ def main() -> None:
     moments = random.Random(arguments.seed)
     for kill in range(1, arguments.kills + 1):
         goal = count * kill // (arguments.kills + 1)
-        kept = kill_at(words, folder / ".killed.npy.partial" / "progress.json", goal, moments.uniform(0.0, 1.0))
+        kept = kill_at(words, again, goal, moments.uniform(0.0, 1.0))
         print(f"kill {kill}: {kept:,} of {count:,} rows are on disk", flush=True)
     _, memory = measured(words, folder / "killed.log")
     same = digest(whole) == digest(again)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from selfsent.api import train
     from selfsent.bulk_encode import encode_to
+    from selfsent.encoder.encode import encode
     from selfsent.encoder.load import load_encoder as load
     from selfsent.errors import Interrupted, SelfsentError, UserError
     from selfsent.label_free_verdict import verdict
@@ -24,6 +25,7 @@ _HOMES = {
     "SimCSE": "methods.simcse:SimCSE",
     "UserError": "errors:UserError",
     "WhitenedCSE": "methods.whitenedcse:WhitenedCSE",
+    "encode": "encoder.encode:encode",
     "encode_to": "bulk_encode:encode_to",
     "compare": "scoring:compare",
     "evaluate": "scoring:evaluate",
@@ -40,6 +42,7 @@ __all__ = [
     "UserError",
     "WhitenedCSE",
     "compare",
+    "encode",
     "encode_to",
     "evaluate",
     "load",

@@ -172,7 +172,9 @@ def _sources(
 def _load_base(recipe: Recipe, progress: Progress) -> tuple[SentenceTransformer, Hardware]:
     machine = hardware.choose_hardware(**asdict(recipe.hardware))
     given = recipe.encoder
-    encoder = load_encoder(recipe.base, pooling=given.pooling, template=given.template, dropout=given.dropout)
+    encoder = load_encoder(
+        recipe.base, pooling=given.pooling, template=given.template, dropout=given.dropout, prompts=False
+    )
     if transformer_of(encoder) is None and recipe.hardware.precision == "auto":
         machine = replace(machine, precision="fp32")  # static vectors have no products for bf16 to speed up
     encoder.to(machine.device)

@@ -1,14 +1,12 @@
-"""Millions of texts to vectors on disk: streamed, resumable, and the same bytes however often it was killed.
+"""Encode any number of texts to disk: streamed, resumable, and byte-identical after a restart.
 
-Texts are taken in blocks of ``_BLOCK`` rows.  A block is encoded, written and synced before the progress says so, and
-writing a block again changes nothing; so a job that was killed anywhere goes on with the first block that is not said
-to be done.  Everything happens in a folder beside the output, ``.NAME.partial``; the output appears by one rename.
+Texts are encoded in blocks of ``_BLOCK`` rows; each block is an ``.npy`` shard that is written whole or not at all.  A
+job that was killed resumes after the last shard.  At the end the shards become the output.  All of it happens in a
+folder beside the output, ``.NAME.encoding``, which needs as much disk space again as the output; a folder of shards
+needs none.
 """
 
-import io
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,18 +19,17 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
-from selfsent import hardware
+from selfsent import atomic
 from selfsent.corpus import read
-from selfsent.encoder.encode import encode
-from selfsent.encoder.inspect import embedding_width, encoder_digest
-from selfsent.errors import UserError, unknown
+from selfsent.encoder.encode import computes_in_bf16, encode, resolve_prompt, task_prompt
+from selfsent.encoder.inspect import encoder_digest
+from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError, unknown
 from selfsent.progress import SILENT, Progress
 
 DTYPES = ("float32", "float16")
 SUFFIXES = (".npy", ".parquet", ".arrow")
-_BLOCK = 16_384  # rows: what is sorted by length together, lost at most by a kill, and one shard of a folder
-_CHARACTERS = 1 << 24  # of a block that are held at once, so that long documents do not fill the memory
-_STATE = "progress.json"  # in the folder of an unfinished output
+_BLOCK = 16_384  # rows that are sorted by length together, lost at most by a kill, and make one shard
+_CHARACTERS = 1 << 24  # of a block that are held in memory at once
 _HINT = f"give a name that ends in {', '.join(SUFFIXES)}, or one without a suffix for a folder of shards"
 _Vectors = NDArray[np.floating[Any]]
 
@@ -44,7 +41,7 @@ class Encoded:
     output: Path
     rows: int
     width: int
-    resumed: int  # rows that an earlier, unfinished job had left
+    resumed: int  # rows that an earlier, unfinished job had encoded
 
 
 def encode_to(
@@ -54,23 +51,28 @@ def encode_to(
     *,
     stream: bool = False,
     text_column: str = "text",
+    prompt_name: str | None = None,
+    prompt: str | None = None,
+    truncate_dim: int | None = None,
     precision: str = "auto",
     dtype: str = "float32",
     overwrite: bool = False,
     progress: Progress = SILENT,
 ) -> Encoded:
-    """Encode every text of the sources into ``output``, one row a text in their order, whatever their number.
+    """Encode every text of the sources into ``output``, one row a text in their order.
 
-    A line of a plain file is a text, an empty one too, and so is each row of a table, with nothing in its column, too.
-    Each block is done as ``encoder.encode`` would.  Run again after a kill, it goes on where it was, and ends with
-    the bytes of a job that was never stopped.
+    Every line of a plain file is a text, also an empty one, and so is each row of a table, also one whose column is
+    empty.  Run again after a kill, it resumes, and ends with the bytes of a job that was never stopped.
 
     Args:
         output: ``.npy`` (N, D); ``.parquet`` or ``.arrow`` with the columns ``row`` and ``vector``; or, without a
             suffix, a folder of ``.npy`` shards with a ``manifest.json``.
         texts: names of sources (files, folders, data sets on the hub); with ``stream`` the texts themselves, which
-            are read once: such a job cannot be resumed and begins anew.
+            are read once: such a job restarts from the beginning.
         text_column: the column of a table that is encoded.
+        prompt_name: a prompt of the encoder's folder.  Default: its prompt for documents, as ``task_prompt`` finds it.
+        prompt: what is put before every text, in place of a prompt of the folder; "" for none.
+        truncate_dim: keep this many leading dimensions.  Default: as many as the folder says, or all.
         precision: "fp32", "bf16", or "auto" for bf16 where this machine is faster at it.
         dtype: what is written, "float32" or "float16".
         overwrite: replace an output that exists, once the new one is whole.
@@ -82,42 +84,42 @@ def encode_to(
     output = Path(output)
     if dtype not in DTYPES:
         raise unknown("dtype", dtype, DTYPES)
-    if precision not in hardware.PRECISIONS:
-        raise unknown("precision", precision, hardware.PRECISIONS)
     require_output(output)
-    device = encoder.device.type
-    low = precision == "bf16" or (precision == "auto" and hardware.has_fast_bf16(device))
+    precision = "bf16" if computes_in_bf16(encoder, precision) else "fp32"
+    by_name = prompt is not None or prompt_name is not None
+    prompt = resolve_prompt(encoder, prompt_name, prompt) if by_name else task_prompt(encoder, "document")
     sources = [] if stream else find_sources([str(name) for name in texts])
-    computed = "bf16" if low else "fp32"
     plan = {
         "model": encoder_digest(encoder),
         "source": None if stream else [source.identity() for source in sources],
         "text column": text_column,
-        "precision": computed,
+        "prompt": prompt,
+        "dimensions": truncate_dim,
+        "precision": precision,
         "dtype": dtype,
         "block": [_BLOCK, _CHARACTERS],
     }
-    found: Iterable[str] = (str(text) for text in texts) if stream else _texts(sources, text_column)
-    job = _Job(output, json.loads(json.dumps(plan)), embedding_width(encoder), np.dtype(dtype))
-    with _one_sentence(output), job.alone():
-        if job.open(resume=not stream, overwrite=overwrite):
-            resumed = job.rows
-            try:
-                job.encode(found, lambda block: encode(encoder, block, precision=computed), progress)
-            except BaseException:
-                if stream:
-                    shutil.rmtree(job.folder, ignore_errors=True)
-                raise
-            job.finish()
-        else:
-            resumed = job.rows
-    return Encoded(output=output, rows=job.rows, width=job.width, resumed=resumed)
+    rows: Iterable[str] = (str(text) for text in texts) if stream else _texts(sources, text_column)
+    job = _Job(output, json.loads(json.dumps(plan)), np.dtype(dtype))
+    with _permissions(output), job.lock():
+        resumed = job.open(resume=not stream, overwrite=overwrite)
+        try:
+            written = job.encode(
+                rows,
+                lambda block: encode(encoder, block, prompt=prompt, truncate_dim=truncate_dim, precision=precision),
+                progress,
+            )
+        except BaseException:
+            if stream:
+                atomic.remove(job.folder)
+            raise
+        job.publish()
+    return Encoded(output=output, **written, resumed=resumed)
 
 
 def kept_texts(output: str | Path) -> int:
     """Count the rows of an unfinished output that are on disk and will not be encoded again."""
-    state = _progress(Path(output))
-    return 0 if state is None else int(state["rows"])
+    return sum(_shape(shard)[0] for shard in _shards(_unfinished(Path(output)) / "shards"))
 
 
 def require_output(output: Path) -> None:
@@ -127,14 +129,14 @@ def require_output(output: Path) -> None:
         UserError: an unknown suffix, no folder to write to, or a folder where a file is meant and the other way round.
     """
     if output.suffix and output.suffix not in SUFFIXES:
-        raise UserError(f"output {output} does not fit: {_HINT}")
+        raise ConfigurationError(f"output {output} does not fit: {_HINT}")
     if output.suffix and output.is_dir():
-        raise UserError(f"output {output} is a folder: {_HINT}")
+        raise ConfigurationError(f"output {output} is a folder: {_HINT}")
     if not output.suffix and output.is_file():
-        raise UserError(f"output {output} is a file: {_HINT}")
+        raise ConfigurationError(f"output {output} is a file: {_HINT}")
     above = output.absolute().parent
     if not above.is_dir():
-        raise UserError(f"output {output} has no place: there is no folder {above}")
+        raise ConfigurationError(f"output {output} has no place: there is no folder {above}")
 
 
 def find_sources(names: Sequence[str]) -> list[read.Source]:
@@ -156,181 +158,153 @@ def find_sources(names: Sequence[str]) -> list[read.Source]:
 
 
 def _texts(sources: Sequence[read.Source], column: str) -> Iterator[str]:
-    # The other columns that a corpus may have are of no interest: all of them point at the text itself.
+    # A corpus may have other columns, which are not read here: all of them name that of the text.
     columns = read.Columns(text=column, title=column, summary=column, positive=column)
     return (document.text for source in sources for document in source.documents(columns))
 
 
 @contextmanager
-def _one_sentence(output: Path) -> Iterator[None]:
-    """Turn what the file system refuses into a sentence; a full disk has its own, for every command."""
+def _permissions(output: Path) -> Iterator[None]:
+    """Turn a refusal of the file system into a sentence; a full disk has its own, for every command."""
     try:
         yield
     except PermissionError as error:
-        raise UserError(f"cannot write {output}: {error.strerror} ({error.filename})") from error
+        raise ConfigurationError(f"cannot write {output}: {error.strerror} ({error.filename})") from error
 
 
 def _unfinished(output: Path) -> Path:
-    return output.absolute().parent / f".{output.name}.partial"
+    return output.absolute().parent / f".{output.name}.encoding"
 
 
-def _progress(output: Path) -> dict[str, Any] | None:
-    try:
-        state: dict[str, Any] = json.loads((_unfinished(output) / _STATE).read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
-        return None
-    return state
+def _shards(folder: Path) -> list[Path]:
+    return sorted(folder.glob("vectors-*.npy"))
+
+
+def _shape(shard: Path) -> tuple[int, int]:
+    rows, width = np.load(shard, mmap_mode="r").shape
+    return rows, width
 
 
 class _Job:
-    """One output on its way: its folder, what is done of it, and how it ends.
+    """An unfinished output: a folder with the plan, the shards, the assembled file, and a mark that all is there."""
 
-    ``whole`` inside the folder becomes the output: a file, or the folder of shards itself.
-    """
-
-    def __init__(self, output: Path, plan: dict[str, Any], width: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, output: Path, plan: dict[str, Any], dtype: np.dtype[Any]) -> None:
         self.output = output
         self.folder = _unfinished(output)
-        self.width = width
-        self.dtype = dtype
-        self.rows = 0
         self._plan = plan
-        self._whole = self.folder / "whole"
-        self._shards = self._whole if not output.suffix else self.folder / "shards"
-        self._state = self.folder / _STATE
+        self._dtype = dtype
+        self._shards = self.folder / "shards"
+        self._whole = self.folder / "whole" if output.suffix else self._shards  # what becomes the output
+        self._complete = self.folder / "complete.json"
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Keep a second process out for the block."""
         lock = FileLock(self.folder.with_name(f"{self.folder.name}.lock"))
         try:
             lock.acquire(blocking=False)
         except Timeout:
-            raise UserError(f"another process is writing {self.output}: wait for it, or name another output") from None
+            raise ConfigurationError(
+                f"another process is writing {self.output}: wait for it, or name another output"
+            ) from None
         try:
             yield
         finally:
             Path(lock.lock_file).unlink(missing_ok=True)
             lock.release()
 
-    def open(self, *, resume: bool, overwrite: bool) -> bool:
-        """Begin or go on; False where an earlier job was done but for its last touch, which is made up for."""
-        state = _progress(self.output) if resume else None
-        if state is None:
+    def open(self, *, resume: bool, overwrite: bool) -> int:
+        """Start, or resume where the plan is the same; return how many rows an earlier job encoded."""
+        plan = self.folder / "plan.json"
+        if not (resume and plan.is_file()):
             self._refuse_existing(overwrite)
-            shutil.rmtree(self.folder, ignore_errors=True)
-            self.folder.mkdir()
-            if self.output.suffix != ".npy":
-                self._shards.mkdir()
-            self._say(complete=False)
-            return True
-        before = state["plan"]
+            atomic.remove(self.folder)
+            self._shards.mkdir(parents=True)
+            atomic.write_json(plan, self._plan)
+            return 0
+        before = json.loads(plan.read_text(encoding="utf-8"))
         if before != self._plan:
             changed = ", ".join(key for key in self._plan if before.get(key) != self._plan[key])
-            raise UserError(
+            raise ResumeError(
                 f"{self.output} was begun with another {changed}: repeat that command to finish it, or remove "
-                f"{self.folder} to begin anew"
+                f"{self.folder} to start again"
             )
-        self.rows = state["rows"]
-        if state["complete"] and self.output.exists() and not self._whole.exists():  # killed after the rename
-            shutil.rmtree(self.folder)
-            return False
+        if self._complete.is_file():
+            return int(json.loads(self._complete.read_text(encoding="utf-8"))["rows"])
         self._refuse_existing(overwrite)
-        return True
+        return kept_texts(self.output)
 
     def _refuse_existing(self, overwrite: bool) -> None:
         if self.output.exists() and not overwrite:
-            raise UserError(f"output {self.output} exists: remove it, choose another name, or add --overwrite")
+            raise ConfigurationError(f"output {self.output} exists: remove it, choose another name, or add --overwrite")
         ours = self.output.suffix or (self.output / "manifest.json").is_file()
         if self.output.is_dir() and not ours and any(self.output.iterdir()):
-            raise UserError(f"output {self.output} is a folder of something else: choose another name")
+            raise ConfigurationError(f"output {self.output} is a folder of something else: choose another name")
 
     def encode(
-        self,
-        texts: Iterable[str],
-        embed: Callable[[list[str]], NDArray[np.float32]],
-        progress: Progress,
-    ) -> None:
-        """Encode what is not yet done, block by block."""
-        rest = islice(texts, self.rows, None)
-        while True:
-            block = [self._vectors(embed(chunk), before) for before, chunk in _block(rest, self.rows)]
-            if not block:
-                break
+        self, texts: Iterable[str], embed: Callable[[list[str]], NDArray[np.float32]], progress: Progress
+    ) -> dict[str, int]:
+        """Write the shards that are missing, then the assembled output; return its rows and width."""
+        if self._complete.is_file():
+            written: dict[str, int] = json.loads(self._complete.read_text(encoding="utf-8"))
+            return written
+        rows = kept_texts(self.output)
+        rest = islice(texts, rows, None)
+        while block := [self._rounded(embed(chunk), row) for row, chunk in _block(rest, rows)]:
             vectors = np.concatenate(block)
-            self._put(vectors)
-            self.rows += len(vectors)
-            self._say(complete=False)
-            progress.report("encode", self.rows)
-        if not self.rows:
-            shutil.rmtree(self.folder)
-            raise UserError("nothing to encode: the source held no texts")
+            with atomic.replacing_file(self._shards / f"vectors-{rows // _BLOCK:06}.npy") as file:
+                _write_header(file, vectors.shape, self._dtype)
+                file.write(vectors.data)  # not ndarray.tofile, whose error does not say that the disk is full
+            rows += len(vectors)
+            progress.report("encode", rows)
+        if not rows:
+            atomic.remove(self.folder)
+            raise CorpusError("nothing to encode: the source held no texts")
+        written = {"rows": rows, "width": _shape(_shards(self._shards)[0])[1]}
+        self._assemble((rows, written["width"]))
+        atomic.write_json(self._complete, written)
+        return written
 
-    def _vectors(self, exact: NDArray[np.float32], before: int) -> _Vectors:
-        """Round to what is written, and refuse what is no number; ``before`` is the number of the first row."""
+    def _rounded(self, exact: NDArray[np.float32], first: int) -> _Vectors:
+        """Convert to the type that is written, and refuse what is not finite; ``first`` is the number of the row."""
         with np.errstate(over="ignore"):
-            vectors: _Vectors = exact.astype(self.dtype, copy=False)
+            vectors: _Vectors = np.ascontiguousarray(exact, dtype=self._dtype)
         bad = ~np.isfinite(vectors).all(axis=1)
         if bad.any():
             row = int(bad.argmax())
             if np.isfinite(exact[row]).all():
-                raise UserError(f"row {before + row} has a value too large for {self.dtype}: give float32")
-            raise UserError(
-                f"row {before + row} got a vector that is not finite: the model's weights are broken, or it needs "
+                raise ConfigurationError(f"row {first + row} has a value too large for {self._dtype}: give float32")
+            raise EncoderError(
+                f"row {first + row} got a vector that is not finite: the model's weights are broken, or it needs "
                 "precision fp32"
             )
         return vectors
 
-    def _put(self, vectors: _Vectors) -> None:
-        """Write the block that begins at row ``self.rows``, to the disk itself; again is as good as once."""
-        if self.output.suffix == ".npy":
-            with self._whole.open("r+b" if self._whole.exists() else "w+b") as file:
-                file.seek(len(self._header(0)) + self.rows * self.width * self.dtype.itemsize)
-                _write(file, vectors)
-        else:
-            with _renamed(self._shards / self._shard(self.rows)) as file:
-                file.write(self._header(len(vectors)))
-                _write(file, vectors)
+    def _assemble(self, shape: tuple[int, int]) -> None:
+        shards = _shards(self._shards)
+        if not self.output.suffix:
+            facts = {"rows": shape[0], "width": shape[1], "dtype": str(self._dtype), "rows_a_shard": _BLOCK}
+            atomic.write_json(self._shards / "manifest.json", {**facts, "shards": [shard.name for shard in shards]})
+            return
+        with atomic.replacing_file(self._whole) as file:
+            if self.output.suffix == ".npy":
+                _write_header(file, shape, self._dtype)
+                for shard in shards:
+                    file.write(np.load(shard).data)
+            else:
+                _write_table(file, self.output.suffix, shards, shape[1], self._dtype)
 
-    def _shard(self, row: int) -> str:
-        return f"vectors-{row // _BLOCK:06}.npy"
-
-    def _header(self, rows: int) -> bytes:
-        """Return the first bytes of an ``.npy`` file, as ``np.save`` writes them; their length is always the same."""
-        head = io.BytesIO()
-        described = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False}
-        np.lib.format.write_array_header_1_0(head, {**described, "shape": (rows, self.width)})
-        return head.getvalue()
-
-    def _say(self, *, complete: bool) -> None:
-        with _renamed(self._state) as file:
-            file.write(json.dumps({"plan": self._plan, "rows": self.rows, "complete": complete}).encode())
-
-    def finish(self) -> None:
-        """Make the output out of the blocks and put it in its place."""
-        shards = [self._shard(row) for row in range(0, self.rows, _BLOCK)]
-        if self.output.suffix == ".npy":
-            with self._whole.open("r+b") as file:
-                file.write(self._header(self.rows))
-                # A kill between a block and its progress, and then a source that ended earlier, would leave a tail.
-                file.truncate(len(self._header(0)) + self.rows * self.width * self.dtype.itemsize)
-                _synced(file)
-        elif self.output.suffix:
-            with _renamed(self._whole) as file:
-                _assemble(file, self.output.suffix, [self._shards / name for name in shards], self.width, self.dtype)
-        else:
-            manifest = {"rows": self.rows, "width": self.width, "dtype": str(self.dtype), "rows_a_shard": _BLOCK}
-            with _renamed(self._whole / "manifest.json") as file:
-                file.write((json.dumps({**manifest, "shards": shards}, indent=2) + "\n").encode())
-        self._say(complete=True)
-        if self.output.is_dir():  # no rename replaces a folder that holds something
-            self.output.rename(self.folder / "replaced")
-        self._whole.replace(self.output)
-        shutil.rmtree(self.folder)
+    def publish(self) -> None:
+        """Put the whole output in its place, unless an earlier job did so just before it was killed."""
+        if self._whole.exists():
+            if self.output.is_dir():  # no rename replaces a folder that holds something
+                atomic.rename(self.output, self.folder / "replaced")
+            atomic.rename(self._whole, self.output)
+        atomic.remove(self.folder)
 
 
 def _block(texts: Iterator[str], row: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield the texts of one block in shares of about ``_CHARACTERS``, each with the number of its first row."""
+    """Yield the texts of one block in parts of about ``_CHARACTERS``, each with the number of its first row."""
     chunk: list[str] = []
     held = 0
     for text in islice(texts, _BLOCK):
@@ -343,28 +317,13 @@ def _block(texts: Iterator[str], row: int) -> Iterator[tuple[int, list[str]]]:
         yield row, chunk
 
 
-def _write(file: BinaryIO, vectors: _Vectors) -> None:
-    # Not ndarray.tofile, whose error does not say that the disk is full.
-    file.write(np.ascontiguousarray(vectors).data)
-    _synced(file)
+def _write_header(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Write the first bytes of an ``.npy`` file, as ``np.save`` does."""
+    descr = np.lib.format.dtype_to_descr(dtype)
+    np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
 
 
-def _synced(file: BinaryIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-
-
-@contextmanager
-def _renamed(target: Path) -> Iterator[BinaryIO]:
-    """Open a file that becomes ``target`` when the block ends well."""
-    scratch = target.with_name(f"{target.name}.new")
-    with scratch.open("wb") as file:
-        yield file
-        _synced(file)
-    scratch.replace(target)
-
-
-def _assemble(file: BinaryIO, suffix: str, shards: Sequence[Path], width: int, dtype: np.dtype[Any]) -> None:
+def _write_table(file: BinaryIO, suffix: str, shards: Sequence[Path], width: int, dtype: np.dtype[Any]) -> None:
     """Write a table of row numbers and vectors, one record batch or row group a shard."""
     import pyarrow as pa
     from pyarrow import parquet

@@ -54,3 +54,8 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigurationError:
     near = get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return ConfigurationError(f"unknown {kind} {name!r}: {hint}choose one of {', '.join(names)}")
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error of another library, or its type where it says nothing."""
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,4 +1,4 @@
-"""Search by meaning: the texts of a corpus and their embeddings, kept in the cache for the next search."""
+"""Semantic search: the texts of a corpus and their embeddings, cached for the next search."""
 
 import hashlib
 import json
@@ -12,19 +12,18 @@ from torch.nn import functional as F
 
 from selfsent import atomic
 from selfsent.corpus import clean, read
-from selfsent.encoder.encode import encode
+from selfsent.encoder.encode import encode, task_prompt
 from selfsent.encoder.inspect import encoder_digest
 from selfsent.encoder.load import load_encoder
-from selfsent.errors import UserError
+from selfsent.errors import CorpusError
 from selfsent.progress import SILENT, Progress
 
-_WORDS = 80  # of a document that are read: what it is about stands at its beginning
-_COLUMNS = read.Columns(text="text", title="title", summary="summary")
+_WORDS = 80  # of a document that are embedded: its beginning
 
 
 @dataclass(frozen=True)
 class Hit:
-    """One text that was found."""
+    """One text of the corpus and its similarity to the query."""
 
     cosine: float
     title: str
@@ -44,40 +43,44 @@ class SearchIndex:
         return len(self._texts)
 
     def search(self, query: str, top: int) -> list[Hit]:
-        """Return the ``top`` texts nearest to the query by cosine."""
-        asked = F.normalize(torch.from_numpy(encode(self._encoder, [query])), dim=1)
-        (hits,) = util.semantic_search(asked, self._embeddings, top_k=top, score_function=util.dot_score)
+        """Return the ``top`` texts nearest to the query by cosine; the folder's prompt for queries is put before it."""
+        vector = encode(self._encoder, [query], prompt=task_prompt(self._encoder, "query"))
+        (hits,) = util.semantic_search(
+            F.normalize(torch.from_numpy(vector), dim=1), self._embeddings, top_k=top, score_function=util.dot_score
+        )
         return [Hit(hit["score"], *self._texts[int(hit["corpus_id"])]) for hit in hits]
 
 
 def build_index(
-    model: str | Path,
-    corpus: str,
-    *,
-    progress: Progress = SILENT,
+    model: str | Path, corpus: str, *, text_column: str = "text", progress: Progress = SILENT
 ) -> SearchIndex:
-    """Encode a corpus, or find it encoded by the same model before.
+    """Encode a corpus with the folder's prompt for documents, or take the vectors of an earlier search.
+
+    Args:
+        text_column: the column of a table that holds the text.
 
     Raises:
         UserError: no such model or corpus, or no text in it.
     """
     encoder = load_encoder(model)
     sources = read.resolve_sources([corpus])
-    identity = [[source.identity() for source in sources], encoder_digest(encoder), _WORDS]
+    prompt = task_prompt(encoder, "document")
+    identity = [[source.identity() for source in sources], encoder_digest(encoder), _WORDS, text_column, prompt]
     fingerprint = hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:24]
     folder = atomic.cache_folder("indexes", fingerprint)
     if folder.is_dir():
         return SearchIndex(folder, encoder, reused=True)
+    columns = read.Columns(text=text_column, title="title", summary="summary")
     texts: list[tuple[str, str]] = []
     for source in sources:
-        for document in source.documents(_COLUMNS):
+        for document in source.documents(columns):
             whole = clean.one_line(" ".join(part for part in (document.summary, document.text) if part))
             if whole:
                 texts.append((document.title, " ".join(whole.split()[:_WORDS])))
             progress.report("reading", len(texts))
     if not texts:
-        raise UserError(f"{corpus} holds no text to search: give a file with some")
-    embeddings = encode(encoder, [text for _, text in texts], progress=progress)
+        raise CorpusError(f"{corpus} holds no text to search: give a file with some")
+    embeddings = encode(encoder, [text for _, text in texts], prompt=prompt, progress=progress)
     with atomic.build_folder(folder) as scratch:
         (scratch / "texts.json").write_text(json.dumps(texts, ensure_ascii=False), encoding="utf-8")
         np.save(scratch / "embeddings.npy", F.normalize(torch.from_numpy(embeddings), dim=1).numpy())

@@ -1,11 +1,9 @@
-"""Encoding to disk: every text a row, in order, and the same bytes however often the job was killed."""
+"""Encoding to disk: one row for every text, in order, and the same bytes after any number of kills."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +11,7 @@ import pytest
 from pyarrow import parquet
 from tiny import TEXTS
 
-from selfsent import bulk_encode
+from selfsent import atomic, bulk_encode
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder, torch
 from selfsent.errors import UserError
@@ -104,43 +102,38 @@ class Killed(BaseException):
     """What no handler expects."""
 
 
-# Every place where a kill leaves another state on disk: the vectors, the progress, the assembled file, the last rename.
-@pytest.mark.parametrize("where", ["encode", "_write", "_renamed", "fsync", "replace", "rmtree"])
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_a_job_killed_anywhere_ends_with_the_bytes_of_one_that_was_not(encoder, tmp_path, monkeypatch, name, where):
+def test_a_job_killed_at_any_operation_resumes_to_the_bytes_of_one_that_was_not(encoder, tmp_path, monkeypatch, name):
     source, whole = tmp_path / "texts.txt", tmp_path / "once" / name
     source.write_text("\n".join(MANY[:19]))
     whole.parent.mkdir()
     bulk_encode.encode_to(whole, encoder, [source], precision="fp32")
-    owner = {"encode": bulk_encode, "fsync": os, "replace": bulk_encode.Path, "rmtree": bulk_encode.shutil}.get(
-        where, bulk_encode
-    )
-    genuine = getattr(owner, where)
-    for survived in range(100):
+    killed, survived = True, 0
+    while killed:
         output, left = tmp_path / str(survived) / name, [survived]
         output.parent.mkdir()
 
-        def deadly(*given, left=left, **named):
+        def deadly(*_, left=left):
             left[0] -= 1
-            if left[0] < 0:
-                if where == "_write":  # half a block stays behind
-                    given[0].write(bytes(100))
+            if left[0] < 0:  # and nothing works from here on: the process is gone
                 raise Killed
-            return genuine(*given, **named)
 
-        killed = False
+        def encode_or_die(*given, deadly=deadly, **named):
+            deadly()
+            return encode(*given, **named)
+
         with monkeypatch.context() as patched:
-            patched.setattr(owner, where, deadly)
+            patched.setattr(atomic, "fault", deadly)
+            patched.setattr(bulk_encode, "encode", encode_or_die)
             try:
                 bulk_encode.encode_to(output, encoder, [source], precision="fp32")
+                killed = False
             except Killed:
-                killed = True
-        if not killed:
-            break
-        bulk_encode.encode_to(output, encoder, [source], precision="fp32")
+                survived += 1
+        bulk_encode.encode_to(output, encoder, [source], precision="fp32", overwrite=not killed)
         assert content(output) == content(whole)
         assert [path.name for path in output.parent.iterdir()] == [name]
-    assert survived >= 2  # it was killed at least twice
+    assert survived > 20  # three blocks, each with several operations, and the end
 
 
 def killed_after(blocks, monkeypatch, *given, **named):
@@ -189,7 +182,22 @@ def test_another_model_source_or_setting_does_not_resume(encoder, source, tmp_pa
     bulk_encode.encode_to(output, encoder, [source], precision="fp32")
 
 
-def test_a_stream_begins_anew_and_leaves_nothing_behind(encoder, tmp_path, monkeypatch):
+def test_the_prompt_for_documents_is_the_default_and_another_does_not_resume(encoder, source, tmp_path, monkeypatch):
+    encoder.prompts = {"query": "the cat ", "passage": "a dog ", "document": ""}
+    output = tmp_path / "vectors.npy"
+    killed_after(2, monkeypatch, output, encoder, [source])
+    with pytest.raises(UserError, match="begun with another prompt"):
+        bulk_encode.encode_to(output, encoder, [source], prompt_name="query")
+    bulk_encode.encode_to(output, encoder, [source])
+    for named, name in {"passage": output, "query": tmp_path / "query.npy"}.items():
+        if named == "query":
+            bulk_encode.encode_to(name, encoder, [source], prompt_name="query", truncate_dim=8)
+        expected = encode(encoder, MANY, prompt_name=named)
+        np.testing.assert_allclose(np.load(name), expected[:, : np.load(name).shape[1]], atol=1e-5)
+    assert np.load(tmp_path / "query.npy").shape == (len(MANY), 8)
+
+
+def test_a_stream_restarts_and_leaves_nothing_behind(encoder, tmp_path, monkeypatch):
     output = tmp_path / "vectors.npy"
     killed_after(2, monkeypatch, output, encoder, iter(MANY), stream=True)
     assert list(tmp_path.iterdir()) == []
@@ -237,7 +245,7 @@ def test_vectors_that_are_no_numbers_are_refused_by_their_row(encoder, source, t
 
 def test_a_second_process_at_the_same_output_is_refused(encoder, source, tmp_path):
     with (
-        bulk_encode.FileLock(tmp_path / ".vectors.npy.partial.lock"),
+        bulk_encode.FileLock(tmp_path / ".vectors.npy.encoding.lock"),
         pytest.raises(UserError, match="another process"),
     ):
         bulk_encode.encode_to(tmp_path / "vectors.npy", encoder, [source])
@@ -271,11 +279,9 @@ def test_a_process_killed_by_the_kernel_resumes_to_the_same_bytes(bert, tmp_path
         "print(done.resumed)"
     )
     words = [sys.executable, "-W", "ignore", "-c", program, str(bert), str(tmp_path / "often.npy"), str(lines)]
-    progress = tmp_path / ".often.npy.partial" / "progress.json"
     job = subprocess.Popen(words)
-    while not (progress.is_file() and json.loads(progress.read_text())["rows"] >= 64):
+    while bulk_encode.kept_texts(tmp_path / "often.npy") < 64:
         assert job.poll() is None
-        time.sleep(0.005)
     job.send_signal(signal.SIGKILL)
     job.wait()
     assert not (tmp_path / "often.npy").exists()

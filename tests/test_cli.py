@@ -188,16 +188,16 @@ def test_train_names_missing_evaluation_data_once(command, tmp_path, bert, text)
 
 def test_encode_reports_on_ctrl_c_what_is_kept_and_resumes(command, bert, text, monkeypatch):
     monkeypatch.setattr(bulk_encode, "_BLOCK", 4)
-    put, calls = bulk_encode._Job._put, []
+    shards = []
 
-    def interrupted(self, vectors):
-        calls.append(len(vectors))
-        if len(calls) == 3:
+    def interrupted(operation, path):
+        shards.extend([path] * (operation == "rename" and path.name.startswith("vectors-")))
+        if len(shards) == 3:
             raise KeyboardInterrupt
-        put(self, vectors)
 
-    monkeypatch.setattr(bulk_encode._Job, "_put", interrupted)
-    status, _, err = command("encode", bert, text, "--output", "vectors.npy")
+    with monkeypatch.context() as patched:
+        patched.setattr(atomic, "fault", interrupted)
+        status, _, err = command("encode", bert, text, "--output", "vectors.npy")
     assert status == 130
     assert "stopped with 8 texts kept: run the same command again to resume" in err
     status, _, err = command("encode", bert, text, "--output", "vectors.npy")
@@ -207,7 +207,7 @@ def test_encode_reports_on_ctrl_c_what_is_kept_and_resumes(command, bert, text, 
 
 def test_encode_resumes_after_a_full_disk(command, text, bert, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr("selfsent.bulk_encode._write", full_disk)
+        patched.setattr("selfsent.atomic.fault", full_disk)
         refused(command, "no space is left on the disk", "encode", bert, text, "--output", "vectors.npy")
     assert command("encode", bert, text, "--output", "vectors.npy")[0] == 0
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from torch import nn
 from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedTokenizerFast
 
 from selfsent.encoder.load import quietly
@@ -18,6 +19,8 @@ TEXTS = [
     "the train was late again today",
     "he cooks rice with beans and garlic",
 ]
+PROMPT = "she reads [X] about the [MASK] book"  # in words of the tiny encoder
+HARD = [*TEXTS, "", "[MASK]", "a [MASK] b [SEP] c", "rain " * 500]
 WORDS = [
     "sun",
     "rain",
@@ -107,3 +110,25 @@ def make_examples(objective: Objective, rows: list[list[int]], positives: list[l
         about = [draw.choice(words, 5) for _ in range(4)]  # what each document is about
         rows = [[rows[0][0], *draw.choice(topic, 300).tolist(), rows[0][-1]] for topic in about]
     return Examples(rows, positives, lambda i: np.random.default_rng([0, 0, i]))
+
+
+# Where a head could take its activation or its width from the wrong place, the family is given odd ones.
+ODD = {
+    "bert": {"hidden_act": "relu"},
+    "roberta": {"hidden_act": "relu"},
+    "distilbert": {"activation": "relu"},
+    "electra": {"embedding_size": 16, "hidden_act": "relu"},
+}
+
+
+def masked_language_model(folder, family):
+    """The family's own masked LM, saved in ``folder``, every weight drawn wide enough to be told from its default."""
+    config = AutoConfig.from_pretrained(make_base(folder, family))
+    config.update(ODD.get(family, {}))
+    with torch.random.fork_rng(devices=[]), quietly():
+        torch.manual_seed(1)
+        model = AutoModelForMaskedLM.from_config(config).eval()
+        for name, parameter in model.named_parameters():
+            nn.init.normal_(parameter, mean=float("norm.weight" in name.lower()), std=0.2)
+        model.save_pretrained(folder)
+    return model

@@ -18,6 +18,9 @@ def encode(
         Path, typer.Option("--output", "-o", help=".npy, .parquet or .arrow; without a suffix a folder of shards")
     ] = Path("embeddings.npy"),
     text_column: Annotated[str, typer.Option(help="The column of a table to encode")] = "text",
+    prompt_name: Annotated[
+        str | None, typer.Option(help="A prompt of the model, such as query  \\[default: its prompt for documents]")
+    ] = None,
     precision: Annotated[str, typer.Option(help="Of the computation: auto, bf16 or fp32")] = "auto",
     dtype: Annotated[str, typer.Option(help="Of the output: float32 or float16")] = "float32",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists")] = False,
@@ -49,6 +52,7 @@ def encode(
             source or _lines(),
             stream=not source,
             text_column=text_column,
+            prompt_name=prompt_name,
             precision=precision,
             dtype=dtype,
             overwrite=overwrite,

@@ -11,6 +11,7 @@ def search(
     corpus: Annotated[str, typer.Argument(help="A file, a folder, or 'pydocs' for the Python documentation here")],
     query: Annotated[str | None, typer.Argument(help="What to look for  \\[default: ask, again and again]")] = None,
     top: Annotated[int, typer.Option(help="How many to show", min=1)] = 5,
+    text_column: Annotated[str, typer.Option(help="The column of a table to search")] = "text",
 ) -> None:
     """Search a corpus by meaning: its texts are encoded once and kept for the next search."""
     from selfsent.cli.display import Display
@@ -20,7 +21,7 @@ def search(
     from selfsent import hardware, semantic_search
 
     hardware.choose_hardware()
-    opened = semantic_search.build_index(model, corpus, progress=display)
+    opened = semantic_search.build_index(model, corpus, text_column=text_column, progress=display)
     display.say(f"{len(opened):,} texts {'from the last search' if opened.reused else 'encoded'}")
     for asked in [query] if query is not None else iter(_ask, ""):
         for hit in opened.search(asked, top):

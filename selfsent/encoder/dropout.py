@@ -1,9 +1,9 @@
-"""Dropout that can be steered: at any rate, at every site, for each row of a batch on its own, and cheap on a CPU.
+"""Dropout whose rate can be set: at every site, for each row of a batch, and fast on a CPU.
 
 Transformers read the attention's dropout rate from the attention module when they run, under whichever attention
-implementation is active; fused implementations take one number for the whole batch.  ``install`` therefore puts our
-module in the place of every ``nn.Dropout`` and, on a CPU, a plain two-product attention in the place of the fused
-one, whose backward pass is slower for texts of a sentence's length.  Neither changes what is saved.
+implementation is active; fused implementations take one number for the whole batch.  ``install_dropout`` therefore
+replaces every ``nn.Dropout`` by our module and, on a CPU, the fused attention by a plain one of two products, whose
+backward pass is faster for texts of a sentence's length.  Neither changes what is saved.
 """
 
 from collections.abc import Iterator

@@ -106,13 +106,13 @@ def embed_inputs(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, 
 
 
 def split_by_length(tokens: Tokens, waste: float = 0.2) -> Iterator[tuple[Int[Tensor, " N"], Tokens]]:
-    """Part a batch into shares of rows of like length, longest first, each cut to its longest row.
+    """Split a batch into groups of rows of similar length, longest first, each cut to its longest row.
 
     Args:
-        waste: a row joins a share if it is at most so much shorter than the longest one there.
+        waste: a row joins a group if it is shorter than the longest one there by at most this fraction.
 
     Yields:
-        the places of the rows in the batch, and the rows.
+        the indices of the rows in the batch, and the rows.
     """
     lengths = tokens["attention_mask"].sum(1)
     order = lengths.argsort(descending=True, stable=True)

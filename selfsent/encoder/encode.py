@@ -1,21 +1,22 @@
 """From texts to a matrix of embeddings, without gradients, as fast as the machine allows."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
-from torch import Tensor
+from sentence_transformers.sentence_transformer.modules import Pooling
+from torch import Tensor, nn
 
 from selfsent import hardware
 from selfsent.encoder import fused
 from selfsent.encoder.embed import Tokens, collate
-from selfsent.encoder.inspect import embedding_width, mask_id, max_length_of, prompt_weights, transformer_of
-from selfsent.encoder.pooling import POOLINGS, pool
-from selfsent.errors import UserError, unknown
+from selfsent.encoder.inspect import embedding_width, max_length_of, prompt_weights, transformer_of
+from selfsent.encoder.pooling import POOLINGS, pooling_modules
+from selfsent.errors import ConfigurationError, EncoderError, unknown
 from selfsent.progress import SILENT, Progress
 
 _TOKENS_A_BATCH = 4096  # encode() on a CPU: enough rows for full-speed products, few enough to stay in the cache
@@ -23,26 +24,89 @@ _TOKENS_ELSEWHERE = 16 * _TOKENS_A_BATCH  # on a GPU, which is waited for after 
 
 
 def encode(
-    encoder: SentenceTransformer, texts: Sequence[str], *, precision: str = "auto", progress: Progress = SILENT
+    encoder: SentenceTransformer,
+    texts: Iterable[str],
+    *,
+    prompt_name: str | None = None,
+    prompt: str | None = None,
+    truncate_dim: int | None = None,
+    precision: str = "auto",
+    progress: Progress = SILENT,
 ) -> NDArray[np.float32]:
     """Encode texts into an (N, D) array, in their order, without gradients and without dropout.
 
     Sorted by length and cut into batches of equal numbers of tokens, so that hardly anything is computed on padding.
 
     Args:
+        texts: a list, or a column of pandas, polars or datasets.
+        prompt_name: a prompt of the encoder's folder that is put before every text.  Default: the folder's default one.
+        prompt: what is put before every text, in place of a prompt of the folder; "" for none.
+        truncate_dim: keep this many leading dimensions.  Default: as many as the folder says, or all.
         precision: "fp32", "bf16", or "auto" for bf16 where this machine is faster at it.
+
+    Raises:
+        UserError: the folder has no prompt of that name, or an unknown precision.
     """
+    if isinstance(texts, str):
+        raise ValueError("encode takes several texts, not one string: give a list")
+    texts = list(texts)
+    prompt = resolve_prompt(encoder, prompt_name, prompt)
+    width = truncate_dim if truncate_dim is not None else encoder.truncate_dim
     if transformer_of(encoder) is None:
-        return np.asarray(encoder.encode(list(texts), show_progress_bar=False), dtype=np.float32)
+        vectors = encoder.encode(texts, prompt=prompt, truncate_dim=width, show_progress_bar=False)
+        return np.asarray(vectors, dtype=np.float32)
+    features = _prompt_features(encoder, prompt)
 
     def pooled(tokens: Tokens) -> list[Tensor]:
         # What follows the layers is cheap: in fp32, whatever the layers computed in.
-        features = {name: _widened(value) for name, value in encoder[0](dict(tokens)).items()}
-        for module in list(encoder)[1:]:
-            features = module(features)
-        return [features["sentence_embedding"].float()]
+        states = encoder[0](dict(tokens) | features)
+        return [_embeddings(states, list(encoder)[1:])[:, :width]]
 
-    (embeddings,) = _encode(encoder, texts, pooled, 1, precision, progress)
+    (embeddings,) = _encode(encoder, [prompt + text for text in texts], pooled, 1, precision, progress)
+    return embeddings[:, :width]
+
+
+def resolve_prompt(encoder: SentenceTransformer, prompt_name: str | None = None, prompt: str | None = None) -> str:
+    """Return what is put before every text: ``prompt``, or the prompt of that name, or the folder's default one.
+
+    Raises:
+        UserError: the folder has no prompt of that name.
+    """
+    if prompt is not None:
+        return prompt
+    name = encoder.default_prompt_name if prompt_name is None else prompt_name
+    if name is not None and name not in encoder.prompts:
+        if any(encoder.prompts.values()):
+            raise unknown("prompt", name, encoder.prompts)
+        raise ConfigurationError(f"unknown prompt {name!r}: this encoder has no prompts; leave it out")
+    return (encoder.prompts[name] or "") if name is not None else ""
+
+
+def task_prompt(encoder: SentenceTransformer, task: Literal["query", "document"]) -> str:
+    """Return the prompt for search, as sentence-transformers' ``encode_query`` and ``encode_document`` choose it.
+
+    ``document`` is named ``passage`` or ``corpus`` in some folders, beside an empty ``document`` that
+    sentence-transformers adds itself; the one with text in it is taken.
+    """
+    candidates = ["query"] if task == "query" else ["document", "passage", "corpus"]
+    names = [name for name in candidates if name in encoder.prompts]
+    return resolve_prompt(encoder, next((name for name in names if encoder.prompts[name]), names[0] if names else None))
+
+
+def _prompt_features(encoder: SentenceTransformer, prompt: str) -> dict[str, Any]:
+    """Return how many tokens of each text a pooling leaves out, where it leaves the prompt out."""
+    if not prompt or all(module.include_prompt for module in encoder if isinstance(module, Pooling)):
+        return {}
+    ids = encoder.tokenizer(prompt, truncation=True, max_length=max_length_of(encoder))["input_ids"]
+    return {"prompt_length": len(ids) - (ids[-1] in encoder.tokenizer.all_special_ids)}
+
+
+def _embeddings(features: dict[str, Any], modules: Iterable[nn.Module]) -> Tensor:
+    """Apply the modules behind the layers, in fp32."""
+    features = {name: _widened(value) for name, value in features.items()}
+    for module in modules:
+        features = module(features)
+    embeddings: Tensor = features["sentence_embedding"].float()
     return embeddings
 
 
@@ -50,6 +114,17 @@ def _widened(value: Any) -> Any:  # noqa: ANN401 - a tensor, several of them, or
     if isinstance(value, tuple | list):
         return type(value)(map(_widened, value))
     return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+def computes_in_bf16(encoder: SentenceTransformer, precision: str) -> bool:
+    """Tell what a precision means on the encoder's device: bf16 or fp32.
+
+    Raises:
+        UserError: an unknown precision.
+    """
+    if precision not in hardware.PRECISIONS:
+        raise unknown("precision", precision, hardware.PRECISIONS)
+    return precision == "bf16" or (precision == "auto" and hardware.has_fast_bf16(encoder.device.type))
 
 
 def encode_poolings(
@@ -60,26 +135,23 @@ def encode_poolings(
     precision: str = "auto",
     progress: Progress = SILENT,
 ) -> dict[str, NDArray[np.float32]]:
-    """Encode texts once and pool them in several ways, for training-free baselines.
+    """Encode texts once, without a prompt before them, and pool them in several ways, for training-free baselines.
 
     Raises:
-        UserError: an unknown pooling, ``cls_pooler`` without a pooler in the base, or ``prompt`` without a prompt.
+        UserError: an unknown pooling, ``cls_pooler`` without a pooler in the base, or ``prompt`` without a template.
     """
     for name in poolings:
         if name not in POOLINGS:
             raise unknown("pooling", name, POOLINGS)
     model = transformer_of(encoder)
     if model is None:
-        raise UserError("poolings are for encoders with layers: these are static vectors")
-    mask_token = None if prompt_weights(encoder) is None else mask_id(encoder)
-    if "prompt" in poolings and mask_token is None:
-        raise UserError("this encoder was opened without a prompt: open it with pooling='prompt'")
+        raise EncoderError("poolings are for encoders with layers: these are static vectors")
+    modules = [pooling_modules(name, model, prompt_weights(encoder)) for name in poolings]
 
     def pooled(tokens: Tokens) -> list[Tensor]:
         output = model(**tokens, output_hidden_states=True)
-        hidden, last, mask = output.hidden_states, output.last_hidden_state, tokens["attention_mask"]
-        hole = mask if mask_token is None else tokens["input_ids"].eq(mask_token)
-        return [pool(name, hidden, last, hole if name == "prompt" else mask, model) for name in poolings]
+        states = {"token_embeddings": output.last_hidden_state, "all_layer_embeddings": output.hidden_states}
+        return [_embeddings({**tokens, **states}, pooling) for pooling in modules]
 
     arrays = _encode(encoder, texts, pooled, len(poolings), precision, progress)
     return dict(zip(poolings, arrays, strict=True))
@@ -94,10 +166,7 @@ def _encode(
     progress: Progress,
 ) -> list[NDArray[np.float32]]:
     """Run ``pooled`` over all texts in batches of like length; return its outputs in the order of the texts."""
-    if precision not in hardware.PRECISIONS:
-        raise unknown("precision", precision, hardware.PRECISIONS)
-    device = encoder.device.type
-    low = precision == "bf16" or (precision == "auto" and hardware.has_fast_bf16(device))
+    device, low = encoder.device.type, computes_in_bf16(encoder, precision)
     rows: list[list[int]] = []
     for start in range(0, len(texts), 10_000):
         chunk = list(texts[start : start + 10_000])

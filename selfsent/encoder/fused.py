@@ -1,8 +1,8 @@
-"""Inference on a CPU with products that take bias and GELU along, in bf16 or fp32.
+"""Inference on a CPU with fused products, bias and GELU included, in bf16 or fp32.
 
 A linear layer of torch adds its bias in a pass of its own, activations are another, and under autocast every LayerNorm
 and product brings its conversions.  oneDNN does product, bias and GELU in one pass over weights that are laid out for
-it once.  For the block everything else stays what it is: stock modules, whose ``forward`` alone is lent.
+it once.  Within the block the stock modules stay; only their ``forward`` is replaced.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ def fused_products(module: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     With bf16 the states between the layers are bf16, too.  Vectors (LayerNorm) stay fp32, which torch's kernels take
     beside bf16 states.
     """
-    lent: list[nn.Module] = []
+    replaced: list[nn.Module] = []
     linear = [child for child in module.modules() if type(child) is nn.Linear]
     biases = [child.bias for child in linear if child.bias is not None]
     matrices = [p for p in module.parameters() if p.ndim >= 2]
@@ -43,10 +43,10 @@ def fused_products(module: nn.Module, dtype: torch.dtype) -> Iterator[None]:
             forwards += _with_activation(parent)
         for child, forward in forwards:
             vars(child)["forward"] = forward  # on the instance, over that of the class
-            lent.append(child)
+            replaced.append(child)
         yield
     finally:
-        for child in lent:
+        for child in replaced:
             vars(child).pop("forward", None)
         for parameter, data in exact:
             parameter.data = data
@@ -72,7 +72,7 @@ def _product(layer: nn.Linear, after: str) -> Callable[[Tensor], Tensor]:
 
 
 def _apply(weight: Tensor, bias: Tensor | None, after: str, states: Tensor) -> Tensor:
-    found: Tensor = torch.ops.mkldnn._linear_pointwise(
+    output: Tensor = torch.ops.mkldnn._linear_pointwise(
         states, weight, bias, after, [], "none" if after == "gelu" else ""
     )
-    return found
+    return output

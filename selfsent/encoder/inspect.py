@@ -1,19 +1,20 @@
 """What an open encoder is: its transformer, tokenizer, widths, lengths and digest."""
 
-import hashlib
 import json
 import math
 
+import torch
+import xxhash
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding, Transformer, WordWeights
 from tokenizers import Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from selfsent.encoder import prompt
-from selfsent.errors import UserError
+from selfsent.errors import EncoderError
 
 _SPECIALS = ("unk_token", "pad_token", "mask_token", "cls_token", "sep_token")
-UNLIMITED = 1 << 20  # word pieces: what static vectors, which read everything, are said to read
+UNLIMITED = 1 << 20  # word pieces: the maximum length of static vectors, which have none
 
 
 def transformer_of(encoder: SentenceTransformer) -> PreTrainedModel | None:
@@ -30,7 +31,7 @@ def tokenizer_of(encoder: SentenceTransformer) -> PreTrainedTokenizerBase:
 
 
 def static_tokenizer(vectors: StaticEmbedding) -> PreTrainedTokenizerFast:
-    """Return the tokenizer with a transformers face, without the special tokens that the vectors never read."""
+    """Return a transformers tokenizer for the vectors, which adds no special tokens."""
     definition = json.loads(vectors.tokenizer.to_str()) | {"post_processor": None, "truncation": None, "padding": None}
     backend = Tokenizer.from_str(json.dumps(definition))
     added = {token["content"] for token in definition["added_tokens"]}
@@ -41,14 +42,14 @@ def static_tokenizer(vectors: StaticEmbedding) -> PreTrainedTokenizerFast:
 
 
 def prompt_weights(encoder: SentenceTransformer) -> WordWeights | None:
-    """Return the module that lets one word alone count, the mask of a prompt, if there is one."""
+    """Return the weights under which only the mask token of a prompt counts, if the encoder has such."""
     weights = next((module for module in encoder if isinstance(module, WordWeights)), None)
     one = weights is not None and len(weights.word_weights) == 1 and not weights.unknown_word_weight
     return weights if one else None
 
 
 def mask_id(encoder: SentenceTransformer) -> int | None:
-    """Return the id of the mask token; a tokenizer with a prompt has one in what it gives and not among its tokens."""
+    """Return the id of the mask token; a tokenizer with a prompt inserts it and does not list it among its own."""
     weights = prompt_weights(encoder)
     if weights is None:
         found: int | None = tokenizer_of(encoder).mask_token_id
@@ -68,21 +69,22 @@ def embedding_width(encoder: SentenceTransformer) -> int:
     """Return D, the width of the encoder's sentence embeddings."""
     width = encoder.get_embedding_dimension()
     if width is None:
-        raise UserError("the encoder does not say how wide its embeddings are: give it a pooling")
+        raise EncoderError("the encoder does not say how wide its embeddings are: give it a pooling")
     return int(width)
 
 
 def encoder_digest(encoder: SentenceTransformer) -> str:
-    """Digest the modules, the weights and the tokenizer, so that vectors of one encoder never pass for another's."""
-    found = hashlib.sha256(repr(encoder).encode())
+    """Digest all that an embedding depends on: modules, weights, tokenizer, maximum length, prompts and truncation."""
+    settings = [encoder.prompts, encoder.default_prompt_name, encoder.truncate_dim, max_length_of(encoder)]
+    digest = xxhash.xxh3_128(repr([str(encoder), *settings]).encode())
     for name, tensor in encoder.state_dict().items():
-        found.update(name.encode())
-        found.update(tensor.cpu().contiguous().numpy().tobytes())
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     backend = getattr(tokenizer_of(encoder), "backend_tokenizer", None)
-    words = {} if backend is None else json.loads(backend.to_str())
-    # How the last call cut and padded is the tokenizer's state, not its nature.
-    found.update(json.dumps({**words, "truncation": None, "padding": None}).encode())
-    return found.hexdigest()
+    definition = {} if backend is None else json.loads(backend.to_str())
+    # Truncation and padding are what the last call set.
+    digest.update(json.dumps({**definition, "truncation": None, "padding": None}).encode())
+    return digest.hexdigest()
 
 
 def max_length_of(encoder: SentenceTransformer) -> int:

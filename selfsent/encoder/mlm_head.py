@@ -12,8 +12,8 @@ from transformers import AutoModelForMaskedLM, PreTrainedModel
 
 from selfsent.encoder.embed import Tokens
 from selfsent.encoder.inspect import mask_id, transformer_of
-from selfsent.encoder.load import _first_line, quietly
-from selfsent.errors import UserError
+from selfsent.encoder.load import quietly
+from selfsent.errors import EncoderError, first_line
 from selfsent.functional import vocabulary_loss
 
 _MLM_HEADS = (  # where a masked LM keeps the dense, LayerNorm and activation of its head; no activation means gelu
@@ -25,10 +25,10 @@ _MLM_HEADS = (  # where a masked LM keeps the dense, LayerNorm and activation of
 
 
 class MLMHead(nn.Module):
-    """Guess words from hidden states: dense, activation, LayerNorm, then a projection that the encoder lends.
+    """Predict tokens from hidden states: dense, activation, LayerNorm, projection onto the vocabulary.
 
-    The projection is tied to the encoder's word embeddings; it is given at each call, so that whoever owns the head
-    owns no weight of the encoder.
+    The projection is tied to the encoder's word embeddings.  It is an argument of each call, so that the head's
+    parameters hold no weight of the encoder.
     """
 
     def __init__(self, dense: nn.Module, activation: nn.Module, norm: nn.Module, bias: Tensor) -> None:
@@ -47,7 +47,7 @@ class MLMHead(nn.Module):
     def loss(
         self, states: Float[Tensor, "N D"], words: Float[Tensor, "V E"], labels: Int[Tensor, " N"]
     ) -> Float[Tensor, ""]:
-        """Return the mean cross-entropy; a zero that keeps the graph where there is nothing to guess."""
+        """Return the mean cross-entropy; zero, with a graph, where no token is masked."""
         transformed = self.norm(self.activation(self.dense(states)))  # (N, E)
         return vocabulary_loss(transformed, words, self.bias, labels) / max(1, len(labels))
 
@@ -60,13 +60,13 @@ def load_mlm_head(encoder: SentenceTransformer) -> MLMHead:
     """
     model = transformer_of(encoder)
     if model is None:
-        raise UserError("a masked-LM head needs an encoder with layers: these are static vectors")
+        raise EncoderError("a masked-LM head needs an encoder with layers: these are static vectors")
     where = model.name_or_path or ""
     try:
         with quietly():
             whole, loading = AutoModelForMaskedLM.from_pretrained(where, dtype=torch.float32, output_loading_info=True)
     except (OSError, ValueError) as error:
-        raise UserError(f"cannot open {where!r} for its masked-LM head: {_first_line(error)}") from error
+        raise EncoderError(f"cannot open {where!r} for its masked-LM head: {first_line(error)}") from error
     dense, norm, *activation = _head_modules(whole)
     if any(not key.startswith(f"{whole.base_model_prefix}.") for key in loading["missing_keys"]):
         warnings.warn(f"{where!r} holds no masked-LM head: a fresh one, from random weights, is trained", stacklevel=2)
@@ -93,7 +93,7 @@ def _head_modules(whole: PreTrainedModel) -> list[nn.Module]:
     names = next((names for names in _MLM_HEADS if modules.keys() >= set(names)), None)
     output = whole.get_output_embeddings()
     if names is None or output.weight is not whole.get_input_embeddings().weight:
-        raise UserError(
+        raise EncoderError(
             f"the masked-LM head of {whole.name_or_path!r} ({whole.config.model_type}) is not one dense layer and a "
             "projection tied to the word embeddings: give an encoder like BERT, RoBERTa, DistilBERT, MPNet or ELECTRA"
         )
@@ -101,32 +101,52 @@ def _head_modules(whole: PreTrainedModel) -> list[nn.Module]:
 
 
 def word_embeddings(encoder: SentenceTransformer) -> Float[Tensor, "V E"]:
-    """Return the encoder's word-embedding matrix itself, for gradients to reach it."""
+    """Return the encoder's word-embedding matrix itself, not a copy, so that it gets gradients."""
     model = transformer_of(encoder)
     assert model is not None
     return model.get_input_embeddings().get_parameter("weight")
 
 
 def mask_tokens(encoder: SentenceTransformer, tokens: Tokens, probability: float) -> tuple[Tokens, Bool[Tensor, "B T"]]:
-    """Hide tokens for the encoder to guess: return the masked tokens, and where they have to be guessed.
+    """Mask tokens for the encoder to predict: return the masked tokens, and which of them are to be predicted.
 
-    Every token but special ones and padding is chosen with ``probability``; of the chosen, 80 % become the mask token,
-    10 % a random one of the whole vocabulary, and 10 % stay.  Drawn on the CPU from torch's global generator.
+    Every token but special ones and padding is chosen with ``probability``, and replaced as ``replace_tokens`` does.
+
+    Raises:
+        UserError: the tokenizer has no mask token.
+    """
+    tokenizer, ids = encoder.tokenizer, tokens["input_ids"]
+    special = torch.tensor([*tokenizer.all_special_ids, require_mask_id(encoder)], device=ids.device)
+    chosen = (torch.rand(ids.shape) < probability).to(ids.device)
+    chosen &= tokens["attention_mask"].bool() & ~torch.isin(ids, special)
+    return replace_tokens(encoder, tokens, chosen), chosen
+
+
+def replace_tokens(encoder: SentenceTransformer, tokens: Tokens, chosen: Bool[Tensor, "B T"]) -> Tokens:
+    """Replace 80 % of the chosen tokens by the mask token and 10 % by a random one of the whole vocabulary.
+
+    Drawn on the CPU from torch's global generator.
 
     Raises:
         UserError: the tokenizer has no mask token.
 
     Source: Devlin et al. 2019, https://arxiv.org/abs/1810.04805.
     """
-    tokenizer, ids, hole = encoder.tokenizer, tokens["input_ids"], mask_id(encoder)
-    if hole is None:
-        name = tokenizer.name_or_path or type(tokenizer).__name__
-        raise UserError(f"the tokenizer of {name!r} has no mask token: masked language modelling needs one")
-    special = torch.tensor([*tokenizer.all_special_ids, hole], device=ids.device)
-    chosen = (torch.rand(ids.shape) < probability).to(ids.device)
-    chosen &= tokens["attention_mask"].bool() & ~torch.isin(ids, special)
-    fate = torch.rand(ids.shape).to(ids.device)
-    random = torch.randint(len(tokenizer), ids.shape).to(ids.device)
-    masked = ids.masked_fill(chosen & (fate < 0.8), hole)
-    masked = torch.where(chosen & (fate >= 0.9), random, masked)
-    return {**tokens, "input_ids": masked}, chosen
+    ids = tokens["input_ids"]
+    draw = torch.rand(ids.shape).to(ids.device)
+    random = torch.randint(len(encoder.tokenizer), ids.shape).to(ids.device)
+    masked = ids.masked_fill(chosen & (draw < 0.8), require_mask_id(encoder))
+    return {**tokens, "input_ids": torch.where(chosen & (draw >= 0.9), random, masked)}
+
+
+def require_mask_id(encoder: SentenceTransformer) -> int:
+    """Return the id of the mask token.
+
+    Raises:
+        UserError: the tokenizer has none.
+    """
+    number = mask_id(encoder)
+    if number is None:
+        name = encoder.tokenizer.name_or_path or type(encoder.tokenizer).__name__
+        raise EncoderError(f"the tokenizer of {name!r} has no mask token: masked language modelling needs one")
+    return number

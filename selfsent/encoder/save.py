@@ -1,19 +1,37 @@
-"""Save an encoder as a plain folder of stock modules."""
+"""Save an encoder as a folder of stock modules that old and new versions of other libraries open."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense
 from torch import nn
 
-from selfsent.encoder.inspect import transformer_of
+from selfsent.encoder.inspect import UNLIMITED, max_length_of, transformer_of
 from selfsent.encoder.load import quietly
 from selfsent.encoder.pooling import may_have_pooler
+
+_POOLING_FLAGS = {  # before sentence-transformers 5.4, and in text-embeddings-inference, txtai and vLLM still
+    "cls": "pooling_mode_cls_token",
+    "mean": "pooling_mode_mean_tokens",
+    "max": "pooling_mode_max_tokens",
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
+_TEXT_DEFAULTS = {  # of a transformer; sentence-transformers before 5.4 refuses to open a folder that names them
+    "transformer_task": "feature-extraction",
+    "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+    "module_output_name": "token_embeddings",
+}
 
 
 def save_encoder(encoder: SentenceTransformer, folder: Path, *, head: nn.Linear | None = None) -> None:
     """Save as a plain folder of stock modules that ``SentenceTransformer(folder)`` opens without us.
+
+    The settings are written under the names that sentence-transformers used before 5.4.  6.2 reads them as well.
 
     Args:
         head: exported behind the pooling with a tanh, for methods that keep their head.
@@ -24,12 +42,67 @@ def save_encoder(encoder: SentenceTransformer, folder: Path, *, head: nn.Linear 
         dense.linear.load_state_dict({name: value.detach().clone() for name, value in head.state_dict().items()})
         modules.append(dense)
     with quietly():
-        SentenceTransformer(modules=modules, device=str(encoder.device)).save(str(folder), create_model_card=False)
-    settings = folder / "sentence_bert_config.json"
+        SentenceTransformer(
+            modules=modules,
+            device=str(encoder.device),
+            prompts={name: prompt or "" for name, prompt in encoder.prompts.items()},
+            default_prompt_name=encoder.default_prompt_name,
+            truncate_dim=encoder.truncate_dim,
+        ).save(str(folder), create_model_card=False)
+    _edit(folder / "modules.json", lambda entries: [_with_older_type(entry) for entry in entries])
+    _edit(folder / "tokenizer_config.json", _with_older_tokenizer_class)
+    for entry in json.loads((folder / "modules.json").read_text(encoding="utf-8")):
+        config = folder / entry["path"] / "config.json"
+        if entry["type"].endswith((".Pooling", ".WeightedLayerPooling")):
+            _edit(config, _with_older_pooling_names)
+        elif entry["type"].endswith(".Dense"):
+            _edit(config, _without_default_features)
+    _edit(folder / "sentence_bert_config.json", lambda settings: _with_older_transformer_names(settings, encoder))
+
+
+def _edit(path: Path, change: Callable[[Any], Any]) -> None:
+    """Rewrite a JSON file, if there is one."""
+    if path.is_file():
+        content = change(json.loads(path.read_text(encoding="utf-8")))
+        path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _with_older_type(entry: dict[str, Any]) -> dict[str, Any]:
+    library, *_, name = entry["type"].split(".")
+    return entry | ({"type": f"{library}.models.{name}"} if library == "sentence_transformers" else {})
+
+
+def _with_older_tokenizer_class(settings: dict[str, Any]) -> dict[str, Any]:
+    """Name a generic tokenizer as transformers 4 and 5 both do."""
+    generic = settings.get("tokenizer_class") == "TokenizersBackend"
+    return settings | ({"tokenizer_class": "PreTrainedTokenizerFast"} if generic else {})
+
+
+def _with_older_pooling_names(settings: dict[str, Any]) -> dict[str, Any]:
+    """Add one flag for each pooling, and give the width its older name (6.2 warns where it finds both)."""
+    settings["word_embedding_dimension"] = settings.pop("embedding_dimension")
+    if "pooling_mode" not in settings:
+        return settings
+    modes = [settings["pooling_mode"]] if isinstance(settings["pooling_mode"], str) else settings.pop("pooling_mode")
+    return settings | {flag: mode in modes for mode, flag in _POOLING_FLAGS.items()}
+
+
+def _without_default_features(settings: dict[str, Any]) -> dict[str, Any]:
+    """Leave out which features a dense layer reads and writes, where these are the sentence embeddings."""
+    named = ("module_input_name", "module_output_name")
+    return {key: value for key, value in settings.items() if key not in named or value != "sentence_embedding"}
+
+
+def _with_older_transformer_names(settings: dict[str, Any], encoder: SentenceTransformer) -> dict[str, Any]:
     model = transformer_of(encoder)
-    if model is not None and settings.is_file() and getattr(model, "pooler", None) is None:
-        # So that whoever opens the folder is not told of missing pooler weights, nor given random ones.
-        content = json.loads(settings.read_text(encoding="utf-8"))
-        if may_have_pooler(type(model)):
-            content["model_kwargs"] = {**content.get("model_kwargs", {}), "add_pooling_layer": False}
-        settings.write_text(json.dumps(content, indent=4) + "\n", encoding="utf-8")
+    if model is None:
+        return settings
+    arguments = dict(settings.pop("model_kwargs", {}))
+    if getattr(model, "pooler", None) is None and may_have_pooler(type(model)):
+        arguments["add_pooling_layer"] = False  # otherwise random weights are made for it, with a warning
+    if all(settings.get(key) == value for key, value in _TEXT_DEFAULTS.items()):
+        settings = {key: value for key, value in settings.items() if key not in _TEXT_DEFAULTS}
+    length = min(max_length_of(encoder), getattr(model.config, "max_position_embeddings", UNLIMITED))
+    return {"max_seq_length": length, "do_lower_case": False, **settings} | (
+        {"model_args": arguments} if arguments else {}
+    )

@@ -1,4 +1,4 @@
-"""Static word vectors as an encoder: a text is the mean of its words' vectors, and nothing else.
+"""Static word vectors as an encoder: the embedding of a text is the mean of the vectors of its words.
 
 sentence-transformers' ``StaticEmbedding`` takes the words of all texts end to end, and has no dropout.  Here it is
 given what the rest of selfsent works with: a transformers tokenizer, padded rows of tokens, and word dropout, which

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sentence_transformers import SentenceTransformer
 
-from selfsent.encoder.encode import encode
+from selfsent.encoder.encode import encode, task_prompt
 from selfsent.encoder.inspect import encoder_digest
 from selfsent.errors import ConfigurationError, DataError, UserError
 from selfsent.evaluation.score import Score, measured
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mteb.abstasks.abstask import AbsTask
     from mteb.models import EncoderProtocol
     from mteb.results import TaskResult
+    from mteb.types import PromptType
 
 PREFIX = "mteb:"
 
@@ -122,8 +123,11 @@ def _wrapped(encoder: SentenceTransformer, digest: str, precision: str) -> "Enco
             name = {"name": "selfsent/encoder", "revision": digest}
             self.mteb_model_meta: ModelMeta = ModelMeta.create_empty(overwrites=name)
 
-        def encode(self, inputs: Iterable[Mapping[str, list[str]]], **_: object) -> np.ndarray:
+        def encode(
+            self, inputs: Iterable[Mapping[str, list[str]]], prompt_type: "PromptType | None" = None, **_: object
+        ) -> np.ndarray:
             texts = [text for batch in inputs for text in batch["text"]]
-            return encode(encoder, texts, precision=precision)
+            prompt = None if prompt_type is None else task_prompt(encoder, prompt_type.value)
+            return encode(encoder, texts, prompt=prompt, precision=precision)
 
     return Wrapped()

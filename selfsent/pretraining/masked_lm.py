@@ -36,7 +36,7 @@ from selfsent.encoder.embed import Tokens, collate, embed_tokens, embed_with_tok
 from selfsent.encoder.encode import encode
 from selfsent.encoder.inspect import mask_id, transformer_of
 from selfsent.encoder.load import quietly
-from selfsent.encoder.mlm_head import MLMHead, assemble_masked_lm, load_mlm_head, word_embeddings
+from selfsent.encoder.mlm_head import MLMHead, assemble_masked_lm, load_mlm_head, replace_tokens, word_embeddings
 from selfsent.encoder.save import save_encoder
 from selfsent.evaluation.suite import Suite
 from selfsent.functional import nt_xent
@@ -112,11 +112,7 @@ def hide_words(encoder: SentenceTransformer, tokens: Tokens, share: float) -> tu
     count = max(1, round(share * ids.shape[1]))
     order = torch.rand(ids.shape).argsort(dim=1)[:, :count].to(ids.device)
     chosen = torch.zeros(ids.shape, dtype=torch.bool, device=ids.device).scatter_(1, order, True)
-    fate = torch.rand(ids.shape).to(ids.device)
-    random = torch.randint(len(encoder.tokenizer), ids.shape).to(ids.device)
-    masked = ids.masked_fill(chosen & (fate < 0.8), mask_id(encoder) or 0)
-    masked = torch.where(chosen & (fate >= 0.9), random, masked)
-    return {**tokens, "input_ids": masked}, chosen
+    return replace_tokens(encoder, tokens, chosen), chosen
 
 
 class PackedSequences:

@@ -1,16 +1,14 @@
-"""What training does fast equals what is slow and plain: values and gradients, against loops and torch's own."""
+"""Dropout at any rate, for each row, and attention: against loops and torch's own."""
 
-import copy
 import math
 
 import pytest
 import torch
 from torch import nn
-from torch.optim import AdamW
 
-from selfsent.encoder.dropout import Dropout, attend, dropout_rate
-from selfsent.encoder.embed import collate, embed, embed_columns
-from selfsent.optimizer import MasterWeights
+from selfsent.encoder.dropout import ATTENTION, Dropout, attend, dropout_rate, dropout_rows, dropout_sites
+from selfsent.encoder.embed import collate, embed
+from selfsent.encoder.inspect import transformer_of
 
 
 class Block(nn.Module):
@@ -32,6 +30,54 @@ def attention_by_loops(query, key, value, mask, kept, scaling):
                 weights = (scores - scores.logsumexp(0)).exp() * kept[n, head, place]
                 rows.append((weights[:, None] * value[n, head]).sum(0))
     return torch.stack(rows).view_as(query).transpose(1, 2)
+
+
+def test_dropout_rates_are_set_everywhere_and_given_back_after_an_error(encoder):
+    before = [site.module.p for site in dropout_sites(encoder)]
+    with pytest.raises(RuntimeError, match="on the way"), dropout_rate(encoder, 0.3, attention=0.2):
+        assert {site.module.p for site in dropout_sites(encoder) if site.attention} == {0.2}
+        assert {site.module.p for site in dropout_sites(encoder) if not site.attention} == {0.3}
+        raise RuntimeError("on the way")
+    assert [site.module.p for site in dropout_sites(encoder)] == before
+
+
+def test_rows_of_one_batch_can_have_rates_of_their_own(encoder, rows):
+    tokens = collate(encoder, [rows[0]] * 6)
+    encoder.eval()
+    clean = embed(encoder, tokens)
+    encoder.train()
+    with dropout_rows(encoder, (0.0, 0.5)):
+        noisy = embed(encoder, tokens)
+    torch.testing.assert_close(noisy[:3], clean[:3])
+    assert not torch.allclose(noisy[3:], clean[3:])
+    assert all(site.module.rows is None for site in dropout_sites(encoder))
+
+
+def test_dropout_keeps_the_mean_and_drops_at_its_rate_in_every_sixteen_bits_of_a_draw():
+    torch.manual_seed(0)
+    dropped = Dropout(0.155).train()(torch.ones(400_000))
+    for lane in range(4):  # four elements share one 64-bit draw; the one with the sign bit must not differ
+        share = (dropped[lane::4] == 0).double().mean().item()
+        assert abs(share - 0.155) < 3 * (0.155 * 0.845 / 100_000) ** 0.5
+    assert dropped.mean().item() == pytest.approx(1.0, abs=0.005)
+    assert dropped.max().item() == pytest.approx(1 / 0.845, rel=1e-3)
+
+
+def test_dropout_of_neighbours_is_independent():
+    torch.manual_seed(0)
+    kept = (Dropout(0.5).train()(torch.ones(400_000)) > 0).double()
+    for shift in (1, 2, 3, 4):
+        correlation = torch.corrcoef(torch.stack([kept[shift:], kept[:-shift]]))[0, 1].item()
+        assert abs(correlation) < 4 / 400_000**0.5
+
+
+def test_our_attention_equals_the_eager_one(encoder, rows):
+    tokens = collate(encoder.eval(), rows)
+    model = transformer_of(encoder)
+    assert model.config._attn_implementation == ATTENTION
+    ours = embed(encoder, tokens)
+    model.set_attn_implementation("eager")
+    torch.testing.assert_close(ours, embed(encoder, tokens), atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("scaling", [None, 0.3])
@@ -88,53 +134,3 @@ def test_dropout_is_a_mask_of_nothing_and_the_inverse_of_what_is_kept_forth_and_
         assert torch.equal(found[rows], x[rows] * (mask * scale))
         assert torch.equal(gradient[rows], slope[rows] * (mask * scale))
         assert math.isclose(1 - mask.double().mean().item(), rate, abs_tol=0.06)
-
-
-def test_master_weights_give_the_gradients_of_autocast_and_take_the_steps_of_adam(encoder, rows):
-    tokens = collate(encoder, rows)
-    plain = copy.deepcopy(encoder)
-    masters = MasterWeights(encoder)
-    fast = AdamW(masters.parameters(), lr=1e-2)
-    slow = AdamW(plain.parameters(), lr=1e-2)
-    slope = torch.randn(len(rows), 32, generator=torch.Generator().manual_seed(0))
-    for step in range(3):
-        for model in (encoder, plain):
-            torch.manual_seed(step)  # the same dropout
-            with torch.autocast("cpu", torch.bfloat16):
-                embeddings = embed(model, tokens)
-            (embeddings * slope).sum().backward()
-        masters.collect_gradients()
-        pairs = list(zip(masters.parameters(), plain.parameters(), strict=True))
-        seen = [(one.grad, other.grad) for one, other in pairs if other.grad is not None]
-        assert len(seen) > 20
-        # Autocast leaves the tables of embeddings in fp32, so that the first layer reads other values: by 1 in 256.
-        every = [torch.cat([g.flatten() for g in side]) for side in zip(*seen, strict=True)]
-        assert (every[0] - every[1]).norm() < 0.02 * every[1].norm()
-        for one, other in pairs:
-            if other.grad is not None:
-                one.grad = other.grad.clone()  # from here on the optimizer alone is compared
-        fast.step()
-        slow.step()
-        fast.zero_grad()
-        slow.zero_grad()
-        masters.publish()
-        for one, other in pairs:
-            assert torch.equal(one, other)
-    for working, master in zip(encoder.parameters(), masters.parameters(), strict=True):
-        assert torch.equal(working, master.to(working.dtype))
-        assert working.dtype == (torch.bfloat16 if working.ndim >= 2 else torch.float32)
-
-
-def test_two_views_in_one_pass_are_two_passes(encoder, batch):
-    encoder.double()
-    with dropout_rate(encoder, 0.0):
-        first, second = embed_columns(encoder, batch, ("text", "text"))
-        (first * 2 + second).sum().backward()
-        together = [p.grad.clone() for p in encoder.parameters() if p.grad is not None]
-        encoder.zero_grad()
-        apart = [embed(encoder, batch["text"]) for _ in range(2)]
-        (apart[0] * 2 + apart[1]).sum().backward()
-    torch.testing.assert_close(torch.stack((first, second)), torch.stack(apart), rtol=0, atol=1e-6)
-    alone = [p.grad for p in encoder.parameters() if p.grad is not None]
-    for one, other in zip(together, alone, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)

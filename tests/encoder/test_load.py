@@ -1,0 +1,78 @@
+"""Encoders are opened as asked, and what is no encoder is refused."""
+
+import numpy as np
+import pytest
+from tiny import PROMPT, TEXTS
+from transformers import GPT2Config, GPT2Model
+
+from selfsent.encoder.encode import encode, encode_poolings
+from selfsent.encoder.inspect import mask_id, template_length
+from selfsent.encoder.load import load_encoder, quietly
+from selfsent.encoder.mlm_head import load_mlm_head
+from selfsent.encoder.pooling import pooling_name
+from selfsent.encoder.save import save_encoder
+from selfsent.errors import UserError
+
+
+def test_a_prompted_folder_keeps_its_prompt_under_any_pooling(prompted, tmp_path):
+    save_encoder(prompted, tmp_path)
+    expected = encode(prompted, TEXTS, precision="fp32")
+    for again in (load_encoder(tmp_path), load_encoder(tmp_path, pooling="prompt")):
+        assert pooling_name(again) == "prompt"
+        assert (template_length(again), mask_id(again)) == (6, 4)
+        assert not any(p.requires_grad for p in again[1].parameters())
+        np.testing.assert_array_equal(encode(again, TEXTS, precision="fp32"), expected)
+    by_cls = load_encoder(tmp_path, pooling="cls")
+    assert (pooling_name(by_cls), template_length(by_cls)) == ("cls", 6)
+    with pytest.raises(UserError, match="has a prompt already"):
+        load_encoder(tmp_path, pooling="prompt", template=PROMPT)
+
+
+def test_without_a_prompt_its_length_is_none_and_its_pooling_refused(encoder, bert):
+    assert (template_length(encoder), mask_id(encoder)) == (0, 4)
+    with pytest.raises(UserError, match="opened without a prompt"):
+        encode_poolings(encoder, TEXTS, ["prompt"])
+    with pytest.raises(UserError, match="does not fit pooling 'mean': give it with pooling 'prompt'"):
+        load_encoder(bert, pooling="mean", template=PROMPT)
+    with pytest.raises(UserError, match=r"template 'means' does not fit: it holds \[X\] once"):
+        load_encoder(bert, pooling="prompt", template="means")
+
+
+def test_the_usual_prompt_goes_around_the_built_in_encoder():
+    encoder = load_encoder("builtin", pooling="prompt")
+    assert template_length(encoder) == 5
+    tokens = encoder.tokenizer("the cat")["input_ids"]
+    assert tokens == load_encoder("builtin").tokenizer('"the cat" means [MASK].')["input_ids"]
+    load_mlm_head(encoder)  # needs no mask token among the tokenizer's own
+
+
+def test_what_is_no_encoder_is_refused(tmp_path, bert):
+    with quietly():
+        GPT2Model(GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=64)).save_pretrained(tmp_path / "gpt")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("no model")
+    for name, message in {
+        tmp_path / "gpt": "is no encoder: its model type is 'gpt2'",
+        tmp_path / "empty": "holds no encoder",
+        tmp_path / "file": "is a file",
+        tmp_path / "a" / "b" / "nowhere": "does not exist",
+    }.items():
+        with pytest.raises(UserError, match=message):
+            load_encoder(name)
+    with pytest.raises(UserError, match="unknown pooling 'clss': did you mean 'cls'"):
+        load_encoder(bert, pooling="clss")
+
+
+def test_a_base_without_a_pooling_of_its_own_is_averaged(bert, encoder, tmp_path):
+    assert pooling_name(load_encoder(bert)) == "mean"
+    save_encoder(encoder, tmp_path)
+    assert pooling_name(load_encoder(tmp_path)) == "cls"
+
+
+def test_training_opens_a_folder_without_its_prompts_and_truncation(encoder, tmp_path):
+    encoder.prompts, encoder.default_prompt_name, encoder.truncate_dim = {"query": "the cat "}, "query", 4
+    save_encoder(encoder, tmp_path)
+    encoder.prompts, encoder.default_prompt_name, encoder.truncate_dim = {}, None, None
+    plain = encode(encoder, TEXTS, precision="fp32")
+    np.testing.assert_array_equal(encode(load_encoder(tmp_path, prompts=False), TEXTS, precision="fp32"), plain)
+    assert abs(encode(load_encoder(tmp_path), TEXTS, precision="fp32") - plain[:, :4]).max() > 1e-3
