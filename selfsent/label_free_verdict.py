@@ -18,10 +18,11 @@ from sentence_transformers import SentenceTransformer
 from selfsent import atomic, hardware, methods
 from selfsent.config import build_config, resolve_recipe
 from selfsent.corpus import read, sample
-from selfsent.corpus.prepare import CorpusConfig
+from selfsent.corpus.dataset import HELD_OUT_DOCUMENTS, Corpus
+from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
 from selfsent.corpus.read import Document
 from selfsent.encoder.encode import encode
-from selfsent.encoder.inspect import embedding_width
+from selfsent.encoder.inspect import embedding_width, template_length, tokenizer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.pooling import pooling_name
 from selfsent.errors import UserError
@@ -176,29 +177,35 @@ def _text(trained: str | Path, sources: Sequence[str], config: CorpusConfig, siz
     elif _places(sources) != _places(recipe["texts"]):
         note = "the trained encoder learned from a part of this text"
     else:
-        held_out = _held_out(recipe, progress)
+        corpus = _training_corpus(Run(run), progress)
+        dev, test = corpus.held_out_documents("dev"), corpus.held_out_documents("test")
         for chosen, what in (
-            (held_out.test, "the tests are made of documents that training held out"),
+            (test, "the tests are made of documents that training held out"),
             (
-                [*held_out.dev, *held_out.test],
+                [*dev, *test],
                 "the tests are made of documents that training held out, half of which chose its weights",
             ),
         ):
             if len(chosen) >= 2 * document_tests.LEAST:
                 return Text(documents=chosen, note=what)
         note = (
-            f"the trained encoder learned from this text, and held out only {len(held_out.dev) + len(held_out.test)} "
+            f"the trained encoder learned from this text, and held out only {len(dev) + len(test)} "
             "documents of it, too few for tests"
         )
     return Text(documents=sample.draw_documents(sources, config, size, progress), note=note)
 
 
-def _held_out(recipe: dict[str, Any], progress: Progress) -> sample.HeldOutDocuments:
-    given = resolve_recipe(recipe)
-    config = build_config(CorpusConfig, given.corpus, "corpus")
-    return sample.held_out_documents(
-        given.texts, config, methods.plan_objective(given.method, given.objective).unit, progress
-    )
+def _training_corpus(run: Run, progress: Progress) -> Corpus:
+    """Open the corpus of a run; prepare it again if it is no longer in the cache."""
+    config = run.config()
+    folder = atomic.cache_folder("corpora", config["corpus"]["fingerprint"])
+    if (folder / HELD_OUT_DOCUMENTS).is_file():
+        return Corpus(folder)
+    recipe, encoder = resolve_recipe(config["recipe"]), _opened(run.model)
+    settings = build_config(CorpusConfig, recipe.corpus, "corpus")
+    settings = replace(settings, max_length=settings.max_length + template_length(encoder))
+    unit = methods.plan_objective(recipe.method, recipe.objective).unit
+    return prepare_corpus(recipe.texts, settings, tokenizer_of(encoder), unit=unit, progress=progress)
 
 
 def _places(sources: Sequence[str]) -> set[str]:

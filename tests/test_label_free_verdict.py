@@ -10,11 +10,13 @@ from test_cli import run as command
 from tiny import make_base
 
 from selfsent import api, label_free_verdict
+from selfsent.corpus import sample
+from selfsent.corpus.dataset import Corpus
 from selfsent.encoder.inspect import transformer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import UserError
-from selfsent.evaluation.labelfree import verdict
+from selfsent.evaluation.labelfree import document_tests, verdict
 from selfsent.progress import Progress
 
 
@@ -113,21 +115,19 @@ def run(tmp_path_factory, cached, bert, corpus):
     return folder
 
 
-def test_the_tests_are_made_of_what_the_run_held_out(bert, run, corpus, cached, monkeypatch):
-    seen = []
-    structured = label_free_verdict.sample.structured
-    monkeypatch.setattr(
-        label_free_verdict.sample,
-        "structured",
-        lambda documents, *rest: seen.extend(documents) or structured(documents, *rest),
-    )
+def test_the_tests_are_made_of_what_the_run_held_out(bert, run, corpus, cached):
     said = judge(bert, run, corpus)
     assert said.facts["text"] == "the tests are made of documents that training held out"
     fingerprint = json.loads((run / "config.json").read_text())["corpus"]["fingerprint"]
-    stored = cached / "corpora" / fingerprint / "held_out.json"
-    titles = json.loads(stored.read_text())["test"]["titles"]
-    assert len(titles) >= 100
-    assert [document.title for document in seen] == titles
+    prepared = cached / "corpora" / fingerprint
+    held_out = Corpus(prepared).held_out_documents("test")
+    assert len(held_out) >= 100
+    expected = document_tests.build_tests(sample.structured_documents(held_out, "en", 300))
+    assert said.results["base"].fingerprint == expected.fingerprint
+    shutil.rmtree(prepared)
+    again = judge(bert, run, corpus)
+    assert again.sentences == said.sentences
+    assert prepared.is_dir()  # under the same fingerprint
 
 
 def test_other_text_than_the_runs_is_said_to_be_so(bert, run, corpus, tmp_path):

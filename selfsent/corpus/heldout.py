@@ -4,14 +4,17 @@ The question of the test is whether a summary finds its own body among the bodie
 whether a text finds its positive.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import xxhash
 
 from selfsent.corpus import clean
+from selfsent.corpus.read import Document
 
 Kind = Literal["summary-body", "halves", "pairs"]
 _QUERY_WORDS = 3
@@ -44,18 +47,21 @@ class HeldOut:
 class Selection:
     """Chooses by a hash of the content, so that the choice hangs on nothing but the document itself."""
 
-    def __init__(self, kind: Kind, size: int, share: float) -> None:
+    def __init__(self, kind: Kind, size: int, share: float, file: Path) -> None:
+        """``file`` receives the documents held out: a JSON line each, its part and then the fields of ``Document``."""
+        self.file = file
+        file.touch()
         self.found = HeldOut(kind)
         self.size = size
         self.share = share  # of the documents, dev and test together
         self.documents = 0
         self._seen: set[int] = set()  # keys of the queries and passages taken: at most 4 * size
 
-    def take(self, title: str, summary: str, sentences: Sequence[str], keys: Sequence[int]) -> bool:
+    def take(self, document: Document, summary: str, sentences: Sequence[str], keys: Sequence[int]) -> bool:
         """Hold a document out if its turn has come and it is fit, and say whether it was.
 
         Args:
-            title: kept beside the pair.
+            document: stored whole if it is held out; its title is kept beside the pair.
             summary: the query, if the document has one; otherwise its first sentence is.
             sentences: of the document; the positive of a pair.
             keys: the content keys of its texts.
@@ -63,7 +69,8 @@ class Selection:
         place = xxhash.xxh3_64_intdigest(np.array(keys, np.uint64).data) % 10_000 / 10_000
         if place >= self.share:
             return False
-        pairs = self.found.dev if place < self.share / 2 else self.found.test
+        part = "dev" if place < self.share / 2 else "test"
+        pairs: HeldOutPairs = getattr(self.found, part)
         if len(pairs) >= self.size:
             return False
         pair = self._pair(summary, sentences)
@@ -76,7 +83,9 @@ class Selection:
         self.documents += 1
         pairs.queries.append(pair[0])
         pairs.passages.append(pair[1])
-        pairs.titles.append(clean.one_line(title))
+        pairs.titles.append(clean.one_line(document.title))
+        with self.file.open("a", encoding="ascii") as lines:
+            lines.write(json.dumps([part, *document]) + "\n")
         return True
 
     def _pair(self, summary: str, sentences: Sequence[str]) -> tuple[str, str] | None:

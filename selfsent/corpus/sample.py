@@ -6,7 +6,7 @@ its training held out can be asked for: they are found by the same rule.
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,9 +16,8 @@ from jaxtyping import Bool
 
 from selfsent.corpus import clean, dedup, prepare
 from selfsent.corpus.columns import Table
-from selfsent.corpus.prepare import CorpusConfig, Unit
+from selfsent.corpus.prepare import CorpusConfig
 from selfsent.corpus.read import Document
-from selfsent.corpus.tokenize import split_document
 from selfsent.progress import SILENT, Progress
 
 ALIKE = 0.5  # Jaccard similarity of the pairs of neighbouring words, from which on two texts are near-duplicates
@@ -32,14 +31,6 @@ class Structured:
     title: str
     summary: str
     sentences: list[str]  # of its text, without the summary
-
-
-@dataclass(frozen=True)
-class HeldOutDocuments:
-    """The documents that a training set apart: those its weights were chosen by, and the others."""
-
-    dev: list[Document] = field(default_factory=list)
-    test: list[Document] = field(default_factory=list)
 
 
 def draw_documents(
@@ -58,39 +49,6 @@ def draw_documents(
             push = heapq.heappush if len(kept) < wanted else heapq.heappushpop
             push(kept, (-key, number, document))
     return [document for _, _, document in sorted(kept, reverse=True)]
-
-
-def held_out_documents(
-    sources: Sequence[str], config: CorpusConfig, unit: Unit = "sentences", progress: Progress = SILENT
-) -> HeldOutDocuments:
-    """Find the documents that ``prepare`` holds out of the same sources with the same settings.
-
-    Raises:
-        UserError: a source cannot be read.
-    """
-    single, pairs = prepare.held_out_selections(sources, config, unit)
-    of_documents, of_pairs = HeldOutDocuments(), HeldOutDocuments()
-    given = False
-    for document, rules in prepare.corpus_documents(sources, config, unit=unit, progress=progress):
-        positive = "" if config.positives == "adjacent" else clean.one_line(clean.clean_text(document.positive))
-        if positive:
-            given, rules = True, rules.of_pairs()
-        _, summary, found = split_document(document, rules)
-        texts = list(filter(rules.fits, [" ".join(found)] if rules.whole and found else found))
-        if not texts:
-            continue
-        keys = [clean.content_key(text) for text in texts]
-        if positive:
-            both = [*keys, clean.content_key(positive)]
-            taken = both[0] != both[1] and pairs.take(document.title, texts[0], [positive], both)
-        else:
-            sentences = found if rules.whole else texts
-            taken = single.take(document.title, clean.one_line(summary), sentences, keys)
-        if taken:
-            chosen, selection = (of_pairs, pairs) if positive else (of_documents, single)
-            dev = len(chosen.dev) < len(selection.found.dev)
-            (chosen.dev if dev else chosen.test).append(document)
-    return of_pairs if given else of_documents
 
 
 def structured_documents(documents: Sequence[Document], language: str, size: int) -> list[Structured]:
