@@ -10,13 +10,13 @@ from test_cli import run as command
 from tiny import make_base
 
 from selfsent import api, label_free_verdict
-from selfsent.corpus import sample
 from selfsent.corpus.dataset import Corpus
 from selfsent.encoder.inspect import transformer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import UserError
 from selfsent.evaluation.labelfree import document_tests, verdict
+from selfsent.evaluation.labelfree.documents import parse_documents
 from selfsent.progress import Progress
 
 
@@ -67,7 +67,7 @@ def test_a_copy_of_an_encoder_cannot_be_told_from_it(bert, tmp_path, corpus):
     shutil.copytree(bert, tmp_path / "copy")
     notes = Notes()
     said = judge(bert, tmp_path / "copy", corpus, progress=notes)
-    assert said.word == "cannot tell"
+    assert said.decision == "cannot tell"
     assert set(said.results) == {"base", "trained", "bm25"}
     assert said.sentences[-1] == "It is not known whether the trained encoder learned from this text."
     assert said.facts["documents"] == 300
@@ -103,7 +103,7 @@ def test_a_collapsed_encoder_is_worse_and_the_alarm_says_so(bert, tmp_path, corp
     weights.bias.data[:] = 0
     save_encoder(encoder, tmp_path / "collapsed")
     said = judge(tmp_path / "good", tmp_path / "collapsed", corpus)
-    assert said.word == "worse"
+    assert said.decision == "worse"
     assert "collapsing into few dimensions" in str(said)
 
 
@@ -122,7 +122,7 @@ def test_the_tests_are_made_of_what_the_run_held_out(bert, run, corpus, cached):
     prepared = cached / "corpora" / fingerprint
     held_out = Corpus(prepared).held_out_documents("test")
     assert len(held_out) >= 100
-    expected = document_tests.build_tests(sample.structured_documents(held_out, "en", 300))
+    expected = document_tests.build_tests(parse_documents(held_out, "en", 300))
     assert said.results["base"].fingerprint == expected.fingerprint
     shutil.rmtree(prepared)
     again = judge(bert, run, corpus)
@@ -159,7 +159,9 @@ def test_an_encoder_that_gives_nan_is_named_with_the_test(bert, tmp_path, corpus
     for parameter in encoder.parameters():
         parameter.data.fill_(float("nan"))
     save_encoder(encoder, tmp_path / "broken")
-    with pytest.raises(UserError, match=r"the trained encoder .*broken gives NaN or infinity for .* of the test title"):
+    with pytest.raises(
+        UserError, match=r"the trained encoder .*broken gives NaN or infinity for .* of the test summary"
+    ):
         judge(bert, tmp_path / "broken", corpus)
 
 

@@ -16,7 +16,7 @@ from rich.progress import Progress as ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from selfsent.evaluation.labelfree.verdict import SCORE, SCORED, Verdict
+from selfsent.evaluation.labelfree.verdict import SCORE, SCORED, LabelFreeVerdict
 from selfsent.evaluation.score import Difference, Results, Score
 from selfsent.evaluation.suite import absence
 from selfsent.progress import Progress
@@ -198,7 +198,7 @@ def results_table(results: Mapping[str, Results], width: int = 100) -> Renderabl
     return Constrain(Group(*shown, *_footnotes(notes)), width)
 
 
-def verdict_table(verdict: Verdict) -> Table:
+def verdict_table(verdict: LabelFreeVerdict) -> Table:
     """Lay out every test, one a row, of every system, one a column; those in the score first, marked."""
     table = Table(title="base and trained encoder, on tests made of the text", title_justify="left")
     table.add_column("test", no_wrap=True)

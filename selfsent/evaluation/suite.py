@@ -32,7 +32,7 @@ Vectors = Float[np.ndarray, "N D"]
 Encode = Callable[[list[str]], Vectors]
 Learned = Classification | Relatedness | caption_retrieval.Captions  # train something on the vectors first
 Task = (
-    sts.STS | geometry.Geometry | heldout_retrieval.Retrieval | Learned | files.OwnTask
+    sts.STS | geometry.Geometry | heldout_retrieval.HeldOutRetrieval | Learned | files.OwnTask
 )  # texts in; their vectors to scores
 HeldOut = tuple[Sequence[str], Sequence[str]]  # queries, and the passage that answers each
 

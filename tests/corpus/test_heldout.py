@@ -135,13 +135,3 @@ def test_of_a_corpus_of_pairs_the_held_out_pairs_are_stored(tmp_path):
     assert len(found) > 10
     assert [one.text.removesuffix(" \ud800") for one in found] == corpus.held_out.test.queries
     assert [one.positive for one in found] == corpus.held_out.test.passages
-
-
-def test_a_cached_corpus_without_its_held_out_documents_is_prepared_again(tmp_path):
-    first = prepare(tmp_path, documents(100))
-    stored = first.held_out_documents("dev")
-    (first.folder / "held_out_documents.jsonl").unlink()
-    again = prepare(tmp_path, documents(100))
-    assert (again.folder, again.reused) == (first.folder, False)
-    assert again.held_out_documents("dev") == stored
-    assert prepare(tmp_path, documents(100)).reused
