@@ -1,4 +1,4 @@
-"""The verdict on folders: which text it takes, and what it refuses; measured on tiny encoders."""
+"""The verdict without labels on folders of tiny encoders: which text it takes, and what it refuses."""
 
 import json
 import shutil

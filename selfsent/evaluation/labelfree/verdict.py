@@ -11,7 +11,7 @@ system and test.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -44,7 +44,7 @@ _SAMPLE = 2000  # texts of the geometry
 _DRAWS = "documents"  # one name for the resamples of all tests, because they are of the same documents
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class LabelFreeVerdict:
     """Whether a trained encoder is better than its base, and the figures behind it."""
 
@@ -53,7 +53,7 @@ class LabelFreeVerdict:
     results: Mapping[str, Results]  # of base and trained, and of bm25 and static where they were scored
     differences: list[Difference]  # trained less base
     left_out: Mapping[str, str]  # name of a test -> why
-    facts: Mapping[str, object] = field(default_factory=dict)  # further entries of the JSON file
+    facts: Mapping[str, object]  # further entries of the JSON file
 
     def __str__(self) -> str:
         return " ".join(self.sentences)
@@ -172,21 +172,10 @@ def judge_tests(
     base, trained = results["base"], results["trained"]
     differences = compare_results(trained, base)
     change = next(difference for difference in differences if difference.task == SCORE)
-    counted = sum(map(_is_scored, trained.scores))
-    decision, sentence = word_difference(
-        f"Over {counted} tests made of {tests.documents:,} documents",
-        base.get(SCORE, "mean"),
-        trained.get(SCORE, "mean"),
-        change,
-    )
-    return LabelFreeVerdict(
-        decision=decision,
-        sentences=[sentence, *_word_baselines(results), *notes],
-        results=results,
-        differences=differences,
-        left_out=tests.left_out,
-        facts=facts or {},
-    )
+    what = f"Over {sum(map(_is_scored, trained.scores))} tests made of {tests.documents:,} documents"
+    decision, sentence = word_difference(what, base.get(SCORE, "mean"), trained.get(SCORE, "mean"), change)
+    sentences = [sentence, *_word_baselines(results), *notes]
+    return LabelFreeVerdict(decision, sentences, results, differences, tests.left_out, facts or {})
 
 
 def judge_heldout(before: Results, after: Results) -> str:
@@ -224,25 +213,21 @@ def _word_baselines(results: Mapping[str, Results]) -> list[str]:
         if name not in results:
             continue
         other, trained, base = (results[system].get(task, "mean") for system in (name, "trained", "base"))
-        low, high = _paired_interval(trained, other)
-        if high < 0 and _paired_interval(base, other)[1] < 0:
+        lead, base_lead = (
+            next(one for one in compare_results(results[system], results[name]) if one.task == task)
+            for system in ("trained", "base")
+        )
+        if lead.high < 0 and base_lead.high < 0:
             comparison = f"{what} better than both here"
-        elif high < 0:
+        elif lead.high < 0:
             comparison = f"{what} better than the trained encoder here"
-        elif low > 0:
+        elif lead.low > 0:
             comparison = f"{what} behind the trained encoder"
         else:
             comparison = f"{what.rsplit(' ', 1)[0]} and the trained encoder cannot be told apart"
         figures = f"{other.value:.1f} against {trained.value:.1f} trained and {base.value:.1f} base"
         sentences.append(f"{comparison}, {where}: {figures}.")
     return sentences
-
-
-def _paired_interval(one: Score, other: Score) -> tuple[float, float]:
-    assert one.replicates is not None
-    assert other.replicates is not None
-    low, high = np.quantile(one.replicates - other.replicates, (0.025, 0.975))
-    return float(low), float(high)
 
 
 def _score_tests(
@@ -253,7 +238,7 @@ def _score_tests(
     resamples: int,
     seed: int,
 ) -> list[Score]:
-    """Score the similarities of one system, whose name is ``kind``: every metric of every test, then their means."""
+    """Return every metric of every test for one system, then the means; ``kind`` names its similarity."""
     protocol = {
         "similarity": kind,
         "data": tests.fingerprint,

@@ -139,6 +139,17 @@ def test_intervals_are_those_of_drawing_documents(tests, clear):
         assert one.low < one.value < one.high
 
 
+def test_without_details_the_score_is_the_same(clear):
+    tests = document_tests.build_tests(make_documents(150, seed=3, pool=120))
+    plain = score(tests, bag(noise=1.0))
+    assert {one.metric for one in plain.scores if one.task == "summary"} == {"mrr@10", "accuracy"}
+    for one in plain.scores:
+        if (one.task, one.metric) in (*verdict.SCORED, (verdict.SCORE, "mean")):
+            assert one.value == clear.get(one.task, one.metric).value
+            assert (one.replicates == clear.get(one.task, one.metric).replicates).all()
+    assert len(plain.get(verdict.SCORE, "mean").protocol["mean of"]) == 6
+
+
 def test_the_score_is_the_plain_mean_of_its_parts(clear):
     parts = [one for one in clear.scores if (one.task, one.metric) in verdict.SCORED]
     whole = clear.get(verdict.SCORE, "mean")
