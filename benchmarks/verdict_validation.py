@@ -27,10 +27,12 @@ from scipy import stats
 
 from selfsent.corpus import sample
 from selfsent.corpus.prepare import CorpusConfig
+from selfsent.encoder.encode import encode as encode_texts
 from selfsent.encoder.encode import encode_poolings
 from selfsent.encoder.load import load_encoder
 from selfsent.evaluation import bootstrap, whitening
 from selfsent.evaluation.labelfree import document_tests, verdict
+from selfsent.evaluation.labelfree.documents import parse_documents
 from selfsent.evaluation.score import Results
 from selfsent.evaluation.suite import Suite, read_suite
 
@@ -78,8 +80,7 @@ def folder(path: Path) -> Candidate:
                 known = score["value"]
 
     def encode(texts: list[str]) -> np.ndarray:
-        opened = load_encoder(path)
-        return encode(opened, texts)
+        return encode_texts(load_encoder(path), texts)
 
     return Candidate(f"{run.parent.name}/{run.name}", encode, known)
 
@@ -124,7 +125,7 @@ def derived(base: str, cache: Path, fit: list[str]) -> list[Candidate]:
                     if weight.ndim == 2:
                         old = 0 if noise is None else weight
                         weight.copy_(old + (noise or 1.0) * weight.std() * torch.randn_like(weight))
-            return encode(opened, texts)
+            return encode_texts(opened, texts)
 
         return remembered(f"{base} spoiled {noise}", encode, cache)
 
@@ -208,7 +209,8 @@ def main() -> None:
     tests = {}
     for corpus in arguments.corpus:
         drawn = sample.draw_documents([corpus], CorpusConfig(), arguments.documents)
-        tests[corpus] = document_tests.build_tests(sample.structured_documents(drawn, "en", arguments.documents))
+        parsed = parse_documents(drawn, "en", arguments.documents)
+        tests[corpus] = document_tests.build_tests(parsed, details=True)
         print(f"{corpus}: {len(tests[corpus].texts):,} texts, left out: {tests[corpus].left_out}", flush=True)
     suite = read_suite(["sts"], arguments.data)
     transfer = read_suite(["transfer"], arguments.data, classifier="senteval_fast") if arguments.transfer else None
@@ -227,8 +229,8 @@ def main() -> None:
         if transfer is not None:
             candidate.transfer = accuracy(candidate, transfer, arguments.cache)
         for corpus, given in tests.items():
-            vectors = verdict.embed_tests(candidate.name, candidate.encode, given)
-            results[corpus].append(verdict.score_vectors(given, vectors))
+            vectors = candidate.encode(given.texts)
+            results[corpus].append(verdict.score_vectors(given, vectors, name=candidate.name))
         scores = "  ".join(f"{results[corpus][-1].get(verdict.SCORE, 'mean').value:6.2f}" for corpus in tests)
         print(f"{candidate.sts:6.2f}  {scores}  {candidate.name}", flush=True)
 

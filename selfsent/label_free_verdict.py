@@ -1,36 +1,34 @@
 """The verdict without labels: from two encoders and raw text to better, worse, or cannot tell.
 
-What is measured and how it is judged stands in ``evaluation.verdict``; here it is decided on which text, and which
-systems stand beside the two.
+``evaluation.labelfree.verdict`` says what is measured and how it is judged; this module chooses the text, and the
+baselines that are scored beside the two encoders.
 """
 
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 
 from selfsent import atomic, hardware, methods
 from selfsent.config import build_config, resolve_recipe
 from selfsent.corpus import read, sample
-from selfsent.corpus.prepare import CorpusConfig
+from selfsent.corpus.dataset import HELD_OUT_DOCUMENTS, Corpus
+from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
 from selfsent.corpus.read import Document
 from selfsent.encoder.encode import encode
-from selfsent.encoder.inspect import embedding_width
+from selfsent.encoder.inspect import embedding_width, template_length, tokenizer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.pooling import pooling_name
-from selfsent.errors import UserError
+from selfsent.errors import ConfigurationError, EncoderError, UserError
 from selfsent.evaluation import geometry
-from selfsent.evaluation.labelfree import document_tests
+from selfsent.evaluation.labelfree.document_tests import LEAST, build_tests
+from selfsent.evaluation.labelfree.documents import parse_documents
 from selfsent.evaluation.labelfree.verdict import (
-    Encode,
-    Verdict,
-    embed_tests,
+    LabelFreeVerdict,
     judge_tests,
     require_enough_tests,
     score_bm25,
@@ -42,16 +40,8 @@ from selfsent.progress import SILENT, Progress
 from selfsent.run import Run, versions
 
 DOCUMENTS = 1000  # tests are made of so many at most
-_WORDS = 8192  # vocabulary of the static vectors: their table of neighbours takes 0.8 GB
-_READ = 50_000  # documents that they are counted in, at most
-
-
-@dataclass(frozen=True, kw_only=True)
-class Text:
-    """The documents that tests are made of, and what is known of whether the trained encoder saw them."""
-
-    documents: list[Document]
-    note: str
+_VOCABULARY = 8192  # of the static vectors: their table of neighbours takes 0.8 GB
+_COUNTED = 50_000  # documents that the static vectors are counted in, at most
 
 
 def verdict(
@@ -65,172 +55,170 @@ def verdict(
     precision: str = "auto",
     bootstrap: int = 1000,
     seed: int = 0,
+    details: bool = False,
     progress: Progress = SILENT,
-) -> Verdict:
-    """Say whether a trained encoder is better than its base on text that nobody labelled.
+) -> LabelFreeVerdict:
+    """Decide on text without labels whether a trained encoder is better than its base.
 
     Args:
         base: "builtin", a folder, the folder of a run, or a name on the hub.
-        trained: likewise; of a run, text that it held out is used where it was trained on the same sources.
+        trained: likewise; of a run that was trained on the same sources, the held-out documents are used.
         texts: files, folders, hub names of data sets, or "pydocs".
         documents: that tests are made of, at most.
         static: also score static word vectors of the same text, which takes a minute or two the first time.
-        language: whose rules of sentence splitting apply.
+        language: of the sentence-splitting rules.
         bootstrap: resamples of documents behind each interval.
+        details: also run the tests and metrics that enter no score: titles, perturbed sentences, areas under ROC.
 
     Raises:
-        UserError: something given cannot work, or the text allows no test; the message says what would.
+        UserError: something given does not fit, or the text allows no test; the message says what would.
     """
     if bootstrap < 1:
-        raise UserError(f"bootstrap = {bootstrap} does not fit: a verdict rests on its resamples, so give 100 or more")
-    models = {"base": _model(base), "trained": _model(trained)}
-    if _place(models["base"]) == _place(models["trained"]):
-        raise UserError(
+        raise ConfigurationError(
+            f"bootstrap = {bootstrap} does not fit: a verdict rests on its resamples, so give 100 or more"
+        )
+    models = {"base": _find_model(base), "trained": _find_model(trained)}
+    if Path(models["base"]).resolve() == Path(models["trained"]).resolve():
+        raise ConfigurationError(
             f"base and trained are the same encoder, {base}: give the one that training began with, "
             "and the one that it made"
         )
     sources = [str(text) for text in texts]
     config = CorpusConfig(language=language)
-    text = _text(models["trained"], sources, config, documents, progress)
-    progress.say(text.note)
-    tests = document_tests.build_tests(sample.structured_documents(text.documents, language, documents), seed=seed)
+    chosen, note = _choose_documents(models["trained"], sources, config, documents, progress)
+    progress.say(note)
+    tests = build_tests(parse_documents(chosen, language, documents), seed=seed, details=details)
     require_enough_tests(tests)
+    facts: dict[str, object] = {"text": note, "documents": tests.documents, "versions": versions()}
+    results: dict[str, Results] = {}
 
-    machine = hardware.choose_hardware()
-    found: dict[str, dict[str, NDArray[Any]]] = {}
-    facts: dict[str, object] = {"text": text.note, "documents": tests.documents, "versions": versions()}
-    for name, where in models.items():
-        encoder = _opened(where).to(machine.device)
-        how = f"pooling {pooling_name(encoder)}, {embedding_width(encoder)} wide"
-        progress.say(f"{name}: {where}, {how}; {len(tests.texts):,} texts are encoded")
-        facts[f"{name} encoder"] = str(where)
-        found[name] = embed_tests(f"the {name} encoder {where}", _encode(encoder, precision, progress), tests)
+    def score(encoder: SentenceTransformer, name: str) -> Results:
+        vectors = encode(encoder, tests.texts, precision=precision, progress=progress)
+        return score_vectors(tests, vectors, name=name, resamples=bootstrap, seed=seed)
+
+    device = hardware.choose_hardware().device
+    for system, model in models.items():
+        encoder = _load(model).to(device)
+        shape = f"pooling {pooling_name(encoder)}, {embedding_width(encoder)} wide"
+        progress.say(f"{system}: {model}, {shape}; {len(tests.texts):,} texts are encoded")
+        facts[f"{system} encoder"] = str(model)
+        results[system] = score(encoder, f"the {system} encoder {model}")
     if static:
-        folder = _static(sources, config, seed, progress)
-        if isinstance(folder, Path):
-            found["static"] = embed_tests("static", _encode(load_encoder(folder), precision, progress), tests)
+        try:
+            folder = _static_vectors(sources, config, seed, progress)
+        except UserError as error:
+            progress.say(f"left out: static vectors, because {error}")
+            facts["static left out"] = str(error)
         else:
-            progress.say(f"left out: static vectors, because {folder}")
-            facts["static left out"] = folder
-    results = {name: score_vectors(tests, of_texts, resamples=bootstrap, seed=seed) for name, of_texts in found.items()}
+            results["static"] = score(load_encoder(folder), "static")
     results["bm25"] = score_bm25(tests, resamples=bootstrap, seed=seed)
-    alarms = geometry.collapse_alarms(_geometry(results["trained"]), _geometry(results["base"]))
-    notes = [f"Beware: {alarm}." for alarm in alarms] or ["No sign of a collapse."]
-    return judge_tests(tests, results, notes=[*notes, f"{text.note[:1].upper()}{text.note[1:]}."], facts=facts)
+    figures = [{one.metric: one.value for one in results[name].scores if one.task == "geometry"} for name in models]
+    alarms = [f"Beware: {alarm}." for alarm in geometry.collapse_alarms(figures[1], figures[0])]
+    notes = [*(alarms or ["No sign of a collapse."]), f"{note[:1].upper()}{note[1:]}."]
+    return judge_tests(tests, results, notes=notes, facts=facts)
 
 
-def _model(name: str | Path) -> str | Path:
-    """Find the model of a run where the run's folder was given.
+def _find_model(name: str | Path) -> str | Path:
+    """Return the model of a run where the run's folder was given, and otherwise what was given.
 
     Raises:
-        UserError: the run has no model yet.
+        EncoderError: the run has no model yet.
     """
     folder = Path(name)
     run = folder.parent if folder.name == "model" and not folder.exists() else folder
-    if not (run / "config.json").is_file() or (run / "modules.json").is_file() or "recipe" not in _config(run):
+    if not (run / "config.json").is_file() or (run / "modules.json").is_file() or "recipe" not in Run(run).config():
         return name
     if not (run / "model").is_dir():
-        raise UserError(
+        raise EncoderError(
             f"the run {run} has no model yet: wait until its training ends, or end it with the command that began it "
             "and --resume"
         )
     return run / "model"
 
 
-def _config(run: Path) -> dict[str, Any]:
-    config = Run(run).config()
-    return config if isinstance(config, dict) else {}
-
-
-def _place(name: str | Path) -> str:
-    return str(Path(name).resolve()) if Path(name).exists() else str(name)
-
-
-def _opened(where: str | Path) -> SentenceTransformer:
+def _load(model: str | Path) -> SentenceTransformer:
     try:
-        return load_encoder(where)
+        return load_encoder(model)
     except SafetensorError as error:
-        raise UserError(
-            f"the weights in {where} are cut short or damaged ({error}): wait if they are still being written, or copy "
+        raise EncoderError(
+            f"the weights in {model} are cut short or damaged ({error}): wait if they are still being written, or copy "
             "them again"
         ) from error
 
 
-def _encode(encoder: SentenceTransformer, precision: str, progress: Progress) -> Encode:
-    return lambda texts: encode(encoder, texts, precision=precision, progress=progress)
+def _choose_documents(
+    trained: str | Path, sources: Sequence[str], config: CorpusConfig, size: int, progress: Progress
+) -> tuple[list[Document], str]:
+    """Return documents for the tests, and in words whether the trained encoder learned from them.
 
-
-def _text(trained: str | Path, sources: Sequence[str], config: CorpusConfig, size: int, progress: Progress) -> Text:
-    """Take what the run of the trained encoder held out, if it was trained on these sources; else all there is."""
-    run = Path(trained).parent
-    known = Path(trained).name == "model" and (run / "config.json").is_file()
-    recipe = _config(run).get("recipe", {}) if known else {}
-    if not {"method", "texts", "corpus"} <= set(recipe):
-        return Text(
-            documents=sample.draw_documents(sources, config, size, progress),
-            note="it is not known whether the trained encoder learned from this text",
-        )
-    shared = _places(sources) & _places(recipe["texts"])
-    if not shared:
+    Where its run was trained on these sources and held out enough documents, they are those; otherwise any.
+    """
+    run = Run(Path(trained).parent)
+    of_run = Path(trained).name == "model" and (run.folder / "config.json").is_file()
+    recipe = run.config().get("recipe") if of_run else None
+    given, learned = _locations(sources), _locations(recipe["texts"]) if recipe else set()
+    if not recipe:
+        note = "it is not known whether the trained encoder learned from this text"
+    elif not given & learned:
         note = "the trained encoder did not learn from this text"
-    elif _places(sources) != _places(recipe["texts"]):
+    elif given != learned:
         note = "the trained encoder learned from a part of this text"
     else:
-        held_out = _held_out(recipe, progress)
-        for chosen, what in (
-            (held_out.test, "the tests are made of documents that training held out"),
-            (
-                [*held_out.dev, *held_out.test],
-                "the tests are made of documents that training held out, half of which chose its weights",
-            ),
-        ):
-            if len(chosen) >= 2 * document_tests.LEAST:
-                return Text(documents=chosen, note=what)
+        corpus = _training_corpus(run, progress)
+        dev, test = corpus.held_out_documents("dev"), corpus.held_out_documents("test")
+        note = "the tests are made of documents that training held out"
+        if len(test) >= 2 * LEAST:
+            return test, note
+        if len(dev) + len(test) >= 2 * LEAST:
+            return [*dev, *test], f"{note}, half of which chose its weights"
         note = (
-            f"the trained encoder learned from this text, and held out only {len(held_out.dev) + len(held_out.test)} "
+            f"the trained encoder learned from this text, and held out only {len(dev) + len(test)} "
             "documents of it, too few for tests"
         )
-    return Text(documents=sample.draw_documents(sources, config, size, progress), note=note)
+    return sample.draw_documents(sources, config, size, progress), note
 
 
-def _held_out(recipe: dict[str, Any], progress: Progress) -> sample.HeldOutDocuments:
-    given = resolve_recipe(recipe)
-    config = build_config(CorpusConfig, given.corpus, "corpus")
-    return sample.held_out_documents(
-        given.texts, config, methods.plan_objective(given.method, given.objective).unit, progress
-    )
-
-
-def _places(sources: Sequence[str]) -> set[str]:
-    """Name sources so that equal names are equal text; a source that is gone stands for itself."""
-    places = set()
+def _locations(sources: Sequence[str]) -> set[str]:
+    """Return the absolute paths of files, and the names of other sources and of what no longer exists."""
+    locations = set()
     for name in sources:
         try:
-            places |= {str(one.path.resolve()) if one.path else one.name for one in read.resolve_sources([name])}
+            locations |= {str(one.path.resolve()) if one.path else one.name for one in read.resolve_sources([name])}
         except UserError:
-            places.add(name)
-    return places
+            locations.add(name)
+    return locations
 
 
-def _static(sources: Sequence[str], config: CorpusConfig, seed: int, progress: Progress) -> Path | str:
-    """Return the folder of static vectors of the text, built once, or in words why there are none."""
-    settings = static_vectors.StaticConfig(vocabulary=_WORDS, corpus=replace(config, max_texts=_READ), seed=seed)
+def _training_corpus(run: Run, progress: Progress) -> Corpus:
+    """Open the corpus of a run; prepare it again if it is no longer in the cache."""
+    config = run.config()
+    folder = atomic.cache_folder("corpora", config["corpus"]["fingerprint"])
+    if (folder / HELD_OUT_DOCUMENTS).is_file():
+        return Corpus(folder)
+    recipe, encoder = resolve_recipe(config["recipe"]), _load(run.model)
+    settings = build_config(CorpusConfig, recipe.corpus, "corpus")
+    settings = replace(settings, max_length=settings.max_length + template_length(encoder))
+    unit = methods.plan_objective(recipe.method, recipe.objective).unit
+    return prepare_corpus(recipe.texts, settings, tokenizer_of(encoder), unit=unit, progress=progress)
+
+
+def _static_vectors(sources: Sequence[str], config: CorpusConfig, seed: int, progress: Progress) -> Path:
+    """Return the folder of static word vectors of the text, made once.
+
+    Raises:
+        UserError: the text is too small.
+    """
+    settings = static_vectors.StaticConfig(
+        vocabulary=_VOCABULARY, corpus=replace(config, max_texts=_COUNTED), seed=seed
+    )
     identity = [[source.identity() for source in read.resolve_sources(sources)], repr(settings)]
     fingerprint = hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:24]
     folder = atomic.cache_folder("static", fingerprint)
-    if folder.is_dir():
-        return folder / "run" / "model"
-    progress.say("static word vectors of this text are being counted, once")
-    why = ""
-    for size in (_WORDS, None):  # None: as many as the text gives, for one that gives fewer
-        try:
-            with atomic.build_folder(folder) as scratch:
-                static_vectors.build_static_vectors(sources, scratch / "run", replace(settings, vocabulary=size))
-            return folder / "run" / "model"
-        except UserError as error:
-            why = str(error)
-    return why
-
-
-def _geometry(results: Results) -> dict[str, float]:
-    return {score.metric: score.value for score in results.scores if score.task == "geometry"}
+    if not folder.is_dir():
+        progress.say("static word vectors of this text are being counted, once")
+        with atomic.build_folder(folder) as scratch:
+            try:
+                static_vectors.build_static_vectors(sources, scratch / "run", settings)
+            except UserError:  # the text may give fewer word pieces: as many as it gives
+                static_vectors.build_static_vectors(sources, scratch / "run", replace(settings, vocabulary=None))
+    return folder / "run" / "model"

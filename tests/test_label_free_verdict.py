@@ -1,4 +1,4 @@
-"""The verdict on folders: which text it takes, and what it refuses; measured on tiny encoders."""
+"""The verdict without labels on folders of tiny encoders: which text it takes, and what it refuses."""
 
 import json
 import shutil
@@ -10,11 +10,13 @@ from test_cli import run as command
 from tiny import make_base
 
 from selfsent import api, label_free_verdict
+from selfsent.corpus.dataset import Corpus
 from selfsent.encoder.inspect import transformer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import UserError
-from selfsent.evaluation.labelfree import verdict
+from selfsent.evaluation.labelfree import document_tests, verdict
+from selfsent.evaluation.labelfree.documents import parse_documents
 from selfsent.progress import Progress
 
 
@@ -65,7 +67,7 @@ def test_a_copy_of_an_encoder_cannot_be_told_from_it(bert, tmp_path, corpus):
     shutil.copytree(bert, tmp_path / "copy")
     notes = Notes()
     said = judge(bert, tmp_path / "copy", corpus, progress=notes)
-    assert said.word == "cannot tell"
+    assert said.decision == "cannot tell"
     assert set(said.results) == {"base", "trained", "bm25"}
     assert said.sentences[-1] == "It is not known whether the trained encoder learned from this text."
     assert said.facts["documents"] == 300
@@ -101,7 +103,7 @@ def test_a_collapsed_encoder_is_worse_and_the_alarm_says_so(bert, tmp_path, corp
     weights.bias.data[:] = 0
     save_encoder(encoder, tmp_path / "collapsed")
     said = judge(tmp_path / "good", tmp_path / "collapsed", corpus)
-    assert said.word == "worse"
+    assert said.decision == "worse"
     assert "collapsing into few dimensions" in str(said)
 
 
@@ -113,21 +115,19 @@ def run(tmp_path_factory, cached, bert, corpus):
     return folder
 
 
-def test_the_tests_are_made_of_what_the_run_held_out(bert, run, corpus, cached, monkeypatch):
-    seen = []
-    structured = label_free_verdict.sample.structured
-    monkeypatch.setattr(
-        label_free_verdict.sample,
-        "structured",
-        lambda documents, *rest: seen.extend(documents) or structured(documents, *rest),
-    )
+def test_the_tests_are_made_of_what_the_run_held_out(bert, run, corpus, cached):
     said = judge(bert, run, corpus)
     assert said.facts["text"] == "the tests are made of documents that training held out"
     fingerprint = json.loads((run / "config.json").read_text())["corpus"]["fingerprint"]
-    stored = cached / "corpora" / fingerprint / "held_out.json"
-    titles = json.loads(stored.read_text())["test"]["titles"]
-    assert len(titles) >= 100
-    assert [document.title for document in seen] == titles
+    prepared = cached / "corpora" / fingerprint
+    held_out = Corpus(prepared).held_out_documents("test")
+    assert len(held_out) >= 100
+    expected = document_tests.build_tests(parse_documents(held_out, "en", 300))
+    assert said.results["base"].fingerprint == expected.fingerprint
+    shutil.rmtree(prepared)
+    again = judge(bert, run, corpus)
+    assert again.sentences == said.sentences
+    assert prepared.is_dir()  # under the same fingerprint
 
 
 def test_other_text_than_the_runs_is_said_to_be_so(bert, run, corpus, tmp_path):
@@ -159,7 +159,9 @@ def test_an_encoder_that_gives_nan_is_named_with_the_test(bert, tmp_path, corpus
     for parameter in encoder.parameters():
         parameter.data.fill_(float("nan"))
     save_encoder(encoder, tmp_path / "broken")
-    with pytest.raises(UserError, match=r"the trained encoder .*broken gives NaN or infinity for .* of the test title"):
+    with pytest.raises(
+        UserError, match=r"the trained encoder .*broken gives NaN or infinity for .* of the test summary"
+    ):
         judge(bert, tmp_path / "broken", corpus)
 
 

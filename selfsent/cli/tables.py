@@ -9,7 +9,7 @@ from rich.constrain import Constrain
 from rich.table import Table
 from rich.text import Text
 
-from selfsent.evaluation.labelfree.verdict import SCORE, SCORED, Verdict
+from selfsent.evaluation.labelfree.verdict import SCORE, SCORED, LabelFreeVerdict
 from selfsent.evaluation.score import Difference, Results, Score
 from selfsent.evaluation.suite import absence
 
@@ -69,7 +69,7 @@ def results_table(results: Mapping[str, Results], width: int = 100) -> Renderabl
     return Constrain(Group(*tables, *missing, *_footnotes(notes)), width)
 
 
-def verdict_table(verdict: Verdict) -> Table:
+def verdict_table(verdict: LabelFreeVerdict) -> Table:
     """Lay out every test, one a row, of every system, one a column; those in the score first, marked."""
     systems = [{"bm25": "BM25", "static": "static\nvectors"}.get(name, name) for name in verdict.results]
     table = _table(("test", *systems, "change", "n"), title="base and trained encoder, on tests made of the text")

@@ -8,32 +8,35 @@ import typer
 
 def verdict(
     base: Annotated[str, typer.Argument(help="The encoder before: 'builtin', a folder, a run, or a name on the hub")],
-    trained: Annotated[str, typer.Argument(help="The encoder after; of a run, text that it held out is used")],
+    trained: Annotated[str, typer.Argument(help="The encoder after; of a run, its held-out documents are used")],
     corpus: Annotated[
         list[str] | None,
         typer.Option(
-            help="Your text: a file, folder or hub name; may be repeated  \\[default: the documentation here]"
+            help="Your text: a file, folder or hub name; may be repeated  \\[default: the Python documentation]"
         ),
     ] = None,
-    json: Annotated[Path | None, typer.Option(help="Write everything measured to this file, too.")] = None,
-    documents: Annotated[int, typer.Option(help="That tests are made of, at most", min=50)] = 1000,
+    json: Annotated[Path | None, typer.Option(help="Also write all scores to this file.")] = None,
+    documents: Annotated[int, typer.Option(help="Maximum number of documents for the tests", min=50)] = 1000,
     static: Annotated[
         bool, typer.Option("--static/--no-static", help="Also score static word vectors of the same text.")
     ] = True,
-    language: Annotated[str, typer.Option(help="Whose rules of sentence splitting apply")] = "en",
+    language: Annotated[str, typer.Option(help="Language of the sentence-splitting rules")] = "en",
     bootstrap: Annotated[int, typer.Option(help="Resamples behind each 95 % interval", min=100)] = 1000,
     precision: Annotated[str, typer.Option(help="auto, bf16 or fp32")] = "auto",
+    details: Annotated[
+        bool, typer.Option("--details", help="Also run tests that enter no score: titles, typos, case, AUC, ...")
+    ] = False,
 ) -> None:
-    """Say whether training helped, from the structure of your own text: better, worse, or cannot tell."""
+    """Decide by the structure of your own text whether training helped: better, worse, or cannot tell."""
     from selfsent.cli.display import Display
 
     display = Display()
     display.opening("loading torch and transformers")
-    from selfsent import label_free_verdict
+    from selfsent import atomic, label_free_verdict
     from selfsent.cli.tables import verdict_table
-    from selfsent.errors import UserError
+    from selfsent.errors import ConfigurationError
 
-    said = label_free_verdict.verdict(
+    result = label_free_verdict.verdict(
         base,
         trained,
         corpus or ["pydocs"],
@@ -42,18 +45,17 @@ def verdict(
         language=language,
         precision=precision,
         bootstrap=bootstrap,
+        details=details,
         progress=display,
     )
     if json is not None:
-        import json as writer
-
         try:
-            json.write_text(writer.dumps(said.as_dict(), indent=2) + "\n", encoding="utf-8")
+            atomic.write_json(json, result.as_dict())
         except OSError as error:
-            raise UserError(f"cannot write {json}: {error.strerror}") from error
-    display.print(verdict_table(said))
-    for name, why in said.left_out.items():
+            raise ConfigurationError(f"cannot write {json}: {error.strerror}") from error
+    display.print(verdict_table(result))
+    for name, why in result.left_out.items():
         display.print(f"left out: {name}, because {why}")
     display.print("")
-    for number, sentence in enumerate(said.sentences):
+    for number, sentence in enumerate(result.sentences):
         display.print(sentence, style=None if number else "bold")

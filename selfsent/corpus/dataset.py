@@ -1,8 +1,9 @@
 """A prepared corpus, read from its folder row by row, or document by document and span by span."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +11,10 @@ from pydantic import TypeAdapter
 
 from selfsent.corpus.columns import Ragged
 from selfsent.corpus.heldout import HeldOut
+from selfsent.corpus.read import Document
 from selfsent.corpus.statistics import CorpusStatistics
 
+HELD_OUT_DOCUMENTS = "held_out_documents.jsonl"  # the file of the documents held out, whole
 _STATISTICS, _HELD_OUT = TypeAdapter(CorpusStatistics), TypeAdapter(HeldOut)
 
 Indices = Sequence[int] | NDArray[np.integer]
@@ -83,6 +86,11 @@ class Corpus:
     def texts(self, indices: Indices) -> list[str]:
         """Return the cleaned texts of some rows, not truncated."""
         return [row.tobytes().decode() for row in self._texts.rows(indices)]
+
+    def held_out_documents(self, part: Literal["dev", "test"]) -> list[Document]:
+        """Return the documents behind one part of ``held_out``, whole and as they were read."""
+        with (self.folder / HELD_OUT_DOCUMENTS).open(encoding="ascii") as lines:
+            return [Document(*fields) for stored, *fields in map(json.loads, lines) if stored == part]
 
 
 def write_facts(folder: Path, account: CorpusStatistics, held_out: HeldOut) -> None:

@@ -1,23 +1,26 @@
-"""Set documents apart for a test of retrieval that needs no labels.
+"""Hold documents out of training for a retrieval test that needs no labels.
 
-The question of the test is whether a summary finds its own body among the bodies of all the others; of pairs,
-whether a text finds its positive.
+A summary, or else the first sentence, has to retrieve the body of its document among those of all others; the first
+half of a line its second half; of pairs, a text its positive.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import xxhash
 
 from selfsent.corpus import clean
+from selfsent.corpus.read import Document
 
 Kind = Literal["summary-body", "halves", "pairs"]
 _QUERY_WORDS = 3
 _PASSAGE_WORDS = 12  # at least
-_PASSAGE_ENOUGH = 60  # words that no further sentence may carry it beyond
-_LINE_WORDS = 12  # at least, of a line that is cut into halves
+_PASSAGE_MOST = 60  # no further sentence is added that would make it longer
+_LINE_WORDS = 12  # at least, of a line that is split into halves
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class HeldOutPairs:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The documents that training never sees."""
+    """Queries and passages of the documents held out: dev to choose the weights by, test for the final scores."""
 
     kind: Kind
     dev: HeldOutPairs = field(default_factory=HeldOutPairs)
@@ -42,20 +45,22 @@ class HeldOut:
 
 
 class Selection:
-    """Chooses by a hash of the content, so that the choice hangs on nothing but the document itself."""
+    """Deterministic selection by content hash."""
 
-    def __init__(self, kind: Kind, size: int, share: float) -> None:
+    def __init__(self, kind: Kind, size: int, share: float, file: Path) -> None:
         self.found = HeldOut(kind)
-        self.size = size
+        self.size = size  # of dev and of test, at most
         self.share = share  # of the documents, dev and test together
+        self.file = file  # of the documents held out: a JSON line each, its part and then the fields of ``Document``
+        self.file.touch()
         self.documents = 0
         self._seen: set[int] = set()  # keys of the queries and passages taken: at most 4 * size
 
-    def take(self, title: str, summary: str, sentences: Sequence[str], keys: Sequence[int]) -> bool:
-        """Hold a document out if its turn has come and it is fit, and say whether it was.
+    def take(self, document: Document, summary: str, sentences: Sequence[str], keys: Sequence[int]) -> bool:
+        """Hold a document out if its hash says so and a query can be made of it; return whether it was.
 
         Args:
-            title: kept beside the pair.
+            document: stored whole if it is held out.
             summary: the query, if the document has one; otherwise its first sentence is.
             sentences: of the document; the positive of a pair.
             keys: the content keys of its texts.
@@ -63,7 +68,8 @@ class Selection:
         place = xxhash.xxh3_64_intdigest(np.array(keys, np.uint64).data) % 10_000 / 10_000
         if place >= self.share:
             return False
-        pairs = self.found.dev if place < self.share / 2 else self.found.test
+        part = "dev" if place < self.share / 2 else "test"
+        pairs: HeldOutPairs = getattr(self.found, part)
         if len(pairs) >= self.size:
             return False
         pair = self._pair(summary, sentences)
@@ -76,22 +82,19 @@ class Selection:
         self.documents += 1
         pairs.queries.append(pair[0])
         pairs.passages.append(pair[1])
-        pairs.titles.append(clean.one_line(title))
+        pairs.titles.append(clean.one_line(document.title))
+        with self.file.open("a", encoding="ascii") as lines:
+            lines.write(json.dumps([part, *document]) + "\n")
         return True
 
     def _pair(self, summary: str, sentences: Sequence[str]) -> tuple[str, str] | None:
-        if self.found.kind == "halves":
-            return _halves(sentences)
         if self.found.kind == "summary-body":
             return _summary_and_body(summary, sentences)
-        both = summary, sentences[0]
-        return both if min(map(clean.count_words, both)) >= _QUERY_WORDS else None
-
-
-def _halves(sentences: Sequence[str]) -> tuple[str, str] | None:
-    if len(sentences) != 1 or clean.count_words(sentences[0]) < _LINE_WORDS:
-        return None
-    return clean.text_halves(sentences[0])
+        if self.found.kind == "halves":
+            one_line = len(sentences) == 1 and clean.count_words(sentences[0]) >= _LINE_WORDS
+            return clean.text_halves(sentences[0]) if one_line else None
+        pair = summary, sentences[0]
+        return pair if min(map(clean.count_words, pair)) >= _QUERY_WORDS else None
 
 
 def _summary_and_body(summary: str, sentences: Sequence[str]) -> tuple[str, str] | None:
@@ -101,7 +104,7 @@ def _summary_and_body(summary: str, sentences: Sequence[str]) -> tuple[str, str]
     words = 0
     for sentence in sentences:
         more = clean.count_words(sentence)
-        if words >= _PASSAGE_WORDS and words + more > _PASSAGE_ENOUGH:
+        if words >= _PASSAGE_WORDS and words + more > _PASSAGE_MOST:
             break
         if sentence not in summary:
             passage.append(sentence)

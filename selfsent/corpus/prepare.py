@@ -16,7 +16,7 @@ from selfsent.atomic import build_folder, cache_folder
 from selfsent.config import setting
 from selfsent.corpus import dedup
 from selfsent.corpus.columns import RaggedColumn, Table
-from selfsent.corpus.dataset import Corpus, write_facts
+from selfsent.corpus.dataset import HELD_OUT_DOCUMENTS, Corpus, write_facts
 from selfsent.corpus.heldout import Kind, Selection
 from selfsent.corpus.read import Columns, Document, Source, resolve_sources
 from selfsent.corpus.statistics import CorpusStatistics
@@ -27,7 +27,7 @@ from selfsent.progress import SILENT, Progress
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-FORMAT = 2  # of the folder; raised whenever the same input would give another corpus
+FORMAT = 3  # of the folder; raised whenever the same input would give another corpus
 
 _ROWS = 1 << 15  # stored at a time
 _LONGEST = 4096  # word pieces; longer texts count as this long in the statistics
@@ -138,17 +138,6 @@ def corpus_documents(
     yield from _documents(resolved, [_rules(source, config, unit) for source in resolved], config.columns, progress)
 
 
-def held_out_selections(sources: Sequence[str], config: CorpusConfig, unit: Unit) -> tuple[Selection, Selection]:
-    """Return the selections of documents and of pairs that ``prepare_corpus`` makes from these sources."""
-    return _selections([_rules(source, config, unit) for source in resolve_sources(sources)], config)
-
-
-def _selections(rules: Sequence[TextRules], config: CorpusConfig) -> tuple[Selection, Selection]:
-    kind: Kind = "summary-body" if any(rule.split for rule in rules) else "halves"
-    size, share = config.held_out, config.held_out_share
-    return Selection(kind, size, share), Selection("pairs", size, share)
-
-
 def _rules(source: Source, config: CorpusConfig, unit: Unit) -> TextRules:
     split = config.split == "yes" or (config.split == "auto" and source.kind != ".txt") or unit == "documents"
     sentences = split and unit == "sentences"
@@ -188,11 +177,14 @@ def _build(
 ) -> None:
     rules = [_rules(source, config, unit) for source in sources]
     documents = _documents(sources, rules, config.columns, progress)
-    single, pairs = _selections(rules, config)
     width = dedup.band_width(config.near_threshold)
     max_length = config.max_length if unit == "sentences" else None
     staging = folder / "staging"
     staging.mkdir()
+    kind: Kind = "summary-body" if any(rule.split for rule in rules) else "halves"
+    size, share = config.held_out, config.held_out_share
+    single = Selection(kind, size, share, staging / "held_out_documents.jsonl")
+    pairs = Selection("pairs", size, share, staging / "held_out_pairs.jsonl")
     with Table(staging) as table:
         texts = TokenizedTexts(
             table,
@@ -220,6 +212,7 @@ def _build(
             raise _nothing_left(sources, statistics)
         examples = [(texts.text(a), texts.text(b)) for a, b in near_pairs if drop_reason[a] == dedup.KEPT]
         measured = _store(texts, drop_reason, max_length, folder, progress)
+    texts.selection.file.rename(folder / HELD_OUT_DOCUMENTS)
     shutil.rmtree(staging)
     examples = sorted(examples, key=lambda pair: len(pair[0]) + len(pair[1]))[:2]  # the shortest are read at a glance
     write_facts(folder, dataclasses.replace(statistics, examples=examples, **measured), texts.selection.found)

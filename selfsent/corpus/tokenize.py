@@ -219,10 +219,10 @@ class TokenizedTexts:
             if pair_keys[0] == pair_keys[1]:
                 counts.identical_pairs += 1
                 return
-            if self._pairs.take(document.title, texts[0], [positive], pair_keys):
+            if self._pairs.take(document, texts[0], [positive], pair_keys):
                 self._held_out_pairs.append(np.array(pair_keys, np.uint64))
                 return
-        elif self._documents.take(document.title, clean.one_line(summary), sentences if rules.whole else texts, keys):
+        elif self._documents.take(document, clean.one_line(summary), sentences if rules.whole else texts, keys):
             counts.held_out_texts += len(texts)
             self._held_out_documents.append(np.array(keys, np.uint64))
             return

@@ -1,13 +1,12 @@
-"""Documents drawn for tests: what prepare() holds out is found again, and copies are gone."""
+"""Documents drawn for tests: by their content alone, without copies."""
 
 import json
 
 import numpy as np
 import pytest
-from tiny import make_tokenizer
 
 from selfsent.corpus import sample
-from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
+from selfsent.corpus.prepare import CorpusConfig
 
 
 def write(path, documents):
@@ -29,30 +28,6 @@ def documents():
     ]
 
 
-@pytest.mark.parametrize("unit", ["sentences", "documents"])
-@pytest.mark.parametrize("size", [6, 1000])
-def test_what_training_held_out_is_found_again(tmp_path, documents, unit, size):
-    source = write(tmp_path / "text.jsonl", documents)
-    config = CorpusConfig(held_out=size, held_out_share=0.2, deduplicate="none")
-    prepared = prepare_corpus([source], config, make_tokenizer(), unit=unit, cache=tmp_path / "cache")
-    found = sample.held_out_documents([source], config, unit)
-    for part, pairs in ((found.dev, prepared.held_out.dev), (found.test, prepared.held_out.test)):
-        assert 4 < len(pairs.titles) <= size
-        assert [one.title for one in part] == pairs.titles
-        for one, query in zip(part, pairs.queries, strict=True):
-            assert one.text.startswith(query)
-
-
-def test_of_a_corpus_of_pairs_the_pairs_held_out_are_found(tmp_path, documents):
-    rows = [{"text": one["text"], "positive": f"{one['title']} said otherwise and elsewhere"} for one in documents]
-    source = write(tmp_path / "pairs.jsonl", rows)
-    config = CorpusConfig(held_out_share=0.2, deduplicate="none")
-    prepared = prepare_corpus([source], config, make_tokenizer(), cache=tmp_path / "cache")
-    found = sample.held_out_documents([source], config)
-    assert len(found.test) > 10
-    assert [one.positive for one in found.test] == prepared.held_out.test.passages
-
-
 def test_what_is_drawn_hangs_on_the_content_alone(tmp_path, documents):
     config = CorpusConfig()
     one = sample.draw_documents([write(tmp_path / "one.jsonl", documents)], config, 60)
@@ -61,19 +36,3 @@ def test_what_is_drawn_hangs_on_the_content_alone(tmp_path, documents):
     assert len(one) == 90  # half as many again, for those that turn out to be copies
     places = [int(document.title.split()[1]) for document in one]
     assert 100 < np.mean(places) < 300  # not the first ones
-
-
-def test_near_duplicates_go_and_the_parts_of_a_document_stay(tmp_path, documents):
-    copy = {**documents[0], "text": documents[0]["text"] + " One more."}
-    drawn = sample.draw_documents([write(tmp_path / "text.jsonl", [*documents[:50], copy])], CorpusConfig(), 100)
-    found = sample.structured_documents(drawn, "en", 100)
-    assert len(drawn) == 51
-    assert len(found) == 50
-    whole = {f"{one.title}: {' '.join(one.sentences)}" for one in found}
-    assert {f"{one['title']}: {one['text']}" for one in documents[1:50]} <= whole
-
-
-def test_texts_are_alike_whatever_their_case_and_punctuation():
-    texts = ["a b c d", "e f g", "A b, c D!", "", "a b c d e f g h i j k", "a b c d e f g h i x k", "..."]
-    assert sample.distinct_texts(texts).tolist() == [True, True, False, False, True, False, False]
-    assert sample.distinct_texts(["", ".."]).tolist() == [False, False]

@@ -1,8 +1,7 @@
-"""Held-out retrieval, for corpora that nobody labelled: find the passage that belongs to a query.
+"""Held-out retrieval, without labels: rank the passage that belongs to a query among all passages.
 
-The answer to query i is passage i among all passages: a title and its body, a sentence and the next.
-Passages that tie with the answer share their ranks: each score is the expected one over a random order
-of the ties, so an encoder that maps everything to one point scores what guessing scores.
+The answer to query i is passage i.  Passages that tie with the answer share their ranks: each score is the expected one
+over a random order of the ties, so that an encoder that maps everything to one point scores as well as chance.
 """
 
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from selfsent.errors import UserError
+from selfsent.errors import DataError
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.geometry import uniformity, unit
 from selfsent.evaluation.score import Score, measured
@@ -19,12 +18,12 @@ from selfsent.evaluation.task import Task
 from selfsent.progress import SILENT, Progress
 
 BLOCK = 2_000_000  # entries of a block of similarities: 16 MB
-DEPTH = 10  # ranks that the reciprocal rank looks at
-TIE = 1e-9  # cosines closer than this are one and the same: matrix products of equal rows differ by 1e-16
+DEPTH = 10  # ranks that count for the reciprocal rank
+TIE = 1e-9  # cosines that differ by less are equal: matrix products of equal rows differ by 1e-16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Retrieval(Task):
+class HeldOutRetrieval(Task):
     """Line-aligned queries and passages."""
 
     split: str
@@ -41,7 +40,7 @@ class Retrieval(Task):
     ) -> list[Score]:
         """Score vectors given in the order of ``texts``; intervals resample the queries.
 
-        Beside what is found stand alignment, of each query and its passage, and the uniformity of all texts.
+        The alignment is that of each query and its passage, the uniformity that of all texts.
         """
         half = len(vectors) // 2
         values = 100 * expected_scores(*expected_ranks(vectors[:half], vectors[half:]))  # (N, 3)
@@ -56,21 +55,21 @@ class Retrieval(Task):
         return scores
 
 
-def read_heldout_retrieval(held_out: tuple[Sequence[str], Sequence[str]]) -> Retrieval:
-    """Take queries and passages, line by line.
+def read_heldout_retrieval(held_out: tuple[Sequence[str], Sequence[str]]) -> HeldOutRetrieval:
+    """Check queries and passages, line by line, and make the task of them.
 
     Raises:
-        UserError: their numbers differ, or there are fewer than two.
+        DataError: their numbers differ, or there are fewer than two.
     """
     queries, passages = (list(texts) for texts in held_out)
     if len(queries) != len(passages):
-        raise UserError(
+        raise DataError(
             f"retrieval got {len(queries)} queries and {len(passages)} passages: "
             "passage k must be the answer to query k"
         )
     if len(queries) < 2:
-        raise UserError(f"retrieval got {len(queries)} query: it needs at least 2 to tell apart")
-    return Retrieval(name="retrieval", split="held-out", queries=queries, passages=passages)
+        raise DataError(f"retrieval got {len(queries)} query: it needs at least 2 to rank")
+    return HeldOutRetrieval(name="retrieval", split="held-out", queries=queries, passages=passages)
 
 
 def expected_ranks(

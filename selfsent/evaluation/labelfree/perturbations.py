@@ -1,6 +1,6 @@
-"""A sentence as it might have been written: mistyped, in other letters, cut short, or with words left out.
+"""Perturbed sentences: typos, another case, truncated, words dropped.
 
-Each says nearly what the sentence says, so that an encoder should find the sentence by it.
+Each means nearly the same as the sentence, so that an encoder should retrieve the sentence by it.
 """
 
 from collections.abc import Callable
@@ -9,14 +9,14 @@ import numpy as np
 
 from selfsent.corpus import clean
 
-_TYPOS = 0.6  # of the words of four letters or more
-_DROPPED = 0.5  # of the words
+_TYPOS = 0.6  # share of the words of four letters or more
+_DROPPED = 0.5  # share of the words
 
-Variant = Callable[[str, np.random.Generator], str]
+Perturbation = Callable[[str, np.random.Generator], str]
 
 
 def typos(text: str, draw: np.random.Generator) -> str:
-    """Swap two neighbouring letters inside some of the longer words, one at least."""
+    """Swap two neighbouring letters inside some of the longer words, at least one."""
     words = clean.with_gaps(text)
     long = [place for place, word in enumerate(words) if len(word.strip()) >= 4]
     if not long:
@@ -28,27 +28,17 @@ def typos(text: str, draw: np.random.Generator) -> str:
     return "".join(words)
 
 
-def case(text: str, draw: np.random.Generator) -> str:
-    """Write everything in capitals; a text without letters that have any stays as it is."""
-    return text.upper()
-
-
-def truncation(text: str, draw: np.random.Generator) -> str:
-    """Keep the first half of the words."""
-    return clean.text_halves(text)[0]
-
-
 def dropped_words(text: str, draw: np.random.Generator) -> str:
-    """Leave out some of the words, one at least and never all."""
+    """Leave out some of the words, at least one and never all."""
     words = clean.with_gaps(text)
     count = min(len(words) - 1, max(1, round(_DROPPED * len(words))))
-    gone = set(draw.choice(len(words), count, replace=False).tolist())
-    return clean.one_line("".join(word for place, word in enumerate(words) if place not in gone))
+    dropped = set(draw.choice(len(words), count, replace=False).tolist())
+    return clean.one_line("".join(word for place, word in enumerate(words) if place not in dropped))
 
 
-VARIANTS: dict[str, Variant] = {
+PERTURBATIONS: dict[str, Perturbation] = {
     "typos": typos,
-    "case": case,
-    "truncation": truncation,
+    "case": lambda text, draw: text.upper(),
+    "truncation": lambda text, draw: clean.text_halves(text)[0],  # the first half of the words
     "dropped words": dropped_words,
 }

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from selfsent.corpus import clean
-from selfsent.corpus.sample import Structured
 from selfsent.evaluation.labelfree import document_tests
+from selfsent.evaluation.labelfree.documents import ParsedDocument
 
 COMMON = ["the", "of", "and", "a", "to", "in", "it", "on", "was", "for"]
 
@@ -25,7 +25,7 @@ def make_documents(number=80, sentences=6, seed=0, title=True, pool=0):
         if pool:
             topic = [f"p{k}q" for k in draw.choice(pool, 25, replace=False)]
         name = " ".join(topic[:2]) if title else ""
-        documents.append(Structured(name, "", [sentence(draw, topic) for _ in range(sentences)]))
+        documents.append(ParsedDocument(name, "", [sentence(draw, topic) for _ in range(sentences)]))
     return documents
 
 
@@ -36,18 +36,25 @@ def documents():
 
 @pytest.fixture(scope="module")
 def tests(documents):
-    return document_tests.build_tests(documents)
+    return document_tests.build_tests(documents, details=True)
 
 
 def test_a_corpus_with_everything_leaves_nothing_out(tests):
     assert tests.left_out == {}
     names = ["title", "summary", "halves", "neighbours", "typos", "case", "truncation", "dropped words"]
-    assert [test.name for test in tests.matchings] == names
-    assert [test.name for test in tests.graded] == ["nearness"]
+    assert [test.name for test in tests.retrieval] == names
+    assert tests.nearness is not None
+
+
+def test_without_details_the_tests_of_the_score_are_the_same(documents, tests):
+    scored = document_tests.build_tests(documents)
+    assert [test.name for test in scored.every] == ["summary", "halves", "neighbours", "nearness"]
+    detailed = {test.name: test for test in tests.every}
+    assert all(test.texts == detailed[test.name].texts for test in scored.every)
 
 
 def test_queries_and_answers_are_of_the_same_document(documents, tests):
-    for test in tests.matchings:
+    for test in tests.retrieval:
         for query, passage, row in zip(test.queries, test.passages, test.documents, strict=True):
             own = {word for text in (documents[row].title, *documents[row].sentences) for word in clean.words(text)}
             assert set(clean.words(passage)) <= own
@@ -56,7 +63,7 @@ def test_queries_and_answers_are_of_the_same_document(documents, tests):
 
 
 def test_neighbours_follow_each_other_and_halves_have_nothing_in_common(documents, tests):
-    by_name = {test.name: test for test in tests.matchings}
+    by_name = {test.name: test for test in tests.retrieval}
     for query, passage, row in zip(*_columns(by_name["neighbours"]), strict=True):
         own = documents[row].sentences
         assert own.index(passage) == own.index(query) + 1
@@ -71,11 +78,11 @@ def _columns(test):
 
 
 def test_nearness_falls_from_the_sentence_itself_to_another_document(documents, tests):
-    (graded,) = tests.graded
+    nearness = tests.nearness
     places = {text: row for row, one in enumerate(documents) for text in one.sentences}
-    for start in range(0, len(graded.left), 6):
-        left, right = graded.left[start], graded.right[start : start + 6]
-        assert graded.degrees[start : start + 6].tolist() == [5, 4, 3, 2, 1, 0]
+    for start in range(0, len(nearness.queries), 6):
+        left, right = nearness.queries[start], nearness.passages[start : start + 6]
+        assert nearness.degrees[start : start + 6].tolist() == [5, 4, 3, 2, 1, 0]
         row = places[left]
         assert set(clean.words(right[0])) <= set(clean.words(left))
         assert left.startswith(right[1])
@@ -87,21 +94,21 @@ def test_nearness_falls_from_the_sentence_itself_to_another_document(documents, 
 
 
 def test_the_same_documents_make_the_same_tests(documents, tests):
-    assert document_tests.build_tests(documents).fingerprint == tests.fingerprint
-    assert document_tests.build_tests(documents, seed=1).fingerprint != tests.fingerprint
+    assert document_tests.build_tests(documents, details=True).fingerprint == tests.fingerprint
+    assert document_tests.build_tests(documents, details=True, seed=1).fingerprint != tests.fingerprint
 
 
 def test_near_duplicates_are_no_wrong_answers(documents):
     # One more document with the first sentence of another: finding that one's rest would be counted as wrong.
-    copy = Structured("", documents[0].sentences[0], make_documents(1, seed=5)[0].sentences)
-    (summary,) = [test for test in document_tests.build_tests([*documents, copy]).matchings if test.name == "summary"]
+    copy = ParsedDocument("", documents[0].sentences[0], make_documents(1, seed=5)[0].sentences)
+    (summary,) = [test for test in document_tests.build_tests([*documents, copy]).retrieval if test.name == "summary"]
     assert summary.queries.count(documents[0].sentences[0]) == 1
     assert len(summary.queries) == len(documents)
 
 
 def test_what_the_corpus_cannot_support_is_left_out_and_named():
-    lines = document_tests.build_tests(make_documents(sentences=1, title=False))
-    assert [test.name for test in lines.matchings] == ["typos", "case", "truncation", "dropped words"]
+    lines = document_tests.build_tests(make_documents(sentences=1, title=False), details=True)
+    assert [test.name for test in lines.retrieval] == ["typos", "case", "truncation", "dropped words"]
     assert lines.left_out == {
         "title": "0 of 80 documents have a title and enough text, 50 are needed",
         "summary": "0 of 80 documents have a first sentence and enough after it, 50 are needed",
@@ -109,16 +116,16 @@ def test_what_the_corpus_cannot_support_is_left_out_and_named():
         "neighbours": "0 of 80 documents have two sentences in a row, 50 are needed",
         "nearness": "fewer than 50 documents have four sentences",
     }
-    few = document_tests.build_tests(make_documents(30))
-    assert not few.matchings
-    assert not few.graded
+    few = document_tests.build_tests(make_documents(30), details=True)
+    assert not few.retrieval
+    assert few.nearness is None
     assert len(few.left_out) == 9
 
 
 def test_long_lines_have_halves():
     draw = np.random.default_rng(0)
-    long = [Structured("", "", [sentence(draw, [f"w{n}x{k}" for k in range(25)], 30)]) for n in range(60)]
-    (halves,) = [test for test in document_tests.build_tests(long).matchings if test.name == "halves"]
+    long = [ParsedDocument("", "", [sentence(draw, [f"w{n}x{k}" for k in range(25)], 30)]) for n in range(60)]
+    (halves,) = [test for test in document_tests.build_tests(long).retrieval if test.name == "halves"]
     assert halves.queries[0] + " " + halves.passages[0] == long[0].sentences[0]
 
 
@@ -129,7 +136,7 @@ def test_scripts_without_spaces_have_tests_too():
         letters = [chr(0x4E00 + 40 * n + k) for k in range(40)]
         return ["".join(draw.choice(letters, 14)) + "。" for _ in range(4)]
 
-    tests = document_tests.build_tests([Structured("", "", chinese(n)) for n in range(60)])
-    assert {"summary", "halves", "neighbours"} <= {test.name for test in tests.matchings}
-    (neighbours,) = [test for test in tests.matchings if test.name == "neighbours"]
-    assert (neighbours.words_shared.argmax(axis=1) == np.arange(60)).mean() > 0.9
+    tests = document_tests.build_tests([ParsedDocument("", "", chinese(n)) for n in range(60)])
+    assert {"summary", "halves", "neighbours"} <= {test.name for test in tests.retrieval}
+    (neighbours,) = [test for test in tests.retrieval if test.name == "neighbours"]
+    assert (neighbours.bm25.argmax(axis=1) == np.arange(60)).mean() > 0.9

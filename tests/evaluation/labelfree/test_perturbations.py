@@ -1,4 +1,4 @@
-"""Variants of a sentence: each changes what it says it changes, and nothing else."""
+"""Perturbations of a sentence: each changes what its name says, and nothing else."""
 
 import numpy as np
 import pytest
@@ -29,8 +29,9 @@ def test_no_word_is_long_enough_for_a_typo(draw):
 
 
 def test_truncation_is_the_first_half(draw):
-    assert perturbations.truncation("one two three four five six", draw) == "one two three"
-    assert CHINESE.startswith(perturbations.truncation(CHINESE, draw))
+    truncation = perturbations.PERTURBATIONS["truncation"]
+    assert truncation("one two three four five six", draw) == "one two three"
+    assert CHINESE.startswith(truncation(CHINESE, draw))
 
 
 @pytest.mark.parametrize("text", [TEXT, CHINESE, "two words", "a b c d e"])
@@ -43,6 +44,6 @@ def test_words_are_dropped_in_order_and_never_all(text, draw):
 
 
 def test_case_changes_case_alone(draw):
-    changed = perturbations.case(TEXT, draw)
+    changed = perturbations.PERTURBATIONS["case"](TEXT, draw)
     assert changed.isupper()
     assert changed.casefold() == TEXT.casefold()

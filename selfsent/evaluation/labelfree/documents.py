@@ -1,0 +1,63 @@
+"""The documents that tests are made of: cut into sentences, near-duplicates removed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from jaxtyping import Bool
+
+from selfsent.corpus import clean, dedup
+from selfsent.corpus.columns import Table
+from selfsent.corpus.read import Document
+
+NEAR_THRESHOLD = 0.5  # Jaccard similarity of word bigrams from which on two texts are near-duplicates
+
+
+@dataclass(frozen=True)
+class ParsedDocument:
+    """A cleaned document in its parts."""
+
+    title: str
+    summary: str
+    sentences: list[str]  # of its text, without the summary
+
+
+def parse_documents(documents: Sequence[Document], language: str, size: int) -> list[ParsedDocument]:
+    """Return at most ``size`` documents in their parts; of near-duplicates the first is kept."""
+    parsed = []
+    for document in documents:
+        summary = clean.one_line(clean.clean_text(document.summary))
+        sentences = clean.sentences(clean.clean_text(document.text), language)
+        if summary or sentences:
+            parsed.append(ParsedDocument(clean.one_line(clean.clean_text(document.title)), summary, sentences))
+    distinct = distinct_texts([" ".join([one.summary, *one.sentences]) for one in parsed])
+    return [one for one, kept in zip(parsed, distinct, strict=True) if kept][:size]
+
+
+def distinct_texts(texts: Sequence[str], threshold: float = NEAR_THRESHOLD) -> Bool[np.ndarray, " N"]:
+    """Mark the texts that are no near-duplicate of an earlier marked one; texts without words are not marked."""
+    words = [clean.words(text) for text in texts]
+    rows = np.flatnonzero([bool(row) for row in words])
+    distinct = np.zeros(len(texts), bool)
+    if not len(rows):
+        return distinct
+    lengths = np.array([len(words[row]) for row in rows])
+    vocabulary: dict[str, int] = {}
+    ids = np.array([vocabulary.setdefault(word, len(vocabulary)) for row in rows for word in words[row]], np.uint32)
+    hashes = dedup.shingles(ids, lengths)
+    width = dedup.band_width(threshold)
+    drop_reason = np.zeros(len(rows), np.uint8)
+    with TemporaryDirectory() as folder, Table(Path(folder)) as table:
+        column, exact = table.ragged("ids", np.uint32), table.column("exact", np.uint64)
+        bands = [table.column(f"band_{band}", np.uint64) for band in range(dedup.MINIMA // width)]
+        column.append(ids, lengths)
+        exact.append(dedup.row_keys(ids, lengths))
+        for band, keys in zip(bands, dedup.band_keys(hashes, lengths, width), strict=True):
+            band.append(keys)
+        table.flush()
+        dedup.drop_exact(exact, drop_reason)
+        dedup.drop_near(bands, column, threshold, drop_reason, Path(folder))
+    distinct[rows[drop_reason == dedup.KEPT]] = True
+    return distinct
