@@ -25,7 +25,7 @@ from selfsent.encoder.load import load_encoder
 from selfsent.encoder.pooling import pooling_name
 from selfsent.encoder.preflight import check_dropout
 from selfsent.encoder.save import save_encoder
-from selfsent.errors import CorpusError, UserError
+from selfsent.errors import CorpusError, ResumeError
 from selfsent.evaluation.labelfree.verdict import judge_heldout
 from selfsent.evaluation.score import Results
 from selfsent.hardware import Hardware
@@ -275,7 +275,7 @@ def _verify(trained: SentenceTransformer, validator: Validator, outcome: Trainin
         return
     again = validator(trained)[outcome.selected_by]
     if not math.isclose(again, outcome.best_score, rel_tol=0, abs_tol=1e-6):
-        raise UserError(
+        raise ResumeError(
             f"the saved model scores {again:.4f} in {outcome.selected_by}, and its best weights scored "
             f"{outcome.best_score:.4f} in training: the disk may be damaged, or the folder was changed meanwhile"
         )

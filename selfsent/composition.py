@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 
 from selfsent.encoder.embed import embed_columns
-from selfsent.errors import UserError
+from selfsent.errors import ConfigurationError
 from selfsent.objective import Batch, Examples, Objective, Rows, Terms
 
 
@@ -26,13 +26,13 @@ class Composition(Objective):
         """Join objectives that were built for ``encoder``.
 
         Raises:
-            UserError: the parts learn from different kinds of corpora, or more than one keeps its head.
+            ConfigurationError: the parts learn from different kinds of corpora, or more than one keeps its head.
         """
         super().__init__({name: part.config for name, part in parts.items()}, encoder)
         require_one_unit({name: type(part) for name, part in parts.items()})
         heads = [name for name, part in parts.items() if part.exported_head() is not None]
         if len(heads) > 1:
-            raise UserError(f"{' and '.join(heads)} would each export a head: keep one of them")
+            raise ConfigurationError(f"{' and '.join(heads)} would each export a head: keep one of them")
         self.parts = nn.ModuleDict(parts)
         self.weights = dict(weights)
         for name in ("in_batch", "needs_dropout"):
@@ -106,12 +106,12 @@ def require_one_unit(kinds: Mapping[str, type[Objective]]) -> None:
     """Refuse to join methods that learn from sentences with methods that learn from documents.
 
     Raises:
-        UserError: they need different corpora.
+        ConfigurationError: they need different corpora.
     """
     units = {name: kind.unit for name, kind in kinds.items()}
     if len(set(units.values())) > 1:
         said = ", ".join(f"{name} from {unit}" for name, unit in units.items())
-        raise UserError(
+        raise ConfigurationError(
             f"these methods cannot be joined, because they learn from different corpora ({said}): choose one"
         )
 

@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 
 from selfsent.composition import Composition, require_one_unit
 from selfsent.config import build_config
-from selfsent.errors import UserError, unknown
+from selfsent.errors import ConfigurationError, unknown
 from selfsent.objective import Objective
 
 
@@ -23,7 +23,7 @@ def load_method(name: str) -> type[Objective]:
     """Return the objective of a method of ours (``"scd"``) or of an importable module (``"mypackage.mine"``).
 
     Raises:
-        UserError: no such method or module, or the module names no METHOD.
+        ConfigurationError: no such method or module, or the module names no METHOD.
     """
     if "." not in name and name not in method_names():
         raise unknown("method", name, method_names())
@@ -33,11 +33,11 @@ def load_method(name: str) -> type[Objective]:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{path}.".startswith(f"{error.name}."):
             raise  # the module exists; something that it needs does not
-        raise UserError(f"no module {name!r}: give one that can be imported and names its METHOD") from error
+        raise ConfigurationError(f"no module {name!r}: give one that can be imported and names its METHOD") from error
     except AttributeError as error:
-        raise UserError(f"module {name!r} is no method: its last line should be METHOD = ...") from error
+        raise ConfigurationError(f"module {name!r} is no method: its last line should be METHOD = ...") from error
     if not (isinstance(method, type) and issubclass(method, Objective)):
-        raise UserError(f"METHOD of module {name!r} is {method!r}: it should be a subclass of Objective")
+        raise ConfigurationError(f"METHOD of module {name!r} is {method!r}: it should be a subclass of Objective")
     return method
 
 
@@ -75,11 +75,13 @@ def plan_objective(name: str, table: Mapping[str, Any]) -> ObjectivePlan:
     each is 1 unless given.
 
     Raises:
-        UserError: an unknown method or key, a value that does not fit, or methods that cannot be joined.
+        ConfigurationError: an unknown method or key, a value that does not fit, or methods that cannot be joined.
     """
     found = {part.strip(): find_method(part.strip()) for part in name.split("+")}
     if len(found) < name.count("+") + 1:
-        raise UserError(f"{name!r} joins a method with itself: name each once, and weigh it with objective.weights")
+        raise ConfigurationError(
+            f"{name!r} joins a method with itself: name each once, and weigh it with objective.weights"
+        )
     if len(found) == 1:
         ((part, (kind, changes)),) = found.items()
         return ObjectivePlan(
@@ -96,7 +98,7 @@ def plan_objective(name: str, table: Mapping[str, Any]) -> ObjectivePlan:
         if part not in found:
             raise unknown("key", f"objective.weights.{part}", [f"objective.weights.{known}" for known in found])
         if not isinstance(weight, int | float) or weight < 0:
-            raise UserError(f"objective.weights.{part} = {weight!r} does not fit: it is a number of 0 or more")
+            raise ConfigurationError(f"objective.weights.{part} = {weight!r} does not fit: it is a number of 0 or more")
     configs = {
         part: build_config(kind.Config, {**changes, **table.get(part, {})}, f"objective.{part}")
         for part, (kind, changes) in found.items()
@@ -119,7 +121,7 @@ def find_method(name: str) -> tuple[type[Objective], dict[str, object]]:
     ``find("scd")`` changes nothing; ``find("scd_paper_literal")`` is SCD with the changes of that preset.
 
     Raises:
-        UserError: neither a method, nor a preset, nor an importable module.
+        ConfigurationError: neither a method, nor a preset, nor an importable module.
     """
     if "." in name or name in method_names():
         return load_method(name), {}

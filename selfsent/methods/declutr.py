@@ -38,7 +38,7 @@ from selfsent.encoder.embed import Tokens, embed, embed_with_tokens, split_by_le
 from selfsent.encoder.inspect import embedding_width, max_length_of, tokenizer_of, transformer_of
 from selfsent.encoder.mlm_head import load_mlm_head, mask_tokens, word_embeddings
 from selfsent.encoder.pooling import pooling_name
-from selfsent.errors import UserError
+from selfsent.errors import ConfigurationError, CorpusError
 from selfsent.functional import init_linear_, nt_xent
 from selfsent.objective import Batch, Examples, Objective, Rows, Terms, gather
 
@@ -101,20 +101,17 @@ class DeCLUTR(Objective):
         self._pieces = WordPieces(tokenizer_of(encoder))
         self._tokenizer = tokenizer_of(encoder)
         if pooling_name(encoder) == "prompt":
-            raise UserError("pooling 'prompt' does not fit declutr, whose anchors are masked too: use 'mean' or 'cls'")
-        if transformer_of(encoder) is None and not config.mlm_weight and config.contrast_on_masked_anchor:
-            raise UserError("static vectors cannot mask anchors: set objective.contrast_on_masked_anchor=false")
-        reads = max_length_of(encoder)
-        if config.max_length is not None and config.max_length > reads:
-            raise UserError(
-                f"objective.max_length = {config.max_length} does not fit: the encoder reads {reads} word pieces, "
-                "so it must be that or less"
+            raise ConfigurationError(
+                "pooling 'prompt' does not fit declutr, whose anchors are masked: use 'mean' or 'cls'"
             )
+        if transformer_of(encoder) is None and not config.mlm_weight and config.contrast_on_masked_anchor:
+            raise ConfigurationError("static vectors have no mask: set objective.contrast_on_masked_anchor=false")
+        reads = max_length_of(encoder)
         self.longest = config.max_length or min(reads, _LONGEST)  # l_max
-        if self.longest < config.min_length + 2:
-            raise UserError(
-                f"objective.min_length = {config.min_length} does not fit: the encoder reads {reads} word pieces, "
-                "so it must be less by 2 at least"
+        if not config.min_length + 2 <= self.longest <= reads:
+            raise ConfigurationError(
+                f"objective.min_length = {config.min_length} and max_length = {self.longest} do not fit: the encoder "
+                f"reads {reads} word pieces, so max_length must be at most that, and min_length less by 2"
             )
         width = embedding_width(encoder)
         self.mlm = load_mlm_head(encoder) if config.mlm_weight else None
@@ -134,7 +131,7 @@ class DeCLUTR(Objective):
         """Return a mask of the documents that are long enough for anchors l_max apart.
 
         Raises:
-            UserError: fewer than two are; or one is not, and ``short_doc`` is ``error``.
+            CorpusError: fewer than two are; or one is not, and ``short_doc`` is ``error``.
         """
         config = self.config
         words = np.asarray(lengths) - self._pieces.specials
@@ -148,12 +145,12 @@ class DeCLUTR(Objective):
             "or objective.short_doc=shrink"
         )
         if short and config.short_doc == "error":
-            raise UserError(
+            raise CorpusError(
                 f"{short:,} of {len(words):,} documents have fewer than 2 x {config.num_anchors} x {shortest} = "
                 f"{needed:,} word pieces: set objective.short_doc=skip to leave them out, or objective.short_doc=shrink"
             )
         if fit.sum() < 2:
-            raise UserError(
+            raise CorpusError(
                 f"{'only one' if fit.any() else 'none'} of {len(words):,} documents has 2 x {config.num_anchors} x "
                 f"{shortest} = {needed:,} word pieces, and the longest has {longest:,}: {mend}"
             )

@@ -40,7 +40,7 @@ from selfsent.encoder.dropout import Dropout
 from selfsent.encoder.embed import Tokens, embed_inputs
 from selfsent.encoder.inspect import embedding_width, tokenizer_of, transformer_of
 from selfsent.encoder.mlm_head import MLMHead, load_mlm_head, word_embeddings
-from selfsent.errors import UserError
+from selfsent.errors import ConfigurationError
 from selfsent.functional import info_nce, init_linear_
 from selfsent.objective import Batch, Objective, Terms, Views, gather, second
 
@@ -92,13 +92,13 @@ class DenoSent(Objective):
         model = transformer_of(encoder)
         states = None if model is None else model.config.hidden_size
         if states != width:
-            raise UserError(
+            raise ConfigurationError(
                 f"the decoder's states would be {states} wide and sentence vectors are {width}: denoising needs an "
                 "encoder whose pooling keeps the width, such as pooling 'prompt'; or set objective.denoise_weight=0"
             )
         heads = config.decoder_heads
         if width % heads:
-            raise UserError(
+            raise ConfigurationError(
                 f"objective.decoder_heads = {heads} does not fit: it must divide the encoder's width {width}"
             )
         # Ours knows a finite number of rates: one that it takes for 1 would scale what is left by infinity.
