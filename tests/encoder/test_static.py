@@ -163,8 +163,8 @@ def json_config(folder):
     return json.loads((folder / "config.json").read_text(encoding="utf-8"))
 
 
-def test_without_a_mask_declutr_says_how_to_go_on(vectors):
-    with pytest.raises(UserError, match=r"no mask to read anchors with: set objective.contrast_on_masked_anchor=false"):
+def test_without_a_mask_declutr_names_the_setting(vectors):
+    with pytest.raises(UserError, match=r"set objective\.contrast_on_masked_anchor=false"):
         DeCLUTR(DeCLUTR.Config(mlm_weight=0.0, max_length=16, min_length=8), vectors)
 
 
