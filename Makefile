@@ -1,15 +1,21 @@
-# The same few words on a laptop and in CI: make install, make demo, make check, make test.
+# The same commands on a laptop and in CI: make install, demo, check, docs, test.
 PYTHON ?= python3
 BIN := .venv/bin
+TORCH_CPU ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: install demo check test
+.PHONY: install demo check docs test
 
-# torch first and alone: elsewhere its CPU build comes from https://download.pytorch.org/whl/cpu, and plain `torch`
-# would bring several gigabytes of CUDA along.
+# torch first: on Linux the plain package brings several gigabytes of CUDA. Without an NVIDIA GPU its CPU build is
+# taken from PyTorch's own index, where that answers within five seconds.
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --upgrade pip -c constraints.txt
-	$(BIN)/pip install --quiet torch -c constraints.txt
+	@set --; \
+	if [ "$$(uname)" = Linux ] && ! command -v nvidia-smi >/dev/null && timeout 5 $(BIN)/python -c \
+	    "import urllib.request; urllib.request.urlopen('$(TORCH_CPU)/torch/', timeout=4)" 2>/dev/null; \
+	then set -- --extra-index-url $(TORCH_CPU); fi; \
+	echo "pip install torch $$*"; \
+	$(BIN)/pip install --quiet torch -c constraints.txt "$$@"
 	$(BIN)/pip install --quiet --editable ".[dev]" -c constraints.txt
 	touch $@
 
@@ -24,6 +30,9 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+docs: install
+	$(BIN)/mkdocs build --strict --quiet
 
 test: install
 	$(BIN)/pytest
