@@ -1,6 +1,5 @@
 """What MkDocs adds to the pages: every setting and every command from the code, and the project's own files."""
 
-import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,8 @@ from typer.cli import get_docs_for_click
 
 from selfsent import methods
 from selfsent.cli import app
-from selfsent.config import EncoderConfig, HardwareConfig, Recipe, TrainConfig
+from selfsent.config import SECTIONS as RECIPE_SECTIONS
+from selfsent.config import Recipe, describe
 from selfsent.corpus.prepare import CorpusConfig
 from selfsent.pretraining.static_vectors import StaticConfig
 from selfsent.pretraining.train import PretrainConfig
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 # Files outside docs/ that are pages of the site, too.
 PROJECT = ("CHANGELOG.md", "CONTRIBUTING.md", "LOG.md", "RESULTS.md", "benchmarks/README.md")
 MODEL_CARD = "selfsent/builtin/encoder/README.md"
-SECTIONS = {"train": TrainConfig, "corpus": CorpusConfig, "encoder": EncoderConfig, "hardware": HardwareConfig}
+SECTIONS = {**RECIPE_SECTIONS, "corpus": CorpusConfig}
 
 
 def on_files(files, config):
@@ -51,46 +51,33 @@ def on_post_build(config):
 
 def settings() -> str:
     """Write the page of every setting."""
-    page = ["# Every setting", "Generated from the configuration classes.  Give each with `--set KEY=VALUE`, or in a recipe."]
-    page += ["", "## Recipe", "", "The keys at the top of a recipe file.", "", *table(Recipe, "", skip=(*SECTIONS, "objective", "paper"))]
+    page = [
+        "# Every setting",
+        "Generated from the configuration classes.  Give each with `--set KEY=VALUE`, or in a recipe.",
+        *("\n## Recipe", "The keys at the top of a recipe file.\n", *table(Recipe, skip=("corpus", "objective", "paper"))),
+    ]
     for section, kind in SECTIONS.items():
-        page += ["", f"## {section}", "", kind.__doc__ or "", "", *table(kind, f"{section}.")]
+        page += [f"\n## {section}", f"{kind.__doc__}\n", *table(kind, f"{section}.")]
     for name in methods.method_names():
         method = methods.load_method(name)
-        page += ["", f"## objective: {name}", "", *table(method.Config, "objective.")]
+        page += [f"\n## objective: {name}", f"{method.__doc__.splitlines()[0]}\n", *table(method.Config, "objective.")]
         for preset, changes in method.presets.items():
             changed = ", ".join(f"`{key}={value}`" for key, value in changes.items()) or "the defaults"
-            page += ["", f"Preset `{preset}`: {changed}."]
-    page += ["", "## pretrain", "", "For `selfsent pretrain`, whose keys have no prefix.", "", *table(PretrainConfig, "")]
-    page += ["", "## pretrain --size static", "", *table(StaticConfig, "")]
+            page += [f"\nPreset `{preset}`: {changed}."]
+    page += ["\n## pretrain", "For `selfsent pretrain`, whose keys have no prefix.\n", *table(PretrainConfig)]
+    page += ["\n## pretrain --size static\n", *table(StaticConfig)]
     return "\n".join(page) + "\n"
 
 
-def table(kind: type, prefix: str, skip: tuple[str, ...] = ()) -> Iterator[str]:
+def table(kind: type, prefix: str = "", skip: tuple[str, ...] = ()) -> Iterator[str]:
     """Yield the rows of one configuration class."""
     yield "| key | default | meaning | type |"
     yield "|---|---|---|---|"
-    yield from rows(kind, prefix, skip)
-
-
-def rows(kind: type, prefix: str, skip: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield a row for each field; a field that is a configuration class itself becomes its rows."""
-    described = getattr(kind, "__pydantic_fields__", {})  # of a pydantic dataclass, with the descriptions
-    for field in dataclasses.fields(kind):
-        if field.name in skip:
-            continue
-        known = described.get(field.name, field)
-        if dataclasses.is_dataclass(field.type):
-            yield from rows(field.type, f"{prefix}{field.name}.")
-            continue
-        default = known.default_factory() if callable(known.default_factory) else known.default
-        required = "Undefined" in repr(default) or default is dataclasses.MISSING
-        written = "required" if required else f"`{default if default != '' else repr(default)}`"
-        text = getattr(known, "description", None) or ""
-        kinds = field.type.__name__ if isinstance(field.type, type) else str(field.type)
-        kinds = re.sub(r"typing\.|collections\.abc\.|selfsent\.[\w.]*\.", "", kinds)
-        cells = (f"`{prefix}{field.name}`", written, text, f"`{kinds}`")
-        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    for setting in describe(kind, prefix):
+        if not setting.key.startswith((*skip, *(f"{name}." for name in SECTIONS if not prefix and kind is Recipe))):
+            default = "" if setting.default == "" else f"`{setting.default}`"
+            cells = (f"`{setting.key}`", default, setting.description, setting.kind)
+            yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def commands() -> str:
