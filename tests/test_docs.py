@@ -178,7 +178,7 @@ def write_texts(folder: Path) -> None:
     draw = np.random.default_rng(0)
     made_up = ["".join(draw.choice(list("abcdefghijklmnop"), 4)) for _ in range(200)]
     (folder / "texts").mkdir()
-    (folder / "texts" / "own.txt").write_text("\n".join(sentences(300, 14, 71, made_up)), encoding="utf-8")
+    (folder / "texts" / "own.txt").write_text("\n".join(sentences(300, 14, 71, [*WORDS, *made_up])), encoding="utf-8")
     for side, seed in (("source", 72), ("target", 73)):
         with lzma.open(folder / f"train.{side}.xz", "wt", encoding="utf-8") as file:
             file.write("\n".join(sentences(60, 8, seed)) + "\n")
@@ -212,6 +212,7 @@ def workplace(tmp_path_factory) -> Path:
         patched.chdir(folder)
         patched.setenv("SELFSENT_CACHE", str(folder / "cache"))
         selfsent.train("simcse", base="bert-base-uncased", corpus=["tickets.jsonl"], out="runs/tickets", settings=QUICK)
+    shutil.copytree(folder / "runs" / "tickets", folder / "runs" / "adjacent")
     return folder
 
 
@@ -259,7 +260,7 @@ def test_commands_options_and_settings_in_the_prose_exist(page):
         for key in re.findall(r"(?<![\w/.])(?:train|corpus|encoder|hardware|objective|factors)\.[a-z]\w+(?![\w.(])", code):
             assert key in keys or Path(key).suffix in (".py", ".md", ".jsonl", ".csv"), f"{page.name}: `{code}` names {key}"
         words = code.split()
-        if words[0] == "selfsent" and len(words) > 1:
+        if words[0] == "selfsent" and len(words) > 1 and words[1] != "--help":
             assert words[1] in COMMANDS, f"{page.name}: `{code}`"
             used = {word for word in words if word.startswith("--")}
             assert used <= all_options(COMMANDS[words[1]]), f"{page.name}: `{code}`"
@@ -270,7 +271,7 @@ def test_commands_options_and_settings_in_the_prose_exist(page):
 def all_options(command) -> set[str]:
     """Every option of a command or of the commands under it."""
     under = getattr(command, "commands", {}).values()
-    return {option for part in command.params for option in part.opts}.union(*map(all_options, under))
+    return {option for part in command.params for option in [*part.opts, *part.secondary_opts]}.union(*map(all_options, under))
 
 
 def test_every_recipe_of_the_package_is_in_the_table_and_the_other_way_round():
