@@ -44,7 +44,9 @@ def on_post_build(config):
     """Refuse pages that would load anything from another server."""
     for path in Path(config.site_dir).rglob("*.html"):
         html = path.read_text(encoding="utf-8")
-        found = re.findall(r"<(?:script|img|iframe)[^>]*\ssrc=\"(?:https?:)?//[^\"]+|<link[^>]*stylesheet[^>]*//[^>]+", html)
+        found = re.findall(
+            r"<(?:script|img|iframe)[^>]*\ssrc=\"(?:https?:)?//[^\"]+|<link[^>]*stylesheet[^>]*//[^>]+", html
+        )
         if found:
             raise PluginError(f"{path.name} loads {found[0]!r}: the site has to open without a network")
 
@@ -54,7 +56,11 @@ def settings() -> str:
     page = [
         "# Every setting",
         "Generated from the configuration classes.  Give each with `--set KEY=VALUE`, or in a recipe.",
-        *("\n## Recipe", "The keys at the top of a recipe file.\n", *table(Recipe, skip=("corpus", "objective", "paper"))),
+        *(
+            "\n## Recipe",
+            "The keys at the top of a recipe file.\n",
+            *table(Recipe, skip=("corpus", "objective", "paper")),
+        ),
     ]
     for section, kind in SECTIONS.items():
         page += [f"\n## {section}", f"{kind.__doc__}\n", *table(kind, f"{section}.")]

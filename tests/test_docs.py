@@ -36,7 +36,10 @@ from selfsent.pretraining.static_vectors import StaticConfig
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-LINKED = [*PAGES, *(ROOT / f"{name}.md" for name in ("CHANGELOG", "CONTRIBUTING", "LOG", "RESULTS", "benchmarks/README"))]
+LINKED = [
+    *PAGES,
+    *(ROOT / f"{name}.md" for name in ("CHANGELOG", "CONTRIBUTING", "LOG", "RESULTS", "benchmarks/README")),
+]
 GENERATED = {"settings.md", "commands.md"}  # pages that only the built site has; building it checks links to them
 COMMANDS = typer.main.get_command(app).commands
 BLOCK = re.compile(
@@ -192,7 +195,10 @@ def write_evaluation_data(folder: Path) -> None:
     draw = np.random.default_rng(1)
     texts = sentences(100, 6, seed=74)
     for split, count in sts.STSB.items():
-        rows = [f"genre\tfile\tyear\t1\t{draw.uniform(0, 5):.2f}\t{'	'.join(draw.choice(texts, 2))}" for _ in range(count)]
+        rows = [
+            f"genre\tfile\tyear\t1\t{draw.uniform(0, 5):.2f}\t{'	'.join(draw.choice(texts, 2))}"
+            for _ in range(count)
+        ]
         (place / f"sts-{split}.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     intents = [f"{text.rstrip('.')},{WORDS[row % 3]}" for row, text in enumerate(sentences(90, 6, seed=75))]
     (folder / "intents.csv").write_text("text,label\n" + "\n".join(intents) + "\n", encoding="utf-8")
@@ -257,8 +263,12 @@ def test_commands_options_and_settings_in_the_prose_exist(page):
         keys |= {setting.key for setting in config.describe(kind)}
     options = {option for command in COMMANDS.values() for option in all_options(command)}
     for code in CODE.findall(prose(page)):
-        for key in re.findall(r"(?<![\w/.])(?:train|corpus|encoder|hardware|objective|factors)\.[a-z]\w+(?![\w.(])", code):
-            assert key in keys or Path(key).suffix in (".py", ".md", ".jsonl", ".csv"), f"{page.name}: `{code}` names {key}"
+        for key in re.findall(
+            r"(?<![\w/.])(?:train|corpus|encoder|hardware|objective|factors)\.[a-z]\w+(?![\w.(])", code
+        ):
+            assert key in keys or Path(key).suffix in (".py", ".md", ".jsonl", ".csv"), (
+                f"{page.name}: `{code}` names {key}"
+            )
         words = code.split()
         if words[0] == "selfsent" and len(words) > 1 and words[1] != "--help":
             assert words[1] in COMMANDS, f"{page.name}: `{code}`"
@@ -271,7 +281,9 @@ def test_commands_options_and_settings_in_the_prose_exist(page):
 def all_options(command) -> set[str]:
     """Every option of a command or of the commands under it."""
     under = getattr(command, "commands", {}).values()
-    return {option for part in command.params for option in [*part.opts, *part.secondary_opts]}.union(*map(all_options, under))
+    return {option for part in command.params for option in [*part.opts, *part.secondary_opts]}.union(
+        *map(all_options, under)
+    )
 
 
 def test_every_recipe_of_the_package_is_in_the_table_and_the_other_way_round():

@@ -1,6 +1,7 @@
 """Imports only go down, and every module says what it is for."""
 
 import ast
+import re
 from pathlib import Path
 
 import selfsent
@@ -108,3 +109,23 @@ def test_whole_or_absent_files_are_written_in_one_module():
         if isinstance(node, ast.Call) and ast.unparse(node.func) in calls
     ]
     assert elsewhere == []
+
+
+def test_the_tree_in_contributing_names_every_module_and_no_other():
+    contributing = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    tree = contributing.split("```text\nselfsent/\n")[1].split("```")[0]
+    named, folders = set(), [PACKAGE]
+    for line in tree.splitlines():
+        name, depth = line.split()[0], (len(line) - len(line.lstrip())) // 2
+        assert len(line.split()) > 1, f"{name} is not described"
+        folders[depth:] = [folders[depth - 1] / name.removesuffix("/")]
+        named.add(folders[depth])
+    packages = {path.parent for path in modules()} - {PACKAGE} | {PACKAGE / "recipes"}
+    assert named == {path for path in modules() if path.name != "__init__.py"} | packages
+
+
+def test_the_layers_in_contributing_are_those_that_are_checked():
+    table = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8").split("\n| layer |")[1]
+    rows = [line.split("|") for line in table.split("\n\n")[0].splitlines()[2:]]
+    written = {int(row[1]): set(re.findall(r"`(\w+)/?`", row[2])) for row in rows}
+    assert written == FLOORS
