@@ -140,7 +140,7 @@ def shortened(words: list[str]) -> list[str]:
         size = [] if "--base" in kept else ["--size", "nano", "--vocabulary", "150"]
         settings = ["length=16", "batch_size=4", "hardware.threads=1"]
         return [*kept, *size, "--tokens", "500", *(word for setting in settings for word in ("--set", setting))]
-    if name == "verdict":
+    if name in ("verdict", "evaluate"):
         return [*words, "--bootstrap", "100"]
     return words
 
