@@ -23,7 +23,7 @@ install: .venv/installed
 
 demo: install
 	rm -rf runs/demo
-	$(BIN)/selfsent train selfsent/recipes/demo.toml --out runs/demo
+	$(BIN)/selfsent train demo --out runs/demo
 	$(BIN)/selfsent search runs/demo/model pydocs "remove all files in a folder"
 
 check: install
