@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from selfsent.methods.simcse import SimCSE
     from selfsent.methods.whitenedcse import WhitenedCSE
     from selfsent.objective import Objective
+    from selfsent.pretraining.train import pretrain
     from selfsent.scoring import compare, evaluate
+    from selfsent.semantic_search import search
 
 # Where each public name lives; opened when first asked for, because torch takes seconds to import.
 _HOMES = {
@@ -30,6 +32,8 @@ _HOMES = {
     "compare": "scoring:compare",
     "evaluate": "scoring:evaluate",
     "load": "encoder.load:load_encoder",
+    "pretrain": "pretraining.train:pretrain",
+    "search": "semantic_search:search",
     "train": "api:train",
     "verdict": "label_free_verdict:verdict",
 }
@@ -46,6 +50,8 @@ __all__ = [
     "encode_to",
     "evaluate",
     "load",
+    "pretrain",
+    "search",
     "train",
     "verdict",
 ]

@@ -85,3 +85,10 @@ def build_index(
         (scratch / "texts.json").write_text(json.dumps(texts, ensure_ascii=False), encoding="utf-8")
         np.save(scratch / "embeddings.npy", F.normalize(torch.from_numpy(embeddings), dim=1).numpy())
     return SearchIndex(folder, encoder, reused=False)
+
+
+def search(
+    model: str | Path, corpus: str, query: str, *, top: int = 5, text_column: str = "text", progress: Progress = SILENT
+) -> list[Hit]:
+    """Return the ``top`` texts of a corpus nearest in meaning to a query; arguments as for ``build_index``."""
+    return build_index(model, corpus, text_column=text_column, progress=progress).search(query, top)

@@ -95,7 +95,7 @@ class Pretrained:
 
 def pretrain(
     sources: Sequence[str] = (),
-    out: Path | None = None,
+    out: str | Path | None = None,
     *,
     size: str | None = None,
     base: str | None = None,
@@ -128,7 +128,7 @@ def pretrain(
         UserError: something given cannot work; the message says what would.
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
-    out = out or Path("runs") / f"pretrain-{size or ('base' if base else SIZE)}"
+    out = Path(out) if out is not None else Path("runs") / f"pretrain-{size or ('base' if base else SIZE)}"
     if size != "static":
         if vectors is not None:
             raise ConfigurationError("--vectors is for --size static: add it, or leave --vectors out")
