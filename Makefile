@@ -32,7 +32,7 @@ check: install
 	$(BIN)/mypy
 
 docs: install
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/mkdocs build --strict
 
 test: install
 	$(BIN)/pytest

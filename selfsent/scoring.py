@@ -109,7 +109,8 @@ def compare(
     """Score two recipes, each by its seeds, and return how much the first lies above the second on the same rows.
 
     Args:
-        first, second: the models of one recipe each, one for a seed; the intervals then include the seeds, too.
+        first: the models of one recipe, one for each seed; the intervals then include the seeds, too.
+        second: those of the other recipe.
         options: as for ``evaluate``.
 
     Raises:
