@@ -37,20 +37,20 @@ def close(actual, expected, rtol=1e-7, atol=1e-8):
 # contrast
 
 
-def test_info_nce_of_two_orthonormal_texts_is_worked_out_by_hand():  # T-G2
+def test_info_nce_of_two_orthonormal_texts_is_worked_out_by_hand():
     z = torch.eye(2, dtype=torch.float64)
     close(info_nce(z, z, 1.0), math.log(1 + 1 / math.e))
     assert info_nce(z, z, 1.0).item() == pytest.approx(0.3132617, abs=1e-7)
 
 
-def test_info_nce_falls_with_the_temperature_when_the_ranking_is_right():  # T-G2
+def test_info_nce_falls_with_the_temperature_when_the_ranking_is_right():
     z = rows(6, 5)
     near = z + 0.01 * rows(6, 5, seed=1)
     losses = [info_nce(z, near, temperature).item() for temperature in (1.0, 0.5, 0.1, 0.05)]
     assert losses == sorted(losses, reverse=True)
 
 
-def test_info_nce_ignores_the_order_of_the_texts_but_not_of_the_views():  # T-G2
+def test_info_nce_ignores_the_order_of_the_texts_but_not_of_the_views():
     z1, z2 = rows(6, 5), rows(6, 5, seed=1)
     order = torch.tensor([3, 1, 5, 0, 2, 4])
     close(info_nce(z1[order], z2[order], 0.1), info_nce(z1, z2, 0.1))
@@ -89,14 +89,14 @@ def test_multi_positive_is_its_formula_summed_entry_by_entry(negatives, form):
     assert loss.item() == pytest.approx(slow_multi_positive(z, 0.3, negatives, form), rel=1e-10)
 
 
-def test_two_identical_positives_cost_twice_as_much_as_one():  # T-W7
+def test_two_identical_positives_cost_twice_as_much_as_one():
     z1, z2 = rows(6, 5), rows(6, 5, seed=1)
     one, z = info_nce(z1, z2, 0.05), torch.stack((z1, z2, z2))
     close(multi_positive(z, 0.05, reduction="sum"), 2 * one)
     close(multi_positive(z, 0.05, reduction="mean"), one)
 
 
-def test_three_views_of_two_orthonormal_texts_cost_twice_the_hand_value():  # T-W7
+def test_three_views_of_two_orthonormal_texts_cost_twice_the_hand_value():
     z = torch.eye(2, dtype=torch.float64).expand(3, -1, -1)
     assert multi_positive(z, 1.0).item() == pytest.approx(0.6265234, abs=1e-7)
 
@@ -146,7 +146,7 @@ def test_multi_positive_equals_the_authors_loss_and_gradients(golden, precision)
 # correlation
 
 
-def test_cross_correlation_is_numpys_corrcoef():  # T-S4
+def test_cross_correlation_is_numpys_corrcoef():
     x, y = rows(20, 6), rows(20, 6, seed=1)
     expected = np.corrcoef(x.numpy(), y.numpy(), rowvar=False)[:6, 6:]
     close(cross_correlation(x, y, eps=0.0), expected, atol=1e-12)
@@ -176,7 +176,7 @@ def test_the_summary_of_a_correlation_is_that_of_its_matrix(normalization, shape
     close(*(torch.autograd.grad(loss, x)[0] for loss in (off_diagonal + diagonal.sum(), expected + matrix.trace())))
 
 
-def test_identical_views_correlate_fully():  # T-S1
+def test_identical_views_correlate_fully():
     x = rows(12, 24)
     diagonal, _ = correlation_summary(x, x, eps=0.0)
     assert (1 - diagonal).square().sum() < 1e-6 * 24
@@ -184,7 +184,7 @@ def test_identical_views_correlate_fully():  # T-S1
     close(correlation_summary(x, x, eps=1e-5)[0], variance / (variance + 1e-5))
 
 
-def test_the_correlations_of_two_texts_are_plus_or_minus_one():  # T-S3
+def test_the_correlations_of_two_texts_are_plus_or_minus_one():
     x, y = rows(2, 7), rows(2, 7, seed=1)
     signs = torch.sign(x[0] - x[1])[:, None] * torch.sign(y[0] - y[1])
     close(cross_correlation(x, y, eps=0.0), signs, atol=1e-9)
@@ -213,7 +213,7 @@ def test_one_text_has_no_correlation(function):
 
 @pytest.mark.parametrize("width", [1, 2, 3, 4, 6])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_every_group_comes_out_white(width, dtype):  # T-W1
+def test_every_group_comes_out_white(width, dtype):
     x, permutation = rows(64, 24).to(dtype), torch.randperm(24, generator=torch.Generator().manual_seed(3))
     y = group_whiten(x, 24 // width, permutation=permutation, eps=0.0)
     atol = 1e-8 if dtype == torch.float64 else 1e-3
@@ -223,7 +223,7 @@ def test_every_group_comes_out_white(width, dtype):  # T-W1
 
 
 @pytest.mark.parametrize("width", [1, 2, 3])
-def test_with_the_identity_for_a_matrix_whitening_only_centres(width):  # T-W2
+def test_with_the_identity_for_a_matrix_whitening_only_centres(width):
     x, permutation = rows(32, 12), torch.randperm(12, generator=torch.Generator().manual_seed(3))
     huge = 1e14  # (covariance + huge I)^(-1/2) = I / sqrt(huge)
     y = group_whiten(x, 12 // width, permutation=permutation, eps=huge) * math.sqrt(huge)
@@ -237,14 +237,14 @@ def zca(x):
     return u @ vt * math.sqrt(len(x))
 
 
-def test_one_group_is_full_zca_whatever_the_shuffle():  # T-W3
+def test_one_group_is_full_zca_whatever_the_shuffle():
     x = rows(32, 8)
     permutation = torch.randperm(8, generator=torch.Generator().manual_seed(3))
     close(group_whiten(x, 1, eps=0.0), zca(x))
     close(group_whiten(x, 1, permutation=permutation, eps=0.0), zca(x))
 
 
-def test_groups_of_one_are_standardized_by_the_biased_deviation():  # T-W3
+def test_groups_of_one_are_standardized_by_the_biased_deviation():
     x = rows(32, 8)
     expected = (x - x.mean(0)) / x.std(0, correction=0)
     close(group_whiten(x, 8, eps=0.0), expected)
@@ -252,7 +252,7 @@ def test_groups_of_one_are_standardized_by_the_biased_deviation():  # T-W3
 
 
 @pytest.mark.parametrize("width", [2, 3, 5])
-def test_the_whitening_matrix_is_symmetric_positive_and_inverts_the_covariance(width):  # T-W4
+def test_the_whitening_matrix_is_symmetric_positive_and_inverts_the_covariance(width):
     x = rows(4, 30, width)
     covariance = x.mT @ x / 30
     matrix = inverse_square_root(covariance)
@@ -262,12 +262,12 @@ def test_the_whitening_matrix_is_symmetric_positive_and_inverts_the_covariance(w
 
 
 @pytest.mark.parametrize("width", [1, 2, 3])
-def test_white_data_is_returned_as_it_is(width):  # T-W4
+def test_white_data_is_returned_as_it_is(width):
     white = zca(rows(40, 6))
     close(group_whiten(white, 6 // width, eps=0.0), white)
 
 
-def test_each_view_is_whitened_alone_under_its_own_permutation():  # T-W5
+def test_each_view_is_whitened_alone_under_its_own_permutation():
     views = rows(3, 16, 12)
     permutations = torch.stack([torch.randperm(12, generator=torch.Generator().manual_seed(v)) for v in range(3)])
     together = group_whiten(views, 6, permutation=permutations)
@@ -276,13 +276,13 @@ def test_each_view_is_whitened_alone_under_its_own_permutation():  # T-W5
     assert (group_whiten(views[0], 6, permutation=permutations[1]) - together[0]).abs().max() > 0.01
 
 
-def test_a_group_as_wide_as_the_batch_is_refused_instead_of_nan():  # T-W8
+def test_a_group_as_wide_as_the_batch_is_refused_instead_of_nan():
     assert group_whiten(rows(5, 12), 3, eps=0.0).isfinite().all()
     with pytest.raises(ValueError, match=r"groups of 4 features cannot be whitened over 4 rows"):
         group_whiten(rows(4, 12), 3)
 
 
-def test_groups_that_do_not_come_out_even_are_refused_with_both_numbers():  # T-W8
+def test_groups_that_do_not_come_out_even_are_refused_with_both_numbers():
     with pytest.raises(ValueError, match=r"G=5.*D=24"):
         group_whiten(rows(32, 24), 5)
 
@@ -310,7 +310,7 @@ def test_rounding_cannot_make_the_closed_form_nan():
 
 
 @pytest.mark.parametrize("width", [1, 2, 3])
-def test_detach_passes_the_gradient_through_a_constant_matrix(width):  # T-W9
+def test_detach_passes_the_gradient_through_a_constant_matrix(width):
     x, upstream = rows(32, width).requires_grad_(), rows(32, width, seed=1)
     (group_whiten(x, 1, eps=0.0) * upstream).sum().backward()
     constant = x.detach().clone().requires_grad_()
@@ -322,7 +322,7 @@ def test_detach_passes_the_gradient_through_a_constant_matrix(width):  # T-W9
 
 
 @pytest.mark.parametrize("width", [1, 2, 3])
-def test_the_full_gradient_is_that_of_finite_differences(width):  # T-W9
+def test_the_full_gradient_is_that_of_finite_differences(width):
     x = rows(8, 6).requires_grad_()
     permutation = torch.tensor([4, 1, 3, 0, 5, 2])
 
@@ -333,7 +333,7 @@ def test_the_full_gradient_is_that_of_finite_differences(width):  # T-W9
 
 
 @pytest.mark.parametrize("width", [2, 3])
-def test_equal_eigenvalues_leave_the_full_gradient_right(width):  # T-W9
+def test_equal_eigenvalues_leave_the_full_gradient_right(width):
     x = zca(rows(9, width)).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: group_whiten(x, 1, gradient="full"), (x,))
 

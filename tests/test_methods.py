@@ -54,7 +54,7 @@ def test_the_objective_never_keeps_the_encoder(objective, encoder):
     assert encoder not in vars(objective).values()
 
 
-def test_everything_random_comes_from_the_global_generator(objective, encoder, rows):  # T-G13
+def test_everything_random_comes_from_the_global_generator(objective, encoder, rows):
     batch = columns(objective, encoder, rows)
 
     def loss(seed):
@@ -73,7 +73,7 @@ def test_heads_start_at_the_scale_of_transformers(objective):
         assert linear.bias is None or not linear.bias.any()
 
 
-def test_no_head_reaches_the_encoder(objective, encoder, rows):  # T-G4
+def test_no_head_reaches_the_encoder(objective, encoder, rows):
     texts = ["the cat sat on the mat", "rain fell on the quiet town"]
     objective(encoder, columns(objective, encoder, rows))
     before = encode(encoder, texts)
@@ -107,7 +107,7 @@ def test_figures_are_finite_numbers_of_the_last_step(objective, encoder, rows):
     assert all(isinstance(figure, float) and np.isfinite(figure) for figure in figures.values())
 
 
-def test_the_loss_falls_on_a_few_texts(objective, encoder):  # T-G14
+def test_the_loss_falls_on_a_few_texts(objective, encoder):
     generator = np.random.default_rng(0)
     tokens = encoder.tokenizer
     words = range(max(tokens.all_special_ids) + 1, len(tokens))

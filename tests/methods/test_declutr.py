@@ -45,9 +45,7 @@ def batch_of(objective, encoder, rows):
     placement=st.sampled_from(PLACEMENTS),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_spans_lie_in_the_document_and_positives_at_their_anchor(
-    anchors, room, shortest, more, placement, seed
-):  # T-C1
+def test_spans_lie_in_the_document_and_positives_at_their_anchor(anchors, room, shortest, more, placement, seed):
     longest = shortest + more
     length = round(2 * anchors * longest * (1 + 3 * room))
     draw = np.random.default_rng(seed)
@@ -75,7 +73,7 @@ def test_a_touching_span_may_start_where_the_document_does():
 
 
 @pytest.mark.parametrize("anchors", range(2, 9))
-def test_anchors_stay_a_longest_span_apart(anchors):  # T-C2
+def test_anchors_stay_a_longest_span_apart(anchors):
     draw = np.random.default_rng(0)
     least = math.inf
     for _ in range(10_000):
@@ -84,7 +82,7 @@ def test_anchors_stay_a_longest_span_apart(anchors):  # T-C2
     assert least >= 32
 
 
-def test_span_lengths_have_the_means_of_their_beta_distributions():  # T-C3
+def test_span_lengths_have_the_means_of_their_beta_distributions():
     draw = np.random.default_rng(0)
     anchors = [draw_anchors(2048, 1, 32, 512, draw)[0] for _ in range(100_000)]
     positives = [draw_positive(2048, anchor, 32, 512, draw, "any") for anchor in anchors]
@@ -189,7 +187,7 @@ def test_anchors_on_the_grid_start_where_their_blocks_do():
 # documents
 
 
-def test_short_documents_are_skipped_and_counted(encoder):  # T-C8
+def test_short_documents_are_skipped_and_counted(encoder):
     lengths = np.array([82, 81, 300, 10], np.int32)  # 80 word pieces and two special tokens are just enough
     objective = make(encoder, max_length=20, min_length=4)
     assert objective.choose(lengths).tolist() == [True, False, True, False]
@@ -228,7 +226,7 @@ def test_pooling_by_a_prompt_s_mask_is_refused_where_anchors_are_masked(bert):
 # loss
 
 
-def test_nt_xent_of_two_orthogonal_pairs():  # T-C4
+def test_nt_xent_of_two_orthogonal_pairs():
     eye = torch.eye(2)
     assert nt_xent(eye, eye, 1.0).item() == pytest.approx(0.5514447, abs=1e-6)
     assert nt_xent(eye, eye, 1.0, reduction="sum").item() == pytest.approx(2.2057789, abs=1e-6)
@@ -263,7 +261,7 @@ def test_at_a_tiny_temperature_the_loss_is_the_exact_one(golden, encoder):
         assert loss.item() == pytest.approx(float(values[f"{case}_tau5e-4_ce_mean_f64"]), rel=1e-9)
 
 
-def test_copies_of_a_positive_count_once_and_groups_belong_to_their_anchor(encoder):  # T-C5
+def test_copies_of_a_positive_count_once_and_groups_belong_to_their_anchor(encoder):
     objective = make(encoder, mlm_weight=0.0)
     anchors, positives = torch.randn(3, 8).double(), torch.randn(3, 8).double()
     once = objective.terms(anchors, positives)["contrast"]
@@ -278,7 +276,7 @@ def test_copies_of_a_positive_count_once_and_groups_belong_to_their_anchor(encod
     )
 
 
-def test_the_contrast_ignores_lengths_and_the_order_of_the_halves():  # T-C7
+def test_the_contrast_ignores_lengths_and_the_order_of_the_halves():
     anchors, positives = torch.randn(4, 8).double(), torch.randn(4, 8).double()
     plain = nt_xent(anchors, positives, 0.1)
     torch.testing.assert_close(nt_xent(3 * anchors, 0.2 * positives, 0.1), plain)
@@ -299,7 +297,7 @@ def test_nt_xent_in_slow_loops():
     assert nt_xent(rows[:3], rows[3:], 0.3, memory=memory).item() == pytest.approx(expected, rel=1e-9)
 
 
-def test_anchors_are_masked_and_positives_never(encoder, rows, monkeypatch):  # T-C6
+def test_anchors_are_masked_and_positives_never(encoder, rows, monkeypatch):
     objective = make(encoder, max_length=20, min_length=4)
     seen = []
     monkeypatch.setattr(
@@ -410,7 +408,7 @@ def test_a_base_without_a_masked_lm_head_says_that_it_gets_a_fresh_one(tmp_path,
 # schedule
 
 
-def test_the_slanted_triangular_schedule_has_its_published_values(golden):  # T-C8
+def test_the_slanted_triangular_schedule_has_its_published_values(golden):
     published = {
         0: 1.5625e-6,
         100: 3.128e-6,

@@ -170,7 +170,7 @@ def test_losses_logits_and_gradients_are_those_of_the_authors(golden, precision,
     close(projected[1].grad, "grad_sent_positive")
     logits = torch.tensor(values[f"unit_logits_{precision}"], dtype=dtype)[present]
     torch.testing.assert_close(objective.mlm.output.detach(), logits, rtol=rtol, atol=atol)
-    assert model.embeddings.states.grad is None  # T-D4
+    assert model.embeddings.states.grad is None
     if precision == "f64":
         close(projected[0], "sent_x")
         close(projected[1], "sent_positive")
@@ -262,7 +262,7 @@ def test_with_dropout_the_decoder_scatters_as_torch_s_does():
         assert (actual - expected).abs().max() < 5 * b.std(0).max() / many**0.5
 
 
-def test_attention_to_one_vector_gives_every_place_the_same():  # T-D5
+def test_attention_to_one_vector_gives_every_place_the_same():
     decoder = random_decoder()
     states, memory, _ = decoder_inputs()
     layer = decoder.layers[0].eval()
@@ -274,7 +274,7 @@ def test_attention_to_one_vector_gives_every_place_the_same():  # T-D5
     assert torch.equal(recalled, recalled[:, :1].expand_as(recalled))
 
 
-def test_the_decoder_has_the_published_size_and_layers_of_their_own():  # T-D9
+def test_the_decoder_has_the_published_size_and_layers_of_their_own():
     with torch.device("meta"):
         decoder = Decoder(768, layers=16, heads=1, inner=2048)
     assert sum(p.numel() for p in decoder.parameters()) == 126_046_208
@@ -314,7 +314,7 @@ def other_words(prompted, tokens, places):
     return changed
 
 
-def test_noise_that_takes_everything_leaves_only_the_memory(prompted, pairs):  # T-D1
+def test_noise_that_takes_everything_leaves_only_the_memory(prompted, pairs):
     objective = make(prompted, noise=1.0)
     logits, present = logits_of(objective, prompted, pairs), pairs["positive"]["attention_mask"].bool()
     for row, places in zip(logits, present, strict=True):
@@ -325,7 +325,7 @@ def test_noise_that_takes_everything_leaves_only_the_memory(prompted, pairs):  #
     assert (logits_of(objective, prompted, swapped) - logits)[present].abs().max() > 1e-4
 
 
-def test_what_the_noise_took_has_no_part_in_any_guess():  # T-D2
+def test_what_the_noise_took_has_no_part_in_any_guess():
     decoder, drop = random_decoder(), DenoSent.Config(noise=0.825).noise
     states, memory, present = decoder_inputs()
     kept = torch.rand(states.shape, generator=torch.Generator().manual_seed(1)) > drop
@@ -356,7 +356,7 @@ def test_the_noise_strikes_single_numbers_at_its_rate_and_keeps_the_mean(prompte
     assert objective.noise.output is objective.noise.inputs[0]
 
 
-def test_every_token_is_seen_from_every_place_and_padding_from_none(prompted, pairs):  # T-D3
+def test_every_token_is_seen_from_every_place_and_padding_from_none(prompted, pairs):
     objective, positive = make(prompted, noise=0.0), pairs["positive"]
     logits = logits_of(objective, prompted, pairs)
     later = logits_of(objective, prompted, {**pairs, "positive": other_words(prompted, positive, (3, 9))})
@@ -370,7 +370,7 @@ def test_every_token_is_seen_from_every_place_and_padding_from_none(prompted, pa
     torch.testing.assert_close(again[~padding], states[~padding], rtol=0, atol=1e-6)
 
 
-def test_more_padding_changes_no_loss(prompted, pairs):  # T-D6
+def test_more_padding_changes_no_loss(prompted, pairs):
     objective = make(prompted, noise=0.0)
     wider = {
         name: {key: F.pad(value, (0, 9)) for key, value in column.items()} if name == "positive" else column
@@ -452,7 +452,7 @@ def test_the_contrast_is_one_way_from_the_text_to_the_positive(prompted, pairs):
     assert objective.figures()["view_cosine"] == pytest.approx(view_cosine, abs=1e-5)
 
 
-def test_without_denoising_prompt_and_projector_it_is_simcse_without_its_head(encoder, batch):  # T-D7
+def test_without_denoising_prompt_and_projector_it_is_simcse_without_its_head(encoder, batch):
     objective = make(encoder, denoise_weight=0.0, contrast_weight=1.0, train_projector=False)
     assert not list(objective.parameters())
     simcse = SimCSE(SimCSE.Config(), encoder)
@@ -479,7 +479,7 @@ def test_without_contrast_only_the_memory_is_embedded(prompted, pairs, memory_fr
 # gradients and weights
 
 
-def test_the_decoder_s_input_is_detached_unless_told_otherwise(prompted, pairs):  # T-D4
+def test_the_decoder_s_input_is_detached_unless_told_otherwise(prompted, pairs):
     model = transformer_of(prompted)
     for detached in (True, False):
         objective = make(prompted, contrast_weight=0.0, detach_decoder_input=detached).requires_grad_(False)
@@ -496,7 +496,7 @@ def test_the_decoder_s_input_is_detached_unless_told_otherwise(prompted, pairs):
         word_embeddings(prompted).requires_grad_(True)
 
 
-def test_the_head_guesses_with_the_word_embeddings_themselves(prompted, pairs):  # T-D9
+def test_the_head_guesses_with_the_word_embeddings_themselves(prompted, pairs):
     objective = make(prompted)
     objective.mlm = Watched(objective.mlm)
     objective(prompted, pairs)["denoise"].backward()
@@ -522,7 +522,7 @@ def test_the_pretrained_head_is_the_base_s_and_the_random_one_is_fresh(prompted)
     assert random.mlm.dense.weight.std().item() == pytest.approx(0.02, rel=0.15)
 
 
-def test_encoding_is_the_state_at_the_mask_and_knows_no_projector(prompted):  # T-D8
+def test_encoding_is_the_state_at_the_mask_and_knows_no_projector(prompted):
     objective = make(prompted)
     texts = ["the cat sat on the mat", "[MASK]", "", "a [MASK] b", "rain " * 500]
     vectors = encode(prompted, texts, precision="fp32")
@@ -568,7 +568,7 @@ def learn(encoder, objective, batch, steps):
         optimizer.step()
 
 
-def test_without_noise_a_few_pairs_are_soon_restored(learner):  # T-D10
+def test_without_noise_a_few_pairs_are_soon_restored(learner):
     encoder, batch = learner
     torch.manual_seed(0)
     objective = make(encoder, noise=0.0, decoder_layers=1)
@@ -576,7 +576,7 @@ def test_without_noise_a_few_pairs_are_soon_restored(learner):  # T-D10
     assert objective.figures()["token_accuracy"] > 0.95
 
 
-def test_under_noise_the_right_memory_restores_more_than_another_s(learner):  # T-D10
+def test_under_noise_the_right_memory_restores_more_than_another_s(learner):
     encoder, batch = learner
     torch.manual_seed(0)
     objective = make(encoder, noise=0.9, decoder_layers=1, loss_on_template=False)

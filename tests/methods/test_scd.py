@@ -84,7 +84,7 @@ def test_the_loss_and_its_gradients_are_those_of_the_authors(golden, precision, 
             close(weights[parameter].grad, f"grad_{name}")
 
 
-def test_self_contrast_of_identical_views_is_the_inverse_temperature():  # T-S1
+def test_self_contrast_of_identical_views_is_the_inverse_temperature():
     h = vectors(6, 32).float()
     assert make(temperature=1.0).terms(h, h)["self_contrast"].item() == pytest.approx(1.0)
     assert make(temperature=0.05).terms(h, h)["self_contrast"].item() == pytest.approx(20.0)
@@ -126,7 +126,7 @@ def parts(scd, h, k):
         ({"self_contrast_weight": 0.0, "off_diagonal_weight": 1e6}, "off", -1),
     ],
 )
-def test_one_small_step_on_each_part_moves_its_figure_the_right_way(weights, figure, direction):  # T-S2
+def test_one_small_step_on_each_part_moves_its_figure_the_right_way(weights, figure, direction):
     scd = make(**weights).double()
     h, k = vectors(12, 32).requires_grad_(), vectors(12, 32, seed=1).requires_grad_()
     gradients = torch.autograd.grad(sum(scd.terms(h, k).values()), (h, k))
@@ -136,7 +136,7 @@ def test_one_small_step_on_each_part_moves_its_figure_the_right_way(weights, fig
     assert direction * (after - before) > 1e-7
 
 
-def test_the_gradient_of_self_contrast_is_orthogonal_to_the_embedding():  # T-S2
+def test_the_gradient_of_self_contrast_is_orthogonal_to_the_embedding():
     scd = make(decorrelation_weight=0.0).double()
     h, k = vectors(12, 32).requires_grad_(), vectors(12, 32, seed=1)
     (gradient,) = torch.autograd.grad(sum(scd.terms(h, k).values()), h)
@@ -144,7 +144,7 @@ def test_the_gradient_of_self_contrast_is_orthogonal_to_the_embedding():  # T-S2
     torch.testing.assert_close((gradient * h).sum(1), torch.zeros(12, dtype=h.dtype), rtol=0, atol=1e-10)
 
 
-def test_two_texts_have_a_closed_form():  # T-S3
+def test_two_texts_have_a_closed_form():
     scd = make(decorrelation_weight=1.0, off_diagonal_weight=0.5).double()
     scd.projector = torch.nn.Identity()
     h, k = 1e4 * vectors(2, 8), 1e4 * vectors(2, 8, seed=1)  # so large that eps does not matter
@@ -154,7 +154,7 @@ def test_two_texts_have_a_closed_form():  # T-S3
     assert scd.terms(h, k)["decorrelation"].item() == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_order_of_texts_and_the_scale_of_embeddings_do_not_matter():  # T-S7
+def test_the_order_of_texts_and_the_scale_of_embeddings_do_not_matter():
     scd, order = make().double(), torch.tensor([3, 1, 5, 0, 2, 4])
     h, k = vectors(6, 32), vectors(6, 32, seed=1)
     terms, shuffled, scaled = scd.terms(h, k), scd.terms(h[order], k[order]), scd.terms(3 * h, 0.2 * k)
@@ -164,7 +164,7 @@ def test_the_order_of_texts_and_the_scale_of_embeddings_do_not_matter():  # T-S7
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_the_sign_of_the_diagonal_decides_whether_views_correlate(sign):  # T-S8
+def test_the_sign_of_the_diagonal_decides_whether_views_correlate(sign):
     weights = {"self_contrast_weight": 0.0, "decorrelation_weight": 1.0}
     if sign == -1:
         with pytest.warns(UserWarning, match="anti-correlate"):
@@ -210,7 +210,7 @@ def test_one_text_is_refused():
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
 @pytest.mark.parametrize("site", ["attention", "hidden"])
-def test_a_view_without_dropout_is_the_evaluated_one(encoder, batch, attention, site):  # T-S5
+def test_a_view_without_dropout_is_the_evaluated_one(encoder, batch, attention, site):
     transformer_of(encoder).set_attn_implementation(attention)
     changes = (
         {"dropout_low": 0.0, "dropout_high": 0.0, "attention_low": 0.0, "attention_high": 0.5}
@@ -254,14 +254,14 @@ def test_hidden_only_leaves_attention_at_the_encoder_s_own_rate(encoder, batch, 
 
 
 @pytest.mark.parametrize("passes", ["two", "one"])
-def test_in_evaluation_mode_the_views_are_identical(encoder, batch, passes):  # T-S5
+def test_in_evaluation_mode_the_views_are_identical(encoder, batch, passes):
     scd = make(passes=passes)
     scd(encoder.eval(), batch)
     assert torch.allclose(scd.h, scd.k, atol=1e-6)
 
 
 @pytest.mark.parametrize("passes", ["two", "one"])
-def test_the_encoder_gets_its_own_rates_back_even_from_a_failed_step(encoder, batch, passes):  # T-S5
+def test_the_encoder_gets_its_own_rates_back_even_from_a_failed_step(encoder, batch, passes):
     before = rates(encoder)
     assert {rate for rate, _ in before} == {0.1}
     make(passes=passes)(encoder, batch)
@@ -273,7 +273,7 @@ def test_the_encoder_gets_its_own_rates_back_even_from_a_failed_step(encoder, ba
 
 
 @pytest.mark.parametrize(("attention", "passes"), [("eager", "two"), ("selfsent", "two"), ("selfsent", "one")])
-def test_activations_are_dropped_as_often_as_the_rates_say(encoder, rows, attention, passes):  # T-S6
+def test_activations_are_dropped_as_often_as_the_rates_say(encoder, rows, attention, passes):
     model = transformer_of(encoder)
     model.set_attn_implementation(attention)
     zeros = {"hidden": [], "attention": []}  # for each site and view the (zeros, elements)
@@ -308,7 +308,7 @@ def test_one_pass_is_refused_under_an_attention_that_takes_one_rate(encoder, bat
         make(passes="one")(encoder, batch)
 
 
-def test_sdpa_attention_drops_at_the_rate_of_the_view(encoder, batch):  # T-S6, where no hook can count
+def test_sdpa_attention_drops_at_the_rate_of_the_view(encoder, batch):  # where no hook can count
     transformer_of(encoder).set_attn_implementation("sdpa")
     distance = []
     for rate in (0.05, 0.5):

@@ -100,7 +100,7 @@ def test_the_whole_head_and_loss_are_those_of_the_authors(golden, precision):
 
 
 @pytest.mark.parametrize(("texts", "shared"), [(32, 30), (64, 62), (128, 126)])
-def test_the_released_cut_gives_nearly_all_texts_one_shuffle_for_all_views(texts, shared):  # T-W6
+def test_the_released_cut_gives_nearly_all_texts_one_shuffle_for_all_views(texts, shared):
     x = vectors(3, texts, 24)
     permutations = torch.stack([torch.randperm(24, generator=torch.Generator().manual_seed(v)) for v in range(3)])
     y = by_item(make(sgw_chunking="released").whiten(x, permutations))
@@ -114,7 +114,7 @@ def test_the_released_cut_gives_nearly_all_texts_one_shuffle_for_all_views(texts
 # shuffles
 
 
-def test_each_view_draws_its_own_shuffle_from_the_global_generator():  # T-W5
+def test_each_view_draws_its_own_shuffle_from_the_global_generator():
     cse, same = make(), vectors(1, 32, 24).expand(3, -1, -1)
 
     def whiten(seed):
@@ -128,7 +128,7 @@ def test_each_view_draws_its_own_shuffle_from_the_global_generator():  # T-W5
         assert (first[one] - first[other]).abs().max() > 0.01
 
 
-def test_a_view_s_whitening_does_not_see_the_other_views():  # T-W5
+def test_a_view_s_whitening_does_not_see_the_other_views():
     cse, h = make(), vectors(3, 32, 24)
     changed = torch.stack((h[0], 7 * h[1] + 1, vectors(32, 24, seed=5)))
     torch.manual_seed(0)
@@ -170,7 +170,7 @@ def test_batch_norm_is_a_group_of_one_and_none_is_nothing():
     assert make(whitening="none").whiten(h) is h
 
 
-def test_two_unwhitened_views_are_simcse(encoder, batch):  # T-W7
+def test_two_unwhitened_views_are_simcse(encoder, batch):
     cse = WhitenedCSE(WhitenedCSE.Config(num_views=2, whitening="none"), encoder)
     simcse = SimCSE(SimCSE.Config(), encoder)
     simcse.head.load_state_dict(cse.head.state_dict())
@@ -245,7 +245,7 @@ def test_weight_and_reduction_scale_the_loss():
     assert loss(loss="softmin") != loss()
 
 
-def test_encoding_never_whitens(encoder, batch):  # T-W10
+def test_encoding_never_whitens(encoder, batch):
     texts = [" ".join(np.random.default_rng(n).choice(["the", "cat", "dog", "town"], 4)) for n in range(20)]
     WhitenedCSE(WhitenedCSE.Config(), encoder)(encoder, batch)
     every = encode(encoder, texts)
@@ -258,7 +258,7 @@ def test_encoding_never_whitens(encoder, batch):  # T-W10
 # the config
 
 
-def test_groups_that_do_not_come_out_even_are_refused_with_both_numbers():  # T-W8
+def test_groups_that_do_not_come_out_even_are_refused_with_both_numbers():
     with pytest.raises(ValueError, match="num_groups is 384: G should divide D, which is 1024"):
         make(1024, num_groups=384)
     with pytest.raises(ValueError, match="group_width is 5: w = D / G should divide D, which is 24"):
@@ -267,7 +267,7 @@ def test_groups_that_do_not_come_out_even_are_refused_with_both_numbers():  # T-
     assert make(768, num_groups=384).groups == 384
 
 
-def test_a_batch_too_small_for_a_group_is_refused():  # T-W8
+def test_a_batch_too_small_for_a_group_is_refused():
     with pytest.raises(ValueError, match="groups of 6 features cannot be whitened over 6 rows"):
         make(group_width=6).terms(torch.ones(3, 6, 24))
 
