@@ -59,9 +59,7 @@ class OutputCache:
         made: outputs that this run stored.
 
     Args:
-        backend: the backend's name.
-        digest: of everything that its outputs depend on.
-        settings: the same for people; stored with the first run that uses them.
+        digest: of everything that the outputs depend on; ``settings`` are the same for people.
         limit: the most tokens of an output.
 
     Raises:
@@ -76,20 +74,10 @@ class OutputCache:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # Transactions are begun explicitly; a second process waits for the first one's to end.
             self._db = sqlite3.connect(self.path, timeout=120, isolation_level=None)
-        try:
-            self._run = self._begin(settings)
-        except BaseException:
-            self._db.close()
-            raise
-
-    def _begin(self, settings: Mapping[str, object]) -> int:
-        """Create the tables where there are none, record that a run starts, and return its number."""
-        with self._errors_named():
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")  # outputs may have cost money: they survive a power cut
             self._db.execute("PRAGMA temp_store = FILE")
             self._db.execute("CREATE TEMP TABLE work (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE)")
-        digest, backend = self._key["settings"], self._key["backend"]
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         with self._transaction():
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
@@ -101,9 +89,7 @@ class OutputCache:
                 raise ResumeError(f"the cache {self.path} has format {version}, not {_FORMAT}: move it away")
             readable = json.dumps(settings, ensure_ascii=False)
             self._db.execute("INSERT OR IGNORE INTO settings VALUES (?, ?, ?)", (digest, backend, readable))
-            run = self._db.execute("INSERT INTO runs (settings, started) VALUES (?, ?)", (digest, now)).lastrowid
-        assert run is not None
-        return run
+            self._run = self._db.execute("INSERT INTO runs (settings, started) VALUES (?, ?)", (digest, now)).lastrowid
 
     def add(self, texts: Iterable[str], max_texts: int | None = None) -> None:
         """Add texts to the work list, each once, ``max_texts`` at most."""
@@ -149,8 +135,6 @@ class OutputCache:
         """Store outputs; they are on disk when this returns.  A whole output that is there already stays."""
         key = (self._key["backend"], self._key["settings"])
         rows = [(one.text, *key, one.output, one.truncated_at, self._run) for one in outputs]
-        if not rows:
-            return
         with self._transaction():
             stored = self._db.executemany(
                 "INSERT INTO outputs VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE"
@@ -189,9 +173,7 @@ class OutputCache:
     def _errors_named(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.OperationalError as error:  # locked, full, read-only
-            raise ResumeError(f"the cache {self.path} cannot be used ({error}): mend that, and run it again") from error
-        except sqlite3.DatabaseError as error:
-            raise ResumeError(f"the cache {self.path} is damaged ({error}): move it away, and run it again") from error
-        except OSError as error:
-            raise ResumeError(f"the cache {self.path} cannot be opened: {error.strerror}") from error
+        except (sqlite3.Error, OSError) as error:  # locked, full, read-only, damaged
+            raise ResumeError(
+                f"the cache {self.path} cannot be used ({error}): repair it or move it away, and run the command again"
+            ) from error

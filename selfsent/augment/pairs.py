@@ -5,7 +5,6 @@ Pairs that exist already, in two aligned files or in a table, are brought into t
 
 import json
 import os
-import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -28,10 +27,8 @@ COLUMNS = (
     "digest",  # of all settings that the positive depends on
     "created",  # the day the positive was made
 )
-FORMATS = (".parquet", ".jsonl")
 _ROWS = 1 << 14  # of a row group
 _SAMPLE = 5  # pairs to show
-_GIVEN = "given"
 # Pairs of columns that are tried in this order where none are named.
 _KNOWN_COLUMNS = (
     ("text", "positive"),
@@ -57,45 +54,34 @@ class PairsSummary:
     truncated: int = 0
     repeated: int = 0  # pairs that were given twice
     failed: Counter[str] = field(default_factory=Counter)  # texts by reason
-    sample: list[tuple[str, str]] = field(default_factory=list)
-    _random: random.Random = field(default_factory=lambda: random.Random(0), repr=False)
+    sample: list[tuple[str, str]] = field(default_factory=list)  # the first pairs
 
-    def count(self, text: str, positive: str) -> bool:
+    def count(self, text: str, positive: str, *, truncated: bool = False) -> bool:
         """Count a text and its positive, and tell whether they are a pair."""
-        if not positive:
+        if truncated:
+            self.truncated += 1
+        elif not positive:
             self.empty += 1
-            return False
-        if clean.content_key(text) == clean.content_key(positive):
+        elif clean.content_key(text) == clean.content_key(positive):
             self.identical += 1
-            return False
-        self.pairs += 1
-        # Reservoir sampling: each pair has the same chance to be in the sample.
-        place = self.pairs - 1 if self.pairs <= _SAMPLE else self._random.randrange(self.pairs)
-        if place < _SAMPLE:
-            self.sample[place : place + 1] = [(text, positive)]
-        return True
+        else:
+            self.pairs += 1
+            self.sample = [*self.sample, (text, positive)][:_SAMPLE]
+            return True
+        return False
 
-    @property
-    def texts_per_second(self) -> float:
-        """The speed of making, without what was in the cache."""
-        return self.made / self.seconds if self.made else 0.0
-
-    def lines(self) -> list[str]:
-        """Return the counts as aligned lines of plain text."""
-        rows = [
-            ("texts", self.texts),
-            ("  made now", self.made),
-            ("  identical to their text", self.identical),
-            ("  empty", self.empty),
-            ("  cut off", self.truncated),
-            ("  given twice", self.repeated),
-            *((f"  failed: {reason}", count) for reason, count in self.failed.most_common()),
-            ("pairs", self.pairs),
-        ]
-        shown = [row for row in rows if row[1] or not row[0].startswith(" ")]
-        label = max(len(name) for name, _ in shown)
-        number = max(len(f"{count:,}") for _, count in shown)
-        return [f"{name:<{label}}  {count:>{number},}" for name, count in shown]
+    def __str__(self) -> str:
+        counts = {
+            "texts": self.texts,
+            "made now": self.made,
+            "identical to their text": self.identical,
+            "empty": self.empty,
+            "cut off": self.truncated,
+            "given twice": self.repeated,
+            **{f"failed: {reason}": count for reason, count in self.failed.most_common()},
+        }
+        shown = {name: count for name, count in counts.items() if count} | {"pairs": self.pairs}
+        return "; ".join(f"{name} {count:,}" for name, count in shown.items())
 
 
 def check_pairs_file(path: Path) -> None:
@@ -104,26 +90,22 @@ def check_pairs_file(path: Path) -> None:
     Raises:
         ConfigurationError: an unknown format, no such folder, or a file that is no pairs file and would be lost.
     """
-    if path.suffix not in FORMATS:
-        raise ConfigurationError(f"output {path} has an unknown format: the name must end in {' or '.join(FORMATS)}")
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise ConfigurationError(
-            f"output {path} cannot be written: there is no folder {path.parent} that you may write to"
-        )
-    if path.exists() and not _is_pairs_file(path):
-        raise ConfigurationError(f"output {path} exists and is no pairs file: choose another --out")
-
-
-def _is_pairs_file(path: Path) -> bool:
+    if path.suffix not in (".parquet", ".jsonl") or not os.access(path.parent, os.W_OK):
+        raise ConfigurationError(f"output {path} must be a .parquet or .jsonl file in a folder that you may write to")
+    if not path.exists():
+        return
     try:
         if path.suffix == ".parquet":
             from pyarrow import parquet
 
-            return parquet.read_schema(path).names == list(COLUMNS)
-        with path.open(encoding="utf-8") as file:
-            return list(json.loads(file.readline())) == list(COLUMNS)
-    except (OSError, ValueError):  # ArrowInvalid and JSONDecodeError are ValueErrors
-        return False
+            columns = parquet.read_schema(path).names
+        else:
+            with path.open(encoding="utf-8") as file:
+                columns = list(json.loads(file.readline()))
+    except (OSError, ValueError, TypeError):  # ArrowInvalid and JSONDecodeError are ValueErrors
+        columns = []
+    if columns != list(COLUMNS):
+        raise ConfigurationError(f"output {path} exists and is no pairs file: choose another --out")
 
 
 def write_pairs(
@@ -173,89 +155,62 @@ def write_given_pairs(
     Raises:
         CorpusError: a file cannot be read, or its lines or columns do not fit together.
     """
-    second = second or _target_of(first)
+    if second is None and ".source" in first.name:
+        second = first.with_name(first.name.replace(".source", ".target"))
     settings: dict[str, Any] = {"files": [str(first)]}
+    identity: list[object] = [read.file_identity(first)]
     if second is not None:
-        for path in (first, second):
-            if not path.is_file():
-                raise CorpusError(f"there is no file {path}: give two files whose lines correspond")
         rows = _aligned(first, second)
         settings["files"].append(str(second))
-        identity: list[object] = [read.file_identity(first), read.file_identity(second)]
+        identity.append(read.file_identity(second))
     else:
-        rows = _table_rows(_table(first), text_column, positive_column)
+        rows = _table_rows(first, text_column, positive_column)
         settings |= {"text_column": text_column, "positive_column": positive_column}
-        identity = [read.file_identity(first), text_column, positive_column]
+        identity += [text_column, positive_column]
     summary = PairsSummary(out=out)
     today = datetime.now(UTC).strftime("%Y-%m-%d")
 
     def pairs() -> Iterator[tuple[str, str, str]]:
         for text, positives in rows:
             summary.texts += 1
-            seen = set()
+            distinct: dict[int, str] = {}
             for positive in positives:
-                key = clean.content_key(positive)
-                if key in seen:
-                    summary.repeated += 1
-                elif summary.count(text, positive if text else ""):
+                distinct.setdefault(clean.content_key(positive), positive)
+            summary.repeated += len(positives) - len(distinct)
+            for positive in distinct.values():
+                if summary.count(text, positive if text else ""):
                     yield text, positive, today
-                seen.add(key)
             if not summary.texts % 4096:
                 progress.report("read", summary.texts)
         if not summary.pairs:
-            counts = "; ".join(" ".join(line.split()) for line in summary.lines())
-            raise CorpusError(f"{first} holds no pairs: {counts}")
+            raise CorpusError(f"{first} holds no pairs: {summary}")
 
-    digest = identity_digest({"backend": _GIVEN, "source": identity})
-    write_pairs(out, pairs(), backend=_GIVEN, digest=digest, settings=settings)
+    digest = identity_digest({"backend": "given", "source": identity})
+    write_pairs(out, pairs(), backend="given", digest=digest, settings=settings)
     return summary
-
-
-def _target_of(first: Path) -> Path | None:
-    if ".source" not in first.name:
-        return None
-    second = first.with_name(first.name.replace(".source", ".target"))
-    if not second.exists():
-        raise CorpusError(f"{first} has no counterpart {second.name} beside it: name the second file, too")
-    return second
 
 
 def _aligned(first: Path, second: Path) -> Iterator[tuple[str, list[str]]]:
     for number, (text, positive) in enumerate(zip_longest(read.read_lines(first), read.read_lines(second)), 1):
         if text is None or positive is None:
-            longer, shorter = (second, first) if text is None else (first, second)
-            raise CorpusError(
-                f"{longer}, line {number} has no counterpart: {shorter} ends after line {number - 1}; both files must "
-                "have as many lines"
-            )
+            longer = second if text is None else first
+            raise CorpusError(f"{longer}, line {number} has no counterpart: both files must have as many lines")
         yield _line(text), [_line(positive)]
 
 
-def _table(path: Path) -> read.Source:
-    (source, *more) = read.resolve_sources([str(path)])
-    if more or source.path is None or source.kind == ".txt":
-        raise CorpusError(
-            f"{path} is no table of pairs: give a .jsonl, .json, .csv, .tsv or .parquet file, or two files"
-        )
-    return source
-
-
-def _table_rows(
-    source: read.Source, text_column: str | None, positive_column: str | None
-) -> Iterator[tuple[str, list[str]]]:
-    for place, row in read.read_rows(source):
+def _table_rows(path: Path, text_column: str | None, positive_column: str | None) -> Iterator[tuple[str, list[str]]]:
+    for place, row in read.read_rows(path):
         if text_column is None or positive_column is None:
             known = next((pair for pair in _KNOWN_COLUMNS if {*pair} <= row.keys()), _KNOWN_COLUMNS[0])
             text_column, positive_column = text_column or known[0], positive_column or known[1]
-        for name, option in ((text_column, "--text-column"), (positive_column, "--positive-column")):
+        for name in (text_column, positive_column):
             if name not in row:
-                columns = ", ".join(map(str, row)) or "none at all"
-                raise CorpusError(f"{place} has no column {name!r}: set {option} to one of {columns}")
+                raise CorpusError(f"{place} has no column {name!r}: name one of {', '.join(map(str, row)) or 'none'}")
         text, positives = row[text_column], row[positive_column]
         listed = positives if isinstance(positives, list) else [positives]
-        for name, value in ((text_column, text), *((positive_column, one) for one in listed)):
+        for value in (text, *listed):
             if value is not None and not isinstance(value, str):
-                raise CorpusError(f"{place}: column {name!r} holds a {type(value).__name__}: it must hold text")
+                raise CorpusError(f"{place}: {text_column!r} and {positive_column!r} must hold text, not {value!r:.40}")
         yield _line(text or ""), [_line(one or "") for one in listed]
 
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from selfsent.augment.cache import OutputCache, identity_digest
 from selfsent.augment.pairs import PairsSummary, check_pairs_file, write_pairs
+from selfsent.corpus import clean
 from selfsent.progress import SILENT, Progress
 
 
@@ -18,18 +19,14 @@ class Backend(ABC):
     Attributes:
         name: in the cache and in the pairs file.
         limit: the most tokens of an output; None: not limited by us.
+        identity: everything that an output depends on, except the limit, which the cache stores with the output.
+        settings: the same for people.
     """
 
     name: ClassVar[str]
     limit: int | None
-
-    @abstractmethod
-    def identity(self) -> dict[str, object]:
-        """Return everything that an output depends on, except the limit, which the cache stores with the output."""
-
-    @abstractmethod
-    def settings(self) -> dict[str, Any]:
-        """Return the settings for people."""
+    identity: dict[str, Any]
+    settings: dict[str, Any]
 
     @abstractmethod
     def run(self, cache: OutputCache, progress: Progress) -> Counter[str]:
@@ -39,9 +36,9 @@ class Backend(ABC):
             The texts that failed, counted by reason.
         """
 
-    @abstractmethod
     def positive_from(self, text: str, output: str) -> str:
-        """Return the positive that an output holds."""
+        """Return the positive that an output holds, on one line."""
+        return clean.one_line(output)
 
     def cost(self, texts: int, size: int) -> str:
         """Estimate in one line what so many texts of so many bytes in all will cost; empty: nothing."""
@@ -50,12 +47,7 @@ class Backend(ABC):
     @property
     def digest(self) -> str:
         """Hash the backend and its identity."""
-        return identity_digest({"backend": self.name, **self.identity()})
-
-
-def open_cache(backend: Backend) -> OutputCache:
-    """Open the cache of a backend."""
-    return OutputCache(backend.name, backend.digest, backend.settings(), backend.limit)
+        return identity_digest({"backend": self.name, **self.identity})
 
 
 def produce_pairs(
@@ -77,7 +69,7 @@ def produce_pairs(
         UserError: ``out`` cannot be written, or the backend had to stop; outputs until then are in the cache.
     """
     check_pairs_file(out)
-    with open_cache(backend) as cache:
+    with OutputCache(backend.name, backend.digest, backend.settings, backend.limit) as cache:
         try:
             cache.add(texts, max_texts)
             remaining, size = cache.remaining()
@@ -99,10 +91,8 @@ def produce_pairs(
         def pairs() -> Iterator[tuple[str, str, str]]:
             for generated in cache.outputs():
                 positive = backend.positive_from(generated.text, generated.output)
-                if generated.truncated_at is not None:
-                    summary.truncated += 1
-                elif summary.count(generated.text, positive):
+                if summary.count(generated.text, positive, truncated=generated.truncated_at is not None):
                     yield generated.text, positive, generated.created
 
-        write_pairs(out, pairs(), backend=backend.name, digest=backend.digest, settings=backend.settings())
+        write_pairs(out, pairs(), backend=backend.name, digest=backend.digest, settings=backend.settings)
     return summary

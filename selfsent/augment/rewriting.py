@@ -1,28 +1,27 @@
 """Rewriting by any server that speaks OpenAI's chat protocol, hosted or local.
 
 The client repeats a request after 408, 409, 429, 5xx, a lost connection or a timeout by itself: exponential back-off
-with jitter, or what Retry-After says.  Added here: a request whose answer cannot be read is repeated, a text that fails
-for good is counted and left out, and the run stops where no text can succeed any more.
+with jitter, or what Retry-After says.  A text that fails for good is counted and left out, and the run stops where the
+first text gets no answer or several in a row fail.
 """
 
 import json
 import os
-import random
 import re
-import time
 from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit, urlunsplit
 
 from selfsent.augment.cache import Generated, OutputCache
 from selfsent.augment.produce import Backend
 from selfsent.corpus import clean
-from selfsent.errors import ConfigurationError, UserError
+from selfsent.errors import ConfigurationError, UserError, first_line
 from selfsent.progress import Progress
 
 if TYPE_CHECKING:
@@ -30,31 +29,18 @@ if TYPE_CHECKING:
 
 PROMPT = Path(__file__).parent / "prompt.txt"
 PLACEHOLDER = "{text}"
-_HOSTED = "api.openai.com"
 _MAX_FAILURES = 8  # texts that may fail in a row before the run stops
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0  # seconds, before a request whose answer could not be read is repeated
 _BYTES_PER_TOKEN = 4  # roughly, in the most common languages and tokenizers
 _REASONING = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 _QUOTES = (('"', '"'), ("“", "”"), ("„", "“"), ("«", "»"), ("'", "'"))
 
 
-class _UnreadableAnswerError(Exception):
-    """The server answered, and the answer cannot be read."""
-
-
-class _Failure(NamedTuple):
-    reason: str
-    remedy: str
-    permanent: bool = False  # every other text would fail, too
-    of_the_text: bool = False  # others may well succeed
-
-
 @dataclass(kw_only=True, eq=False)
 class Rewriting(Backend):
-    """A chat server, a model and a prompt.
+    """A chat server, a model and a prompt; the key is in the environment variable OPENAI_API_KEY.
 
     Raises:
-        ConfigurationError: an endpoint that is no URL, no such prompt or key, or the client is not installed.
+        ConfigurationError: an endpoint that is no URL, no such prompt, or the client is not installed.
     """
 
     name: ClassVar[str] = "rewrite"
@@ -62,7 +48,6 @@ class Rewriting(Backend):
     endpoint: str  # base URL, such as https://api.openai.com/v1 or http://localhost:8000/v1
     model: str  # as the server calls it
     prompt: Path | None = None  # a file with {text} in it; None: ours
-    key_variable: str | None = None  # environment variable that holds the key; None: OPENAI_API_KEY, if it is set
     temperature: float | None = None  # of the sampling; None: the server's own
     limit: int | None = None  # tokens of an answer; those that reach it are dropped; None: the server's own
     concurrency: int = 4  # simultaneous requests
@@ -74,40 +59,23 @@ class Rewriting(Backend):
     tokens_out: int = field(default=0, init=False)  # of all answers so far
 
     def __post_init__(self) -> None:
-        self._base_url, self.endpoint = self.endpoint, _without_password(self.endpoint)
-        self._prompt = read_prompt(self.prompt or PROMPT)
         if find_spec("openai") is None:
             raise ConfigurationError("rewriting needs the package openai: pip install 'selfsent[augment]'")
-        self._key_variable = self.key_variable or "OPENAI_API_KEY"
-        self._key = os.environ.get(self._key_variable, "")
-        if not self._key and (self.key_variable or urlsplit(self.endpoint).hostname == _HOSTED):
-            raise ConfigurationError(
-                f"{self.endpoint} needs a key: put it into the environment variable {self._key_variable}"
-            )
-
-    def identity(self) -> dict[str, object]:
-        """Return the server, the model, the prompt's text and the temperature."""
-        return {
-            "endpoint": self.endpoint,
-            "model": self.model,
-            "prompt": self._prompt,
-            "temperature": self.temperature,
-        }
-
-    def settings(self) -> dict[str, Any]:
-        """Return the settings for people."""
-        return {
+        self._base_url, self.endpoint = self.endpoint, _without_password(self.endpoint)
+        text = read_prompt(self.prompt or PROMPT)
+        self.settings = {
             "endpoint": self.endpoint,
             "model": self.model,
             "prompt": str(self.prompt) if self.prompt else "default",
-            "prompt_text": self._prompt,
+            "prompt_text": text,
             "temperature": self.temperature,
             "max_tokens": self.limit,
         }
+        self.identity = {key: self.settings[key] for key in ("endpoint", "model", "temperature")} | {"prompt": text}
 
     def cost(self, texts: int, size: int) -> str:
         """Estimate requests, tokens and, where prices are given, the price; answers are as long as their texts."""
-        prompt = len(self._prompt.replace(PLACEHOLDER, "").encode())
+        prompt = len(self.settings["prompt_text"].replace(PLACEHOLDER, "").encode())
         tokens_in, tokens_out = (texts * prompt + size) // _BYTES_PER_TOKEN, size // _BYTES_PER_TOKEN
         price = ""
         if self.price_in is not None or self.price_out is not None:
@@ -123,11 +91,18 @@ class Rewriting(Backend):
 
         However it ends, requests that were sent are waited for and their answers stored: they are paid for.
         """
+        from openai import OpenAI
+
+        key = os.environ.get("OPENAI_API_KEY") or "none"  # most local servers need none
+        options: dict[str, Any] = {"max_retries": self.retries, "timeout": self.timeout}
         failures: Counter[str] = Counter()
         texts, total = chain.from_iterable(cache.pending()), cache.remaining()[0]
         sent: set[Future[Generated]] = set()
         failed_in_a_row = 0
-        with self._client() as client, ThreadPoolExecutor(self.concurrency) as pool:
+        with (
+            OpenAI(base_url=self._base_url, api_key=key, **options) as client,
+            ThreadPoolExecutor(self.concurrency) as pool,
+        ):
             try:
                 while True:
                     # One request alone until the first answer: a server that cannot answer is sent no more.
@@ -143,98 +118,36 @@ class Rewriting(Backend):
                         failed_in_a_row = 0
                     sent -= done  # not before they are stored
                     for error in filter(None, (future.exception() for future in done)):
-                        failure = self._failure(error)
-                        failures[failure.reason] += 1
+                        reason, of_the_text = _reason(error)
+                        failures[reason] += 1
                         failed_in_a_row += not answers
-                        hopeless = failure.permanent or not (cache.made or failure.of_the_text)
-                        if hopeless or failed_in_a_row >= _MAX_FAILURES:
+                        if not (cache.made or of_the_text) or failed_in_a_row >= _MAX_FAILURES:
                             raise UserError(
-                                f"{self.endpoint} stopped answering ({failure.reason}); {cache.made:,} answers of this "
-                                f"run are kept: {failure.remedy}, then run the same command again to resume"
+                                f"{self.endpoint} stopped answering ({reason}); {cache.made:,} answers of this run are "
+                                "kept: check --endpoint, --model and the key in OPENAI_API_KEY, then run the same "
+                                "command again to resume"
                             ) from error
             except BaseException:
                 cache.store([future.result() for future in wait(sent).done if future.exception() is None])
                 raise
-        if failures and not cache.made:
-            reason = failures.most_common(1)[0][0]
-            raise UserError(f"{self.endpoint} answered none of {failures.total():,} texts ({reason})")
         return failures
 
-    def _client(self) -> "OpenAI":
-        from openai import OpenAI
-
-        return OpenAI(
-            base_url=self._base_url,
-            api_key=self._key or "none",
-            max_retries=self.retries,
-            timeout=self.timeout,
-        )
-
     def _ask(self, client: "OpenAI", text: str) -> Generated:
-        """Repeat the request until its answer can be read; runs in a thread."""
-        for attempt in range(self.retries):
-            try:
-                return self._answer(client, text)
-            except _UnreadableAnswerError:
-                pause = min(_FIRST_PAUSE * 2**attempt, _LONGEST_PAUSE)
-                time.sleep(pause * random.uniform(0.75, 1.0))
-        return self._answer(client, text)
-
-    def _answer(self, client: "OpenAI", text: str) -> Generated:
-        request: dict[str, Any] = {
-            "model": self.model,
-            "messages": [{"role": "user", "content": self._prompt.replace(PLACEHOLDER, text)}],
-        }
-        if self.temperature is not None:
-            request["temperature"] = self.temperature
-        if self.limit is not None:
-            request["max_tokens"] = self.limit
+        """Request an answer; runs in a thread."""
+        content = self.settings["prompt_text"].replace(PLACEHOLDER, text)
+        request: dict[str, Any] = {"model": self.model, "messages": [{"role": "user", "content": content}]}
+        options = {"temperature": self.temperature, "max_tokens": self.limit}
+        request |= {key: value for key, value in options.items() if value is not None}
         try:
-            answer = client.chat.completions.create(**request)
-        except json.JSONDecodeError as error:
-            raise _UnreadableAnswerError("an answer that is no JSON") from error
-        # The client returns a string where the Content-Type is not JSON, and leaves out fields that are missing.
-        choices = getattr(answer, "choices", None)
-        if not choices or getattr(choices[0], "message", None) is None:
-            raise _UnreadableAnswerError("an answer that holds no text")
-        usage = getattr(answer, "usage", None)
-        self.tokens_in += getattr(usage, "prompt_tokens", None) or 0
-        self.tokens_out += getattr(usage, "completion_tokens", None) or 0
-        content = choices[0].message.content
-        if content is not None and not isinstance(content, str):
-            raise _UnreadableAnswerError("an answer that holds no text")
-        return Generated(text, content or "", (self.limit or 0) if choices[0].finish_reason == "length" else None)
-
-    def _failure(self, error: BaseException) -> _Failure:
-        """Classify what the client raised; anything unknown is raised again."""
-        import openai
-
-        if isinstance(error, _UnreadableAnswerError):
-            return _Failure(
-                str(error), "check that --endpoint is the base URL of a chat server, which usually ends in /v1"
-            )
-        if isinstance(error, openai.APITimeoutError):
-            return _Failure(f"no answer within {self.timeout:g} seconds", "check the server, or set a longer --timeout")
-        if isinstance(error, openai.APIConnectionError):
-            return _Failure("no connection", "check that the server runs there")
-        remedy = "wait, or set a lower --concurrency"
-        if isinstance(error, openai.APIStatusError):
-            status, quota = error.status_code, error.code == "insufficient_quota"
-            if quota and status == 429:
-                remedy = "raise the quota of that account"
-            elif status in (401, 403):
-                remedy = f"put a valid key into the environment variable {self._key_variable}"
-            elif status == 404:
-                remedy = f"check --endpoint and --model {self.model}"
-            return _Failure(
-                f"{status} {_message(error.body)}".strip(),
-                remedy,
-                permanent=status in (401, 403, 404) or (quota and status == 429),
-                of_the_text=status in (400, 422),
-            )
-        if isinstance(error, openai.APIError):
-            return _Failure("an answer that cannot be read", remedy)
-        raise error
+            answer: Any = client.chat.completions.create(**request)
+            # The client returns a string where the Content-Type is not JSON, and leaves out fields that are missing.
+            choice = answer.choices[0]
+            output = "".join([choice.message.content or ""])  # a TypeError where it is no string
+        except (json.JSONDecodeError, AttributeError, IndexError, TypeError) as error:
+            raise UserError("an answer that is no chat completion") from error
+        self.tokens_in += getattr(answer.usage, "prompt_tokens", None) or 0
+        self.tokens_out += getattr(answer.usage, "completion_tokens", None) or 0
+        return Generated(text, output, (self.limit or 0) if choice.finish_reason == "length" else None)
 
     def positive_from(self, text: str, output: str) -> str:
         """Put an answer on one line, without its reasoning and without quotation marks that the text lacks."""
@@ -252,31 +165,30 @@ def read_prompt(path: Path) -> str:
     Raises:
         ConfigurationError: no such file, not UTF-8, or no ``{text}`` in it.
     """
-    try:
+    with suppress(OSError, UnicodeDecodeError):
         prompt = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigurationError(
-            f"the prompt {path} cannot be read ({reason}): give a text file with {PLACEHOLDER} in it"
-        ) from error
-    if PLACEHOLDER not in prompt:
-        raise ConfigurationError(f"the prompt {path} has no place for the text: write {PLACEHOLDER} where it goes")
-    return prompt
+        if PLACEHOLDER in prompt:
+            return prompt
+    raise ConfigurationError(
+        f"the prompt {path} cannot be used: give a UTF-8 text file with {PLACEHOLDER} where the text goes"
+    )
 
 
-def _message(body: object) -> str:
-    """Return the server's own message in at most 120 characters."""
-    message = body.get("message") if isinstance(body, dict) else None
-    line = clean.one_line(str(message or "")).rstrip(".")
-    return line if len(line) <= 120 else f"{line[:119]}…"
+def _reason(error: BaseException) -> tuple[str, bool]:
+    """Quote the server or the client, and tell whether the server refused this text alone; raise what is unknown."""
+    import openai
+
+    if isinstance(error, openai.APIStatusError):
+        said = error.body.get("message") if isinstance(error.body, dict) else None
+        line = clean.one_line(f"{error.status_code} {said or ''}").rstrip(".")
+        return line if len(line) <= 120 else f"{line[:119]}…", error.status_code in (400, 422)
+    if isinstance(error, (openai.APIError, UserError)):
+        return first_line(error).rstrip("."), False
+    raise error
 
 
 def _without_password(endpoint: str) -> str:
-    try:
-        parts = urlsplit(endpoint)
-        host = parts.hostname and parts.netloc.rpartition("@")[2]
-    except ValueError:
-        host = None
-    if not host or parts.scheme not in ("http", "https"):
+    parts = urlsplit(endpoint)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigurationError(f"endpoint {endpoint!r} is no URL: give one such as http://localhost:8000/v1")
-    return urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))

@@ -25,8 +25,7 @@ Split = Annotated[
     typer.Option(help="Split into sentences; auto: rows of tables yes, lines of .txt no"),
 ]
 TextColumn = Annotated[str, typer.Option(help="The column of a table that holds the text")]
-TextLanguage = Annotated[str, typer.Option(help="Language of the texts, for sentence splitting")]
-OUT_HELP = ".parquet or .jsonl file to write"
+Out = Annotated[Path, typer.Option("--out", "-o", help=".parquet or .jsonl file to write")]
 
 
 @app.command()
@@ -36,18 +35,14 @@ def backtranslate(
         tuple[str, str],
         typer.Option(metavar="MODEL_OUT MODEL_BACK", help="Two MarianMT models, as folders or names on the hub"),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help=OUT_HELP)] = Path("backtranslate.parquet"),
+    out: Out = Path("backtranslate.parquet"),
     max_texts: MaxTexts = None,
     split: Split = "auto",
     text_column: TextColumn = "text",
-    text_language: TextLanguage = "en",
     language: Annotated[
         str | None, typer.Option(help="Code of the pivot language, such as fra, if MODEL_OUT can write several")
     ] = None,
     beams: Annotated[int | None, typer.Option(min=1, help="Width of the beam  \\[default: the models' own]")] = None,
-    length_penalty: Annotated[
-        float | None, typer.Option(help="Above 0: longer translations  \\[default: the models' own]")
-    ] = None,
     max_tokens: Annotated[
         int | None, typer.Option(min=2, help="Drop translations that are longer  \\[default: the models' own limit]")
     ] = None,
@@ -77,18 +72,14 @@ def backtranslate(
         models=via,
         language=language,
         beams=beams,
-        length_penalty=length_penalty,
         limit=max_tokens,
         batch_size=batch_size,
         machine=machine,
     )
     for warning in backend.warnings:
         display.say(f"warning: {warning}")
-    texts = _texts(corpus, split, text_column, text_language, display)
-    summary = produce_pairs(texts, backend, out, max_texts=max_texts, progress=display)
-    _print(display, summary)
-    if summary.made:
-        display.print(f"{summary.texts_per_second:,.1f} sentences/s there and back")
+    texts = _texts(corpus, split, text_column, display)
+    _print(display, produce_pairs(texts, backend, out, max_texts=max_texts, progress=display), "there and back")
 
 
 @app.command()
@@ -96,14 +87,13 @@ def rewrite(
     corpus: Corpus,
     endpoint: Annotated[str, typer.Option(metavar="URL", help="Base URL of a chat server, usually ending in /v1")],
     model: Annotated[str, typer.Option(help="The model's name on the server")],
-    out: Annotated[Path, typer.Option("--out", "-o", help=OUT_HELP)] = Path("rewrite.parquet"),
+    out: Out = Path("rewrite.parquet"),
     prompt: Annotated[
         Path | None, typer.Option(help="A text file with {text} in it  \\[default: augment/prompt.txt of the package]")
     ] = None,
     max_texts: MaxTexts = None,
     split: Split = "auto",
     text_column: TextColumn = "text",
-    text_language: TextLanguage = "en",
     concurrency: Annotated[int, typer.Option(min=1, help="Simultaneous requests")] = 4,
     temperature: Annotated[
         float | None, typer.Option(min=0, help="Sampling temperature  \\[default: the server's own]")
@@ -111,22 +101,15 @@ def rewrite(
     max_tokens: Annotated[
         int | None, typer.Option(min=1, help="Drop answers that are longer  \\[default: the server's own limit]")
     ] = None,
-    retries: Annotated[int, typer.Option(min=0, help="Repetitions of a failed request, with growing pauses")] = 6,
     timeout: Annotated[float, typer.Option(min=0.01, help="Seconds that a request may take")] = 60.0,
-    key_variable: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Environment variable that holds the key  \\[default: OPENAI_API_KEY; most local servers need none]",
-        ),
-    ] = None,
     price_in: Annotated[float | None, typer.Option(min=0, help="Of a million tokens sent, for the estimate")] = None,
     price_out: Annotated[float | None, typer.Option(min=0, help="Of a million tokens received")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Start without asking")] = False,
 ) -> None:
     """Rewrite each text in other words with a chat server; the estimated cost is shown first.
 
-    Answers are cached: stopped or killed, the same command resumes and pays for nothing twice.
+    A key, if the server needs one, is read from the environment variable OPENAI_API_KEY.  Answers are cached: stopped
+    or killed, the same command resumes and pays for nothing twice.
 
     Example: selfsent augment rewrite wiki.jsonl --endpoint http://localhost:8000/v1 --model llama --max-texts 10000
     """
@@ -139,11 +122,9 @@ def rewrite(
         endpoint=endpoint,
         model=model,
         prompt=prompt,
-        key_variable=key_variable,
         temperature=temperature,
         limit=max_tokens,
         concurrency=concurrency,
-        retries=retries,
         timeout=timeout,
         price_in=price_in,
         price_out=price_out,
@@ -153,12 +134,9 @@ def rewrite(
         if not yes and sys.stdin.isatty() and display.live:
             typer.confirm("Start?", err=True, abort=True)
 
-    texts = _texts(corpus, split, text_column, text_language, display)
+    texts = _texts(corpus, split, text_column, display)
     summary = produce_pairs(texts, backend, out, max_texts=max_texts, confirm=confirm, progress=display)
-    _print(display, summary)
-    if summary.made:
-        speed = f"{summary.texts_per_second:,.1f} sentences/s"
-        display.print(f"{speed}; {backend.tokens_in:,} tokens in, {backend.tokens_out:,} out")
+    _print(display, summary, f"with {backend.tokens_in:,} tokens in, {backend.tokens_out:,} out")
     if summary.failed:
         display.print("Run the same command again to retry those that failed.")
 
@@ -171,7 +149,7 @@ def pairs(
     second: Annotated[
         Path | None, typer.Argument(metavar="[FILE2]", help="Lines of text, each the counterpart of one of FILE")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help=OUT_HELP)] = Path("pairs.parquet"),
+    out: Out = Path("pairs.parquet"),
     text_column: Annotated[
         str | None, typer.Option(help="Of a table  \\[default: text, or another usual name]")
     ] = None,
@@ -188,18 +166,20 @@ def pairs(
     from selfsent.cli.display import Display
 
     display = Display()
-    columns = {"text_column": text_column, "positive_column": positive_column}
-    _print(display, write_given_pairs(first, second, out, **columns, progress=display))
+    summary = write_given_pairs(
+        first, second, out, text_column=text_column, positive_column=positive_column, progress=display
+    )
+    _print(display, summary)
 
 
 def _texts(
-    corpus: Sequence[str], split: Literal["auto", "yes", "no"], text_column: str, language: str, display: "Display"
+    corpus: Sequence[str], split: Literal["auto", "yes", "no"], text_column: str, display: "Display"
 ) -> Iterator[str]:
     """Read the texts of a corpus, of which there must be one."""
     from selfsent.corpus.prepare import CorpusConfig, corpus_texts
     from selfsent.errors import CorpusError
 
-    texts = corpus_texts(corpus, CorpusConfig(split=split, text_column=text_column, language=language), display)
+    texts = corpus_texts(corpus, CorpusConfig(split=split, text_column=text_column), display)
     for text in texts:
         return chain([text], texts)
     raise CorpusError(
@@ -207,10 +187,11 @@ def _texts(
     )
 
 
-def _print(display: "Display", summary: "PairsSummary") -> None:
-    """Print the counts, a sample and where the pairs are."""
-    for line in summary.lines():
-        display.print(line)
+def _print(display: "Display", summary: "PairsSummary", how: str = "") -> None:
+    """Print a sample, the counts, the speed and where the pairs are."""
     for text, positive in summary.sample:
-        display.print(f"\n  {text}\n  {positive}")
-    display.print(f"\nwrote {summary.out}: {summary.pairs:,} pairs, for `selfsent train --corpus {summary.out}`")
+        display.print(f"  {text}\n  {positive}\n")
+    display.print(str(summary))
+    if summary.made:
+        display.print(f"{summary.made / summary.seconds:,.1f} sentences/s {how}")
+    display.print(f"wrote {summary.out}: {summary.pairs:,} pairs, for `selfsent train --corpus {summary.out}`")

@@ -89,7 +89,7 @@ def test_aligned_lines_are_pairs_and_the_counterpart_is_found_by_name(tmp_path):
 def test_the_first_line_without_a_counterpart_is_named(tmp_path, more, longer):
     lines(tmp_path / f"{more}.txt", "one", "two", "three")
     lines(tmp_path / f"{longer}.txt", "one", "two")
-    message = rf"{more}\.txt, line 3 has no counterpart: .*{longer}\.txt ends after line 2"
+    message = rf"{more}\.txt, line 3 has no counterpart"
     with pytest.raises(UserError, match=message):
         given(tmp_path / "source.txt", tmp_path / "target.txt")
     assert not list(tmp_path.glob("*out*"))
@@ -123,16 +123,20 @@ def test_many_paraphrases_of_a_text_are_as_many_pairs(tmp_path):
     ("name", "content", "message"),
     [
         ("t.jsonl", '{"text": "a", "positive": "b"}\n{"text": "a"}\n', "line 2 has no column 'positive'"),
-        ("t.jsonl", '{"x": "a", "positive": "b"}\n', "line 1 has no column 'text': .* x, positive"),
-        ("t.jsonl", '{"text": "a", "positive": "b"}\n{"text": 1, "positive": "b"}\n', "line 2: column 'text'"),
-        ("t.jsonl", '{"text": "a", "positive": ["b", 2]}\n', "line 1: column 'positive' holds a int"),
+        ("t.jsonl", '{"x": "a", "positive": "b"}\n', "line 1 has no column 'text': name one of x, positive"),
+        (
+            "t.jsonl",
+            '{"text": "a", "positive": "b"}\n{"text": 1, "positive": "b"}\n',
+            "line 2: 'text' and 'positive' must hold text, not 1",
+        ),
+        ("t.jsonl", '{"text": "a", "positive": ["b", 2]}\n', "line 1: .* must hold text, not 2"),
         ("t.jsonl", '{"text": "a", "positive": "b"}\n{"text":\n', "line 2 is not valid JSON"),
         ("t.jsonl", "[1, 2]\n", "item 1 holds a int"),
         ("t.tsv", "text\tpositive\na\tb\na\tb\tc\n", "line 3 has 3 columns and the header 2"),
         ("t.csv", "text,positive\na\n", "line 2 has 1 column and the header 2"),
         ("t.jsonl", '{"text": "a", "positive": "A"}\n', "no pairs: texts 1; identical to their text 1; pairs 0"),
-        ("t.txt", "one\n", "t.txt is no table of pairs"),
-        ("t.source", "one\n", r"no counterpart t\.target"),
+        ("t.txt", "one\n", "t.txt is not a table"),
+        ("t.source", "one\n", r"t\.target cannot be opened"),
         ("t.jsonl", "", "no pairs"),
     ],
 )

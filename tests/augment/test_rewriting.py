@@ -10,7 +10,8 @@ import pytest
 from server import chat, serving
 
 from selfsent.augment import rewriting as rewrite
-from selfsent.augment.produce import open_cache, produce_pairs
+from selfsent.augment.cache import OutputCache
+from selfsent.augment.produce import produce_pairs
 from selfsent.augment.rewriting import Rewriting, read_prompt
 from selfsent.errors import ConfigurationError, UserError
 
@@ -21,7 +22,6 @@ TEXTS = [f"Sentence number {n} of these." for n in range(20)]
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     """Make the pauses of back-off short, and take the key of this machine away."""
-    monkeypatch.setattr(rewrite, "_FIRST_PAUSE", 0.001)
     monkeypatch.setattr(openai._base_client, "INITIAL_RETRY_DELAY", 0.001)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
@@ -45,7 +45,7 @@ def run(rewriting, tmp_path, texts=TEXTS):
 
 
 def remaining(rewriting, texts=TEXTS):
-    with open_cache(rewriting) as cache:
+    with OutputCache(rewriting.name, rewriting.digest, rewriting.settings, rewriting.limit) as cache:
         cache.add(texts)
         return cache.remaining()[0]
 
@@ -61,10 +61,10 @@ def test_each_text_is_sent_once(tmp_path):
 
 
 def test_the_request_holds_the_model_the_prompt_and_the_key(tmp_path, monkeypatch):
-    monkeypatch.setenv("MY_KEY", "secret")
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
     (tmp_path / "prompt").write_text('Rewrite {"json": true}:\n{text}\n')
     with serving(otherwise) as server:
-        settings = {"prompt": tmp_path / "prompt", "key_variable": "MY_KEY", "temperature": 0.5, "limit": 99}
+        settings = {"prompt": tmp_path / "prompt", "temperature": 0.5, "limit": 99}
         rewriting = backend(server, **settings)
         run(rewriting, tmp_path, TEXTS[:1])
     ((text, body, headers, path),) = server.requests
@@ -77,7 +77,7 @@ def test_the_request_holds_the_model_the_prompt_and_the_key(tmp_path, monkeypatc
         "messages": [{"role": "user", "content": f'Rewrite {{"json": true}}:\n{text}'}],
     }
     assert (rewriting.tokens_in, rewriting.tokens_out) == (10, 5)
-    assert "secret" not in str(rewriting.settings())
+    assert "secret" not in str(rewriting.settings)
 
 
 @pytest.mark.parametrize("concurrency", [1, 5])
@@ -100,11 +100,6 @@ def test_simultaneous_requests_are_as_many_as_concurrency(tmp_path, concurrency)
         failed(429, "slow down", {"Retry-After-Ms": "2"}),
         failed(500, "oops"),
         (503, b"<html>busy</html>", {"Content-Type": "text/html"}),
-        b"{this is no JSON",
-        HTML,
-        {"object": "chat.completion"},
-        {"choices": []},
-        {"choices": [{"index": 0, "finish_reason": "stop", "message": {"content": {"parts": []}}}]},
         "hang up",
     ],
 )
@@ -124,16 +119,6 @@ def test_the_pause_before_a_repetition_is_what_retry_after_says(tmp_path, monkey
     assert pauses == [37.0]
 
 
-def test_pauses_grow_without_retry_after(tmp_path, monkeypatch):
-    pauses = []
-    monkeypatch.setattr(rewrite.time, "sleep", pauses.append)
-    with serving(lambda text, number: b"{" if number < 4 else otherwise(text)) as server:
-        run(backend(server, retries=3), tmp_path, TEXTS[:1])
-    first = 0.001
-    for pause, usual in zip(pauses, (first, 2 * first, 4 * first), strict=True):
-        assert 0.75 * usual <= pause <= usual
-
-
 def test_a_request_that_times_out_is_repeated(tmp_path):
     with serving(lambda text, number: "stall" if (text, number) == (TEXTS[3], 1) else otherwise(text)) as server:
         summary = run(backend(server, timeout=0.3), tmp_path)
@@ -146,9 +131,13 @@ def test_a_request_that_times_out_is_repeated(tmp_path):
     [
         (failed(400, "content policy"), "400 content policy"),
         (failed(500, "oops"), "500 oops"),
-        (b"{", "an answer that is no JSON"),
-        ("hang up", "no connection"),
-        ("stall", "no answer within 0.3 seconds"),
+        (b"{", "an answer that is no chat completion"),
+        (HTML, "an answer that is no chat completion"),
+        ({"object": "chat.completion"}, "an answer that is no chat completion"),
+        ({"choices": []}, "an answer that is no chat completion"),
+        ({"choices": [{"message": {"content": {"parts": []}}}]}, "an answer that is no chat completion"),
+        ("hang up", "Connection error"),
+        ("stall", "Request timed out"),
     ],
 )
 def test_a_text_that_always_fails_is_counted_and_sent_again_by_the_next_run(tmp_path, trouble, reason):
@@ -156,7 +145,7 @@ def test_a_text_that_always_fails_is_counted_and_sent_again_by_the_next_run(tmp_
         summary = run(backend(server, timeout=0.3, retries=1), tmp_path)
         assert summary.failed == {reason: 1}
         assert summary.pairs == 19
-        assert any(line.split() == ["failed:", *reason.split(), "1"] for line in summary.lines())
+        assert f"failed: {reason} 1" in str(summary)
         server.answer = otherwise
         again = run(backend(server), tmp_path)
     assert (again.made, again.pairs, again.failed) == (1, 20, {})
@@ -164,24 +153,22 @@ def test_a_text_that_always_fails_is_counted_and_sent_again_by_the_next_run(tmp_
 
 
 @pytest.mark.parametrize(
-    ("trouble", "reason", "remedy"),
+    ("trouble", "reason"),
     [
-        (failed(401, "bad key"), "401 bad key", "OPENAI_API_KEY"),
-        (failed(403, "not yours"), "403 not yours", "OPENAI_API_KEY"),
-        (failed(404, "no such model"), "404 no such model", "--model tiny"),
-        (failed(429, "pay first", code="insufficient_quota"), "429 pay first", "quota"),
-        (failed(429, "slow down"), "429 slow down", "--concurrency"),
-        (failed(500, "oops"), "500 oops", "wait"),
-        (b"{", "an answer that is no JSON", "base URL"),
-        (HTML, "an answer that holds no text", "base URL"),
-        ("stall", "no answer within 0.3 seconds", "--timeout"),
-        ("hang up", "no connection", "check that the server runs"),
+        (failed(401, "bad key"), "401 bad key"),
+        (failed(403, "not yours"), "403 not yours"),
+        (failed(404, "no such model"), "404 no such model"),
+        (failed(429, "pay first", code="insufficient_quota"), "429 pay first"),
+        (failed(500, "oops"), "500 oops"),
+        (b"{", "an answer that is no chat completion"),
+        ("stall", "Request timed out"),
+        ("hang up", "Connection error"),
     ],
 )
-def test_a_server_that_never_answers_stops_the_run_after_one_text(tmp_path, trouble, reason, remedy):
+def test_a_server_that_never_answers_stops_the_run_after_one_text(tmp_path, trouble, reason):
     with serving(lambda text, number: trouble) as server, pytest.raises(UserError) as stopped:
         run(backend(server, timeout=0.3, retries=1), tmp_path)
-    for part in (server.url, f"({reason})", "0 answers", remedy, "run the same command again to resume"):
+    for part in (server.url, f"({reason})", "0 answers", "OPENAI_API_KEY", "run the same command again to resume"):
         assert part in str(stopped.value)
     assert list(server.asked) == TEXTS[:1]
     assert not (tmp_path / "pairs.jsonl").exists()
@@ -190,7 +177,7 @@ def test_a_server_that_never_answers_stops_the_run_after_one_text(tmp_path, trou
 def test_an_endpoint_that_is_down_is_named(tmp_path):
     with serving(otherwise) as server:
         url = server.url
-    with pytest.raises(UserError, match=rf"{url} .*no connection"):
+    with pytest.raises(UserError, match=rf"{url} .*Connection error"):
         run(backend(url, retries=0), tmp_path)
 
 
@@ -248,8 +235,7 @@ def test_a_server_that_refuses_every_text_stops_the_run(tmp_path):
         with pytest.raises(UserError, match="400 no such parameter"):
             run(backend(server), tmp_path)
         assert server.asked.total() == 8
-        with pytest.raises(UserError, match="none of 3 texts"):
-            run(backend(server), tmp_path, TEXTS[:3])
+        assert run(backend(server), tmp_path, TEXTS[:3]).failed == {"400 no such parameter": 3}
 
 
 def test_truncated_answers_are_dropped_and_sent_again_only_under_a_higher_limit(tmp_path):
@@ -324,17 +310,7 @@ def test_a_prompt_that_cannot_be_used_is_refused(tmp_path, content):
         read_prompt(path)
 
 
-def test_a_key_is_required_by_the_hosted_server_or_if_its_variable_is_named(monkeypatch):
-    backend("http://localhost:1/v1")
-    with pytest.raises(ConfigurationError, match="OPENAI_API_KEY"):
-        backend("https://api.openai.com/v1")
-    with pytest.raises(ConfigurationError, match="MY_KEY"):
-        backend("http://localhost:1/v1", key_variable="MY_KEY")
-    monkeypatch.setenv("OPENAI_API_KEY", "secret")
-    backend("https://api.openai.com/v1")
-
-
-@pytest.mark.parametrize("endpoint", ["localhost:8000", "ftp://host/v1", "http://", "http://[broken"])
+@pytest.mark.parametrize("endpoint", ["localhost:8000", "ftp://host/v1", "http://"])
 def test_an_endpoint_that_is_no_url_is_refused(endpoint):
     with pytest.raises(ConfigurationError, match=re.escape(repr(endpoint))):
         backend(endpoint)
