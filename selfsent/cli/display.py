@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as ProgressBar
 
 from selfsent.progress import Progress
@@ -21,12 +21,11 @@ class Display(Progress):
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
-        self._result = Console(highlight=False, width=max(100, Console().width))
+        self._result = Console(highlight=False)
+        if not self._result.is_terminal:  # a table in a file may be wider than the terminal
+            self._result.width = max(100, self._result.width)
         self.live = self._console.is_terminal
-        # A table in a file may be wider than the terminal that the command was run in.
-        self.width = self._result.width if not self._result.is_terminal else Console().width
         self._bar: ProgressBar | None = None
-        self._task: TaskID | None = None
         self._stage = ""
         self._steps = 0
         self._rate = 0.0  # texts a second, smoothed
@@ -45,16 +44,13 @@ class Display(Progress):
         rate = texts / max(now - self._last_step, 1e-9)
         self._rate = rate if not self._rate else 0.95 * self._rate + 0.05 * rate
         self._last_step = now
-        for name, term in terms.items():
-            self._terms[name] = 0.9 * self._terms.get(name, term) + 0.1 * term
+        self._terms |= {name: 0.9 * self._terms.get(name, term) + 0.1 * term for name, term in terms.items()}
         state = "  ".join(
             [f"{self._rate:,.0f} {self.unit}/s", *(f"{n} {value:.3f}" for n, value in self._terms.items())]
         )
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=step, state=f"{step}/{self._steps} {state}")
-        elif self._is_time():
-            left = timedelta(seconds=int((self._steps - step) * texts / max(self._rate, 1e-9)))
-            self.say(f"step {step:,} of {self._steps:,}  {state}  {left} left")
+        left = timedelta(seconds=int((self._steps - step) * texts / max(self._rate, 1e-9)))
+        line = f"step {step:,} of {self._steps:,}  {state}  {left} left"
+        self._show(step, self._steps, f"{step}/{self._steps} {state}", line)
 
     def evaluated(self, step: int, scores: Mapping[str, float], best: bool) -> None:
         """Print the scores of an evaluation."""
@@ -78,18 +74,15 @@ class Display(Progress):
             if finished and self.live:
                 return  # over before a bar could be seen
             self._start(stage, total, 0, transient=True)
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=done, total=total, state=f"{done:,}")
-            if finished:
-                self.end()
-        elif self._is_time():
-            self.say(f"{stage}: {done:,}" + (f" of {total:,}" if total else ""))
+        self._show(done, total, f"{done:,}", f"{stage}: {done:,}" + (f" of {total:,}" if total else ""))
+        if finished and self.live:
+            self.end()
 
     def end(self) -> None:
         """Close the bar."""
         if self._bar is not None:
             self._bar.stop()
-        self._bar = self._task = None
+        self._bar = None
         self._stage = ""
 
     def print(self, what: RenderableType, style: str | None = None) -> None:
@@ -101,21 +94,16 @@ class Display(Progress):
         self.end()
         self._stage, self._last_line = stage, time.perf_counter()
         if self.live:
-            self._bar = ProgressBar(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=24),
-                TextColumn("{task.fields[state]}"),
-                TimeRemainingColumn(),
-                console=self._console,
-                transient=transient,
-            )
+            columns = BarColumn(bar_width=24), TextColumn("{task.fields[state]}"), TimeRemainingColumn()
+            self._bar = ProgressBar("{task.description}", *columns, console=self._console, transient=transient)
             self._bar.start()
-            self._task = self._bar.add_task(stage, total=total, completed=done, state="")
+            self._bar.add_task(stage, total=total, completed=done, state="")
 
-    def _is_time(self) -> bool:
-        """Tell whether the last plain line is long enough ago, and if so count one as printed now."""
+    def _show(self, done: int, total: int | None, state: str, line: str) -> None:
+        """Move the bar, or print a line if the last one is long enough ago."""
         now = time.perf_counter()
-        if now - self._last_line <= _PAUSE:
-            return False
-        self._last_line = now
-        return True
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=done, total=total, state=state)
+        elif now - self._last_line > _PAUSE:
+            self._last_line = now
+            self.say(line)

@@ -70,7 +70,7 @@ def evaluate(
     how.update(bootstrap=bootstrap, progress=display)
     if compare:
         one, two = ([seed for seed in model.split(",") if seed] for model in models)
-        return display.print(difference_table(models, *scoring.compare(one, two, names, **how), display.width))
+        return display.print(difference_table(models, *scoring.compare(one, two, names, **how)))
     results = scoring.evaluate(
         models[0],
         names,
@@ -82,7 +82,7 @@ def evaluate(
     )
     if json is not None:
         scoring.write_scores(json, results, models[0])
-    display.print(results_table(results, display.width))
+    display.print(results_table(results))
     if {"downstream", "probing"} & {*names}:
         for name, scored in results.items():
             display.print(f"{name}: {declutr_averages.summary(declutr_averages.averages(scored.scores))}")
