@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shlex
 import sys
 
 
@@ -17,7 +18,8 @@ def main() -> None:
     except UserError as error:
         _fail(str(error), 1)
     except Interrupted as error:
-        _fail(f"{error}\nresume with: {_again()}", 130)
+        words = [*sys.argv[1:], *([] if "--resume" in sys.argv else ["--resume"])]
+        _fail(f"{error}\nresume with: {shlex.join(['selfsent', *words])}", 130)
     except KeyboardInterrupt:
         _fail("stopped", 130)
     except BrokenPipeError:
@@ -33,13 +35,6 @@ def main() -> None:
 def _fail(message: str, status: int) -> None:
     print(f"error: {message}" if status == 1 else message, file=sys.stderr)  # noqa: T201
     sys.exit(status)
-
-
-def _again() -> str:
-    import shlex
-
-    words = ["selfsent", *sys.argv[1:]]
-    return shlex.join(words if "--resume" in words else [*words, "--resume"])
 
 
 if __name__ == "__main__":

@@ -49,21 +49,16 @@ class PairsSummary:
     made: int = 0  # by this run; the others were in the cache
     seconds: float = 0.0  # that making them took
     pairs: int = 0
-    identical: int = 0
-    empty: int = 0
-    truncated: int = 0
-    repeated: int = 0  # pairs that were given twice
-    failed: Counter[str] = field(default_factory=Counter)  # texts by reason
+    dropped: Counter[str] = field(default_factory=Counter)  # outputs by reason
+    failed: Counter[str] = field(default_factory=Counter)  # texts without an output, by reason
     sample: list[tuple[str, str]] = field(default_factory=list)  # the first pairs
 
     def count(self, text: str, positive: str, *, truncated: bool = False) -> bool:
         """Count a text and its positive, and tell whether they are a pair."""
-        if truncated:
-            self.truncated += 1
-        elif not positive:
-            self.empty += 1
+        if truncated or not positive:
+            self.dropped["cut off" if truncated else "empty"] += 1
         elif clean.content_key(text) == clean.content_key(positive):
-            self.identical += 1
+            self.dropped["identical to their text"] += 1
         else:
             self.pairs += 1
             self.sample = [*self.sample, (text, positive)][:_SAMPLE]
@@ -71,15 +66,8 @@ class PairsSummary:
         return False
 
     def __str__(self) -> str:
-        counts = {
-            "texts": self.texts,
-            "made now": self.made,
-            "identical to their text": self.identical,
-            "empty": self.empty,
-            "cut off": self.truncated,
-            "given twice": self.repeated,
-            **{f"failed: {reason}": count for reason, count in self.failed.most_common()},
-        }
+        failed = {f"failed: {reason}": count for reason, count in self.failed.items()}
+        counts = {"texts": self.texts, "made now": self.made, **self.dropped, **failed}
         shown = {name: count for name, count in counts.items() if count} | {"pairs": self.pairs}
         return "; ".join(f"{name} {count:,}" for name, count in shown.items())
 
@@ -92,20 +80,13 @@ def check_pairs_file(path: Path) -> None:
     """
     if path.suffix not in (".parquet", ".jsonl") or not os.access(path.parent, os.W_OK):
         raise ConfigurationError(f"output {path} must be a .parquet or .jsonl file in a folder that you may write to")
-    if not path.exists():
-        return
-    try:
-        if path.suffix == ".parquet":
-            from pyarrow import parquet
-
-            columns = parquet.read_schema(path).names
-        else:
-            with path.open(encoding="utf-8") as file:
-                columns = list(json.loads(file.readline()))
-    except (OSError, ValueError, TypeError):  # ArrowInvalid and JSONDecodeError are ValueErrors
-        columns = []
-    if columns != list(COLUMNS):
-        raise ConfigurationError(f"output {path} exists and is no pairs file: choose another --out")
+    if path.exists():
+        try:
+            columns = next((list(row) for _, row in read.read_rows(path)), list(COLUMNS))
+        except CorpusError:
+            columns = []
+        if columns != list(COLUMNS):
+            raise ConfigurationError(f"output {path} exists and is no pairs file: choose another --out")
 
 
 def write_pairs(
@@ -157,16 +138,11 @@ def write_given_pairs(
     """
     if second is None and ".source" in first.name:
         second = first.with_name(first.name.replace(".source", ".target"))
-    settings: dict[str, Any] = {"files": [str(first)]}
-    identity: list[object] = [read.file_identity(first)]
-    if second is not None:
-        rows = _aligned(first, second)
-        settings["files"].append(str(second))
-        identity.append(read.file_identity(second))
-    else:
-        rows = _table_rows(first, text_column, positive_column)
-        settings |= {"text_column": text_column, "positive_column": positive_column}
-        identity += [text_column, positive_column]
+    files = [first] if second is None else [first, second]
+    columns = {"text_column": text_column, "positive_column": positive_column} if second is None else {}
+    rows = _table_rows(first, text_column, positive_column) if second is None else _aligned(first, second)
+    settings = {"files": [*map(str, files)], **columns}
+    identity = [*map(read.file_identity, files), *columns.values()]
     summary = PairsSummary(out=out)
     today = datetime.now(UTC).strftime("%Y-%m-%d")
 
@@ -176,7 +152,7 @@ def write_given_pairs(
             distinct: dict[int, str] = {}
             for positive in positives:
                 distinct.setdefault(clean.content_key(positive), positive)
-            summary.repeated += len(positives) - len(distinct)
+            summary.dropped["given twice"] += len(positives) - len(distinct)
             for positive in distinct.values():
                 if summary.count(text, positive if text else ""):
                     yield text, positive, today

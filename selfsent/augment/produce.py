@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from selfsent.augment.cache import OutputCache, identity_digest
 from selfsent.augment.pairs import PairsSummary, check_pairs_file, write_pairs
 from selfsent.corpus import clean
+from selfsent.errors import CorpusError
 from selfsent.progress import SILENT, Progress
 
 
@@ -72,6 +73,8 @@ def produce_pairs(
     with OutputCache(backend.name, backend.digest, backend.settings, backend.limit) as cache:
         try:
             cache.add(texts, max_texts)
+            if not len(cache):
+                raise CorpusError("there is no text: sentences of tables need 5 words; --split no keeps rows whole")
             remaining, size = cache.remaining()
             progress.say(f"texts: {len(cache):,}, of which {len(cache) - remaining:,} are in the cache {cache.path}")
             if remaining and (cost := backend.cost(remaining, size)):

@@ -53,8 +53,7 @@ class Rewriting(Backend):
     concurrency: int = 4  # simultaneous requests
     retries: int = 6  # repetitions of a failed request
     timeout: float = 60.0  # seconds
-    price_in: float | None = None  # of a million tokens of the requests, for the estimate
-    price_out: float | None = None  # of a million tokens of the answers
+    price: tuple[float, float] | None = None  # of a million tokens of the requests and of the answers
     tokens_in: int = field(default=0, init=False)  # of all requests so far, as the server counts them
     tokens_out: int = field(default=0, init=False)  # of all answers so far
 
@@ -77,14 +76,11 @@ class Rewriting(Backend):
         """Estimate requests, tokens and, where prices are given, the price; answers are as long as their texts."""
         prompt = len(self.settings["prompt_text"].replace(PLACEHOLDER, "").encode())
         tokens_in, tokens_out = (texts * prompt + size) // _BYTES_PER_TOKEN, size // _BYTES_PER_TOKEN
-        price = ""
-        if self.price_in is not None or self.price_out is not None:
-            total = (tokens_in * (self.price_in or 0.0) + tokens_out * (self.price_out or 0.0)) / 1e6
-            price = f", {total:,.2f} at the prices given"
-        return (
-            f"{texts:,} requests of about {tokens_in:,} tokens in and {tokens_out:,} out "
-            f"(at {_BYTES_PER_TOKEN} bytes a token){price}"
-        )
+        estimate = f"{texts:,} requests of about {tokens_in:,} tokens in and {tokens_out:,} out"
+        if self.price is not None:
+            total = (tokens_in * self.price[0] + tokens_out * self.price[1]) / 1e6
+            estimate += f", {total:,.2f} at the prices given"
+        return f"{estimate} (at {_BYTES_PER_TOKEN} bytes a token)"
 
     def run(self, cache: OutputCache, progress: Progress) -> Counter[str]:
         """Send a request for each text, several at a time, and store each answer at once.
@@ -160,11 +156,7 @@ class Rewriting(Backend):
 
 
 def read_prompt(path: Path) -> str:
-    """Read a prompt.
-
-    Raises:
-        ConfigurationError: no such file, not UTF-8, or no ``{text}`` in it.
-    """
+    """Read a prompt, which must be UTF-8 with ``{text}`` in it."""
     with suppress(OSError, UnicodeDecodeError):
         prompt = path.read_text(encoding="utf-8").strip()
         if PLACEHOLDER in prompt:

@@ -1,8 +1,6 @@
 """selfsent augment: make pairs of a text and a paraphrase from texts."""
 
 import sys
-from collections.abc import Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,17 +10,12 @@ if TYPE_CHECKING:
     from selfsent.augment.pairs import PairsSummary
     from selfsent.cli.display import Display
 
-app = typer.Typer(
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="Make pairs of a text and a paraphrase, which `train --corpus` reads.",
-)
+app = typer.Typer(no_args_is_help=True, help="Make pairs of a text and a paraphrase, which `train --corpus` reads.")
 
 Corpus = Annotated[list[str], typer.Argument(metavar="CORPUS...", help="Files, folders, hub names, or 'pydocs'")]
 MaxTexts = Annotated[int | None, typer.Option(min=1, help="Stop after so many texts  \\[default: all]")]
 Split = Annotated[
-    Literal["auto", "yes", "no"],
-    typer.Option(help="Split into sentences; auto: rows of tables yes, lines of .txt no"),
+    Literal["auto", "yes", "no"], typer.Option(help="Into sentences; auto: rows of tables yes, lines of .txt no")
 ]
 TextColumn = Annotated[str, typer.Option(help="The column of a table that holds the text")]
 Out = Annotated[Path, typer.Option("--out", "-o", help=".parquet or .jsonl file to write")]
@@ -32,20 +25,15 @@ Out = Annotated[Path, typer.Option("--out", "-o", help=".parquet or .jsonl file 
 def backtranslate(
     corpus: Corpus,
     via: Annotated[
-        tuple[str, str],
-        typer.Option(metavar="MODEL_OUT MODEL_BACK", help="Two MarianMT models, as folders or names on the hub"),
+        tuple[str, str], typer.Option(metavar="MODEL_OUT MODEL_BACK", help="MarianMT models: folders or hub names")
     ],
     out: Out = Path("backtranslate.parquet"),
     max_texts: MaxTexts = None,
     split: Split = "auto",
     text_column: TextColumn = "text",
-    language: Annotated[
-        str | None, typer.Option(help="Code of the pivot language, such as fra, if MODEL_OUT can write several")
-    ] = None,
+    language: Annotated[str | None, typer.Option(help="The pivot language if MODEL_OUT can write several")] = None,
     beams: Annotated[int | None, typer.Option(min=1, help="Width of the beam  \\[default: the models' own]")] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option(min=2, help="Drop translations that are longer  \\[default: the models' own limit]")
-    ] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=2, help="Drop translations that are longer")] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts of a batch; more is faster on a GPU")] = 32,
     precision: Annotated[str, typer.Option(help="auto, bf16 or fp32")] = "auto",
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads  \\[default: one per core]")] = None,
@@ -65,20 +53,16 @@ def backtranslate(
     from selfsent import hardware
     from selfsent.augment.back_translation import BackTranslation
     from selfsent.augment.produce import produce_pairs
+    from selfsent.corpus.prepare import CorpusConfig, corpus_texts
 
     machine = hardware.choose_hardware(precision=precision, threads=threads)
     display.say(f"machine: {machine.line()}")
     backend = BackTranslation(
-        models=via,
-        language=language,
-        beams=beams,
-        limit=max_tokens,
-        batch_size=batch_size,
-        machine=machine,
+        models=via, language=language, beams=beams, limit=max_tokens, batch_size=batch_size, machine=machine
     )
     for warning in backend.warnings:
         display.say(f"warning: {warning}")
-    texts = _texts(corpus, split, text_column, display)
+    texts = corpus_texts(corpus, CorpusConfig(split=split, text_column=text_column), display)
     _print(display, produce_pairs(texts, backend, out, max_texts=max_texts, progress=display), "there and back")
 
 
@@ -88,34 +72,29 @@ def rewrite(
     endpoint: Annotated[str, typer.Option(metavar="URL", help="Base URL of a chat server, usually ending in /v1")],
     model: Annotated[str, typer.Option(help="The model's name on the server")],
     out: Out = Path("rewrite.parquet"),
-    prompt: Annotated[
-        Path | None, typer.Option(help="A text file with {text} in it  \\[default: augment/prompt.txt of the package]")
-    ] = None,
+    prompt: Annotated[Path | None, typer.Option(help="A text file with {text} in it  \\[default: ours]")] = None,
     max_texts: MaxTexts = None,
     split: Split = "auto",
     text_column: TextColumn = "text",
     concurrency: Annotated[int, typer.Option(min=1, help="Simultaneous requests")] = 4,
-    temperature: Annotated[
-        float | None, typer.Option(min=0, help="Sampling temperature  \\[default: the server's own]")
-    ] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Drop answers that are longer  \\[default: the server's own limit]")
-    ] = None,
+    temperature: Annotated[float | None, typer.Option(min=0, help="\\[default: the server's own]")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Drop answers that are longer")] = None,
     timeout: Annotated[float, typer.Option(min=0.01, help="Seconds that a request may take")] = 60.0,
-    price_in: Annotated[float | None, typer.Option(min=0, help="Of a million tokens sent, for the estimate")] = None,
-    price_out: Annotated[float | None, typer.Option(min=0, help="Of a million tokens received")] = None,
+    price: Annotated[
+        tuple[float, float] | None, typer.Option(metavar="IN OUT", help="Of a million tokens sent, and received")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Start without asking")] = False,
 ) -> None:
     """Rewrite each text in other words with a chat server; the estimated cost is shown first.
 
-    A key, if the server needs one, is read from the environment variable OPENAI_API_KEY.  Answers are cached: stopped
-    or killed, the same command resumes and pays for nothing twice.
+    A key is read from OPENAI_API_KEY.  Answers are cached: killed, the same command resumes and pays nothing twice.
 
     Example: selfsent augment rewrite wiki.jsonl --endpoint http://localhost:8000/v1 --model llama --max-texts 10000
     """
     from selfsent.augment.produce import produce_pairs
     from selfsent.augment.rewriting import Rewriting
     from selfsent.cli.display import Display
+    from selfsent.corpus.prepare import CorpusConfig, corpus_texts
 
     display = Display()
     backend = Rewriting(
@@ -126,15 +105,14 @@ def rewrite(
         limit=max_tokens,
         concurrency=concurrency,
         timeout=timeout,
-        price_in=price_in,
-        price_out=price_out,
+        price=price,
     )
 
     def confirm() -> None:
         if not yes and sys.stdin.isatty() and display.live:
             typer.confirm("Start?", err=True, abort=True)
 
-    texts = _texts(corpus, split, text_column, display)
+    texts = corpus_texts(corpus, CorpusConfig(split=split, text_column=text_column), display)
     summary = produce_pairs(texts, backend, out, max_texts=max_texts, confirm=confirm, progress=display)
     _print(display, summary, f"with {backend.tokens_in:,} tokens in, {backend.tokens_out:,} out")
     if summary.failed:
@@ -143,19 +121,15 @@ def rewrite(
 
 @app.command()
 def pairs(
-    first: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Lines of text, or a table; for *.source*, *.target* is FILE2")
-    ],
+    first: Annotated[Path, typer.Argument(metavar="FILE", help="Lines of text, or a table")],
     second: Annotated[
-        Path | None, typer.Argument(metavar="[FILE2]", help="Lines of text, each the counterpart of one of FILE")
+        Path | None,
+        typer.Argument(metavar="[FILE2]", help="Lines that correspond to FILE's  \\[default: *.target* of *.source*]"),
     ] = None,
     out: Out = Path("pairs.parquet"),
-    text_column: Annotated[
-        str | None, typer.Option(help="Of a table  \\[default: text, or another usual name]")
-    ] = None,
+    text_column: Annotated[str | None, typer.Option(help="Of a table  \\[default: text, or a usual name]")] = None,
     positive_column: Annotated[
-        str | None,
-        typer.Option(help="Of a table; a text or a list of texts a row  \\[default: positive, or another usual name]"),
+        str | None, typer.Option(help="Of a table, a text or a list a row  \\[default: positive, or a usual name]")
     ] = None,
 ) -> None:
     """Convert pairs that you have.
@@ -166,25 +140,8 @@ def pairs(
     from selfsent.cli.display import Display
 
     display = Display()
-    summary = write_given_pairs(
-        first, second, out, text_column=text_column, positive_column=positive_column, progress=display
-    )
-    _print(display, summary)
-
-
-def _texts(
-    corpus: Sequence[str], split: Literal["auto", "yes", "no"], text_column: str, display: "Display"
-) -> Iterator[str]:
-    """Read the texts of a corpus, of which there must be one."""
-    from selfsent.corpus.prepare import CorpusConfig, corpus_texts
-    from selfsent.errors import CorpusError
-
-    texts = corpus_texts(corpus, CorpusConfig(split=split, text_column=text_column), display)
-    for text in texts:
-        return chain([text], texts)
-    raise CorpusError(
-        f"there is no text in {', '.join(corpus)}: sentences of tables need 5 words; --split no keeps rows whole"
-    )
+    columns = {"text_column": text_column, "positive_column": positive_column}
+    _print(display, write_given_pairs(first, second, out, **columns, progress=display))
 
 
 def _print(display: "Display", summary: "PairsSummary", how: str = "") -> None:

@@ -82,8 +82,7 @@ class Display(Progress):
         """Close the bar."""
         if self._bar is not None:
             self._bar.stop()
-        self._bar = None
-        self._stage = ""
+        self._bar, self._stage = None, ""
 
     def print(self, what: RenderableType, style: str | None = None) -> None:
         """Print a result on standard output."""

@@ -1,7 +1,7 @@
 """selfsent encode: write the embeddings of texts to disk."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -11,16 +11,13 @@ import typer
 def encode(
     model: Annotated[str, typer.Argument(help="A folder, a name on the hub, or 'builtin'")],
     source: Annotated[
-        list[str] | None,
-        typer.Argument(help="Files, folders or data sets; each line, or row of a table, is a text  \\[default: stdin]"),
+        list[str] | None, typer.Argument(help="Files, folders or data sets, of lines or tables  \\[default: stdin]")
     ] = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", help=".npy, .parquet or .arrow; without a suffix a folder of shards")
     ] = Path("embeddings.npy"),
     text_column: Annotated[str, typer.Option(help="The column of a table to encode")] = "text",
-    prompt_name: Annotated[
-        str | None, typer.Option(help="A prompt of the model, such as query  \\[default: its prompt for documents]")
-    ] = None,
+    prompt_name: Annotated[str | None, typer.Option(help="A prompt of the model  \\[default: for documents]")] = None,
     precision: Annotated[str, typer.Option(help="Of the computation: auto, bf16 or fp32")] = "auto",
     dtype: Annotated[str, typer.Option(help="Of the output: float32 or float16")] = "float32",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists")] = False,
@@ -36,20 +33,24 @@ def encode(
     display = Display()
     display.opening("loading torch and transformers")
     from selfsent import bulk_encode, hardware
+    from selfsent.corpus import formats
     from selfsent.encoder.load import load_encoder
 
     bulk_encode.require_output(output)
+    texts: Iterable[str] = source or ()
     if source:
         bulk_encode.find_sources(source)  # a missing file is refused before the model is loaded
     else:
         display.say("standard input cannot be resumed: give a file if this takes long")
+        lines = formats.decoded_lines(sys.stdin.buffer, formats.Place(Path("standard input")))  # type: ignore[arg-type]
+        texts = (line.rstrip("\r\n") for line in lines)
     machine = hardware.choose_hardware()
     opened = load_encoder(model).to(machine.device)
     try:
         done = bulk_encode.encode_to(
             output,
             opened,
-            source or _lines(),
+            texts,
             stream=not source,
             text_column=text_column,
             prompt_name=prompt_name,
@@ -66,14 +67,3 @@ def encode(
     display.end()
     kept = f", {done.resumed:,} of them before" if done.resumed else ""
     display.say(f"wrote {output}: {done.rows:,} texts{kept}, {done.width} wide")
-
-
-def _lines() -> Iterator[str]:
-    """Yield the lines of standard input, split as those of a file are."""
-    from selfsent.errors import UserError
-
-    for number, line in enumerate(sys.stdin.buffer, 1):
-        try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise UserError(f"standard input, line {number} is not UTF-8: convert it first") from error

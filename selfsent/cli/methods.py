@@ -1,10 +1,14 @@
 """selfsent methods and selfsent settings: what there is to train with, and every key that --set takes."""
 
 import ast
+import sys
+from collections.abc import Container
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from selfsent.errors import unknown
 
 if TYPE_CHECKING:
     from selfsent.config import Setting
@@ -12,43 +16,34 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent.parent / "methods"
 
 
-def _outlines() -> dict[str, tuple[str, dict[str, Any]]]:
-    """Return docstring and presets of every method, read from its source: importing torch takes seconds."""
+def _outlines() -> dict[str, tuple[str, list[str]]]:
+    """Return first line and presets of every method, read from its source: importing torch takes seconds."""
     found = {}
     for path in sorted(FOLDER.glob("[!_]*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        fields = [node for outer in tree.body if isinstance(outer, ast.ClassDef) for node in outer.body]
-        presets = [n.value for n in fields if isinstance(n, ast.AnnAssign) and ast.unparse(n.target) == "presets"]
-        found[path.stem] = ast.get_docstring(tree) or "", ast.literal_eval(presets[0]) if presets and presets[0] else {}
+        fields = [node for node in ast.walk(tree) if isinstance(node, ast.AnnAssign) and node.value is not None]
+        presets = [field.value for field in fields if ast.unparse(field.target) == "presets"]
+        names = [name for value in presets if value for name in ast.literal_eval(value)]
+        found[path.stem] = (ast.get_docstring(tree) or "").partition("\n")[0], names
     return found
 
 
 def require_methods(names: str) -> None:
-    """Refuse what is neither a method, a preset nor a recipe, nor looks like a module, before torch is loaded.
-
-    Raises:
-        ConfigurationError: it names the nearest.
-    """
-    recipes = [path.stem for path in (FOLDER.parent / "recipes").glob("*.toml")]
-    if names.endswith(".toml") or names in recipes:
-        return
+    """Refuse what is neither a method nor a preset, nor looks like a module, before torch is loaded."""
     outlines = _outlines()
     known = [*outlines, *(preset for _, presets in outlines.values() for preset in presets)]
     for name in (part.strip() for part in names.split("+")):
         if "." not in name and name not in known:
-            from selfsent.errors import unknown
-
-            raise unknown("method", name, [*known, *recipes])
+            raise unknown("method", name, [*known, *(path.stem for path in (FOLDER.parent / "recipes").glob("*.toml"))])
 
 
 def methods(
     name: Annotated[str | None, typer.Argument(help="A method or preset, to see its paper and keys")] = None,
 ) -> None:
     """List the methods, or show one: its paper, its formulas, and every key with its default."""
-    outlines = _outlines()
     if name is None:
-        for method, (docstring, presets) in outlines.items():
-            typer.echo(f"{method:<14}{docstring.splitlines()[0]}")
+        for method, (title, presets) in _outlines().items():
+            typer.echo(f"{method:<14}{title}")
             if presets:
                 typer.echo(f"{'':<14}presets: {', '.join(presets)}")
         typer.echo("\nselfsent methods NAME shows one; selfsent train NAME trains with it.")
@@ -58,13 +53,10 @@ def methods(
     from selfsent.methods import find_method
 
     method_class, changes = find_method(name)
-    docstring, presets = outlines.get(method_class.__module__.rpartition(".")[2], (method_class.__doc__ or "", {}))
-    typer.echo(docstring.strip())
-    typer.echo(
-        f"\nKeys, to be given as --set objective.KEY=VALUE{f'; * differs in preset {name}' if changes else ''}:\n"
-    )
+    typer.echo((sys.modules[method_class.__module__].__doc__ or "").strip())
+    typer.echo(f"\nKeys, for --set objective.KEY=VALUE{'; * differs in this preset' if changes else ''}:\n")
     _table([one._replace(default=changes.get(one.key, one.default)) for one in describe(method_class.Config)], changes)
-    for preset, changed in presets.items():
+    for preset, changed in method_class.presets.items():
         typer.echo(f"\npreset {preset}: " + (", ".join(f"{k}={v}" for k, v in changed.items()) or "the defaults"))
 
 
@@ -89,13 +81,11 @@ def settings(
             keys += [one for one in describe(kind, place) if not one.key.startswith(shared)]
     chosen = [one for one in keys if one.key.startswith(prefix)]
     if not chosen:
-        from selfsent.errors import unknown
-
         raise unknown("key", prefix, [one.key for one in keys])
     _table(chosen)
 
 
-def _table(keys: "list[Setting]", marked: Any = ()) -> None:  # noqa: ANN401  keys of a preset
+def _table(keys: "list[Setting]", marked: Container[str] = ()) -> None:
     width = max((len(one.key) for one in keys), default=0)
     for one in keys:
         value = "none" if one.default is None else str(one.default)

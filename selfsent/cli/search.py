@@ -9,7 +9,7 @@ import typer
 def search(
     model: Annotated[str, typer.Argument(help="A folder, a name on the hub, or 'builtin'")],
     corpus: Annotated[str, typer.Argument(help="A file, a folder, or 'pydocs' for the Python documentation here")],
-    query: Annotated[str | None, typer.Argument(help="What to look for  \\[default: ask, again and again]")] = None,
+    query: Annotated[str | None, typer.Argument(help="What to look for  \\[default: each line of stdin]")] = None,
     top: Annotated[int, typer.Option(help="How many to show", min=1)] = 5,
     text_column: Annotated[str, typer.Option(help="The column of a table to search")] = "text",
 ) -> None:
@@ -23,14 +23,7 @@ def search(
     hardware.choose_hardware()
     opened = semantic_search.build_index(model, corpus, text_column=text_column, progress=display)
     display.say(f"{len(opened):,} texts {'from the last search' if opened.reused else 'encoded'}")
-    for asked in [query] if query is not None else iter(_ask, ""):
+    for asked in [query] if query is not None else map(str.strip, sys.stdin):
         for hit in opened.search(asked, top):
             title = f"{hit.title}: " if hit.title else ""
             display.print(f"{hit.cosine:.3f}  {title}{hit.text[:300]}")
-
-
-def _ask() -> str:
-    try:
-        return input("search: ").strip() if sys.stdin.isatty() else sys.stdin.readline().strip()
-    except EOFError:
-        return ""

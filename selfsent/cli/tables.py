@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import PurePath
 
 from rich.console import Group
@@ -15,33 +16,24 @@ from selfsent.evaluation.suite import absence
 _SYSTEMS = 3  # of one table; their names fold well in 80 columns
 
 
-def trained_table(before: Results, after: Results) -> Table:
-    """Lay out the scores of base and trained encoder side by side."""
-    table = _table(
-        ("score", "base encoder", "trained encoder", "n"), title="base and trained encoder, on held-out text"
-    )
-    old = {score.key: score for score in before.scores}
-    for score in filter(_is_main, after.scores):
-        table.add_row(_label(score), _interval(old[score.key]), _interval(score), f"{score.n:,}")
-    return table
-
-
 def results_table(results: Mapping[str, Results]) -> Group:
-    """Lay out the scores of a model, one a row, and of its baselines, one a column.
+    """Lay out the scores of several systems, one a column: base and trained encoder, or a model and its baselines.
 
-    Several tables hold many baselines; baselines are shown without their intervals, which the JSON has.
+    Of more than two systems only the first has its intervals; the JSON has those of all.
     """
-    tables = []
     names = [*results]
+    first = results[names[0]]
+    tables = []
     for start in range(0, len(names), _SYSTEMS):
         shown = names[start : start + _SYSTEMS]
         table = _table(("score", *(name.replace(" ", "\n") for name in shown), "n"))
-        for score in filter(_is_main, results["model"].scores):
+        for score in filter(_is_main, first.scores):
             same = {name: next(one for one in results[name].scores if one.key == score.key) for name in shown}
-            cells = [_interval(one) if name == "model" else f"{one.value:.2f}" for name, one in same.items()]
+            whole = names[:1] if len(names) > 2 else names
+            cells = [_interval(one) if name in whole else f"{one.value:.2f}" for name, one in same.items()]
             table.add_row(_label(score), *cells, f"{score.n:,}")
         tables.append(table)
-    missing = [Text(f"{task} is missing: {absence(place)}") for task, place in results["model"].missing.items()]
+    missing = [Text(f"{task} is missing: {absence(place)}") for task, place in first.missing.items()]
     return Group(*tables, *missing)
 
 
@@ -50,18 +42,19 @@ def verdict_table(verdict: LabelFreeVerdict) -> Table:
     systems = [{"bm25": "BM25", "static": "static\nvectors"}.get(name, name) for name in verdict.results]
     table = _table(("test", *systems, "change", "n"), title="base and trained encoder, on tests made of the text")
     changes = {(change.task, change.metric): change for change in verdict.differences}
-    scores = verdict.results["trained"].scores
-    whole = [score for score in scores if score.task == SCORE]
-    inside = [score for score in scores if (score.task, score.metric) in SCORED]
-    beside = [score for score in scores if score not in whole and score not in inside]
-    for part, mark in ((inside, "* "), (whole, "= "), (beside, "  ")):
+
+    def mark(score: Score) -> str:
+        return "=" if score.task == SCORE else "*" if (score.task, score.metric) in SCORED else " "
+
+    scores = sorted(verdict.results["trained"].scores, key=lambda score: "*= ".index(mark(score)))
+    for sign, part in groupby(scores, mark):
         for score in part:
             same = [[one for one in system.scores if one.key == score.key] for system in verdict.results.values()]
             cells = [f"{found[0].value:.2f}" if found else "-" for found in same]
             change = changes.get((score.task, score.metric))
-            cells.append(_signed(change) if change else "")
-            last = part is not beside and score is part[-1] and bool(whole)
-            table.add_row(f"{mark}{score.task} {score.metric}", *cells, f"{score.n:,}", end_section=last)
+            cells += [_signed(change) if change else "", f"{score.n:,}"]
+            table.add_row(f"{sign} {score.task} {score.metric}", *cells)
+        table.add_section()
     return table
 
 

@@ -11,25 +11,19 @@ def train(
         str,
         typer.Argument(
             metavar="METHOD|RECIPE",
-            help="A method or preset (selfsent methods), or several joined by +; or a recipe: a .toml file, or "
-            "the name of one that comes with the package, such as whitenedcse-bert-base",
+            help="A method or preset (selfsent methods), or several joined by +; or a recipe, as a .toml file or "
+            "by the name of one that comes with the package",
         ),
     ],
-    base: Annotated[
-        str | None, typer.Option(help="'builtin', a folder, or a name on the hub  \\[default: builtin]")
-    ] = None,
+    base: Annotated[str | None, typer.Option(help="A folder, or a name on the hub  \\[default: builtin]")] = None,
     corpus: Annotated[
-        list[str] | None,
-        typer.Option(help="A file, folder or hub name; may be repeated  \\[default: the Python documentation here]"),
+        list[str] | None, typer.Option(help="A file, folder or hub name; may be repeated  \\[default: pydocs]")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder  \\[default: runs/METHOD]")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of every random number  \\[default: 42]")] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Evaluation data in SentEval's layout, or hub, for scores with labels")
-    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Evaluation data in SentEval's layout, or hub")] = None,
     set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a recipe key: train.steps=500"),
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a recipe key: train.steps=500")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out")] = False,
 ) -> None:
@@ -46,7 +40,7 @@ def train(
     display = Display()
     display.opening("loading torch and transformers")
     from selfsent import api
-    from selfsent.cli.tables import trained_table
+    from selfsent.cli.tables import results_table
 
     result = api.train(
         method,
@@ -59,7 +53,7 @@ def train(
         resume=resume,
         progress=display,
     )
-    display.print(trained_table(result.before, result.after))
+    display.print(results_table({"base encoder": result.before, "trained encoder": result.after}))
     display.print(f"\n{result.verdict}", style="bold")
     outcome = result.outcome
     display.print(

@@ -10,22 +10,15 @@ def verdict(
     base: Annotated[str, typer.Argument(help="The encoder before: 'builtin', a folder, a run, or a name on the hub")],
     trained: Annotated[str, typer.Argument(help="The encoder after; of a run, its held-out documents are used")],
     corpus: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Your text: a file, folder or hub name; may be repeated  \\[default: the Python documentation]"
-        ),
+        list[str] | None, typer.Option(help="A file, folder or hub name; may be repeated  \\[default: pydocs]")
     ] = None,
     json: Annotated[Path | None, typer.Option(help="Also write all scores to this file.")] = None,
     documents: Annotated[int, typer.Option(help="Maximum number of documents for the tests", min=50)] = 1000,
-    static: Annotated[
-        bool, typer.Option("--static/--no-static", help="Also score static word vectors of the same text.")
-    ] = True,
+    static: Annotated[bool, typer.Option(help="Also score static word vectors of the same text.")] = True,
     language: Annotated[str, typer.Option(help="Language of the sentence-splitting rules")] = "en",
     bootstrap: Annotated[int, typer.Option(help="Resamples behind each 95 % interval", min=100)] = 1000,
     precision: Annotated[str, typer.Option(help="auto, bf16 or fp32")] = "auto",
-    details: Annotated[
-        bool, typer.Option("--details", help="Also run tests that enter no score: titles, typos, case, AUC, ...")
-    ] = False,
+    details: Annotated[bool, typer.Option("--details", help="Also run the tests that enter no score")] = False,
 ) -> None:
     """Decide by the structure of your own text whether training helped: better, worse, or cannot tell."""
     from selfsent.cli.display import Display

@@ -85,7 +85,7 @@ REWRITE = ["rewrite", "lines.txt", "--endpoint", "http://localhost:1/v1", "--mod
         (["rewrite", "lines.txt", "--endpoint", "host", "--model", "m"], "endpoint 'host'"),
         ([*REWRITE, "--prompt", "p"], "the prompt p"),
         (["rewrite", "none.txt", *REWRITE[2:]], "none.txt does not exist"),
-        (["rewrite", "empty.txt", *REWRITE[2:]], "no text in empty.txt"),
+        (["rewrite", "empty.txt", *REWRITE[2:]], "there is no text"),
         (["pairs", "none.jsonl"], "none.jsonl cannot be opened"),
     ],
 )
@@ -97,7 +97,7 @@ def test_what_cannot_work_is_refused_by_name(command, lines, tmp_path, words, me
 def test_rewriting_reports_the_cost_first_and_the_tokens_last(command, tmp_path, lines):
     with serving(lambda text, number: chat(f"Rather {text}")) as server:
         words = ["augment", "rewrite", lines, "--endpoint", server.url, "--model", "m", "--out", "out.jsonl"]
-        status, out, err = command(*words, "--price-in", "1", "--price-out", "2", "--max-texts", 30)
+        status, out, err = command(*words, "--price", "1", "2", "--max-texts", 30)
     assert status == 0, err
     assert "cost: 30 requests of about" in err
     assert "at the prices given" in err

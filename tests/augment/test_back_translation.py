@@ -78,16 +78,16 @@ def test_translations_longer_than_the_limit_are_dropped_and_made_again_under_a_h
     summary = produce_pairs(
         TEXTS, via(translators, limit=6), tmp_path / "pairs.jsonl"
     )  # four words, or five, and the end
-    assert summary.truncated == sum(len(text.split()) >= 5 for text in TEXTS)
+    assert summary.dropped["cut off"] == sum(len(text.split()) >= 5 for text in TEXTS)
     assert summary.pairs == len(short)
     assert remaining(via(translators, limit=6)) == 0
     again = produce_pairs(TEXTS, via(translators, limit=20), tmp_path / "pairs.jsonl")
-    assert (again.made, again.truncated, again.pairs) == (summary.truncated, 0, 40)
+    assert (again.made, again.dropped["cut off"], again.pairs) == (summary.dropped["cut off"], 0, 40)
 
 
 def test_texts_longer_than_the_models_hold_are_dropped(translators, tmp_path):
     summary = produce_pairs([*TEXTS[:2], " ".join(WORDS * 3)], via(translators), tmp_path / "pairs.jsonl")
-    assert (summary.truncated, summary.pairs) == (1, 2)
+    assert (summary.dropped["cut off"], summary.pairs) == (1, 2)
 
 
 def test_the_pivot_language_is_a_prefix_of_the_text_and_part_of_the_digest(model, tmp_path, translators):

@@ -80,7 +80,12 @@ def test_aligned_lines_are_pairs_and_the_counterpart_is_found_by_name(tmp_path):
     target = lines(tmp_path / "train.target.xz", "First.", "Second.", "SAME.", "Third.")
     found, summary = given(source)
     assert found == [("One.", "First."), ("Two & more.", "Second.")]
-    assert (summary.texts, summary.identical, summary.empty, summary.pairs) == (4, 1, 1, 2)
+    assert (summary.texts, summary.dropped["identical to their text"], summary.dropped["empty"], summary.pairs) == (
+        4,
+        1,
+        1,
+        2,
+    )
     assert given(source, target)[0] == found
     assert given(lines(tmp_path / "a.txt", "One."), lines(tmp_path / "b.txt", "First."))[0] == found[:1]
 
@@ -109,7 +114,11 @@ def test_tables_hold_a_text_or_a_list_of_texts_a_row(tmp_path, row, columns):
     assert found == [("a b", "c d")]
     if "src_text" in row:
         # "C  d" stands twice but for case and space, None and "" are one empty text given twice.
-        assert (summary.repeated, summary.empty, summary.identical) == (2, 1, 1)
+        assert (
+            summary.dropped["given twice"],
+            summary.dropped["empty"],
+            summary.dropped["identical to their text"],
+        ) == (2, 1, 1)
 
 
 def test_many_paraphrases_of_a_text_are_as_many_pairs(tmp_path):
@@ -162,5 +171,8 @@ def test_the_pairs_that_were_given_by_others_are_read_whole(data, tmp_path):
         summaries.append(write_given_pairs(data / "pairs" / name, None, tmp_path / "out.parquet"))
     hwu64, quora = summaries
     assert hwu64.texts == 11_036
-    assert hwu64.pairs + hwu64.identical + hwu64.empty + hwu64.repeated == 5 * 11_036
-    assert quora.pairs + quora.identical + quora.empty == quora.texts
+    assert (
+        hwu64.pairs + hwu64.dropped["identical to their text"] + hwu64.dropped["empty"] + hwu64.dropped["given twice"]
+        == 5 * 11_036
+    )
+    assert quora.pairs + quora.dropped["identical to their text"] + quora.dropped["empty"] == quora.texts

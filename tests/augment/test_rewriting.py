@@ -244,19 +244,19 @@ def test_truncated_answers_are_dropped_and_sent_again_only_under_a_higher_limit(
 
     with serving(answer) as server:
         summary = run(backend(server, limit=4), tmp_path)
-        assert (summary.truncated, summary.pairs) == (3, 17)
+        assert (summary.dropped["cut off"], summary.pairs) == (3, 17)
         assert run(backend(server, limit=4), tmp_path).made == 0
         assert run(backend(server, limit=3), tmp_path).made == 0
         server.answer = otherwise
         again = run(backend(server, limit=8), tmp_path)
-    assert (again.made, again.truncated, again.pairs) == (3, 0, 20)
+    assert (again.made, again.dropped["cut off"], again.pairs) == (3, 0, 20)
 
 
 def test_identical_and_empty_answers_are_dropped_and_not_sent_again(tmp_path):
     special = {TEXTS[0]: TEXTS[0].upper(), TEXTS[1]: " \n ", TEXTS[2]: None, TEXTS[3]: f'"{TEXTS[3]}"'}
     with serving(lambda text, number: chat(special[text]) if text in special else otherwise(text)) as server:
         summary = run(backend(server), tmp_path)
-        assert (summary.identical, summary.empty, summary.pairs) == (2, 2, 16)
+        assert (summary.dropped["identical to their text"], summary.dropped["empty"], summary.pairs) == (2, 2, 16)
         assert run(backend(server), tmp_path).made == 0
     assert server.asked.total() == 20
 
@@ -295,11 +295,11 @@ def test_settings_share_cached_answers_exactly_if_they_cannot_change_them(tmp_pa
 def test_the_cost_is_estimated_from_bytes_and_prices():
     prompt = len(rewrite.PROMPT.read_text().strip().encode()) - len("{text}")
     tokens_in, tokens_out = (1000 * prompt + 80_000) // 4, 20_000
-    free = backend("http://localhost:1/v1").cost(1000, 80_000)
-    assert free == f"1,000 requests of about {tokens_in:,} tokens in and 20,000 out (at 4 bytes a token)"
+    free = f"1,000 requests of about {tokens_in:,} tokens in and 20,000 out"
+    assert backend("http://localhost:1/v1").cost(1000, 80_000) == f"{free} (at 4 bytes a token)"
     price = (2 * tokens_in + 10 * tokens_out) / 1e6
-    priced = backend("http://localhost:1/v1", price_in=2.0, price_out=10.0).cost(1000, 80_000)
-    assert priced == f"{free}, {price:.2f} at the prices given"
+    priced = backend("http://localhost:1/v1", price=(2.0, 10.0)).cost(1000, 80_000)
+    assert priced == f"{free}, {price:.2f} at the prices given (at 4 bytes a token)"
 
 
 @pytest.mark.parametrize("content", [b"no place for it", b"\xff{text}"])
