@@ -38,7 +38,7 @@ def _version(requested: bool | None) -> None:
 @app.callback()
 def top(
     version: Annotated[
-        bool | None, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")
+        bool | None, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = None,
 ) -> None:
     """Declare the options of ``selfsent`` itself."""

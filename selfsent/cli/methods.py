@@ -2,16 +2,13 @@
 
 import ast
 import sys
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from selfsent.errors import unknown
-
-if TYPE_CHECKING:
-    from selfsent.config import Setting
 
 FOLDER = Path(__file__).parent.parent / "methods"
 
@@ -21,8 +18,8 @@ def _outlines() -> dict[str, tuple[str, list[str]]]:
     found = {}
     for path in sorted(FOLDER.glob("[!_]*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        fields = [node for node in ast.walk(tree) if isinstance(node, ast.AnnAssign) and node.value is not None]
-        presets = [field.value for field in fields if ast.unparse(field.target) == "presets"]
+        fields = [node for node in ast.walk(tree) if isinstance(node, ast.AnnAssign) and node.value]
+        presets = [node.value for node in fields if ast.unparse(node.target) == "presets"]
         names = [name for value in presets if value for name in ast.literal_eval(value)]
         found[path.stem] = (ast.get_docstring(tree) or "").partition("\n")[0], names
     return found
@@ -85,9 +82,8 @@ def settings(
     _table(chosen)
 
 
-def _table(keys: "list[Setting]", marked: Container[str] = ()) -> None:
-    width = max((len(one.key) for one in keys), default=0)
-    for one in keys:
-        value = "none" if one.default is None else str(one.default)
-        mark = "*" if one.key in marked else " "
-        typer.echo(f" {mark} {one.key:<{width}}  {value:<12}  {one.description}  [{one.kind}]")
+def _table(keys: Sequence[tuple[str, object, str, str]], marked: Container[str] = ()) -> None:
+    width = max((len(key) for key, *_ in keys), default=0)
+    for key, default, kind, description in keys:
+        value = "none" if default is None else str(default)
+        typer.echo(f" {'*' if key in marked else ' '} {key:<{width}}  {value:<12}  {description}  [{kind}]")
