@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from selfsent.augment.cache import OutputCache, identity_digest
 from selfsent.augment.pairs import PairsSummary, check_pairs_file, write_pairs
 from selfsent.corpus import clean
-from selfsent.errors import CorpusError
+from selfsent.errors import CorpusError, UserError
 from selfsent.progress import SILENT, Progress
 
 
@@ -89,6 +89,8 @@ def produce_pairs(
             done = len(cache) - cache.remaining()[0]
             progress.say(f"stopped with {done:,} of {len(cache):,} texts done: run the same command again to resume")
             raise
+        if failed and cache.remaining()[0] == len(cache):
+            raise UserError(f"none of {len(cache):,} texts got an output: nothing is written to {out}")
         summary = PairsSummary(out=out, texts=len(cache), made=cache.made, seconds=seconds, failed=failed)
 
         def pairs() -> Iterator[tuple[str, str, str]]:

@@ -180,7 +180,10 @@ def _reason(error: BaseException) -> tuple[str, bool]:
 
 
 def _without_password(endpoint: str) -> str:
-    parts = urlsplit(endpoint)
+    try:
+        parts = urlsplit(endpoint)
+    except ValueError:  # such as http://[broken
+        parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigurationError(f"endpoint {endpoint!r} is no URL: give one such as http://localhost:8000/v1")
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
