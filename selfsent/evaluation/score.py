@@ -37,11 +37,6 @@ class Score:
         """Return the content of a JSON file: everything but the replicates."""
         return {name: value for name, value in vars(self).items() if name != "replicates"}
 
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> "Score":
-        """Rebuild a score from ``as_dict``, without replicates."""
-        return cls(**content)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
@@ -87,11 +82,11 @@ class Results:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Results":
         """Rebuild results from ``as_dict``, without replicates."""
-        scores = [Score.from_dict(score) for score in content["scores"]]
+        scores = [Score(**score) for score in content["scores"]]
         return cls(scores=scores, missing=dict(content["missing"]), fingerprint=content["fingerprint"])
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Difference:
     """The first of two models' score less the second's, on the same rows."""
 
@@ -103,14 +98,6 @@ class Difference:
     low: float  # 95 % interval of the paired bootstrap
     high: float
     above: float  # share of resamples in which the first scores strictly above the second
-
-
-def interval(replicates: Float[np.ndarray, " R"] | None) -> tuple[float | None, float | None]:
-    """Return the 95 % percentile interval of bootstrap replicates, or two Nones without any."""
-    if replicates is None or not len(replicates):
-        return None, None
-    low, high = np.quantile(replicates, (0.025, 0.975))
-    return float(low), float(high)
 
 
 def average(scores: Sequence[Score]) -> Score:
@@ -131,8 +118,7 @@ def average(scores: Sequence[Score]) -> Score:
     first = scores[0]
     protocol = {k: v for k, v in first.protocol.items() if all(score.protocol.get(k) == v for score in scores)}
     protocol["data"] = "+".join(sorted({str(score.protocol.get("data", "")) for score in scores}))
-    differing = [str(score.protocol["differs"]) for score in scores if "differs" in score.protocol]
-    if differing:
+    if differing := [str(score.protocol["differs"]) for score in scores if "differs" in score.protocol]:
         protocol["differs"] = ", ".join(differing)
     return measured(
         f"average of {len(scores)}: {' '.join(score.task for score in scores)}",
@@ -168,18 +154,8 @@ def compare_results(first: Results, second: Results) -> list[Difference]:
                     f"and {other.protocol.get(what)} in the other; evaluate both models in the same way"
                 )
         gap = one.replicates - other.replicates
-        differences.append(
-            Difference(
-                task=one.task,
-                split=one.split,
-                metric=one.metric,
-                aggregation=one.aggregation,
-                value=one.value - other.value,
-                low=float(np.quantile(gap, 0.025)),
-                high=float(np.quantile(gap, 0.975)),
-                above=float(np.mean(gap > 0)),
-            )
-        )
+        low, high = _interval(gap)
+        differences.append(Difference(*one.key, one.value - other.value, low, high, float(np.mean(gap > 0))))
     if not differences:
         raise ConfigurationError(
             "the two results share no score with bootstrap replicates: evaluate both models on the "
@@ -205,8 +181,15 @@ def measured(
 
 
 def _with_replicates(score: Score, replicates: Float[np.ndarray, " R"] | None) -> Score:
-    low, high = interval(replicates)
-    return replace(score, low=low, high=high, replicates=None if low is None else replicates)
+    if replicates is None or not len(replicates):
+        return replace(score, low=None, high=None, replicates=None)
+    low, high = _interval(replicates)
+    return replace(score, low=low, high=high, replicates=replicates)
+
+
+def _interval(replicates: Float[np.ndarray, " R"]) -> tuple[float, float]:
+    low, high = np.quantile(replicates, (0.025, 0.975))
+    return float(low), float(high)
 
 
 def over_seeds(results: Sequence[Results], *, seed: int = 0) -> Results:
