@@ -66,7 +66,7 @@ def evaluate(
     encoder = model if isinstance(model, SentenceTransformer) else load_encoder(model, pooling=pooling)
     public_scores = []
     if public:
-        progress.say(f"mteb runs {_counted(public)}")
+        progress.say(f"mteb runs {len(public)} of its tasks")
         cache = atomic.cache_folder("mteb", "")
         public_scores = mteb.score_mteb(encoder, public, cache, precision=precision, progress=progress)
         if not own:
@@ -78,7 +78,7 @@ def evaluate(
     suite = read_suite(own, folder, held_out=held_out, classifier=classifier, stop_on=stop_on)
     for line in suite.notes:
         progress.say(line)
-    progress.say(f"encoding {len(suite.sentences):,} different texts of {_counted(suite.tasks)}")
+    progress.say(f"encoding {len(suite.sentences):,} different texts (tasks: {len(suite.tasks)})")
     vectors = encode(encoder, suite.sentences, precision=precision, progress=progress)
     score = partial(suite.score, bootstrap=bootstrap, progress=progress)
     protocol = {"pooling": pooling_name(encoder), "max_length": max_length_of(encoder)}
@@ -138,7 +138,3 @@ def write_scores(path: Path, results: Mapping[str, Results], model: str) -> None
         atomic.write_json(path, content)
     except OSError as error:
         raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
-
-
-def _counted(tasks: Sequence[object]) -> str:
-    return f"{len(tasks)} task{'s' if len(tasks) != 1 else ''}"
