@@ -12,7 +12,7 @@ https://arxiv.org/abs/2005.10242; effective rank: Roy & Vetterli 2007, as in Ran
 https://arxiv.org/abs/2210.02885; hubness: Radovanovic et al. 2010, https://jmlr.org/papers/v11/radovanovic10a.html.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf, nan
 from pathlib import Path
@@ -23,7 +23,6 @@ from jaxtyping import Float
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.score import Score, measured
 from selfsent.evaluation.sts import FORM, STS, STSB, SentencePairs
-from selfsent.evaluation.task import Task
 from selfsent.progress import SILENT, Progress
 
 TILE = 1024  # rows and columns of a tile of pairs: 8 MB, however many rows there are
@@ -132,20 +131,8 @@ def collapse_alarms(scores: Mapping[str, float], start: Mapping[str, float]) -> 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Geometry(Task):
+class Geometry(STS):
     """The geometry of STS-B: alignment on its pairs with gold > 4, the rest on all of its sentences."""
-
-    split: str
-    pairs: STS
-
-    @property
-    def texts(self) -> list[str]:
-        """All left sides, then all right sides; texts may repeat."""
-        return self.pairs.texts
-
-    def content(self) -> Iterable[str | bytes]:
-        """Yield texts and gold scores."""
-        return self.pairs.content()
 
     def score(
         self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, progress: Progress = SILENT
@@ -157,7 +144,7 @@ class Geometry(Task):
         have none.
         """
         left, right = np.split(vectors, 2)
-        positive = self.pairs.gold > 4
+        positive = self.gold > 4
         rows, distances = unit(vectors), _distances(left[positive], right[positive])
         potentials, cosines = _potentials(rows, 2.0), _cosines(rows)
 
@@ -189,8 +176,7 @@ def read_geometry(name: str, read_split: Callable[[str], SentencePairs | Path]) 
         if isinstance(part, Path):
             return part
         parts.append(part)
-    split = "+".join(splits)
-    return Geometry(name=name, split=split, pairs=STS(name=name, split=split, parts=parts))
+    return Geometry(name=name, split="+".join(splits), parts=parts)
 
 
 def _distances(x: Float[np.ndarray, "N D"], y: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " N"]:

@@ -33,10 +33,6 @@ class Score:
         """What was measured: only scores with equal keys may be compared."""
         return self.task, self.split, self.metric, self.aggregation
 
-    def as_dict(self) -> dict[str, object]:
-        """Return the content of a JSON file: everything but the replicates."""
-        return {name: value for name, value in vars(self).items() if name != "replicates"}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
@@ -57,24 +53,16 @@ class Results:
                 return score
         raise KeyError(f"no {metric} of {task} here: measured were {sorted({s.task for s in self.scores})}")
 
-    @property
-    def average(self) -> Score | None:
-        """The average over the STS test sets that were read, named after them; None below two sets."""
-        return self._average("spearman")
-
-    @property
-    def transfer_average(self) -> Score | None:
-        """The average over the transfer tasks that were read, named after them; None below two tasks."""
-        return self._average("accuracy")
-
-    def _average(self, metric: str) -> Score | None:
+    def average(self, metric: str = "spearman") -> Score | None:
+        """Return the average over the STS sets, or with "accuracy" over the transfer tasks; None below two tasks."""
         averages = (score for score in self.scores if score.task.startswith("average of "))
         return next((score for score in averages if score.metric == metric), None)
 
     def as_dict(self) -> dict[str, object]:
-        """Return the content of a JSON file."""
+        """Return the content of a JSON file: everything but the replicates."""
+        scores = [{name: value for name, value in vars(s).items() if name != "replicates"} for s in self.scores]
         return {
-            "scores": [score.as_dict() for score in self.scores],
+            "scores": scores,
             "missing": {task: str(path) for task, path in self.missing.items()},
             "fingerprint": self.fingerprint,
         }
@@ -120,16 +108,14 @@ def average(scores: Sequence[Score]) -> Score:
     protocol["data"] = "+".join(sorted({str(score.protocol.get("data", "")) for score in scores}))
     if differing := [str(score.protocol["differs"]) for score in scores if "differs" in score.protocol]:
         protocol["differs"] = ", ".join(differing)
-    return measured(
-        f"average of {len(scores)}: {' '.join(score.task for score in scores)}",
-        first.split,
-        first.metric,
-        float(np.mean([round(score.value, 2) for score in scores])),
-        replicates,
-        sum(score.n for score in scores),
-        protocol,
-        aggregation=first.aggregation,
+    mean = replace(
+        first,
+        task=f"average of {len(scores)}: {' '.join(score.task for score in scores)}",
+        value=float(np.mean([round(score.value, 2) for score in scores])),
+        n=sum(score.n for score in scores),
+        protocol=protocol,
     )
+    return _with_replicates(mean, replicates)
 
 
 def compare_results(first: Results, second: Results) -> list[Difference]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from jaxtyping import Float
@@ -84,18 +85,13 @@ class Suite:
             *(f"{file} differs from the known file: its scores may not compare" for file in files),
         ]
 
-    @property
-    def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits that identify the data of all tasks."""
-        return fingerprint(["\n".join(f"{task.name} {task.fingerprint}" for task in self.tasks)])
-
     def score(
         self,
         vectors: Vectors,
         *,
         bootstrap: int = 1000,
         seed: int = 0,
-        protocol: Mapping[str, object] | None = None,
+        protocol: Mapping[str, object] = MappingProxyType({}),
         transform: Callable[[Vectors], Vectors] | None = None,
         progress: Progress = SILENT,
     ) -> Results:
@@ -124,18 +120,19 @@ class Suite:
             numbered = Prefixed(progress, f"task {number} of {len(self.tasks)}, ")
             given = given if transform is None else transform(given)
             for score in task.score(given, resamples=bootstrap, seed=seed, progress=numbered):
-                scores.append(replace(score, protocol={**score.protocol, **always, **(protocol or {})}))
+                scores.append(replace(score, protocol={**score.protocol, **always, **protocol}))
         by_task = {score.task: score for score in scores if _is_averaged(score)}
         for group in ("sts", "transfer", "probing"):
             averaged = [by_task[name] for name in GROUPS[group] if name in by_task]
             if len(averaged) > 1:
                 scores.append(average(averaged))
-        return Results(scores=scores, missing=self.missing, fingerprint=self.fingerprint)
+        data = "\n".join(f"{task.name} {task.fingerprint}" for task in self.tasks)
+        return Results(scores=scores, missing=self.missing, fingerprint=fingerprint([data]))
 
 
 def read_suite(
     tasks: Sequence[str],
-    data: Path | None,
+    data: str | Path | None,
     *,
     held_out: HeldOut | None = None,
     classifier: str = DEFAULT_CLASSIFIER,
@@ -160,12 +157,6 @@ def read_suite(
     names = resolve_tasks(tasks)
     if not names:
         raise ConfigurationError(f"no task was asked for: choose some of {', '.join(task_names())}")
-    on_disk = [name for name in names if name != "retrieval" and not is_custom(name)]
-    if on_disk and data is None:
-        raise ConfigurationError(
-            f"{on_disk[0]} needs evaluation data: give a folder in SentEval's layout with --data, or the hub's own "
-            f"copies with --data {hub.NAME}"
-        )
     found: list[Task] = []
     missing: dict[str, Path | str] = {}
     differing: dict[str, str] = {}
@@ -173,22 +164,24 @@ def read_suite(
         task: Task | Path | str
         if is_custom(name):
             task = read_custom_task(name)
-        elif name != "retrieval":
-            task, differs = _read(name, data or Path(), CLASSIFIERS[classifier], stop_on)
-            differing |= {name: differs} if differs else {}
-        elif held_out:
+        elif name == "retrieval":
+            if held_out is None:
+                raise ConfigurationError("retrieval needs held-out queries and their passages, and none were given")
             task = heldout_retrieval.read_heldout_retrieval(held_out)
+        elif data is None:
+            raise ConfigurationError(
+                f"{name} needs evaluation data: give a folder in SentEval's layout with --data, or the hub's own "
+                f"copies with --data {hub.NAME}"
+            )
         else:
-            raise ConfigurationError("retrieval needs held-out queries and their passages, and none were given")
+            task, differs = _read(name, Path(data), CLASSIFIERS[classifier], stop_on)
+            differing |= {name: differs} if differs else {}
         if isinstance(task, Path | str):
             missing[name] = task
         else:
             found.append(task)
     if not found:
-        if hub.hub_requested(data):
-            raise DataError(f"{', '.join(missing)}: {hub.ABSENT} with --data")
-        places = ", ".join(f"{name} at {path}" for name, path in missing.items())
-        raise DataError(f"none of the tasks is in the data folder: looked for {places}")
+        raise DataError(f"no task has data: {'; '.join(f'{k}: {absence(place)}' for k, place in missing.items())}")
     sentences = list(dict.fromkeys(text for task in found for text in task.texts))
     return Suite(tasks=found, missing=missing, sentences=sentences, differing=differing)
 

@@ -135,7 +135,7 @@ def test_the_task_measures_every_sentence_of_its_split(senteval, encode):
 def test_the_whole_benchmark_is_the_default_and_its_absence_is_named(senteval, tmp_path, encode):
     assert len(read_suite(["geometry"], senteval).tasks[0].texts) == 2 * (5749 + 1500 + 1379)
     (tmp_path / "SICK").mkdir()
-    with pytest.raises(UserError, match=r"geometry at .*sts-train\.csv"):
+    with pytest.raises(UserError, match=r"geometry: looked for .*sts-train\.csv"):
         read_suite(["geometry"], tmp_path)
 
 

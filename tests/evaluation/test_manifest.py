@@ -140,7 +140,7 @@ def test_an_average_over_other_files_says_so(folder, encode):
         "MR/rt-polarity.neg (and 1 beside it) differs from the known file: its scores may not compare"
     ]
     results = suite.score(encode(suite.sentences), bootstrap=0)
-    average = results.transfer_average
+    average = results.average("accuracy")
     assert np.isfinite(average.value)
     assert average.protocol["differs"] == "MR/rt-polarity.neg (and 1 beside it)"
 
