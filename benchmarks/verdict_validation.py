@@ -161,7 +161,7 @@ def accuracy(candidate: Candidate, suite: Suite, cache: Path) -> float:
     place = cache / f"transfer-{hashlib.sha256(candidate.name.encode()).hexdigest()[:24]}.json"
     if not place.exists():
         began = time.perf_counter()
-        average = suite.score(candidate.encode(suite.sentences), bootstrap=0).transfer_average
+        average = suite.score(candidate.encode(suite.sentences), bootstrap=0).average("accuracy")
         place.write_text(json.dumps({"name": candidate.name, "value": average.value, "tasks": average.task}))
         print(f"  {candidate.name}: {average.value:.2f}, {time.perf_counter() - began:.0f} s", flush=True)
     return float(json.loads(place.read_text())["value"])
@@ -225,7 +225,7 @@ def main() -> None:
     for candidate in candidates:
         if candidate.sts is None:
             scored = suite.score(candidate.encode(suite.sentences), bootstrap=0)
-            candidate.sts = scored.average.value
+            candidate.sts = scored.average().value
         if transfer is not None:
             candidate.transfer = accuracy(candidate, transfer, arguments.cache)
         for corpus, given in tests.items():

@@ -54,8 +54,7 @@ def evaluate(
         pooling: in place of the model's own.
         poolings: also score these poolings of the same encoder, without any head.
         whitening: also score the model's vectors whitened: "pca", "zca" or "group", fitted to each task's texts.
-        classifier: trained on the vectors of labelled tasks: "senteval_full", "senteval_fast", "senteval_mlp" or
-            "sklearn".
+        classifier: for labelled tasks: "senteval_full", "senteval_fast", "senteval_mlp" or "sklearn".
         stop_on: the development correlation that stops the regressions of relatedness: "pearson" or "spearman".
 
     Raises:
@@ -66,7 +65,6 @@ def evaluate(
     encoder = model if isinstance(model, SentenceTransformer) else load_encoder(model, pooling=pooling)
     public_scores = []
     if public:
-        progress.say(f"mteb runs {_counted(public)}")
         cache = atomic.cache_folder("mteb", "")
         public_scores = mteb.score_mteb(encoder, public, cache, precision=precision, progress=progress)
         if not own:
@@ -74,11 +72,10 @@ def evaluate(
     if "retrieval" in own and held_out is None and corpus:
         text = prepare_corpus([str(name) for name in corpus], CorpusConfig(), tokenizer_of(encoder), progress=progress)
         held_out = (text.held_out.test.queries, text.held_out.test.passages)
-    folder = None if data is None else Path(data)
-    suite = read_suite(own, folder, held_out=held_out, classifier=classifier, stop_on=stop_on)
+    suite = read_suite(own, data, held_out=held_out, classifier=classifier, stop_on=stop_on)
     for line in suite.notes:
         progress.say(line)
-    progress.say(f"encoding {len(suite.sentences):,} different texts of {_counted(suite.tasks)}")
+    progress.say(f"encoding {len(suite.sentences):,} different texts (tasks: {len(suite.tasks)})")
     vectors = encode(encoder, suite.sentences, precision=precision, progress=progress)
     score = partial(suite.score, bootstrap=bootstrap, progress=progress)
     protocol = {"pooling": pooling_name(encoder), "max_length": max_length_of(encoder)}
@@ -106,7 +103,7 @@ def compare(
     tasks: Sequence[str] = ("sts",),
     **options: Any,  # noqa: ANN401  what evaluate takes
 ) -> tuple[Results, Results, list[Difference]]:
-    """Score two recipes, each by its seeds, and return how much the first lies above the second on the same rows.
+    """Score two recipes by the models of their seeds, and return how much the first lies above the second.
 
     Args:
         first: the models of one recipe, one for each seed; the intervals then include the seeds, too.
@@ -118,9 +115,7 @@ def compare(
     """
     if split_tasks(tasks)[1]:
         raise ConfigurationError("tasks of mteb cannot be compared: their scores have no resamples; leave them out")
-    one, two = (
-        over_seeds([evaluate(model, tasks, **options)["model"] for model in models]) for models in (first, second)
-    )
+    one, two = (over_seeds([evaluate(seed, tasks, **options)["model"] for seed in seeds]) for seeds in (first, second))
     return one, two, compare_results(one, two)
 
 
@@ -138,7 +133,3 @@ def write_scores(path: Path, results: Mapping[str, Results], model: str) -> None
         atomic.write_json(path, content)
     except OSError as error:
         raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
-
-
-def _counted(tasks: Sequence[object]) -> str:
-    return f"{len(tasks)} task{'s' if len(tasks) != 1 else ''}"

@@ -1,7 +1,5 @@
 """The scores that steer a run: held-out retrieval and geometry always, STS development sets where there is data."""
 
-from pathlib import Path
-
 import numpy as np
 from sentence_transformers import SentenceTransformer
 
@@ -31,9 +29,7 @@ class Validator:
         self._preferred = preferred
         self._suite = None
         if tasks:
-            self._suite = read_suite(
-                tasks, None if data is None else Path(data), held_out=(pairs.queries, pairs.passages)
-            )
+            self._suite = read_suite(tasks, data, held_out=(pairs.queries, pairs.passages))
         self._sample = [text for pair in zip(pairs.queries, pairs.passages, strict=True) for text in pair][:_SAMPLE]
         measured = [] if self._suite is None else [task.name for task in self._suite.tasks]
         self.names = [*measured, *(["sts-dev"] if all(task in measured for task in STS_DEV) else [])]

@@ -12,17 +12,17 @@ https://arxiv.org/abs/2005.10242; effective rank: Roy & Vetterli 2007, as in Ran
 https://arxiv.org/abs/2210.02885; hubness: Radovanovic et al. 2010, https://jmlr.org/papers/v11/radovanovic10a.html.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf, nan
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
 
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.score import Score, measured
-from selfsent.evaluation.sts import FORM, STS
-from selfsent.evaluation.task import Task
+from selfsent.evaluation.sts import FORM, STS, STSB, SentencePairs
 from selfsent.progress import SILENT, Progress
 
 TILE = 1024  # rows and columns of a tile of pairs: 8 MB, however many rows there are
@@ -41,24 +41,19 @@ def alignment(
     y: Float[np.ndarray, "N D"],
     gold: Float[np.ndarray, " N"] | None = None,
     *,
-    threshold: float = 4.0,
     inclusive: bool = False,
 ) -> float:
-    """Return the mean squared distance of positive pairs.
-
-    Args:
-        gold: scores of the pairs; None takes every pair as positive.
-        threshold: a pair is positive above it.
-        inclusive: also at the threshold (>=).
+    """Return the mean squared distance of positive pairs: those with gold > 4, or >= 4 if inclusive; all without gold.
 
     Raises:
         ValueError: no pair is positive.
     """
-    distances = _distances(x, y, gold, threshold, inclusive)
-    if not len(distances):
-        sign = ">=" if inclusive else ">"
-        raise ValueError(f"nothing to align: no pair has a score {sign} {threshold}")
-    return float(distances.mean())
+    if gold is not None:
+        positive = gold >= 4 if inclusive else gold > 4
+        x, y = x[positive], y[positive]
+    if not len(x):
+        raise ValueError("no pair has a gold score above 4: alignment needs one")
+    return float(_distances(x, y).mean())
 
 
 def uniformity(x: Float[np.ndarray, "N D"], *, t: float = 2.0) -> float:
@@ -77,7 +72,16 @@ def mean_cosine(x: Float[np.ndarray, "N D"]) -> float:
 
 def effective_rank(x: Float[np.ndarray, "N D"]) -> float:
     """Return exp(entropy) of the singular values of the unit rows, normalised to sum 1; 0 of zero rows."""
-    return _effective_rank(unit(x))
+    rows = unit(x)
+    # From the smaller Gram matrix: the singular values alone, much faster than their decomposition.
+    gram = rows.T @ rows if rows.shape[0] > rows.shape[1] else rows @ rows.T
+    squares = np.linalg.eigvalsh(gram)
+    noise = squares[-1] * max(rows.shape) * np.finfo(np.float64).eps
+    values = np.sqrt(squares[squares > noise])
+    if not len(values):
+        return 0.0
+    shares = values / values.sum()
+    return float(np.exp(-np.sum(shares * np.log(shares))))
 
 
 def hubness(x: Float[np.ndarray, "N D"], *, k: int = 10) -> float:
@@ -127,20 +131,8 @@ def collapse_alarms(scores: Mapping[str, float], start: Mapping[str, float]) -> 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Geometry(Task):
+class Geometry(STS):
     """The geometry of STS-B: alignment on its pairs with gold > 4, the rest on all of its sentences."""
-
-    split: str
-    pairs: STS
-
-    @property
-    def texts(self) -> list[str]:
-        """All left sides, then all right sides; texts may repeat."""
-        return self.pairs.texts
-
-    def content(self) -> Iterable[str | bytes]:
-        """Yield texts and gold scores."""
-        return self.pairs.content()
 
     def score(
         self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, progress: Progress = SILENT
@@ -151,9 +143,9 @@ class Geometry(Task):
         resample the sentences through the mean of each sentence's pairs (the linear part of the bootstrap); the others
         have none.
         """
-        half = len(vectors) // 2
-        rows = unit(vectors)
-        distances = _distances(vectors[:half], vectors[half:], self.pairs.gold, 4.0, False)
+        left, right = np.split(vectors, 2)
+        positive = self.gold > 4
+        rows, distances = unit(vectors), _distances(left[positive], right[positive])
         potentials, cosines = _potentials(rows, 2.0), _cosines(rows)
 
         (aligned,) = bootstrap.means(distances[:, None], resamples, seed=seed, name=f"{self.name}/pairs")
@@ -165,7 +157,7 @@ class Geometry(Task):
             ("alignment", distances.mean(), len(distances), aligned),
             ("uniformity", np.log(potentials.mean()), len(rows), np.log(potential)),
             ("mean_cosine", cosines.mean(), len(rows), cosine),
-            ("effective_rank", _effective_rank(rows), len(rows), None),
+            ("effective_rank", effective_rank(vectors), len(rows), None),
             ("dimension_std", rows.std(axis=0).mean() * np.sqrt(rows.shape[1]), len(rows), None),
         ]
         protocol = {"positives": "gold > 4", "texts": FORM}
@@ -175,30 +167,20 @@ class Geometry(Task):
         ]
 
 
-def _distances(
-    x: Float[np.ndarray, "N D"],
-    y: Float[np.ndarray, "N D"],
-    gold: Float[np.ndarray, " N"] | None,
-    threshold: float,
-    inclusive: bool,
-) -> Float[np.ndarray, " P"]:
-    """Return the squared distances of the positive pairs."""
-    if gold is not None:
-        positive = gold >= threshold if inclusive else gold > threshold
-        x, y = x[positive], y[positive]
+def read_geometry(name: str, read_split: Callable[[str], SentencePairs | Path]) -> Geometry | Path:
+    """Read the development set of STS-B for "geometry-dev", else all of its splits; or return what is missing."""
+    splits = ("dev",) if name == "geometry-dev" else tuple(STSB)
+    parts = []
+    for split in splits:
+        part = read_split(split)
+        if isinstance(part, Path):
+            return part
+        parts.append(part)
+    return Geometry(name=name, split="+".join(splits), parts=parts)
+
+
+def _distances(x: Float[np.ndarray, "N D"], y: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " N"]:
     return np.square(unit(x) - unit(y)).sum(axis=1)
-
-
-def _effective_rank(rows: Float[np.ndarray, "N D"]) -> float:
-    # From the smaller Gram matrix: the singular values alone, much faster than their decomposition.
-    gram = rows.T @ rows if rows.shape[0] > rows.shape[1] else rows @ rows.T
-    squares = np.linalg.eigvalsh(gram)
-    noise = squares[-1] * max(rows.shape) * np.finfo(np.float64).eps
-    values = np.sqrt(squares[squares > noise])
-    if not len(values):
-        return 0.0
-    shares = values / values.sum()
-    return float(np.exp(-np.sum(shares * np.log(shares))))
 
 
 def _cosines(rows: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " N"]:

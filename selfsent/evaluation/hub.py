@@ -12,16 +12,15 @@ probing tasks, COCO's features and StackOverflow's titles: these are read from a
 pins.
 """
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 from selfsent.errors import DataError
-from selfsent.evaluation import sts
+from selfsent.evaluation import geometry, sts
 from selfsent.evaluation.custom import public_datasets
 from selfsent.evaluation.senteval import relatedness, transfer
 from selfsent.evaluation.senteval.classification import Row
@@ -50,68 +49,63 @@ class Part:
         return f"{'/'.join(filter(None, (self.repository, self.config)))}:{self.split} on the hub"
 
 
+def _parts(repository: str, columns: tuple[str, ...], splits: str, **where: str) -> tuple[Part, ...]:
+    return tuple(Part(repository, split, columns, **where) for split in splits.split())
+
+
 _SPLITS = (("train", "train"), ("dev", "validation"), ("test", "test"))
 _PAIR = ("sentence1", "sentence2", "score")
 _PARAPHRASES = ("sentence1", "sentence2", "label", "idx")
-_LABELLED = ("text", "label_text")
+_TEXT = ("text", "label")
 _TOMATOES = "cornell-movie-review-data/rotten_tomatoes"
 _STSB = "b0fddb56ed78048fa8b90373c8a3cfc37b684831"
 _BANKING = "0fd18e25b25c072e09e0d92ab615fda904d66300"
 _EMOTION = "4f58c6b202a23cf9a4da393831edf4f9183cad37"
-
-YEARS = {
-    "sts12": Part("mteb/sts12-sts", "test", _PAIR, revision="a0d554a64d88156834ff5ae9920b964011b16384"),
-    "sts13": Part("mteb/sts13-sts", "test", _PAIR, revision="7e90230a92c190f1bf69ae9002b8cea547a64cca"),
-    "sts14": Part("mteb/sts14-sts", "test", _PAIR, revision="6031580fec1f6af667f0bd2da0a551cf4f0b2375"),
-    "sts15": Part("mteb/sts15-sts", "test", _PAIR, revision="ae752c7c21bf194d8b67fd573edf7ae58183cbe3"),
-    "sts16": Part("mteb/sts16-sts", "test", _PAIR, revision="4d8694f8f0e0100860b497b999b3dbed754a0513"),
+_YEARS = {
+    "sts12": "a0d554a64d88156834ff5ae9920b964011b16384",
+    "sts13": "7e90230a92c190f1bf69ae9002b8cea547a64cca",
+    "sts14": "6031580fec1f6af667f0bd2da0a551cf4f0b2375",
+    "sts15": "ae752c7c21bf194d8b67fd573edf7ae58183cbe3",
+    "sts16": "4d8694f8f0e0100860b497b999b3dbed754a0513",
 }
+YEARS = {name: Part(f"mteb/{name}-sts", "test", _PAIR, revision=revision) for name, revision in _YEARS.items()}
 STSB = {split: Part("mteb/stsbenchmark-sts", name, _PAIR, revision=_STSB) for split, name in _SPLITS}
 
 Labels = Mapping[Any, int | None]  # label in the set -> class; None: rows to leave out
 TRANSFER: dict[str, tuple[dict[str, tuple[Part, ...]], Labels]] = {
-    "mr": (
-        {"all": tuple(Part(_TOMATOES, split, ("text", "label")) for split in ("train", "validation", "test"))},
-        {0: 0, 1: 1},
-    ),
-    "subj": (  # SentEval's first class is objective, and the copy's second
-        {"all": tuple(Part("SetFit/subj", split, ("text", "label")) for split in ("train", "test"))},
-        {0: 1, 1: 0},
-    ),
+    "mr": ({"all": _parts(_TOMATOES, _TEXT, "train validation test")}, {0: 0, 1: 1}),
+    # SentEval's first class is objective, and the copy's second.
+    "subj": ({"all": _parts("SetFit/subj", _TEXT, "train test")}, {0: 1, 1: 0}),
     "sst2": (  # GLUE does not publish the labels of its test set
         {
-            "train": (Part("nyu-mll/glue", "train", ("sentence", "label"), "sst2"),),
-            "dev": (Part("nyu-mll/glue", "validation", ("sentence", "label"), "sst2"),),
-            "test": (Part("SetFit/sst2", "test", ("text", "label")),),
+            "train": _parts("nyu-mll/glue", ("sentence", "label"), "train", config="sst2"),
+            "dev": _parts("nyu-mll/glue", ("sentence", "label"), "validation", config="sst2"),
+            "test": _parts("SetFit/sst2", _TEXT, "test"),
         },
         {0: 0, 1: 1},
     ),
-    "sst5": (
-        {split: (Part("SetFit/sst5", name, ("text", "label")),) for split, name in _SPLITS},
-        {label: label for label in range(5)},
-    ),
+    "sst5": ({split: _parts("SetFit/sst5", _TEXT, name) for split, name in _SPLITS}, dict(enumerate(range(5)))),
     "trec": (
-        {split: (Part("SetFit/TREC-QC", split, ("text", "label_coarse_original")),) for split in ("train", "test")},
+        {split: _parts("SetFit/TREC-QC", ("text", "label_coarse_original"), split) for split in ("train", "test")},
         dict(transfer.QUESTIONS),
     ),
     "mrpc": (  # GLUE took its development set from the training set; idx is the row in the authors' file
         {
-            "train": tuple(Part("nyu-mll/glue", split, _PARAPHRASES, "mrpc") for split in ("train", "validation")),
-            "test": (Part("nyu-mll/glue", "test", _PARAPHRASES, "mrpc"),),
+            "train": _parts("nyu-mll/glue", _PARAPHRASES, "train validation", config="mrpc"),
+            "test": _parts("nyu-mll/glue", _PARAPHRASES, "test", config="mrpc"),
         },
         {0: 0, 1: 1},
     ),
     "snli": (
-        {split: (Part("stanfordnlp/snli", name, ("premise", "hypothesis", "label")),) for split, name in _SPLITS},
+        {split: _parts("stanfordnlp/snli", ("premise", "hypothesis", "label"), name) for split, name in _SPLITS},
         {0: 0, 1: 1, 2: 2, -1: None},  # -1: the annotators did not agree
     ),
 }
 INTENTS = {
-    "banking77": [Part("mteb/banking77", split, _LABELLED, revision=_BANKING) for split in ("train", "test")],
-    "emotion": [Part("mteb/emotion", split, _LABELLED, revision=_EMOTION) for split in ("train", "test")],
-    "clinc150": [Part("clinc/clinc_oos", split, ("text", "intent"), "plus") for split in ("train", "test")],
+    "banking77": _parts("mteb/banking77", ("text", "label_text"), "train test", revision=_BANKING),
+    "emotion": _parts("mteb/emotion", ("text", "label_text"), "train test", revision=_EMOTION),
+    "clinc150": _parts("clinc/clinc_oos", ("text", "intent"), "train test", config="plus"),
 }
-_OUT_OF_SCOPE = "oos"
 
 
 def hub_requested(data: Path | None) -> bool:
@@ -119,7 +113,7 @@ def hub_requested(data: Path | None) -> bool:
     return data == Path(NAME) and not data.is_dir()
 
 
-def read_hub(name: str, classifier: Classifier, stop_on: StopOn) -> Task | None:
+def read_hub(name: str, classifier: Classifier, stop_on: StopOn) -> Task | Path | None:
     """Read one task, or return None where no copy on the hub is known to hold its rows.
 
     Raises:
@@ -128,6 +122,8 @@ def read_hub(name: str, classifier: Classifier, stop_on: StopOn) -> Task | None:
     if name in YEARS:
         pairs = _pairs(YEARS[name], name, sum(sts.YEARS[name].values()))
         return sts.STS(name=name, split="test", parts=[pairs], form=_form(YEARS[name]))
+    if name.startswith("geometry"):
+        return geometry.read_geometry(name, stsb)
     if name in ("stsb", "stsb-dev"):
         split = "dev" if name == "stsb-dev" else "test"
         return sts.STS(name=name, split=split, parts=[stsb(split)], form=_form(STSB[split]))
@@ -137,7 +133,7 @@ def read_hub(name: str, classifier: Classifier, stop_on: StopOn) -> Task | None:
     if name in TRANSFER:
         return _transfer(name, classifier)
     if name in INTENTS:
-        train, test = ([row for row in _rows(part, (str, str)) if row[1] != _OUT_OF_SCOPE] for part in INTENTS[name])
+        train, test = ([row for row in _rows(part, str, str) if row[1] != "oos"] for part in INTENTS[name])
         return public_datasets.few_shot(name, _form(INTENTS[name][0]), train, test)
     return None
 
@@ -148,7 +144,7 @@ def stsb(split: str) -> sts.SentencePairs:
 
 
 def _pairs(part: Part, name: str, count: int) -> sts.SentencePairs:
-    rows = list(_rows(part, (str, str, float)))
+    rows = list(_rows(part, str, str, float | int))
     _require_count(str(part), len(rows), count)
     left, right = ([" ".join(row[side].split()) for row in rows] for side in (0, 1))
     return sts.SentencePairs(name=name, left=left, right=right, gold=[float(row[2]) for row in rows])
@@ -171,14 +167,11 @@ def _transfer(name: str, classifier: Classifier) -> Task:
 
 def _examples(part: Part, labels: Labels) -> Iterator[tuple[float, Row]]:
     """Yield each row's place in the authors' file (0 where the set has no column ``idx``), and the row."""
-    texts = 2 if len(part.columns) > 2 else 1
-    kinds = (*(str,) * texts, object, *(float,) * (len(part.columns) - texts - 1))
-    for row in _rows(part, kinds):
-        try:
-            label = labels[row[texts]]
-        except (KeyError, TypeError):
-            known = ", ".join(map(str, labels))
-            raise DataError(f"{part} has a row of label {row[texts]!r}: known are {known}") from None
+    texts = min(2, len(part.columns) - 1)
+    for row in _rows(part, *[str] * texts, *[object] * (len(part.columns) - texts)):
+        if row[texts] not in labels:
+            raise DataError(f"{part} has a row of label {row[texts]!r}: known are {', '.join(map(str, labels))}")
+        label = labels[row[texts]]
         if label is not None:
             yield (row[-1] if "idx" in part.columns else 0), (row[0], row[1] if texts == 2 else None, label)
 
@@ -195,7 +188,7 @@ def _require_count(where: str, found: int, known: int) -> None:
         )
 
 
-def _rows(part: Part, kinds: Sequence[type]) -> Iterator[tuple[Any, ...]]:
+def _rows(part: Part, *kinds: type | UnionType) -> Iterator[tuple[Any, ...]]:
     """Yield the columns of every row, each checked to be of its type; a class label as its name where that is str."""
     table = _load(part)
     missing = [column for column in part.columns if column not in table.column_names]
@@ -209,27 +202,24 @@ def _rows(part: Part, kinds: Sequence[type]) -> Iterator[tuple[Any, ...]]:
         values, feature = table[column][:], table.features[column]
         columns.append(feature.int2str(values) if kind is str and hasattr(feature, "int2str") else values)
     for number, row in enumerate(zip(*columns, strict=True)):
-        if not all(_fits(value, kind) for value, kind in zip(row, kinds, strict=True)):
+        if not all(map(isinstance, row, kinds)):
             raise DataError(f"row {number} of {part} does not hold {', '.join(part.columns)} but {row!r}")
         yield row
 
 
-def _fits(value: object, kind: type) -> bool:
-    if kind is float:
-        return isinstance(value, int | float) and math.isfinite(value)
-    return isinstance(value, kind)
-
-
 def _load(part: Part) -> Any:  # noqa: ANN401  a table of datasets, which has no types
     import datasets
+    from huggingface_hub import constants
 
     datasets.disable_progress_bars()
+    before = constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
     reached = bool(_ROOT) or _answers()
     try:
-        with _offline_unless(reached):
-            return datasets.load_dataset(
-                _ROOT + part.repository, part.config, split=part.split, revision=None if _ROOT else part.revision
-            )
+        if not reached:  # read from the cache, without half a minute of retries
+            constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
+        return datasets.load_dataset(
+            _ROOT + part.repository, part.config, split=part.split, revision=None if _ROOT else part.revision
+        )
     except Exception as error:  # not found, no such split, no connection: each layer has its own
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         if not reached:
@@ -237,23 +227,8 @@ def _load(part: Part) -> Any:  # noqa: ANN401  a table of datasets, which has no
         raise DataError(
             f"{part} cannot be read ({reason}): connect to the hub, or give a folder in SentEval's layout with --data"
         ) from error
-
-
-@contextmanager
-def _offline_unless(reached: bool) -> Iterator[None]:
-    """If the hub was not reached, read from the cache, without half a minute of retries."""
-    import datasets.config
-    from huggingface_hub import constants
-
-    places = (constants, datasets.config)
-    before = [place.HF_HUB_OFFLINE for place in places]
-    try:
-        for place, value in zip(places, before, strict=True):
-            place.HF_HUB_OFFLINE = value or not reached
-        yield
     finally:
-        for place, value in zip(places, before, strict=True):
-            place.HF_HUB_OFFLINE = value
+        constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE = before
 
 
 @cache

@@ -6,10 +6,9 @@ of rows and other content is still scored, and its scores say so: a re-tokenised
 
 import hashlib
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from selfsent.errors import DataError
 
@@ -25,24 +24,14 @@ FILES: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class File:
-    """Row count, end and checksum of a known file."""
-
-    rows: int
-    last: int  # bytes of the last line, without its end
-    sha256: str
-
-
 @cache
-def known_files() -> Mapping[str, File]:
-    """Return the known files by their paths below SentEval's ``downstream``, or by folder and name."""
-    content = Path(__file__).with_name("manifest.toml").read_text(encoding="utf-8")
-    return {path: File(**entry) for path, entry in tomllib.loads(content).items()}
+def known_files() -> dict[str, dict[str, Any]]:
+    """Return ``rows``, ``last`` (bytes of the last line) and ``sha256`` of each known file, as in ``manifest.toml``."""
+    return tomllib.loads(Path(__file__).with_name("manifest.toml").read_text(encoding="utf-8"))
 
 
-def differing(task: str, folder: Path) -> list[str]:
-    """Return which of a task's files differ from the known ones; none for a task of which no files are known.
+def differing(task: str, folder: Path) -> str:
+    """Name the first of a task's files that differs from the known one, and count the others; empty if none does.
 
     Args:
         folder: SentEval's ``downstream``, or the parent of a public dataset's folder.
@@ -50,20 +39,19 @@ def differing(task: str, folder: Path) -> list[str]:
     Raises:
         DataError: a file ends within its last row.
     """
-    start = FILES.get(task)
     found = []
-    for path, file in known_files().items():
-        if start is None or not path.startswith(start):
+    for path, known in known_files().items():
+        if task not in FILES or not path.startswith(FILES[task]):
             continue
         content = (folder / path).read_bytes()
-        if hashlib.sha256(content).hexdigest() == file.sha256:
+        if hashlib.sha256(content).hexdigest() == known["sha256"]:
             continue
         last = content.rsplit(b"\n", 1)[-1]
         # A copy whose last line is complete and only lacks its line end is not cut short.
-        if last and len(last.rstrip(b"\r")) < file.last:
+        if last and len(last.rstrip(b"\r")) < known["last"]:
             raise DataError(
-                f"{folder / path} is cut short: its last row ends after {len(last)} bytes where {file.last} are known; "
-                "get the data again"
+                f"{folder / path} is cut short: its last row ends after {len(last)} bytes where {known['last']} are "
+                "known; get the data again"
             )
         found.append(path)
-    return found
+    return "".join(found[:1]) + (f" (and {len(found) - 1} beside it)" if len(found) > 1 else "")

@@ -22,7 +22,6 @@ from selfsent.progress import SILENT, Progress
 if TYPE_CHECKING:
     from mteb.abstasks.abstask import AbsTask
     from mteb.models import EncoderProtocol
-    from mteb.results import TaskResult
     from mteb.types import PromptType
 
 PREFIX = "mteb:"
@@ -38,18 +37,12 @@ def mteb_tasks(names: Sequence[str]) -> "list[AbsTask]":
         return []
     try:
         import mteb
+
+        return [mteb.get_task(name.removeprefix(PREFIX)) for name in names]
     except ImportError:
         raise ConfigurationError(f"{names[0]} needs the package mteb: pip install 'selfsent[mteb]'") from None
-    tasks = []
-    for name in names:
-        try:
-            tasks.append(mteb.get_task(name.removeprefix(PREFIX)))
-        except KeyError:
-            raise ConfigurationError(
-                f"mteb has no task {name.removeprefix(PREFIX)!r}: its names are those of the leaderboard, such as "
-                "Banking77Classification"
-            ) from None
-    return tasks
+    except KeyError as error:
+        raise ConfigurationError(f"mteb has no such task: {error.args[0].removeprefix('KeyError: ')}") from None
 
 
 def score_mteb(
@@ -72,6 +65,7 @@ def score_mteb(
     """
     import mteb
 
+    progress.say(f"mteb runs {len(tasks)} of its tasks")
     digest = encoder_digest(encoder)[:16]
     results = mteb.ResultCache(cache / f"{digest}-{precision}-{version('mteb')}")
     scores = []
@@ -91,26 +85,23 @@ def score_mteb(
         except Exception as error:  # whatever a data set, its loader or the network may raise
             reason = str(error).strip().strip("\"'") or type(error).__name__
             raise DataError(f"mteb could not run {task.metadata.name}: {reason.splitlines()[0]}") from error
+        facts = task.metadata
         for result in outcome.task_results:
-            scores += _scores(task, result)
+            protocol = {"mteb": result.mteb_version, "data": f"{facts.name} @ {result.dataset_revision}"}
+            scores += [
+                measured(
+                    PREFIX + facts.name,
+                    f"{split} {subset['hf_subset']}" if len(subsets) > 1 else split,
+                    facts.main_score,
+                    100 * float(subset["main_score"]),
+                    None,
+                    (facts.n_samples or {}).get(split, 0),  # 0 where the package does not say
+                    {**protocol, "subset": subset["hf_subset"]},
+                )
+                for split, subsets in result.scores.items()
+                for subset in subsets
+            ]
     return scores
-
-
-def _scores(task: "AbsTask", result: "TaskResult") -> list[Score]:
-    protocol = {"mteb": result.mteb_version, "data": f"{task.metadata.name} @ {result.dataset_revision}"}
-    return [
-        measured(
-            PREFIX + task.metadata.name,
-            f"{split} {scores['hf_subset']}" if len(subsets) > 1 else split,
-            task.metadata.main_score,
-            100 * float(scores["main_score"]),
-            None,
-            (task.metadata.n_samples or {}).get(split, 0),  # 0 where the package does not say
-            {**protocol, "subset": scores["hf_subset"]},
-        )
-        for split, subsets in result.scores.items()
-        for scores in subsets
-    ]
 
 
 def _wrapped(encoder: SentenceTransformer, digest: str, precision: str) -> "EncoderProtocol":
@@ -119,9 +110,7 @@ def _wrapped(encoder: SentenceTransformer, digest: str, precision: str) -> "Enco
     from mteb.models.abs_encoder import AbsEncoder
 
     class Wrapped(AbsEncoder):
-        def __init__(self) -> None:
-            name = {"name": "selfsent/encoder", "revision": digest}
-            self.mteb_model_meta: ModelMeta = ModelMeta.create_empty(overwrites=name)
+        mteb_model_meta = ModelMeta.create_empty(overwrites={"name": "selfsent/encoder", "revision": digest})
 
         def encode(
             self, inputs: Iterable[Mapping[str, list[str]]], prompt_type: "PromptType | None" = None, **_: object

@@ -33,15 +33,6 @@ class Score:
         """What was measured: only scores with equal keys may be compared."""
         return self.task, self.split, self.metric, self.aggregation
 
-    def as_dict(self) -> dict[str, object]:
-        """Return the content of a JSON file: everything but the replicates."""
-        return {name: value for name, value in vars(self).items() if name != "replicates"}
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> "Score":
-        """Rebuild a score from ``as_dict``, without replicates."""
-        return cls(**content)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
@@ -62,24 +53,16 @@ class Results:
                 return score
         raise KeyError(f"no {metric} of {task} here: measured were {sorted({s.task for s in self.scores})}")
 
-    @property
-    def average(self) -> Score | None:
-        """The average over the STS test sets that were read, named after them; None below two sets."""
-        return self._average("spearman")
-
-    @property
-    def transfer_average(self) -> Score | None:
-        """The average over the transfer tasks that were read, named after them; None below two tasks."""
-        return self._average("accuracy")
-
-    def _average(self, metric: str) -> Score | None:
+    def average(self, metric: str = "spearman") -> Score | None:
+        """Return the average over the STS sets, or with "accuracy" over the transfer tasks; None below two tasks."""
         averages = (score for score in self.scores if score.task.startswith("average of "))
         return next((score for score in averages if score.metric == metric), None)
 
     def as_dict(self) -> dict[str, object]:
-        """Return the content of a JSON file."""
+        """Return the content of a JSON file: everything but the replicates."""
+        scores = [{name: value for name, value in vars(s).items() if name != "replicates"} for s in self.scores]
         return {
-            "scores": [score.as_dict() for score in self.scores],
+            "scores": scores,
             "missing": {task: str(path) for task, path in self.missing.items()},
             "fingerprint": self.fingerprint,
         }
@@ -87,11 +70,11 @@ class Results:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Results":
         """Rebuild results from ``as_dict``, without replicates."""
-        scores = [Score.from_dict(score) for score in content["scores"]]
+        scores = [Score(**score) for score in content["scores"]]
         return cls(scores=scores, missing=dict(content["missing"]), fingerprint=content["fingerprint"])
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Difference:
     """The first of two models' score less the second's, on the same rows."""
 
@@ -103,14 +86,6 @@ class Difference:
     low: float  # 95 % interval of the paired bootstrap
     high: float
     above: float  # share of resamples in which the first scores strictly above the second
-
-
-def interval(replicates: Float[np.ndarray, " R"] | None) -> tuple[float | None, float | None]:
-    """Return the 95 % percentile interval of bootstrap replicates, or two Nones without any."""
-    if replicates is None or not len(replicates):
-        return None, None
-    low, high = np.quantile(replicates, (0.025, 0.975))
-    return float(low), float(high)
 
 
 def average(scores: Sequence[Score]) -> Score:
@@ -131,19 +106,16 @@ def average(scores: Sequence[Score]) -> Score:
     first = scores[0]
     protocol = {k: v for k, v in first.protocol.items() if all(score.protocol.get(k) == v for score in scores)}
     protocol["data"] = "+".join(sorted({str(score.protocol.get("data", "")) for score in scores}))
-    differing = [str(score.protocol["differs"]) for score in scores if "differs" in score.protocol]
-    if differing:
+    if differing := [str(score.protocol["differs"]) for score in scores if "differs" in score.protocol]:
         protocol["differs"] = ", ".join(differing)
-    return measured(
-        f"average of {len(scores)}: {' '.join(score.task for score in scores)}",
-        first.split,
-        first.metric,
-        float(np.mean([round(score.value, 2) for score in scores])),
-        replicates,
-        sum(score.n for score in scores),
-        protocol,
-        aggregation=first.aggregation,
+    mean = replace(
+        first,
+        task=f"average of {len(scores)}: {' '.join(score.task for score in scores)}",
+        value=float(np.mean([round(score.value, 2) for score in scores])),
+        n=sum(score.n for score in scores),
+        protocol=protocol,
     )
+    return _with_replicates(mean, replicates)
 
 
 def compare_results(first: Results, second: Results) -> list[Difference]:
@@ -168,18 +140,8 @@ def compare_results(first: Results, second: Results) -> list[Difference]:
                     f"and {other.protocol.get(what)} in the other; evaluate both models in the same way"
                 )
         gap = one.replicates - other.replicates
-        differences.append(
-            Difference(
-                task=one.task,
-                split=one.split,
-                metric=one.metric,
-                aggregation=one.aggregation,
-                value=one.value - other.value,
-                low=float(np.quantile(gap, 0.025)),
-                high=float(np.quantile(gap, 0.975)),
-                above=float(np.mean(gap > 0)),
-            )
-        )
+        low, high = _interval(gap)
+        differences.append(Difference(*one.key, one.value - other.value, low, high, float(np.mean(gap > 0))))
     if not differences:
         raise ConfigurationError(
             "the two results share no score with bootstrap replicates: evaluate both models on the "
@@ -205,8 +167,15 @@ def measured(
 
 
 def _with_replicates(score: Score, replicates: Float[np.ndarray, " R"] | None) -> Score:
-    low, high = interval(replicates)
-    return replace(score, low=low, high=high, replicates=None if low is None else replicates)
+    if replicates is None or not len(replicates):
+        return replace(score, low=None, high=None, replicates=None)
+    low, high = _interval(replicates)
+    return replace(score, low=low, high=high, replicates=replicates)
+
+
+def _interval(replicates: Float[np.ndarray, " R"]) -> tuple[float, float]:
+    low, high = np.quantile(replicates, (0.025, 0.975))
+    return float(low), float(high)
 
 
 def over_seeds(results: Sequence[Results], *, seed: int = 0) -> Results:

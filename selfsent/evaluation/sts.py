@@ -10,8 +10,9 @@ counts.  Texts are the tokens of the files, joined by single spaces.
 Source: the convention of princeton-nlp/SimCSE @ 49fa580, SentEval/senteval/sts.py.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -88,34 +89,24 @@ class STS(Task):
         """
         half = len(vectors) // 2
         similarity, gold = cosine(vectors[:half], vectors[half:]), self.gold
-        sizes = [len(part.gold) for part in self.parts]
-        ends = np.cumsum(sizes)[:-1]
-        parts = [*zip(self.parts, np.split(similarity, ends), np.split(gold, ends), strict=True)] if len(ends) else []
 
-        values = _aggregate(_points(similarity, gold), [_points(x, y) for _, x, y in parts], sizes)
-        within = [resample(x, y, resamples, seed, f"{self.name}/{part.name}") for part, x, y in parts]
-        drawn = _aggregate(resample(similarity, gold, resamples, seed, self.name), within, sizes)
+        def figures(x: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"], name: str) -> Float[np.ndarray, "2 S"]:
+            """Return Spearman and Pearson, each value before its replicates, in points."""
+            return np.hstack([_points(x, y), resample(x, y, resamples, seed, name)])
+
+        found = {"all": figures(similarity, gold, self.name)}
+        if len(self.parts) > 1:
+            sizes = [len(part.gold) for part in self.parts]
+            cut = partial(np.split, indices_or_sections=np.cumsum(sizes)[:-1])
+            within = zip(cut(similarity), cut(gold), self.parts, strict=True)
+            each = [figures(x, y, f"{self.name}/{part.name}") for x, y, part in within]
+            found |= {"mean": np.mean(each, axis=0), "wmean": np.average(each, axis=0, weights=sizes)}
         protocol = {"similarity": "cosine", "texts": self.form}
         return [
-            measured(
-                self.name, self.split, key[0], float(value[0]), drawn[key], len(gold), protocol, aggregation=key[1]
-            )
-            for key, value in values.items()
+            measured(self.name, self.split, metric, float(row[0]), row[1:], half, protocol, aggregation=aggregation)
+            for metric, rows in zip(("spearman", "pearson"), zip(*found.values(), strict=True), strict=True)
+            for aggregation, row in zip(found, rows, strict=True)
         ]
-
-
-def _aggregate(
-    whole: Float[np.ndarray, "2 R"], parts: Sequence[Float[np.ndarray, "2 R"]], sizes: Sequence[int]
-) -> dict[tuple[str, str], Float[np.ndarray, " R"]]:
-    """Return Spearman and Pearson by (metric, aggregation): ``all``, and over several sub-files ``mean``, ``wmean``."""
-    found = {}
-    for row, metric in enumerate(("spearman", "pearson")):
-        found[metric, "all"] = whole[row]
-        if parts:
-            each = [part[row] for part in parts]
-            found[metric, "mean"] = np.mean(each, axis=0)
-            found[metric, "wmean"] = np.average(each, axis=0, weights=sizes)
-    return found
 
 
 def cosine(left: Float[np.ndarray, "N D"], right: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " N"]:
@@ -147,18 +138,12 @@ def read_sts(name: str, folder: Path) -> STS | Path:
 
 def read_stsb(folder: Path, split: str) -> SentencePairs | Path:
     """Read a split of STS-B (columns 5: score, 6 and 7: texts), or return where it should have been."""
-    path = folder / "STS" / "STSBenchmark" / f"sts-{split}.csv"
-    if not path.is_file():
-        return path
-    return _table(path, senteval_lines(path), STSB[split], left=5, right=6, gold=4)
+    return _table(folder / "STS" / "STSBenchmark" / f"sts-{split}.csv", STSB[split], columns=(5, 6, 4))
 
 
 def read_sick(folder: Path, split: str) -> SentencePairs | Path:
     """Read a split of SICK (a header, then number, texts, relatedness, entailment), or return its place."""
-    path = folder / "SICK" / SICK_FILES[split]
-    if not path.is_file():
-        return path
-    return _table(path, senteval_lines(path)[1:], SICK[split], left=1, right=2, gold=3)
+    return _table(folder / "SICK" / SICK_FILES[split], SICK[split], columns=(1, 2, 3), header=1)
 
 
 def resample(
@@ -194,22 +179,24 @@ def _sub_file(place: Path, part: str, rows: int) -> SentencePairs:
             "line k of the second must be the score of line k of the first"
         )
     joined = [f"{score}\t{line}" for score, line in zip(gold, pairs, strict=True)]
-    return _table(texts, joined, rows, left=1, right=2, gold=0, name=part)
+    return _pairs(texts, joined, rows, (1, 2, 0), part)
 
 
-def _table(
-    path: Path, table: list[str], rows: int, *, left: int, right: int, gold: int, name: str | None = None
-) -> SentencePairs:
-    """Take two texts and a score from tab-separated lines; lines without a score are dropped."""
-    pairs = SentencePairs(name=name or path.stem, left=[], right=[], gold=[])
-    for line in table:
-        cells = line.split("\t")
+def _table(path: Path, rows: int, columns: tuple[int, int, int], header: int = 0) -> SentencePairs | Path:
+    return _pairs(path, senteval_lines(path)[header:], rows, columns, path.stem) if path.is_file() else path
+
+
+def _pairs(path: Path, lines: list[str], rows: int, columns: tuple[int, int, int], name: str) -> SentencePairs:
+    """Take two texts and a score from these columns of tab-separated lines; lines without a score are dropped."""
+    pairs = SentencePairs(name=name, left=[], right=[], gold=[])
+    for line in lines:
         try:
-            if cells[gold].strip():
-                score, texts = float(cells[gold]), (cells[left], cells[right])
-                pairs.gold.append(score)
-                pairs.left.append(" ".join(texts[0].split()))
-                pairs.right.append(" ".join(texts[1].split()))
+            cells = line.split("\t")
+            left, right, gold = (" ".join(cells[column].split()) for column in columns)
+            if gold:
+                pairs.gold.append(float(gold))
+                pairs.left.append(left)
+                pairs.right.append(right)
         except (ValueError, IndexError):
             raise DataError(
                 f"{path} has a line that is not two texts and a score between tabs: {line[:80]!r}"

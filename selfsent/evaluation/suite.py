@@ -6,8 +6,10 @@ results = suite.score(vectors)                  # trains classifiers where a tas
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from jaxtyping import Float
@@ -71,24 +73,17 @@ class Suite:
     tasks: list[Task]
     missing: dict[str, Path | str]  # where the data was expected, or why there is none
     sentences: list[str]
-    differing: dict[str, list[str]] = field(default_factory=dict)  # task -> its files that are not the known ones
+    differing: dict[str, str]  # task -> its files that are not the known ones, where there are any
 
     @property
     def notes(self) -> list[str]:
         """What a reader of the scores should know about the data, a sentence each."""
-        missing = [f"{name} is missing: {absence(place)}" for name, place in self.missing.items()]
-        sampled = [
-            f"warning: {task.name} is {task.note}"
-            for task in self.tasks
-            if isinstance(task, Classification) and task.note
+        files = dict.fromkeys(self.differing.values())  # several tasks may read the same files
+        return [
+            *(f"{name} is missing: {absence(place)}" for name, place in self.missing.items()),
+            *(f"warning: {t.name} is {t.note}" for t in self.tasks if isinstance(t, Classification) and t.note),
+            *(f"{file} differs from the known file: its scores may not compare" for file in files),
         ]
-        files = dict.fromkeys(map(_first_of, self.differing.values()))  # several tasks may read the same files
-        return missing + sampled + [f"{file} differs from the known file: its scores may not compare" for file in files]
-
-    @property
-    def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits that identify the data of all tasks."""
-        return fingerprint(["\n".join(f"{task.name} {task.fingerprint}" for task in self.tasks)])
 
     def score(
         self,
@@ -96,7 +91,7 @@ class Suite:
         *,
         bootstrap: int = 1000,
         seed: int = 0,
-        protocol: Mapping[str, object] | None = None,
+        protocol: Mapping[str, object] = MappingProxyType({}),
         transform: Callable[[Vectors], Vectors] | None = None,
         progress: Progress = SILENT,
     ) -> Results:
@@ -121,22 +116,23 @@ class Suite:
             _require_finite(task, given)
             always: dict[str, object] = {"data": task.fingerprint, "bootstrap": f"{bootstrap} resamples, seed {seed}"}
             if task.name in self.differing:
-                always["differs"] = _first_of(self.differing[task.name])
+                always["differs"] = self.differing[task.name]
             numbered = Prefixed(progress, f"task {number} of {len(self.tasks)}, ")
             given = given if transform is None else transform(given)
             for score in task.score(given, resamples=bootstrap, seed=seed, progress=numbered):
-                scores.append(replace(score, protocol={**score.protocol, **always, **(protocol or {})}))
-        for group, is_averaged in (("sts", _is_spearman), ("transfer", _is_accuracy), ("probing", _is_accuracy)):
-            names = GROUPS[group]
-            averaged = [score for score in scores if score.task in names and is_averaged(score)]
+                scores.append(replace(score, protocol={**score.protocol, **always, **protocol}))
+        by_task = {score.task: score for score in scores if _is_averaged(score)}
+        for group in ("sts", "transfer", "probing"):
+            averaged = [by_task[name] for name in GROUPS[group] if name in by_task]
             if len(averaged) > 1:
-                scores.append(average(sorted(averaged, key=lambda score: names.index(score.task))))
-        return Results(scores=scores, missing=self.missing, fingerprint=self.fingerprint)
+                scores.append(average(averaged))
+        data = "\n".join(f"{task.name} {task.fingerprint}" for task in self.tasks)
+        return Results(scores=scores, missing=self.missing, fingerprint=fingerprint([data]))
 
 
 def read_suite(
     tasks: Sequence[str],
-    data: Path | None,
+    data: str | Path | None,
     *,
     held_out: HeldOut | None = None,
     classifier: str = DEFAULT_CLASSIFIER,
@@ -161,37 +157,33 @@ def read_suite(
     names = resolve_tasks(tasks)
     if not names:
         raise ConfigurationError(f"no task was asked for: choose some of {', '.join(task_names())}")
-    on_disk = [name for name in names if name != "retrieval" and not is_custom(name)]
-    if on_disk and data is None:
-        raise ConfigurationError(
-            f"{on_disk[0]} needs evaluation data: give a folder in SentEval's layout with --data, or the hub's own "
-            f"copies with --data {hub.NAME}"
-        )
-    if "retrieval" in names and held_out is None:
-        raise ConfigurationError("retrieval needs held-out queries and their passages, and none were given")
-    reader = _Reader(on_disk, data or Path(), CLASSIFIERS[classifier], stop_on)
-
     found: list[Task] = []
     missing: dict[str, Path | str] = {}
+    differing: dict[str, str] = {}
     for name in names:
         task: Task | Path | str
         if is_custom(name):
             task = read_custom_task(name)
-        elif name == "retrieval" and held_out:
+        elif name == "retrieval":
+            if held_out is None:
+                raise ConfigurationError("retrieval needs held-out queries and their passages, and none were given")
             task = heldout_retrieval.read_heldout_retrieval(held_out)
+        elif data is None:
+            raise ConfigurationError(
+                f"{name} needs evaluation data: give a folder in SentEval's layout with --data, or the hub's own "
+                f"copies with --data {hub.NAME}"
+            )
         else:
-            task = reader.read(name)
+            task, differs = _read(name, Path(data), CLASSIFIERS[classifier], stop_on)
+            differing |= {name: differs} if differs else {}
         if isinstance(task, Path | str):
             missing[name] = task
         else:
             found.append(task)
     if not found:
-        if hub.hub_requested(data):
-            raise DataError(f"{', '.join(missing)}: {hub.ABSENT} with --data")
-        places = ", ".join(f"{name} at {path}" for name, path in missing.items())
-        raise DataError(f"none of the tasks is in the data folder: looked for {places}")
+        raise DataError(f"no task has data: {'; '.join(f'{k}: {absence(place)}' for k, place in missing.items())}")
     sentences = list(dict.fromkeys(text for task in found for text in task.texts))
-    return Suite(tasks=found, missing=missing, sentences=sentences, differing=reader.differing)
+    return Suite(tasks=found, missing=missing, sentences=sentences, differing=differing)
 
 
 def absence(place: Path | str) -> str:
@@ -200,78 +192,41 @@ def absence(place: Path | str) -> str:
 
 
 def _require_finite(task: Task, vectors: Vectors) -> None:
-    broken = ~np.isfinite(vectors).all(axis=1)
-    if broken.any():
-        texts = list(dict.fromkeys(text for text, is_broken in zip(task.texts, broken, strict=True) if is_broken))
+    texts = task.texts
+    broken = {texts[row]: None for row in np.flatnonzero(~np.isfinite(vectors).all(axis=1))}
+    if broken:
         raise EncoderError(
-            f"the encoder gives NaN or infinity for {len(texts)} texts of {task.name}, first for {texts[0][:60]!r}: "
-            "its weights are broken or its precision is too low"
+            f"the encoder gives NaN or infinity for {len(broken)} texts of {task.name}, first for "
+            f"{next(iter(broken))[:60]!r}: its weights are broken or its precision is too low"
         )
 
 
-def _is_spearman(score: Score) -> bool:
-    return (score.metric, score.aggregation) == ("spearman", "all")
-
-
-def _is_accuracy(score: Score) -> bool:
+def _is_averaged(score: Score) -> bool:
     # Only sub-sampled data have "rows" in the protocol; their scores are left out of averages.
-    return (score.metric, score.split) == ("accuracy", "test") and "rows" not in score.protocol
+    accuracy = (score.metric, score.split) == ("accuracy", "test") and "rows" not in score.protocol
+    return accuracy or (score.metric, score.aggregation) == ("spearman", "all")
 
 
-class _Reader:
-    """Reads tasks from the hub or the data folder; folders are looked for only where a task needs them."""
-
-    def __init__(self, names: Sequence[str], data: Path, classifier: Classifier, stop_on: StopOn) -> None:
-        self._data, self._classifier, self._stop_on = data, classifier, stop_on
-        self._probing = self._folder = Path()
-        self.differing: dict[str, list[str]] = {}
-        self._from_hub = hub.hub_requested(data)
-        if not self._from_hub and any(name in probing.TASKS for name in names):
-            self._probing = find_probing(data)
-        if not self._from_hub and any(name not in {*probing.TASKS, *public_datasets.TASKS} for name in names):
-            self._folder = find_folder(data)
-
-    def read(self, name: str) -> Task | Path | str:
-        """Read one task, or return where its data was expected, or why there is none."""
-        if self._from_hub and name.startswith("geometry"):
-            return _geometry(name, hub.stsb)
-        if self._from_hub:
-            return hub.read_hub(name, self._classifier, self._stop_on) or hub.ABSENT
-        found = self._read_folder(name)
-        if not isinstance(found, Path):
-            public = name in public_datasets.TASKS
-            place = public_datasets.find_public_dataset(name, self._data).parent if public else self._folder
-            if differing := manifest.differing(name, place):
-                self.differing[name] = differing
-        return found
-
-    def _read_folder(self, name: str) -> Task | Path:
-        if name in probing.TASKS:
-            return probing.read_probing(name, self._probing, self._classifier)
-        if name in public_datasets.TASKS:
-            return public_datasets.read_public_dataset(name, self._data)
+def _read(name: str, data: Path, classifier: Classifier, stop_on: StopOn) -> tuple[Task | Path | str, str]:
+    """Read a task, or tell where its data was expected or why there is none; and which files are not the known ones."""
+    if hub.hub_requested(data):
+        return hub.read_hub(name, classifier, stop_on) or hub.ABSENT, ""
+    if name in probing.TASKS:
+        return probing.read_probing(name, find_probing(data), classifier), ""
+    task: Task | Path
+    if name in public_datasets.TASKS:
+        folder = public_datasets.find_public_dataset(name, data)
+        task, folder = public_datasets.read_public_dataset(name, folder), folder.parent
+    else:
+        folder = find_folder(data)
         if name in transfer.TASKS:
-            return transfer.read_transfer(name, self._folder, self._classifier)
-        if name in relatedness.TASKS:
-            return relatedness.read_relatedness(name, self._folder, self._stop_on)
-        if name == "captions":
-            return caption_retrieval.read_captions(self._folder)
-        if name.startswith("geometry"):
-            return _geometry(name, lambda split: sts.read_stsb(self._folder, split))
-        return sts.read_sts(name, self._folder)
-
-
-def _first_of(files: Sequence[str]) -> str:
-    return files[0] + (f" (and {len(files) - 1} beside it)" if len(files) > 1 else "")
-
-
-def _geometry(name: str, read_split: Callable[[str], sts.SentencePairs | Path]) -> Task | Path:
-    splits = ("dev",) if name.endswith("-dev") else tuple(sts.STSB)
-    parts = []
-    for split in splits:
-        part = read_split(split)
-        if isinstance(part, Path):
-            return part
-        parts.append(part)
-    split = "+".join(splits)
-    return geometry.Geometry(name=name, split=split, pairs=sts.STS(name=name, split=split, parts=parts))
+            task = transfer.read_transfer(name, folder, classifier)
+        elif name in relatedness.TASKS:
+            task = relatedness.read_relatedness(name, folder, stop_on)
+        elif name == "captions":
+            task = caption_retrieval.read_captions(folder)
+        elif name.startswith("geometry"):
+            task = geometry.read_geometry(name, partial(sts.read_stsb, folder))
+        else:
+            task = sts.read_sts(name, folder)
+    return task, "" if isinstance(task, Path) else manifest.differing(name, folder)

@@ -8,7 +8,7 @@ Source: BERT-whitening, Su et al. 2021, https://arxiv.org/abs/2103.15316.
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from selfsent.errors import ConfigurationError, unknown
 
@@ -25,7 +25,6 @@ class Whitening:
     eps: float = 1e-9  # added to every variance
     mean: Float[np.ndarray, " D"] = field(init=False, repr=False)
     maps: list[Float[np.ndarray, "M K"]] = field(init=False, repr=False)  # one for each group
-    members: list[Int[np.ndarray, " M"]] = field(init=False, repr=False)  # the dimensions of each group
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -33,11 +32,8 @@ class Whitening:
         if self.columns is not None and (self.kind == "group" or self.columns < 1):
             raise ValueError(f"columns={self.columns} must be at least 1, and is for pca and zca alone")
 
-    def fit(self, x: Float[np.ndarray, "N D"], permutation: Int[np.ndarray, " D"] | None = None) -> "Whitening":
+    def fit(self, x: Float[np.ndarray, "N D"]) -> "Whitening":
         """Fit mean and maps to rows and return self; the covariance is divided by N.
-
-        Args:
-            permutation: order of the dimensions before they are split into groups; None keeps it.
 
         Raises:
             ConfigurationError: no more rows than directions: the surplus directions would be amplified noise.
@@ -53,22 +49,17 @@ class Whitening:
                 f"whitening to {kept} directions needs more than {kept} texts to fit on, got {rows}: "
                 "fit on more texts or keep fewer columns"
             )
-        order = np.arange(width) if permutation is None else permutation
-        self.members = np.split(order, width // member_width)
         self.mean = x.mean(axis=0, dtype=np.float64)
-        centred = x - self.mean
-        self.maps = [self._map(centred[:, members]) for members in self.members]
+        self.maps = [self._map(group) for group in self._centred(x, width // member_width)]
         return self
 
     def transform(self, x: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N K"]:
         """Whiten rows; the output has D dimensions, or ``columns`` of them with ``pca``."""
-        centred = x - self.mean
-        if self.kind == "pca":
-            return centred[:, self.members[0]] @ self.maps[0]
-        result = np.empty_like(centred)
-        for members, matrix in zip(self.members, self.maps, strict=True):
-            result[:, members] = centred[:, members] @ matrix
-        return result
+        groups = self._centred(x, len(self.maps))
+        return np.hstack([group @ matrix for group, matrix in zip(groups, self.maps, strict=True)])
+
+    def _centred(self, x: Float[np.ndarray, "N D"], groups: int) -> list[Float[np.ndarray, "N M"]]:
+        return np.split(np.asfortranarray(x - self.mean), groups, axis=1)
 
     def _map(self, centred: Float[np.ndarray, "N M"]) -> Float[np.ndarray, "M K"]:
         variances, directions = np.linalg.eigh(centred.T @ centred / len(centred))

@@ -223,7 +223,9 @@ def test_what_the_hub_has_no_fitting_copy_of_is_named(senteval, encode, mirror):
     assert "sickr is missing: no copy on the hub is known to hold its rows: give a folder" in suite.notes
     results = suite.score(encode(suite.sentences), bootstrap=0)
     assert json.loads(json.dumps(results.as_dict()))["missing"]["cr"] == hub.ABSENT
-    with pytest.raises(UserError, match=r"sickr, mpqa: no copy on the hub .* give a folder with --data"):
+    with pytest.raises(
+        UserError, match=r"no task has data: sickr: no copy on the hub .*; mpqa: no copy on the hub .* give a folder"
+    ):
         read_suite(["sickr", "mpqa"], HUB)
 
 

@@ -107,7 +107,7 @@ def test_names_are_looked_up():
     assert [task.metadata.name for task in found] == ["Banking77Classification"]
     (massive,) = mteb.mteb_tasks(["mteb:MassiveIntentClassification"])
     assert len(massive.hf_subsets) == 51  # not English alone
-    with pytest.raises(UserError, match="mteb has no task 'Nonsense'"):
+    with pytest.raises(UserError, match="mteb has no such task: 'Nonsense' not found"):
         mteb.mteb_tasks(["mteb:Nonsense"])
 
 

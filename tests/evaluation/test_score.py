@@ -22,8 +22,8 @@ def test_an_average_of_independent_tasks_has_a_narrower_interval_than_each(sente
     results = score_tasks(encode, ["sts12", "sts13", "sts14"], senteval, bootstrap=200)
     each = [results.get(task) for task in ("sts12", "sts13", "sts14")]
     variance = sum(s.replicates.var() for s in each) / 9
-    assert results.average.replicates.var() == pytest.approx(variance, rel=0.35)
-    assert results.average.high - results.average.low < min(s.high - s.low for s in each)
+    assert results.average().replicates.var() == pytest.approx(variance, rel=0.35)
+    assert results.average().high - results.average().low < min(s.high - s.low for s in each)
 
 
 @pytest.fixture

@@ -39,19 +39,19 @@ def test_transfer_scores_each_task_and_their_average_is_named_after_the_seven(fi
     values = [results.get(task, "accuracy") for task in SEVEN]
     assert all(score.split == "test" and score.low <= score.value <= score.high for score in values)
     assert np.mean([score.value for score in values]) > 60
-    average = results.transfer_average
+    average = results.average("accuracy")
     assert average.task == "average of 7: mr cr subj mpqa sst2 trec mrpc"
     assert average.value == pytest.approx(np.mean([score.value for score in values]), abs=1e-9)
     assert average.protocol["classifier"] == "senteval_fast"
     assert "regulariser" not in average.protocol
-    assert results.average is None
+    assert results.average() is None
     assert results.get("mrpc", "f1").n == 45
     assert {score.task for score in results.scores if score.split == "dev"} == set(SEVEN)
 
 
 def test_the_average_has_the_order_of_the_literature_and_names_what_it_is_of(files, encode):
     results = run(encode, ["trec", "sick-e", "cr", "sst5"], files, bootstrap=0)
-    assert results.transfer_average.task == "average of 2: cr trec"
+    assert results.average("accuracy").task == "average of 2: cr trec"
 
 
 def test_texts_of_labelled_tasks_are_encoded_once(files, encode):

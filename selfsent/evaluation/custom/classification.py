@@ -40,8 +40,7 @@ class FewShot(Task):
         """Refuse labels that no classifier can be trained on."""
         known = sorted({label for _, label in self.train})
         if len(known) < 2:
-            found = f"one class to learn, {known[0]!r}" if known else "no labels to learn"
-            raise DataError(f"{self.name} has {found}: classification needs two classes or more")
+            raise DataError(f"{self.name} has the classes {known} to learn: classification needs two or more")
         if not self.test:
             raise DataError(f"{self.name} has no texts to test on")
 
@@ -58,21 +57,24 @@ class FewShot(Task):
         self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, progress: Progress = SILENT
     ) -> list[Score]:
         """Compute accuracy and macro F1; the interval of the accuracy resamples the test texts."""
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.linear_model import LogisticRegression
         from sklearn.metrics import f1_score
 
-        names = sorted({label for _, label in self.train + self.test})
-        classes = {label: number for number, label in enumerate(names)}
-        labels, answers = (np.array([classes[label] for _, label in part]) for part in (self.train, self.test))
         cut = len(self.train)
-        predictions = [
-            _fit_predict(vectors[:cut][rows], labels[rows], vectors[cut:])
-            for rows in few_shot_draws(labels, self.shots, self.experiments)
-        ]
+        names, classes = np.unique([label for _, label in self.train + self.test], return_inverse=True)
+        labels, answers = classes[:cut], classes[cut:]
+        predictions = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a hundred iterations are the protocol
+            for rows in few_shot_draws(labels, self.shots, self.experiments):
+                model = LogisticRegression(random_state=SEED, max_iter=100).fit(vectors[:cut][rows], labels[rows])
+                predictions.append(model.predict(vectors[cut:]))
         correct = np.mean([predicted == answers for predicted in predictions], axis=0)  # (N,), over experiments
         protocol = {
             "classifier": f"logistic regression, {self.shots} texts a class, {self.experiments} draws",
             "train": len(self.train),
-            "classes": len(classes),
+            "classes": len(names),
             "parting": self.parting,
         }
         (drawn,) = bootstrap.means(100 * correct[:, None], resamples, seed=seed, name=self.name)
@@ -81,19 +83,6 @@ class FewShot(Task):
             measured(self.name, "test", metric, value, replicates, len(answers), protocol)
             for metric, value, replicates in (("accuracy", float(100 * correct.mean()), drawn), ("macro f1", f1, None))
         ]
-
-
-def _fit_predict(
-    vectors: Float[np.ndarray, "S D"], labels: Int[np.ndarray, " S"], test: Float[np.ndarray, "N D"]
-) -> Int[np.ndarray, " N"]:
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
-
-    model = LogisticRegression(random_state=SEED, max_iter=100)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a hundred iterations are the protocol
-        model.fit(vectors, labels)
-    return np.asarray(model.predict(test), dtype=np.int64)
 
 
 def few_shot_draws(labels: Int[np.ndarray, " N"], shots: int, experiments: int) -> list[Int[np.ndarray, " _"]]:

@@ -33,11 +33,12 @@ class Clustering(Task):
 
     def __post_init__(self) -> None:
         """Refuse one class for all texts, and a class of its own for each."""
-        known = set(self.labels)
-        if len(known) < 2:
-            raise DataError(f"{self.name} has {len(known)} class: clustering needs two or more to find again")
-        if len(known) == len(self.labels):
-            raise DataError(f"{self.name} has a class of its own for each text: clustering has nothing to group")
+        known = len(set(self.labels))
+        if not 1 < known < len(self.labels):
+            raise DataError(
+                f"{self.name} has {known} classes of {len(self.labels)} texts: clustering needs two or more, and "
+                "texts that share one"
+            )
 
     @property
     def texts(self) -> list[str]:
@@ -55,8 +56,7 @@ class Clustering(Task):
         from sklearn.cluster import MiniBatchKMeans
         from sklearn.metrics import v_measure_score
 
-        names = {label: number for number, label in enumerate(sorted(set(self.labels)))}
-        classes = np.array([names[label] for label in self.labels])
+        names, classes = np.unique(self.labels, return_inverse=True)
         values, replicates = [], []
         for start in range(self.starts):
             model = MiniBatchKMeans(n_clusters=len(names), batch_size=500, n_init="auto", random_state=start)

@@ -5,7 +5,7 @@
 Ties are broken in an order that depends neither on relevance nor on the place in the file.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,30 +86,21 @@ class Ranking(Task):
         }
         values = {kind: np.zeros(len(queries)) for kind in kinds.values()}
         evaluator = ir_measures.evaluator(list(kinds.values()), relevant)
-        for first, cosines in self._ranked(queries, documents):
+        step = max(1, BLOCK // len(documents))
+        for first in range(0, len(queries), step):
+            # Cosines of equal rows differ by 1e-16: rounded, they tie.
+            cosines = np.round(queries[first : first + step] @ documents.T, 12)
             run = {
-                str(first + i): {names[d]: float(value) for d, value in row.items()} for i, row in enumerate(cosines)
+                str(query): {names[document]: float(row[document]) for document in self._ranked(query, row)}
+                for query, row in enumerate(cosines, start=first)
             }
             for metric in evaluator.iter_calc(run):
                 if metric.query_id in run:
                     values[metric.measure][int(metric.query_id)] = metric.value
         return {name: values[kind] for name, kind in kinds.items()}
 
-    def _ranked(
-        self, queries: Float[np.ndarray, "Q D"], documents: Float[np.ndarray, "M D"]
-    ) -> Iterator[tuple[int, list[dict[int, float]]]]:
-        """Yield blocks of queries: the number of the first, and for each the cosines of its nearest documents."""
-        step = max(1, BLOCK // len(documents))
-        for first in range(0, len(queries), step):
-            block = []
-            # Cosines of equal rows differ by 1e-16: rounded, they tie.
-            cosines = np.round(queries[first : first + step] @ documents.T, 12)
-            for i, row in enumerate(cosines):
-                if self.candidates is not None:
-                    nearest = np.array(list(self.candidates[first + i]))
-                elif len(row) > DEPTH:
-                    nearest = np.argpartition(-row, DEPTH)[:DEPTH]
-                else:
-                    nearest = np.arange(len(row))
-                block.append({int(document): float(row[document]) for document in nearest})
-            yield first, block
+    def _ranked(self, query: int, cosines: Float[np.ndarray, " M"]) -> Iterable[int]:
+        """Return the candidates of a query, or the documents nearest to it."""
+        if self.candidates is not None:
+            return self.candidates[query]
+        return np.argpartition(-cosines, DEPTH)[:DEPTH].tolist() if len(cosines) > DEPTH else range(len(cosines))

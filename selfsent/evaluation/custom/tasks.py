@@ -10,11 +10,13 @@ Tables are .csv, .tsv, .jsonl, .json or .parquet.  A column may have another of 
 left.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 
+from selfsent.corpus.formats import TABLES
 from selfsent.corpus.read import read_lines, read_rows
 from selfsent.errors import DataError
 from selfsent.evaluation.custom.classification import FewShot, Labelled
@@ -23,7 +25,7 @@ from selfsent.evaluation.custom.pair_classification import PairClassification
 from selfsent.evaluation.custom.retrieval import Ranking
 from selfsent.evaluation.task import Task
 
-Row = Mapping[str, object]
+Rows = list[tuple[str, Mapping[str, object]]]  # each row with its place in the file
 
 NAMES = {
     "text": ("text", "sentence", "title", "query", "utterance", "question", "content"),
@@ -31,7 +33,6 @@ NAMES = {
     "text1": ("text1", "sentence1", "left", "question1"),
     "text2": ("text2", "sentence2", "right", "question2"),
 }
-SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 YES, NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no"}
 
 
@@ -51,40 +52,37 @@ def read_custom_task(task: str) -> Task:
 def classification_task(task: str, path: Path) -> FewShot:
     """Read texts with labels; without a split, half of each class is held out for the test."""
     if path.is_dir():
-        train, test = (_labelled(_one(path, name)) for name in ("train", "test"))
+        train, test = (_labelled(place, _rows(place)) for place in (_table(path, "train"), _table(path, "test")))
         return FewShot(name=task, train=train, test=test)
-    rows = list(_rows(path))
+    rows = _rows(path)
     pairs = _labelled(path, rows)
-    splits = [str(row.get("split", "")).strip().lower() for row in rows]
+    splits = [str(row.get("split", "")).strip().lower() for _, row in rows]
     if not any(splits):
         train, test = _halves(pairs)
         return FewShot(name=task, train=train, test=test, parting="half of each class, drawn with seed 0")
-    parts = {name: [pair for pair, own in zip(pairs, splits, strict=True) if own == name] for name in set(splits)}
-    if not {"train", "test"} <= set(parts):
+    if not {"train", "test"} <= {*splits}:
         raise DataError(
-            f"{path} has the splits {', '.join(sorted(map(repr, parts)))}: its column 'split' should say train or test"
+            f"{path} has the splits {', '.join(sorted(map(repr, {*splits})))}: its column 'split' should say train or "
+            "test"
         )
-    return FewShot(name=task, train=parts["train"], test=parts["test"])
+    train, test = ([p for p, own in zip(pairs, splits, strict=True) if own == name] for name in ("train", "test"))
+    return FewShot(name=task, train=train, test=test)
 
 
 def clustering_task(task: str, path: Path) -> Clustering:
     """Read texts with labels."""
-    pairs = _labelled(path)
-    return Clustering(name=task, documents=[text for text, _ in pairs], labels=[label for _, label in pairs])
+    texts, labels = _columns(path, _rows(path), "text", "label")
+    return Clustering(name=task, documents=texts, labels=labels)
 
 
 def pair_classification_task(task: str, path: Path) -> PairClassification:
     """Read pairs of texts labelled yes or no."""
-    rows = list(_rows(path))
-    left, right, label = (_column(path, rows, kind) for kind in ("text1", "text2", "label"))
-    same = []
-    for number, row in enumerate(rows, start=1):
-        answer = str(row[label]).strip().lower()
-        if answer not in YES | NO:
-            raise DataError(f"row {number} of {path} has the label {row[label]!r}: it should be 1 or 0")
-        same.append(answer in YES)
-    texts = [[_text(path, number, row[column]) for number, row in enumerate(rows, 1)] for column in (left, right)]
-    return PairClassification(name=task, left=texts[0], right=texts[1], same=same)
+    rows = _rows(path)
+    left, right, labels = _columns(path, rows, "text1", "text2", "label")
+    for (where, _), label in zip(rows, labels, strict=True):
+        if label.lower() not in YES | NO:
+            raise DataError(f"{where} has the label {label!r}: it should be 1 or 0")
+    return PairClassification(name=task, left=left, right=right, same=[label.lower() in YES for label in labels])
 
 
 def reranking_task(task: str, path: Path) -> Ranking:
@@ -93,21 +91,17 @@ def reranking_task(task: str, path: Path) -> Ranking:
     grades: list[dict[int, int]] = []
     candidates: list[list[int]] = []
     place: dict[str, int] = {}  # text -> document
-    for number, row in enumerate(_rows(path), start=1):
-        query, *lists = (row.get(name) for name in ("query", "positive", "negative"))
-        listed = [texts for texts in lists if isinstance(texts, list)]
-        if not isinstance(query, str) or len(listed) < 2:
-            raise DataError(f"row {number} of {path} should have a 'query' and the lists 'positive' and 'negative'")
-        positive, negative = (
-            [place.setdefault(_text(path, number, text), len(place)) for text in texts] for texts in listed
-        )
-        both = set(positive) & set(negative)
+    for where, row in _rows(path):
+        query, positive, negative = (row.get(name) for name in ("query", "positive", "negative"))
+        if not (isinstance(query, str) and isinstance(positive, list) and isinstance(negative, list)):
+            raise DataError(f"{where} should have a 'query' and the lists 'positive' and 'negative'")
+        documents = [place.setdefault(_text(where, text), len(place)) for text in positive + negative]
+        both = [text for text in positive if text in negative]
         if both:
-            text = next(text for text, document in place.items() if document in both)
-            raise DataError(f"row {number} of {path} has {text[:60]!r} among the positive and the negative texts")
+            raise DataError(f"{where} has {both[0][:60]!r} among the positive and the negative texts")
         queries.append(query)
-        grades.append(dict.fromkeys(positive, 1))
-        candidates.append(list(dict.fromkeys(positive + negative)))
+        grades.append(dict.fromkeys(documents[: len(positive)], 1))
+        candidates.append(list(dict.fromkeys(documents)))
     return Ranking(name=task, queries=queries, documents=list(place), grades=grades, candidates=candidates)
 
 
@@ -115,18 +109,20 @@ def retrieval_task(task: str, path: Path) -> Ranking:
     """Read documents, queries and judgements in BEIR's layout; like BEIR, leave out queries without a judgement."""
     if not path.is_dir():
         raise DataError(f"{task} should be a folder with corpus.jsonl, queries.jsonl and qrels/test.tsv")
-    documents = _identified(path / "corpus.jsonl")
-    queries = _identified(path / "queries.jsonl")
-    judged = next((file for file in (path / "qrels" / "test.tsv", path / "qrels.tsv") if file.is_file()), None)
-    if judged is None:
-        raise DataError(f"{path} has no judgements: looked for qrels/test.tsv and qrels.tsv")
+    documents, queries = _identified(path / "corpus.jsonl"), _identified(path / "queries.jsonl")
+    judged = path / "qrels" / "test.tsv"
     number = {name: i for i, name in enumerate(documents)}
     graded: dict[str, dict[int, int]] = {}
-    for line, (query, document, grade) in enumerate(_judgements(judged), start=1):
-        for name, known, file in ((query, queries, "queries"), (document, documents, "corpus")):
+    for line, content in enumerate(read_lines(judged), start=1):
+        cells = content.split()
+        if not cells or (line == 1 and not cells[-1].lstrip("-").isdigit()):
+            continue  # the header
+        if len(cells) != 3 or not cells[2].lstrip("-").isdigit():
+            raise DataError(f"{judged}, line {line} is not a query, a document and a grade: {content.strip()[:60]!r}")
+        for name, known, file in ((cells[0], queries, "queries"), (cells[1], documents, "corpus")):
             if name not in known:
-                raise DataError(f"judgement {line} of {judged} names {name!r}, which {file}.jsonl does not hold")
-        graded.setdefault(query, {})[number[document]] = grade
+                raise DataError(f"{judged}, line {line} names {name!r}, which {file}.jsonl does not hold")
+        graded.setdefault(cells[0], {})[number[cells[1]]] = int(cells[2])
     answered = {query: grades for query, grades in graded.items() if max(grades.values()) > 0}
     if not answered:
         raise DataError(f"{judged} has no document that answers a query: grades should be above 0 where one does")
@@ -153,93 +149,78 @@ def is_custom(task: str) -> bool:
     return bool(colon) and kind in KINDS
 
 
-def _rows(path: Path) -> Iterator[Row]:
-    """Yield the rows of a table; in a .tsv file, quotation marks are part of the text."""
-    for _, row in read_rows(path, quoted_tsv=False):
-        yield {str(name).strip(): value for name, value in row.items()}
-
-
-def _one(folder: Path, name: str) -> Path:
-    places = [folder / f"{name}{suffix}" for suffix in SUFFIXES]
-    for place in places:
-        if place.is_file():
-            return place
-    raise DataError(f"{folder} has no {name} file: looked for {', '.join(place.name for place in places)}")
-
-
-def _column(path: Path, rows: Sequence[Row], kind: str) -> str:
+def _rows(path: Path) -> Rows:
+    """Read a table; in a .tsv file, quotation marks are part of the text."""
+    table = read_rows(path, quoted_tsv=False)
+    rows: Rows = [(str(where), {str(name).strip(): value for name, value in row.items()}) for where, row in table]
     if not rows:
         raise DataError(f"{path} holds no rows")
-    columns = [*rows[0]]
+    return rows
+
+
+def _table(folder: Path, name: str) -> Path:
+    places = [folder / f"{name}{suffix}" for suffix in TABLES]
+    place = next(filter(Path.is_file, places), None)
+    if place is None:
+        raise DataError(f"{folder} has no {name} file: looked for {', '.join(place.name for place in places)}")
+    return place
+
+
+def _columns(path: Path, rows: Rows, *kinds: str) -> list[list[str]]:
+    """Return the columns of these kinds: texts as they are, labels without surrounding spaces."""
+    columns = [_column(path, [*rows[0][1]], kind) for kind in kinds]
+    if len({*columns}) < len(columns):
+        raise DataError(f"{path} needs the columns {', '.join(map(repr, kinds))}: it has {columns[0]!r} alone")
+    return [
+        [(_label if kind == "label" else _text)(where, row.get(column)) for where, row in rows]
+        for kind, column in zip(kinds, columns, strict=True)
+    ]
+
+
+def _column(path: Path, columns: list[str], kind: str) -> str:
     named = [name for name in NAMES[kind] if name in columns]
-    if named:
-        return named[0]
     others = {name for other, names in NAMES.items() if other != kind for name in names} | {"split"}
-    left = [column for column in columns if column not in others]
-    if len(left) != 1:
+    found = named[:1] or [column for column in columns if column not in others]
+    if len(found) != 1:
         raise DataError(f"{path} has no column {kind!r}: it has {', '.join(map(repr, columns))}")
-    return left[0]
+    return found[0]
 
 
-def _labelled(path: Path, rows: Sequence[Row] | None = None) -> Labelled:
-    rows = list(_rows(path)) if rows is None else rows
-    text, label = _column(path, rows, "text"), _column(path, rows, "label")
-    if text == label:
-        raise DataError(f"{path} needs two columns, 'text' and 'label': it has {text!r} alone")
-    pairs = []
-    for number, row in enumerate(rows, start=1):
-        given = row.get(label)
-        if given is None or not str(given).strip():
-            raise DataError(f"row {number} of {path} has no label: give every text one, or leave the row out")
-        pairs.append((_text(path, number, row.get(text)), str(given).strip()))
-    return pairs
+def _labelled(path: Path, rows: Rows) -> Labelled:
+    texts, labels = _columns(path, rows, "text", "label")
+    return list(zip(texts, labels, strict=True))
 
 
-def _text(path: Path, number: int, value: object) -> str:
+def _text(where: str, value: object) -> str:
     if not isinstance(value, str):
-        raise DataError(f"row {number} of {path} has {value!r} where a text should be")
+        raise DataError(f"{where} has {value!r} where a text should be")
     return value
+
+
+def _label(where: str, value: object) -> str:
+    label = "" if value is None else str(value).strip()
+    if not label:
+        raise DataError(f"{where} has no label: give every text one, or leave the row out")
+    return label
 
 
 def _halves(pairs: Labelled) -> tuple[Labelled, Labelled]:
     """Split every class in two; of an odd number the training half gets one more."""
     parts: tuple[Labelled, Labelled] = ([], [])
-    seen: dict[str, int] = {}
+    seen: Counter[str] = Counter()
     for index in np.random.default_rng(0).permutation(len(pairs)):
-        pair = pairs[index]
-        turn = seen.setdefault(pair[1], 0)
-        seen[pair[1]] += 1
-        parts[turn % 2].append(pair)
+        label = pairs[index][1]
+        parts[seen[label] % 2].append(pairs[index])
+        seen[label] += 1
     return parts
 
 
 def _identified(path: Path) -> dict[str, str]:
     """Read texts by their ids; a title is put before its text."""
-    if not path.is_file():
-        raise DataError(f"there is no {path}")
     texts: dict[str, str] = {}
-    for number, row in enumerate(_rows(path), start=1):
-        name = row.get("_id", row.get("id"))
-        if name is None or not str(name):
-            raise DataError(f"row {number} of {path} has no '_id'")
-        if str(name) in texts:
-            raise DataError(f"row {number} of {path} has the id {str(name)!r} of an earlier row: ids must differ")
-        title = row.get("title")
-        text = _text(path, number, row.get("text"))
+    for where, row in _rows(path):
+        name, title, text = row.get("_id", row.get("id")), row.get("title"), _text(where, row.get("text"))
+        if name is None or str(name) in texts:
+            raise DataError(f"{where} has the '_id' {name!r}: every row needs one of its own")
         texts[str(name)] = f"{title} {text}" if title else text
-    if not texts:
-        raise DataError(f"{path} holds no rows")
     return texts
-
-
-def _judgements(path: Path) -> Iterator[tuple[str, str, int]]:
-    """Yield query, document and grade: three columns with a header (BEIR), or TREC's four without."""
-    for number, line in enumerate(read_lines(path), start=1):
-        cells = line.split()
-        if not cells or (number == 1 and not cells[-1].lstrip("-").isdigit()):
-            continue
-        if len(cells) == 4:
-            del cells[1]
-        if len(cells) != 3 or not cells[2].lstrip("-").isdigit():
-            raise DataError(f"line {number} of {path} is not a query, a document and a grade: {line.strip()[:60]!r}")
-        yield cells[0], cells[1], int(cells[2])

@@ -180,7 +180,7 @@ def judge_tests(
 
 def judge_heldout(before: Results, after: Results) -> str:
     """Say in words whether the trained encoder is better than its base on what was held out."""
-    score = next((score for score in after.scores if score.metric == "mrr@10"), after.average)
+    score = next((score for score in after.scores if score.metric == "mrr@10"), after.average())
     if score is None:
         return (
             "Cannot tell: too few documents could be held out to measure it on (2 for the test at least); "

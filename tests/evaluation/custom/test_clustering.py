@@ -44,7 +44,7 @@ def test_two_models_meet_the_same_resamples():
 
 
 @pytest.mark.parametrize(
-    ("labels", "message"), [(["a", "a"], "has 1 class"), (["a", "b"], "a class of its own for each text")]
+    ("labels", "message"), [(["a", "a"], "has 1 classes of 2 texts"), (["a", "b"], "has 2 classes of 2 texts")]
 )
 def test_what_has_nothing_to_find_is_refused(labels, message):
     with pytest.raises(DataError, match=message):

@@ -77,8 +77,8 @@ def test_the_accuracies_of_the_draws_are_averaged():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"train": [("a", "x")] * 18}, "one class to learn, 'x': classification needs two classes or more"),
-        ({"train": []}, "no labels to learn"),
+        ({"train": [("a", "x")] * 18}, r"the classes \['x'\] to learn: classification needs two or more"),
+        ({"train": []}, r"the classes \[\] to learn"),
         ({"test": []}, "has no texts to test on"),
     ],
 )

@@ -9,6 +9,10 @@ from selfsent.errors import DataError
 from selfsent.evaluation.custom import public_datasets
 
 
+def read(name, data):
+    return public_datasets.read_public_dataset(name, public_datasets.find_public_dataset(name, data))
+
+
 def banking77(folder, train=10_003, test=3_080):
     for split, rows in (("train", train), ("test", test)):
         lines = [f'"text {split}, {i}",intent {i % 77}' for i in range(rows)]
@@ -39,7 +43,7 @@ def stackoverflow(folder, titles=20_000, labels=20_000):
 @pytest.fixture
 def folder(tmp_path):
     def make(name):
-        place = tmp_path / "mteb" / public_datasets.TASKS[name][0]
+        place = tmp_path / "mteb" / public_datasets.TASKS[name]
         place.mkdir(parents=True)
         return place
 
@@ -57,7 +61,7 @@ def folder(tmp_path):
 def test_a_classification_set_is_read_whole(folder, tmp_path, write, shots, classes, first):
     name = write.__name__
     write(folder(name))
-    task = public_datasets.read_public_dataset(name, tmp_path)
+    task = read(name, tmp_path)
     assert (task.name, task.shots, len({label for _, label in task.train})) == (name, shots, classes)
     assert task.train[0] == first
     assert "oos" not in {label for _, label in task.test}
@@ -65,7 +69,7 @@ def test_a_classification_set_is_read_whole(folder, tmp_path, write, shots, clas
 
 def test_titles_are_read_with_their_tags(folder, tmp_path):
     stackoverflow(folder("stackoverflow"))
-    task = public_datasets.read_public_dataset("stackoverflow", tmp_path)
+    task = read("stackoverflow", tmp_path)
     assert (task.texts[19], task.labels[19], len(set(task.labels))) == ("title 19", "20", 20)
 
 
@@ -73,28 +77,28 @@ def test_titles_are_read_with_their_tags(folder, tmp_path):
 def test_a_truncated_set_is_refused_by_name(folder, tmp_path, write):
     write(folder(write.__name__), test=99)
     with pytest.raises(DataError, match=rf"has 99 test texts where {write.__name__} has .*: the file is not whole"):
-        public_datasets.read_public_dataset(write.__name__, tmp_path)
+        read(write.__name__, tmp_path)
 
 
 def test_tags_without_their_titles_are_refused(folder, tmp_path):
     stackoverflow(folder("stackoverflow"), titles=19_999)
     with pytest.raises(DataError, match="has 19,999 titles where stackoverflow has 20,000"):
-        public_datasets.read_public_dataset("stackoverflow", tmp_path)
+        read("stackoverflow", tmp_path)
 
 
 def test_what_is_not_there_is_missing_and_what_is_something_else_is_named(folder, tmp_path):
-    assert public_datasets.read_public_dataset("clinc150", tmp_path) == tmp_path / "mteb" / "clinc150"
+    assert read("clinc150", tmp_path) == tmp_path / "mteb" / "clinc150"
     (folder("clinc150") / "data_full.json").write_text("{}", encoding="utf-8")
     with pytest.raises(DataError, match="is not what clinc150 publishes"):
-        public_datasets.read_public_dataset("clinc150", tmp_path)
+        read("clinc150", tmp_path)
     folder("emotion")
     with pytest.raises(DataError, match=r"cannot read .*train\.txt"):
-        public_datasets.read_public_dataset("emotion", tmp_path)
+        read("emotion", tmp_path)
 
 
 @pytest.mark.parametrize("name", public_datasets.TASKS)
 def test_the_real_files_are_read(data, name):
-    task = public_datasets.read_public_dataset(name, data)
+    task = read(name, data)
     if isinstance(task, Path):
         pytest.skip(f"{name} is not in the evaluation data: looked for {task}")
     assert len(task.texts) == {"banking77": 13_083, "emotion": 18_000, "clinc150": 19_500}.get(name, 20_000)
