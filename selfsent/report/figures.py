@@ -99,7 +99,8 @@ def draw_curves(title: str, lines: Sequence[Line], caption: str, *, best: int | 
             if len(values) > 1:
                 spread = values.std(axis=0, ddof=1)
                 axes.fill_between(steps, mean - spread, mean + spread, color=colour, alpha=0.18, linewidth=0)
-            caption += f" {line.label}: {mean[0]:.3g} to {mean[-1]:.3g}."
+            change = f"{mean[0]:.3g} to {mean[-1]:.3g}".replace("-", "−")
+            caption += f" {line.label}: {change}."
         if best is not None:
             axes.axvline(best, color=_SOFT, linewidth=1, linestyle=(0, (2, 2)))
         axes.set_xlabel("step")
