@@ -22,7 +22,7 @@ _OF_THE_MODEL = (
     "differs",  # a file from the known one: where that changed what was read, "data" says so
 )
 _LITERATURE_CLASSIFIER = "classifier=senteval_full"  # that of the papers' accuracies
-_POINTS = ("spearman", "pearson", "accuracy", "f1", "mrr", "recall", "map", "effective_rank")
+_POINTS = ("spearman", "pearson", "accuracy", "f1", "mrr", "recall", "map", "mean", "effective_rank")
 _METRICS = ("mrr@10", "recall@1", "recall@10", "alignment", "uniformity", "mean_cosine", "effective_rank")
 _TITLES = {"mrr@10": "MRR@10", "stsb": "STS-B", "sickr": "SICK-R"} | {year: year.upper() for year in YEARS}
 
