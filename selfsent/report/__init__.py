@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from selfsent import atomic
-from selfsent.errors import ConfigurationError
+from selfsent.errors import ConfigurationError, UserError
 from selfsent.progress import SILENT, Progress
 from selfsent.report import embeddings, page, read
 
@@ -35,32 +35,19 @@ def write_report(folders: Sequence[str | Path], out: str | Path | None = None, *
         raise ConfigurationError("there is nothing to report on: give the folder of a run, such as runs/simcse")
     runs = [read.read_run(folder) for folder in by_folder.values()]
     out = Path(out) if out is not None else (runs[0].folder if len(runs) == 1 else Path()) / "report.html"
-    _require_writable(out)
-    groups = read.group_runs(runs)
+    above = out.absolute().parent
+    if out.is_dir() or not above.is_dir() or not os.access(above, os.W_OK):  # before the encoders are opened
+        raise ConfigurationError(f"cannot write {out}: give a file, such as report.html, in a folder you can write to")
 
+    groups = read.group_runs(runs)
     cache: dict[object, embeddings.Vectors] = {}
     samples: list[embeddings.EmbeddedSample | str] = []
-    for place, group in enumerate(groups[:MAX_SAMPLES]):
-        progress.report("comparing encoders", place, min(len(groups), MAX_SAMPLES))
+    for group in groups[:MAX_SAMPLES]:
         try:
             samples.append(embeddings.embed_sample(group.first, cache, progress))
-        except embeddings.Unavailable as reason:
-            samples.append(str(reason))
-            progress.say(f"{group.name}: {reason}")
+        except (UserError, OSError) as error:
+            samples.append(str(error))
+    samples += [f"Only the encoders of the first {MAX_SAMPLES} recipes are compared."] * (len(groups) - len(samples))
     progress.report("drawing", 0)
-    notes = []
-    if len(groups) > MAX_SAMPLES:
-        notes.append(f"Only the encoders of the first {MAX_SAMPLES} of {len(groups)} recipes are compared on texts.")
-    atomic.write_text(out, page.render_page(groups, samples, notes))
+    atomic.write_text(out, page.render_page(groups, samples))
     return out
-
-
-def _require_writable(out: Path) -> None:
-    """Refuse before the encoders are opened."""
-    above = out.absolute().parent
-    if out.is_dir():
-        raise ConfigurationError(f"cannot write {out}: it is a folder; give a file, such as {out / 'report.html'}")
-    if not above.is_dir():
-        raise ConfigurationError(f"cannot write {out}: there is no folder {above}")
-    if not os.access(above, os.W_OK):
-        raise ConfigurationError(f"cannot write {out}: no permission to write to {above}; choose another --out")

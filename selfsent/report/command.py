@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import shlex
-from collections.abc import Collection, Iterator
+from contextlib import suppress
 from typing import Any
 
 from selfsent import methods
@@ -12,7 +12,6 @@ from selfsent.errors import UserError
 from selfsent.report.read import Record, flatten
 
 _PRETRAIN_OPTIONS = ("size", "base", "vectors", "vocabulary", "tokens", "hours", "seed")
-_TRAIN_OPTIONS = ("method", "base", "texts", "data", "seed", "paper")  # paper changes nothing
 
 
 def command_of_run(run: Record) -> str:
@@ -20,47 +19,29 @@ def command_of_run(run: Record) -> str:
 
     For a training run, ``api.resolve`` of this command gives the recipe of the run.
     """
-    return shlex.join(_train(run.recipe) if run.kind == "train" else _pretrain(run.recipe))
+    recipe, texts = run.recipe, [str(text) for text in run.recipe.get("texts", ())]
+    defaults: Table = {}
+    if run.pretraining:
+        from selfsent.pretraining import static_vectors, train
 
-
-def _train(recipe: Table) -> list[str]:
-    words = ["selfsent", "train", str(recipe["method"]), "--base", str(recipe.get("base", "builtin"))]
-    for text in recipe.get("texts", ()):
-        words += ["--corpus", str(text)]
-    if recipe.get("data"):
-        words += ["--data", str(recipe["data"])]
-    words += ["--seed", str(recipe.get("seed", 42))]
-    return [*words, *_settings(recipe, _method_defaults(str(recipe["method"])), _TRAIN_OPTIONS)]
-
-
-def _method_defaults(method: str) -> Table:
-    """Return what a recipe that gives only the method resolves to."""
-    table: Table = {"method": method}
-    try:
-        table |= methods.method_recipe(method)
-        return recipe_table(resolve_recipe(table))
-    except UserError:
-        return {}  # a method that is not installed here: every key is written out
-
-
-def _pretrain(recipe: Table) -> list[str]:
-    from selfsent.pretraining import static_vectors, train
-
-    words = ["selfsent", "pretrain", *map(str, recipe.get("texts", ()))]
-    for option in _PRETRAIN_OPTIONS:
+        options: tuple[str, ...] = _PRETRAIN_OPTIONS
+        words = ["selfsent", "pretrain", *texts]
+        config: Any = static_vectors.StaticConfig() if recipe.get("size") == "static" else train.PretrainConfig()
+        defaults = json.loads(json.dumps(dataclasses.asdict(config)))
+    else:
+        options = ("base", "data", "seed")
+        words = ["selfsent", "train", recipe["method"], *(word for text in texts for word in ("--corpus", text))]
+        with suppress(UserError):  # a method that is not installed here: every key is written out
+            defaults = recipe_table(resolve_recipe({"method": recipe["method"], **methods.method_recipe(words[2])}))
+    for option in options:
         if recipe.get(option) is not None:
             words += [f"--{option}", str(recipe[option])]
-    config: Any = static_vectors.StaticConfig() if recipe.get("size") == "static" else train.PretrainConfig()
-    defaults = json.loads(json.dumps(dataclasses.asdict(config)))
-    return [*words, *_settings(recipe, defaults, (*_PRETRAIN_OPTIONS, "texts"))]
-
-
-def _settings(recipe: Table, defaults: Table, options: Collection[str]) -> Iterator[str]:
-    """Yield ``--set KEY=VALUE`` for each key that is not an option of its own and not the default."""
     known = dict(flatten(defaults))
-    for key, value in flatten({key: value for key, value in recipe.items() if key not in options}):
+    rest = {key: value for key, value in recipe.items() if key not in ("method", "texts", "paper", *options)}
+    for key, value in flatten(rest):
         if key not in known or known[key] != value:
-            yield from ("--set", f"{key}={setting_value(value)}")
+            words += ["--set", f"{key}={setting_value(value)}"]
+    return shlex.join(words)
 
 
 def setting_value(value: object) -> str:

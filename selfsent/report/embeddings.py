@@ -29,23 +29,14 @@ Vectors = Float[np.ndarray, "N D"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Neighbour:
-    """A text near another one."""
-
-    text: str
-    cosine: float
-    own: bool  # the passage that belongs to the query
-
-
-@dataclass(frozen=True, kw_only=True)
 class EncoderView:
     """The sample as one encoder embeds it."""
 
     random: Float[np.ndarray, " R"]  # cosines of pairs of different documents
     adjacent: Float[np.ndarray, " P"]  # cosines of held-out pairs
     points: Float[np.ndarray, "N 2"]  # on the first two principal components
-    variances: tuple[float, float]  # shares that these two explain
-    neighbours: list[list[Neighbour]]  # of each query
+    variances: list[float]  # shares that these two explain
+    neighbours: list[list[tuple[int, float]]]  # of each query: place and cosine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,14 +46,9 @@ class EmbeddedSample:
     texts: list[str]  # queries, then the passage of each
     kind: str  # what the two sides of a held-out pair are
     clusters: list[int]  # of every text, by the trained encoder; the largest is 0
-    centres: list[str]  # the text nearest to the centre of each cluster
-    queries: list[str]  # whose neighbours are shown
-    base: EncoderView
-    trained: EncoderView
-
-
-class Unavailable(Exception):
-    """The encoders or their texts cannot be opened; the message is shown on the page."""
+    centres: list[int]  # the text nearest to the centre of each cluster
+    queries: list[int]  # whose neighbours are shown
+    views: dict[str, EncoderView]  # base and trained
 
 
 def embed_sample(run: Record, cache: dict[object, Vectors], progress: Progress) -> EmbeddedSample:
@@ -72,50 +58,39 @@ def embed_sample(run: Record, cache: dict[object, Vectors], progress: Progress) 
         cache: embeddings by encoder and texts, so that one base is encoded once for several runs.
 
     Raises:
-        Unavailable: an encoder, or the corpus, no longer exists.
+        UserError: an encoder, or the corpus, no longer exists; the page shows the message.
     """
-    if run.kind == "pretrain" and run.recipe.get("base"):
-        raise Unavailable("This run trained a masked language model: selfsent verdict compares its embeddings.")
-    if run.kind == "pretrain":
-        raise Unavailable("This run did not start from an encoder: there is no base to compare it with.")
+    if run.pretraining:
+        raise UserError("Base and trained encoder are compared here for runs of selfsent train only.")
     if not run.has_model:
-        raise Unavailable("The run has no finished model yet.")
+        raise UserError("The run has no finished model yet.")
     corpus = corpus_of_run(run)
     if corpus is None:
-        raise Unavailable(
+        raise UserError(
             "The prepared corpus of this run, with its held-out texts, is no longer in the cache: the command below "
             "prepares it again."
         )
-    queries, passages = _sample_pairs(corpus.held_out)
-    texts, half = [*queries, *passages], len(queries)
+    texts = _sample_texts(corpus.held_out)
     settings = run.recipe.get("encoder", {})
-    base = _embed(
-        texts, str(run.recipe.get("base")), settings.get("pooling"), settings.get("template"), cache, progress
-    )
-    trained = _embed(texts, str(run.folder / "model"), None, None, cache, progress)
-    shown = sorted(np.random.default_rng(0).permutation(half)[:QUERIES].tolist())
-    clusters, centres = cluster_texts(trained, texts)
-    return EmbeddedSample(
-        texts=texts,
-        kind=_KINDS[corpus.held_out.kind],
-        clusters=clusters,
-        centres=centres,
-        queries=[queries[i] for i in shown],
-        base=view_embeddings(base, texts, shown),
-        trained=view_embeddings(trained, texts, shown),
-    )
+    encoders = {
+        "base": (str(run.recipe.get("base")), settings.get("pooling"), settings.get("template")),
+        "trained": (str(run.folder / "model"), None, None),
+    }
+    rows = {side: _embed(texts, *encoder, cache, progress) for side, encoder in encoders.items()}
+    return compare_embeddings(texts, rows["base"], rows["trained"], _KINDS[corpus.held_out.kind])
 
 
-def _sample_pairs(held_out: HeldOut) -> tuple[list[str], list[str]]:
+def _sample_texts(held_out: HeldOut) -> list[str]:
+    """Return queries, then the passage of each."""
     pairs = held_out.test if len(held_out.test) > 1 else held_out.dev
     if len(pairs) < 2:
-        raise Unavailable("Fewer than two documents were held out of this corpus: there is nothing to show.")
+        raise UserError("Fewer than two documents were held out of this corpus: there is nothing to show.")
     chosen = np.sort(np.random.default_rng(0).permutation(len(pairs))[:MAX_PAIRS])
-    return [pairs.queries[i] for i in chosen], [pairs.passages[i] for i in chosen]
+    return [side[i] for side in (pairs.queries, pairs.passages) for i in chosen]
 
 
 def _embed(
-    texts: Sequence[str],
+    texts: list[str],
     source: str,
     pooling: str | None,
     template: str | None,
@@ -126,18 +101,22 @@ def _embed(
     key = source, pooling, template, tuple(texts)
     if key not in cache:
         progress.report(f"encoding {len(texts):,} texts with {source}", 0)
-        try:
-            cache[key] = unit(encode(load_encoder(source, pooling=pooling, template=template), list(texts)))
-        except (UserError, OSError) as error:
-            raise Unavailable(f"The encoder {source} cannot be opened: {error}.") from error
+        cache[key] = unit(encode(load_encoder(source, pooling=pooling, template=template), texts))
         if not np.isfinite(cache[key]).all():
-            raise Unavailable(f"The embeddings of {source} hold NaN or infinity: its weights are broken.")
+            raise UserError(f"The embeddings of {source} hold NaN or infinity: its weights are broken.")
     return cache[key]
 
 
-def view_embeddings(rows: Vectors, texts: Sequence[str], queries: Sequence[int]) -> EncoderView:
+def compare_embeddings(texts: list[str], base: Vectors, trained: Vectors, kind: str) -> EmbeddedSample:
     """Measure the unit vectors of texts of which i and N / 2 + i belong together."""
-    half = len(texts) // 2
+    shown = sorted(np.random.default_rng(0).permutation(len(texts) // 2)[:QUERIES].tolist())
+    clusters, centres = cluster_texts(trained)
+    views = {"base": _view(base, shown), "trained": _view(trained, shown)}
+    return EmbeddedSample(texts=texts, kind=kind, clusters=clusters, centres=centres, queries=shown, views=views)
+
+
+def _view(rows: Vectors, queries: Sequence[int]) -> EncoderView:
+    half = len(rows) // 2
     first, second = random_pairs(half, RANDOM_PAIRS)
     points, variances = principal_components(rows)
     return EncoderView(
@@ -145,7 +124,7 @@ def view_embeddings(rows: Vectors, texts: Sequence[str], queries: Sequence[int])
         adjacent=np.einsum("nd,nd->n", rows[:half], rows[half:]),
         points=points,
         variances=variances,
-        neighbours=[nearest_texts(rows, texts, query) for query in queries],
+        neighbours=[nearest_texts(rows, query) for query in queries],
     )
 
 
@@ -158,35 +137,28 @@ def random_pairs(half: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     return first, second
 
 
-def principal_components(rows: Vectors) -> tuple[Float[np.ndarray, "N 2"], tuple[float, float]]:
+def principal_components(rows: Vectors) -> tuple[Float[np.ndarray, "N 2"], list[float]]:
     """Return the rows on their first two principal components, and the shares of variance that these explain."""
-    left, values, _ = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
-    points = np.zeros((len(rows), 2))
-    kept = min(2, len(values))
-    points[:, :kept] = left[:, :kept] * values[:kept]
-    # A component's sign is arbitrary: the farther end points to the right, and up.
-    ends = points[np.abs(points).argmax(axis=0), [0, 1]]
-    total = float(np.square(values).sum()) or 1.0
-    shares = [float(value) ** 2 / total for value in values[:kept]] + [0.0, 0.0]
-    return points * np.where(ends < 0, -1.0, 1.0), (shares[0], shares[1])
+    from sklearn.decomposition import PCA
+
+    with np.errstate(invalid="ignore"):  # 0 / 0 where all rows are equal
+        fitted = PCA(2, svd_solver="full").fit(rows)
+    return fitted.transform(rows), np.nan_to_num(fitted.explained_variance_ratio_).tolist()
 
 
-def cluster_texts(rows: Vectors, texts: Sequence[str]) -> tuple[list[int], list[str]]:
-    """Return the k-means cluster of each text, the largest cluster first, and the text nearest to each centre."""
+def cluster_texts(rows: Vectors) -> tuple[list[int], list[int]]:
+    """Return the k-means cluster of each row, the largest cluster first, and the row nearest to each centre."""
     from sklearn.cluster import KMeans
 
     count = min(CLUSTERS, len(np.unique(rows.round(6), axis=0)))
     fitted = KMeans(count, n_init=4, random_state=0).fit(rows)
     order = np.argsort(-np.bincount(fitted.labels_, minlength=count), kind="stable")
-    rank = np.argsort(order)
-    nearest = fitted.transform(rows).argmin(axis=0)
-    return rank[fitted.labels_].tolist(), [texts[nearest[i]] for i in order]
+    return np.argsort(order)[fitted.labels_].tolist(), fitted.transform(rows).argmin(axis=0)[order].tolist()
 
 
-def nearest_texts(rows: Vectors, texts: Sequence[str], query: int) -> list[Neighbour]:
-    """Return the texts nearest to one of them by cosine."""
+def nearest_texts(rows: Vectors, query: int) -> list[tuple[int, float]]:
+    """Return places and cosines of the rows nearest to one of them."""
     cosines = rows @ rows[query]
     cosines[query] = -np.inf
     nearest = np.argsort(-cosines, kind="stable")[:NEIGHBOURS]
-    own = query + len(texts) // 2
-    return [Neighbour(text=texts[i], cosine=float(cosines[i]), own=bool(i == own)) for i in nearest]
+    return list(zip(nearest.tolist(), cosines[nearest].tolist(), strict=True))

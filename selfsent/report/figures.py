@@ -6,7 +6,7 @@ Colours are drawn as stand-ins and replaced by CSS variables, so that one drawin
 import io
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,8 +22,7 @@ from selfsent.report.read import Curve
 from selfsent.report.tables import format_value
 
 WIDTH, HEIGHT = 360, 250  # points; a panel is never shown narrower than a phone, so its letters stay readable
-MAX_POINTS = 200  # of a curve; longer ones are averaged in segments
-_MAX_ALL_POINTS = 1200  # of all curves of one panel
+MAX_POINTS = 400  # of all curves of a panel; longer ones are averaged in segments
 _BINS = 40
 
 _VARIABLES = {"ink": "#010101", "soft": "#020202", "faint": "#030303"} | {f"c{n}": f"#1010{n:02x}" for n in range(6)}
@@ -65,8 +64,8 @@ class Drawing:
     """One figure of the page."""
 
     svg: str  # what stands inside the svg element; its identifiers repeat between drawings
+    title: str
     caption: str
-    alt: str  # read aloud in place of the figure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,11 +87,11 @@ def dash_pattern(number: int) -> str:
     return " ".join(f"{1.8 * part:g}" for part in _DASHES[shape_of(number)])
 
 
-def draw_curves(title: str, lines: Sequence[Line], caption: str, *, alt: str, best: int | None = None) -> Drawing:
+def draw_curves(title: str, lines: Sequence[Line], caption: str, *, best: int | None = None) -> Drawing:
     """Draw one quantity over the steps; several seeds as their mean and a band of one standard deviation."""
     with _panel(title) as (figure, axes):
         for line in lines:
-            steps, values = align_curves(line.curves, min(MAX_POINTS, max(20, _MAX_ALL_POINTS // len(lines))))
+            steps, values = align_curves(line.curves, max(20, MAX_POINTS // len(lines)))
             mean, colour, shape = values.mean(axis=0), _SERIES[line.number % len(_SERIES)], shape_of(line.number)
             marker = _MARKERS[shape] if len(steps) <= 30 else None
             dash = (0, _DASHES[shape]) if _DASHES[shape] else "-"
@@ -100,64 +99,54 @@ def draw_curves(title: str, lines: Sequence[Line], caption: str, *, alt: str, be
             if len(values) > 1:
                 spread = values.std(axis=0, ddof=1)
                 axes.fill_between(steps, mean - spread, mean + spread, color=colour, alpha=0.18, linewidth=0)
+            change = f"{mean[0]:.3g} to {mean[-1]:.3g}".replace("-", "−")
+            caption += f" {line.label}: {change}."
         if best is not None:
             axes.axvline(best, color=_SOFT, linewidth=1, linestyle=(0, (2, 2)))
         axes.set_xlabel("step")
-        axes.locator_params(nbins=5)
         axes.ticklabel_format(style="plain", useOffset=False)
-        return _drawing(figure, caption, alt)
+        return _drawing(figure, axes, caption)
 
 
-def align_curves(
-    curves: Sequence[Curve], most: int = MAX_POINTS
-) -> tuple[Float[np.ndarray, " T"], Float[np.ndarray, "R T"]]:
+def align_curves(curves: Sequence[Curve], most: int) -> tuple[Float[np.ndarray, " T"], Float[np.ndarray, "R T"]]:
     """Return the steps that all curves have, at most ``most`` of them, and the values of each curve there.
 
     Longer curves are cut into segments, and each segment is averaged.
     """
     shared = sorted(set.intersection(*({step for step, _ in curve} for curve in curves)))
-    if not shared:
-        curves, shared = curves[:1], [step for step, _ in curves[0]]
+    segments = np.array_split(np.arange(len(shared)), min(most, len(shared)))
     steps = np.array(shared, dtype=np.float64)
-    values = np.array([[dict(curve)[step] for step in shared] for curve in curves], dtype=np.float64)
-    if len(steps) > most:
-        segments = np.array_split(np.arange(len(steps)), most)
-        steps = np.array([steps[part].mean() for part in segments])
-        values = np.stack([values[:, part].mean(axis=1) for part in segments], axis=1)
-    return steps, values
+    values = np.array([[dict(curve)[step] for step in shared] for curve in curves])
+    return (
+        np.array([steps[part].mean() for part in segments]),
+        np.stack([values[:, part].mean(axis=1) for part in segments], axis=1),
+    )
 
 
-def draw_cosines(base: EncoderView, trained: EncoderView) -> list[Drawing]:
+def draw_cosines(views: Mapping[str, EncoderView]) -> list[Drawing]:
     """Draw the distributions of the cosines of random and adjacent pairs: a panel an encoder, with equal axes."""
-    views = {"base": base, "trained": trained}
-    lowest = min(float(cosines.min()) for view in views.values() for cosines in (view.random, view.adjacent))
+    cosines = {side: {"random": view.random, "adjacent": view.adjacent} for side, view in views.items()}
+    lowest = min(float(values.min()) for of_side in cosines.values() for values in of_side.values())
     edges = np.linspace(math.floor(10 * lowest) / 10, 1.0, _BINS + 1)
     shares = {
-        (side, kind): np.histogram(np.clip(cosines, edges[0], 1.0), edges)[0] / len(cosines)
-        for side, view in views.items()
-        for kind, cosines in (("random", view.random), ("adjacent", view.adjacent))
+        (side, kind): np.histogram(np.clip(values, edges[0], 1.0), edges)[0] / len(values)
+        for side, of_side in cosines.items()
+        for kind, values in of_side.items()
     }
-    top = 1.3 * max(float(share.max()) for share in shares.values())
     drawings = []
-    for side, view in views.items():
+    for side, of_side in cosines.items():
         with _panel(side) as (figure, axes):
-            for kind, cosines, colour, dash in (
-                ("random", view.random, _SERIES[3], ":"),
-                ("adjacent", view.adjacent, _SERIES[0], "-"),
-            ):
+            means = {kind: format_value(float(values.mean()), 2) for kind, values in of_side.items()}
+            for kind, colour, dash in (("random", _SERIES[3], ":"), ("adjacent", _SERIES[0], "-")):
                 axes.stairs(shares[side, kind], edges, fill=True, color=colour, alpha=0.15)
-                label = f"{kind} {format_value(float(cosines.mean()), 2)}"
+                label = f"{kind} {means[kind]}"
                 axes.stairs(shares[side, kind], edges, color=colour, linewidth=1.6, linestyle=dash, label=label)
             axes.set_xlabel("cosine")
             axes.set_ylabel("share of the pairs")
             axes.legend(title="pairs, and their mean", title_fontsize=10, loc="upper left", handlelength=2.2)
-            axes.set_ylim(0, top)
-            axes.locator_params(nbins=5)
-            caption = (
-                f"Mean cosine of random pairs {format_value(float(view.random.mean()), 2)}, of adjacent pairs "
-                f"{format_value(float(view.adjacent.mean()), 2)}."
-            )
-            drawings.append(_drawing(figure, caption, caption))
+            axes.set_ylim(0, 1.3 * max(float(share.max()) for share in shares.values()))
+            caption = f"Mean cosine of random pairs {means['random']}, of adjacent pairs {means['adjacent']}."
+            drawings.append(_drawing(figure, axes, caption))
     return drawings
 
 
@@ -171,7 +160,8 @@ def _panel(title: str) -> Iterator[tuple[Figure, Axes]]:
         yield figure, axes
 
 
-def _drawing(figure: Figure, caption: str, alt: str) -> Drawing:
+def _drawing(figure: Figure, axes: Axes, caption: str) -> Drawing:
+    axes.locator_params(nbins=5)
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     svg = buffer.getvalue()
@@ -179,4 +169,4 @@ def _drawing(figure: Figure, caption: str, alt: str) -> Drawing:
     for name, stand_in in _VARIABLES.items():
         svg = svg.replace(stand_in, f"var(--{name})")
     svg = re.sub(r"font-family:[^;\"]*;? ?", "", svg).replace("xlink:href", "href")
-    return Drawing(svg=" ".join(svg.split()), caption=caption, alt=alt)
+    return Drawing(svg=" ".join(svg.split()), title=axes.get_title(loc="left"), caption=caption)

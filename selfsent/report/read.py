@@ -1,6 +1,6 @@
 """Read the folders of runs into plain records; nothing here draws or encodes.
 
-A run that is not finished is read as far as it goes.  A truncated line of the log is skipped and counted.
+A run that is not finished is read as far as it goes, and a line of its log that was cut off by a kill is skipped.
 """
 
 import copy
@@ -8,46 +8,20 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from selfsent.atomic import cache_folder
 from selfsent.config import Table, recipe_table, resolve_recipe
 from selfsent.corpus.dataset import Corpus
-from selfsent.errors import ConfigurationError, ResumeError, UserError
-from selfsent.evaluation.score import Results, Score
+from selfsent.errors import ResumeError, UserError
+from selfsent.evaluation.score import Score
 from selfsent.run import Run
 
 Curve = list[tuple[int, float]]  # (step, value), steps rising
 
 VERDICTS = ("better", "worse", "cannot tell")
-_RUN_FILES = ("config.json", "scores.json", "verdict.json")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunVerdict:
-    """The verdict on a trained encoder."""
-
-    word: str  # one of VERDICTS
-    sentences: list[str]
-    systems: dict[str, list[Score]] = field(default_factory=dict)  # of verdict.json: base, trained and baselines
-
-
-@dataclass(frozen=True, kw_only=True)
-class Log:
-    """The curves of log.jsonl by name."""
-
-    terms: dict[str, Curve] = field(default_factory=dict)  # the loss is their sum
-    figures: dict[str, Curve] = field(default_factory=dict)  # logged by an objective beside its terms
-    scores: dict[str, Curve] = field(default_factory=dict)
-    alarms: list[tuple[int, str]] = field(default_factory=list)
-    unread: int = 0  # lines that are not valid JSON
-
-    @property
-    def last_step(self) -> int:
-        """The last step that was logged; 0 before the first."""
-        return max((curve[-1][0] for curve in [*self.terms.values(), *self.scores.values()]), default=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,15 +29,14 @@ class Record:
     """One run, as its folder holds it."""
 
     folder: Path
-    kind: str  # "train", or "pretrain", which has no base to compare with
     config: Table
-    log: Log
-    base: list[Score]
-    trained: list[Score]
-    verdict: RunVerdict | None
+    curves: dict[str, dict[str, Curve]]  # "terms", "figures" and "scores" of the log, each by name
+    alarms: list[tuple[int, str]]
+    measured: dict[str, dict[str, list[Score]]]  # by file and encoder: base, trained, and the baselines of verdict.json
+    verdict: str  # one of VERDICTS; empty without one
+    reasons: str  # the sentences of the verdict
     outcome: Table
-    evaluations: list[tuple[str, str, list[Score]]]  # model, note and scores, from ``selfsent evaluate --json``
-    status: str | None = None  # None when finished; otherwise what is missing and what to do
+    finished: bool
 
     @property
     def name(self) -> str:
@@ -76,14 +49,19 @@ class Record:
         return self.config["recipe"]
 
     @property
-    def seed(self) -> int | None:
-        """The seed of the recipe."""
-        return self.recipe.get("seed")
+    def pretraining(self) -> bool:
+        """Whether this run has no base to compare with."""
+        return "method" not in self.recipe
 
     @property
     def has_model(self) -> bool:
         """Whether the finished encoder exists."""
         return (self.folder / "model" / "modules.json").is_file()
+
+    @property
+    def last_step(self) -> int:
+        """The last step that was logged; 0 before the first."""
+        return max((curve[-1][0] for curves in self.curves.values() for curve in curves.values()), default=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,38 +77,35 @@ class Group:
         return next((run for run in self.runs if run.has_model), self.runs[0])
 
 
-# ----------------------------------------------------------------------------------------------------------- one run
-
-
 def read_run(folder: Path) -> Record:
     """Read the folder of one run.
 
     Raises:
         UserError: it holds no run, one of its files is damaged, or the run has not logged anything yet.
     """
-    if not folder.is_dir():
-        raise ConfigurationError(f"there is no folder {folder}: give the folder of a run, such as runs/simcse")
-    above = folder.resolve().parent
-    if (folder / "modules.json").is_file() and (above / "config.json").is_file():
-        raise ConfigurationError(f"{folder} is the model of a run: give the folder of the run, {above}")
     config = _with_recipe(Run(folder).config())
     if not isinstance(config.get("recipe"), dict):
-        raise ConfigurationError(f"{folder} holds no run: its config.json has no recipe")
-    scores = _read_json(folder / "scores.json")
+        raise ResumeError(f"{folder} holds no run: its config.json has no recipe; give the folder of a run")
+    contents = {name: _read_json(folder / name) for name in ("scores.json", "verdict.json")}
+    scores, tested = contents.values()
+    text = str((tested or scores).get("verdict", ""))
+    verdict = next((word for word in VERDICTS if text.lower().startswith(word)), text)
+    curves, alarms = read_log(folder / "log.jsonl")
     record = Record(
         folder=folder,
-        kind="train" if "method" in config["recipe"] else "pretrain",
         config=config,
-        log=read_log(folder / "log.jsonl"),
-        base=_scores(scores.get("base")),
-        trained=_scores(scores.get("trained")),
-        verdict=_verdict(_read_json(folder / "verdict.json") or scores),
-        outcome=scores.get("outcome", {} if "trained" in scores else scores),
-        evaluations=list(_evaluations(folder)),
+        curves=curves,
+        alarms=alarms,
+        measured={name: _scores(content) for name, content in contents.items()},
+        verdict=verdict,
+        # verdict.json lists the sentences; scores.json has word and sentences in one text.
+        reasons=" ".join(tested.get("sentences", [text[len(verdict) :].lstrip(". ")])),
+        outcome=scores.get("outcome", scores),
+        finished=bool(scores) or config["recipe"].get("size") == "static",  # static vectors are not scored
     )
-    if not (scores or record.has_model or record.log.terms or record.log.scores):
+    if not (record.finished or record.has_model or record.last_step):
         raise ResumeError(f"{folder} has no line in its log yet: wait until the run has begun, or give one that has")
-    return record if scores else replace(record, status=_unfinished(record))
+    return record
 
 
 def _with_recipe(config: Table) -> Table:
@@ -142,116 +117,55 @@ def _with_recipe(config: Table) -> Table:
     return config
 
 
-def _unfinished(run: Record) -> str | None:
-    """Say how far a run without scores is."""
-    if run.has_model:
-        if run.kind == "pretrain":
-            return None  # static vectors are not scored
-        return "It has a model but no scores: run the same command with --resume to evaluate it."
-    steps = run.recipe.get("train", {}).get("steps")
-    reached = f"step {run.log.last_step:,}" + (f" of {steps:,}" if isinstance(steps, int) else "")
-    return (
-        f"It is at {reached}, still training or stopped: there is no verdict before its end. Wait and make this page "
-        "again, or resume it with the same command and --resume."
-    )
-
-
-def read_log(path: Path) -> Log:
-    """Read log.jsonl; of two lines for one step the later one holds, as after a resume."""
-    curves: dict[str, dict[str, dict[int, float]]] = {"terms": {}, "figures": {}, "scores": {}}
+def read_log(path: Path) -> tuple[dict[str, dict[str, Curve]], list[tuple[int, str]]]:
+    """Return curves and alarms; of two lines for one step the later one holds, as after a resume."""
+    points: dict[str, dict[str, dict[int, float]]] = {"terms": {}, "figures": {}, "scores": {}}
     alarms: set[tuple[int, str]] = set()
-    unread = 0
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
         try:
             entry = json.loads(line)
-            step = int(entry["step"])
-        except (ValueError, KeyError, TypeError):
-            unread += bool(line.strip())
+        except ValueError:
             continue
-        for kind, by_name in curves.items():
-            for name, value in (entry.get(kind) or {}).items():
+        for kind, by_name in points.items():
+            for name, value in entry.get(kind, {}).items():
                 if isinstance(value, int | float) and math.isfinite(value):
-                    by_name.setdefault(name, {})[step] = float(value)
+                    by_name.setdefault(name, {})[entry["step"]] = float(value)
         if "alarm" in entry:
-            alarms.add((step, str(entry["alarm"])))
-    terms, figures, scores = (
-        {name: sorted(by_step.items()) for name, by_step in by_name.items()} for by_name in curves.values()
-    )
-    return Log(terms=terms, figures=figures, scores=scores, alarms=sorted(alarms), unread=unread)
+            alarms.add((entry["step"], entry["alarm"]))
+    curves = {
+        kind: {name: sorted(by_step.items()) for name, by_step in by_name.items()} for kind, by_name in points.items()
+    }
+    return curves, sorted(alarms)
 
 
 def corpus_of_run(run: Record) -> Corpus | None:
     """Open the corpus that a run was trained on, or return None where the cache no longer holds it."""
     fingerprint = run.config.get("corpus", {}).get("fingerprint")
-    if not fingerprint:
-        return None
-    try:
-        return Corpus(cache_folder("corpora", str(fingerprint)))
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
+    with suppress(OSError, ValueError):
+        return Corpus(cache_folder("corpora", fingerprint)) if fingerprint else None
+    return None
 
 
 def _read_json(path: Path) -> Table:
-    if not path.is_file():
-        return {}
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        content: Table = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError as error:
         raise ResumeError(
             f"{path} is damaged ({error}): run the same command with --resume to write it again"
         ) from error
-    if not isinstance(content, dict):
-        raise ResumeError(f"{path} is damaged: expected a JSON object, as train writes")
     return content
 
 
-def _scores(results: object) -> list[Score]:
-    """Return the finite scores of a ``Results.as_dict``; an interval that is not finite is left out."""
-    if not isinstance(results, Mapping) or "scores" not in results:
-        return []
+def _scores(content: Table) -> dict[str, list[Score]]:
+    """Return the finite scores of every encoder in a file."""
+    systems = {
+        name: value["scores"] for name, value in content.items() if isinstance(value, dict) and "scores" in value
+    }
     try:
-        scores = Results.from_dict({"missing": {}, "fingerprint": "", **results}).scores
+        found = {name: [Score.from_dict(score) for score in scores] for name, scores in systems.items()}
     except TypeError as error:
         raise ResumeError(f"these scores are of another version of selfsent ({error}): evaluate again") from error
-    return [
-        replace(score, low=_finite(score.low), high=_finite(score.high))
-        for score in scores
-        if _finite(score.value) is not None
-    ]
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
-
-
-def _evaluations(folder: Path) -> Iterator[tuple[str, str, list[Score]]]:
-    """Read the files that ``selfsent evaluate --json`` wrote into the folder of a run."""
-    for path in sorted(folder.glob("*.json")):
-        content = _read_json(path) if path.name not in _RUN_FILES else {}
-        if "scores" in content and "baselines" in content:
-            model = str(content.get("model", path.stem))
-            yield model, "as it is", _scores(content)
-            for name, results in content["baselines"].items():
-                yield name, f"of {model}", _scores(results)
-
-
-def _verdict(content: Table) -> RunVerdict | None:
-    """Read verdict.json, or the verdict in scores.json, which is one text."""
-    text = content.get("verdict")
-    if not isinstance(text, str):
-        return None
-    word = next((word for word in VERDICTS if text.lower().startswith(word)), text)
-    if "sentences" not in content:
-        return RunVerdict(word=word, sentences=[text.removeprefix(f"{word.capitalize()}. ")])
-    systems = {name: _scores(results) for name, results in content.items()}
-    return RunVerdict(
-        word=word,
-        sentences=[str(sentence) for sentence in content["sentences"]],
-        systems={name: scores for name, scores in systems.items() if scores},
-    )
-
-
-# -------------------------------------------------------------------------------------------------------- many runs
+    return {name: [score for score in scores if math.isfinite(score.value)] for name, scores in found.items()}
 
 
 def group_runs(runs: Sequence[Record]) -> list[Group]:
@@ -262,15 +176,14 @@ def group_runs(runs: Sequence[Record]) -> list[Group]:
     groups: dict[str, list[Record]] = {}
     for members in by_recipe.values():
         first = members[0]
-        stems = {run.name.removesuffix(str(run.seed)).rstrip("-_. ") for run in members}
-        if len(members) == 1:
-            name = first.name
-        else:
-            name = (stems.pop() if len(stems) == 1 else "") or f"{first.name} and {len(members) - 1} more"
-        parent = first.folder.resolve().parent.name
-        names = [name, f"{parent}/{name}", *(f"{name} ({number})" for number in range(2, len(runs) + 2))]
-        groups[next(name for name in names if name not in groups)] = members
-    return [Group(name=name, runs=sorted(members, key=lambda run: run.seed or 0)) for name, members in groups.items()]
+        name = first.name
+        if len(members) > 1:
+            name = name.removesuffix(str(first.recipe.get("seed"))).rstrip("-_. ") or name
+        names = name, f"{first.folder.resolve().parent.name}/{name}", str(first.folder)
+        groups[next(name for name in names if name not in groups)] = sorted(
+            members, key=lambda run: run.recipe.get("seed") or 0
+        )
+    return [Group(name=name, runs=members) for name, members in groups.items()]
 
 
 def differences(groups: Sequence[Group]) -> dict[str, list[object]]:
@@ -292,7 +205,7 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, o
 def _without_seed(run: Record) -> Table:
     """Return the recipe without what may differ between its seeds, with today's defaults where a key is missing."""
     table = copy.deepcopy(run.recipe)
-    if run.kind == "train":
+    if not run.pretraining:
         with suppress(UserError):  # of another version: compared as it is
             table = recipe_table(resolve_recipe(table))
     for key in ("seed", "paper"):

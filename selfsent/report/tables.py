@@ -1,10 +1,9 @@
 """Tables of scores: models down, measurements across; one column is one protocol, and papers have rows of their own."""
 
-import math
 import statistics
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from selfsent.config import RECIPES
@@ -18,59 +17,48 @@ AVERAGE = f"average of 7: {' '.join(SETS)}"
 
 # May differ between the models of one column: it belongs to the model, not to the measurement.
 _OF_THE_MODEL = (
-    *("pooling", "max_length", "bootstrap", "model"),
+    *("pooling", "max_length", "bootstrap", "model", "similarity"),
     *("regulariser", "fits", "passes", "seeds", "spread over seeds"),
     "differs",  # a file from the known one: where that changed what was read, "data" says so
 )
 _LITERATURE_CLASSIFIER = "classifier=senteval_full"  # that of the papers' accuracies
-_POINTS = ("spearman", "pearson", "accuracy", "f1", "mrr", "recall", "map")
-_TITLES = {"mrr@10": "MRR@10", "recall@1": "recall@1", "recall@10": "recall@10", "stsb": "STS-B", "sickr": "SICK-R"}
-_METHODS = ("SimCSE", "SCD", "DeCLUTR", "DenoSent", "WhitenedCSE")
+_POINTS = ("spearman", "pearson", "accuracy", "f1", "mrr", "recall", "map", "mean", "effective_rank")
+_METRICS = ("mrr@10", "recall@1", "recall@10", "alignment", "uniformity", "mean_cosine", "effective_rank")
+_TITLES = {"mrr@10": "MRR@10", "stsb": "STS-B", "sickr": "SICK-R"} | {year: year.upper() for year in YEARS}
+
+_VERDICT, _RETRIEVAL, _SIMILARITY, _GEOMETRY, _ACCURACY, _OTHER = (
+    "Without labels",
+    "Held-out retrieval, without labels",
+    "Semantic textual similarity (STS)",
+    "Alignment and uniformity",
+    "Classifiers on frozen embeddings",
+    "Other metrics",
+)
+_CAPTIONS = {
+    _VERDICT: "The tests behind the verdict, on documents not trained on; in points, 0 to 100, except the geometry.",
+    _RETRIEVAL: "The first sentence of each held-out document retrieves its passage among those of all. "
+    "In points, 0 to 100.",
+    _SIMILARITY: "Spearman × 100; one correlation over all pairs of a year (“all”), as in SimCSE's tables. "
+    "An average names how many sets it covers.",
+    _GEOMETRY: "Of held-out pairs, or of STS-B. Alignment: squared distance of pairs that belong together, lower is "
+    "closer. Uniformity: lower is more evenly spread. Neither is a goal by itself: a collapsed encoder aligns "
+    "perfectly.",
+    _ACCURACY: "Accuracy in points.",
+    _OTHER: "Pearson, and the mean over a year's sub-files, plain (“mean”) or weighted by size (“wmean”); not "
+    "comparable with the columns above.",
+}
 
 Identity = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Model:
-    """The scores of an encoder, one list for each run that measured it."""
-
-    kind: str  # base, baseline, trained or seed
-    label: str
-    note: str
-    runs: list[list[Score]]
-
-    def scores(self) -> list[Score]:
-        """Return those of all runs."""
-        return [score for scores in self.runs for score in scores]
-
-
-@dataclass(frozen=True)
-class TableColumn:
-    """One measurement under one protocol."""
-
-    identity: Identity
-    label: str
-    note: str  # how many rows, which data
-    decimals: int
-
-
-@dataclass(frozen=True)
-class TableCell:
-    """One number."""
-
-    value: float
-    text: str
-    below: str = ""  # its interval, or the standard deviation over seeds
-
-
-@dataclass(frozen=True)
 class TableRow:
-    """One model, or the mean over the seeds of a recipe."""
+    """One model, the mean over the seeds of a recipe, or a paper."""
 
+    kind: str  # base, baseline, trained or paper
     label: str
     note: str
-    kind: str  # that of the model, or paper
-    cells: Mapping[Identity, TableCell]
+    cells: dict[Identity, tuple[float, str, str]]  # value, text, and its interval or standard deviation over seeds
 
 
 @dataclass(frozen=True)
@@ -79,10 +67,8 @@ class TableSection:
 
     title: str
     caption: str
-    main: bool  # others are folded
-    columns: list[TableColumn]
+    columns: dict[Identity, tuple[str, str]]  # label and note
     rows: list[TableRow]
-    seeds: list[TableRow]  # of each run by itself
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,69 +81,95 @@ class PublishedRow:
     figures: dict[Key, float]
 
 
-# ----------------------------------------------------------------------------------------------------------- models
-
-
 def sections(groups: Sequence[Group]) -> list[TableSection]:
     """Table every score of the groups: of bases, trained encoders, baselines and papers."""
-    models, papers = _models(groups), _papers(groups)
-    tables = _verdict_tables(groups)
-    for title, caption, main, belongs in _SECTIONS:
-        by_data: dict[str, list[tuple[Model, Score]]] = {}  # held-out texts of two corpora have no column in common
-        for model in models:
-            for score in filter(belongs, model.scores()):
-                by_data.setdefault(_held_out_data(score), []).append((model, score))
-        for data, members in by_data.items():
-            trained = dict.fromkeys(model.label for model, _ in members if model.kind == "trained")
-            where = f": {', '.join(trained)}" if len(by_data) > 1 and data else ""
-            tables.append(_section(title + where, caption, main, [score for _, score in members], models, papers))
-    return tables
+    sections = (_section(title, groups) for title in _CAPTIONS)
+    return [section for section in sections if section.rows]
 
 
-def _models(groups: Sequence[Group]) -> list[Model]:
-    models: list[Model] = []
+def _section(title: str, groups: Sequence[Group]) -> TableSection:
+    columns: dict[Identity, tuple[str, str]] = {}
+    rows: list[TableRow] = []
+    file = "verdict.json" if title == _VERDICT else "scores.json"
     for group in groups:
-        runs = [run for run in group.runs if run.trained]
-        if runs:
-            bases, trained = [run.base for run in runs], [run.trained for run in runs]
-            models.append(Model("base", _base_label(group), _pooling_note(bases[0]), bases))
-            models.append(Model("trained", group.name, _seeds_note(runs) or _pooling_note(trained[0]), trained))
-        if len(group.runs) > 1:
-            models += [Model("seed", run.name, f"seed {run.seed}", [run.trained]) for run in runs]
-        for label, note, scores in (evaluation for run in group.runs for evaluation in run.evaluations):
-            models.append(Model("baseline", label, note, [scores]))
-    return models
+        runs = [run.measured[file] for run in group.runs]
+        for system in dict.fromkeys(name for run in runs for name in run):
+            of_runs = [run[system] for run in runs if system in run]
+            scores = [score for run in of_runs for score in run if title in (_VERDICT, _title(score.key))]
+            columns |= {score_identity(score): _heading(title, score) for score in scores}
+            row = _row(group, system, scores, len(of_runs))
+            if scores and row not in rows:  # the base of several recipes is shown once
+                rows.append(row)
+    rows.sort(key=lambda row: ("base", "baseline", "trained").index(row.kind))
+    if rows:
+        rows += _published_rows(title, groups, columns)
+    ordered = dict(sorted(columns.items(), key=lambda item: _place(item[0])))
+    return TableSection(title, _CAPTIONS[title], ordered, rows)
 
 
-def _verdict_tables(groups: Sequence[Group]) -> list[TableSection]:
-    """Table verdict.json: the tests behind the verdict, of base, trained encoder and baselines."""
-    models: list[Model] = []
-    for group in groups:
-        verdicts = [run.verdict.systems for run in group.runs if run.verdict and run.verdict.systems]
-        for name in dict.fromkeys(name for systems in verdicts for name in systems):
-            runs = [systems[name] for systems in verdicts if name in systems]
-            kind = name if name in ("base", "trained") else "baseline"
-            label = {"base": _base_label(group), "trained": group.name}.get(name, name)
-            models.append(Model(kind, label, _seeds_note(runs), runs))
-    scores = [score for model in models for score in model.scores()]
-    if not scores:
-        return []
-    caption = "The tests behind the verdict, on documents not trained on; in points, 0 to 100, except the geometry."
-    section = _section("Without labels", caption, True, scores, models, [])
-    columns = [replace(column, label=" ".join(column.identity[:3:2]).strip()) for column in section.columns]
-    return [replace(section, columns=columns)]
+def _title(key: Key) -> str:
+    """Return the section of a score of scores.json."""
+    task, _, metric, aggregation = key
+    if task.startswith("geometry") or (task == "retrieval" and metric in ("alignment", "uniformity")):
+        return _GEOMETRY
+    if task == "retrieval":
+        return _RETRIEVAL
+    if (metric, aggregation) == ("spearman", "all"):
+        return _SIMILARITY
+    return _ACCURACY if metric == "accuracy" else _OTHER
 
 
-def _base_label(group: Group) -> str:
-    return f"base: {group.first.recipe.get('base')}"
+def score_identity(score: Score) -> Identity:
+    """Name a measurement: two scores share a column only where this is equal."""
+    protocol = {k: v for k, v in score.protocol.items() if k not in _OF_THE_MODEL and not k.startswith("whitening")}
+    return (*score.key, str(score.n), *(f"{key}={protocol[key]}" for key in sorted(protocol)))
 
 
-def _seeds_note(runs: Sequence[object]) -> str:
-    return f"mean of {len(runs)} seeds" if len(runs) > 1 else ""
+def _heading(title: str, score: Score) -> tuple[str, str]:
+    """Return the label of a column, and how many rows of which split it covers."""
+    task, metric = (_TITLES.get(name, name.partition(":")[0].replace("_", " ")) for name in (score.task, score.metric))
+    label = f"{task} {metric} {score.aggregation}"
+    if title in (_SIMILARITY, _ACCURACY):
+        label = task
+    elif title in (_RETRIEVAL, _GEOMETRY):
+        label = metric
+    return label.strip(), f"n = {score.n:,}, {score.split}"
 
 
-def _pooling_note(scores: Sequence[Score]) -> str:
-    return f"pooling {scores[0].protocol['pooling']}" if scores and "pooling" in scores[0].protocol else ""
+def _place(key: Identity) -> tuple[int, int, str]:
+    """Order columns as the tables of the literature do; averages last."""
+    tasks = (*SETS, *TRANSFER)
+    task = len(tasks) + key[0].startswith("average") if key[0] not in tasks else tasks.index(key[0])
+    return task, _METRICS.index(key[2]) if key[2] in _METRICS else len(_METRICS), "|".join(key)
+
+
+def _row(group: Group, system: str, scores: Sequence[Score], seeds: int) -> TableRow:
+    labels = {"base": f"base: {group.first.recipe.get('base')}", "trained": group.name}
+    note = ""
+    if system == "trained" and seeds > 1:
+        note = f"mean of {seeds} seeds"
+    elif system in labels and scores and "pooling" in scores[0].protocol:
+        note = f"pooling {scores[0].protocol['pooling']}"
+    by_column: dict[Identity, list[Score]] = {}
+    for score in scores:
+        by_column.setdefault(score_identity(score), []).append(score)
+    cells = {identity: _cell(same) for identity, same in by_column.items()}
+    return TableRow(system if system in labels else "baseline", labels.get(system, system), note, cells)
+
+
+def _cell(scores: Sequence[Score]) -> tuple[float, str, str]:
+    one, values = scores[0], [score.value for score in scores]
+    decimals = 1 if one.metric.split("@")[0] in _POINTS else 3
+    if max(values) - min(values) > 1e-4:  # otherwise one encoder, measured for each run
+        mean = statistics.fmean(values)
+        return mean, format_value(mean, decimals), f"± {format_value(statistics.stdev(values), decimals + 1)}"
+    bounds = [format_value(bound, decimals) for bound in (one.low, one.high) if bound is not None]
+    return one.value, format_value(one.value, decimals), " to ".join(bounds)
+
+
+def format_value(value: float, decimals: int) -> str:
+    """Write a number with a true minus sign, and zero without one."""
+    return f"{value:z.{decimals}f}".replace("-", "−")
 
 
 # ----------------------------------------------------------------------------------------------------------- papers
@@ -186,214 +198,27 @@ def published_row(recipe: Mapping[str, Any]) -> PublishedRow | None:
     return PublishedRow(method=method, base=str(base), own=bool(recipe.get("paper")), figures=figures)
 
 
-def _papers(groups: Sequence[Group]) -> list[PublishedRow]:
-    rows = [published_row(group.first.recipe) for group in groups if any(run.trained for run in group.runs)]
-    return list({(row.method, row.base): row for row in rows if row is not None}.values())
-
-
-# --------------------------------------------------------------------------------------------------------- sections
-
-
-def _is_retrieval(score: Score) -> bool:
-    return score.task == "retrieval" and not _is_geometry(score)
-
-
-def _is_geometry(score: Score) -> bool:
-    return score.task.startswith("geometry") or (
-        score.task == "retrieval" and score.metric in ("alignment", "uniformity")
-    )
-
-
-def _is_similarity(score: Score) -> bool:
-    return (score.metric, score.aggregation) == ("spearman", "all")
-
-
-def _is_accuracy(score: Score) -> bool:
-    return score.metric == "accuracy"
-
-
-def _is_other(score: Score) -> bool:
-    return not any(belongs(score) for belongs in (_is_retrieval, _is_geometry, _is_similarity, _is_accuracy))
-
-
-_SECTIONS: tuple[tuple[str, str, bool, Callable[[Score], bool]], ...] = (
-    (
-        "Held-out retrieval, without labels",
-        "The first sentence of each held-out document retrieves its passage among those of all. In points, 0 to 100.",
-        True,
-        _is_retrieval,
-    ),
-    (
-        "Semantic textual similarity (STS)",
-        "Spearman × 100; one correlation over all pairs of a year (“all”), as in SimCSE's tables. "
-        "An average names how many sets it covers.",
-        True,
-        _is_similarity,
-    ),
-    (
-        "Alignment and uniformity",
-        "Alignment: squared distance of pairs that belong together, lower is closer. Uniformity: lower is more evenly "
-        "spread. Neither is a goal by itself: a collapsed encoder aligns perfectly.",
-        True,
-        _is_geometry,
-    ),
-    ("Classifiers on frozen embeddings", "Accuracy in points.", True, _is_accuracy),
-    (
-        "Other metrics",
-        "Pearson, and the mean over a year's sub-files, plain (“mean”) or weighted by size (“wmean”); not comparable "
-        "with the columns above.",
-        False,
-        _is_other,
-    ),
-)
-
-
-def _section(
-    title: str,
-    caption: str,
-    main: bool,
-    scores: Sequence[Score],
-    models: Sequence[Model],
-    papers: Sequence[PublishedRow],
-) -> TableSection:
-    columns = {column.identity: column for column in _columns(scores)}
-    rows: dict[object, TableRow] = {}
-    seeds: list[TableRow] = []
-    for model in sorted(models, key=lambda model: ("base", "baseline", "trained", "seed").index(model.kind)):
-        row = _row(model, columns)
-        if row.cells and model.kind == "seed":
-            seeds.append(row)
-        elif row.cells:
-            # The base of several recipes is shown once.
-            shown = [model.label, model.note, *((key, cell.text) for key, cell in row.cells.items())]
-            rows.setdefault(repr(shown) if model.kind == "base" else len(rows), row)
-    metrics = {(score.metric, score.aggregation) for score in scores}
-    for paper in papers:
-        cells = {
-            _paper_column(key, columns).identity: TableCell(value, format_value(value, 2))
-            for key, value in paper.figures.items()
-            if key[2:] in metrics
-        }
+def _published_rows(title: str, groups: Sequence[Group], columns: dict[Identity, tuple[str, str]]) -> list[TableRow]:
+    """Return the papers' rows of one section, with columns for what they alone measured."""
+    rows: dict[str, TableRow] = {}
+    for paper in filter(None, (published_row(group.first.recipe) for group in groups)):
+        cells = {}
+        for key, value in paper.figures.items():
+            if title == _title(key):
+                identity = published_identity(key, columns)
+                columns.setdefault(identity, (_TITLES.get(key[0], key[0].partition(":")[0]), "published only"))
+                cells[identity] = value, format_value(value, 2), ""
         if cells:
             note = "as published" if paper.own else "another base, other text"
-            label = f"{method_name(paper.method)} paper, {paper.base}"
-            rows[paper.method, paper.base] = TableRow(label, note, "paper", cells)
-    ordered = sorted(columns.values(), key=lambda column: _place(column.identity))
-    return TableSection(title, caption, main, ordered, list(rows.values()), seeds)
+            label = f"{paper.method} paper, {paper.base}"
+            rows[label] = TableRow("paper", label, note, cells)
+    return list(rows.values())
 
 
-# ---------------------------------------------------------------------------------------------------------- columns
-
-
-def score_identity(score: Score) -> Identity:
-    """Name a measurement: two scores share a column only where this is equal."""
-    protocol = {k: v for k, v in score.protocol.items() if k not in _OF_THE_MODEL and not k.startswith("whitening")}
-    return (*score.key, str(score.n), *(f"{key}={protocol[key]}" for key in sorted(protocol)))
-
-
-def _held_out_data(score: Score) -> str:
-    return str(score.protocol.get("data", "")) if score.task == "retrieval" else ""
-
-
-def _columns(scores: Sequence[Score]) -> Iterable[TableColumn]:
-    alike: dict[Identity, list[Score]] = {}
-    for score in scores:
-        alike.setdefault(score_identity(score), []).append(score)
-    for key, members in alike.items():
-        one = members[0]
-        widths = [(s.high - s.low) / 2 for s in members if s.low is not None and s.high is not None]
-        by_metric = _is_retrieval(one) or _is_geometry(one)
-        label = _TITLES.get(one.metric, one.metric.replace("_", " ")) if by_metric else task_name(one.task)
-        if one.aggregation in ("mean", "wmean") or (not by_metric and one.metric not in ("spearman", "accuracy")):
-            label = " ".join(part for part in (label, one.metric, one.aggregation) if part)
-        yield TableColumn(key, label, _note(one), decimals_of(one.metric, widths))
-
-
-def _note(score: Score) -> str:
-    if score.task == "retrieval":
-        return f"of {score.n:,} held-out pairs"
-    if score.task.startswith("geometry"):
-        what = "pairs above 4" if score.metric == "alignment" else "sentences"
-        return f"{score.n:,} {what}, STS-B {score.split.replace('+', ' + ')}"
-    split = "" if score.split == "test" else f", {score.split}"
-    return f"{score.n:,} pairs{split}" if score.metric in ("spearman", "pearson") else f"{score.n:,} rows{split}"
-
-
-def _paper_column(key: Key, columns: dict[Identity, TableColumn]) -> TableColumn:
-    """Return the column that measures the same, or add one for the papers alone."""
-    for column in columns.values():
-        # Papers measured on SentEval's rows and texts, with SentEval's classifier.
-        other = any(
-            part.startswith("rows=") or (part.startswith("texts=") and part.endswith("on the hub"))
-            for part in column.identity
-        )
-        if key[2] == "accuracy":
-            other = other or _LITERATURE_CLASSIFIER not in column.identity
-        if column.identity[:4] == key and not other:
+def published_identity(key: Key, columns: Iterable[Identity]) -> Identity:
+    """Return the column that measures what a paper does, on SentEval's rows and texts, with its classifier."""
+    for column in columns:
+        ours = any(part.startswith("rows=") or part.endswith("on the hub") for part in column)
+        if column[:4] == key and not ours and (key[2] != "accuracy" or _LITERATURE_CLASSIFIER in column):
             return column
-    aggregation = f" {key[2]} {key[3]}" if key[3] in ("mean", "wmean") else ""
-    column = TableColumn((*key, "", "published"), task_name(key[0]) + aggregation, "published only", 2)
-    columns[column.identity] = column
-    return column
-
-
-def _place(key: Identity) -> tuple[int, int, str]:
-    """Order columns as the tables of the literature do; averages last."""
-    tasks = (*SETS, *TRANSFER)
-    metrics = ("mrr@10", "recall@1", "recall@10", "alignment", "uniformity", "mean_cosine", "effective_rank")
-    task = len(tasks) + key[0].startswith("average") if key[0] not in tasks else tasks.index(key[0])
-    return task, metrics.index(key[2]) if key[2] in metrics else len(metrics), "|".join(key)
-
-
-# ----------------------------------------------------------------------------------------------------- rows and cells
-
-
-def _row(model: Model, columns: Mapping[Identity, TableColumn]) -> TableRow:
-    by_column: dict[Identity, list[Score]] = {}
-    for score in model.scores():
-        if score_identity(score) in columns:
-            by_column.setdefault(score_identity(score), []).append(score)
-    same = model.kind == "base"  # one encoder, measured once for each run: shown once where its scores agree
-    cells = {key: _cell(scores, columns[key].decimals, same=same) for key, scores in by_column.items()}
-    return TableRow(model.label, model.note, model.kind, cells)
-
-
-def _cell(scores: Sequence[Score], decimals: int, *, same: bool) -> TableCell:
-    values = [score.value for score in scores]
-    one = scores[0]
-    if len(values) == 1 or (same and len({format_value(value, decimals) for value in values}) == 1):
-        below = ""
-        if one.low is not None and one.high is not None:
-            below = f"{format_value(one.low, decimals)} to {format_value(one.high, decimals)}"
-        return TableCell(one.value, format_value(one.value, decimals), below)
-    mean, spread = statistics.fmean(values), statistics.stdev(values)
-    return TableCell(mean, format_value(mean, decimals), f"± {format_value(spread, decimals + 1)}")
-
-
-def format_value(value: float, decimals: int) -> str:
-    """Write a number with a true minus sign, and zero without one."""
-    text = f"{value:.{decimals}f}"
-    return text.replace("-", "−") if float(text) else f"{0:.{decimals}f}"
-
-
-def decimals_of(metric: str, half_widths: Iterable[float]) -> int:
-    """Return the significant decimals: one for points, otherwise two digits of the uncertainty."""
-    if metric.split("@")[0] in _POINTS or metric == "effective_rank":
-        return 1
-    widths = [width for width in half_widths if width > 0]
-    if not widths:
-        return 2
-    return min(3, max(2, 1 - math.floor(math.log10(statistics.median(widths)))))
-
-
-def method_name(method: str) -> str:
-    """Write a method, or several joined, as their papers do."""
-    names = {name.lower(): name for name in _METHODS}
-    return "+".join(names.get(part.split("_")[0], part) for part in method.split("+"))
-
-
-def task_name(task: str) -> str:
-    """Write a task as the literature does."""
-    if task.startswith("average of "):
-        return f"average of {task.split()[2].rstrip(':')}"
-    return _TITLES.get(task, task.upper() if task.startswith("sts") else task)
+    return (*key, "", "published")

@@ -79,10 +79,8 @@ def test_a_score_says_that_its_texts_are_the_hubs_and_shares_no_column_with_toke
     assert ours.protocol["texts"] == "mteb/stsbenchmark-sts on the hub"
     assert theirs.protocol["texts"] == "SentEval tokens"
     assert tables.score_identity(ours) != tables.score_identity(theirs)
-    columns = {
-        tables.score_identity(s): tables.TableColumn(tables.score_identity(s), "", "", 1) for s in (ours, theirs)
-    }
-    assert tables._paper_column(("stsb", "test", "spearman", "all"), columns).identity == tables.score_identity(theirs)
+    columns = [tables.score_identity(score) for score in (ours, theirs)]
+    assert tables.published_identity(("stsb", "test", "spearman", "all"), columns) == columns[1]
 
 
 def test_relatedness_from_the_hub_is_that_of_a_folder(senteval, mirror):

@@ -9,7 +9,7 @@ from selfsent.report import figures, page
 
 
 def test_curves_of_seeds_are_drawn_at_the_steps_that_all_have():
-    steps, values = figures.align_curves([[(0, 1.0), (10, 2.0), (20, 9.0)], [(0, 3.0), (10, 4.0)]])
+    steps, values = figures.align_curves([[(0, 1.0), (10, 2.0), (20, 9.0)], [(0, 3.0), (10, 4.0)]], 9)
     assert steps.tolist() == [0, 10]
     assert values.tolist() == [[1.0, 2.0], [3.0, 4.0]]
 
@@ -22,13 +22,13 @@ def test_long_curves_are_averaged_in_segments():
 
 def test_a_drawing_has_no_colour_font_or_style_of_its_own():
     line = figures.Line(label="run", number=1, curves=[[(0, 1.0), (5, 2.0)], [(0, 2.0), (5, 4.0)]])
-    drawing = figures.draw_curves("a <b> & c", [line], "caption", alt="alt", best=5)
+    drawing = figures.draw_curves("a <b> & c", [line], "caption", best=5)
     assert re.findall(r"#[0-9a-f]{6}\b", drawing.svg) == []
     assert {"var(--ink)", "var(--soft)", "var(--faint)", "var(--c1)"} <= set(re.findall(r"var\(--\w+\)", drawing.svg))
     assert "font-family" not in drawing.svg
     assert "<style" not in drawing.svg
     assert "a &lt;b&gt; &amp; c" in drawing.svg
-    assert drawing == figures.draw_curves("a <b> & c", [line], "caption", alt="alt", best=5)
+    assert drawing == figures.draw_curves("a <b> & c", [line], "caption", best=5)
 
 
 def test_a_seventh_series_has_the_first_s_colour_and_another_shape():

@@ -7,20 +7,6 @@ from selfsent.config import RECIPES, recipe_table
 from selfsent.report import tables
 
 
-@pytest.mark.parametrize(
-    ("metric", "widths", "decimals"),
-    [
-        ("spearman", [1.1], 1),
-        ("alignment", [0.012], 3),
-        ("alignment", [0.2], 2),
-        ("uniformity", [], 2),
-        ("mrr@10", [9.0], 1),
-    ],
-)
-def test_numbers_have_two_digits_of_their_uncertainty(metric, widths, decimals):
-    assert tables.decimals_of(metric, widths) == decimals
-
-
 def test_a_number_that_rounds_to_zero_has_no_sign():
     assert tables.format_value(-0.04, 1) == "0.0"
     assert tables.format_value(-1.25, 1) == "−1.2"
