@@ -90,7 +90,7 @@ def produce_pairs(
             progress.say(f"stopped with {done:,} of {len(cache):,} texts done: run the same command again to resume")
             raise
         if failed and cache.remaining()[0] == len(cache):
-            raise UserError(f"none of {len(cache):,} texts got an output: nothing is written to {out}")
+            raise UserError(f"none of {len(cache):,} texts got an output ({next(iter(failed))}): no {out} is written")
         summary = PairsSummary(out=out, texts=len(cache), made=cache.made, seconds=seconds, failed=failed)
 
         def pairs() -> Iterator[tuple[str, str, str]]:

@@ -162,7 +162,7 @@ def _scores(content: Table) -> dict[str, list[Score]]:
         name: value["scores"] for name, value in content.items() if isinstance(value, dict) and "scores" in value
     }
     try:
-        found = {name: [Score.from_dict(score) for score in scores] for name, scores in systems.items()}
+        found = {name: [Score(**score) for score in scores] for name, scores in systems.items()}
     except TypeError as error:
         raise ResumeError(f"these scores are of another version of selfsent ({error}): evaluate again") from error
     return {name: [score for score in scores if math.isfinite(score.value)] for name, scores in found.items()}

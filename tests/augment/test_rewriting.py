@@ -235,7 +235,9 @@ def test_a_server_that_refuses_every_text_stops_the_run(tmp_path):
         with pytest.raises(UserError, match="400 no such parameter"):
             run(backend(server), tmp_path)
         assert server.asked.total() == 8
-        assert run(backend(server), tmp_path, TEXTS[:3]).failed == {"400 no such parameter": 3}
+        with pytest.raises(UserError, match="none of 3 texts .* 400 no such parameter"):
+            run(backend(server), tmp_path, TEXTS[:3])
+    assert not (tmp_path / "pairs.jsonl").exists()
 
 
 def test_truncated_answers_are_dropped_and_sent_again_only_under_a_higher_limit(tmp_path):
