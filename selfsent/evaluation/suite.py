@@ -78,9 +78,9 @@ class Suite:
         """What a reader of the scores should know about the data, a sentence each."""
         missing = [f"{name} is missing: {absence(place)}" for name, place in self.missing.items()]
         sampled = [
-            f"warning: {task.name} is {task.note}"
+            f"warning: {task.name} is sub-sampled, {task.facts['rows']} rows: not comparable with published scores"
             for task in self.tasks
-            if isinstance(task, Classification) and task.note
+            if isinstance(task, Classification) and "rows" in task.facts
         ]
         files = dict.fromkeys(map(_first_of, self.differing.values()))  # several tasks may read the same files
         return missing + sampled + [f"{file} differs from the known file: its scores may not compare" for file in files]
