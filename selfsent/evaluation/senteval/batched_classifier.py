@@ -116,7 +116,7 @@ class SentEval:
         def train(members: list[int]) -> None:
             nonlocal done
             penalties = torch.from_numpy(regularisers[members].astype(np.float32))
-            batch = _Batch(self, features, target, [splits[index] for index in members], penalties, classes)
+            batch = _Batch(self, features, target, [splits[index] for index in members], penalties)
             for ended in batch.train(fits, members):
                 if stopped.is_set():
                     return
@@ -182,17 +182,12 @@ class _Batch:
     """Fits on equally many rows, trained step by step together."""
 
     def __init__(
-        self,
-        settings: SentEval,
-        features: Features,
-        labels: Int[Tensor, " N"],
-        splits: list[_Split],
-        penalties: Float[Tensor, "G R"],
-        classes: int,
+        self, settings: SentEval, features: Features, labels: Tensor, splits: list[_Split], penalties: Tensor
     ) -> None:
+        classes = int(labels.max()) + 1
         self._settings, self._features, self._labels, self._splits = settings, features, labels, splits
         self._rows = torch.from_numpy(np.stack([split.train for split in splits]))  # (G, n)
-        self._penalties = penalties[:, :, None, None]
+        self._penalties = penalties[:, :, None, None]  # of (G, R)
         self._orders = np.random.RandomState(SEED)
         if splits[0].drawn:
             self._orders.permutation(splits[0].drawn)
@@ -231,21 +226,19 @@ class _Batch:
         yield int(stopping.running.sum())
 
     def _pass(self) -> None:
+        hidden, keep = self._settings.hidden, 1 - self._settings.dropout
+        update = adam if self._settings.optimizer == "adam" else rmsprop
+        mask = None
         order = torch.from_numpy(self._orders.permutation(self._rows.shape[1]))
         for rows in self._rows[:, order].split(self._settings.batch_size, dim=1):  # (G, B)
             x = self._features.take(rows.reshape(-1)).view(*rows.shape, -1)
-            gradients = gradients_of(self._weights, x, self._labels[rows], self._mask(rows.shape[1]))
+            if hidden and keep < 1:
+                mask = torch.empty(rows.shape[1], hidden).bernoulli_(keep, generator=self._masks).div_(keep).T
+            gradients = gradients_of(self._weights, x, self._labels[rows], mask)
             for gradient, weight in zip(gradients, self._weights, strict=True):
                 gradient.addcmul_(weight, self._penalties)
             self._steps += 1
-            update = adam if self._settings.optimizer == "adam" else rmsprop
             update(self._weights, gradients, self._moments, self._steps)
-
-    def _mask(self, rows: int) -> Float[Tensor, "H B"] | None:
-        hidden, keep = self._settings.hidden, 1 - self._settings.dropout
-        if not hidden or keep == 1:
-            return None
-        return torch.empty(rows, hidden).bernoulli_(keep, generator=self._masks).div_(keep).T
 
     def _accuracy(self) -> Float[np.ndarray, "G R"]:
         accuracies = []
@@ -333,10 +326,7 @@ def logits_of(
 
 
 def gradients_of(
-    weights: list[Tensor],
-    x: Float[Tensor, "G B D"],
-    labels: Int[Tensor, "G B"],
-    mask: Float[Tensor, "H B"] | None,
+    weights: list[Tensor], x: Float[Tensor, "G B D"], labels: Int[Tensor, "G B"], mask: Float[Tensor, "H B"] | None
 ) -> list[Tensor]:
     """Return the gradient of each fit's own mean cross-entropy, one for each of the weights."""
     logits, hidden = logits_of(weights, x, mask)

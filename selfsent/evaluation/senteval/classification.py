@@ -19,7 +19,7 @@ from selfsent.evaluation import bootstrap
 from selfsent.evaluation.score import Score, measured
 from selfsent.evaluation.senteval.batched_classifier import SEED, Features, Rows
 from selfsent.evaluation.senteval.classifiers import Classifier
-from selfsent.evaluation.senteval.cross_validation import CrossValidated, cross_validate
+from selfsent.evaluation.senteval.cross_validation import cross_validate
 from selfsent.evaluation.sts import FORM
 from selfsent.evaluation.task import Task
 from selfsent.progress import SILENT, Prefixed, Progress
@@ -98,7 +98,11 @@ class Classification(Task):
             "interval": "over test rows",
             **self.facts,
         }
-        columns = _columns(labels[rows.get("test", rows[chosen_by])], result)
+        truth = labels[rows.get("test", rows[chosen_by])]
+        actual, predicted = truth == 1, result.predictions == 1
+        correct = (truth == result.predictions) * result.shares  # a row's part of the accuracy
+        # Beside it, whether a row is a true, a false or a missed positive.
+        columns = np.stack([correct, actual & predicted, ~actual & predicted, actual & ~predicted], axis=1)
         drawn = bootstrap.means(columns, resamples, seed=seed, name=self.name)
         parts = [("test", "accuracy", result.accuracy, 100 * drawn[0], len(columns))]
         if self.with_f1:
@@ -153,13 +157,6 @@ def sorted_examples(rows: Sequence[Row], *, words: Sequence[str] | None = None) 
         right=None if rows[0][1] is None else [" ".join(right) for _, right, _ in split],
         labels=[label for _, _, label in split],
     )
-
-
-def _columns(labels: Rows, result: CrossValidated) -> Float[np.ndarray, "N 4"]:
-    """Return, of each test row: its part of the accuracy, and whether it is a true, false or missed positive."""
-    actual, predicted = labels == 1, result.predictions == 1
-    correct = (labels == result.predictions) * result.shares
-    return np.stack([correct, actual & predicted, ~actual & predicted, actual & ~predicted], axis=1)
 
 
 def _f1(counts: Float[np.ndarray, "3 R"]) -> Float[np.ndarray, " R"]:

@@ -64,7 +64,7 @@ def senteval_table(
     path: Path,
     parse: Callable[[str], Row],
     *,
-    rows: int | None = None,
+    rows: int = 0,
     what: str = "a text",
     encoding: str = "utf-8",
     skip: int = 0,
@@ -72,14 +72,14 @@ def senteval_table(
     """Parse every line of a file after the first ``skip``.
 
     Args:
-        rows: how many are known to be there; None takes any number.
+        rows: how many are known to be there; 0 takes any number.
         what: what a line should hold, for the error message.
 
     Raises:
         DataError: a line cannot be parsed, or the number of rows is another.
     """
     lines = senteval_lines(path, encoding)[skip:]
-    if rows is not None and len(lines) != rows:
+    if rows and len(lines) != rows:
         raise DataError(
             f"{path} has {len(lines)} rows where {rows} are known: a score on other rows cannot be compared with "
             "published ones; get the data again"

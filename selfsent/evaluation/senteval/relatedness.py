@@ -43,6 +43,7 @@ LEAST = {"sickr-regression": 1.0, "stsb-regression": 0.0}  # the scale's lower e
 TASKS = tuple(LEAST)
 SPLITS = ("train", "dev", "test")
 
+Scored = tuple[Float[Tensor, "N F"], Float[np.ndarray, " N"]]  # features of pairs, and their scores
 StopOn = Literal["pearson", "spearman"]
 STOP_ON = get_args(StopOn)
 
@@ -80,10 +81,11 @@ class Relatedness(Task):
         """Score vectors given in the order of ``texts``: test Spearman and Pearson, the development correlation."""
         counts = [len(pairs.gold) for pairs in self.splits.values()]
         sides = torch.from_numpy(vectors.astype(np.float32)).split(np.repeat(counts, 2).tolist())
-        x, dev_x, test_x = (pair_features(*pair) for pair in zip(sides[::2], sides[1::2], strict=True))
-        gold, dev_gold, test_gold = (np.array(pairs.gold, dtype=np.float64) for pairs in self.splits.values())
+        features = (pair_features(*pair) for pair in zip(sides[::2], sides[1::2], strict=True))
+        gold = (np.array(pairs.gold, dtype=np.float64) for pairs in self.splits.values())
+        train, dev, (test_x, test_gold) = zip(features, gold, strict=True)
         progress = Prefixed(progress, f"{self.name}: ")
-        regression = train_relatedness(x, gold, dev_x, dev_gold, stop_on=self.stop_on, progress=progress)
+        regression = train_relatedness(train, dev, stop_on=self.stop_on, progress=progress)
         predicted = np.round(predict_relatedness(regression.weights, test_x), 6)  # float32: equal pairs must tie
         drawn = sts.resample(predicted, test_gold, resamples, seed, self.name)
         protocol = {
@@ -94,11 +96,10 @@ class Relatedness(Task):
             "passes": regression.passes,
             "interval": "over test rows",
         }
+        points = {metric: 100 * _correlation(metric, predicted, test_gold) for metric in ("spearman", "pearson")}
         tests = [
-            measured(
-                self.name, "test", metric, 100 * _correlation(metric, predicted, test_gold), row, counts[2], protocol
-            )
-            for metric, row in zip(("spearman", "pearson"), drawn, strict=True)
+            measured(self.name, "test", metric, value, row, counts[2], protocol)
+            for (metric, value), row in zip(points.items(), drawn, strict=True)
         ]
         best = 100 * regression.best
         return [*tests, measured(self.name, "dev", self.stop_on, best, None, counts[1], protocol)]
@@ -156,16 +157,9 @@ def soft_labels(scores: Float[np.ndarray, " N"]) -> Float[np.ndarray, "N 5"]:
     return targets[:, 1:-1].astype(np.float32)
 
 
-def train_relatedness(
-    x: Float[Tensor, "N F"],
-    gold: Float[np.ndarray, " N"],
-    dev_x: Float[Tensor, "M F"],
-    dev_gold: Float[np.ndarray, " M"],
-    *,
-    stop_on: StopOn,
-    progress: Progress = SILENT,
-) -> Regression:
+def train_relatedness(train: Scored, dev: Scored, *, stop_on: StopOn, progress: Progress = SILENT) -> Regression:
     """Train the regression on pair features and scores from 0 to 5."""
+    x, gold = train
     weights, _ = initial_weights(x.shape[1], CLASSES)
     moments, steps = zero_moments(weights), 0
     orders = np.random.RandomState(SEED)
@@ -184,7 +178,7 @@ def train_relatedness(
                 adam(weights, [error @ given, error.sum(dim=1, keepdim=True)], moments, steps)
         passes += PASSES
         progress.report(f"passes of at most {MAX_PASSES + PASSES}", passes)
-        if stopping.update(np.array([_correlation(stop_on, predict_relatedness(weights, dev_x), dev_gold)])):
+        if stopping.update(np.array([_correlation(stop_on, predict_relatedness(weights, dev[0]), dev[1])])):
             kept = [weight.clone() for weight in weights]
     return Regression(weights=kept, best=float(stopping.best[0]), passes=passes)
 

@@ -49,32 +49,27 @@ SICK_LABELS = {"CONTRADICTION": 0, "NEUTRAL": 1, "ENTAILMENT": 2}
 SNLI_LABELS = {"entailment": 0, "neutral": 1, "contradiction": 2}
 DIGITS = {str(digit): digit for digit in range(5)}
 
-# The form of a line, its labels, what it holds, the encoding, and the number of header lines.
-LINES: dict[str, tuple[str, dict[str, int], str, str, int]] = {
-    "sst2": (r"(?P<left>[^\t]*)\t(?P<label>[01])\s*$", DIGITS, "a text, a tab and its label", "utf-8", 0),
-    "sst5": (r"(?P<label>[0-4]) (?P<left>.*)", DIGITS, "a label, a space and its text", "utf-8", 0),
+# The form of a line, its labels, and what it holds.
+LINES: dict[str, tuple[str, dict[str, int], str]] = {
+    "sst2": (r"(?P<left>[^\t]*)\t(?P<label>[01])\s*$", DIGITS, "a text, a tab and its label"),
+    "sst5": (r"(?P<label>[0-4]) (?P<left>.*)", DIGITS, "a label, a space and its text"),
     "trec": (
         r"(?P<label>\w+):[^ ]* (?P<left>.*)",
         QUESTIONS,
         f"a label such as LOC:city and a question, the label one of {', '.join(QUESTIONS)}",
-        "latin-1",
-        0,
     ),
     "mrpc": (
         r"(?P<label>[01])(\t[^\t]*){2}\t(?P<left>[^\t]*)\t(?P<right>[^\t]*)",
         DIGITS,
         "a label 0 or 1, two numbers and two texts between tabs",
-        "utf-8",
-        1,
     ),
     "sick-e": (
         r"[^\t]*\t(?P<left>[^\t]*)\t(?P<right>[^\t]*)\t[^\t]*\t(?P<label>\w+)\s*$",
         SICK_LABELS,
         f"a number, two texts, a score and one of {', '.join(SICK_LABELS)} between tabs",
-        "utf-8",
-        1,
     ),
 }
+PAIRS = ("mrpc", "sick-e")  # with a header line
 
 
 def read_transfer(name: str, folder: Path, classifier: Classifier) -> Classification | Path:
@@ -112,7 +107,7 @@ def transfer_task(name: str, rows: dict[str, list[Row]], classifier: Classifier,
         name=name,
         splits={split: sorted_examples(given, words=words) for split, given in rows.items()},
         classifier=classifier,
-        kind="entailment" if name == "snli" else "pair" if name in ("mrpc", "sick-e") else "text",
+        kind="entailment" if name == "snli" else "pair" if name in PAIRS else "text",
         with_f1=name == "mrpc",
         facts=facts,
     )
@@ -121,20 +116,15 @@ def transfer_task(name: str, rows: dict[str, list[Row]], classifier: Classifier,
 def _rows(name: str, path: Path, count: int, label: int) -> list[Row]:
     """Read one file, or for SNLI three; the label is that of a binary task's file."""
     if name in BINARY:
-        texts = senteval_table(path, str, rows=count, encoding="latin-1")
-        return [(text, None, label) for text in texts]
+        return [(text, None, label) for text in senteval_table(path, str, rows=count, encoding="latin-1")]
     if name == "snli":
         right, labels = (path.with_name(path.name.replace("s1", side)) for side in ("s2", "labels"))
-        words = f"one of {', '.join(SNLI_LABELS)}"
-        return list(
-            zip(
-                senteval_table(path, str, rows=count, encoding="latin-1"),
-                senteval_table(right, str, rows=count, encoding="latin-1"),
-                senteval_table(labels, lambda line: SNLI_LABELS[line.strip()], rows=count, what=words),
-                strict=True,
-            )
-        )
-    form, known, what, encoding, header = LINES[name]
+        texts = [senteval_table(side, str, rows=count, encoding="latin-1") for side in (path, right)]
+        what = f"one of {', '.join(SNLI_LABELS)}"
+        classes = senteval_table(labels, lambda line: SNLI_LABELS[line.strip()], rows=count, what=what)
+        return list(zip(*texts, classes, strict=True))
+    form, known, what = LINES[name]
+    encoding = "latin-1" if name == "trec" else "utf-8"
 
     def parse(line: str) -> Row:
         if not (cells := re.match(form, line)):
@@ -142,4 +132,4 @@ def _rows(name: str, path: Path, count: int, label: int) -> list[Row]:
         found = cells.groupdict()
         return found["left"], found.get("right"), known[found["label"]]
 
-    return senteval_table(path, parse, rows=count, what=what, encoding=encoding, skip=header)
+    return senteval_table(path, parse, rows=count, what=what, encoding=encoding, skip=int(name in PAIRS))

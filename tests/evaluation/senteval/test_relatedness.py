@@ -23,7 +23,7 @@ def test_the_regression_gives_the_authors_predictions(golden, name, stop_on):
     values = golden("senteval_relatedness")
     train, dev, test = (features(values, name, split) for split in ("train", "dev", "test"))
     found = relatedness.train_relatedness(
-        train, values[f"{name}_train_y"], dev, values[f"{name}_dev_y"], stop_on=stop_on
+        (train, values[f"{name}_train_y"]), (dev, values[f"{name}_dev_y"]), stop_on=stop_on
     )
     start = f"{name}_{stop_on}stop_"
     assert found.passes == int(values[f"{start}passes"])
@@ -85,7 +85,7 @@ def test_scores_are_correlations_of_the_test_pairs_with_their_protocol(made, rep
     parts = [torch.from_numpy(vectors[a:b]) for a, b in zip(start, [*start[1:], 400], strict=True)]
     gold = [np.array(given.gold) for given in task.splits.values()]
     found = relatedness.train_relatedness(
-        pair_features(*parts[:2]), gold[0], pair_features(*parts[2:4]), gold[1], stop_on="pearson"
+        (pair_features(*parts[:2]), gold[0]), (pair_features(*parts[2:4]), gold[1]), stop_on="pearson"
     )
     predicted = relatedness.predict_relatedness(found.weights, pair_features(*parts[4:]))
     assert pearson.value == pytest.approx(100 * stats.pearsonr(predicted, gold[2])[0], abs=1e-3)
