@@ -43,7 +43,7 @@ LEAST = {"sickr-regression": 1.0, "stsb-regression": 0.0}  # the scale's lower e
 TASKS = tuple(LEAST)
 SPLITS = ("train", "dev", "test")
 
-Scored = tuple[Float[Tensor, "N F"], Float[np.ndarray, " N"]]  # features of pairs, and their scores
+Scored = tuple[Float[Tensor, "_ F"], Float[np.ndarray, " _"]]  # features of pairs, and their scores
 StopOn = Literal["pearson", "spearman"]
 STOP_ON = get_args(StopOn)
 
