@@ -326,7 +326,7 @@ def test_evaluate_trains_the_classifier_that_was_asked_for_and_says_so(command, 
     assert status == 0, err
     assert "past_present test accuracy (senteval_fast)" in " ".join(out.split())
     assert "probing none (0 of 10 tasks); missing:" in " ".join(out.split())
-    assert "warning: past_present is sub-sampled, 60/20/20 rows" in err
+    assert "warning: past_present is sub-sampled, 60/20/20 of" in err
     assert "word_content is missing" in err
     written = json.loads((tmp_path / "scores.json").read_text())
     assert written["scores"][0]["protocol"]["classifier"] == "senteval_fast"

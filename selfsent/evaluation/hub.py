@@ -157,9 +157,9 @@ def _transfer(name: str, classifier: Classifier) -> Task:
         rows = [row for part in several for row in _examples(part, labels)]
         rows.sort(key=lambda row: row[0])
         splits[split] = [row for _, row in rows]
-        _require_count(_form(several[0]), len(rows), transfer.transfer_rows(name)[split])
+        _require_count(_form(several[0]), len(rows), sum(transfer.FILES[name][1][split].values()))
     if name in transfer.BINARY:
-        ones = next(iter(transfer.BINARY[name][1].values()))
+        ones = next(iter(transfer.FILES[name][1]["all"].values()))
         _require_count(f"{_form(parts['all'][0])}, its class 1,", sum(row[2] for row in splits["all"]), ones)
     form = " and ".join(dict.fromkeys(part.repository for several in parts.values() for part in several))
     return transfer.transfer_task(name, splits, classifier, texts=f"{form} on the hub")

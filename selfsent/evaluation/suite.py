@@ -81,7 +81,11 @@ class Suite:
         files = dict.fromkeys(self.differing.values())  # several tasks may read the same files
         return [
             *(f"{name} is missing: {absence(place)}" for name, place in self.missing.items()),
-            *(f"warning: {t.name} is {t.note}" for t in self.tasks if isinstance(t, Classification) and t.note),
+            *(
+                f"warning: {task.name} is sub-sampled, {task.facts['rows']} rows: not comparable with published scores"
+                for task in self.tasks
+                if isinstance(task, Classification) and "rows" in task.facts
+            ),
             *(f"{file} differs from the known file: its scores may not compare" for file in files),
         ]
 

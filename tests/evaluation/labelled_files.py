@@ -24,15 +24,16 @@ def write(folder, monkeypatch):
     """Write all transfer tasks but SNLI, small, and let the readers know the small counts."""
     rng = np.random.default_rng(5)
     for name, sizes in SIZES.items():
-        place, files = transfer.BINARY[name][0], transfer.BINARY[name][1]
-        counts = dict(zip(files, sizes, strict=True))
-        monkeypatch.setitem(transfer.BINARY, name, (place, counts))
+        place, files = transfer.FILES[name]
+        counts = dict(zip(files["all"], sizes, strict=True))
+        monkeypatch.setitem(transfer.FILES, name, (place, {"all": counts}))
         (folder / place).mkdir(parents=True)
         for label, (file, rows) in zip((1, 0), counts.items(), strict=True):
             lines = [f"{sentence(rng, label)} \n" for _ in range(rows)]
             (folder / place / file).write_text("".join(lines))
-    for name, (kind, classes, _) in list(transfer.SST.items()):
-        monkeypatch.setitem(transfer.SST, name, (kind, classes, SST_ROWS))
+    for name, kind, classes in (("sst2", "binary", 2), ("sst5", "fine", 5)):
+        counts = {split: {f"sentiment-{split}": rows} for split, rows in SST_ROWS.items()}
+        monkeypatch.setitem(transfer.FILES, name, (f"SST/{kind}", counts))
         (folder / "SST" / kind).mkdir(parents=True)
         for split, rows in SST_ROWS.items():
             labels = [row % classes for row in range(rows)]
@@ -41,14 +42,18 @@ def write(folder, monkeypatch):
             lines = [form.format(*pair) for pair in zip(labels, texts, strict=True)]
             (folder / "SST" / kind / f"sentiment-{split}").write_text("".join(lines))
     (folder / "TREC").mkdir()
-    for split, (file, _) in list(transfer.TREC.items()):
-        monkeypatch.setitem(transfer.TREC, split, (file, TREC_ROWS[split]))
+    files = {split: next(iter(files)) for split, files in transfer.FILES["trec"][1].items()}
+    counts = {split: {file: TREC_ROWS[split]} for split, file in files.items()}
+    monkeypatch.setitem(transfer.FILES, "trec", ("TREC", counts))
+    for split, file in files.items():
         names = list(transfer.QUESTIONS)
         lines = [f"{names[row % 6]}:fine {sentence(rng, row % 6)}\n" for row in range(TREC_ROWS[split])]
         (folder / "TREC" / file).write_text("".join(lines))
     (folder / "MRPC").mkdir()
-    for split, (file, _) in list(transfer.MRPC.items()):
-        monkeypatch.setitem(transfer.MRPC, split, (file, MRPC_ROWS[split]))
+    files = {split: next(iter(files)) for split, files in transfer.FILES["mrpc"][1].items()}
+    counts = {split: {file: MRPC_ROWS[split]} for split, file in files.items()}
+    monkeypatch.setitem(transfer.FILES, "mrpc", ("MRPC", counts))
+    for split, file in files.items():
         lines = ["\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"]
         for row in range(MRPC_ROWS[split]):
             label = int(row % 3 > 0)
@@ -58,6 +63,8 @@ def write(folder, monkeypatch):
         (folder / "MRPC" / file).write_text("".join(lines), encoding="utf-8")
     (folder / "SICK").mkdir()
     counts = {"train": 90, "dev": 40, "test": 60}
+    files = {split: {sts.SICK_FILES[split]: rows} for split, rows in counts.items()}
+    monkeypatch.setitem(transfer.FILES, "sick-e", ("SICK", files))
     for split, rows in counts.items():
         monkeypatch.setitem(sts.SICK, split, rows)
         lines = ["pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"]

@@ -132,11 +132,11 @@ def test_transfer_tasks_from_the_hub_are_those_of_a_folder(tmp_path, monkeypatch
         label, text = line.split(" ", 1)
         return {"text": text, "label": 3, "label_coarse": 1, "label_coarse_original": label.split(":")[0]}
 
-    trec = {split: labelled(folder / "TREC" / file, question) for split, (file, _) in transfer.TREC.items()}
+    trec = {split: labelled(folder / "TREC" / file, question) for split, (file,) in transfer.FILES["trec"][1].items()}
     mirror("SetFit/TREC-QC", **trec)
 
     pairs = {}
-    for split, (file, _) in transfer.MRPC.items():
+    for split, (file,) in transfer.FILES["mrpc"][1].items():
         cells = labelled(folder / "MRPC" / file, lambda line: line.split("\t"))[1:]
         names = ("sentence1", "sentence2", "label", "idx")
         pairs[split] = [
@@ -150,13 +150,14 @@ def test_transfer_tasks_from_the_hub_are_those_of_a_folder(tmp_path, monkeypatch
         ours = hub.read_hub(name, CLASSIFIER, "pearson")
         theirs = transfer.read_transfer(name, folder, CLASSIFIER)
         assert dict(ours.splits) == dict(theirs.splits), name
-        assert (ours.procedure, ours.kind, ours.with_f1) == (theirs.procedure, theirs.kind, theirs.with_f1)
+        assert (ours.kind, ours.with_f1) == (theirs.kind, theirs.with_f1)
         assert ours.facts["texts"].endswith("on the hub")
     assert hub.read_hub("sst2", CLASSIFIER, "pearson").facts["texts"] == "nyu-mll/glue and SetFit/sst2 on the hub"
 
 
 def test_pairs_without_agreement_are_left_out_of_snli(monkeypatch, mirror):
-    monkeypatch.setattr(transfer, "SNLI", {"train": 3, "dev": 1, "test": 1})
+    rows = {"train": {"s1.train": 3}, "dev": {"s1.dev": 1}, "test": {"s1.test": 1}}
+    monkeypatch.setitem(transfer.FILES, "snli", ("SNLI", rows))
     row = {"premise": "a man runs", "hypothesis": "a man moves"}
     train = [row | {"label": label} for label in (0, -1, 2, 1)]
     mirror("stanfordnlp/snli", train=train, validation=[row | {"label": 2}], test=[row | {"label": 0}])
@@ -194,7 +195,7 @@ def test_another_number_of_rows_is_refused_by_name(senteval, mirror):
 
 
 def test_classes_of_another_size_are_refused(monkeypatch, mirror):
-    monkeypatch.setitem(transfer.BINARY, "subj", ("SUBJ", {"subj.objective": 2, "subj.subjective": 2}))
+    monkeypatch.setitem(transfer.FILES, "subj", ("SUBJ", {"all": {"subj.objective": 2, "subj.subjective": 2}}))
     rows = [{"text": f"text {number}", "label": int(number > 0)} for number in range(4)]
     mirror("SetFit/subj", train=rows[:3], test=rows[3:])
     with pytest.raises(UserError, match="SetFit/subj on the hub, its class 1, has 1 rows where 2 are known"):
@@ -268,5 +269,5 @@ def test_every_pinned_revision_is_a_commit_and_every_known_task_has_rows():
     assert set(hub.YEARS) == set(sts.YEARS)
     assert set(hub.INTENTS) <= set(public_datasets.TASKS)
     for name, (splits, labels) in hub.TRANSFER.items():
-        assert set(splits) == set(transfer.transfer_rows(name))
+        assert set(splits) == set(transfer.FILES[name][1])
         assert np.isin([label for label in labels.values() if label is not None], range(6)).all()

@@ -124,7 +124,7 @@ def test_probing_is_found_beside_downstream_and_sub_samples_are_said(files, enco
     for data in (files, files.parent):
         results = run(encode, ["past_present", "bigram_shift"], data, bootstrap=0)
         notes = read_suite(["past_present", "bigram_shift"], data).notes
-        assert notes[0].startswith("warning: past_present is sub-sampled, 40/40/40 rows of")
+        assert notes[0].startswith("warning: past_present is sub-sampled, 40/40/40 of")
         assert results.get("past_present", "accuracy").protocol["rows"] == "40/40/40 of 100000/10000/10000"
         assert not [score for score in results.scores if score.task.startswith("average")]
     assert read_suite(["past_present"], files.parent).tasks[0].name == "past_present"

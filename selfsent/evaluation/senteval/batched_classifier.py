@@ -20,10 +20,11 @@ Source: the behaviour of facebookresearch/SentEval @ 5d6dc11, senteval/tools/cla
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Event, Lock
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -32,26 +33,13 @@ from torch import Tensor, nn
 
 from selfsent.progress import SILENT, Progress
 
+SEED = 1111
 TILE = 4 << 20  # bytes of rows and weights that one step of a batch of fits works on: stays in the processor's cache
 BLOCK = 8192  # rows scored at a time
 HELD_OUT = 0.05  # share of the training rows that stops a fit for which no other rows are given
 
 Rows = Int[np.ndarray, " _"]  # of any number: several occur in one signature
 Grid = Float[np.ndarray, "F R"]  # a value for each fold and regulariser
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClassifierSettings:
-    """How one classifier is trained; the defaults are those behind the literature's numbers."""
-
-    optimizer: Literal["adam", "rmsprop"] = "adam"
-    batch_size: int = 64
-    passes: int = 4  # of a round
-    tenacity: int = 5
-    max_passes: int = 200
-    hidden: int = 0  # width of the sigmoid layer; 0: a linear classifier
-    dropout: float = 0.0  # before the sigmoid
-    seed: int = 1111
 
 
 @dataclass(frozen=True)
@@ -62,32 +50,17 @@ class Fold:
     stop: Rows | None
 
 
-@runtime_checkable
-class Features(Protocol):
+@dataclass(frozen=True)
+class Features:
     """Rows of features, in memory or computed when needed."""
 
-    @property
-    def width(self) -> int:
-        """Return D."""
+    width: int
+    take: Callable[[Int[Tensor, " N"]], Float[Tensor, "N D"]]
 
-    def take(self, rows: Int[Tensor, " N"]) -> Float[Tensor, "N D"]:
-        """Return the features of these rows."""
-
-
-@dataclass
-class Matrix:
-    """Features in memory."""
-
-    values: Float[Tensor, "N D"]
-
-    @property
-    def width(self) -> int:
-        """Return D."""
-        return self.values.shape[1]
-
-    def take(self, rows: Int[Tensor, " N"]) -> Float[Tensor, "N D"]:
-        """Return the features of these rows."""
-        return self.values.index_select(0, rows)
+    @classmethod
+    def of(cls, values: Float[Tensor, "N D"]) -> "Features":
+        """Return features in memory."""
+        return cls(values.shape[1], partial(values.index_select, 0))
 
 
 @dataclass(kw_only=True)
@@ -105,54 +78,57 @@ class Fits:
         return _predict(one, features, torch.from_numpy(rows))[0].numpy()
 
 
-def fit_classifiers(
-    features: Features,
-    labels: Int[np.ndarray, " N"],
-    folds: Sequence[Fold],
-    regularisers: Grid,
-    settings: ClassifierSettings,
-    *,
-    progress: Progress = SILENT,
-) -> Fits:
-    """Train a classifier for every fold and regulariser.
+@dataclass(frozen=True, kw_only=True)
+class SentEval:
+    """How SentEval's classifier is trained; the defaults are those behind the literature's numbers."""
 
-    Args:
-        labels: of all rows; the classes are 0 to the largest label.
-        regularisers: L2 penalties.
+    optimizer: Literal["adam", "rmsprop"] = "adam"
+    batch_size: int = 64
+    passes: int = 4  # of a round
+    tenacity: int = 5
+    max_passes: int = 200
+    hidden: int = 0  # width of the sigmoid layer; 0: a linear classifier
+    dropout: float = 0.0  # before the sigmoid
+    grid: Sequence[float] = (1e-5, 1e-4, 1e-3, 1e-2)  # L2 penalties, smallest first
 
-    Raises:
-        ValueError: a fold has no training rows or no stopping rows.
-    """
-    splits = [_split(fold, settings.seed) for fold in folds]
-    for split in splits:
-        if not len(split.train) or not len(split.stop):
-            raise ValueError(f"a fold has {len(split.train)} training rows and {len(split.stop)} stopping rows")
-    classes = int(labels.max()) + 1
-    first, _ = initial_weights(features.width, classes, hidden=settings.hidden, seed=settings.seed)
-    fits = Fits(
-        accuracy=np.full(regularisers.shape, -1.0),
-        passes=np.zeros(regularisers.shape, dtype=np.int64),
-        history=[[[] for _ in row] for row in regularisers],
-        weights=[weight.expand(*regularisers.shape, *weight.shape).clone() for weight in first],
-    )
-    target, lock, stopped, done = torch.from_numpy(labels), Lock(), Event(), 0
+    def fit(
+        self, features: Features, labels: Rows, folds: Sequence[Fold], regularisers: Grid, progress: Progress = SILENT
+    ) -> Fits:
+        """Train a classifier for every fold and regulariser; the classes are 0 to the largest label.
 
-    def train(members: list[int]) -> None:
-        nonlocal done
-        penalties = torch.from_numpy(regularisers[members].astype(np.float32))
-        batch = _Batch(features, target, [splits[index] for index in members], penalties, settings, classes)
-        for ended in batch.train(fits, members):
-            if stopped.is_set():
-                return
-            if ended:
-                with lock:
-                    done += ended
-                    progress.report("classifiers trained", done, regularisers.size)
+        Raises:
+            ValueError: a fold has no training rows or no stopping rows.
+        """
+        splits = [_split(fold) for fold in folds]
+        for split in splits:
+            if not len(split.train) or not len(split.stop):
+                raise ValueError(f"a fold has {len(split.train)} training rows and {len(split.stop)} stopping rows")
+        classes = int(labels.max()) + 1
+        first, _ = initial_weights(features.width, classes, hidden=self.hidden)
+        fits = Fits(
+            accuracy=np.full(regularisers.shape, -1.0),
+            passes=np.zeros(regularisers.shape, dtype=np.int64),
+            history=[[[] for _ in row] for row in regularisers],
+            weights=[weight.expand(*regularisers.shape, *weight.shape).clone() for weight in first],
+        )
+        target, lock, stopped, done = torch.from_numpy(labels), Lock(), Event(), 0
 
-    parameters = regularisers.shape[1] * (settings.hidden or classes) * features.width
-    most = max(1, TILE // (4 * (settings.batch_size * features.width + parameters)))
-    _in_threads(train, _batches(splits, most), stopped)
-    return fits
+        def train(members: list[int]) -> None:
+            nonlocal done
+            penalties = torch.from_numpy(regularisers[members].astype(np.float32))
+            batch = _Batch(self, features, target, [splits[index] for index in members], penalties)
+            for ended in batch.train(fits, members):
+                if stopped.is_set():
+                    return
+                if ended:
+                    with lock:
+                        done += ended
+                        progress.report("classifiers trained", done, regularisers.size)
+
+        parameters = regularisers.shape[1] * (self.hidden or classes) * features.width
+        most = max(1, TILE // (4 * (self.batch_size * features.width + parameters)))
+        _in_threads(train, _batches(splits, most), stopped)
+        return fits
 
 
 def _batches(splits: Sequence["_Split"], most: int) -> list[list[int]]:
@@ -179,27 +155,25 @@ def _in_threads(train: Callable[[list[int]], None], batches: list[list[int]], st
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             futures = [pool.submit(train, members) for members in sorted(batches, key=len, reverse=True)]
             try:
-                for future in as_completed(futures):
-                    future.result()
-            except BaseException:
-                stopped.set()  # ends the threads that still run, so that Ctrl-C does not wait for them
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+                wait(futures, return_when=FIRST_EXCEPTION)
+            finally:
+                stopped.set()  # ends the threads that still run after an error or Ctrl-C
+        for future in futures:
+            future.result()
     finally:
         torch.set_num_threads(threads)
 
 
-@dataclass(frozen=True)
-class _Split:
+class _Split(NamedTuple):
     train: Rows
     stop: Rows
     drawn: int  # length of the permutation drawn from the random stream before the first pass; 0: none
 
 
-def _split(fold: Fold, seed: int) -> _Split:
+def _split(fold: Fold) -> _Split:
     if fold.stop is not None:
         return _Split(fold.train, fold.stop, 0)
-    order = np.random.RandomState(seed).permutation(len(fold.train))
+    order = np.random.RandomState(SEED).permutation(len(fold.train))
     cut = int(HELD_OUT * len(order))
     return _Split(fold.train[order[cut:]], fold.train[order[:cut]], len(order))
 
@@ -208,23 +182,18 @@ class _Batch:
     """Fits on equally many rows, trained step by step together."""
 
     def __init__(
-        self,
-        features: Features,
-        labels: Int[Tensor, " N"],
-        splits: list[_Split],
-        penalties: Float[Tensor, "G R"],
-        settings: ClassifierSettings,
-        classes: int,
+        self, settings: SentEval, features: Features, labels: Tensor, splits: list[_Split], penalties: Tensor
     ) -> None:
-        self._features, self._labels, self._splits, self._settings = features, labels, splits, settings
+        classes = int(labels.max()) + 1
+        self._settings, self._features, self._labels, self._splits = settings, features, labels, splits
         self._rows = torch.from_numpy(np.stack([split.train for split in splits]))  # (G, n)
-        self._penalties = penalties[:, :, None, None]
-        self._orders = np.random.RandomState(settings.seed)
+        self._penalties = penalties[:, :, None, None]  # of (G, R)
+        self._orders = np.random.RandomState(SEED)
         if splits[0].drawn:
             self._orders.permutation(splits[0].drawn)
-        first, self._masks = initial_weights(features.width, classes, hidden=settings.hidden, seed=settings.seed)
+        first, self._masks = initial_weights(features.width, classes, hidden=settings.hidden)
         self._weights = [weight.expand(*penalties.shape, *weight.shape).clone() for weight in first]
-        self._optimizer = (Adam if settings.optimizer == "adam" else RMSprop)(self._weights)
+        self._moments, self._steps = zero_moments(self._weights), 0
 
     def train(self, fits: Fits, members: list[int]) -> Iterator[int]:
         """Train until all fits have stopped, storing results in ``fits``; yield how many ended, after each pass."""
@@ -257,19 +226,19 @@ class _Batch:
         yield int(stopping.running.sum())
 
     def _pass(self) -> None:
+        hidden, keep = self._settings.hidden, 1 - self._settings.dropout
+        update = adam if self._settings.optimizer == "adam" else rmsprop
+        mask = None
         order = torch.from_numpy(self._orders.permutation(self._rows.shape[1]))
         for rows in self._rows[:, order].split(self._settings.batch_size, dim=1):  # (G, B)
             x = self._features.take(rows.reshape(-1)).view(*rows.shape, -1)
-            gradients = gradients_of(self._weights, x, self._labels[rows], self._mask(rows.shape[1]))
+            if hidden and keep < 1:
+                mask = torch.empty(rows.shape[1], hidden).bernoulli_(keep, generator=self._masks).div_(keep).T
+            gradients = gradients_of(self._weights, x, self._labels[rows], mask)
             for gradient, weight in zip(gradients, self._weights, strict=True):
                 gradient.addcmul_(weight, self._penalties)
-            self._optimizer.step(self._weights, gradients)
-
-    def _mask(self, rows: int) -> Float[Tensor, "H B"] | None:
-        hidden, keep = self._settings.hidden, 1 - self._settings.dropout
-        if not hidden or keep == 1:
-            return None
-        return torch.empty(rows, hidden).bernoulli_(keep, generator=self._masks).div_(keep).T
+            self._steps += 1
+            update(self._weights, gradients, self._moments, self._steps)
 
     def _accuracy(self) -> Float[np.ndarray, "G R"]:
         accuracies = []
@@ -284,7 +253,7 @@ class _Batch:
         self._rows, self._penalties = self._rows[places], self._penalties[places]
         self._splits = [self._splits[int(place)] for place in places]
         self._weights = [weight[places] for weight in self._weights]
-        self._optimizer.keep(places)
+        self._moments = [(mean[places], square[places]) for mean, square in self._moments]
 
 
 class Stopping:
@@ -306,48 +275,34 @@ class Stopping:
         return better
 
 
-class Adam:
-    """Adam with PyTorch's defaults, as element-wise updates of stacked weights."""
-
-    def __init__(self, weights: list[Tensor]) -> None:
-        self._moments = [(torch.zeros_like(weight), torch.zeros_like(weight)) for weight in weights]
-        self._steps = 0
-
-    def step(self, weights: list[Tensor], gradients: list[Tensor]) -> None:
-        """Update the weights in place."""
-        self._steps += 1
-        rate = 1e-3 / (1 - 0.9**self._steps)
-        root = math.sqrt(1 - 0.999**self._steps)
-        for weight, gradient, (mean, square) in zip(weights, gradients, self._moments, strict=True):
-            mean.lerp_(gradient, 0.1)
-            square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
-            weight.addcdiv_(mean, square.sqrt().div_(root).add_(1e-8), value=-rate)
-
-    def keep(self, places: Int[Tensor, " K"]) -> None:
-        """Drop the state of all folds but these."""
-        self._moments = [(mean[places], square[places]) for mean, square in self._moments]
+Moments = list[tuple[Tensor, Tensor]]  # running means of each weight's gradients and of their squares
 
 
-class RMSprop:
-    """RMSprop as SentEval sets it."""
-
-    def __init__(self, weights: list[Tensor]) -> None:
-        self._squares = [torch.zeros_like(weight) for weight in weights]
-
-    def step(self, weights: list[Tensor], gradients: list[Tensor]) -> None:
-        """Update the weights in place."""
-        for weight, gradient, square in zip(weights, gradients, self._squares, strict=True):
-            square.mul_(0.99).addcmul_(gradient, gradient, value=0.01)
-            weight.addcdiv_(gradient, square.sqrt().add_(1e-8), value=-1e-2)
-
-    def keep(self, places: Int[Tensor, " K"]) -> None:
-        """Drop the state of all folds but these."""
-        self._squares = [square[places] for square in self._squares]
+def zero_moments(weights: list[Tensor]) -> Moments:
+    """Return the moments before the first step."""
+    return [(torch.zeros_like(weight), torch.zeros_like(weight)) for weight in weights]
 
 
-def initial_weights(width: int, classes: int, *, hidden: int, seed: int) -> tuple[list[Tensor], torch.Generator]:
-    """Return W (out, in) and b (out, 1) of each layer as PyTorch draws them from the seed, and the stream after it."""
-    generator = torch.Generator().manual_seed(seed)
+def adam(weights: list[Tensor], gradients: list[Tensor], moments: Moments, step: int) -> None:
+    """Update weights and moments in place by Adam with PyTorch's defaults; steps count from 1."""
+    rate = 1e-3 / (1 - 0.9**step)
+    root = math.sqrt(1 - 0.999**step)
+    for weight, gradient, (mean, square) in zip(weights, gradients, moments, strict=True):
+        mean.lerp_(gradient, 0.1)
+        square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+        weight.addcdiv_(mean, square.sqrt().div_(root).add_(1e-8), value=-rate)
+
+
+def rmsprop(weights: list[Tensor], gradients: list[Tensor], moments: Moments, _step: int) -> None:
+    """Update weights and squares in place by RMSprop as SentEval sets it."""
+    for weight, gradient, (_, square) in zip(weights, gradients, moments, strict=True):
+        square.mul_(0.99).addcmul_(gradient, gradient, value=0.01)
+        weight.addcdiv_(gradient, square.sqrt().add_(1e-8), value=-1e-2)
+
+
+def initial_weights(width: int, classes: int, *, hidden: int = 0) -> tuple[list[Tensor], torch.Generator]:
+    """Return W (out, in) and b (out, 1) of each layer as PyTorch draws them from ``SEED``, and the stream after it."""
+    generator = torch.Generator().manual_seed(SEED)
     weights = []
     for out, into in [(hidden, width), (classes, hidden)] if hidden else [(classes, width)]:
         weight, bias = torch.empty(out, into), torch.empty(out)
@@ -371,10 +326,7 @@ def logits_of(
 
 
 def gradients_of(
-    weights: list[Tensor],
-    x: Float[Tensor, "G B D"],
-    labels: Int[Tensor, "G B"],
-    mask: Float[Tensor, "H B"] | None,
+    weights: list[Tensor], x: Float[Tensor, "G B D"], labels: Int[Tensor, "G B"], mask: Float[Tensor, "H B"] | None
 ) -> list[Tensor]:
     """Return the gradient of each fit's own mean cross-entropy, one for each of the weights."""
     logits, hidden = logits_of(weights, x, mask)

@@ -14,6 +14,7 @@ Source: the protocol of facebookresearch/SentEval @ 5d6dc11, senteval/rank.py, w
 """
 
 import pickle
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +22,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from selfsent.errors import DataError
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.score import Score, measured
-from selfsent.evaluation.senteval.batched_classifier import Stopping
-from selfsent.evaluation.senteval.classifiers import SEED
+from selfsent.evaluation.senteval.batched_classifier import SEED, Stopping
 from selfsent.evaluation.task import Task
 from selfsent.progress import SILENT, Prefixed, Progress
 
@@ -43,15 +43,11 @@ MAX_PASSES = 20
 TENACITY = 3
 AT = (1, 5, 10)
 AGGREGATION = "mean of 1, 5 and 10 in both directions"
-ALLOWED = {  # what a pickle may name
-    "numpy.core.multiarray._reconstruct",
-    "numpy.core.numeric._reconstruct",
-    "numpy.core.numeric._frombuffer",
-    "numpy.core.multiarray.scalar",
-    "numpy.ndarray",
-    "numpy.dtype",
-    "_codecs.encode",
-}
+# What a pickle may name.
+ALLOWED = re.compile(
+    r"numpy\._?core\.(multiarray\.(_reconstruct|scalar)|numeric\.(_reconstruct|_frombuffer))"
+    r"|numpy\.(ndarray|dtype)|_codecs\.encode"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,13 +79,11 @@ class Captions(Task):
         self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, progress: Progress = SILENT
     ) -> list[Score]:
         """Score vectors given in the order of ``texts``; intervals resample the images, each with its captions."""
-        sets, start = {}, 0
-        for split, images in self.splits.items():
-            stop = start + len(images.captions)
-            sets[split] = (torch.from_numpy(images.features), torch.from_numpy(vectors[start:stop].astype(np.float32)))
-            start = stop
-        model, best = train_caption_retrieval(sets["train"], sets["dev"], progress=Prefixed(progress, f"{self.name}: "))
-        by_image = recalls(model, *sets["test"])  # (I, 6)
+        sizes = [len(images.captions) for images in self.splits.values()]
+        texts = torch.from_numpy(vectors.astype(np.float32)).split(sizes)
+        train, dev, test = zip([torch.from_numpy(part.features) for part in self.splits.values()], texts, strict=True)
+        model, best = train_caption_retrieval(train, dev, progress=Prefixed(progress, f"{self.name}: "))
+        by_image = recalls(model, *test)  # (I, 6)
         columns = np.column_stack([by_image.mean(axis=1), by_image])
         drawn = bootstrap.means(columns, resamples, seed=seed, name=self.name)
         counts = {split: len(images.features) for split, images in self.splits.items()}
@@ -106,8 +100,8 @@ class Captions(Task):
             measured(self.name, "test", name, float(values.mean()), means, len(values), protocol, aggregation=way)
             for (name, way), values, means in zip(names, columns.T, drawn, strict=True)
         ]
-        dev = measured(self.name, "dev", "recall", best, None, counts["dev"], protocol, aggregation=AGGREGATION)
-        return [*scores, dev]
+        parts = self.name, "dev", "recall", best, None, counts["dev"], protocol
+        return [*scores, measured(*parts, aggregation=AGGREGATION)]
 
 
 class Projections(nn.Module):
@@ -125,17 +119,9 @@ class Projections(nn.Module):
 def train_caption_retrieval(
     train: tuple[Tensor, Tensor], dev: tuple[Tensor, Tensor], *, progress: Progress = SILENT
 ) -> tuple[Projections, float]:
-    """Train the projections on image features (I, F) and caption vectors (5 I, D); return them and the best recall.
-
-    Raises:
-        ValueError: there are no captions beside those of a batch to contrast with.
-    """
+    """Train the projections on image features (I, F) and caption vectors (5 I, D); return them and the best recall."""
     images, texts = train
     count = len(texts)
-    if count <= BATCH_SIZE:
-        raise ValueError(
-            f"{count} captions are not more than a batch of {BATCH_SIZE}: there is nothing to contrast with"
-        )
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
@@ -151,9 +137,14 @@ def train_caption_retrieval(
             # Contrasts are drawn from the captions and images of all other rows.
             others = draws.randint(0, count - len(rows), size=(2, len(rows) * CONTRASTS))
             contrasts = torch.from_numpy(order[np.where(others >= start, others + len(rows), others)])
-            loss = _hinge(model, images, texts, rows, contrasts, device)
+            image, text = model(images[rows // CAPTIONS].to(device), texts[rows].to(device))
+            other = model(images[contrasts[0] // CAPTIONS].to(device), texts[contrasts[1]].to(device))
+            other_images, other_texts = (vectors.view(len(rows), CONTRASTS, -1) for vectors in other)
+            match = (image * text).sum(dim=1, keepdim=True)
+            to_texts = (MARGIN - match + (image[:, None] * other_texts).sum(dim=2)).clamp(min=0).sum()
+            to_images = (MARGIN - match + (text[:, None] * other_images).sum(dim=2)).clamp(min=0).sum()
             optimizer.zero_grad()
-            loss.backward()
+            (to_texts + to_images).backward()
             optimizer.step()
         passes += 1
         progress.report("passes", passes, MAX_PASSES)
@@ -218,27 +209,10 @@ class _PlainUnpickler(pickle.Unpickler):
     """Reads arrays, dicts, lists, numbers and strings, and refuses everything that would run code."""
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401
-        if f"{module}.{name}".replace("numpy._core.", "numpy.core.") not in ALLOWED:
+        if not ALLOWED.fullmatch(f"{module}.{name}"):
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
         return super().find_class(module, name)
 
 
 def _part(images: int) -> int:
     return PART if images % PART == 0 else images
-
-
-def _hinge(
-    model: Projections,
-    images: Float[Tensor, "I F"],
-    texts: Float[Tensor, "M D"],
-    rows: Int[Tensor, " B"],
-    contrasts: Int[Tensor, "2 C"],
-    device: torch.device,
-) -> Float[Tensor, ""]:
-    image, text = model(images[rows // CAPTIONS].to(device), texts[rows].to(device))
-    others = model(images[contrasts[0] // CAPTIONS].to(device), texts[contrasts[1]].to(device))
-    other_images, other_texts = (other.view(len(rows), CONTRASTS, -1) for other in others)
-    match = (image * text).sum(dim=1, keepdim=True)
-    to_texts = (MARGIN - match + (image[:, None] * other_texts).sum(dim=2)).clamp(min=0).sum()
-    to_images = (MARGIN - match + (text[:, None] * other_images).sum(dim=2)).clamp(min=0).sum()
-    return to_texts + to_images

@@ -5,9 +5,9 @@ depend on it.  The interval is that of a bootstrap over the test rows with the c
 sampling of the test set, not the variance of training or of the seed.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,22 +17,17 @@ from torch import Tensor
 from selfsent.errors import DataError
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.score import Score, measured
-from selfsent.evaluation.senteval.batched_classifier import Features, Matrix, Rows
-from selfsent.evaluation.senteval.classifiers import SEED, Classifier
-from selfsent.evaluation.senteval.cross_validation import (
-    CrossValidated,
-    cross_validation,
-    nested_cross_validation,
-    validation_split,
-)
+from selfsent.evaluation.senteval.batched_classifier import SEED, Features, Rows
+from selfsent.evaluation.senteval.classifiers import Classifier
+from selfsent.evaluation.senteval.cross_validation import cross_validate
 from selfsent.evaluation.sts import FORM
 from selfsent.evaluation.task import Task
 from selfsent.progress import SILENT, Prefixed, Progress
 
-PROCEDURES = {
-    "nested": "nested cross-validation",
-    "cross": "cross-validation on train, test set",
-    "split": "train, dev and test set",
+PROCEDURES = {  # by the split whose rows choose the regulariser: the first of these that a task has
+    "all": "nested cross-validation",
+    "dev": "train, dev and test set",
+    "train": "cross-validation on train, test set",
 }
 Row = tuple[str, str | None, int]  # a text, the other one of a pair, the label
 
@@ -58,11 +53,9 @@ class Classification(Task):
     """One labelled task, with the classifier that will score it."""
 
     splits: Mapping[str, LabelledExamples]  # "train", "dev", "test" as far as there are such; nested: "all"
-    procedure: Literal["nested", "cross", "split"]
     classifier: Classifier
     kind: Literal["text", "pair", "entailment"] = "text"
     with_f1: bool = False  # of class 1, beside the accuracy
-    note: str = ""  # how the data differ from the literature's
     facts: Mapping[str, object] = field(default_factory=dict)  # for the protocol of the scores
 
     @property
@@ -86,14 +79,17 @@ class Classification(Task):
         features, rows = self._features(vectors.astype(np.float32, copy=False))
         labels = np.concatenate([np.array(examples.labels, dtype=np.int64) for examples in self.splits.values()])
         try:
-            result = self._train(features, labels, rows, Prefixed(progress, f"{self.name}: "))
+            result = cross_validate(
+                features, labels, rows, self.classifier, progress=Prefixed(progress, f"{self.name}: ")
+            )
         except DataError as error:
             raise DataError(f"{self.name} cannot be scored: {error}") from None
 
+        chosen_by = next(split for split in PROCEDURES if split in rows)
         protocol: dict[str, object] = {
             "classifier": self.classifier.name,
-            "procedure": PROCEDURES[self.procedure],
-            "folds": self.classifier.folds if self.procedure != "split" else None,
+            "procedure": PROCEDURES[chosen_by],
+            "folds": None if chosen_by == "dev" else self.classifier.folds,
             "classifier_seed": SEED,
             "features": FEATURES[self.kind],
             "texts": FORM,
@@ -102,7 +98,11 @@ class Classification(Task):
             "interval": "over test rows",
             **self.facts,
         }
-        columns = _columns(labels[rows["all" if self.procedure == "nested" else "test"]], result)
+        truth = labels[rows.get("test", rows[chosen_by])]
+        actual, predicted = truth == 1, result.predictions == 1
+        correct = (truth == result.predictions) * result.shares  # a row's part of the accuracy
+        # Beside it, whether a row is a true, a false or a missed positive.
+        columns = np.stack([correct, actual & predicted, ~actual & predicted, actual & ~predicted], axis=1)
         drawn = bootstrap.means(columns, resamples, seed=seed, name=self.name)
         parts = [("test", "accuracy", result.accuracy, 100 * drawn[0], len(columns))]
         if self.with_f1:
@@ -110,54 +110,30 @@ class Classification(Task):
             parts.append(("test", "f1", value, 100 * _f1(drawn[1:]), len(columns)))
         scores = [measured(self.name, *part, protocol) for part in parts]
         # The best of several on the rows it was chosen by: an interval would not say how it does on other rows.
-        chosen_by = rows[{"nested": "all", "cross": "train", "split": "dev"}[self.procedure]]
-        return [*scores, measured(self.name, "dev", "accuracy", result.devacc, None, len(chosen_by), protocol)]
-
-    def _train(self, features: Features, labels: Rows, rows: Mapping[str, Rows], progress: Progress) -> CrossValidated:
-        if self.procedure == "nested":
-            return nested_cross_validation(features, labels, self.classifier, progress=progress)
-        train, test = rows["train"], rows["test"]
-        if self.procedure == "cross":
-            return cross_validation(features, labels, train, test, self.classifier, progress=progress)
-        return validation_split(features, labels, train, rows["dev"], test, self.classifier, progress=progress)
+        return [*scores, measured(self.name, "dev", "accuracy", result.devacc, None, len(rows[chosen_by]), protocol)]
 
     def _features(self, vectors: Float[np.ndarray, "N D"]) -> tuple[Features, dict[str, Rows]]:
         """Return the features of all examples, and which of them are in which split."""
-        rows, lefts, rights = {}, [], []
-        text = example = 0
-        for name, examples in self.splits.items():
-            count = len(examples.labels)
-            rows[name] = np.arange(example, example + count)
-            lefts.append(np.arange(text, text + count))
-            rights.append(np.arange(text + count, text + 2 * count))
-            example += count
-            text += len(examples.texts)
         values = torch.from_numpy(np.ascontiguousarray(vectors))
+        counts = [len(examples.labels) for examples in self.splits.values()]
+        rows = dict(zip(self.splits, np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1]), strict=True))
         if self.kind == "text":
-            return Matrix(values), rows
-        left, right = torch.from_numpy(np.concatenate(lefts)), torch.from_numpy(np.concatenate(rights))
+            return Features.of(values), rows
+        sides = torch.arange(len(values)).split(np.repeat(counts, 2).tolist())  # of every split left, then right
+        left, right = torch.cat(sides[::2]), torch.cat(sides[1::2])
         if self.kind == "entailment":
-            return Entailment(values, left, right), rows
-        return Matrix(pair_features(values[left], values[right])), rows
+            return entailment_features(values, left, right), rows
+        return Features.of(pair_features(values[left], values[right])), rows
 
 
-@dataclass
-class Entailment:
-    """[u, v, u*v, |u-v|], computed when needed: half a million rows of them would fill the memory."""
+def entailment_features(vectors: Float[Tensor, "N D"], left: Int[Tensor, " M"], right: Int[Tensor, " M"]) -> Features:
+    """Return [u, v, u*v, |u-v|], computed when needed: half a million rows of them would fill the memory."""
 
-    vectors: Float[Tensor, "N D"]
-    left: Int[Tensor, " M"]
-    right: Int[Tensor, " M"]
-
-    @property
-    def width(self) -> int:
-        """Return 4 D."""
-        return 4 * self.vectors.shape[1]
-
-    def take(self, rows: Int[Tensor, " K"]) -> Float[Tensor, "K F"]:
-        """Return the features of these rows."""
-        u, v = self.vectors[self.left[rows]], self.vectors[self.right[rows]]
+    def take(rows: Int[Tensor, " K"]) -> Float[Tensor, "K F"]:
+        u, v = vectors[left[rows]], vectors[right[rows]]
         return torch.cat([u, v, u * v, (u - v).abs()], dim=1)
+
+    return Features(4 * vectors.shape[1], take)
 
 
 def pair_features(u: Float[Tensor, "N D"], v: Float[Tensor, "N D"]) -> Float[Tensor, "N F"]:
@@ -165,28 +141,22 @@ def pair_features(u: Float[Tensor, "N D"], v: Float[Tensor, "N D"]) -> Float[Ten
     return torch.cat([(u - v).abs(), u * v], dim=1)
 
 
-def sorted_examples(
-    rows: Sequence[Row], key: Callable[[tuple[int, int, int]], Any] = lambda counts: counts
-) -> LabelledExamples:
-    """Join tokens by single spaces and sort by the number of tokens of the texts and then by label.
+def sorted_examples(rows: Sequence[Row], *, words: Sequence[str] | None = None) -> LabelledExamples:
+    """Join tokens by single spaces and sort by the tokens of the left and the right text and the label.
 
     Args:
-        key: of the tokens of the left and of the right text and the label, for another order.
+        words: of the labels; the right text then goes before the left one, and the word stands for the label.
     """
     split = [(left.split(), (right or "").split(), label) for left, right, label in rows]
-    split.sort(key=lambda row: key((len(row[0]), len(row[1]), row[2])))
+    if words is None:
+        split.sort(key=lambda row: (len(row[0]), len(row[1]), row[2]))
+    else:
+        split.sort(key=lambda row: (len(row[1]), len(row[0]), words[row[2]]))
     return LabelledExamples(
         left=[" ".join(left) for left, _, _ in split],
         right=None if rows[0][1] is None else [" ".join(right) for _, right, _ in split],
         labels=[label for _, _, label in split],
     )
-
-
-def _columns(labels: Rows, result: CrossValidated) -> Float[np.ndarray, "N 4"]:
-    """Return, of each test row: its part of the accuracy, and whether it is a true, false or missed positive."""
-    actual, predicted = labels == 1, result.predictions == 1
-    correct = (labels == result.predictions) * result.shares
-    return np.stack([correct, actual & predicted, ~actual & predicted, actual & ~predicted], axis=1)
 
 
 def _f1(counts: Float[np.ndarray, "3 R"]) -> Float[np.ndarray, " R"]:

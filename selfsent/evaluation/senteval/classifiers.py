@@ -10,40 +10,26 @@ Numbers of different classifiers differ by points and are never averaged or comp
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import torch
 
-from selfsent.evaluation.senteval.batched_classifier import (
-    ClassifierSettings,
-    Features,
-    Fits,
-    Fold,
-    Grid,
-    Rows,
-    fit_classifiers,
-)
+from selfsent.evaluation.senteval.batched_classifier import SEED, Features, Fold, Grid, Rows, SentEval
 from selfsent.progress import SILENT, Progress
-
-if TYPE_CHECKING:
-    from sklearn.linear_model import LogisticRegression
-
-SEED = 1111  # of the folds, too
 
 
 @dataclass(frozen=True)
-class SentEval:
-    """SentEval's own classifier, trained in batches of fits."""
+class SklearnFits:
+    """Logistic regressions of F folds with R regularisers each."""
 
-    settings: ClassifierSettings
-    grid: Sequence[float] = (1e-5, 1e-4, 1e-3, 1e-2)  # L2 penalties, smallest first
+    accuracy: Grid  # on the stopping rows, 0-1; NaN without any
+    models: list[list[Any]]
 
-    def fit(
-        self, features: Features, labels: Rows, folds: Sequence[Fold], regularisers: Grid, progress: Progress = SILENT
-    ) -> Fits:
-        """Train a classifier for every fold and regulariser."""
-        return fit_classifiers(features, labels, folds, regularisers, self.settings, progress=progress)
+    def predict(self, features: Features, rows: Rows, fold: int, regulariser: int) -> Rows:
+        """Return the class that one model predicts for each row."""
+        predicted = self.models[fold][regulariser].predict(features.take(torch.from_numpy(rows)).numpy())
+        return np.asarray(predicted, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -54,35 +40,21 @@ class Sklearn:
 
     def fit(
         self, features: Features, labels: Rows, folds: Sequence[Fold], regularisers: Grid, progress: Progress = SILENT
-    ) -> "SklearnFits":
+    ) -> SklearnFits:
         """Train a classifier for every fold and regulariser."""
         from sklearn.linear_model import LogisticRegression
 
-        fits = SklearnFits(accuracy=np.full(regularisers.shape, np.nan), models=[])
-        for index, fold in enumerate(folds):
-            x, y = features.take(torch.from_numpy(fold.train)).numpy(), labels[fold.train]
-            fits.models.append([])
-            for place, c in enumerate(regularisers[index]):
-                model = LogisticRegression(C=float(c), max_iter=1000, random_state=SEED).fit(x, y)
-                fits.models[index].append(model)
-                if fold.stop is not None:
-                    predicted = fits.predict(features, fold.stop, index, place)
-                    fits.accuracy[index, place] = (predicted == labels[fold.stop]).mean()
-                progress.report("classifiers trained", index * regularisers.shape[1] + place + 1, regularisers.size)
+        fits = SklearnFits(np.full(regularisers.shape, np.nan), [[] for _ in folds])
+        for done, (index, place) in enumerate(np.ndindex(*regularisers.shape), start=1):
+            fold = folds[index]
+            x = features.take(torch.from_numpy(fold.train)).numpy()
+            model = LogisticRegression(C=float(regularisers[index, place]), max_iter=1000, random_state=SEED)
+            fits.models[index].append(model.fit(x, labels[fold.train]))
+            if fold.stop is not None:
+                predicted = fits.predict(features, fold.stop, index, place)
+                fits.accuracy[index, place] = (predicted == labels[fold.stop]).mean()
+            progress.report("classifiers trained", done, regularisers.size)
         return fits
-
-
-@dataclass(frozen=True, kw_only=True)
-class SklearnFits:
-    """Logistic regressions of F folds with R regularisers each."""
-
-    accuracy: Grid  # on the stopping rows, 0-1; NaN without any
-    models: "list[list[LogisticRegression]]"
-
-    def predict(self, features: Features, rows: Rows, fold: int, regulariser: int) -> Rows:
-        """Return the class that one model predicts for each row."""
-        model = self.models[fold][regulariser]
-        return np.asarray(model.predict(features.take(torch.from_numpy(rows)).numpy()), dtype=np.int64)
 
 
 Learner = SentEval | Sklearn
@@ -94,41 +66,34 @@ class Classifier:
 
     name: str
     learners: tuple[tuple[str, Learner], ...]  # label in a protocol, learner
-    folds: int
-    linear: Learner | None = None  # used instead where a task needs a linear classifier
-
-    def for_linear_task(self) -> "Classifier":
-        """Return this classifier without its hidden layer, if it has one."""
-        return self if self.linear is None else replace(self, learners=(("", self.linear),), linear=None)
-
-    def without_regulariser(self, *, max_passes: int, passes: int) -> "Classifier":
-        """Return this classifier without a penalty and with another length, as SNLI is scored."""
-
-        def bare(learner: Learner) -> Learner:
-            if isinstance(learner, Sklearn):
-                return Sklearn(grid=(1e9,))
-            return SentEval(replace(learner.settings, max_passes=max_passes, passes=passes), grid=(1e-9,))
-
-        return replace(self, learners=tuple((label, bare(learner)) for label, learner in self.learners))
+    folds: int = 10
 
 
-FULL = ClassifierSettings()
-FAST = ClassifierSettings(optimizer="rmsprop", batch_size=128, passes=2, tenacity=3)
+FAST = SentEval(optimizer="rmsprop", batch_size=128, passes=2, tenacity=3)
+NETWORKS = tuple(
+    (f"{hidden} units, dropout {dropout:g}", SentEval(hidden=hidden, dropout=dropout))
+    for hidden in (50, 100, 200)
+    for dropout in (0.0, 0.1, 0.2)
+)
 CLASSIFIERS = {
-    known.name: known
-    for known in (
-        Classifier(name="senteval_full", learners=(("", SentEval(FULL)),), folds=10),
-        Classifier(name="senteval_fast", learners=(("", SentEval(FAST)),), folds=5),
-        Classifier(
-            name="senteval_mlp",
-            learners=tuple(
-                (f"{hidden} units, dropout {dropout:g}", SentEval(replace(FULL, hidden=hidden, dropout=dropout)))
-                for hidden in (50, 100, 200)
-                for dropout in (0.0, 0.1, 0.2)
-            ),
-            folds=10,
-            linear=SentEval(FULL),
-        ),
-        Classifier(name="sklearn", learners=(("", Sklearn()),), folds=10),
-    )
+    "senteval_full": Classifier(name="senteval_full", learners=(("", SentEval()),)),
+    "senteval_fast": Classifier(name="senteval_fast", learners=(("", FAST),), folds=5),
+    "senteval_mlp": Classifier(name="senteval_mlp", learners=NETWORKS),
+    "sklearn": Classifier(name="sklearn", learners=(("", Sklearn()),)),
 }
+
+
+def linear_classifier(classifier: Classifier) -> Classifier:
+    """Return the classifier with a linear learner in place of its networks, if it has any."""
+    return replace(classifier, learners=(("", SentEval()),)) if classifier.learners == NETWORKS else classifier
+
+
+def unregularised_classifier(classifier: Classifier, *, max_passes: int, passes: int) -> Classifier:
+    """Return the classifier without a penalty and with another length, as SNLI is scored."""
+    learners = [
+        (label, Sklearn(grid=(1e9,)))
+        if isinstance(learner, Sklearn)
+        else (label, replace(learner, max_passes=max_passes, passes=passes, grid=(1e-9,)))
+        for label, learner in classifier.learners
+    ]
+    return replace(classifier, learners=tuple(learners))

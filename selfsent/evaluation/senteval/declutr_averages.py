@@ -17,34 +17,20 @@ from statistics import fmean
 
 from selfsent.errors import DataError
 from selfsent.evaluation.score import Score
+from selfsent.evaluation.senteval import probing
 
 # task -> (metric, aggregation) of each score whose mean stands for the task
+Parts = dict[str, tuple[tuple[str, str], ...]]
 ACCURACY = (("accuracy", ""),)
-DOWNSTREAM: dict[str, tuple[tuple[str, str], ...]] = {
+DOWNSTREAM: Parts = {
     **dict.fromkeys(("cr", "mr", "mpqa", "subj", "sst2", "sst5", "trec"), ACCURACY),
     "mrpc": (("accuracy", ""), ("f1", "")),
-    "snli": ACCURACY,
-    "sick-e": ACCURACY,
-    "sickr-regression": (("spearman", ""),),  # not the cosine of "sickr"
-    "stsb-regression": (("spearman", ""),),
+    **dict.fromkeys(("snli", "sick-e"), ACCURACY),
+    **dict.fromkeys(("sickr-regression", "stsb-regression"), (("spearman", ""),)),  # not the cosine of "sickr"
     "captions": (("recall", "mean of 1, 5 and 10 in both directions"),),
     **dict.fromkeys(("sts12", "sts13", "sts14", "sts15", "sts16"), (("spearman", "mean"),)),
 }
-PROBING: dict[str, tuple[tuple[str, str], ...]] = dict.fromkeys(
-    (
-        "sentence_length",
-        "word_content",
-        "tree_depth",
-        "top_constituents",
-        "bigram_shift",
-        "past_present",
-        "subj_number",
-        "obj_number",
-        "odd_man_out",
-        "coordination_inversion",
-    ),
-    ACCURACY,
-)
+PROBING: Parts = dict.fromkeys(probing.TASKS, ACCURACY)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,39 +52,36 @@ def averages(scores: Iterable[Score]) -> Averages:
         DataError: the accuracies come from different classifiers, whose numbers differ by points.
     """
     # "rows" is in the protocol of sub-sampled tasks only.
-    counted = [
-        score
+    counted = {
+        (score.task, score.metric, score.aggregation): score
         for score in scores
         if score.task in DOWNSTREAM | PROBING and score.split == "test" and "rows" not in score.protocol
-    ]
-    used = {
-        str(score.protocol["classifier"])
-        for score in counted
-        if (score.metric, score.aggregation) in ACCURACY and "classifier" in score.protocol
     }
+    of_accuracy = [score.protocol for (_, *what), score in counted.items() if tuple(what) in ACCURACY]
+    used = sorted({str(protocol["classifier"]) for protocol in of_accuracy if "classifier" in protocol})
     if len(used) > 1:
         raise DataError(
-            f"scores of {' and '.join(sorted(used))} cannot be averaged: their numbers differ by points; "
+            f"scores of {' and '.join(used)} cannot be averaged: their numbers differ by points; "
             "score all tasks with one classifier"
         )
-    values = {(score.task, score.metric, score.aggregation): score.value for score in counted}
+    mains = {
+        task: fmean(counted[task, *part].value for part in parts)
+        for task, parts in (DOWNSTREAM | PROBING).items()
+        if all((task, *part) in counted for part in parts)
+    }
 
-    def mains(group: dict[str, tuple[tuple[str, str], ...]]) -> dict[str, float]:
-        return {
-            task: fmean(values[task, *part] for part in parts)
-            for task, parts in group.items()
-            if all((task, *part) in values for part in parts)
-        }
+    def mean(tasks: Iterable[str]) -> float | None:
+        values = [mains[task] for task in tasks if task in mains]
+        return fmean(values) if values else None
 
-    downstream, probing = mains(DOWNSTREAM), mains(PROBING)
-    of_downstream, of_probing = _mean(downstream.values()), _mean(probing.values())
+    downstream, of_probing = mean(DOWNSTREAM), mean(PROBING)
     return Averages(
-        downstream=of_downstream,
-        without_snli=_mean(value for task, value in downstream.items() if task != "snli"),
+        downstream=downstream,
+        without_snli=mean(task for task in DOWNSTREAM if task != "snli"),
         probing=of_probing,
-        average=None if of_downstream is None or of_probing is None else (of_downstream + of_probing) / 2,
-        of_all_tasks=_mean([*downstream.values(), *probing.values()]),
-        missing=tuple(task for task in (*DOWNSTREAM, *PROBING) if task not in downstream | probing),
+        average=None if downstream is None or of_probing is None else (downstream + of_probing) / 2,
+        of_all_tasks=mean(DOWNSTREAM | PROBING),
+        missing=tuple(task for task in (*DOWNSTREAM, *PROBING) if task not in mains),
     )
 
 
@@ -112,8 +95,3 @@ def summary(measured: Averages) -> str:
         parts.append(f"their mean {measured.average:.2f}")
     line = f"DeCLUTR's averages: {', '.join(parts)}"
     return f"{line}; missing: {' '.join(measured.missing)}" if measured.missing else line
-
-
-def _mean(values: Iterable[float]) -> float | None:
-    values = list(values)
-    return fmean(values) if values else None

@@ -6,19 +6,8 @@ from typing import TypeVar
 
 from selfsent.errors import DataError
 
-FOLDERS = (
-    "STS",
-    "SICK",
-    "MR",
-    "CR",
-    "SUBJ",
-    "MPQA",
-    "SST",
-    "TREC",
-    "MRPC",
-    "SNLI",
-    "COCO",
-)  # any one identifies the folder
+# Any one identifies the folder.
+FOLDERS = ("STS", "SICK", "MR", "CR", "SUBJ", "MPQA", "SST", "TREC", "MRPC", "SNLI", "COCO")
 
 Row = TypeVar("Row")
 
@@ -60,29 +49,37 @@ def senteval_lines(path: Path, encoding: str = "utf-8") -> list[str]:
     """Return the lines of a file without their ends.
 
     Raises:
-        DataError: the file is not in this encoding.
+        DataError: the file is missing or not in this encoding.
     """
     # Not splitlines(): it also splits at characters that occur inside a text, such as U+2028.
     try:
         return path.read_text(encoding=encoding).removesuffix("\n").split("\n")
+    except FileNotFoundError:
+        raise DataError(f"{path.parent.name} is incomplete: {path} is missing; unpack the whole set again") from None
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 at byte {error.start}: convert it") from None
 
 
 def senteval_table(
-    path: Path, parse: Callable[[str], Row], *, rows: int | None, what: str, encoding: str = "utf-8", skip: int = 0
+    path: Path,
+    parse: Callable[[str], Row],
+    *,
+    rows: int = 0,
+    what: str = "a text",
+    encoding: str = "utf-8",
+    skip: int = 0,
 ) -> list[Row]:
     """Parse every line of a file after the first ``skip``.
 
     Args:
-        rows: how many are known to be there; None takes any number.
+        rows: how many are known to be there; 0 takes any number.
         what: what a line should hold, for the error message.
 
     Raises:
         DataError: a line cannot be parsed, or the number of rows is another.
     """
     lines = senteval_lines(path, encoding)[skip:]
-    if rows is not None and len(lines) != rows:
+    if rows and len(lines) != rows:
         raise DataError(
             f"{path} has {len(lines)} rows where {rows} are known: a score on other rows cannot be compared with "
             "published ones; get the data again"

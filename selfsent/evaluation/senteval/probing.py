@@ -15,7 +15,7 @@ from pathlib import Path
 
 from selfsent.errors import DataError
 from selfsent.evaluation.senteval.classification import Classification, Row, sorted_examples
-from selfsent.evaluation.senteval.classifiers import Classifier
+from selfsent.evaluation.senteval.classifiers import Classifier, linear_classifier
 from selfsent.evaluation.senteval.files import senteval_table
 
 # number of classes, and other names under which the file is found
@@ -53,10 +53,8 @@ def read_probing(name: str, folder: Path, classifier: Classifier) -> Classificat
             raise ValueError(line)
         return SPLITS[cells[0]], cells[1], cells[-1]
 
-    rows = senteval_table(path, parse, rows=None, what="a split (tr, va, te), a label and a text between tabs")
-    known = {
-        label: index for index, label in enumerate(sorted({label for split, label, _ in rows if split == "train"}))
-    }
+    rows = senteval_table(path, parse, what="a split (tr, va, te), a label and a text between tabs")
+    known = {label: index for index, label in enumerate(sorted({row[1] for row in rows if row[0] == "train"}))}
     unknown = sorted({label for _, label, _ in rows} - set(known))
     if unknown:
         raise DataError(f"{path} has rows of label {unknown[0]!r} in va or te and none in tr: get the file again")
@@ -69,13 +67,10 @@ def read_probing(name: str, folder: Path, classifier: Classifier) -> Classificat
             raise DataError(f"{path} has no rows for {split}: get the file again")
         splits[split] = sorted_examples(examples)
 
-    counts = "/".join(str(len(examples.labels)) for examples in splits.values())
-    full = "/".join(map(str, ROWS.values()))
+    counts, full = ("/".join(map(str, of)) for of in ([len(part.labels) for part in splits.values()], ROWS.values()))
     return Classification(
         name=name,
         splits=splits,
-        procedure="split",
-        classifier=classifier.for_linear_task() if classes > 100 else classifier,
-        note="" if counts == full else f"sub-sampled, {counts} rows of {full}: not comparable with published scores",
+        classifier=linear_classifier(classifier) if classes > 100 else classifier,
         facts={} if counts == full else {"rows": f"{counts} of {full}"},
     )

@@ -19,7 +19,7 @@ princeton-nlp/SimCSE @ 49fa580.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -29,9 +29,8 @@ from torch import Tensor
 from selfsent.errors import DataError
 from selfsent.evaluation import sts
 from selfsent.evaluation.score import Score, measured
-from selfsent.evaluation.senteval.batched_classifier import Adam, Stopping, initial_weights
+from selfsent.evaluation.senteval.batched_classifier import SEED, Stopping, adam, initial_weights, zero_moments
 from selfsent.evaluation.senteval.classification import pair_features
-from selfsent.evaluation.senteval.classifiers import SEED
 from selfsent.evaluation.task import Task
 from selfsent.progress import SILENT, Prefixed, Progress
 
@@ -43,23 +42,19 @@ BATCH_SIZE = 64
 LEAST = {"sickr-regression": 1.0, "stsb-regression": 0.0}  # the scale's lower end; its upper end is 5
 TASKS = tuple(LEAST)
 SPLITS = ("train", "dev", "test")
-STOP_ON = ("pearson", "spearman")
 
+Scored = tuple[Float[Tensor, "_ F"], Float[np.ndarray, " _"]]  # features of pairs, and their scores
 StopOn = Literal["pearson", "spearman"]
+STOP_ON = get_args(StopOn)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Regression:
     """A trained regression."""
 
-    weight: Float[Tensor, "5 F"]
-    bias: Float[Tensor, "5 1"]
+    weights: list[Tensor]  # W (5, F) and b (5, 1)
     best: float  # development correlation, -1 to 1
     passes: int
-
-    def predict(self, x: Float[Tensor, "N F"]) -> Float[np.ndarray, " N"]:
-        """Return the expected score of each row, 1 to 5."""
-        return _expected([self.weight, self.bias], x)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,23 +79,15 @@ class Relatedness(Task):
         self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, progress: Progress = SILENT
     ) -> list[Score]:
         """Score vectors given in the order of ``texts``: test Spearman and Pearson, the development correlation."""
-        values = torch.from_numpy(vectors.astype(np.float32))
-        features, gold, start = {}, {}, 0
-        for split, pairs in self.splits.items():
-            count = len(pairs.gold)
-            features[split] = pair_features(values[start : start + count], values[start + count : start + 2 * count])
-            gold[split] = np.array(pairs.gold, dtype=np.float64)
-            start += 2 * count
-        regression = train_relatedness(
-            features["train"],
-            gold["train"],
-            features["dev"],
-            gold["dev"],
-            stop_on=self.stop_on,
-            progress=Prefixed(progress, f"{self.name}: "),
-        )
-        predicted = np.round(regression.predict(features["test"]), 6)  # the precision of float32: equal pairs must tie
-        drawn = sts.resample(predicted, gold["test"], resamples, seed, self.name)
+        counts = [len(pairs.gold) for pairs in self.splits.values()]
+        sides = torch.from_numpy(vectors.astype(np.float32)).split(np.repeat(counts, 2).tolist())
+        features = (pair_features(*pair) for pair in zip(sides[::2], sides[1::2], strict=True))
+        gold = (np.array(pairs.gold, dtype=np.float64) for pairs in self.splits.values())
+        train, dev, (test_x, test_gold) = zip(features, gold, strict=True)
+        progress = Prefixed(progress, f"{self.name}: ")
+        regression = train_relatedness(train, dev, stop_on=self.stop_on, progress=progress)
+        predicted = np.round(predict_relatedness(regression.weights, test_x), 6)  # float32: equal pairs must tie
+        drawn = sts.resample(predicted, test_gold, resamples, seed, self.name)
         protocol = {
             "classifier": f"regression stopped by {self.stop_on}",
             "classifier_seed": SEED,
@@ -109,13 +96,13 @@ class Relatedness(Task):
             "passes": regression.passes,
             "interval": "over test rows",
         }
-        spearman, pearson = (100 * _correlation(metric, predicted, gold["test"]) for metric in ("spearman", "pearson"))
-        n, best = len(predicted), 100 * regression.best
-        return [
-            measured(self.name, "test", "spearman", spearman, drawn[0], n, protocol),
-            measured(self.name, "test", "pearson", pearson, drawn[1], n, protocol),
-            measured(self.name, "dev", self.stop_on, best, None, len(gold["dev"]), protocol),
+        points = {metric: 100 * _correlation(metric, predicted, test_gold) for metric in ("spearman", "pearson")}
+        tests = [
+            measured(self.name, "test", metric, value, row, counts[2], protocol)
+            for (metric, value), row in zip(points.items(), drawn, strict=True)
         ]
+        best = 100 * regression.best
+        return [*tests, measured(self.name, "dev", self.stop_on, best, None, counts[1], protocol)]
 
 
 def read_relatedness(name: str, folder: Path, stop_on: StopOn = "pearson") -> Relatedness | Path:
@@ -170,18 +157,11 @@ def soft_labels(scores: Float[np.ndarray, " N"]) -> Float[np.ndarray, "N 5"]:
     return targets[:, 1:-1].astype(np.float32)
 
 
-def train_relatedness(
-    x: Float[Tensor, "N F"],
-    gold: Float[np.ndarray, " N"],
-    dev_x: Float[Tensor, "M F"],
-    dev_gold: Float[np.ndarray, " M"],
-    *,
-    stop_on: StopOn,
-    progress: Progress = SILENT,
-) -> Regression:
+def train_relatedness(train: Scored, dev: Scored, *, stop_on: StopOn, progress: Progress = SILENT) -> Regression:
     """Train the regression on pair features and scores from 0 to 5."""
-    weights, _ = initial_weights(x.shape[1], CLASSES, hidden=0, seed=SEED)
-    optimizer = Adam(weights)
+    x, gold = train
+    weights, _ = initial_weights(x.shape[1], CLASSES)
+    moments, steps = zero_moments(weights), 0
     orders = np.random.RandomState(SEED)
     target = torch.from_numpy(soft_labels(gold))
     stopping = Stopping((1,), TENACITY)
@@ -190,27 +170,26 @@ def train_relatedness(
         for _ in range(PASSES):
             order = torch.from_numpy(orders.permutation(len(x)))
             for rows in order.split(BATCH_SIZE):
-                optimizer.step(weights, _gradients(weights, x[rows], target[rows]))
+                given = x[rows]
+                p = _probabilities(weights, given)  # (5, B)
+                slope = (p - target[rows].T) * (2 / p.numel())
+                error = p * (slope - (p * slope).sum(dim=0))
+                steps += 1
+                adam(weights, [error @ given, error.sum(dim=1, keepdim=True)], moments, steps)
         passes += PASSES
         progress.report(f"passes of at most {MAX_PASSES + PASSES}", passes)
-        if stopping.update(np.array([_correlation(stop_on, _expected(weights, dev_x), dev_gold)])):
+        if stopping.update(np.array([_correlation(stop_on, predict_relatedness(weights, dev[0]), dev[1])])):
             kept = [weight.clone() for weight in weights]
-    return Regression(weight=kept[0], bias=kept[1], best=float(stopping.best[0]), passes=passes)
+    return Regression(weights=kept, best=float(stopping.best[0]), passes=passes)
 
 
-def _gradients(weights: list[Tensor], x: Float[Tensor, "B F"], target: Float[Tensor, "B 5"]) -> list[Tensor]:
-    p = _probabilities(weights, x)  # (5, B)
-    slope = (p - target.T) * (2 / p.numel())
-    error = p * (slope - (p * slope).sum(dim=0))
-    return [error @ x, error.sum(dim=1, keepdim=True)]
+def predict_relatedness(weights: list[Tensor], x: Float[Tensor, "N F"]) -> Float[np.ndarray, " N"]:
+    """Return the expected score of each row, 1 to 5."""
+    return np.arange(1, CLASSES + 1) @ _probabilities(weights, x).double().numpy()
 
 
 def _probabilities(weights: list[Tensor], x: Float[Tensor, "B F"]) -> Float[Tensor, "5 B"]:
     return torch.addmm(weights[1], weights[0], x.T).softmax(dim=0)
-
-
-def _expected(weights: list[Tensor], x: Float[Tensor, "N F"]) -> Float[np.ndarray, " N"]:
-    return np.arange(1, CLASSES + 1) @ _probabilities(weights, x).double().numpy()
 
 
 def _correlation(metric: str, x: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"]) -> float:

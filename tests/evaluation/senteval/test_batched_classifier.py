@@ -8,17 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from selfsent.evaluation.senteval.batched_classifier import (
-    ClassifierSettings,
-    Fold,
-    Matrix,
-    Stopping,
-    fit_classifiers,
-)
-from selfsent.evaluation.senteval.classifiers import FAST, FULL
+from selfsent.evaluation.senteval.batched_classifier import SEED, Features, Fold, SentEval, Stopping
+from selfsent.evaluation.senteval.classifiers import FAST
 
 REGULARISERS = np.array([1e-5, 1e-4, 1e-3, 1e-2])
-SETTINGS = {"full": FULL, "fast": FAST}
+SETTINGS = {"full": SentEval(), "fast": FAST}
 CASES = [(case, name) for case in ("c2", "c6") for name in SETTINGS]
 
 
@@ -27,7 +21,7 @@ def grid(folds, values=REGULARISERS):
 
 
 def of_golden(values, case):
-    return Matrix(torch.from_numpy(values[f"{case}_X_train"])), values[f"{case}_y_train"]
+    return Features.of(torch.from_numpy(values[f"{case}_X_train"])), values[f"{case}_y_train"]
 
 
 def problem(rows=90, width=5, classes=3, seed=0):
@@ -35,7 +29,7 @@ def problem(rows=90, width=5, classes=3, seed=0):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(rows, width)).astype(np.float32)
     y = (x @ rng.normal(size=(width, classes)) + rng.normal(size=(rows, classes))).argmax(axis=1)
-    return Matrix(torch.from_numpy(x)), y
+    return Features.of(torch.from_numpy(x)), y
 
 
 def uneven(rows=90):
@@ -47,8 +41,8 @@ def uneven(rows=90):
 
 def one_at_a_time(features, labels, fold, penalty, settings, classes):
     """The classifier as one writes it in PyTorch, with the global random streams."""
-    np.random.seed(settings.seed)  # noqa: NPY002
-    torch.manual_seed(settings.seed)
+    np.random.seed(SEED)  # noqa: NPY002
+    torch.manual_seed(SEED)
     width = features.width
     if settings.hidden:
         model = nn.Sequential(
@@ -63,7 +57,7 @@ def one_at_a_time(features, labels, fold, penalty, settings, classes):
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=penalty)
     else:
         optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-2, alpha=0.99, weight_decay=penalty)
-    x, y = features.values, torch.from_numpy(labels)
+    x, y = features.take(torch.arange(len(labels))), torch.from_numpy(labels)
     train, stop = fold.train, fold.stop
     if stop is None:
         order = np.random.permutation(len(train))  # noqa: NPY002
@@ -101,7 +95,7 @@ def test_one_round_gives_the_authors_weights(golden, case, name):
     settings = replace(SETTINGS[name], max_passes=0)
     penalty = grid(1, [float(steps[f"{case}_{name}_l2"])])
     fold = Fold(np.arange(cut), np.arange(cut, len(labels)))
-    fits = fit_classifiers(features, labels, [fold], penalty, settings)
+    fits = settings.fit(features, labels, [fold], penalty)
     assert fits.passes[0, 0] == settings.passes
     np.testing.assert_allclose(fits.weights[0][0, 0], steps[f"{case}_{name}_W_after_round"], atol=2e-6)
     np.testing.assert_allclose(fits.weights[1][0, 0, :, 0], steps[f"{case}_{name}_b_after_round"], atol=2e-6)
@@ -117,7 +111,7 @@ def test_folds_score_and_stop_as_the_authors_do(golden, case, name):
         Fold(np.flatnonzero(assigned != number), np.flatnonzero(assigned == number))
         for number in range(assigned.max() + 1)
     ]
-    fits = fit_classifiers(features, labels, folds, grid(len(folds)), SETTINGS[name])
+    fits = SETTINGS[name].fit(features, labels, folds, grid(len(folds)))
     np.testing.assert_allclose(fits.accuracy.T, values[f"{case}_{name}_kfold_fold_scores"], atol=1e-12)
     np.testing.assert_array_equal(fits.passes.T, values[f"{case}_{name}_kfold_passes"])
 
@@ -128,7 +122,7 @@ def test_the_last_fit_holds_out_the_authors_rows_and_keeps_their_weights(golden,
     features, labels = of_golden(values, case)
     chosen = float(values[f"{case}_{name}_kfold_chosen_reg"])
     everything = Fold(np.arange(len(labels)), None)
-    fits = fit_classifiers(features, labels, [everything], grid(1, [chosen]), SETTINGS[name])
+    fits = SETTINGS[name].fit(features, labels, [everything], grid(1, [chosen]))
     rounds = values[f"{case}_{name}_kfold_refit_dev_per_round"]
     np.testing.assert_allclose(fits.history[0][0], rounds, atol=1e-12)
     np.testing.assert_allclose(fits.weights[0][0, 0], values[f"{case}_{name}_kfold_refit_W"], atol=2e-6)
@@ -175,21 +169,19 @@ def test_a_fit_that_has_stopped_ignores_later_accuracies():
 @pytest.mark.parametrize("size", [4, 2, 1])
 def test_the_limit_of_passes_ends_a_fit_that_would_not_stop(golden, size):
     features, labels = problem(rows=12)
-    settings = ClassifierSettings(passes=size, tenacity=1000)
+    settings = SentEval(passes=size, tenacity=1000)
     fold = Fold(np.arange(8), np.arange(8, 12))
-    fits = fit_classifiers(features, labels, [fold], grid(1, [1e-5]), settings)
+    fits = settings.fit(features, labels, [fold], grid(1, [1e-5]))
     steps = golden("senteval_fit_steps")
     assert fits.passes[0, 0] == int(steps[f"cap_epoch_size_{size}_passes"])
     assert len(fits.history[0][0]) == int(steps[f"cap_epoch_size_{size}_rounds"])
 
 
 NETWORKS = {
-    "linear, Adam": ClassifierSettings(batch_size=16, tenacity=2),
-    "linear, RMSprop": ClassifierSettings(optimizer="rmsprop", batch_size=16, passes=2, tenacity=1),
-    "hidden, Adam": ClassifierSettings(batch_size=16, tenacity=2, hidden=7),
-    "hidden with dropout, RMSprop": ClassifierSettings(
-        optimizer="rmsprop", batch_size=16, tenacity=2, hidden=7, dropout=0.2
-    ),
+    "linear, Adam": SentEval(batch_size=16, tenacity=2),
+    "linear, RMSprop": SentEval(optimizer="rmsprop", batch_size=16, passes=2, tenacity=1),
+    "hidden, Adam": SentEval(batch_size=16, tenacity=2, hidden=7),
+    "hidden with dropout, RMSprop": SentEval(optimizer="rmsprop", batch_size=16, tenacity=2, hidden=7, dropout=0.2),
 }
 
 
@@ -199,7 +191,7 @@ def test_a_batch_of_fits_equals_pytorch_one_fit_at_a_time(name):
     features, labels = problem()
     folds = uneven()
     penalties = [1e-4, 1e-1, 1.0]  # strong enough to move what they should: weights and biases
-    fits = fit_classifiers(features, labels, folds, grid(len(folds), penalties), settings)
+    fits = settings.fit(features, labels, folds, grid(len(folds), penalties))
     for index, fold in enumerate(folds):
         for place, penalty in enumerate(penalties):
             best, passes, history, weights = one_at_a_time(features, labels, fold, penalty, settings, 3)
@@ -214,18 +206,18 @@ def test_a_batch_of_fits_equals_pytorch_one_fit_at_a_time(name):
 def test_a_fit_does_not_depend_on_the_fits_beside_it():
     features, labels = problem()
     folds = uneven()
-    together = fit_classifiers(features, labels, folds, grid(5), FAST)
+    together = FAST.fit(features, labels, folds, grid(5))
     for index, fold in enumerate(folds):
-        alone = fit_classifiers(features, labels, [fold], grid(1)[:, 2:3], FAST)
+        alone = FAST.fit(features, labels, [fold], grid(1)[:, 2:3])
         assert alone.history[0][0] == together.history[index][2]
         torch.testing.assert_close(alone.weights[0][0, 0], together.weights[0][index, 2], atol=1e-6, rtol=1e-5)
 
 
 def test_many_small_batches_equal_one(monkeypatch):
     features, labels = problem()
-    whole = fit_classifiers(features, labels, uneven(), grid(5), FAST)
+    whole = FAST.fit(features, labels, uneven(), grid(5))
     monkeypatch.setattr("selfsent.evaluation.senteval.batched_classifier.TILE", 1)
-    cut = fit_classifiers(features, labels, uneven(), grid(5), FAST)
+    cut = FAST.fit(features, labels, uneven(), grid(5))
     assert cut.history == whole.history
     np.testing.assert_array_equal(cut.passes, whole.passes)
 
@@ -239,25 +231,24 @@ def two_threads():
 
 def test_threads_change_nothing_and_leave_the_number_of_threads_as_it_was(two_threads):
     features, labels = problem()
-    parallel = fit_classifiers(features, labels, uneven(), grid(5), FAST)
+    parallel = FAST.fit(features, labels, uneven(), grid(5))
     assert torch.get_num_threads() == 2
     torch.set_num_threads(1)
-    assert parallel.history == fit_classifiers(features, labels, uneven(), grid(5), FAST).history
+    assert parallel.history == FAST.fit(features, labels, uneven(), grid(5)).history
 
 
 def test_an_error_in_one_thread_ends_the_others(two_threads):
     features, labels = problem()
 
-    class Interrupted(Matrix):
-        def take(self, rows):
-            if (rows == 40).any():  # in the second fold alone
-                raise KeyboardInterrupt
-            return super().take(rows)
+    def take(rows):
+        if (rows == 40).any():  # in the second fold alone
+            raise KeyboardInterrupt
+        return features.take(rows)
 
-    endless = ClassifierSettings(max_passes=10**9, tenacity=10**9)
+    endless = SentEval(max_passes=10**9, tenacity=10**9)
     folds = [Fold(np.arange(40), np.arange(50, 60)), Fold(np.arange(41), np.arange(50, 60))]
     with pytest.raises(KeyboardInterrupt):
-        fit_classifiers(Interrupted(features.values), labels, folds, grid(2), endless)
+        endless.fit(replace(features, take=take), labels, folds, grid(2))
     assert torch.get_num_threads() == 2
 
 
@@ -268,14 +259,14 @@ def test_the_global_random_streams_are_left_alone():
     expected = np.random.rand(), torch.rand(1).item()  # noqa: NPY002
     np.random.seed(5)  # noqa: NPY002
     torch.manual_seed(5)
-    fit_classifiers(features, labels, uneven(), grid(5), replace(FAST, hidden=3, dropout=0.1))
+    replace(FAST, hidden=3, dropout=0.1).fit(features, labels, uneven(), grid(5))
     assert (np.random.rand(), torch.rand(1).item()) == expected  # noqa: NPY002
 
 
 @pytest.mark.parametrize("settings", [FAST, replace(FAST, tenacity=1000, max_passes=4)])
 def test_progress_counts_every_fit_that_ends(settings, reports):
     features, labels = problem()
-    fit_classifiers(features, labels, uneven(), grid(5), settings, progress=reports)
+    settings.fit(features, labels, uneven(), grid(5), progress=reports)
     counts = [done for _, done, _ in reports]
     assert reports[-1] == ("classifiers trained", 20, 20)
     assert counts == sorted(set(counts))
@@ -283,14 +274,14 @@ def test_progress_counts_every_fit_that_ends(settings, reports):
 
 def test_predictions_are_those_of_the_weights_kept():
     features, labels = problem()
-    fits = fit_classifiers(features, labels, uneven(), grid(5), FAST)
+    fits = FAST.fit(features, labels, uneven(), grid(5))
     rows = np.array([4, 80, 4])
     weight, bias = fits.weights[0][1, 2], fits.weights[1][1, 2, :, 0]
-    expected = [int((weight @ features.values[row] + bias).argmax()) for row in rows]
+    expected = [int((weight @ features.take(torch.tensor([row]))[0] + bias).argmax()) for row in rows]
     assert fits.predict(features, rows, 1, 2).tolist() == expected
 
 
 def test_a_fold_without_stopping_rows_is_refused():
     features, labels = problem()
     with pytest.raises(ValueError, match="a fold has 19 training rows and 0 stopping rows"):
-        fit_classifiers(features, labels, [Fold(np.arange(19), None)], grid(1), FAST)
+        FAST.fit(features, labels, [Fold(np.arange(19), None)], grid(1))

@@ -10,18 +10,18 @@ from sklearn.metrics import f1_score
 from selfsent.errors import DataError
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.senteval import cross_validation
-from selfsent.evaluation.senteval.batched_classifier import ClassifierSettings
+from selfsent.evaluation.senteval.batched_classifier import SentEval
 from selfsent.evaluation.senteval.classification import (
     Classification,
-    Entailment,
     LabelledExamples,
+    entailment_features,
     pair_features,
     sorted_examples,
 )
-from selfsent.evaluation.senteval.classifiers import Classifier, SentEval
+from selfsent.evaluation.senteval.classifiers import Classifier
 
-SETTINGS = ClassifierSettings(optimizer="rmsprop", batch_size=16, passes=1, tenacity=2, max_passes=20)
-SMALL = Classifier(name="small", learners=(("", SentEval(SETTINGS, (1e-4, 1e-2))),), folds=3)
+LEARNER = SentEval(optimizer="rmsprop", batch_size=16, passes=1, tenacity=2, max_passes=20, grid=(1e-4, 1e-2))
+SMALL = Classifier(name="small", learners=(("", LEARNER),), folds=3)
 
 
 def task(procedure="nested", kind="text", sizes=None, **changes):
@@ -36,7 +36,7 @@ def task(procedure="nested", kind="text", sizes=None, **changes):
         )
         for name, rows in sizes.items()
     }
-    return Classification(name="made", splits=splits, procedure=procedure, classifier=SMALL, kind=kind, **changes)
+    return Classification(name="made", splits=splits, classifier=SMALL, kind=kind, **changes)
 
 
 def vectors(given, seed=0, signal=0.8):
@@ -55,7 +55,7 @@ def test_pair_features_are_the_distance_and_the_product():
 
 def test_entailment_features_are_made_of_the_right_rows():
     values = torch.arange(8.0).view(4, 2)
-    features = Entailment(values, torch.tensor([0, 1]), torch.tensor([2, 3]))
+    features = entailment_features(values, torch.tensor([0, 1]), torch.tensor([2, 3]))
     assert features.width == 8
     assert features.take(torch.tensor([1])).tolist() == [[2, 3, 6, 7, 12, 21, 4, 4]]
 
@@ -99,7 +99,7 @@ def test_the_interval_resamples_the_correctness_of_the_test_rows():
     test, _ = given.score(vectors(given), resamples=40, seed=3)
     features, _ = given._features(vectors(given))
     labels = np.array(given.splits["all"].labels)
-    found = cross_validation.nested_cross_validation(features, labels, SMALL)
+    found = cross_validation.cross_validate(features, labels, {"all": np.arange(91)}, SMALL)
     tests = [test for _, test in cross_validation.stratified_folds(labels, 3)]
     replicates = []
     for counts in bootstrap.bootstrap_draws(91, 40, seed=3, name="made"):
@@ -118,7 +118,7 @@ def test_f1_is_that_of_class_1_and_its_interval_that_of_resampled_rows():
     accuracy, f1, _ = given.score(vectors(given), resamples=30, seed=0)
     features, rows = given._features(vectors(given))
     labels = np.concatenate([part.labels for part in given.splits.values()])
-    found = cross_validation.cross_validation(features, labels, rows["train"], rows["test"], SMALL)
+    found = cross_validation.cross_validate(features, labels, rows, SMALL)
     truth = labels[rows["test"]]
     assert f1.value == round(100 * f1_score(truth, found.predictions), 2)
     replicates = [

@@ -10,16 +10,33 @@ from test_batched_classifier import one_at_a_time, problem
 
 from selfsent.errors import DataError
 from selfsent.evaluation.senteval import cross_validation
-from selfsent.evaluation.senteval.batched_classifier import ClassifierSettings, Fold, Matrix
-from selfsent.evaluation.senteval.classifiers import CLASSIFIERS, FAST, Classifier, SentEval, Sklearn
+from selfsent.evaluation.senteval.batched_classifier import Features, Fold, SentEval
+from selfsent.evaluation.senteval.classifiers import (
+    CLASSIFIERS,
+    FAST,
+    Classifier,
+    Sklearn,
+    linear_classifier,
+    unregularised_classifier,
+)
 
 NAMES = {"full": "senteval_full", "fast": "senteval_fast"}
 
 
 def small(grid=(1e-4, 1.0), folds=3, **changes):
     """A classifier that is done in a moment."""
-    settings = ClassifierSettings(batch_size=16, tenacity=1, max_passes=12, **changes)
-    return Classifier(name="small", learners=(("", SentEval(settings, grid)),), folds=folds)
+    learner = SentEval(batch_size=16, tenacity=1, max_passes=12, grid=grid, **changes)
+    return Classifier(name="small", learners=(("", learner),), folds=folds)
+
+
+def cut(train, test, dev=None):
+    """The rows of the splits of a task."""
+    return {"train": train, "test": test} | ({} if dev is None else {"dev": dev})
+
+
+def whole(labels):
+    """The rows of nested cross-validation."""
+    return {"all": np.arange(len(labels))}
 
 
 def both(values, case):
@@ -27,7 +44,7 @@ def both(values, case):
     x = np.concatenate([values[f"{case}_X_train"], values[f"{case}_X_test"]])
     y = np.concatenate([values[f"{case}_y_train"], values[f"{case}_y_test"]])
     train = len(values[f"{case}_y_train"])
-    return Matrix(torch.from_numpy(x)), y, np.arange(train), np.arange(train, len(y))
+    return Features.of(torch.from_numpy(x)), y, np.arange(train), np.arange(train, len(y))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -35,7 +52,7 @@ def both(values, case):
 def test_cross_validation_and_test_give_the_authors_scores(golden, case, name):
     values = golden("senteval_classifier")
     features, labels, train, test = both(values, case)
-    found = cross_validation.cross_validation(features, labels, train, test, CLASSIFIERS[NAMES[name]])
+    found = cross_validation.cross_validate(features, labels, cut(train, test), CLASSIFIERS[NAMES[name]])
     start = f"{case}_{name}_kfold_"
     assert found.devacc == pytest.approx(float(values[f"{start}devacc"]), abs=1e-9)
     assert found.accuracy == pytest.approx(float(values[f"{start}testacc"]), abs=1e-9)
@@ -48,10 +65,9 @@ def test_cross_validation_and_test_give_the_authors_scores(golden, case, name):
 def test_the_fixed_split_gives_the_authors_scores(golden, case, name):
     values = golden("senteval_classifier")
     features, labels, train, test = both(values, case)
-    cut = len(train) - int(values[f"{case}_n_valid_tail"])
-    found = cross_validation.validation_split(
-        features, labels, train[:cut], train[cut:], test, CLASSIFIERS[NAMES[name]]
-    )
+    size = len(train) - int(values[f"{case}_n_valid_tail"])
+    splits = cut(train[:size], test, dev=train[size:])
+    found = cross_validation.cross_validate(features, labels, splits, CLASSIFIERS[NAMES[name]])
     start = f"{case}_{name}_split_"
     assert found.devacc == pytest.approx(float(values[f"{start}devacc"]), abs=1e-9)
     assert found.accuracy == pytest.approx(float(values[f"{start}testacc"]), abs=1e-9)
@@ -61,9 +77,9 @@ def test_the_fixed_split_gives_the_authors_scores(golden, case, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_nested_cross_validation_gives_the_authors_scores(golden, name):
     values = golden("senteval_classifier")
-    features, labels = Matrix(torch.from_numpy(values["nested_X"])), values["nested_y"]
+    features, labels = Features.of(torch.from_numpy(values["nested_X"])), values["nested_y"]
     known = replace(CLASSIFIERS[NAMES[name]], folds=int(values["nested_k"]))
-    found = cross_validation.nested_cross_validation(features, labels, known)
+    found = cross_validation.cross_validate(features, labels, whole(labels), known)
     assert found.devacc == pytest.approx(float(values[f"nested_{name}_devacc"]), abs=1e-9)
     assert found.accuracy == pytest.approx(float(values[f"nested_{name}_testacc"]), abs=1e-9)
     assert found.chosen == tuple(f"{reg:g}" for reg in values[f"nested_{name}_chosen_reg"])
@@ -80,7 +96,7 @@ def test_the_scikit_learn_mode_is_near_the_authors(golden, case):
     known = Classifier(
         name="sklearn", learners=(("", Sklearn(tuple(map(float, values[f"{case}_sklearn_C_grid"])))),), folds=10
     )
-    found = cross_validation.cross_validation(features, labels, train, test, known)
+    found = cross_validation.cross_validate(features, labels, cut(train, test), known)
     assert found.devacc == pytest.approx(float(values[f"{case}_sklearn_devacc"]), abs=0.5)
     assert found.accuracy == pytest.approx(float(values[f"{case}_sklearn_testacc"]), abs=0.5)
 
@@ -97,22 +113,23 @@ def test_folds_are_the_authors(golden):
 def test_nested_cross_validation_equals_slow_loops():
     features, labels = problem(rows=72, seed=4)
     known = small()
-    settings, grid = known.learners[0][1].settings, known.learners[0][1].grid
-    found = cross_validation.nested_cross_validation(features, labels, known)
-    cut = StratifiedKFold(n_splits=3, shuffle=True, random_state=1111)
+    settings = known.learners[0][1]
+    values = features.take(torch.arange(len(labels)))
+    found = cross_validation.cross_validate(features, labels, whole(labels), known)
+    folds = StratifiedKFold(n_splits=3, shuffle=True, random_state=1111)
     devs, tests, predictions = [], [], np.empty(len(labels), dtype=np.int64)
-    for train, test in cut.split(features.values, labels):
+    for train, test in folds.split(values, labels):
         means = []
-        for penalty in grid:
+        for penalty in settings.grid:
             scores = []
-            for learn, stop in cut.split(features.values[train], labels[train]):
+            for learn, stop in folds.split(values[train], labels[train]):
                 fold = Fold(train[learn], train[stop])
                 scores.append(one_at_a_time(features, labels, fold, penalty, settings, 3)[0])
             means.append(round(100 * np.mean(scores), 2))
         devs.append(max(means))
-        best = grid[means.index(max(means))]
+        best = settings.grid[means.index(max(means))]
         weight, bias = one_at_a_time(features, labels, Fold(train, None), best, settings, 3)[3]
-        predictions[test] = (features.values[test] @ weight.T + bias).argmax(dim=1)
+        predictions[test] = (values[test] @ weight.T + bias).argmax(dim=1)
         tests.append(round(100 * np.mean(predictions[test] == labels[test]), 2))
     np.testing.assert_array_equal(found.predictions, predictions)
     assert found.devacc == round(np.mean(devs), 2)
@@ -132,20 +149,18 @@ def test_the_hidden_layer_is_chosen_by_the_development_accuracy():
     learners = tuple(
         (
             f"{width} units",
-            SentEval(ClassifierSettings(batch_size=16, tenacity=1, max_passes=40, hidden=width), (1e-5,)),
+            SentEval(batch_size=16, tenacity=1, max_passes=40, hidden=width, grid=(1e-5,)),
         )
         for width in (1, 30)
     )
-    parts = rows[:50], rows[50:70], rows[70:]
+    splits = cut(rows[:50], rows[70:], dev=rows[50:70])
     alone = [
-        cross_validation.validation_split(
-            features, labels, *parts, Classifier(name="one", learners=(learner,), folds=2)
-        )
+        cross_validation.cross_validate(features, labels, splits, Classifier(name="one", learners=(learner,), folds=2))
         for learner in learners
     ]
     assert alone[0].devacc != alone[1].devacc
-    found = cross_validation.validation_split(
-        features, labels, *parts, Classifier(name="mlp", learners=learners, folds=2)
+    found = cross_validation.cross_validate(
+        features, labels, splits, Classifier(name="mlp", learners=learners, folds=2)
     )
     best = max(alone, key=lambda outcome: outcome.devacc)
     assert (found.devacc, found.accuracy, found.chosen) == (best.devacc, best.accuracy, best.chosen)
@@ -154,22 +169,20 @@ def test_the_hidden_layer_is_chosen_by_the_development_accuracy():
 
 def test_the_recommended_grid_has_nine_networks_and_a_linear_stand_in():
     mlp = CLASSIFIERS["senteval_mlp"]
-    shapes = {(learner.settings.hidden, learner.settings.dropout) for _, learner in mlp.learners}
+    shapes = {(learner.hidden, learner.dropout) for _, learner in mlp.learners}
     assert shapes == {(hidden, dropout) for hidden in (50, 100, 200) for dropout in (0.0, 0.1, 0.2)}
-    ((_, linear),) = mlp.for_linear_task().learners
-    assert linear.settings.hidden == 0
-    assert CLASSIFIERS["sklearn"].for_linear_task() == CLASSIFIERS["sklearn"]
+    ((_, linear),) = linear_classifier(mlp).learners
+    assert linear.hidden == 0
+    assert linear_classifier(CLASSIFIERS["sklearn"]) == CLASSIFIERS["sklearn"]
 
 
 @pytest.mark.parametrize("learner", [small().learners[0][1], Sklearn((0.1, 1.0))])
-@pytest.mark.parametrize(
-    ("procedure", "cuts"), [("nested_cross_validation", []), ("cross_validation", [50]), ("validation_split", [40, 55])]
-)
-def test_progress_ends_at_the_number_of_fits(learner, procedure, cuts, reports):
+@pytest.mark.parametrize("splits", [("all",), ("train", "test"), ("train", "dev", "test")])
+def test_progress_ends_at_the_number_of_fits(learner, splits, reports):
     features, labels = problem(rows=72)
-    parts = np.split(np.arange(72), cuts) if cuts else []
+    rows = dict(zip(splits, np.array_split(np.arange(72), len(splits)), strict=True))
     classifier = Classifier(name="two learners", learners=(("a", learner), ("b", learner)), folds=3)
-    found = getattr(cross_validation, procedure)(features, labels, *parts, classifier, progress=reports)
+    found = cross_validation.cross_validate(features, labels, rows, classifier, progress=reports)
     counts = [done for _, done, _ in reports]
     assert reports[-1] == ("classifiers trained", found.fits, found.fits)
     assert counts == sorted(set(counts))
@@ -179,20 +192,20 @@ def test_a_class_too_rare_for_the_folds_is_refused():
     features, labels = problem(rows=60)
     labels = np.where(np.arange(60) < 2, 2, labels % 2)
     with pytest.raises(DataError, match="a class has 2 training rows where 3 folds need at least 3"):
-        cross_validation.nested_cross_validation(features, labels, small())
+        cross_validation.cross_validate(features, labels, whole(labels), small())
     # Three rows are enough for the outer folds and too few for the folds within them.
     labels = np.where(np.arange(60) < 3, 2, labels % 2)
     with pytest.raises(DataError, match="a class has 2 training rows"):
-        cross_validation.nested_cross_validation(features, labels, small())
+        cross_validation.cross_validate(features, labels, whole(labels), small())
 
 
 def test_one_class_alone_is_refused():
     features, labels = problem(rows=60)
     rows = np.arange(60)
     with pytest.raises(DataError, match="have 1 class: a classifier needs at least 2"):
-        cross_validation.nested_cross_validation(features, np.zeros_like(labels), small())
+        cross_validation.cross_validate(features, np.zeros_like(labels), whole(labels), small())
     with pytest.raises(DataError, match="have 1 class"):
-        cross_validation.cross_validation(features, np.where(rows < 40, 1, 0), rows[:40], rows[40:], small())
+        cross_validation.cross_validate(features, np.where(rows < 40, 1, 0), cut(rows[:40], rows[40:]), small())
 
 
 def test_a_class_that_training_never_saw_is_refused():
@@ -200,15 +213,15 @@ def test_a_class_that_training_never_saw_is_refused():
     rows = np.arange(60)
     strange = np.where(rows == 59, 2, labels)
     with pytest.raises(DataError, match="the test rows have 1 classes that no training row has"):
-        cross_validation.cross_validation(features, strange, rows[:40], rows[40:], small())
+        cross_validation.cross_validate(features, strange, cut(rows[:40], rows[40:]), small())
     strange = np.where(rows == 41, 2, labels)
     with pytest.raises(DataError, match="the development rows have 1 classes"):
-        cross_validation.validation_split(features, strange, rows[:40], rows[40:50], rows[50:], small())
+        cross_validation.cross_validate(features, strange, cut(rows[:40], rows[50:], dev=rows[40:50]), small())
 
 
 def test_without_a_regulariser_there_is_one_fit_of_few_passes():
-    bare = CLASSIFIERS["senteval_full"].without_regulariser(max_passes=15, passes=1)
+    bare = unregularised_classifier(CLASSIFIERS["senteval_full"], max_passes=15, passes=1)
     ((_, learner),) = bare.learners
-    assert (learner.settings.max_passes, learner.settings.passes, learner.grid) == (15, 1, (1e-9,))
-    assert (learner.settings.batch_size, learner.settings.tenacity) == (64, 5)
-    assert CLASSIFIERS["senteval_fast"].learners[0][1].settings == FAST
+    assert (learner.max_passes, learner.passes, learner.grid) == (15, 1, (1e-9,))
+    assert (learner.batch_size, learner.tenacity) == (64, 5)
+    assert CLASSIFIERS["senteval_fast"].learners[0][1] == FAST

@@ -28,16 +28,15 @@ def test_labels_are_numbered_by_the_alphabet_and_the_text_is_the_last_column(tmp
         "dev": (["Is it ?"], [1]),
         "test": (["Is .", "It was it ."], [1, 0]),
     }
-    assert (task.procedure, task.kind) == ("split", "text")
+    assert task.kind == "text"
 
 
 def test_a_sub_sampled_file_says_so(tmp_path, monkeypatch):
     task = probing.read_probing("past_present", tense(tmp_path), FULL)
-    assert task.note.startswith("sub-sampled, 2/1/2 rows of 100000/10000/10000")
     assert task.facts == {"rows": "2/1/2 of 100000/10000/10000"}
     monkeypatch.setattr(probing, "ROWS", {"train": 2, "dev": 1, "test": 2})
     whole = probing.read_probing("past_present", tense(tmp_path), FULL)
-    assert (whole.note, whole.facts) == ("", {})
+    assert whole.facts == {}
     assert ROWS == {"train": 100_000, "dev": 10_000, "test": 10_000}
 
 
@@ -53,7 +52,7 @@ def test_word_content_stays_linear(tmp_path):
     rows = [f"{split}\tw{label}\ta w{label}" for split in ("tr", "va", "te") for label in range(1000)]
     task = probing.read_probing("word_content", write(tmp_path, "word_content.txt", rows), MLP)
     ((_, learner),) = task.classifier.learners
-    assert learner.settings.hidden == 0
+    assert learner.hidden == 0
     assert len(probing.read_probing("past_present", tense(tmp_path), MLP).classifier.learners) == 9
 
 

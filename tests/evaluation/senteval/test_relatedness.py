@@ -23,14 +23,14 @@ def test_the_regression_gives_the_authors_predictions(golden, name, stop_on):
     values = golden("senteval_relatedness")
     train, dev, test = (features(values, name, split) for split in ("train", "dev", "test"))
     found = relatedness.train_relatedness(
-        train, values[f"{name}_train_y"], dev, values[f"{name}_dev_y"], stop_on=stop_on
+        (train, values[f"{name}_train_y"]), (dev, values[f"{name}_dev_y"]), stop_on=stop_on
     )
     start = f"{name}_{stop_on}stop_"
     assert found.passes == int(values[f"{start}passes"])
     assert found.best == pytest.approx(float(values[f"{start}dev_{stop_on}"]), abs=1e-6)
-    np.testing.assert_allclose(found.weight, values[f"{start}W"], atol=1e-5)
-    np.testing.assert_allclose(found.bias[:, 0], values[f"{start}b"], atol=1e-5)
-    predicted = found.predict(test)
+    np.testing.assert_allclose(found.weights[0], values[f"{start}W"], atol=1e-5)
+    np.testing.assert_allclose(found.weights[1][:, 0], values[f"{start}b"], atol=1e-5)
+    predicted = relatedness.predict_relatedness(found.weights, test)
     np.testing.assert_allclose(predicted, values[f"{start}yhat"], atol=1e-5)
     gold = values[f"{name}_test_y"]
     assert stats.spearmanr(predicted, gold)[0] == pytest.approx(float(values[f"{start}test_spearman"]), abs=1e-4)
@@ -85,9 +85,9 @@ def test_scores_are_correlations_of_the_test_pairs_with_their_protocol(made, rep
     parts = [torch.from_numpy(vectors[a:b]) for a, b in zip(start, [*start[1:], 400], strict=True)]
     gold = [np.array(given.gold) for given in task.splits.values()]
     found = relatedness.train_relatedness(
-        pair_features(*parts[:2]), gold[0], pair_features(*parts[2:4]), gold[1], stop_on="pearson"
+        (pair_features(*parts[:2]), gold[0]), (pair_features(*parts[2:4]), gold[1]), stop_on="pearson"
     )
-    predicted = found.predict(pair_features(*parts[4:]))
+    predicted = relatedness.predict_relatedness(found.weights, pair_features(*parts[4:]))
     assert pearson.value == pytest.approx(100 * stats.pearsonr(predicted, gold[2])[0], abs=1e-3)
     assert spearman.value == pytest.approx(100 * stats.spearmanr(predicted, gold[2])[0], abs=0.1)
     assert spearman.low < spearman.value < spearman.high

@@ -20,7 +20,7 @@ def read(name, folder):
 
 
 def binary(tmp_path, monkeypatch, positive, negative):
-    monkeypatch.setitem(transfer.BINARY, "mr", ("MR", {"pos": len(positive), "neg": len(negative)}))
+    monkeypatch.setitem(transfer.FILES, "mr", ("MR", {"all": {"pos": len(positive), "neg": len(negative)}}))
     (tmp_path / "MR").mkdir()
     (tmp_path / "MR" / "pos").write_bytes(b"".join(line + b"\n" for line in positive))
     (tmp_path / "MR" / "neg").write_bytes(b"".join(line + b"\n" for line in negative))
@@ -47,25 +47,26 @@ def test_objective_sentences_are_class_1_and_positive_ones_too(files):
         of_one = [text for text, label in zip(found.left, found.labels, strict=True) if label == 1]
         assert sum("label1" in text for text in of_one) > len(of_one) / 2
         assert not any("label0" in text for text in of_one)
-    assert next(iter(transfer.BINARY["subj"][1])) == "subj.objective"
+    assert next(iter(transfer.FILES["subj"][1]["all"])) == "subj.objective"
 
 
 def test_trec_keeps_the_coarse_label_and_drops_the_fine_one(tmp_path, monkeypatch):
     (tmp_path / "TREC").mkdir()
-    for split, (file, _) in list(transfer.TREC.items()):
-        monkeypatch.setitem(transfer.TREC, split, (file, 2))
+    files = {"train": "train_5500.label", "test": "TREC_10.label"}
+    monkeypatch.setitem(transfer.FILES, "trec", ("TREC", {split: {file: 2} for split, file in files.items()}))
+    for file in files.values():
         (tmp_path / "TREC" / file).write_bytes(b"NUM:dist How far is it ?\nABBR:exp What ` s \xf0 ?\n")
     task = read("trec", tmp_path)
     assert task.splits["test"].left == ["What ` s ð ?", "How far is it ?"]
     assert task.splits["test"].labels == [0, 5]
-    assert task.procedure == "cross"
+    assert set(task.splits) == {"train", "test"}
 
 
 def test_sst_has_its_label_behind_a_tab_or_before_a_space(files):
     two, five = read("sst2", files), read("sst5", files)
     assert sorted(set(two.splits["train"].labels)) == [0, 1]
     assert sorted(set(five.splits["train"].labels)) == [0, 1, 2, 3, 4]
-    assert {task.procedure for task in (two, five)} == {"split"}
+    assert {tuple(task.splits) for task in (two, five)} == {("train", "dev", "test")}
     assert all(not text[0].isdigit() for text in five.texts)
 
 
@@ -77,7 +78,7 @@ def test_mrpc_skips_its_header_and_sorts_by_both_texts(files):
             for left, right, label in zip(found.left, found.right, found.labels, strict=True)
         ]
         assert keys == sorted(keys)
-    assert (task.kind, task.with_f1, task.procedure) == ("pair", True, "cross")
+    assert (task.kind, task.with_f1, tuple(task.splits)) == ("pair", True, ("train", "test"))
     assert not any("Quality" in text for text in task.texts)
 
 
@@ -94,8 +95,9 @@ def test_sick_numbers_its_labels_as_senteval_does(files):
 def test_snli_is_sorted_by_the_second_text_and_by_the_words_of_its_labels(tmp_path, monkeypatch):
     (tmp_path / "SNLI").mkdir()
     rows = [("a b", "x", "neutral"), ("a", "x", "entailment"), ("a", "y", "contradiction"), ("a b c", "", "neutral")]
-    for split in transfer.SNLI:
-        monkeypatch.setitem(transfer.SNLI, split, len(rows))
+    splits = ("train", "dev", "test")
+    monkeypatch.setitem(transfer.FILES, "snli", ("SNLI", {split: {f"s1.{split}": len(rows)} for split in splits}))
+    for split in splits:
         for column, file in enumerate(("s1", "s2", "labels")):
             (tmp_path / "SNLI" / f"{file}.{split}").write_text("".join(f"{row[column]}\n" for row in rows))
     task = read("snli", tmp_path)
