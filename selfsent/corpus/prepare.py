@@ -271,12 +271,10 @@ def _count(sources: Sequence[Source], texts: TokenizedTexts, drop_reason: NDArra
     kept, exact, near, copies, surplus, unpaired = np.bincount(drop_reason, minlength=6).tolist()
     counts.files, counts.kept, counts.surplus = len(sources), kept, surplus
     counts.exact_duplicates, counts.near_duplicates, counts.held_out_copies = exact, near, copies
-    counts.held_out_documents = counts.held_out_texts = texts.selection.documents
-    if texts.has_pairs:  # documents that were held out before the first pair was read have no positive either
-        unpaired += len(texts.documents.keys)
-    else:
-        counts.held_out_texts = len(texts.documents.keys)
-    counts.without_positive = unpaired
+    counts.held_out_documents, held_out_texts = texts.selection.documents, len(texts.documents.keys)
+    counts.held_out_texts = counts.held_out_documents if texts.has_pairs else held_out_texts
+    # Documents that were held out before the first pair was read have no positive either.
+    counts.without_positive = unpaired + texts.has_pairs * held_out_texts
     counts.too_short += texts.without_pieces
     if kept >= 2:
         return
