@@ -36,12 +36,11 @@ class Batches:
         bucketed: bool = True,
         least: int = 2,
     ) -> None:
-        """Plan the epochs.
+        """Take what every epoch is planned from.
 
         Args:
             lengths: word pieces of every row.
             keys: rows with equal keys are copies of each other.
-            batch_size: rows of a batch.
             bucketed: make batches of texts of similar length; otherwise shuffle plainly.
             least: rows that the last batch of an epoch must have to be kept; a single text has no negatives.
                 ``batch_size`` leaves out every smaller batch.
@@ -56,13 +55,9 @@ class Batches:
                 f"the corpus has {len(lengths):,} texts, fewer than one batch of {batch_size:,}: "
                 f"give more text, or set train.batch_size={max(2, len(lengths))} or less"
             )
-        self._lengths = np.asarray(lengths, dtype=np.int32)
-        self._keys = np.asarray(keys, dtype=np.uint64)
+        self._lengths, self._keys = np.asarray(lengths, dtype=np.int32), np.asarray(keys, dtype=np.uint64)
         self._copied = _copied(self._keys)
-        self._size = batch_size
-        self._seed = seed
-        self._bucketed = bucketed
-        self._least = max(2, least)
+        self._size, self._seed, self._bucketed, self._least = batch_size, seed, bucketed, max(2, least)
         self.steps_per_epoch = len(lengths) // batch_size + (len(lengths) % batch_size >= self._least)
         self.left_out = 0
         self._epoch = -1
@@ -109,7 +104,7 @@ class Batches:
             near = place + draw.integers(-_NEAR * self._size, _NEAR * self._size + 1, _TRIES)
             far = draw.integers(len(self._order), size=_TRIES)
             offered = np.concatenate([near[(near >= 0) & (near < len(self._order))], far])
-            other = self._exchangeable(place, offered)
+            other = next((int(other) for other in offered if self._exchangeable(place, int(other))), None)
             if other is None:
                 self._order[place] = -1
                 left_out += 1
@@ -117,22 +112,17 @@ class Batches:
                 self._order[[place, other]] = self._order[[other, place]]
         return left_out
 
-    def _exchangeable(self, place: int, offered: NDArray[np.int64]) -> int | None:
-        """Return the first place offered whose text can be exchanged with this one so that no batch holds copies."""
-        own = self._keys[self._order[place]]
-        batches = offered // self._size
-        inside = np.minimum(batches[:, None] * self._size + np.arange(self._size), len(self._order) - 1)
-        rows = self._order[inside]  # (places, batch size)
-        taken = ((self._keys[rows] == own) & (rows >= 0)).any(axis=1)
-        free = offered[~taken & (batches != place // self._size) & (self._order[offered] >= 0)]
-        ours = self._batch(place // self._size)
-        rest = self._keys[ours[(ours >= 0) & (ours != self._order[place])]]
-        return next((int(other) for other in free if not (rest == self._keys[self._order[other]]).any()), None)
+    def _exchangeable(self, place: int, other: int) -> bool:
+        """Tell whether the texts at two places can be exchanged so that no batch holds copies."""
+        if self._order[other] < 0 or place // self._size == other // self._size:
+            return False
+        ours, theirs = self._batch(place // self._size), self._batch(other // self._size)
+        rest, theirs = ours[(ours >= 0) & (ours != self._order[place])], theirs[theirs >= 0]
+        own, new = self._keys[self._order[[place, other]]]
+        return not ((self._keys[theirs] == own).any() or (self._keys[rest] == new).any())
 
     def _second_copies(self) -> list[int]:
         """Find the places whose text occurs earlier in the same batch."""
-        if not self._copied.any():
-            return []
         second: list[int] = []
         step = max(1, _CHUNK // self._size) * self._size  # whole batches
         for start in range(0, len(self._order), step):
@@ -140,7 +130,7 @@ class Batches:
             places = np.flatnonzero(self._copied[rows])
             keys, batch = self._keys[rows[places]], places // self._size
             by_key = np.lexsort((places, keys, batch))
-            same = (keys[by_key][1:] == keys[by_key][:-1]) & (batch[by_key][1:] == batch[by_key][:-1])
+            same = (np.diff(keys[by_key]) == 0) & (np.diff(batch[by_key]) == 0)
             second += (np.sort(places[by_key[1:][same]]) + start).tolist()
         return second
 
@@ -148,11 +138,11 @@ class Batches:
 def _copied(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
     """Mark the rows that have a copy, sorting one partition of the keys at a time."""
     copied = np.zeros(len(keys), dtype=np.bool_)
-    parts = -(-len(keys) // (4 * _CHUNK))
-    for part in range(parts):
-        chunks = [keys[start : start + _CHUNK] % np.uint64(parts) == part for start in range(0, len(keys), _CHUNK)]
+    parts = np.uint64(-(-len(keys) // (4 * _CHUNK)))
+    for part in range(int(parts)):
+        chunks = [keys[start : start + _CHUNK] % parts == part for start in range(0, len(keys), _CHUNK)]
         rows = np.flatnonzero(np.concatenate(chunks))
         rows = rows[np.argsort(keys[rows])]
-        same = np.flatnonzero(keys[rows[1:]] == keys[rows[:-1]])
+        same = np.flatnonzero(np.diff(keys[rows]) == 0)
         copied[rows[same]] = copied[rows[same + 1]] = True
     return copied

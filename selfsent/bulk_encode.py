@@ -150,8 +150,7 @@ def find_sources(names: Sequence[str]) -> list[read.Source]:
         path = Path(name).expanduser()
         suffixes = [suffix for suffix in path.suffixes if suffix.lower() not in read.COMPRESSIONS]
         if path.is_file() and not (suffixes and suffixes[-1].lower() in read.FORMATS):
-            packed = path.suffix.lower() if path.suffix.lower() in read.COMPRESSIONS else ""
-            sources.append(read.Source(name, ".txt", path, packed))
+            sources.append(read.Source(name, ".txt", path))
         else:
             sources += read.resolve_sources([name])
     return sources

@@ -12,10 +12,10 @@ import sys
 import sysconfig
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import distributions
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 from pathlib import Path
-from typing import TypedDict
 
 import xxhash
 
@@ -59,29 +59,16 @@ _INLINE = (
 )
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[\"'(]?[A-Z])")
 _LETTERS = re.compile(r"[^\W\d_]")
+_DEFINITIONS = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
-class Documented(TypedDict):
-    """One module, class, function or topic."""
-
-    title: str  # qualified name
-    summary: str  # first sentence
-    text: str  # running prose after it; may be empty
-
-
-def python_documents(unparsable: list[str] | None = None) -> Iterator[Documented]:
-    """Yield the documentation in a fixed order, without duplicates.
-
-    Args:
-        unparsable: collects the names of source files that are not valid Python.
-    """
+def python_documents() -> Iterator[dict[str, str]]:
+    """Yield title (the qualified name), summary (the first sentence) and text of each object, without duplicates."""
     seen: set[int] = set()
-    for title, docstring in _docstrings([] if unparsable is None else unparsable):
+    for title, docstring in _docstrings():
         summary, text = prose(docstring)
-        if len(summary.split()) < 3:
-            continue
         key = xxhash.xxh3_64_intdigest(f"{summary}\n{text}".casefold().encode())
-        if key not in seen:  # inherited and copied docstrings
+        if len(summary.split()) >= 3 and key not in seen:  # inherited and copied docstrings
             seen.add(key)
             yield {"title": title, "summary": summary, "text": text}
 
@@ -92,7 +79,7 @@ def python_docs_identity() -> str:
     return xxhash.xxh3_128_hexdigest("\n".join([str(FORMAT), sys.version, *packages]).encode())
 
 
-def _docstrings(unparsable: list[str]) -> Iterator[tuple[str, str]]:
+def _docstrings() -> Iterator[tuple[str, str]]:
     from pydoc_data.topics import topics
 
     yield from sorted(topics.items())
@@ -103,61 +90,45 @@ def _docstrings(unparsable: list[str]) -> Iterator[tuple[str, str]]:
             if _SKIPPED.search(name):
                 continue
             source = file.read_bytes()
-            if b'"""' not in source and b"'''" not in source:
-                continue
-            try:
-                yield from docstrings(source, _module(name))
-            except (SyntaxError, ValueError, RecursionError):
-                unparsable.append(name)
-
-
-def _module(name: str) -> str:
-    parts = name.removesuffix(".py").removesuffix("/__init__").split("/")
-    return ".".join(part for part in parts if not part.startswith("_"))
+            parts = name.removesuffix(".py").removesuffix("/__init__").split("/")
+            module = ".".join(part for part in parts if not part.startswith("_"))
+            if b'"""' in source or b"'''" in source:
+                with suppress(SyntaxError, ValueError, RecursionError):  # not valid Python
+                    yield from docstrings(source, module)
 
 
 def docstrings(source: bytes, module: str) -> list[tuple[str, str]]:
     """Return the (qualified name, docstring) pairs of the public objects of a source file."""
-    collecting = gc.isenabled()
     gc.disable()  # halves the time: a syntax tree is very many small objects without cycles
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in other people's code
-            tree = ast.parse(source)
-        return list(_public_docstrings(tree, module))
+            return list(_public_docstrings(ast.parse(source), module))
     finally:
-        if collecting:
-            gc.enable()
+        gc.enable()
 
 
-def _public_docstrings(
-    node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, name: str
-) -> Iterator[tuple[str, str]]:
-    if docstring := ast.get_docstring(node, clean=False):
+def _public_docstrings(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
+    if isinstance(node, ast.Module | _DEFINITIONS) and (docstring := ast.get_docstring(node, clean=False)):
         yield name, docstring
     for inner in node.body if isinstance(node, ast.Module | ast.ClassDef) else ():
-        if isinstance(inner, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not inner.name.startswith("_"):
+        if isinstance(inner, _DEFINITIONS) and not inner.name.startswith("_"):
             yield from _public_docstrings(inner, f"{name}.{inner.name}")
 
 
 def prose(docstring: str) -> tuple[str, str]:
     """Return the first sentence of a docstring, and the running prose after it."""
     paragraphs = [text for block in _blocks(docstring) if (text := _plain(block))]
-    while paragraphs and not _LETTERS.match(paragraphs[0].lstrip("\"'(")):
-        del paragraphs[0]
-    if not paragraphs:
-        return "", ""
-    summary, *rest = _SENTENCE_END.split(paragraphs[0], maxsplit=1)
-    body = [text for text in rest + paragraphs[1:] if _is_prose(text)]
+    paragraphs = [*dropwhile(lambda text: not _LETTERS.match(text.lstrip("\"'(")), paragraphs)]
+    summary, *rest = _SENTENCE_END.split(paragraphs[0], maxsplit=1) if paragraphs else [""]
     if not _is_prose(f"{summary.rstrip('.')}."):
         return "", ""
-    return summary, "\n".join(body)
+    return summary, "\n".join(filter(_is_prose, rest + paragraphs[1:]))
 
 
 def _is_prose(text: str) -> bool:
-    words = text.split()
     letters = len(_LETTERS.findall(text))
-    return len(words) >= 3 and text[-1] in ".!?:)\"'" and letters > 0.7 * len(text.replace(" ", ""))
+    return len(text.split()) >= 3 and text[-1] in ".!?:)\"'" and letters > 0.7 * len(text.replace(" ", ""))
 
 
 def _blocks(docstring: str) -> Iterator[list[str]]:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from weakref import finalize
 
 import numpy as np
@@ -19,152 +19,103 @@ from numpy.typing import DTypeLike, NDArray
 CHUNK = 1 << 17  # rows of a column that a sequential pass reads at a time
 
 
-def _read(descriptor: int, dtype: np.dtype[Any], origin: int, start: int, stop: int) -> NDArray[Any]:
-    size = dtype.itemsize
-    return np.frombuffer(os.pread(descriptor, (stop - start) * size, origin + start * size), dtype=dtype)
+class Column:
+    """A one-dimensional ``.npy`` file, opened for appending if ``dtype`` is given, otherwise for reading.
 
+    One that was appended to is complete on disk after ``close``.  Reading is safe in threads and forked workers.
+    """
 
-class ColumnFile:
-    """A one-dimensional ``.npy`` file that is appended to; complete on disk after ``close``."""
-
-    def __init__(self, path: Path, dtype: DTypeLike) -> None:
-        self.dtype = np.dtype(dtype)
+    def __init__(self, path: Path, dtype: DTypeLike | None = None) -> None:
+        self._file = path.open("rb" if dtype is None else "w+b")
+        finalize(self, self._file.close)
         self.rows = 0
-        self._file: BinaryIO = path.open("w+b")
-        self._write_header()
+        if dtype is None:
+            npy.read_magic(self._file)
+            (self.rows,), _, self._dtype = npy.read_array_header_1_0(self._file)
+        else:
+            self._dtype = np.dtype(dtype)
+            self._write_header()
         self._start = self._file.tell()
 
     def _write_header(self) -> None:
         self._file.seek(0)
         # NumPy pads this header so that a growing first axis never changes its length.
-        shape = {"descr": npy.dtype_to_descr(self.dtype), "fortran_order": False, "shape": (self.rows,)}
+        shape = {"descr": npy.dtype_to_descr(self._dtype), "fortran_order": False, "shape": (self.rows,)}
         npy.write_array_header_1_0(self._file, shape)
 
     def append(self, values: NDArray[Any]) -> None:
         """Add ``values`` at the end, converted to the dtype of the column."""
-        self._file.write(np.ascontiguousarray(values, dtype=self.dtype).data)
+        self._file.write(np.ascontiguousarray(values, dtype=self._dtype).data)
         self.rows += len(values)
 
-    def flush(self) -> None:
-        """Make everything appended so far visible to ``read``."""
-        self._file.flush()
-
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Return rows ``start`` to ``stop``; more may be appended meanwhile."""
-        return _read(self._file.fileno(), self.dtype, self._start, start, stop)
+        """Return rows ``start`` to ``stop``; more may be appended afterwards."""
+        if not 0 <= start <= stop <= self.rows:
+            raise IndexError(f"rows {start} to {stop} of a column of {self.rows}")
+        self._file.flush()
+        size = self._dtype.itemsize
+        data = os.pread(self._file.fileno(), (stop - start) * size, self._start + start * size)
+        return np.frombuffer(data, dtype=self._dtype)
 
     def chunks(self) -> Iterator[tuple[int, NDArray[Any]]]:
         """Yield (first row, values) in order."""
-        self.flush()
         for start in range(0, self.rows, CHUNK):
             yield start, self.read(start, min(start + CHUNK, self.rows))
 
     def close(self) -> None:
-        """Write the final number of rows into the header."""
+        """Write the final number of rows into the header of a column that was appended to."""
         if not self._file.closed:
-            self._write_header()
+            if self._file.writable():
+                self._write_header()
             self._file.close()
 
 
-class Table(ExitStack):
-    """Columns and ragged columns of one folder, open for writing; all are closed on leaving the block."""
+class Ragged:
+    """Rows of differing length, end to end in ``<name>.npy``; row i is between ``<name>_offsets.npy`` i and i + 1.
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self.folder = folder
-        self._columns: list[ColumnFile] = []
+    Opened for appending if ``dtype`` is given, otherwise for reading.
+    """
 
-    def column(self, name: str, dtype: DTypeLike) -> ColumnFile:
-        """Open ``<name>.npy`` for appending."""
-        self._columns.append(self.enter_context(closing(ColumnFile(self.folder / f"{name}.npy", dtype))))
-        return self._columns[-1]
-
-    def ragged(self, name: str, dtype: DTypeLike) -> "RaggedColumn":
-        """Open ``<name>.npy`` and ``<name>_offsets.npy``: rows of differing length, end to end."""
-        return RaggedColumn(self.column(name, dtype), self.column(f"{name}_offsets", np.int64))
-
-    def flush(self) -> None:
-        """Make everything appended so far visible to readers."""
-        for column in self._columns:
-            column.flush()
-
-
-class _Reader:
-    """Random access to a one-dimensional ``.npy`` file."""
-
-    def __init__(self, path: Path) -> None:
-        with path.open("rb") as file:
-            major, _ = npy.read_magic(file)
-            assert major == 1, "columns are written with header version 1"
-            (self.rows,), _, self._dtype = npy.read_array_header_1_0(file)
-            self._start = file.tell()
-        self._descriptor = os.open(path, os.O_RDONLY)
-        finalize(self, os.close, self._descriptor)
-
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        if not 0 <= start <= stop <= self.rows:
-            raise IndexError(f"rows {start} to {stop} of a column of {self.rows}")
-        return _read(self._descriptor, self._dtype, self._start, start, stop)
-
-
-class _RaggedRows:
-    """Rows of differing length; row i is the values between offsets i and i + 1."""
-
-    def __init__(self, values: ColumnFile | _Reader, offsets: ColumnFile | _Reader) -> None:
-        self._values, self._offsets = values, offsets
+    def __init__(self, folder: Path, name: str, dtype: DTypeLike | None = None) -> None:
+        self.values = Column(folder / f"{name}.npy", dtype)
+        self.offsets = Column(folder / f"{name}_offsets.npy", None if dtype is None else np.int64)
+        if dtype is not None:
+            self.offsets.append(np.zeros(1, np.int64))
 
     def __len__(self) -> int:
-        return self._offsets.rows - 1
-
-    @property
-    def total(self) -> int:
-        """Count the values of all rows."""
-        return self._values.rows
-
-    def span(self, start: int, stop: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Return the values of rows ``start`` to ``stop`` end to end, and their lengths."""
-        offsets = self._offsets.read(start, stop + 1)
-        return self._values.read(int(offsets[0]), int(offsets[-1])), np.diff(offsets)
-
-
-class RaggedColumn(_RaggedRows):
-    """Rows of differing length that are appended to."""
-
-    def __init__(self, values: ColumnFile, offsets: ColumnFile) -> None:
-        super().__init__(values, offsets)
-        self.values, self.offsets = values, offsets
-        self._end = 0
-        offsets.append(np.zeros(1, np.int64))
+        return self.offsets.rows - 1
 
     def append(self, values: NDArray[Any], lengths: NDArray[Any]) -> None:
         """Add ``len(lengths)`` rows that stand end to end in ``values``."""
-        ends = self._end + np.cumsum(lengths, dtype=np.int64)
+        self.offsets.append(self.values.rows + np.cumsum(lengths, dtype=np.int64))
         self.values.append(values)
-        self.offsets.append(ends)
-        if len(ends):
-            self._end = int(ends[-1])
 
-
-class Ragged(_RaggedRows):
-    """Rows of differing length, opened for reading in any order; safe in threads and forked workers."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        super().__init__(_Reader(folder / f"{name}.npy"), _Reader(folder / f"{name}_offsets.npy"))
+    def span(self, start: int, stop: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Return the values of rows ``start`` to ``stop`` end to end, and their lengths."""
+        offsets = self.offsets.read(start, stop + 1)
+        return self.values.read(int(offsets[0]), int(offsets[-1])), np.diff(offsets)
 
     def rows(self, indices: Sequence[int] | NDArray[Any]) -> list[NDArray[Any]]:
         """Return the rows at ``indices``, in that order."""
         return [self.span(int(index), int(index) + 1)[0] for index in indices]
 
-    def values(self, start: int, stop: int) -> NDArray[Any]:
-        """Return the values from ``start`` to ``stop``, across row boundaries."""
-        return self._values.read(start, stop)
+    def close(self) -> None:
+        """Close both columns."""
+        self.values.close()
+        self.offsets.close()
 
-    def length(self, index: int) -> int:
-        """Count the values of one row."""
-        start, stop = self._offsets.read(index, index + 2)
-        return int(stop - start)
 
-    def part(self, index: int, start: int, stop: int) -> NDArray[Any]:
-        """Return the values ``start`` to ``stop`` of one row."""
-        first, end = (int(offset) for offset in self._offsets.read(index, index + 2))
-        return self._values.read(min(first + start, end), min(first + stop, end))
+class Table(ExitStack):
+    """Columns and ragged columns of one folder, open for appending; all are closed on leaving the block."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def column(self, name: str, dtype: DTypeLike) -> Column:
+        """Open ``<name>.npy``."""
+        return self.enter_context(closing(Column(self.folder / f"{name}.npy", dtype)))
+
+    def ragged(self, name: str, dtype: DTypeLike) -> Ragged:
+        """Open ``<name>.npy`` and ``<name>_offsets.npy``."""
+        return self.enter_context(closing(Ragged(self.folder, name, dtype)))

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,9 +50,6 @@ class Corpus:
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def __repr__(self) -> str:
-        return f"Corpus({len(self):,} {'pairs' if self.paired else 'texts'}, {self.folder})"
-
     def __reduce__(self) -> tuple[Any, ...]:
         return Corpus, (self.folder,)
 
@@ -67,18 +64,14 @@ class Corpus:
     @property
     def tokens(self) -> int:
         """Count the word pieces of all rows."""
-        return self._ids.total
+        return self._ids.values.rows
 
     def token_range(self, start: int, stop: int) -> NDArray[np.integer]:
         """Return the word pieces from ``start`` to ``stop`` of all rows end to end."""
-        return self._ids.values(start, stop)
+        return self._ids.values.read(start, stop)
 
     def positives(self, indices: Indices) -> list[list[int]]:
-        """Return the word pieces of the positives of some rows, special tokens included.
-
-        Raises:
-            ValueError: the corpus is not paired.
-        """
+        """Return the word pieces of the positives of some rows, special tokens included."""
         if self._positives is None:
             raise ValueError("this corpus has no positives: check `paired` first")
         return [row.tolist() for row in self._positives.rows(indices)]
@@ -103,23 +96,18 @@ class DocumentTokens(Sequence[int]):
     """The word pieces of one document, special tokens included; only the slices asked for are read from disk."""
 
     def __init__(self, ids: Ragged, row: int) -> None:
-        self._ids = ids
-        self._row = row
-        self._length = ids.length(row)
+        self._values = ids.values
+        self._places = range(*ids.offsets.read(row, row + 2).tolist())
 
     def __len__(self) -> int:
-        return self._length
+        return len(self._places)
 
-    @overload
-    def __getitem__(self, place: int) -> int: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[int]: ...
-    def __getitem__(self, place: int | slice) -> int | list[int]:
-        if isinstance(place, int):
-            (one,) = self[slice(place, place + 1 or None)]
-            return one
-        start, stop, step = place.indices(self._length)
-        return [int(piece) for piece in self._ids.part(self._row, start, max(start, stop))[::step]]
+    def __getitem__(self, place: Any) -> Any:  # noqa: ANN401 - an int for an int, a list for a slice
+        places = self._places[place]
+        if isinstance(places, int):
+            return self._values.read(places, places + 1).item()
+        assert places.step == 1, "documents are read span by span"
+        return self._values.read(places.start, max(places.start, places.stop)).tolist()
 
 
 class DocumentRows:

@@ -9,13 +9,14 @@ MinHash is a dozen lines of NumPy here: rensa is fast but returns Python lists, 
 than the whole computation below.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from selfsent.corpus.columns import ColumnFile, RaggedColumn
+from selfsent.corpus.columns import Column, Ragged
 from selfsent.progress import SILENT, Progress
 
 KEPT, EXACT, NEAR, HELD_OUT, SURPLUS, UNPAIRED = range(6)  # drop reasons
@@ -73,33 +74,32 @@ def row_keys(ids: NDArray[np.integer], lengths: NDArray[np.integer]) -> Keys:
     return mix(np.add.reduceat(mix((places.astype(np.uint64) << np.uint64(32)) + ids), starts))
 
 
-def similarities(ids: RaggedColumn, earlier: NDArray[np.int64], later: NDArray[np.int64]) -> NDArray[np.float64]:
+def similarities(ids: Ragged, earlier: NDArray[np.int64], later: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the Jaccard similarity of the shingles of each pair of rows."""
+    from scipy.sparse import csr_array
+
     rows, places = np.unique(np.concatenate([earlier, later]), return_inverse=True)
-    pieces = [ids.span(row, row + 1)[0] for row in rows.tolist()]
+    pieces = ids.rows(rows)
     lengths = np.array([len(row) for row in pieces])
-    hashes = shingles(np.concatenate(pieces), lengths)
-    count = len(hashes)
-    names = np.unique(hashes, return_inverse=True)[1]  # small numbers in the place of 64-bit hashes
-    owners, names = np.divmod(np.unique(np.repeat(np.arange(len(rows)), lengths) * count + names), count)
-    sizes = np.bincount(owners, minlength=len(rows))
-    starts = np.cumsum(sizes) - sizes
-    of_pair = np.tile(np.arange(len(earlier)), 2)
-    members = sizes[places]
-    inside = np.arange(int(members.sum())) - np.repeat(np.cumsum(members) - members, members)
-    keys = np.sort(np.repeat(of_pair * count, members) + names[np.repeat(starts[places], members) + inside])
-    both = np.bincount(keys[1:][keys[1:] == keys[:-1]] // count, minlength=len(earlier))
-    one, other = members.reshape(2, -1)
-    return both / (one + other - both)
+    names = np.unique(shingles(np.concatenate(pieces), lengths), return_inverse=True)[1]
+    # The sets of shingles as a sparse matrix: two rows' common shingles are where both hold a one.
+    sets = csr_array((np.ones(len(names), np.int32), names, np.r_[0, np.cumsum(lengths)]))
+    sets.sum_duplicates()
+    sets.data[:] = 1
+    sizes = np.diff(sets.indptr)
+    one, other = places.reshape(2, -1)
+    both = sets[one].multiply(sets[other]).sum(axis=1)
+    return both / (sizes[one] + sizes[other] - both)
 
 
-def drop_held_out(keys: ColumnFile, held_out: ColumnFile, drop_reason: NDArray[np.uint8]) -> None:
+def drop_held_out(keys: Column, held_out: Keys, drop_reason: NDArray[np.uint8]) -> None:
     """Mark every copy of a held-out text."""
-    for rows, values, forbidden in _partitions(keys, drop_reason, held_out):
-        drop_reason[rows[np.isin(values, forbidden)]] = HELD_OUT
+    for start, chunk in keys.chunks():
+        reasons = drop_reason[start : start + len(chunk)]
+        reasons[(reasons == KEPT) & np.isin(chunk, held_out)] = HELD_OUT
 
 
-def families(keys: ColumnFile, others: ColumnFile) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def families(keys: Column, others: Column) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Find the connected components of rows that share a value in either column.
 
     Returns:
@@ -108,16 +108,7 @@ def families(keys: ColumnFile, others: ColumnFile) -> tuple[NDArray[np.int64], N
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    ties = [np.empty((2, 0), np.int64)]
-    parts = -(-2 * keys.rows // _PARTITION)
-    for part in range(parts):
-        rows, values = [], []
-        for column in (keys, others):
-            for start, chunk in column.chunks():
-                here = np.flatnonzero(chunk % np.uint64(parts) == part)
-                rows.append(here + start)
-                values.append(chunk[here])
-        ties.append(np.stack(next(_alike(np.concatenate(rows), np.concatenate(values)))))
+    ties = [np.stack(next(_alike(rows, values))) for rows, values in _partitions([keys, others])]
     tied, ends = np.unique(np.concatenate(ties, axis=1), return_inverse=True)
     earlier, later = ends.reshape(2, -1)
     graph = coo_array((np.ones(len(earlier), np.uint8), (earlier, later)), (len(tied), len(tied)))
@@ -125,16 +116,16 @@ def families(keys: ColumnFile, others: ColumnFile) -> tuple[NDArray[np.int64], N
     return tied, tied[np.unique(family, return_index=True)[1][family]]
 
 
-def drop_exact(keys: ColumnFile, drop_reason: NDArray[np.uint8]) -> None:
+def drop_exact(keys: Column, drop_reason: NDArray[np.uint8]) -> None:
     """Mark every copy of a text but the first."""
-    for rows, values, _ in _partitions(keys, drop_reason):
+    for rows, values in _partitions([keys], drop_reason):
         order = np.argsort(values, kind="stable")  # stable: of equal texts the first row comes first
         drop_reason[rows[order[1:][values[order[1:]] == values[order[:-1]]]]] = EXACT
 
 
 def drop_near(
-    bands: list[ColumnFile],
-    ids: RaggedColumn,
+    bands: list[Column],
+    ids: Ragged,
     threshold: float,
     drop_reason: NDArray[np.uint8],
     folder: Path,
@@ -147,11 +138,11 @@ def drop_near(
         progress: the stage ``deduplicate`` counts bands, then blocks of candidates.
     """
     blocks = range(0, len(drop_reason), _BLOCK)
-    candidates = [ColumnFile(folder / f"candidates_{block}.npy", np.int64) for block in blocks]
+    candidates = [Column(folder / f"candidates_{block}.npy", np.int64) for block in blocks]
     steps = len(bands) + len(blocks)
     for done, band in enumerate(bands):
         progress.report("deduplicate", done, steps)
-        for rows, values, _ in _partitions(band, drop_reason):
+        for rows, values in _partitions([band], drop_reason):
             for earlier, later in _alike(rows, values):
                 pairs = ((later % _BLOCK) << _BITS) | earlier
                 for block in np.unique(later // _BLOCK):
@@ -161,7 +152,6 @@ def drop_near(
     examples: list[tuple[int, int]] = []
     for block, column in enumerate(candidates):
         progress.report("deduplicate", len(bands) + block, steps)
-        column.flush()
         pairs = np.unique(column.read(0, column.rows))
         column.close()
         later, earlier = block * _BLOCK + (pairs >> _BITS), pairs & ((1 << _BITS) - 1)
@@ -194,15 +184,16 @@ def _alike(rows: NDArray[np.int64], values: Keys) -> Iterator[tuple[NDArray[np.i
 
 
 def _partitions(
-    keys: ColumnFile, drop_reason: NDArray[np.uint8], others: ColumnFile | None = None
-) -> Iterator[tuple[NDArray[np.int64], Keys, Keys]]:
-    """Yield (rows still kept, their keys, the other keys) such that equal keys come together."""
-    parts = -(-keys.rows // _PARTITION)
+    columns: Sequence[Column], drop_reason: NDArray[np.uint8] | None = None
+) -> Iterator[tuple[NDArray[np.int64], Keys]]:
+    """Yield (rows, values) of all columns, of rows still kept, such that equal values come together."""
+    parts = -(-sum(column.rows for column in columns) // _PARTITION)
     for part in range(parts):
         rows, values = [], []
-        for start, chunk in keys.chunks():
-            here = (chunk % np.uint64(parts) == part) & (drop_reason[start : start + len(chunk)] == KEPT)
+        for start, chunk in chain.from_iterable(column.chunks() for column in columns):
+            here = chunk % np.uint64(parts) == part
+            if drop_reason is not None:
+                here &= drop_reason[start : start + len(chunk)] == KEPT
             rows.append(np.flatnonzero(here) + start)
             values.append(chunk[here])
-        there = [chunk[chunk % np.uint64(parts) == part] for _, chunk in others.chunks()] if others else []
-        yield np.concatenate(rows), np.concatenate(values), np.concatenate([np.empty(0, np.uint64), *there])
+        yield np.concatenate(rows), np.concatenate(values)

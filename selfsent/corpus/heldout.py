@@ -5,6 +5,7 @@ half of a line its second half; of pairs, a text its positive.
 """
 
 import json
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,16 +46,25 @@ class HeldOut:
 
 
 class Selection:
-    """Deterministic selection by content hash."""
+    """Deterministic selection by content hash.
+
+    Args:
+        size: of dev and of test, at most.
+        share: of the documents, dev and test together.
+        file: of the documents held out: a JSON line each, its part and then the fields of ``Document``.
+    """
 
     def __init__(self, kind: Kind, size: int, share: float, file: Path) -> None:
         self.found = HeldOut(kind)
-        self.size = size  # of dev and of test, at most
-        self.share = share  # of the documents, dev and test together
-        self.file = file  # of the documents held out: a JSON line each, its part and then the fields of ``Document``
+        self.size, self.share, self.file = size, share, file
         self.file.touch()
-        self.documents = 0
+        self.keys = array("Q")  # of the texts of the documents held out
         self._seen: set[int] = set()  # keys of the queries and passages taken: at most 4 * size
+
+    @property
+    def documents(self) -> int:
+        """Count the documents held out."""
+        return len(self.found.dev) + len(self.found.test)
 
     def take(self, document: Document, summary: str, sentences: Sequence[str], keys: Sequence[int]) -> bool:
         """Hold a document out if its hash says so and a query can be made of it; return whether it was.
@@ -66,49 +76,41 @@ class Selection:
             keys: the content keys of its texts.
         """
         place = xxhash.xxh3_64_intdigest(np.array(keys, np.uint64).data) % 10_000 / 10_000
-        if place >= self.share:
-            return False
         part = "dev" if place < self.share / 2 else "test"
         pairs: HeldOutPairs = getattr(self.found, part)
-        if len(pairs) >= self.size:
+        if place >= self.share or len(pairs) >= self.size:
             return False
-        pair = self._pair(summary, sentences)
-        if pair is None:
-            return False
-        own = {clean.content_key(text) for text in pair}
-        if len(own) < 2 or own & self._seen:
+        query, passage = self._pair(summary, sentences)
+        own = {clean.content_key(query), clean.content_key(passage)}
+        if not query or len(own) < 2 or own & self._seen:
             return False
         self._seen |= own
-        self.documents += 1
-        pairs.queries.append(pair[0])
-        pairs.passages.append(pair[1])
+        self.keys.extend(keys)
+        pairs.queries.append(query)
+        pairs.passages.append(passage)
         pairs.titles.append(clean.one_line(document.title))
         with self.file.open("a", encoding="ascii") as lines:
             lines.write(json.dumps([part, *document]) + "\n")
         return True
 
-    def _pair(self, summary: str, sentences: Sequence[str]) -> tuple[str, str] | None:
-        if self.found.kind == "summary-body":
-            return _summary_and_body(summary, sentences)
+    def _pair(self, summary: str, sentences: Sequence[str]) -> tuple[str, str]:
+        """Make a query and its passage; the query is empty if the document does not suit."""
         if self.found.kind == "halves":
-            one_line = len(sentences) == 1 and clean.count_words(sentences[0]) >= _LINE_WORDS
-            return clean.text_halves(sentences[0]) if one_line else None
-        pair = summary, sentences[0]
-        return pair if min(map(clean.count_words, pair)) >= _QUERY_WORDS else None
-
-
-def _summary_and_body(summary: str, sentences: Sequence[str]) -> tuple[str, str] | None:
-    if not summary:
-        summary, sentences = (sentences[0], sentences[1:]) if sentences else ("", [])
-    passage: list[str] = []
-    words = 0
-    for sentence in sentences:
-        more = clean.count_words(sentence)
-        if words >= _PASSAGE_WORDS and words + more > _PASSAGE_MOST:
-            break
-        if sentence not in summary:
-            passage.append(sentence)
-            words += more
-    if clean.count_words(summary) < _QUERY_WORDS or words < _PASSAGE_WORDS:
-        return None
-    return summary, " ".join(passage)
+            suits = len(sentences) == 1 and clean.count_words(sentences[0]) >= _LINE_WORDS
+            return clean.text_halves(sentences[0]) if suits else ("", "")
+        if self.found.kind == "pairs":
+            suits = min(clean.count_words(summary), clean.count_words(sentences[0])) >= _QUERY_WORDS
+            return summary * suits, sentences[0]
+        if not summary:
+            summary, *sentences = sentences or [""]
+        passage: list[str] = []
+        words = 0
+        for sentence in sentences:
+            more = clean.count_words(sentence)
+            if words >= _PASSAGE_WORDS and words + more > _PASSAGE_MOST:
+                break
+            if sentence not in summary:
+                passage.append(sentence)
+                words += more
+        suits = clean.count_words(summary) >= _QUERY_WORDS and words >= _PASSAGE_WORDS
+        return summary * suits, " ".join(passage)

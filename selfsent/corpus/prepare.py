@@ -2,9 +2,9 @@
 
 import dataclasses
 import json
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -14,12 +14,11 @@ from pydantic.dataclasses import dataclass
 
 from selfsent.atomic import build_folder, cache_folder
 from selfsent.config import setting
-from selfsent.corpus import dedup
-from selfsent.corpus.columns import RaggedColumn, Table
+from selfsent.corpus import clean, dedup
+from selfsent.corpus.columns import Ragged, Table
 from selfsent.corpus.dataset import HELD_OUT_DOCUMENTS, Corpus, write_facts
-from selfsent.corpus.heldout import Kind, Selection
+from selfsent.corpus.heldout import Kind
 from selfsent.corpus.read import Columns, Document, Source, resolve_sources
-from selfsent.corpus.statistics import CorpusStatistics
 from selfsent.corpus.tokenize import TextRules, TokenizedTexts, WordPieces, split_document
 from selfsent.errors import ConfigurationError, CorpusError
 from selfsent.progress import SILENT, Progress
@@ -117,52 +116,34 @@ def prepare_corpus(
 
 
 def corpus_texts(sources: Sequence[str], config: CorpusConfig, progress: Progress = SILENT) -> Iterator[str]:
-    """Yield the texts that ``prepare_corpus`` would read, before it holds out and deduplicates.
-
-    Raises:
-        CorpusError: a source cannot be read.
-    """
-    for document, rules in corpus_documents(sources, config, progress=progress):
-        yield from filter(rules.fits, split_document(document, rules)[2])
+    """Yield the texts that ``prepare_corpus`` would read, before it holds out and deduplicates."""
+    for document, rules in _documents(resolve_sources(sources), config, "sentences", progress):
+        for text in split_document(document, rules)[2]:
+            if clean.count_words(text) in rules.words:
+                yield text
 
 
-def corpus_documents(
-    sources: Sequence[str], config: CorpusConfig, *, unit: Unit = "sentences", progress: Progress = SILENT
-) -> Iterator[tuple[Document, TextRules]]:
-    """Yield the uncleaned documents that ``prepare_corpus`` would read, each with the rules for its texts.
-
-    Raises:
-        CorpusError: a source cannot be read.
-    """
-    resolved = resolve_sources(sources)
-    yield from _documents(resolved, [_rules(source, config, unit) for source in resolved], config.columns, progress)
+def corpus_documents(sources: Sequence[str], config: CorpusConfig, progress: Progress = SILENT) -> Iterator[Document]:
+    """Yield the uncleaned documents that ``prepare_corpus`` would read."""
+    return (document for document, _ in _documents(resolve_sources(sources), config, "sentences", progress))
 
 
-def _rules(source: Source, config: CorpusConfig, unit: Unit) -> TextRules:
-    split = config.split == "yes" or (config.split == "auto" and source.kind != ".txt") or unit == "documents"
-    sentences = split and unit == "sentences"
-    given = config.min_words
-    return TextRules(
-        split=split,
-        whole=unit == "documents",
-        language=config.language,
-        min_words=(5 if sentences else 1) if given is None else given,
-        max_words=config.max_words if sentences else None,
-        pair_min_words=1 if given is None else given,
-    )
+def _splits(source: Source, config: CorpusConfig, unit: Unit) -> bool:
+    return unit == "documents" or config.split == "yes" or (config.split == "auto" and source.kind != ".txt")
 
 
 def _documents(
-    sources: Sequence[Source], rules: Sequence[TextRules], columns: Columns, progress: Progress
+    sources: Sequence[Source], config: CorpusConfig, unit: Unit, progress: Progress
 ) -> Iterator[tuple[Document, TextRules]]:
     total = sum(source.size for source in sources) or None
     offset = count = 0
-    for source, rule in zip(sources, rules, strict=True):
-        documents = source.documents(columns, progress, offset=offset, total=total)
+    for source in sources:
+        rules = TextRules(config, _splits(source, config, unit), whole=unit == "documents")
+        documents = source.documents(config.columns, progress, offset=offset, total=total)
         for count, document in enumerate(documents, count + 1):  # noqa: B020
             if not total and not count % 256:
                 progress.report("read", count, None)
-            yield document, rule
+            yield document, rules
         offset += source.size
     progress.report("read", total or count, total)
 
@@ -175,94 +156,71 @@ def _build(
     folder: Path,
     progress: Progress,
 ) -> None:
-    rules = [_rules(source, config, unit) for source in sources]
-    documents = _documents(sources, rules, config.columns, progress)
-    width = dedup.band_width(config.near_threshold)
-    max_length = config.max_length if unit == "sentences" else None
-    staging = folder / "staging"
-    staging.mkdir()
-    kind: Kind = "summary-body" if any(rule.split for rule in rules) else "halves"
-    size, share = config.held_out, config.held_out_share
-    single = Selection(kind, size, share, staging / "held_out_documents.jsonl")
-    pairs = Selection("pairs", size, share, staging / "held_out_pairs.jsonl")
-    with Table(staging) as table:
-        texts = TokenizedTexts(
-            table,
-            pieces,
-            single,
-            pairs,
-            bands=dedup.MINIMA // width if config.deduplicate == "near" else 0,
-            width=width,
-            adjacent=config.positives == "adjacent",
-        )
+    documents = _documents(sources, config, unit, progress)
+    kind: Kind = "summary-body" if any(_splits(source, config, unit) for source in sources) else "halves"
+    with TemporaryDirectory(dir=folder) as staging, Table(Path(staging)) as table:
+        texts = TokenizedTexts(table, pieces, config, kind)
         limit = config.max_texts and config.max_texts + config.max_texts // 8 + 1000
         while True:
             more = texts.fill(documents, limit)
-            table.flush()
-            drop_reason = np.zeros(texts.rows, np.uint8)
-            near_pairs = _drop(texts, config, drop_reason, progress)
+            drop_reason, near_pairs = _drop(texts, config, progress)
             kept = int((drop_reason == dedup.KEPT).sum())
             if not (config.max_texts and limit and more and kept < config.max_texts):
                 break
             limit += 2 * (config.max_texts - kept) + 1000
         if config.max_texts:
             drop_reason[np.flatnonzero(drop_reason == dedup.KEPT)[config.max_texts :]] = dedup.SURPLUS
-        statistics = _count(len(sources), texts, drop_reason)
-        if statistics.kept < 2:
-            raise _nothing_left(sources, statistics)
+        _count(sources, texts, drop_reason)
+        _store(texts, drop_reason, config.max_length if unit == "sentences" else None, folder, progress)
         examples = [(texts.text(a), texts.text(b)) for a, b in near_pairs if drop_reason[a] == dedup.KEPT]
-        measured = _store(texts, drop_reason, max_length, folder, progress)
-    texts.selection.file.rename(folder / HELD_OUT_DOCUMENTS)
-    shutil.rmtree(staging)
-    examples = sorted(examples, key=lambda pair: len(pair[0]) + len(pair[1]))[:2]  # the shortest are read at a glance
-    write_facts(folder, dataclasses.replace(statistics, examples=examples, **measured), texts.selection.found)
+        examples.sort(key=lambda pair: len(pair[0]) + len(pair[1]))
+        texts.counts.examples = examples[:2]  # the shortest are read at a glance
+        texts.selection.file.rename(folder / HELD_OUT_DOCUMENTS)
+    write_facts(folder, texts.counts, texts.selection.found)
 
 
 def _drop(
-    texts: TokenizedTexts, config: CorpusConfig, drop_reason: NDArray[np.uint8], progress: Progress
-) -> list[tuple[int, int]]:
-    """Mark what is dropped, and why; return pairs of near-duplicates (kept, dropped)."""
+    texts: TokenizedTexts, config: CorpusConfig, progress: Progress
+) -> tuple[NDArray[np.uint8], list[tuple[int, int]]]:
+    """Return for every text whether it is dropped, and why; and pairs of near-duplicates (kept, dropped)."""
+    drop_reason = np.zeros(len(texts), np.uint8)
+    held_out = np.array(texts.selection.keys, np.uint64)
     if texts.paired:
-        for start in range(0, texts.rows, _ROWS):
-            ends = texts.positives.offsets.read(start, min(start + _ROWS, texts.rows) + 1)
+        for start in range(0, len(texts), _ROWS):
+            ends = texts.positives.offsets.read(start, min(start + _ROWS, len(texts)) + 1)
             drop_reason[start + np.flatnonzero(ends[1:] == ends[:-1])] = dedup.UNPAIRED
-        dedup.drop_held_out(texts.positive_keys, texts.held_out_keys, drop_reason)
+        dedup.drop_held_out(texts.positive_keys, held_out, drop_reason)
         if config.positives == "adjacent" and config.deduplicate != "none":
             # A sentence that follows many would tie all their documents together, and none could share a batch.
             dedup.drop_exact(texts.positive_keys, drop_reason)
-    dedup.drop_held_out(texts.keys, texts.held_out_keys, drop_reason)
+    dedup.drop_held_out(texts.keys, held_out, drop_reason)
     if config.deduplicate != "none":
         dedup.drop_exact(texts.keys, drop_reason)
     if config.deduplicate != "near":
-        return []
-    return dedup.drop_near(texts.bands, texts.ids, config.near_threshold, drop_reason, texts.folder, progress)
+        return drop_reason, []
+    near = dedup.drop_near(texts.bands, texts.ids, config.near_threshold, drop_reason, texts.folder, progress)
+    return drop_reason, near
 
 
 def _store(
     texts: TokenizedTexts, drop_reason: NDArray[np.uint8], max_length: int | None, folder: Path, progress: Progress
-) -> dict[str, Any]:
-    """Write the rows that are kept; return the statistics of their word pieces before truncation."""
-    pieces = texts.pieces
+) -> None:
+    """Write the rows that are kept, and count their word pieces before truncation."""
+    counts, pieces = texts.counts, texts.pieces
     histogram = np.zeros(_LONGEST + 1, np.int64)  # rows by length, special tokens included
     unknown = 0
-
-    def rows(column: RaggedColumn, start: int, stop: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        values, sizes = column.span(start, stop)
-        kept = drop_reason[start:stop] == dedup.KEPT
-        return values[np.repeat(kept, sizes)], sizes[kept]
-
     with Table(folder) as table, Table(texts.folder) as scratch:
         ids, whole_texts = table.ragged("ids", pieces.dtype), table.ragged("texts", np.uint8)
         lengths, keys = table.column("lengths", np.int32), table.column("keys", np.uint64)
         positives = table.ragged("positives", pieces.dtype) if texts.paired else None
         positive_keys = scratch.column("framed_positive_keys", np.uint64)
-        for start in range(0, texts.rows, _ROWS):
-            stop = min(start + _ROWS, texts.rows)
-            progress.report("store", start, texts.rows)
-            if not (drop_reason[start:stop] == dedup.KEPT).any():
+        for start in range(0, len(texts), _ROWS):
+            progress.report("store", start, len(texts))
+            kept = drop_reason[start : start + _ROWS] == dedup.KEPT
+            if not kept.any():
                 continue
-            whole_texts.append(*rows(texts.texts, start, stop))
-            values, sizes = rows(texts.ids, start, stop)
+            whole_texts.append(*_chosen(texts.texts, start, kept))
+            values, sizes = _chosen(texts.ids, start, kept)
             unknown += int((values == pieces.unknown).sum()) if pieces.unknown is not None else 0
             histogram += np.bincount(np.minimum(sizes + pieces.specials, _LONGEST), minlength=_LONGEST + 1)
             values, sizes = _framed(values, sizes, pieces, max_length)
@@ -270,7 +228,7 @@ def _store(
             keys.append(dedup.row_keys(values, sizes))
             longer = sizes
             if positives is not None:
-                values, sizes = _framed(*rows(texts.positives, start, stop), pieces, max_length)
+                values, sizes = _framed(*_chosen(texts.positives, start, kept), pieces, max_length)
                 positives.append(values, sizes)
                 positive_keys.append(dedup.row_keys(values, sizes))
                 longer = np.maximum(longer, sizes)
@@ -279,16 +237,18 @@ def _store(
     if tied is not None:
         written = np.load(folder / "keys.npy", mmap_mode="r+")
         written[tied[0]] = written[tied[1]]
-    progress.report("store", texts.rows, texts.rows)
-    kept, below = int(histogram.sum()), np.cumsum(histogram)
-    content = int((np.arange(len(histogram)) - pieces.specials) @ histogram)
-    return {
-        "max_length": max_length,
-        "median_length": int(np.searchsorted(below, 0.5 * kept)),
-        "long_length": int(np.searchsorted(below, 0.95 * kept)),
-        "truncated": 0.0 if max_length is None else float(histogram[max_length + 1 :].sum() / kept),
-        "unknown": unknown / max(1, content),
-    }
+    progress.report("store", len(texts), len(texts))
+    below = np.cumsum(histogram)
+    counts.max_length = max_length
+    counts.median_length = int(np.searchsorted(below, 0.5 * counts.kept))
+    counts.long_length = int(np.searchsorted(below, 0.95 * counts.kept))
+    counts.truncated = 0.0 if max_length is None else float(histogram[max_length + 1 :].sum() / counts.kept)
+    counts.unknown = unknown / max(1, int((np.arange(len(histogram)) - pieces.specials) @ histogram))
+
+
+def _chosen(column: Ragged, start: int, kept: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    values, sizes = column.span(start, start + len(kept))
+    return values[np.repeat(kept, sizes)], sizes[kept]
 
 
 def _framed(
@@ -299,53 +259,28 @@ def _framed(
         room = max_length - pieces.specials
         places = np.arange(len(values)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         values, sizes = values[places < room], np.minimum(sizes, room)
-    framed = sizes + pieces.specials
-    starts = np.cumsum(framed) - framed
-    rows = np.empty(int(framed.sum()), values.dtype)
-    inner = np.ones(len(rows), bool)
-    before = [(starts + place, token) for place, token in enumerate(pieces.before)]
-    after = [(starts + framed - len(pieces.after) + place, token) for place, token in enumerate(pieces.after)]
-    for places, token in before + after:
-        rows[places] = token
-        inner[places] = False
-    rows[inner] = values
-    return rows, framed
+    ends = np.cumsum(sizes)
+    around = np.stack([ends - sizes, ends], axis=1).repeat([len(pieces.before), len(pieces.after)], axis=1)
+    specials = np.tile(np.array([*pieces.before, *pieces.after], values.dtype), len(sizes))
+    return np.insert(values, around.ravel(), specials), sizes + pieces.specials
 
 
-def _count(sources: int, texts: TokenizedTexts, drop_reason: NDArray[np.uint8]) -> CorpusStatistics:
+def _count(sources: Sequence[Source], texts: TokenizedTexts, drop_reason: NDArray[np.uint8]) -> None:
+    """Complete the counts of reading, and refuse a corpus of fewer than two texts."""
     counts = texts.counts
-    reasons = np.bincount(drop_reason, minlength=6).tolist()
-    return dataclasses.replace(
-        counts,
-        files=sources,
-        too_short=counts.too_short + texts.without_pieces,
-        exact_duplicates=reasons[dedup.EXACT],
-        near_duplicates=reasons[dedup.NEAR],
-        held_out_documents=texts.selection.documents,
-        held_out_texts=texts.selection.documents if texts.has_pairs else counts.held_out_texts,
-        held_out_copies=reasons[dedup.HELD_OUT],
-        surplus=reasons[dedup.SURPLUS],
-        # Documents that were held out before the first pair was read have no positive either.
-        without_positive=reasons[dedup.UNPAIRED] + (counts.held_out_texts if texts.has_pairs else 0),
-        kept=reasons[dedup.KEPT],
-    )
-
-
-def _nothing_left(sources: Sequence[Source], statistics: CorpusStatistics) -> CorpusError:
+    kept, exact, near, copies, surplus, unpaired = np.bincount(drop_reason, minlength=6).tolist()
+    counts.files, counts.kept, counts.surplus = len(sources), kept, surplus
+    counts.exact_duplicates, counts.near_duplicates, counts.held_out_copies = exact, near, copies
+    counts.held_out_documents, held_out_texts = texts.selection.documents, len(texts.documents.keys)
+    counts.held_out_texts = counts.held_out_documents if texts.has_pairs else held_out_texts
+    # Documents that were held out before the first pair was read have no positive either.
+    counts.without_positive = unpaired + texts.has_pairs * held_out_texts
+    counts.too_short += texts.without_pieces
+    if kept >= 2:
+        return
     names = ", ".join(source.name for source in sources[:3]) + (" ..." if len(sources) > 3 else "")
-    if not statistics.texts:
-        return CorpusError(f"{names} is empty: there is no text in {statistics.documents} rows or lines")
-    reasons = {
-        "too short": statistics.too_short,
-        "too long": statistics.too_long,
-        "without a positive": statistics.without_positive,
-        "equal to their positive": statistics.identical_pairs,
-        "exact duplicates": statistics.exact_duplicates,
-        "near-duplicates": statistics.near_duplicates,
-        "held out or copies of that": statistics.held_out_texts + statistics.held_out_copies,
-    }
-    why = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items() if count)
-    left = "one text is" if statistics.kept else "nothing is"
-    return CorpusError(
-        f"{left} left of the {statistics.texts:,} texts in {names} ({why}): give more text or relax [corpus]"
-    )
+    if not counts.texts:
+        raise CorpusError(f"{names} is empty: there is no text in {counts.documents} rows or lines")
+    why = ", ".join(f"{count:,} {reason}" for reason, count in counts.dropped() if count)
+    left = "one text is" if kept else "nothing is"
+    raise CorpusError(f"{left} left of the {counts.texts:,} texts in {names} ({why}): give more text or relax [corpus]")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import xxhash
 
@@ -28,7 +28,7 @@ from selfsent.errors import CorpusError
 from selfsent.progress import SILENT, Progress
 
 DEMO = "pydocs"
-_HUB_NAME = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(?:/(?P<config>[\w.-]+))?(?::(?P<split>[\w.+%\[\]:-]+))?")
+_HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:/([\w.-]+))?(?::([\w.+%\[\]:-]+))?")  # data set, config, split
 
 
 class Document(NamedTuple):
@@ -47,7 +47,6 @@ class Source:
     name: str  # as given
     kind: str  # a file format with its dot, "hub" or the name of the demo corpus
     path: Path | None = None
-    compression: str = ""
 
     @property
     def size(self) -> int:
@@ -73,12 +72,17 @@ class Source:
             progress: the stage ``read`` counts the bytes of a file, from ``offset`` to ``total``.
         """
         if self.kind == "hub":
-            return (_document(row, self.name, columns) for row in _hub_rows(self.name))
-        if self.path is None:
+            yield from (_document(row, self.name, columns) for row in _hub_rows(self.name))
+        elif self.path is None:
             from selfsent.builtin import pydocs
 
-            return (Document(row["text"], row["title"], row["summary"]) for row in pydocs.python_documents())
-        return _file_documents(self, columns, progress, offset, total)
+            yield from (Document(**row) for row in pydocs.python_documents())
+        else:
+            with formats.open_unpacked(self.path) as file:
+                for number, (place, row) in enumerate(formats.READERS[self.kind](file, columns)):
+                    if total and not number % 256:
+                        progress.report("read", offset + file.packed.tell(), total)
+                    yield _document(row, place, columns)
 
 
 def resolve_sources(names: Sequence[str]) -> list[Source]:
@@ -95,10 +99,11 @@ def resolve_sources(names: Sequence[str]) -> list[Source]:
 def _resolve(name: str) -> list[Source]:
     path = Path(name).expanduser()
     if path.is_dir():
-        files = sorted(p for p in path.rglob("*") if p.is_file() and formats.format_of(p) and not _hidden(p, path))
-        if not files:
-            raise CorpusError(f"{path} holds no text: known files are {formats.known_formats()}")
-        return [_file(p) for p in files]
+        files = [p for p in path.rglob("*") if p.is_file() and formats.format_of(p)]
+        shown = [_file(p) for p in sorted(files) if not any(n.startswith(".") for n in p.relative_to(path).parts)]
+        if not shown:
+            raise CorpusError(f"{path} holds no text: known files are {formats.KNOWN}")
+        return shown
     if path.exists():
         return [_file(path)]
     if name == DEMO:
@@ -111,14 +116,10 @@ def _resolve(name: str) -> list[Source]:
     raise CorpusError(f"{name} does not exist: {hint}")
 
 
-def _hidden(path: Path, root: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(root).parts)
-
-
 def _file(path: Path) -> Source:
     if not formats.format_of(path):
-        raise CorpusError(f"{path} has an unknown format: known are {formats.known_formats()}")
-    return Source(str(path), formats.format_of(path), path, formats.compression_of(path))
+        raise CorpusError(f"{path} has an unknown format: known are {formats.KNOWN}")
+    return Source(str(path), formats.format_of(path), path)
 
 
 def file_identity(path: Path) -> list[object]:
@@ -129,7 +130,7 @@ def file_identity(path: Path) -> list[object]:
     try:
         size, digest = atomic.file_digest(path).split(":")
     except OSError as error:
-        raise formats.cannot_open(path, error) from error
+        raise formats.unreadable(path, error) from error
     return [path.name, int(size), digest]
 
 
@@ -164,8 +165,8 @@ def spool_texts(texts: Iterable[object], cache: Path | None = None) -> Path:
 
 def read_lines(path: Path) -> Iterator[str]:
     """Yield the lines of a text file of any name, plain or compressed, without their line ends."""
-    with formats.open_unpacked(path, formats.compression_of(path)) as (_, stream, where):
-        yield from (line.rstrip("\r\n") for line in formats.decoded_lines(stream, where))
+    with formats.open_unpacked(path) as file:
+        yield from (line.rstrip("\r\n") for line in file.lines())
 
 
 def read_rows(table: Source | Path, *, quoted_tsv: bool = True) -> Iterator[tuple[object, Row]]:
@@ -178,41 +179,19 @@ def read_rows(table: Source | Path, *, quoted_tsv: bool = True) -> Iterator[tupl
         CorpusError: the file is no table or is damaged, or a row does not fit; the message names the line.
     """
     source = table if isinstance(table, Source) else _file(table)
-    if source.path is None or source.kind not in formats.TABLES:
-        raise CorpusError(f"{source.name} is not a table: give one of {', '.join(formats.TABLES)}")
-    rows = formats.TABLES[source.kind]
+    if source.path is None or source.kind == ".txt":
+        raise CorpusError(f"{source.name} is not a table: give a .jsonl, .json, .csv, .tsv or .parquet file")
+    rows = formats.READERS[source.kind]
     if source.kind == ".tsv" and not quoted_tsv:
         rows = partial(rows, quoting=csv.QUOTE_NONE)
-    with formats.open_unpacked(source.path, source.compression) as (_, stream, where):
-        yield from ((place, _mapping(row, place)) for place, row in rows(stream, where, None))
+    with formats.open_unpacked(source.path) as file:
+        yield from rows(file, None)
 
 
-def _file_documents(
-    source: Source, columns: Columns, progress: Progress, offset: int, total: int | None
-) -> Iterator[Document]:
-    assert source.path is not None
-    with formats.open_unpacked(source.path, source.compression) as (file, stream, where):
-        if source.kind == ".txt":
-            documents = (Document(line.rstrip("\r\n")) for line in formats.decoded_lines(stream, where))
-        else:
-            rows = formats.TABLES[source.kind](stream, where, columns)
-            documents = (_document(row, place, columns) for place, row in rows)
-        for number, document in enumerate(documents):
-            if total and not number % 256:
-                progress.report("read", offset + file.tell(), total)
-            yield document
-
-
-def _mapping(row: object, where: object) -> Row:
-    if not isinstance(row, Mapping):
-        raise CorpusError(f"{where} holds a {type(row).__name__}: every row must be an object with a column of text")
-    return row
-
-
-def _document(row: object, where: object, columns: Columns) -> Document:
-    row = _mapping(row, where)
+def _document(row: Row, where: object, columns: Columns) -> Document:
     if columns.text not in row:
-        raise formats.no_column(where, columns.text, row)
+        names = ", ".join(map(str, row)) or "none at all"
+        raise CorpusError(f"{where} has no column {columns.text!r}: set text_column to one of {names}")
     text, title, summary, positive = (row.get(name) or "" for name in columns.names())
     for name, value in ((columns.text, text), (columns.positive, positive)):
         if not isinstance(value, str):
@@ -223,12 +202,10 @@ def _document(row: object, where: object, columns: Columns) -> Document:
 def _hub_rows(name: str) -> Iterator[Row]:
     import datasets
 
-    parts = cast(re.Match[str], _HUB_NAME.fullmatch(name))
+    dataset, config, split = _HUB_NAME.findall(name)[0]
     datasets.disable_progress_bars()
     try:
-        yield from datasets.load_dataset(
-            parts["name"], parts["config"], split=parts["split"] or "train", streaming=True
-        )
+        yield from datasets.load_dataset(dataset, config or None, split=split or "train", streaming=True)
     except Exception as error:  # not found, no such split or config, no connection: each layer has its own
         reason = str(error).splitlines()[0].rstrip(".")
         raise CorpusError(
@@ -240,8 +217,7 @@ def _hub_rows(name: str) -> Iterator[Row]:
 def _hub_revision(name: str) -> str:
     from huggingface_hub import HfApi
 
-    dataset = cast(re.Match[str], _HUB_NAME.fullmatch(name))["name"]
     try:
-        return str(HfApi().dataset_info(dataset).sha)
+        return str(HfApi().dataset_info(_HUB_NAME.findall(name)[0][0]).sha)
     except Exception as error:  # not found or no connection, in the words of its HTTP client
         raise CorpusError(f"{name} is neither a file here nor a dataset that the hub knows") from error

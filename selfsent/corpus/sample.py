@@ -16,14 +16,10 @@ _SPARE = 1.5  # documents drawn for each that is wanted: some turn out to be nea
 def draw_documents(
     sources: Sequence[str], config: CorpusConfig, size: int, progress: Progress = SILENT
 ) -> list[Document]:
-    """Draw the documents with the smallest content hashes: ``size``, and half as many to spare.
-
-    Raises:
-        UserError: a source cannot be read.
-    """
+    """Draw the documents with the smallest content hashes: ``size``, and half as many to spare."""
     hashed = (
         (xxhash.xxh3_64_intdigest(document.text.encode(errors="replace")), -number, document)
-        for number, (document, _) in enumerate(prepare.corpus_documents(sources, config, progress=progress))
+        for number, document in enumerate(prepare.corpus_documents(sources, config, progress))
         if document.text.strip()
     )
     return [document for *_, document in heapq.nsmallest(round(size * _SPARE), hashed)]

@@ -31,48 +31,42 @@ class CorpusStatistics:
     unknown: float = 0.0  # share of word pieces that are the unknown token
     examples: Sequence[tuple[str, str]] = ()  # near-duplicates: (kept, dropped)
 
-    def rows(self) -> list[tuple[str, int, str]]:
-        """Return (what, how many, a note) for all that is not zero; what was dropped is indented by two spaces."""
+    def dropped(self) -> list[tuple[str, int]]:
+        """Return (why, how many) for the texts that are not kept."""
+        return [
+            ("too short", self.too_short),
+            ("too long", self.too_long),
+            ("without a positive", self.without_positive),
+            ("equal to their positive", self.identical_pairs),
+            ("exact duplicates", self.exact_duplicates),
+            ("near-duplicates", self.near_duplicates),
+            ("held out", self.held_out_texts),
+            ("copies of held-out texts", self.held_out_copies),
+            ("beyond max_texts", self.surplus),
+        ]
+
+    def lines(self) -> list[str]:
+        """Return all that is not zero as aligned lines of plain text; what was dropped is indented by two spaces."""
         rows = [
             ("documents read", self.documents, f"from {self.files} source{'s' * (self.files != 1)}"),
             ("  empty", self.empty_documents, ""),
             ("  cleaned of markup", self.cleaned_documents, ""),
             ("  held out", self.held_out_documents, f"with {self.held_out_texts:,} texts"),
             ("texts found", self.texts, ""),
-            ("  too short", self.too_short, ""),
-            ("  too long", self.too_long, ""),
-            ("  without a positive", self.without_positive, ""),
-            ("  equal to their positive", self.identical_pairs, ""),
-            ("  exact duplicates", self.exact_duplicates, ""),
-            ("  near-duplicates", self.near_duplicates, ""),
-            ("  held out", self.held_out_texts, ""),
-            ("  copies of held-out texts", self.held_out_copies, ""),
-            ("  beyond max_texts", self.surplus, ""),
+            *((f"  {why}", count, "") for why, count in self.dropped()),
             ("texts kept", self.kept, ""),
         ]
-        return [row for row in rows if row[1] or not row[0].startswith(" ")]
-
-    def word_pieces(self) -> str:
-        """Return a line on the lengths of the texts and the share that was truncated."""
+        rows = [row for row in rows if row[1] or not row[0].startswith(" ")]
+        label = max(len(name) for name, _, _ in rows)
+        number = max(len(f"{count:,}") for _, count, _ in rows)
+        lines = [f"{name:<{label}}  {count:>{number},}  {note}".rstrip() for name, count, note in rows]
         cut = f", {100 * self.truncated:.1f} % cut at {self.max_length}" if self.max_length else ""
-        return (
+        lines.append(
             f"word pieces per text: median {self.median_length}, 95th percentile {self.long_length}{cut}; "
             f"unknown {100 * self.unknown:.2f} %"
         )
-
-    def lines(self) -> list[str]:
-        """Return everything as aligned lines of plain text."""
-        shown = self.rows()
-        label = max(len(name) for name, _, _ in shown)
-        number = max(len(f"{count:,}") for _, count, _ in shown)
-        lines = [f"{name:<{label}}  {count:>{number},}  {note}".rstrip() for name, count, note in shown]
-        lines.append(self.word_pieces())
         for kept, dropped in self.examples:
-            lines += [
-                "near-duplicate, for example:",
-                f"  kept     {_shorten(kept)}",
-                f"  dropped  {_shorten(dropped)}",
-            ]
+            lines += ["near-duplicate, for example:", f"  kept     {_shorten(kept)}", f"  dropped  {_shorten(dropped)}"]
         return lines
 
 

@@ -1,11 +1,10 @@
 """From documents to tokenised and hashed texts in reading order, before any is dropped as a duplicate."""
 
-from collections import deque
+import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from itertools import chain, pairwise
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import xxhash
@@ -13,14 +12,16 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from selfsent.corpus import clean, dedup
-from selfsent.corpus.columns import ColumnFile, Table
-from selfsent.corpus.heldout import Selection
+from selfsent.corpus.columns import Table
+from selfsent.corpus.heldout import Kind, Selection
 from selfsent.corpus.read import Document
 from selfsent.corpus.statistics import CorpusStatistics
 from selfsent.errors import EncoderError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from selfsent.corpus.prepare import CorpusConfig
 
 _TEXTS = 4096  # tokenised at a time,
 _LETTERS = 1 << 20  # or as many as have so many letters together
@@ -35,24 +36,19 @@ class WordPieces:
     def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
         if not tokenizer.is_fast:
             raise EncoderError(f"{type(tokenizer).__name__} is a slow tokenizer: use one that has a tokenizer.json")
-        definition = tokenizer.backend_tokenizer.to_str()
-        self._backend = Tokenizer.from_str(definition)
+        self._backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
         self._backend.no_truncation()
         self._backend.no_padding()
         self._backend.encode_special_tokens = tokenizer.split_special_tokens  # not part of the definition
         framed = self._backend.encode("a")
         inner = [place for place, special in enumerate(framed.special_tokens_mask) if not special]
         self.before, self.after = framed.ids[: inner[0]], framed.ids[inner[-1] + 1 :]
+        self.specials = len(self.before) + len(self.after)
         self.unknown: int | None = tokenizer.unk_token_id
         self.dtype = np.dtype(np.uint16 if self._backend.get_vocab_size() <= 1 << 16 else np.uint32)
         # Of our copy: a tokenizer that was called with truncation or padding keeps both in its definition.
         flag = "special tokens are split" if tokenizer.split_special_tokens else ""
         self.identity = xxhash.xxh3_128_hexdigest((self._backend.to_str() + flag).encode())
-
-    @property
-    def specials(self) -> int:
-        """Count the special tokens around a text."""
-        return len(self.before) + len(self.after)
 
     def encode(self, texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         """Return the word pieces of all texts end to end, without special tokens, and the length of each text."""
@@ -62,25 +58,20 @@ class WordPieces:
         return np.fromiter(chain.from_iterable(rows), np.uint32, int(lengths.sum())), lengths
 
 
-@dataclass(frozen=True, kw_only=True)
-class TextRules:
+class TextRules(NamedTuple):
     """How the texts of a document are made."""
 
+    config: "CorpusConfig"
     split: bool  # into sentences
     whole: bool  # keep the document in one piece; its sentences serve the held-out test only
-    language: str
-    min_words: int
-    max_words: int | None
-    pair_min_words: int  # a pair's text is not split, so it is short on purpose
 
-    def fits(self, text: str) -> bool:
-        """Tell whether a text is neither too short nor too long."""
-        words = clean.count_words(text)
-        return words >= self.min_words and (self.max_words is None or words <= self.max_words)
-
-    def of_pairs(self) -> "TextRules":
-        """Return the rules for the source's rows that have a positive."""
-        return replace(self, split=False, whole=False, min_words=self.pair_min_words, max_words=None)
+    @property
+    def words(self) -> range:
+        """The numbers of words that a text may have."""
+        sentences = self.split and not self.whole
+        least, most = self.config.min_words, self.config.max_words
+        least = (5 if sentences else 1) if least is None else least
+        return range(least, most + 1 if sentences and most is not None else sys.maxsize)
 
 
 def split_document(document: Document, rules: TextRules) -> tuple[str, str, list[str]]:
@@ -89,56 +80,41 @@ def split_document(document: Document, rules: TextRules) -> tuple[str, str, list
     if not rules.split:
         return text, "", [line] if (line := clean.one_line(text)) else []
     summary = clean.clean_text(document.summary)
-    return text, summary, clean.sentences(summary, rules.language) + clean.sentences(text, rules.language)
+    language = rules.config.language
+    return text, summary, clean.sentences(summary, language) + clean.sentences(text, language)
 
 
-@dataclass
-class _Chunk:
-    texts: list[str] = field(default_factory=list)
-    keys: list[int] = field(default_factory=list)
-    positives: list[str] = field(default_factory=list)  # empty where a text has none
-    letters: int = 0
-
-    @property
-    def full(self) -> bool:
-        return len(self.texts) >= _TEXTS or self.letters >= _LETTERS
+class _Text(NamedTuple):
+    text: str
+    key: int
+    positive: str  # empty if it has none
 
 
 class TokenizedTexts:
     """All texts read so far with their word pieces and hashes, in columns of a temporary folder."""
 
-    def __init__(
-        self,
-        table: Table,
-        pieces: WordPieces,
-        documents: Selection,
-        pairs: Selection,
-        *,
-        bands: int,
-        width: int,
-        adjacent: bool,
-    ) -> None:
-        self.counts = CorpusStatistics()  # those that are taken while documents are read
+    def __init__(self, table: Table, pieces: WordPieces, config: "CorpusConfig", kind: Kind) -> None:
+        self.counts = CorpusStatistics()
         self.folder = table.folder
         self.pieces = pieces
         self.has_pairs = False  # whether a row came with its own positive
-        self._adjacent = adjacent  # the positive of a sentence is the next one; positives in rows are ignored
-        self._documents, self._pairs = documents, pairs
+        # The positive of a sentence is the next one; positives in rows are ignored.
+        self._adjacent = config.positives == "adjacent"
+        size, share = config.held_out, config.held_out_share
+        self.documents = Selection(kind, size, share, table.folder / "held_out_documents.jsonl")
+        self.pairs = Selection("pairs", size, share, table.folder / "held_out_pairs.jsonl")
         self.texts = table.ragged("texts", np.uint8)
         self.ids = table.ragged("ids", pieces.dtype)
         self.keys = table.column("keys", np.uint64)
         self.positives = table.ragged("positives", pieces.dtype)
         self.positive_keys = table.column("positive_keys", np.uint64)
-        self._held_out_documents = table.column("held_out_documents", np.uint64)
-        self._held_out_pairs = table.column("held_out_pairs", np.uint64)
-        self.bands = [table.column(f"band_{band}", np.uint64) for band in range(bands)]
-        self._width = width
+        self._width = dedup.band_width(config.near_threshold)
+        bands = range(dedup.MINIMA // self._width if config.deduplicate == "near" else 0)
+        self.bands = [table.column(f"band_{band}", np.uint64) for band in bands]
         self._submitted = 0  # texts passed to the worker thread
         self.without_pieces = 0  # of these, texts in which the tokenizer found nothing
 
-    @property
-    def rows(self) -> int:
-        """Count the texts stored."""
+    def __len__(self) -> int:
         return self.keys.rows
 
     @property
@@ -149,12 +125,7 @@ class TokenizedTexts:
     @property
     def selection(self) -> Selection:
         """What is held out: pairs if any row came with a positive, otherwise documents."""
-        return self._pairs if self.has_pairs else self._documents
-
-    @property
-    def held_out_keys(self) -> ColumnFile:
-        """The keys of all texts held out."""
-        return self._held_out_pairs if self.has_pairs else self._held_out_documents
+        return self.pairs if self.has_pairs else self.documents
 
     def fill(self, documents: Iterator[tuple[Document, TextRules]], limit: int | None) -> bool:
         """Store texts until there are ``limit``; return whether documents may be left.
@@ -162,107 +133,85 @@ class TokenizedTexts:
         The tokenizer works in a thread beside the reading: it releases Python's lock and uses all cores.
         """
         with ThreadPoolExecutor(1) as worker:
-            waiting: deque[Future[None]] = deque()
+            last: Future[None] | None = None
             for chunk in self._chunks(documents):
-                self._submitted += len(chunk.texts)
-                waiting.append(worker.submit(self._store, chunk))
-                while len(waiting) > 2:
-                    waiting.popleft().result()
+                self._submitted += len(chunk)
+                if last:
+                    last.result()
+                last = worker.submit(self._store, chunk)
                 if limit is not None and self._submitted >= limit:
                     break
-            for future in waiting:
-                future.result()
+            if last:
+                last.result()
         return limit is not None and self._submitted >= limit
 
     def text(self, row: int) -> str:
         """Return the text of one row."""
-        values, _ = self.texts.span(row, row + 1)
-        return values.tobytes().decode()
+        return self.texts.rows([row])[0].tobytes().decode()
 
-    def _chunks(self, documents: Iterator[tuple[Document, TextRules]]) -> Iterator[_Chunk]:
-        chunk = _Chunk()
+    def _chunks(self, documents: Iterator[tuple[Document, TextRules]]) -> Iterator[list[_Text]]:
+        chunk: list[_Text] = []
+        letters = 0
         for document, rules in documents:
-            self._add(document, rules, chunk)
-            if chunk.full:
+            new = self._texts_of(document, rules)
+            chunk += new
+            letters += sum(len(one.text) + len(one.positive) for one in new)
+            if len(chunk) >= _TEXTS or letters >= _LETTERS:
                 yield chunk
-                chunk = _Chunk()
+                chunk, letters = [], 0
         yield chunk
 
-    def _add(self, document: Document, rules: TextRules, chunk: _Chunk) -> None:
-        """Add the texts of one document to ``chunk``, or hold it out."""
+    def _texts_of(self, document: Document, rules: TextRules) -> list[_Text]:
+        """Return the texts of one document; none if it is held out."""
         counts = self.counts
         counts.documents += 1
         positive = "" if self._adjacent else clean.one_line(clean.clean_text(document.positive))
         if positive:
             self.has_pairs = True
-            rules = rules.of_pairs()
+            rules = rules._replace(split=False)  # texts of pairs are short on purpose
         text, summary, sentences = split_document(document, rules)
         counts.cleaned_documents += text != document.text
         counts.empty_documents += not sentences
         candidates = [" ".join(sentences)] if rules.whole and sentences else sentences
         counts.texts += len(candidates)
-        texts, places = [], []
-        for place, candidate in enumerate(candidates):
-            words = clean.count_words(candidate)
-            if words < rules.min_words:
-                counts.too_short += 1
-            elif rules.max_words is not None and words > rules.max_words:
-                counts.too_long += 1
-            else:
-                texts.append(candidate)
-                places.append(place)
+        words = [clean.count_words(candidate) for candidate in candidates]
+        places = [place for place, number in enumerate(words) if number in rules.words]
+        too_short = sum(number < rules.words.start for number in words)
+        counts.too_short += too_short
+        counts.too_long += len(words) - len(places) - too_short
+        texts = [candidates[place] for place in places]
         if not texts:
-            return
+            return []
         keys = [clean.content_key(text) for text in texts]
         if positive:
-            pair_keys = [*keys, clean.content_key(positive)]
-            if pair_keys[0] == pair_keys[1]:
-                counts.identical_pairs += 1
-                return
-            if self._pairs.take(document, texts[0], [positive], pair_keys):
-                self._held_out_pairs.append(np.array(pair_keys, np.uint64))
-                return
-        elif self._documents.take(document, clean.one_line(summary), sentences if rules.whole else texts, keys):
-            counts.held_out_texts += len(texts)
-            self._held_out_documents.append(np.array(keys, np.uint64))
-            return
-        positives = _next_sentences(texts, places, keys) if self._adjacent else [positive] * len(texts)
-        chunk.texts += texts
-        chunk.keys += keys
-        chunk.positives += positives
-        chunk.letters += sum(map(len, texts)) + sum(map(len, positives))
+            key = clean.content_key(positive)
+            counts.identical_pairs += key == keys[0]
+            if key == keys[0] or self.pairs.take(document, texts[0], [positive], [*keys, key]):
+                return []
+        elif self.documents.take(document, clean.one_line(summary), sentences if rules.whole else texts, keys):
+            return []
+        positives = [positive] * len(texts)
+        if self._adjacent:  # the sentence directly after, if its content differs
+            for n in range(len(texts) - 1):
+                if places[n + 1] == places[n] + 1 and keys[n + 1] != keys[n]:
+                    positives[n] = texts[n + 1]
+        return [*map(_Text, texts, keys, positives)]
 
-    def _store(self, chunk: _Chunk) -> None:
+    def _store(self, chunk: list[_Text]) -> None:
         """Tokenise, hash and write one chunk; runs in the worker thread, one chunk after the other."""
-        if not chunk.texts:
+        ids, lengths = self.pieces.encode([one.text for one in chunk])
+        rows = [one for one, length in zip(chunk, lengths, strict=True) if length]
+        self.without_pieces += len(chunk) - len(rows)
+        if not rows:
             return
-        ids, lengths = self.pieces.encode(chunk.texts)
-        texts, positives, keys = chunk.texts, chunk.positives, np.array(chunk.keys, np.uint64)
-        some = lengths > 0
-        if not some.all():  # texts in which the tokenizer finds nothing
-            self.without_pieces += int((~some).sum())
-            texts = [text for text, kept in zip(texts, some, strict=True) if kept]
-            positives = [text for text, kept in zip(positives, some, strict=True) if kept]
-            keys, lengths = keys[some], lengths[some]
-        if not texts:
-            return
-        encoded = [text.encode() for text in texts]
+        lengths = lengths[lengths > 0]
+        encoded = [one.text.encode() for one in rows]
         self.texts.append(np.frombuffer(b"".join(encoded), np.uint8), np.array([len(text) for text in encoded]))
         self.ids.append(ids, lengths)
-        if any(positives):
-            self.positives.append(*self.pieces.encode(positives))
-            self.positive_keys.append(np.array([clean.content_key(text) for text in positives], np.uint64))
-        else:
-            self.positives.append(np.empty(0, np.uint32), np.zeros(len(positives), np.int64))
-            self.positive_keys.append(np.zeros(len(positives), np.uint64))
+        self.positives.append(*self.pieces.encode([one.positive for one in rows]))
+        self.positive_keys.append(np.array([clean.content_key(one.positive) for one in rows], np.uint64))
         if self.bands:
             hashes = dedup.shingles(ids, lengths)
             for column, band in zip(self.bands, dedup.band_keys(hashes, lengths, self._width), strict=True):
                 column.append(band)
-        self.keys.append(keys)
-
-
-def _next_sentences(texts: list[str], places: list[int], keys: list[int]) -> list[str]:
-    """Return for each sentence the one directly after it, if its content differs; "" where there is none."""
-    pairs = zip(texts[1:], pairwise(places), pairwise(keys), strict=True)
-    return [text * (after == before + 1 and one != other) for text, (before, after), (one, other) in pairs] + [""]
+        self.keys.append(np.array([one.key for one in rows], np.uint64))

@@ -38,7 +38,6 @@ def test_what_was_appended_can_be_read_before_the_end(tmp_path):
     with Table(tmp_path) as table:
         column = table.column("keys", np.uint64)
         column.append(np.arange(10))
-        column.flush()
         assert column.read(3, 6).tolist() == [3, 4, 5]
         column.append(np.arange(10, 20))
         assert np.concatenate([chunk for _, chunk in column.chunks()]).tolist() == list(range(20))

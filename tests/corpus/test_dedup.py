@@ -38,7 +38,6 @@ def drop_near(folder, rows, threshold):
         for number, keys in enumerate(dedup.band_keys(dedup.shingles(ids, lengths), lengths, width)):
             bands.append(table.column(f"band_{number}", np.uint64))
             bands[-1].append(keys)
-        table.flush()
         dedup.drop_near(bands, column, threshold, reasons, folder)
     return reasons
 
@@ -62,8 +61,6 @@ def test_similarity_is_that_of_sets_of_neighbouring_pieces(tmp_path_factory, row
     with Table(tmp_path_factory.mktemp("ids")) as table:
         column = table.ragged("ids", np.uint16)
         column.append(*flat(rows))
-        column.values.flush()
-        column.offsets.flush()
         earlier, later = np.array(list(combinations(range(len(rows)), 2))).T
         found = dedup.similarities(column, earlier, later)
     assert found == pytest.approx([jaccard(rows[i], rows[j]) for i, j in zip(earlier, later, strict=True)])
@@ -130,10 +127,9 @@ def test_the_first_of_equal_texts_stays_unless_it_is_held_out(tmp_path_factory, 
     reasons = np.zeros(len(keys), np.uint8)
     with Table(tmp_path_factory.mktemp("keys")) as table, pytest.MonkeyPatch.context() as patch:
         patch.setattr(dedup, "_PARTITION", partition)
-        column, others = table.column("keys", np.uint64), table.column("others", np.uint64)
+        column = table.column("keys", np.uint64)
         column.append(np.array(keys, np.uint64))
-        others.append(np.array(held_out, np.uint64))
-        dedup.drop_held_out(column, others, reasons)
+        dedup.drop_held_out(column, np.array(held_out, np.uint64), reasons)
         dedup.drop_exact(column, reasons)
     expected = [
         HELD_OUT if key in held_out else EXACT if key in keys[:place] else KEPT for place, key in enumerate(keys)

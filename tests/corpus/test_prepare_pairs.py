@@ -196,8 +196,8 @@ def as_csv(rows):
     [
         ("a.jsonl", table([*numbered(2), (sentence(3), 7)]), r"line 3: column 'positive' holds a int: it must hold"),
         ("a.jsonl", table([*numbered(2), (sentence(3), ["a b"])]), r"line 3: column 'positive' holds a list: it must"),
-        ("a.csv", as_csv([("text", "positive"), ("a b", "c d"), ("e f",)]), "line 3 has 1 column and the header 2"),
-        ("a.csv", as_csv([("text", "positive"), ("a", "b", "c", "d")]), "line 2 has 4 columns and the header 2"),
+        ("a.csv", as_csv([("text", "positive"), ("a b", "c d"), ("e f",)]), "line 3 has 1 cells and the header 2"),
+        ("a.csv", as_csv([("text", "positive"), ("a", "b", "c", "d")]), "line 2 has 4 cells and the header 2"),
         ("a.jsonl", table([("The same.", "the same."), (sentence(1), None)]), r"left of the 2 texts .* \(1 without a"),
     ],
 )

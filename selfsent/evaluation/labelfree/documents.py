@@ -56,7 +56,6 @@ def distinct_texts(texts: Sequence[str], threshold: float = NEAR_THRESHOLD) -> B
         exact.append(dedup.row_keys(ids, lengths))
         for band, keys in zip(bands, dedup.band_keys(hashes, lengths, width), strict=True):
             band.append(keys)
-        table.flush()
         dedup.drop_exact(exact, drop_reason)
         dedup.drop_near(bands, column, threshold, drop_reason, Path(folder))
     distinct[rows[drop_reason == dedup.KEPT]] = True
