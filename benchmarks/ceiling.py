@@ -2,7 +2,7 @@
 
 Example: python benchmarks/ceiling.py
 
-Every share of a ceiling that the other benchmarks print is one of ``hardware.ceiling``, the 4,096-wide bf16 product
+Every share of a ceiling that the other benchmarks print is one of ``measure_ceiling``, the 4,096-wide bf16 product
 below.  The shapes of an encoder's own products stand beside it: what they reach is the limit of anything that is made
 of them, and the gap between the two is not ours to close without other kernels.
 """
@@ -47,6 +47,18 @@ def products(dtype: torch.dtype, shape: tuple[int, int, int], repeats: int) -> f
     a, b = torch.randn(rows, inner).to(dtype), torch.randn(inner, columns).to(dtype)
     out = torch.empty(rows, columns, dtype=dtype)
     return 2 * rows * inner * columns / median_seconds(lambda: torch.mm(a, b, out=out), repeats)
+
+
+def measure_ceiling(precision: str = "bf16", repeats: int = 5) -> float:
+    """Return the floating-point operations a second that a large matrix product reaches on the CPU."""
+    dtype, size = (torch.bfloat16, 4096) if precision == "bf16" else (torch.float32, 2048)  # about a second either way
+    return products(dtype, (size, size, size), repeats)
+
+
+def training_operations(layers: int, width: int, vocabulary: int, length: int, mask_probability: float) -> float:
+    """Count the operations of a masked-LM step per word piece: 6 for each weight that it is used with."""
+    block = 12 * width**2 + 2 * width * length  # four projections, two of four times the width; attention
+    return 6.0 * (layers * block + mask_probability * (vocabulary * width + width**2))
 
 
 def bandwidth(repeats: int) -> dict[str, float]:

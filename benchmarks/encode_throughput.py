@@ -155,13 +155,14 @@ def encode(arguments: argparse.Namespace, texts: list[str]) -> tuple[np.ndarray,
 
 def share(encoder: object, texts: list[str]) -> dict[str, float]:
     """Count 2 x parameters outside the embeddings x tokens, and measure what a large bf16 product reaches here."""
-    from selfsent import hardware
+    from ceiling import measure_ceiling
+
     from selfsent.encoder.inspect import max_length_of, transformer_of
 
     model = transformer_of(encoder)
     inner = sum(p.numel() for name, p in model.named_parameters() if "embeddings" not in name)
     ids = encoder.tokenizer(texts, truncation=True, max_length=max_length_of(encoder))["input_ids"]
-    return {"operations": 2.0 * inner * sum(map(len, ids)), "ceiling": hardware.measure_ceiling()}
+    return {"operations": 2.0 * inner * sum(map(len, ids)), "ceiling": measure_ceiling()}
 
 
 def main() -> None:

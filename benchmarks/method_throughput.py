@@ -45,6 +45,7 @@ def _batch(method: str, arguments: argparse.Namespace) -> int:
 
 def measure(method: str, folder: Path, arguments: argparse.Namespace) -> dict[str, float]:
     """Train one method twice, counted and timed."""
+    from ceiling import measure_ceiling
     from sentence_transformers.models import Transformer
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -80,7 +81,7 @@ def measure(method: str, folder: Path, arguments: argparse.Namespace) -> dict[st
     first, last = counted.readings[arguments.warmup - 1], counted.readings[-1]
     operations, words, places = ((y - x) / arguments.counted for x, y in zip(first, last, strict=True))
     seconds = (timed.readings[-1][0] - timed.readings[arguments.warmup - 1][0]) / arguments.steps
-    ceiling = hardware.measure_ceiling() / 1e12
+    ceiling = measure_ceiling() / 1e12
     return {
         "texts_per_second": _batch(method, arguments) / seconds,
         "tokens_per_second": words / seconds,

@@ -56,11 +56,12 @@ def measure_peer(base: str, folder: Path, arguments: argparse.Namespace, bf16: b
 
 def measure_ours(base: str, arguments: argparse.Namespace) -> dict[str, float]:
     """Time ``selfsent pretrain --base`` over the same number of rows."""
+    from ceiling import measure_ceiling, training_operations
+
     from selfsent import hardware
     from selfsent.config import HardwareConfig
-    from selfsent.encoder.inspect import tokenizer_of
+    from selfsent.encoder.inspect import tokenizer_of, transformer_of
     from selfsent.encoder.load import load_encoder
-    from selfsent.pretraining import masked_lm
     from selfsent.pretraining.train import PretrainConfig, pretrain_masked_lm
     from selfsent.progress import Progress
 
@@ -82,10 +83,10 @@ def measure_ours(base: str, arguments: argparse.Namespace) -> dict[str, float]:
     pretrain_masked_lm(arguments.corpus, Path(mkdtemp()) / "run", settings, progress=Clock())
     rate = arguments.steps * a_step / (times[-1] - times[arguments.warmup - 1])
     model = load_encoder(base)
-    shape, words = masked_lm.model_size(model), len(tokenizer_of(model))
-    work = masked_lm.training_operations(shape, words, arguments.length, settings.objective.mask_probability)
+    shape, words, share = transformer_of(model).config, len(tokenizer_of(model)), settings.objective.mask_probability
+    work = training_operations(shape.num_hidden_layers, shape.hidden_size, words, arguments.length, share)
     hardware.choose_hardware()
-    return {"tokens_per_second": rate, "share": work * rate / hardware.measure_ceiling()}
+    return {"tokens_per_second": rate, "share": work * rate / measure_ceiling()}
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ recipe -> encoder, corpus, objective, batches -> Trainer -> model folder -> scor
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,7 @@ def train(
     dev, test = len(text.held_out.dev), len(text.held_out.test)
     progress.say(f"held-out pairs: {dev:,} to select the weights by, {test:,} others for the table at the end")
     progress.say(f"best weights by: {select}")
-    run = _open_run(folder, _resolved(recipe, plan, text, machine), resume, progress)
+    run = Run.open(folder, _resolved(recipe, plan, text, machine), resume=resume, progress=progress)
     finished = _finished(run)
     if finished is not None:
         progress.say(f"the run in {folder} is finished: nothing is left to do")
@@ -234,21 +234,6 @@ def _resolved(recipe: Recipe, plan: ObjectivePlan, text: Corpus, machine: Hardwa
         "hardware": asdict(machine),
         "versions": versions(),
     }
-
-
-def _open_run(folder: Path, config: Mapping[str, Any], resume: bool, progress: Progress) -> Run:
-    if not (resume and (folder / "config.json").is_file()):
-        return Run.create(folder, config)
-    run = Run.reopen(folder, config)
-    before = run.config()
-    for what in ("hardware", "versions"):
-        changed = [key for key in config[what] if before.get(what, {}).get(key) != config[what][key]]
-        if changed:
-            progress.say(
-                f"warning: {', '.join(changed)} changed since the run was started; it is resumed, "
-                "but need not end with the same bits"
-            )
-    return run
 
 
 def _finished(run: Run) -> Trained | None:

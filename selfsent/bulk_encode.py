@@ -1,9 +1,8 @@
 """Encode any number of texts to disk: streamed, resumable, and byte-identical after a restart.
 
-Texts are encoded in blocks of ``_BLOCK`` rows; each block is an ``.npy`` shard that is written whole or not at all.  A
-job that was killed resumes after the last shard.  At the end the shards become the output.  All of it happens in a
-folder beside the output, ``.NAME.encoding``, which needs as much disk space again as the output; a folder of shards
-needs none.
+Each block of ``_BLOCK`` rows is an ``.npy`` shard that is written whole or not at all; a job that was killed resumes
+after the last.  At the end the shards become the output.  All of it happens in a folder beside the output,
+``.NAME.encoding``, which needs as much disk space again as the output; a folder of shards needs none.
 """
 
 import json
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from selfsent import atomic
-from selfsent.corpus import read
+from selfsent.corpus import formats, read
 from selfsent.encoder.encode import computes_in_bf16, encode, resolve_prompt, task_prompt
 from selfsent.encoder.inspect import encoder_digest
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError, unknown
@@ -30,8 +29,6 @@ DTYPES = ("float32", "float16")
 SUFFIXES = (".npy", ".parquet", ".arrow")
 _BLOCK = 16_384  # rows that are sorted by length together, lost at most by a kill, and make one shard
 _CHARACTERS = 1 << 24  # of a block that are held in memory at once
-_HINT = f"give a name that ends in {', '.join(SUFFIXES)}, or one without a suffix for a folder of shards"
-_Vectors = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +66,6 @@ def encode_to(
             suffix, a folder of ``.npy`` shards with a ``manifest.json``.
         texts: names of sources (files, folders, data sets on the hub); with ``stream`` the texts themselves, which
             are read once: such a job restarts from the beginning.
-        text_column: the column of a table that is encoded.
         prompt_name: a prompt of the encoder's folder.  Default: its prompt for documents, as ``task_prompt`` finds it.
         prompt: what is put before every text, in place of a prompt of the folder; "" for none.
         truncate_dim: keep this many leading dimensions.  Default: as many as the folder says, or all.
@@ -99,27 +95,31 @@ def encode_to(
         "dtype": dtype,
         "block": [_BLOCK, _CHARACTERS],
     }
-    rows: Iterable[str] = (str(text) for text in texts) if stream else _texts(sources, text_column)
-    job = _Job(output, json.loads(json.dumps(plan)), np.dtype(dtype))
-    with _permissions(output), job.lock():
-        resumed = job.open(resume=not stream, overwrite=overwrite)
+    # A corpus may have other columns, which are not read here: all of them name that of the text.
+    columns = read.Columns(text=text_column, title=text_column, summary=text_column, positive=text_column)
+    found = (document.text for source in sources for document in source.documents(columns))
+    with _alone(output):
+        resumed = _open(output, json.loads(json.dumps(plan)), resume=not stream, overwrite=overwrite)
         try:
-            written = job.encode(
-                rows,
-                lambda block: encode(encoder, block, prompt=prompt, truncate_dim=truncate_dim, precision=precision),
+            _write_shards(
+                output,
+                map(str, texts) if stream else found,
+                lambda part: encode(encoder, part, prompt=prompt, truncate_dim=truncate_dim, precision=precision),
+                np.dtype(dtype),
                 progress,
             )
+            rows, width = _publish(output, np.dtype(dtype))
         except BaseException:
             if stream:
-                atomic.remove(job.folder)
+                atomic.remove(_unfinished(output))
             raise
-        job.publish()
-    return Encoded(output=output, **written, resumed=resumed)
+    return Encoded(output=output, rows=rows, width=width, resumed=resumed)
 
 
 def kept_texts(output: str | Path) -> int:
     """Count the rows of an unfinished output that are on disk and will not be encoded again."""
-    return sum(_shape(shard)[0] for shard in _shards(_unfinished(Path(output)) / "shards"))
+    shape = _complete(Path(output))
+    return shape[0] if shape else sum(len(np.load(shard, mmap_mode="r")) for shard in _shards(Path(output)))
 
 
 def require_output(output: Path) -> None:
@@ -128,12 +128,11 @@ def require_output(output: Path) -> None:
     Raises:
         UserError: an unknown suffix, no folder to write to, or a folder where a file is meant and the other way round.
     """
-    if output.suffix and output.suffix not in SUFFIXES:
-        raise ConfigurationError(f"output {output} does not fit: {_HINT}")
-    if output.suffix and output.is_dir():
-        raise ConfigurationError(f"output {output} is a folder: {_HINT}")
-    if not output.suffix and output.is_file():
-        raise ConfigurationError(f"output {output} is a file: {_HINT}")
+    if output.suffix not in ("", *SUFFIXES) or (output.is_dir() if output.suffix else output.is_file()):
+        raise ConfigurationError(
+            f"output {output} does not fit: give a file that ends in {', '.join(SUFFIXES)}, or a folder of shards, "
+            "whose name has no suffix"
+        )
     above = output.absolute().parent
     if not above.is_dir():
         raise ConfigurationError(f"output {output} has no place: there is no folder {above}")
@@ -148,172 +147,137 @@ def find_sources(names: Sequence[str]) -> list[read.Source]:
     sources: list[read.Source] = []
     for name in names:
         path = Path(name).expanduser()
-        suffixes = [suffix for suffix in path.suffixes if suffix.lower() not in read.COMPRESSIONS]
-        if path.is_file() and not (suffixes and suffixes[-1].lower() in read.FORMATS):
+        if path.is_file() and not formats.format_of(path):
             sources.append(read.Source(name, ".txt", path))
         else:
             sources += read.resolve_sources([name])
     return sources
 
 
-def _texts(sources: Sequence[read.Source], column: str) -> Iterator[str]:
-    # A corpus may have other columns, which are not read here: all of them name that of the text.
-    columns = read.Columns(text=column, title=column, summary=column, positive=column)
-    return (document.text for source in sources for document in source.documents(columns))
-
-
-@contextmanager
-def _permissions(output: Path) -> Iterator[None]:
-    """Turn a refusal of the file system into a sentence; a full disk has its own, for every command."""
-    try:
-        yield
-    except PermissionError as error:
-        raise ConfigurationError(f"cannot write {output}: {error.strerror} ({error.filename})") from error
-
-
 def _unfinished(output: Path) -> Path:
+    """Return the folder of an unfinished output: its plan, the shards, the whole, and a mark that all is there."""
     return output.absolute().parent / f".{output.name}.encoding"
 
 
-def _shards(folder: Path) -> list[Path]:
-    return sorted(folder.glob("vectors-*.npy"))
+def _complete(output: Path) -> tuple[int, int] | None:
+    """Return the rows and the width of an output that is whole, though perhaps not in its place."""
+    mark = _unfinished(output) / "complete.json"
+    if not mark.is_file():
+        return None
+    facts = json.loads(mark.read_text(encoding="utf-8"))
+    return facts["rows"], facts["width"]
 
 
-def _shape(shard: Path) -> tuple[int, int]:
-    rows, width = np.load(shard, mmap_mode="r").shape
-    return rows, width
+def _shards(output: Path) -> list[Path]:
+    return sorted((_unfinished(output) / "shards").glob("vectors-*.npy"))
 
 
-class _Job:
-    """An unfinished output: a folder with the plan, the shards, the assembled file, and a mark that all is there."""
+@contextmanager
+def _alone(output: Path) -> Iterator[None]:
+    """Keep a second process out for the block, and turn a refusal of the file system into a sentence."""
+    lock = FileLock(f"{_unfinished(output)}.lock")
+    try:
+        with lock.acquire(blocking=False):
+            try:
+                yield
+            finally:
+                Path(lock.lock_file).unlink(missing_ok=True)
+    except Timeout:
+        raise ConfigurationError(f"another process is writing {output}: wait for it, or name another output") from None
+    except PermissionError as error:  # a full disk has its own sentence, for every command
+        raise ConfigurationError(f"cannot write {output}: {error.strerror} ({error.filename})") from error
 
-    def __init__(self, output: Path, plan: dict[str, Any], dtype: np.dtype[Any]) -> None:
-        self.output = output
-        self.folder = _unfinished(output)
-        self._plan = plan
-        self._dtype = dtype
-        self._shards = self.folder / "shards"
-        self._whole = self.folder / "whole" if output.suffix else self._shards  # what becomes the output
-        self._complete = self.folder / "complete.json"
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Keep a second process out for the block."""
-        lock = FileLock(self.folder.with_name(f"{self.folder.name}.lock"))
-        try:
-            lock.acquire(blocking=False)
-        except Timeout:
-            raise ConfigurationError(
-                f"another process is writing {self.output}: wait for it, or name another output"
-            ) from None
-        try:
-            yield
-        finally:
-            Path(lock.lock_file).unlink(missing_ok=True)
-            lock.release()
+def _open(output: Path, plan: dict[str, Any], *, resume: bool, overwrite: bool) -> int:
+    """Start, or resume where the plan is the same; return how many rows an earlier job encoded."""
+    folder = _unfinished(output)
+    path = folder / "plan.json"
+    resuming = resume and path.is_file()
+    before = json.loads(path.read_text(encoding="utf-8")) if resuming else plan
+    if before != plan:
+        changed = ", ".join(key for key in plan if before.get(key) != plan[key])
+        raise ResumeError(
+            f"{output} was begun with another {changed}: repeat that command to finish it, or remove {folder} to start "
+            "again"
+        )
+    if resuming and _complete(output):
+        return kept_texts(output)
+    if output.exists() and not overwrite:
+        raise ConfigurationError(f"output {output} exists: remove it, choose another name, or add --overwrite")
+    if output.is_dir() and not (output / "manifest.json").is_file() and any(output.iterdir()):
+        raise ConfigurationError(f"output {output} is a folder of something else: choose another name")
+    if not resuming:
+        atomic.remove(folder)
+        (folder / "shards").mkdir(parents=True)
+        atomic.write_json(path, plan)
+    return kept_texts(output)
 
-    def open(self, *, resume: bool, overwrite: bool) -> int:
-        """Start, or resume where the plan is the same; return how many rows an earlier job encoded."""
-        plan = self.folder / "plan.json"
-        if not (resume and plan.is_file()):
-            self._refuse_existing(overwrite)
-            atomic.remove(self.folder)
-            self._shards.mkdir(parents=True)
-            atomic.write_json(plan, self._plan)
-            return 0
-        before = json.loads(plan.read_text(encoding="utf-8"))
-        if before != self._plan:
-            changed = ", ".join(key for key in self._plan if before.get(key) != self._plan[key])
-            raise ResumeError(
-                f"{self.output} was begun with another {changed}: repeat that command to finish it, or remove "
-                f"{self.folder} to start again"
-            )
-        if self._complete.is_file():
-            return int(json.loads(self._complete.read_text(encoding="utf-8"))["rows"])
-        self._refuse_existing(overwrite)
-        return kept_texts(self.output)
 
-    def _refuse_existing(self, overwrite: bool) -> None:
-        if self.output.exists() and not overwrite:
-            raise ConfigurationError(f"output {self.output} exists: remove it, choose another name, or add --overwrite")
-        ours = self.output.suffix or (self.output / "manifest.json").is_file()
-        if self.output.is_dir() and not ours and any(self.output.iterdir()):
-            raise ConfigurationError(f"output {self.output} is a folder of something else: choose another name")
-
-    def encode(
-        self, texts: Iterable[str], embed: Callable[[list[str]], NDArray[np.float32]], progress: Progress
-    ) -> dict[str, int]:
-        """Write the shards that are missing, then the assembled output; return its rows and width."""
-        if self._complete.is_file():
-            written: dict[str, int] = json.loads(self._complete.read_text(encoding="utf-8"))
-            return written
-        rows = kept_texts(self.output)
-        rest = islice(texts, rows, None)
-        while block := [self._rounded(embed(chunk), row) for row, chunk in _block(rest, rows)]:
-            vectors = np.concatenate(block)
-            with atomic.replacing_file(self._shards / f"vectors-{rows // _BLOCK:06}.npy") as file:
-                _write_header(file, vectors.shape, self._dtype)
-                file.write(vectors.data)  # not ndarray.tofile, whose error does not say that the disk is full
-            rows += len(vectors)
-            progress.report("encode", rows)
-        if not rows:
-            atomic.remove(self.folder)
-            raise CorpusError("nothing to encode: the source held no texts")
-        written = {"rows": rows, "width": _shape(_shards(self._shards)[0])[1]}
-        self._assemble((rows, written["width"]))
-        atomic.write_json(self._complete, written)
-        return written
-
-    def _rounded(self, exact: NDArray[np.float32], first: int) -> _Vectors:
-        """Convert to the type that is written, and refuse what is not finite; ``first`` is the number of the row."""
+def _write_shards(
+    output: Path,
+    texts: Iterable[str],
+    embed: Callable[[list[str]], NDArray[np.float32]],
+    dtype: np.dtype[Any],
+    progress: Progress,
+) -> None:
+    """Write the shards that are missing."""
+    if _complete(output):
+        return
+    rows = kept_texts(output)
+    rest = islice(texts, rows, None)
+    while parts := [embed(part) for part in _parts(islice(rest, _BLOCK))]:
         with np.errstate(over="ignore"):
-            vectors: _Vectors = np.ascontiguousarray(exact, dtype=self._dtype)
-        bad = ~np.isfinite(vectors).all(axis=1)
-        if bad.any():
-            row = int(bad.argmax())
-            if np.isfinite(exact[row]).all():
-                raise ConfigurationError(f"row {first + row} has a value too large for {self._dtype}: give float32")
+            vectors = np.concatenate(parts).astype(dtype, order="C")
+        finite = np.isfinite(vectors).all(axis=1)
+        if not finite.all():
             raise EncoderError(
-                f"row {first + row} got a vector that is not finite: the model's weights are broken, or it needs "
-                "precision fp32"
+                f"row {rows + int(finite.argmin())} has a value that is not finite in {dtype}: give dtype float32 or "
+                "precision fp32; if both are given, the model's weights are broken"
             )
-        return vectors
-
-    def _assemble(self, shape: tuple[int, int]) -> None:
-        shards = _shards(self._shards)
-        if not self.output.suffix:
-            facts = {"rows": shape[0], "width": shape[1], "dtype": str(self._dtype), "rows_a_shard": _BLOCK}
-            atomic.write_json(self._shards / "manifest.json", {**facts, "shards": [shard.name for shard in shards]})
-            return
-        with atomic.replacing_file(self._whole) as file:
-            if self.output.suffix == ".npy":
-                _write_header(file, shape, self._dtype)
-                for shard in shards:
-                    file.write(np.load(shard).data)
-            else:
-                _write_table(file, self.output.suffix, shards, shape[1], self._dtype)
-
-    def publish(self) -> None:
-        """Put the whole output in its place, unless an earlier job did so just before it was killed."""
-        if self._whole.exists():
-            if self.output.is_dir():  # no rename replaces a folder that holds something
-                atomic.rename(self.output, self.folder / "replaced")
-            atomic.rename(self._whole, self.output)
-        atomic.remove(self.folder)
+        with atomic.replacing_file(_unfinished(output) / "shards" / f"vectors-{rows // _BLOCK:06}.npy") as file:
+            _write_header(file, vectors.shape, dtype)
+            file.write(vectors.data)  # not ndarray.tofile, whose error does not say that the disk is full
+        rows += len(vectors)
+        progress.report("encode", rows)
+    if not rows:
+        atomic.remove(_unfinished(output))
+        raise CorpusError("nothing to encode: the source held no texts")
 
 
-def _block(texts: Iterator[str], row: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield the texts of one block in parts of about ``_CHARACTERS``, each with the number of its first row."""
-    chunk: list[str] = []
+def _parts(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the texts of one block in parts of about ``_CHARACTERS``."""
+    part: list[str] = []
     held = 0
-    for text in islice(texts, _BLOCK):
-        chunk.append(text)
+    for text in texts:
+        part.append(text)
         held += len(text)
         if held >= _CHARACTERS:
-            yield row, chunk
-            row, chunk, held = row + len(chunk), [], 0
-    if chunk:
-        yield row, chunk
+            yield part
+            part, held = [], 0
+    if part:
+        yield part
+
+
+def _publish(output: Path, dtype: np.dtype[Any]) -> tuple[int, int]:
+    """Make the output of the shards and put it in its place, as far as an earlier job did not; return its shape."""
+    folder = _unfinished(output)
+    whole, shards = folder / ("whole" if output.suffix else "shards"), _shards(output)
+    shape = _complete(output)
+    if shape is None:
+        shape = rows, width = kept_texts(output), np.load(shards[0], mmap_mode="r").shape[1]
+        if output.suffix:
+            with atomic.replacing_file(whole) as file:
+                _write_whole(file, output.suffix, shards, shape, dtype)
+        else:
+            facts = {"rows": rows, "width": width, "dtype": str(dtype), "rows_a_shard": _BLOCK}
+            atomic.write_json(whole / "manifest.json", {**facts, "shards": [shard.name for shard in shards]})
+        atomic.write_json(folder / "complete.json", {"rows": rows, "width": width})
+    if whole.exists():
+        if output.is_dir():  # no rename replaces a folder that holds something
+            atomic.rename(output, folder / "replaced")
+        atomic.rename(whole, output)
+    atomic.remove(folder)
+    return shape
 
 
 def _write_header(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -322,20 +286,26 @@ def _write_header(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) 
     np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
 
 
-def _write_table(file: BinaryIO, suffix: str, shards: Sequence[Path], width: int, dtype: np.dtype[Any]) -> None:
-    """Write a table of row numbers and vectors, one record batch or row group a shard."""
+def _write_whole(
+    file: BinaryIO, suffix: str, shards: Sequence[Path], shape: tuple[int, int], dtype: np.dtype[Any]
+) -> None:
+    """Write a matrix, or a table of row numbers and vectors with one record batch or row group a shard."""
     import pyarrow as pa
     from pyarrow import parquet
 
-    schema = pa.schema([("row", pa.int64()), ("vector", pa.list_(pa.from_numpy_dtype(dtype), width))])
+    if suffix == ".npy":
+        _write_header(file, shape, dtype)
+        for shard in shards:
+            file.write(np.load(shard).data)
+        return
+    schema = pa.schema([("row", pa.int64()), ("vector", pa.list_(pa.from_numpy_dtype(dtype), shape[1]))])
     if suffix == ".parquet":  # vectors do not compress
         writer = parquet.ParquetWriter(file, schema, compression="none", use_dictionary=False, write_statistics=["row"])
     else:
         writer = pa.ipc.new_file(file, schema)
+    row = 0
     with writer:
-        row = 0
-        for shard in shards:
-            vectors = np.load(shard)
+        for vectors in map(np.load, shards):
             numbers = pa.array(np.arange(row, row + len(vectors)))
             flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), type=schema.field("vector").type)
             writer.write_batch(pa.record_batch([numbers, flat], schema=schema))

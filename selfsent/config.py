@@ -93,7 +93,7 @@ class Recipe:
     paper: Mapping[str, Any] = Field(default_factory=dict)  # the published row: its source and figures
 
 
-SECTIONS: dict[str, type[Any]] = {"encoder": EncoderConfig, "train": TrainConfig, "hardware": HardwareConfig}
+_SECTIONS = ("encoder", "train", "hardware", "corpus", "objective", "paper")  # of a recipe
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
@@ -111,8 +111,12 @@ def build_config(kind: type[T], table: Mapping[str, Any], where: str) -> T:
     for key in table:
         if key not in known:
             raise unknown("key", f"{prefix}{key}", [prefix + name for name in known])
+    table = dict(table)
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+        if dataclasses.is_dataclass(field.type) and isinstance(table.get(field.name), dict):
+            table[field.name] = build_config(field.type, table[field.name], prefix + field.name)  # type: ignore[arg-type]
     try:
-        return TypeAdapter(kind).validate_python(dict(table))
+        return TypeAdapter(kind).validate_python(table)
     except ValidationError as error:
         raise _sentence(error, known, prefix, where) from error
 
@@ -140,18 +144,15 @@ def resolve_recipe(table: Table) -> Recipe:
     Raises:
         ConfigurationError: an unknown key, a wrong type, or a value that cannot be.
     """
-    flat = {key: value for key, value in table.items() if key not in SECTIONS}
     for key, value in table.items():
-        if key in (*SECTIONS, "corpus", "objective", "paper") and not isinstance(value, dict):
+        if key in _SECTIONS and not isinstance(value, dict):
             raise ConfigurationError(
                 f"{key} = {value!r} does not fit: it is a table of keys, such as {key}.something=1"
             )
-    if isinstance(flat.get("texts"), str):
-        flat["texts"] = [flat["texts"]]
-    if "method" not in flat:
+    if "method" not in table:
         raise ConfigurationError('the recipe names no method: write method = "simcse", for one, at its top')
-    sections = {name: build_config(kind, table.get(name, {}), name) for name, kind in SECTIONS.items()}
-    return build_config(Recipe, {**flat, **sections}, "")
+    texts = {"texts": [table["texts"]]} if isinstance(table.get("texts"), str) else {}
+    return build_config(Recipe, {**table, **texts}, "")
 
 
 def recipe_table(recipe: Recipe) -> Table:

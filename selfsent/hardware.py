@@ -8,8 +8,6 @@ bf16 again in every step, and not giving every large tensor back to the kernel o
 import ctypes
 import os
 import platform
-import statistics
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,15 +34,13 @@ class Hardware:
     device: str  # "cpu", "cuda", "mps"
     precision: str  # "bf16" or "fp32"
     threads: int
-    allocator: str  # "kept heap" or "system"
+    allocator: str  # "kept heap" or "system allocator"
     processor: str
 
     def line(self) -> str:
         """Say it in one line, for the head of a run."""
-        return (
-            f"{self.processor}, {self.device}, {self.precision}, "
-            f"{self.threads} thread{'s' if self.threads > 1 else ''}, {self.allocator}"
-        )
+        threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
+        return f"{self.processor}, {self.device}, {self.precision}, {threads}, {self.allocator}"
 
 
 def has_fast_bf16(device: str) -> bool:
@@ -52,26 +48,26 @@ def has_fast_bf16(device: str) -> bool:
     if device == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device == "cpu":
+        # oneDNN calls bf16 "supported" on any AVX-512 machine and then emulates it; only these flags make it fast.
+        fast = not {"avx512_bf16", "amx_bf16"}.isdisjoint(_cpuinfo("flags").split())
         cpu = torch.backends.cpu.get_cpu_capability()
-        return cpu.startswith("AVX512") and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and _cpu_has_bf16()
+        return fast and cpu.startswith("AVX512") and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return False
 
 
-def _cpu_has_bf16() -> bool:
-    # oneDNN calls bf16 "supported" on any AVX-512 machine and then emulates it; only these flags make it fast.
+def _cpuinfo(key: str) -> str:
+    """Return what Linux says of the first core under ``key``; nothing elsewhere."""
     try:
-        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:  # noqa: PTH123
-            flags = next((line for line in file if line.startswith("flags")), "")
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            return next((line.partition(":")[2].strip() for line in file if line.startswith(key)), "")
     except OSError:
-        return False
-    return "avx512_bf16" in flags or "amx_bf16" in flags
+        return ""
 
 
 def keep_the_heap() -> bool:
-    """Tell glibc to keep freed memory instead of returning it to the kernel after every step.
+    """Tell glibc to keep freed memory, because a fresh page costs more than the arithmetic done on it.
 
-    A fresh page costs more than the arithmetic done on it.  Works inside a running process, so that nothing has to be
-    set before it starts.  Returns False where the C library is not glibc.
+    Works inside a running process.  Returns False where the C library is not glibc.
     """
     if platform.libc_ver()[0] != "glibc":
         return False
@@ -82,12 +78,6 @@ def keep_the_heap() -> bool:
 def usable_cores() -> int:
     """Count the cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
-
-
-def _environment_threads() -> int | None:
-    """Return what OMP_NUM_THREADS says, where it is a number."""
-    said = os.environ.get("OMP_NUM_THREADS", "")
-    return int(said) if said.isdecimal() and int(said) else None
 
 
 def choose_hardware(
@@ -104,42 +94,20 @@ def choose_hardware(
         raise UserError(f"{threads} threads cannot work: give 1 or more, or leave it out for one a core")
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    fast = has_fast_bf16(device)
     if precision == "auto":
-        precision = "bf16" if fast else "fp32"
-    threads = threads or _environment_threads() or usable_cores()
+        precision = "bf16" if has_fast_bf16(device) else "fp32"
+    said = os.environ.get("OMP_NUM_THREADS", "")
+    threads = threads or (int(said) if said.isdecimal() else 0) or usable_cores()
     torch.set_num_threads(threads)
     kept = keep_heap and device == "cpu" and keep_the_heap()
+    cpu = _cpuinfo("model name") or platform.processor() or platform.machine()
     return Hardware(
         device=device,
         precision=precision,
         threads=threads,
         allocator="kept heap" if kept else "system allocator",
-        processor=_processor(device),
+        processor=torch.cuda.get_device_name() if device == "cuda" else cpu,
     )
-
-
-def measure_ceiling(precision: str = "bf16", repeats: int = 5) -> float:
-    """Measure how many floating-point operations a second a large matrix product reaches on the CPU; the median."""
-    dtype, size = (torch.bfloat16, 4096) if precision == "bf16" else (torch.float32, 2048)  # about a second either way
-    a, b = (torch.randn(size, size).to(dtype) for _ in range(2))
-    seconds = []
-    for _ in range(repeats + 1):  # the first prepares
-        began = time.perf_counter()
-        a @ b
-        seconds.append(time.perf_counter() - began)
-    return 2 * size**3 / statistics.median(seconds[1:])
-
-
-def _processor(device: str) -> str:
-    if device == "cuda":
-        return torch.cuda.get_device_name()
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
-            name = next(line for line in file if line.startswith("model name"))
-        return name.split(":", 1)[1].strip()
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 @contextmanager

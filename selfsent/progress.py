@@ -6,19 +6,17 @@ from collections.abc import Mapping
 class Progress:
     """Told what happens, in the order in which it happens; every long function takes one as ``progress``."""
 
-    unit: str = "texts"  # what ``step`` counts
-
     def say(self, message: str) -> None:
         """Pass on a line that a person should read."""
 
     def report(self, stage: str, done: int, total: int | None = None) -> None:
         """Report how far a stage is; ``total`` is None where its length is unknown."""
 
-    def begin(self, step: int, steps: int) -> None:
-        """Start to train at ``step`` of ``steps``."""
+    def begin(self, step: int, steps: int, unit: str) -> None:
+        """Start to train at ``step`` of ``steps``; ``unit`` is what ``step`` counts."""
 
-    def step(self, step: int, texts: int, terms: Mapping[str, float]) -> None:
-        """Take note of a step over so many texts, and its weighted terms."""
+    def step(self, step: int, units: int, terms: Mapping[str, float]) -> None:
+        """Take note of a step over so many texts or tokens, and its weighted terms."""
 
     def evaluated(self, step: int, scores: Mapping[str, float], best: bool) -> None:
         """Take note of an evaluation; ``best``: its weights are the best so far."""

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from selfsent import atomic
 from selfsent.errors import ConfigurationError, ResumeError, UserError
+from selfsent.progress import Progress
 
 KEPT = 2  # checkpoints: should the newest be damaged by the disk, the one before it is still there
 PACKAGES = ("selfsent", "torch", "transformers", "sentence-transformers", "accelerate", "datasets", "numpy", "scipy")
@@ -61,6 +62,26 @@ class Run:
         self._log = folder / "log.jsonl"
 
     # -------------------------------------------------------------------------------------- beginning and end
+
+    @classmethod
+    def open(cls, folder: Path, config: Mapping[str, Any], *, resume: bool, progress: Progress) -> "Run":
+        """Resume the run in a folder, or start one where there is none or ``resume`` is off.
+
+        Raises:
+            UserError: as ``create`` and ``reopen``.
+        """
+        if not (resume and (folder / "config.json").is_file()):
+            return cls.create(folder, config)
+        run = cls.reopen(folder, config)
+        before = run.config()
+        for what in ("hardware", "versions"):
+            changed = [key for key in config[what] if before.get(what, {}).get(key) != config[what][key]]
+            if changed:
+                progress.say(
+                    f"warning: {', '.join(changed)} changed since the run was started; it is resumed, "
+                    "but need not end with the same bits"
+                )
+        return run
 
     @classmethod
     def create(cls, folder: Path, config: Mapping[str, Any]) -> "Run":

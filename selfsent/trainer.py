@@ -120,20 +120,21 @@ class Trainer:
         select: str,
         progress: Progress,
         weight: int = 1,
+        unit: str = "texts",
     ) -> None:
         """Join the parts; nothing is read or drawn yet.
 
         Args:
             validate: scores of the encoder as it is, the higher the better for the one named by ``select``.
             select: the score that picks the best weights; ``last`` keeps the final ones.
-            weight: units of a row in throughput logs, such as its tokens.
+            weight: how many of ``unit`` a row counts in the throughput that is shown.
 
         Raises:
             ConfigurationError: settings that cannot work together.
         """
         self.encoder, self.objective, self.rows, self.batches, self.run = encoder, objective, rows, batches, run
         self.config, self.seed, self.validate, self.select = config, seed, validate, select
-        self.progress, self.weight = progress, weight
+        self.progress, self.weight, self.unit = progress, weight, unit
         self.steps = total_steps(config, batches)
         self.state = TrainingState()
         self.accelerator = Accelerator(cpu=hardware.device == "cpu")
@@ -170,7 +171,7 @@ class Trainer:
         self.restore()
         state, config, size = self.state, self.config, self.config.batch_size * self.config.accumulation * self.weight
         began, busy, units = time.perf_counter(), 0.0, 0
-        self.progress.begin(state.step, self.steps)
+        self.progress.begin(state.step, self.steps, self.unit)
         try:
             if not state.start:
                 self.evaluate(candidate=False)  # fails here, not hours later, if the score to select by does not exist

@@ -31,7 +31,7 @@ def test_a_log_gets_a_line_of_a_stage_every_ten_seconds(clock, capsys):
 
 def test_a_log_gets_a_line_of_training_every_ten_seconds_with_its_speed_and_terms(clock, capsys):
     display = Display()
-    display.begin(0, 100)
+    display.begin(0, 100, "texts")
     for step in range(1, 13):
         clock[0] += 1
         display.step(step, 64, {"contrast": 2.0})
@@ -48,7 +48,7 @@ def test_a_terminal_gets_bars_of_stages_and_of_training(terminal):
     display.report("read", 10)
     display.report("encode", 64, 128)
     display.report("encode", 128, 128)
-    display.begin(0, 10)
+    display.begin(0, 10, "texts")
     display.step(10, 64, {"contrast": 2.0})
     display.end()
     shown = terminal()

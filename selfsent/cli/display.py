@@ -27,28 +27,28 @@ class Display(Progress):
         self.live = self._console.is_terminal
         self._bar: ProgressBar | None = None
         self._stage = ""
-        self._steps = 0
-        self._rate = 0.0  # texts a second, smoothed
+        self._steps, self._unit = 0, "texts"
+        self._rate = 0.0  # units a second, smoothed
         self._terms: dict[str, float] = {}  # of the loss, smoothed
         self._last_step = self._last_line = time.perf_counter()
 
-    def begin(self, step: int, steps: int) -> None:
+    def begin(self, step: int, steps: int, unit: str) -> None:
         """Draw the bar of the training loop."""
-        self._steps = steps
+        self._steps, self._unit = steps, unit
         self._last_step = time.perf_counter()
         self._start("train", steps, step, transient=False)
 
-    def step(self, step: int, texts: int, terms: Mapping[str, float]) -> None:
+    def step(self, step: int, units: int, terms: Mapping[str, float]) -> None:
         """Move the bar, or print a line if it is time."""
         now = time.perf_counter()
-        rate = texts / max(now - self._last_step, 1e-9)
+        rate = units / max(now - self._last_step, 1e-9)
         self._rate = rate if not self._rate else 0.95 * self._rate + 0.05 * rate
         self._last_step = now
         self._terms |= {name: 0.9 * self._terms.get(name, term) + 0.1 * term for name, term in terms.items()}
         state = "  ".join(
-            [f"{self._rate:,.0f} {self.unit}/s", *(f"{n} {value:.3f}" for n, value in self._terms.items())]
+            [f"{self._rate:,.0f} {self._unit}/s", *(f"{n} {value:.3f}" for n, value in self._terms.items())]
         )
-        left = timedelta(seconds=int((self._steps - step) * texts / max(self._rate, 1e-9)))
+        left = timedelta(seconds=int((self._steps - step) * units / max(self._rate, 1e-9)))
         line = f"step {step:,} of {self._steps:,}  {state}  {left} left"
         self._show(step, self._steps, f"{step}/{self._steps} {state}", line)
 

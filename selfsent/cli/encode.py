@@ -42,8 +42,9 @@ def encode(
         bulk_encode.find_sources(source)  # a missing file is refused before the model is loaded
     else:
         display.say("standard input cannot be resumed: give a file if this takes long")
-        lines = formats.decoded_lines(sys.stdin.buffer, formats.Place(Path("standard input")))  # type: ignore[arg-type]
-        texts = (line.rstrip("\r\n") for line in lines)
+        given = formats.OpenFile(Path("standard input"))
+        given.stream = sys.stdin.buffer
+        texts = (line.rstrip("\r\n") for line in given.lines())
     machine = hardware.choose_hardware()
     opened = load_encoder(model).to(machine.device)
     try:

@@ -73,6 +73,5 @@ def pretrain(
         display.print("  ".join(f"{name} {value:.2f}" for name, value in result.scores.items()))
     if result.steps:
         speed = f"{result.tokens_per_second:,.0f} a second"
-        ceiling = f", {result.share_of_ceiling:.0%} of this machine's ceiling" if result.share_of_ceiling else ""
-        display.print(f"{result.steps:,} steps, {result.tokens / 1e6:,.1f} M word pieces, {speed}{ceiling}")
+        display.print(f"{result.steps:,} steps, {result.tokens / 1e6:,.1f} M word pieces, {speed}")
     display.print(f"model: {result.model}   opens with SentenceTransformer({str(result.model)!r})")

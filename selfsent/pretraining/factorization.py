@@ -62,10 +62,10 @@ def count_cooccurrences(
         )
     table = np.zeros(vocabulary * vocabulary, np.int32)  # fp32 could not count beyond 16 million
     words = np.zeros(vocabulary, np.int64)
-    for ids, rows in _chunks(text, skip, progress):
+    for ids, owners in _chunks(text, skip, progress):
         words += np.bincount(ids, minlength=vocabulary)
         for distance in range(1, window + 1):
-            near = rows[distance:] == rows[:-distance]
+            near = owners[distance:] == owners[:-distance]
             # np.add.at on a flat table is the fastest way without sorting: 10 ns a pair.
             np.add.at(table, ids[:-distance][near] * vocabulary + ids[distance:][near], np.int32(1))
     square = torch.from_numpy(table).view(vocabulary, vocabulary).float()
@@ -74,33 +74,26 @@ def count_cooccurrences(
 
 def frequencies(text: Corpus, vocabulary: int, skip: NDArray[np.integer]) -> Int[np.ndarray, " V"]:
     """Count words alone."""
-    words = np.zeros(vocabulary, np.int64)
-    for ids, _ in _chunks(text, skip, SILENT):
-        words += np.bincount(ids, minlength=vocabulary)
-    return words
+    return np.sum([np.bincount(ids, minlength=vocabulary) for ids, _ in _chunks(text, skip, SILENT)], axis=0)
 
 
 def _chunks(
     text: Corpus, skip: NDArray[np.integer], progress: Progress
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Yield the words of many documents end to end, and the document of each word."""
-    ids: list[NDArray[np.int64]] = []
-    rows: list[NDArray[np.int64]] = []
+    chunk: list[NDArray[np.int64]] = []
     held = 0
     for start in range(0, len(text), _ROWS):
-        values, lengths = text.span(start, min(start + _ROWS, len(text)))
-        owner = np.repeat(np.arange(start, start + len(lengths)), lengths)
-        word = ~np.isin(values, skip)
-        ids.append(values[word].astype(np.int64))
-        rows.append(owner[word])
-        held += len(ids[-1])
-        if held >= _TOKENS:
-            yield np.concatenate(ids), np.concatenate(rows)
-            ids, rows, held = [], [], 0
-            progress.report("count", start, len(text))
-    if held:
-        yield np.concatenate(ids), np.concatenate(rows)
-    progress.report("count", len(text), len(text))
+        stop = min(start + _ROWS, len(text))
+        values, lengths = text.span(start, stop)
+        pairs = np.stack([values.astype(np.int64), np.repeat(np.arange(start, stop), lengths)])
+        chunk.append(pairs[:, ~np.isin(values, skip)])
+        held += chunk[-1].shape[1]
+        if held >= _TOKENS or stop == len(text):
+            ids, owners = np.concatenate(chunk, axis=1)
+            yield ids, owners
+            chunk, held = [], 0
+            progress.report("count", stop, len(text))
 
 
 def ppmi(table: Float[Tensor, "V V"]) -> Float[Tensor, "V V"]:
@@ -120,8 +113,7 @@ def factorise(table: Float[Tensor, "V V"], config: FactorConfig, seed: int) -> F
     """
     if len(table) <= config.width:
         raise ConfigurationError(
-            f"{len(table):,} word pieces cannot have vectors {config.width} wide: "
-            "give more text, or choose narrower ones"
+            f"{len(table):,} word pieces cannot have vectors {config.width} wide: give more text, or choose narrower"
         )
     torch.manual_seed(seed)
     # With ten more columns and four iterations the error of the randomised SVD is far below the effect of the power.
@@ -132,12 +124,7 @@ def factorise(table: Float[Tensor, "V V"], config: FactorConfig, seed: int) -> F
 
 
 def word_vectors(
-    text: Corpus,
-    vocabulary: int,
-    skip: NDArray[np.integer],
-    config: FactorConfig,
-    seed: int,
-    progress: Progress = SILENT,
+    text: Corpus, vocabulary: int, skip: NDArray[np.integer], config: FactorConfig, seed: int, progress: Progress
 ) -> tuple[Float[Tensor, "V D"], Int[np.ndarray, " V"]]:
     """Count co-occurrences and factorise their PPMI; return vectors at length 1, and the counts of words."""
     table, words = count_cooccurrences(text, vocabulary, config.window, skip, progress)
@@ -159,8 +146,7 @@ def without_common(
     ids, _ = next(_chunks(text, skip, SILENT))
     pieces = torch.from_numpy(ids[: len(ids) // _TEXT * _TEXT]).view(-1, _TEXT)[:_TEXTS]
     averages = torch.nn.functional.embedding_bag(pieces, vectors, mode="mean")
-    _, _, axes = torch.linalg.svd(averages, full_matrices=False)
-    first = axes[:components]  # (components, D)
+    first = torch.linalg.svd(averages, full_matrices=False)[2][:components]  # (components, D)
     return vectors - vectors @ first.T @ first
 
 

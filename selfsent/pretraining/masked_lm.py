@@ -11,23 +11,19 @@ vectors.
 
 import json
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
-from pydantic.dataclasses import dataclass as configuration
+from pydantic.dataclasses import dataclass
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer, WordWeights
 from torch import Tensor
-from transformers import (
-    PreTrainedTokenizerFast,
-    RobertaPreLayerNormConfig,
-    RobertaPreLayerNormForMaskedLM,
-)
+from transformers import PreTrainedTokenizerFast, RobertaPreLayerNormConfig, RobertaPreLayerNormForMaskedLM
 
 from selfsent.config import setting
 from selfsent.corpus.dataset import Corpus
@@ -44,8 +40,7 @@ from selfsent.objective import Batch, Examples, Objective, Rows, Terms
 from selfsent.progress import Progress
 
 
-@dataclass(frozen=True)
-class Size:
+class Size(NamedTuple):
     """The shape of an encoder."""
 
     layers: int
@@ -53,12 +48,7 @@ class Size:
     heads: int
 
 
-SIZES = {
-    "nano": Size(2, 128, 2),
-    "micro": Size(4, 256, 4),
-    "mini": Size(6, 256, 4),
-    "small": Size(6, 384, 6),
-}
+SIZES = {"nano": Size(2, 128, 2), "micro": Size(4, 256, 4), "mini": Size(6, 256, 4), "small": Size(6, 384, 6)}
 _HELD_OUT_ROWS = 512  # of the evaluation
 _POSITIONS = 512  # word pieces that the model accepts, however short its rows in training
 _DROPOUT = 0.1  # written into the finished model's config; pretraining itself uses none
@@ -67,7 +57,7 @@ _DROPOUT = 0.1  # written into the finished model's config; pretraining itself u
 class MaskedLM(Objective):
     """Predict masked words and, with ``contrast_weight``, which two halves belong to one sequence."""
 
-    @configuration(frozen=True, kw_only=True)
+    @dataclass(frozen=True, kw_only=True)
     class Config:
         """Mask probability and the weight of the contrast."""
 
@@ -84,23 +74,20 @@ class MaskedLM(Objective):
 
     def views(self, examples: Examples) -> dict[str, Rows]:
         """Cut each sequence into two rows: all first halves, then all second halves."""
-        halves = [len(row) // 2 for row in examples.texts]
-        first = [row[:half] for row, half in zip(examples.texts, halves, strict=True)]
-        return {"text": first + [row[half:] for row, half in zip(examples.texts, halves, strict=True)]}
+        half = len(examples.texts[0]) // 2
+        return {"text": [row[:half] for row in examples.texts] + [row[half:] for row in examples.texts]}
 
     def forward(self, encoder: SentenceTransformer, batch: Batch) -> Terms:
         """Return the terms ``masked_lm`` and, where it has a weight, ``adjacent``."""
         masked, chosen = hide_words(encoder, batch["text"], self.config.mask_probability)
         labels = batch["text"]["input_ids"][chosen]
-        if not self.config.contrast_weight:
-            states = embed_tokens(encoder, masked)
-            return {"masked_lm": self.head.loss(states[chosen], word_embeddings(encoder), labels)}
-        embeddings, states = embed_with_tokens(encoder, masked)
-        first, second = embeddings.chunk(2)
-        return {
-            "masked_lm": self.head.loss(states[chosen], word_embeddings(encoder), labels),
-            "adjacent": self.config.contrast_weight * nt_xent(first, second, self.config.temperature),
-        }
+        weight = self.config.contrast_weight
+        embeddings, states = embed_with_tokens(encoder, masked) if weight else (None, embed_tokens(encoder, masked))
+        terms = {"masked_lm": self.head.loss(states[chosen], word_embeddings(encoder), labels)}
+        if embeddings is not None:
+            first, second = embeddings.chunk(2)
+            terms["adjacent"] = weight * nt_xent(first, second, self.config.temperature)
+        return terms
 
 
 def hide_words(encoder: SentenceTransformer, tokens: Tokens, share: float) -> tuple[Tokens, Bool[Tensor, "B T"]]:
@@ -151,10 +138,6 @@ class SequentialOrder:
         if epoch != self._epoch:
             self._epoch, self._order = epoch, np.random.default_rng([self._seed, epoch]).permutation(self._count)
         return self._order[position * self._size : (position + 1) * self._size]
-
-
-# ---------------------------------------------------------------------------------------------------------------
-# the model
 
 
 def start_encoder(
@@ -223,14 +206,6 @@ def save_base(folder: Path, encoder: SentenceTransformer) -> None:
         encoder.tokenizer.save_pretrained(folder)
 
 
-def model_size(encoder: SentenceTransformer) -> Size:
-    """Return the shape of an encoder."""
-    inner = transformer_of(encoder)
-    assert inner is not None
-    config = inner.config
-    return Size(config.num_hidden_layers, config.hidden_size, config.num_attention_heads)
-
-
 def export_masked_lm(
     encoder: SentenceTransformer, head: MLMHead, start: Path, folder: Path, dtype: torch.dtype
 ) -> None:
@@ -253,7 +228,6 @@ def score_masked_words(
     encoder: SentenceTransformer, head: MLMHead, rows: Rows, probability: float, seed: int = 0
 ) -> dict[str, float]:
     """Return loss (nats per masked word) and accuracy (%) on rows of one length, masked identically every time."""
-    training = encoder.training
     encoder.eval()
     loss, right, count = 0.0, 0, 0
     with torch.inference_mode(), torch.random.fork_rng(devices=[]):
@@ -266,62 +240,47 @@ def score_masked_words(
             loss += float(torch.nn.functional.cross_entropy(logits.float(), labels, reduction="sum"))
             right += int((logits.argmax(dim=1) == labels).sum())
             count += len(labels)
-    encoder.train(training)
     return {"loss": loss / max(1, count), "accuracy": 100 * right / max(1, count)}
 
 
-class PretrainingValidator:
-    """Scores that a pretraining reports: masked words of held-out text, and STS-B dev where there is data."""
+def validator(
+    encoder: SentenceTransformer,
+    objective: MaskedLM,
+    held_out: HeldOut,
+    length: int,
+    sentence: str,
+    suite: Suite | None,
+    progress: Progress,
+) -> Callable[[SentenceTransformer], dict[str, float]]:
+    """Return what scores a pretraining: masked words of held-out text, and STS-B dev where there is data.
 
-    def __init__(
-        self,
-        held_out: HeldOut,
-        objective: MaskedLM,
-        length: int,
-        sentence: str,
-        suite: Suite | None,
-        progress: Progress,
-    ) -> None:
-        """``sentence`` has a [MASK], whose predictions are shown at every evaluation."""
-        pairs = held_out.dev
-        self._texts = [f"{query} {passage}" for query, passage in zip(pairs.queries, pairs.passages, strict=True)]
-        self._objective, self._length, self._sentence = objective, length, sentence
-        self._suite = suite
-        self._progress = progress
-        self._rows: list[list[int]] = []
+    At every evaluation it also shows the most likely words for the [MASK] of ``sentence``.
+    """
+    tokenizer, head, pairs = encoder.tokenizer, objective.head, held_out.dev
+    texts = [f"{query} {passage}" for query, passage in zip(pairs.queries, pairs.passages, strict=True)]
+    ids = [token for row in tokenizer(texts, verbose=False)["input_ids"] for token in row] if texts else []
+    end = min(len(ids) // length, _HELD_OUT_ROWS) * length
+    rows = [ids[start : start + length] for start in range(0, end, length)]
 
-    def __call__(self, encoder: SentenceTransformer) -> dict[str, float]:
-        """Score the encoder as it is."""
-        head, length = self._objective.head, self._length
+    def validate(encoder: SentenceTransformer) -> dict[str, float]:
         scores: dict[str, float] = {}
-        if not self._rows and self._texts:
-            ids = [token for row in encoder.tokenizer(self._texts, verbose=False)["input_ids"] for token in row]
-            end = min(len(ids) // length, _HELD_OUT_ROWS) * length
-            self._rows = [ids[start : start + length] for start in range(0, end, length)]
-        if self._rows:
-            measured = score_masked_words(encoder, head, self._rows, self._objective.config.mask_probability)
+        if rows:
+            measured = score_masked_words(encoder, head, rows, objective.config.mask_probability)
             scores |= {f"held_out_{name}": value for name, value in measured.items()}
-        if self._suite is not None:
-            vectors = encode(encoder, self._suite.sentences)
-            scores["stsb-dev"] = self._suite.score(vectors, bootstrap=0).get("stsb-dev").value
-        if encoder.tokenizer.mask_token in self._sentence:
-            self._progress.say(f"{self._sentence}  {', '.join(cloze(encoder, head, self._sentence))}")
+        if suite is not None:
+            scores["stsb-dev"] = suite.score(encode(encoder, suite.sentences), bootstrap=0).get("stsb-dev").value
+        if tokenizer.mask_token in sentence:
+            progress.say(f"{sentence}  {', '.join(cloze(encoder, head, sentence))}")
         return scores
+
+    return validate
 
 
 def cloze(encoder: SentenceTransformer, head: MLMHead, sentence: str, count: int = 5) -> list[str]:
     """Return the most likely words for the [MASK] of a sentence."""
-    training = encoder.training
     encoder.eval()
     with torch.inference_mode():
         tokens = collate(encoder, [encoder.tokenizer(sentence)["input_ids"]])
         hole = tokens["input_ids"] == mask_id(encoder)
         logits = head(embed_tokens(encoder, tokens)[hole], word_embeddings(encoder))[0]
-    encoder.train(training)
     return encoder.tokenizer.convert_ids_to_tokens(logits.topk(count).indices.tolist())
-
-
-def training_operations(size: Size, vocabulary: int, length: int, mask_probability: float) -> float:
-    """Count the floating-point operations of a training step per word piece: 6 for each weight that it is used with."""
-    block = 12 * size.width**2 + 2 * size.width * length  # four projections, two of four times the width; attention
-    return 6.0 * (size.layers * block + mask_probability * (vocabulary * size.width + size.width**2))

@@ -43,7 +43,7 @@ def build_static_vectors(
         UserError: a source cannot be read, the text is too small for the vocabulary, or the memory for the counts.
     """
     Run.require_free(out)
-    tokenizer = vocabulary.learn_vocabulary(sources, settings.corpus, settings.vocabulary, progress=progress)
+    tokenizer = vocabulary.learn_vocabulary(sources, settings.corpus, settings.vocabulary, progress)
     text = prepare_corpus(sources, settings.corpus, tokenizer, unit="documents", progress=progress)
     for line in text.account.lines():
         progress.say(f"  {line}")
@@ -51,10 +51,9 @@ def build_static_vectors(
     vectors, words = factorization.word_vectors(text, len(tokenizer), skip, config, settings.seed, progress)
     vectors *= torch.from_numpy(factorization.sif_weights(words, config.sif_coefficient)).float()[:, None]
     vectors = factorization.without_common(vectors, text, skip, config.common)
-    vectors[skip] = 0
     facts = {"texts": [str(source) for source in sources], "settings": asdict(settings), "versions": versions()}
     run = Run.create(out, facts)
-    return run.publish(lambda folder: save_static_vectors(tokenizer.backend_tokenizer, vectors, folder))
+    return run.publish(lambda folder: _save(tokenizer.backend_tokenizer, vectors, folder))
 
 
 def read_word_vectors(path: Path, out: Path, *, progress: Progress = SILENT) -> Path:
@@ -82,51 +81,40 @@ def read_word_vectors(path: Path, out: Path, *, progress: Progress = SILENT) -> 
     )
     vectors = torch.from_numpy(np.concatenate([np.zeros((1, rows.shape[1]), np.float32), rows]))
     run = Run.create(out, {"vectors": str(path), "versions": versions()})
-    return run.publish(lambda folder: save_static_vectors(tokenizer, vectors, folder))
+    return run.publish(lambda folder: _save(tokenizer, vectors, folder))
 
 
 def _parse(path: Path, progress: Progress) -> tuple[list[str], NDArray[np.float32]]:
-    words: dict[str, None] = {}
-    rows: list[NDArray[np.float32]] = []
+    found: dict[str, NDArray[np.float32]] = {}
+    width = 0
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
-            for number, raw in enumerate(file, start=1):
-                line = _decoded(raw, number, path)
-                cells = line.rstrip().split(" ")
-                if number == 1 and len(cells) == 2 and all(cell.isdecimal() for cell in cells):
-                    continue
-                width = len(rows[0]) if rows else len(cells) - 1
-                word = " ".join(cells[:-width]) if width else ""
+            for number, line in enumerate(file, start=1):
                 try:
-                    row = np.array(cells[-width:], np.float32)
-                except ValueError:
-                    row = np.empty(0, np.float32)
-                if not word or len(row) != width or not np.isfinite(row).all():
+                    cells = line.decode().rstrip().split(" ")
+                    if number == 1 and len(cells) == 2 and all(cell.isdecimal() for cell in cells):
+                        continue
+                    width = width or len(cells) - 1
+                    word, row = " ".join(cells[:-width]), np.array(cells[-width:], np.float32)
+                except ValueError:  # no UTF-8, or no numbers
+                    word = ""
+                if not word or not np.isfinite(row).all():
                     raise DataError(
-                        f"line {number} of {path} is not a word and {width or 'its'} numbers between spaces: "
-                        f"{line[:60].rstrip()!r}"
+                        f"line {number} of {path} is not a word and {width or 'its'} numbers between spaces in UTF-8: "
+                        f"{line[:60]!r}"
                     )
-                if word not in words:  # the first vector of a repeated word is kept
-                    words[word] = None
-                    rows.append(row)
+                found.setdefault(word, row)  # the first vector of a repeated word is kept
                 if not number % 10_000:
                     progress.report("vectors", file.tell(), size)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
-    if len(words) < 2:
+    if len(found) < 2:
         raise DataError(f"{path} holds no word vectors: expected lines of a word and its numbers")
-    return list(words), np.stack(rows)
+    return list(found), np.stack(list(found.values()))
 
 
-def _decoded(raw: bytes, number: int, path: Path) -> str:
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        raise DataError(f"line {number} of {path} is not UTF-8: give vectors as text, not in a binary form") from None
-
-
-def save_static_vectors(tokenizer: Tokenizer, vectors: torch.Tensor, folder: Path) -> None:
+def _save(tokenizer: Tokenizer, vectors: torch.Tensor, folder: Path) -> None:
     """Write vectors as a folder of stock modules that ``SentenceTransformer(folder)`` opens."""
     encoder = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_weights=vectors)], device="cpu")
     save_encoder(encoder, folder)

@@ -2,17 +2,18 @@
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass, replace
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_type_hints
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass as configuration
-from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from transformers import PreTrainedTokenizerFast
 
@@ -25,8 +26,8 @@ from selfsent.encoder.dropout import set_dropout
 from selfsent.encoder.inspect import tokenizer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, UserError, unknown
-from selfsent.evaluation.suite import read_suite
-from selfsent.pretraining import duration, factorization, masked_lm, static_vectors, vocabulary
+from selfsent.evaluation.suite import Suite, read_suite
+from selfsent.pretraining import factorization, masked_lm, static_vectors, vocabulary
 from selfsent.progress import SILENT, Progress
 from selfsent.run import Run, versions
 
@@ -34,6 +35,8 @@ T = TypeVar("T")
 
 SIZE = "mini"
 CLOZE = "the capital of france is [MASK]."
+_TIMED = 8  # steps whose time is taken to fit a run to its hours
+_FEWEST = 10  # steps that a run may be fitted to
 
 
 @configuration(frozen=True, kw_only=True)
@@ -89,7 +92,6 @@ class Pretrained:
     steps: int = 0
     tokens: int = 0
     tokens_per_second: float = 0.0
-    share_of_ceiling: float = 0.0  # of the speed of a large matrix product on this machine in the same precision
     scores: dict[str, float] = field(default_factory=dict)
 
 
@@ -129,36 +131,33 @@ def pretrain(
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
     out = Path(out) if out is not None else Path("runs") / f"pretrain-{size or ('base' if base else SIZE)}"
-    if size != "static":
-        if vectors is not None:
-            raise ConfigurationError("--vectors is for --size static: add it, or leave --vectors out")
-        if size is not None and size not in masked_lm.SIZES:
-            raise unknown("size", size, ("static", *masked_lm.SIZES))
-        config = pretrain_settings(
-            PretrainConfig,
-            settings,
-            size=size,
-            base=base,
-            vocabulary=vocabulary,
-            hours=hours,
-            tokens=tokens,
-            seed=seed,
-        )
-        return pretrain_masked_lm(sources or [DEMO], out, config, data=data, resume=resume, progress=progress)
-    given = {"base": base, "hours": hours, "tokens": tokens, "data": data, "resume": resume or None}
-    for name, value in given.items():
-        if value is not None:
-            raise ConfigurationError(
-                f"--{name} does not fit --size static, which takes minutes and one pass: leave it out"
-            )
-    if vectors is not None:
-        if sources or vocabulary or settings:
+    given: dict[str, object] = {"base": base, "hours": hours, "tokens": tokens}
+    kept = {"vocabulary": vocabulary, "seed": seed}
+    if size == "static":
+        for name, value in (given | {"data": data, "resume": resume or None}).items():
+            if value is not None:
+                raise ConfigurationError(
+                    f"--{name} does not fit --size static, which takes minutes and one pass: leave it out"
+                )
+        if vectors is None:
+            static = _config(static_vectors.StaticConfig, kept, settings)
+            model = static_vectors.build_static_vectors(sources or [DEMO], out, static, progress=progress)
+        elif sources or vocabulary or settings:
             raise ConfigurationError("--vectors brings its own words: leave CORPUS, --vocabulary and --set out")
-        return Pretrained(folder=out, model=static_vectors.read_word_vectors(vectors, out, progress=progress))
-    static = pretrain_settings(static_vectors.StaticConfig, settings, vocabulary=vocabulary, seed=seed)
-    return Pretrained(
-        folder=out, model=static_vectors.build_static_vectors(sources or [DEMO], out, static, progress=progress)
-    )
+        else:
+            model = static_vectors.read_word_vectors(vectors, out, progress=progress)
+        return Pretrained(folder=out, model=model)
+    if vectors is not None:
+        raise ConfigurationError("--vectors is for --size static: add it, or leave --vectors out")
+    if size is not None and size not in masked_lm.SIZES:
+        raise unknown("size", size, ("static", *masked_lm.SIZES))
+    config = _config(PretrainConfig, given | kept | {"size": size}, settings)
+    return pretrain_masked_lm(sources or [DEMO], out, config, data=data, resume=resume, progress=progress)
+
+
+def _config(kind: type[T], given: Mapping[str, object], settings: Sequence[str]) -> T:
+    table = {key: value for key, value in given.items() if value is not None}
+    return build_config(kind, apply_settings(table, settings), "")
 
 
 def pretrain_masked_lm(
@@ -174,8 +173,6 @@ def pretrain_masked_lm(
 
     The folder ``out/model`` opens in ``AutoModelForMaskedLM`` and ``SentenceTransformer``.
     """
-    if not sources:
-        raise CorpusError("there is no text to learn from: name a file, a folder, a hub dataset (owner/name) or pydocs")
     resuming = resume and (out / "config.json").is_file()
     if not resuming:
         Run.require_free(out, "choose another --out, or add --resume to resume the run in it")
@@ -188,8 +185,7 @@ def pretrain_masked_lm(
     text = prepare_corpus(sources, settings.corpus, tokenizer, unit="documents", progress=progress)
     for line in text.account.lines():
         progress.say(f"  {line}")
-    sequences = masked_lm.PackedSequences(text, 2 * settings.length)
-    if len(sequences) < settings.batch_size:
+    if text.tokens < 2 * settings.length * settings.batch_size:
         raise CorpusError(
             f"the text has {text.tokens:,} word pieces, fewer than one batch of {settings.batch_size} x "
             f"{2 * settings.length}: give more text, or a smaller batch"
@@ -200,58 +196,48 @@ def pretrain_masked_lm(
         "hardware": asdict(machine),
         "versions": versions(),
     }
-    run = Run.reopen(out, config) if resuming else Run.create(out, config)
-    tokens_per_step = settings.batch_size * sequences.length
+    run = Run.open(out, config, resume=resume, progress=progress)
+    build = partial(_trainer, run, text, settings, machine, suite)
     try:
         if not started:
             run.publish(_start(text, tokenizer, settings, progress), start.name)
-        encoder = load_encoder(start).to(machine.device)
-        set_dropout(encoder, settings.dropout)
-        torch.manual_seed(settings.seed)
-        objective = masked_lm.MaskedLM(settings.objective, encoder).to(machine.device)
-        build = partial(_trainer, run, encoder, objective, sequences, settings, machine)
-        if settings.tokens is not None:
-            steps = max(1, round(settings.tokens / tokens_per_step))
-        elif settings.hours is None:
-            steps = len(sequences) // settings.batch_size
-        else:
-            trial = build(steps=duration.TIMED, validate=lambda _: {}, progress=SILENT)
-            steps = duration.steps_in_time(run, settings.hours, trial)
+        steps = _steps(run, text, settings, build)
     except UserError:
         if not resuming:
             shutil.rmtree(out)  # it was empty before, and nothing in it took long
         raise
-    tokens = steps * tokens_per_step
-    progress.say(
-        f"{steps:,} steps of {tokens_per_step:,} word pieces: {tokens / 1e6:,.1f} M of {text.tokens / 1e6:,.1f} M"
-    )
-    figures = run.finished()
-    if figures is None:
-        validate = masked_lm.PretrainingValidator(
-            text.held_out, objective, settings.length, settings.cloze, suite, progress
-        )
-        training = build(steps=steps, validate=validate, progress=progress)
-        figures = _train(run, training, objective, settings, machine)
+    tokens = steps * settings.batch_size * 2 * settings.length
+    progress.say(f"{steps:,} steps: {tokens / 1e6:,.1f} M word pieces of {text.tokens / 1e6:,.1f} M")
+    scores = run.finished()
+    if scores is None:
+        training = build(steps, progress)
+        outcome, encoder, objective = training.train(), training.encoder, training.objective
+        assert isinstance(objective, masked_lm.MaskedLM)
+        run.publish(lambda folder: masked_lm.export_masked_lm(encoder, objective.head, start, folder, torch.float16))
+        scores = training.validate(encoder) | {"tokens_per_second": outcome.texts_per_second}
+        run.finish(scores)
     else:
         progress.say(f"the run in {out} is finished: nothing is left to do")
         run.release()
-    speed = {name: figures.get(name, 0.0) for name in ("tokens_per_second", "share_of_ceiling")}
-    scores = {name: value for name, value in figures.items() if name not in speed}
-    return Pretrained(folder=run.folder, model=run.model, steps=steps, tokens=tokens, scores=scores, **speed)
+    speed = scores.pop("tokens_per_second", 0.0)
+    return Pretrained(folder=out, model=run.model, steps=steps, tokens=tokens, tokens_per_second=speed, scores=scores)
 
 
 def _trainer(
     run: Run,
-    encoder: SentenceTransformer,
-    objective: masked_lm.MaskedLM,
-    sequences: masked_lm.PackedSequences,
+    text: Corpus,
     settings: PretrainConfig,
     machine: hardware.Hardware,
-    *,
+    suite: Suite | None,
     steps: int,
-    validate: trainer.Validate,
     progress: Progress,
 ) -> trainer.Trainer:
+    """Open the model that the run starts from, and join it with what it is trained on."""
+    encoder = load_encoder(run.folder / "start").to(machine.device)
+    set_dropout(encoder, settings.dropout)
+    torch.manual_seed(settings.seed)
+    objective = masked_lm.MaskedLM(settings.objective, encoder).to(machine.device)
+    sequences = masked_lm.PackedSequences(text, 2 * settings.length)
     return trainer.Trainer(
         encoder,
         objective,
@@ -271,34 +257,46 @@ def _trainer(
         ),
         hardware=machine,
         seed=settings.seed,
-        validate=validate,
+        validate=masked_lm.validator(
+            encoder, objective, text.held_out, settings.length, settings.cloze, suite, progress
+        ),
         select="last",
         progress=progress,
         weight=sequences.length,
+        unit="tokens",
     )
 
 
-def _train(
-    run: Run,
-    training: trainer.Trainer,
-    objective: masked_lm.MaskedLM,
-    settings: PretrainConfig,
-    machine: hardware.Hardware,
-) -> dict[str, Any]:
-    """Train, or resume training, and write the model; return its scores and speed."""
-    training.progress.unit = "tokens"
-    outcome = training.train()
-    encoder = training.encoder
-    start = run.folder / "start"
-    run.publish(lambda folder: masked_lm.export_masked_lm(encoder, objective.head, start, folder, torch.float16))
-    scores = training.validate(encoder)
-    speed = {"tokens_per_second": outcome.texts_per_second, "share_of_ceiling": 0.0}
-    if machine.device == "cpu" and outcome.texts_per_second:  # 0 if the run was stopped after its last step
-        size, words = masked_lm.model_size(encoder), len(encoder.tokenizer)
-        work = masked_lm.training_operations(size, words, settings.length, settings.objective.mask_probability)
-        speed["share_of_ceiling"] = work * outcome.texts_per_second / hardware.measure_ceiling(machine.precision)
-    run.finish({**scores, **speed})
-    return {**scores, **speed}
+def _steps(run: Run, text: Corpus, settings: PretrainConfig, build: Callable[[int, Progress], trainer.Trainer]) -> int:
+    """Return the number of steps; one that is fitted to a time is measured once and stored in plan.json."""
+    if settings.tokens is not None:
+        return max(1, round(settings.tokens / (settings.batch_size * 2 * settings.length)))
+    if settings.hours is None:
+        return text.tokens // (2 * settings.length) // settings.batch_size
+    path = run.folder / "plan.json"
+    if path.is_file():
+        return int(json.loads(path.read_text(encoding="utf-8"))["steps"])
+    seconds = seconds_per_step(build(_TIMED, SILENT))
+    steps = int(0.95 * 3600 * settings.hours / seconds)  # the rest is for evaluations and checkpoints
+    if steps < _FEWEST:
+        raise ConfigurationError(
+            f"{settings.hours:g} hours are {steps} steps of {seconds:.1f} s, too few to learn from: give "
+            f"{_FEWEST * seconds / 0.95 / 3600:.2g} hours at least, or a smaller size"
+        )
+    run.write("plan.json", {"steps": steps, "seconds_a_step": seconds})
+    return steps
+
+
+def seconds_per_step(trial: trainer.Trainer) -> float:
+    """Time some training steps; the model of ``trial`` is not used again."""
+    trial.restore()
+    trial.learner.train()
+    seconds = []
+    for _ in range(trial.steps):
+        start = time.perf_counter()
+        trial.train_step()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds[3:])  # the first steps warm up
 
 
 def _tokenizer(
@@ -312,7 +310,7 @@ def _tokenizer(
     elif settings.static is not None:
         tokenizer = _load_static(settings.static)[0]
     else:
-        tokenizer = vocabulary.learn_vocabulary(sources, settings.corpus, settings.vocabulary, progress=progress)
+        tokenizer = vocabulary.learn_vocabulary(sources, settings.corpus, settings.vocabulary, progress)
     progress.say(f"vocabulary: {len(tokenizer):,} word pieces")
     return tokenizer
 
@@ -324,33 +322,26 @@ def _start(
     if settings.base is not None:
         return partial(masked_lm.save_base, encoder=load_encoder(settings.base))
     size = masked_lm.SIZES[settings.size or SIZE]
-    vectors, weights = _vectors(text, tokenizer, size.width, settings, progress)
+    vectors = None
+    if settings.static is not None:
+        scaled = _load_static(settings.static)[1]  # their lengths are the weights of the words
+        if scaled.shape[1] != size.width:
+            raise ConfigurationError(
+                f"the vectors of {settings.static} are {scaled.shape[1]} wide and size {settings.size or SIZE!r} is "
+                f"{size.width}: choose a size of their width, or make vectors of another"
+            )
+        lengths = scaled.norm(dim=1)
+        vectors, weights = torch.nn.functional.normalize(scaled, dim=1), (lengths / lengths.max()).numpy()
+    else:
+        skip, factors = np.array(tokenizer.all_special_ids), replace(settings.factors, width=size.width)
+        if settings.warm_start:
+            vectors, words = factorization.word_vectors(text, len(tokenizer), skip, factors, settings.seed, progress)
+        else:
+            words = factorization.frequencies(text, len(tokenizer), skip)
+        weights = factorization.sif_weights(words, factors.sif_coefficient)
     return partial(
         masked_lm.start_encoder, tokenizer=tokenizer, size=size, vectors=vectors, weights=weights, seed=settings.seed
     )
-
-
-def _vectors(
-    text: Corpus, tokenizer: PreTrainedTokenizerFast, width: int, settings: PretrainConfig, progress: Progress
-) -> tuple[torch.Tensor | None, np.ndarray]:
-    """Return the vectors that word embeddings start from, if any, and the weight of each word in the pooling."""
-    skip = np.array(tokenizer.all_special_ids)
-    config = replace(settings.factors, width=width)
-    if settings.static is not None:
-        vectors = _load_static(settings.static)[1]
-        lengths = vectors.norm(dim=1)
-        if vectors.shape[1] != width:
-            raise ConfigurationError(
-                f"the vectors of {settings.static} are {vectors.shape[1]} wide and size {settings.size or SIZE!r} is "
-                f"{width}: choose a size of their width, or make vectors of another"
-            )
-        return torch.nn.functional.normalize(vectors, dim=1), (lengths / lengths.max()).numpy()
-    if not settings.warm_start:
-        words = factorization.frequencies(text, len(tokenizer), skip)
-        return None, factorization.sif_weights(words, config.sif_coefficient)
-    vectors, words = factorization.word_vectors(text, len(tokenizer), skip, config, settings.seed, progress)
-    vectors[skip] = 0
-    return vectors, factorization.sif_weights(words, config.sif_coefficient)
 
 
 def _load_static(folder: str) -> tuple[PreTrainedTokenizerFast, torch.Tensor]:
@@ -365,16 +356,3 @@ def _load_static(folder: str) -> tuple[PreTrainedTokenizerFast, torch.Tensor]:
             "give vectors that --size static made from text"
         )
     return vocabulary.framed_tokenizer(module.tokenizer), module.embedding.weight.detach().clone()
-
-
-def pretrain_settings(kind: type[T], changes: Sequence[str] | None, **given: object) -> T:
-    """Build a configuration from what is given and ``key=value`` changes to it.
-
-    Raises:
-        ConfigurationError: an unknown key, or a value that does not fit.
-    """
-    table = apply_settings({key: value for key, value in given.items() if value is not None}, changes or ())
-    for name, inner in get_type_hints(kind).items():
-        if isinstance(inner, type) and is_dataclass(inner) and isinstance(table.get(name), dict):
-            table[name] = build_config(inner, table[name], name)  # refuses its unknown keys, too
-    return build_config(kind, table, "")

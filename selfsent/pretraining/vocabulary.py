@@ -6,16 +6,13 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
 
 from selfsent.corpus.prepare import CorpusConfig, corpus_texts
 from selfsent.errors import UserError
 from selfsent.progress import SILENT, Progress
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
 
 SIZE = 16_384
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -25,25 +22,18 @@ _FEWEST = 100  # word pieces; fewer are letters, not words
 
 
 def learn_vocabulary(
-    sources: Sequence[str],
-    config: CorpusConfig,
-    size: int | None = None,
-    *,
-    max_length: int = 512,
-    progress: Progress = SILENT,
-) -> "PreTrainedTokenizerFast":
+    sources: Sequence[str], config: CorpusConfig, size: int | None = None, progress: Progress = SILENT
+) -> PreTrainedTokenizerFast:
     """Learn a lower-cased WordPiece tokenizer, with BERT's splitting at spaces, punctuation and Chinese characters.
 
     Args:
         size: word pieces, special ones included.  Default: ``SIZE``, or as many as the text gives.
-        max_length: recorded as the tokenizer's ``model_max_length``.
 
     Raises:
         UserError: the text gives fewer word pieces than ``size``, or hardly any.
     """
-    target = SIZE if size is None else size
-    if target < _FEWEST:
-        raise UserError(f"a vocabulary of {target} is too small to be words: ask for {_FEWEST} word pieces or more")
+    if size is not None and size < _FEWEST:
+        raise UserError(f"a vocabulary of {size} is too small to be words: ask for {_FEWEST} word pieces or more")
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     # Accents are kept: in most scripts they distinguish words.
     tokenizer.normalizer = normalizers.Sequence(
@@ -56,39 +46,39 @@ def learn_vocabulary(
     # Without these the trainer numbers the letters inside words in a random order, and breaks ties by it.
     inner = [f"##{letter}" for letter in letters if not _stands_alone(letter)]
     trainer = trainers.WordPieceTrainer(
-        vocab_size=target,
+        vocab_size=size or SIZE,
         special_tokens=[*SPECIALS, *inner],
         initial_alphabet=letters,
         limit_alphabet=len(letters),
         show_progress=False,
     )
     tokenizer.train_from_iterator(sample, trainer, length=len(sample))
-    tokenizer = _with_specials(tokenizer)
+    definition = json.loads(tokenizer.to_str())  # only the real special tokens are added ones
+    definition["added_tokens"] = [token for token in definition["added_tokens"] if token["content"] in SPECIALS]
+    tokenizer = Tokenizer.from_str(json.dumps(definition))
     learned = tokenizer.get_vocab_size()
-    if learned < (_FEWEST if size is None else size):
-        missed = f" of the {target:,} asked for" if size is not None else ""
+    if learned < (size or _FEWEST):
+        missed = f" of the {size:,} asked for" if size else ""
         advice = f"ask for {learned:,} or fewer" if learned >= _FEWEST else "give more text"
         raise UserError(f"the text gives only {learned:,} word pieces{missed}: {advice}")
-    return framed_tokenizer(tokenizer, max_length)
+    return framed_tokenizer(tokenizer)
 
 
-def framed_tokenizer(tokenizer: Tokenizer, max_length: int = 512) -> "PreTrainedTokenizerFast":
+def framed_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     """Wrap a tokenizer with our special tokens for transformers; [CLS] and [SEP] go around every text."""
-    from transformers import PreTrainedTokenizerFast
-
     ends = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ends
     )
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        model_max_length=max_length,
+        model_max_length=512,
         **{f"{name[1:-1].lower()}_token": name for name in SPECIALS},
     )
 
 
 def _letters(sample: Sequence[str], normalizer: normalizers.Normalizer) -> list[str]:
-    """List the characters that words are made of: all but those rarer than one in a million."""
+    """List the characters that words are made of: all but those rarer than one in ``_RARE``."""
     counts: Counter[str] = Counter()
     for start in range(0, len(sample), 1000):
         counts.update(normalizer.normalize_str(" ".join(sample[start : start + 1000])))
@@ -102,20 +92,11 @@ def _stands_alone(letter: str) -> bool:
     return chinese or letter in string.punctuation or unicodedata.category(letter).startswith("P")
 
 
-def _with_specials(tokenizer: Tokenizer) -> Tokenizer:
-    """Keep only the real special tokens among the added ones."""
-    definition = json.loads(tokenizer.to_str())
-    definition["added_tokens"] = [token for token in definition["added_tokens"] if token["content"] in SPECIALS]
-    return Tokenizer.from_str(json.dumps(definition))
-
-
 def _sample(sources: Sequence[str], config: CorpusConfig, progress: Progress) -> Iterator[str]:
     each = -(-SAMPLE // len(sources))
-    seen = 0
-    for source in sources:
-        for text in islice(corpus_texts([source], config), each):
-            seen += 1
-            if not seen % 1024:
-                progress.report("vocabulary", seen, SAMPLE)
-            yield text
+    texts = (text for source in sources for text in islice(corpus_texts([source], config), each))
+    for number, text in enumerate(texts):
+        if not number % 1024:
+            progress.report("vocabulary", number, SAMPLE)
+        yield text
     progress.report("vocabulary", SAMPLE, SAMPLE)

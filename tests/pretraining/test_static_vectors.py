@@ -118,7 +118,7 @@ def test_words_that_no_text_can_hold_are_counted_aloud(tmp_path):
         (b"a 1 0\nb 1\n", "line 2 of .* is not a word and 2 numbers"),
         (b"a 1 0\nb 1 x\n", "line 2 of .* is not a word and 2 numbers"),
         (b"a 1 0\nb 1 nan\n", "line 2 of .* is not a word and 2 numbers"),
-        (b"a 1 0\n\xff\xfe\x00", "line 2 of .* is not UTF-8: give vectors as text"),
+        (b"a 1 0\n\xff\xfe\x00", "line 2 of .* is not a word and 2 numbers between spaces in UTF-8"),
         (b"a 1 0\n", "holds no word vectors"),
         (b"", "holds no word vectors"),
     ],

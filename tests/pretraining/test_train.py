@@ -14,7 +14,7 @@ from selfsent.config import HardwareConfig
 from selfsent.corpus.prepare import CorpusConfig
 from selfsent.encoder.dropout import dropout_rates
 from selfsent.errors import ConfigurationError, Interrupted, UserError
-from selfsent.pretraining import duration, factorization, masked_lm, static_vectors, train
+from selfsent.pretraining import factorization, masked_lm, static_vectors, train
 from selfsent.progress import Progress
 
 TINY = train.PretrainConfig(
@@ -36,7 +36,6 @@ TINY = train.PretrainConfig(
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     monkeypatch.setitem(masked_lm.SIZES, "nano", masked_lm.Size(1, 32, 2))
-    monkeypatch.setattr(train.hardware, "measure_ceiling", lambda precision: 1e12)  # seconds of products
 
 
 class Killer(Progress):
@@ -183,11 +182,11 @@ def test_hours_too_short_say_how_many_would_do_and_leave_nothing(text, tmp_path)
 
 
 def test_the_steps_that_fit_into_the_hours_are_found_once(text, tmp_path, monkeypatch):
-    monkeypatch.setattr(duration, "seconds_per_step", lambda *_: 0.95)
+    monkeypatch.setattr(train, "seconds_per_step", lambda *_: 0.95)
     timed = replace(TINY, tokens=None, hours=20 / 3600)
     with pytest.raises(Interrupted):
         train.pretrain_masked_lm([str(text)], tmp_path / "run", timed, progress=Killer(3))
-    monkeypatch.setattr(duration, "seconds_per_step", lambda *_: 0.0)  # measured again it would differ
+    monkeypatch.setattr(train, "seconds_per_step", lambda *_: 0.0)  # measured again it would differ
     assert train.pretrain_masked_lm([str(text)], tmp_path / "run", timed, resume=True).steps == 20
 
 
@@ -195,14 +194,14 @@ def test_the_steps_that_fit_into_the_hours_are_found_once(text, tmp_path, monkey
 def test_timing_leaves_no_trace_in_the_weights(text, tmp_path, precision):
     settings = replace(TINY, hardware=HardwareConfig(threads=1, precision=precision))
     plain = train.pretrain_masked_lm([str(text)], tmp_path / "plain", settings)
-    seconds = duration.seconds_per_step
+    seconds = train.seconds_per_step
 
     def fixed(*arguments):
         seconds(*arguments)
         return 0.95
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(duration, "seconds_per_step", fixed)
+        patch.setattr(train, "seconds_per_step", fixed)
         timed = train.pretrain_masked_lm(
             [str(text)], tmp_path / "timed", replace(settings, tokens=None, hours=40 / 3600)
         )
@@ -317,7 +316,7 @@ def test_another_script_works_like_any(tmp_path):
 )
 def test_settings_that_cannot_work_are_refused_by_key_and_value(setting, named):
     with pytest.raises(ConfigurationError, match=named):
-        train.pretrain_settings(train.PretrainConfig, [setting])
+        train._config(train.PretrainConfig, {}, [setting])
 
 
 @pytest.mark.parametrize(
@@ -330,12 +329,14 @@ def test_settings_that_cannot_work_are_refused_by_key_and_value(setting, named):
 )
 def test_settings_that_contradict_each_other_are_refused(settings, named):
     with pytest.raises(ConfigurationError, match=named):
-        train.pretrain_settings(train.PretrainConfig, settings)
+        train._config(train.PretrainConfig, {}, settings)
 
 
 def test_changes_by_key_reach_inner_tables():
-    settings = train.pretrain_settings(
-        train.PretrainConfig, ["objective.mask_probability=0.3", "corpus.language=de"], size="nano", hours=None
+    settings = train._config(
+        train.PretrainConfig,
+        {"size": "nano", "hours": None},
+        ["objective.mask_probability=0.3", "corpus.language=de"],
     )
     assert (settings.objective.mask_probability, settings.corpus.language, settings.size) == (0.3, "de", "nano")
 
