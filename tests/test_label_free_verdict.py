@@ -196,7 +196,7 @@ def test_the_command_prints_a_table_and_a_verdict_and_writes_json(bert, other, c
     ("words", "message"),
     [
         (["builtin", "builtin"], "base and trained are the same encoder, builtin"),
-        (["builtin", "no/such/folder"], "'no/such/folder' does not exist"),
+        (["builtin", "no/such/folder"], "'no/such/folder' cannot be found"),
         (["builtin", "builtin", "--corpus", "nothing.txt"], "the same encoder"),
     ],
 )

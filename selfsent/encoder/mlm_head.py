@@ -16,7 +16,7 @@ from selfsent.encoder.load import quietly
 from selfsent.errors import EncoderError, first_line
 from selfsent.functional import vocabulary_loss
 
-_MLM_HEADS = (  # where a masked LM keeps the dense, LayerNorm and activation of its head; no activation means gelu
+_MLM_HEADS = (  # the dense layer, LayerNorm and activation of a head; no activation means gelu
     tuple(f"cls.predictions.transform.{name}" for name in ("dense", "LayerNorm", "transform_act_fn")),  # BERT
     ("lm_head.dense", "lm_head.layer_norm"),  # RoBERTa, XLM-R, MPNet
     ("vocab_transform", "vocab_layer_norm", "activation"),  # DistilBERT
@@ -39,21 +39,22 @@ class MLMHead(nn.Module):
         self.bias = nn.Parameter(bias.detach().clone())  # (V,)
 
     def forward(self, states: Float[Tensor, "N D"], words: Float[Tensor, "V E"]) -> Float[Tensor, "N V"]:
-        """Return logits over the vocabulary for hidden states; ``words`` is ``word_embeddings(encoder)``."""
-        transformed = self.norm(self.activation(self.dense(states)))  # (N, E)
-        logits = F.linear(transformed.to(words.dtype), words, self.bias.to(words.dtype))
+        """Return logits over the vocabulary; ``words`` is ``word_embeddings(encoder)``."""
+        logits = F.linear(self._transform(states).to(words.dtype), words, self.bias.to(words.dtype))
         return logits if logits.dtype == torch.float64 else logits.float()
 
     def loss(
         self, states: Float[Tensor, "N D"], words: Float[Tensor, "V E"], labels: Int[Tensor, " N"]
     ) -> Float[Tensor, ""]:
         """Return the mean cross-entropy; zero, with a graph, where no token is masked."""
-        transformed = self.norm(self.activation(self.dense(states)))  # (N, E)
-        return vocabulary_loss(transformed, words, self.bias, labels) / max(1, len(labels))
+        return vocabulary_loss(self._transform(states), words, self.bias, labels) / max(1, len(labels))
+
+    def _transform(self, states: Float[Tensor, "N D"]) -> Float[Tensor, "N E"]:
+        return self.norm(self.activation(self.dense(states)))
 
 
 def load_mlm_head(encoder: SentenceTransformer) -> MLMHead:
-    """Copy the masked-LM head out of the checkpoint that the encoder was opened from; warn where it holds none.
+    """Copy the masked-LM head of the checkpoint that the encoder was loaded from; warn where it holds none.
 
     Raises:
         UserError: no checkpoint, or a head of another shape than ``MLMHead``.
@@ -108,9 +109,7 @@ def word_embeddings(encoder: SentenceTransformer) -> Float[Tensor, "V E"]:
 
 
 def mask_tokens(encoder: SentenceTransformer, tokens: Tokens, probability: float) -> tuple[Tokens, Bool[Tensor, "B T"]]:
-    """Mask tokens for the encoder to predict: return the masked tokens, and which of them are to be predicted.
-
-    Every token but special ones and padding is chosen with ``probability``, and replaced as ``replace_tokens`` does.
+    """Choose every token but special ones and padding with ``probability``; return ``replace_tokens`` and the choice.
 
     Raises:
         UserError: the tokenizer has no mask token.
@@ -140,11 +139,7 @@ def replace_tokens(encoder: SentenceTransformer, tokens: Tokens, chosen: Bool[Te
 
 
 def require_mask_id(encoder: SentenceTransformer) -> int:
-    """Return the id of the mask token.
-
-    Raises:
-        UserError: the tokenizer has none.
-    """
+    """Return the id of the mask token, or refuse a tokenizer without one."""
     number = mask_id(encoder)
     if number is None:
         name = encoder.tokenizer.name_or_path or type(encoder.tokenizer).__name__
