@@ -164,11 +164,7 @@ def dropout_rate(encoder: SentenceTransformer, rate: float, attention: float | N
 def dropout_rows(
     encoder: SentenceTransformer, rates: tuple[float, ...], attention: tuple[float, ...] | None = None
 ) -> Iterator[None]:
-    """Give each of ``len(rates)`` equal, consecutive shares of the rows of a batch its own rate, for the block.
-
-    Raises:
-        UserError: the encoder's attention takes one rate for all rows.
-    """
+    """Give each of ``len(rates)`` equal, consecutive shares of the rows of a batch its own rate, for the block."""
     model = transformer_of(encoder)
     if model is not None and model._can_set_attn_implementation():
         active = model.config._attn_implementation

@@ -25,10 +25,9 @@ Tokens = dict[str, Tensor]  # what a tokenizer returns: input_ids (B, T), attent
 
 def collate(encoder: SentenceTransformer, rows: Sequence[Sequence[int]]) -> Tokens:
     """Pad rows of token ids, special tokens included, to the longest of them."""
-    pad = _padding(encoder)
     lengths = torch.tensor([len(row) for row in rows])
     mask = torch.arange(int(lengths.max())) < lengths[:, None]
-    ids = torch.full(mask.shape, pad, dtype=torch.long)
+    ids = torch.full(mask.shape, _padding(encoder), dtype=torch.long)
     ids[mask] = torch.tensor([token for row in rows for token in row], dtype=torch.long)
     return {"input_ids": ids.to(encoder.device), "attention_mask": mask.long().to(encoder.device)}
 
@@ -88,9 +87,8 @@ def embed_columns(
 
 def embed_tokens(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, "B T D"]:
     """Return the last hidden state of every token, with gradients; nothing is pooled."""
-    # The transformer alone: what pools over layers writes its own mixture over the same key.
-    states: Tensor = encoder[0](dict(tokens))["token_embeddings"]
-    return states
+    # The transformer alone: a pooling over layers overwrites this key.
+    return encoder[0](dict(tokens))["token_embeddings"]
 
 
 def embed_with_tokens(
@@ -103,11 +101,7 @@ def embed_with_tokens(
 
 
 def embed_inputs(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, "B T D"]:
-    """Return what the transformer's layers start from: word and position embeddings, normalized, with dropout.
-
-    Raises:
-        UserError: the family keeps its embeddings elsewhere than BERT and its relatives do.
-    """
+    """Return the input of the transformer's layers: word and position embeddings, normalized, with dropout."""
     model = transformer_of(encoder)
     layer = getattr(model, "embeddings", None)
     if model is None or layer is None:
@@ -121,13 +115,9 @@ def embed_inputs(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, 
 
 
 def split_by_length(tokens: Tokens, waste: float = 0.2) -> Iterator[tuple[Int[Tensor, " N"], Tokens]]:
-    """Split a batch into groups of rows of similar length, longest first, each cut to its longest row.
+    """Yield groups of rows of similar length, longest first: their indices in the batch, and the rows.
 
-    Args:
-        waste: a row joins a group if it is shorter than the longest one there by at most this fraction.
-
-    Yields:
-        the indices of the rows in the batch, and the rows.
+    A row joins a group if it is shorter than the longest one there by at most the fraction ``waste``.
     """
     lengths = tokens["attention_mask"].sum(1)
     order = lengths.argsort(descending=True, stable=True)

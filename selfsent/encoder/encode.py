@@ -53,15 +53,12 @@ def encode(
     if transformer_of(encoder) is None:
         vectors = encoder.encode(texts, prompt=prompt, truncate_dim=width, show_progress_bar=False)
         return np.asarray(vectors, dtype=np.float32)
-    features = _prompt_features(encoder, prompt)
-    (embeddings,) = _encode(
-        encoder,
-        [prompt + text for text in texts],
-        lambda tokens: encoder[0](dict(tokens) | features),
-        [list(encoder)[1:]],
-        precision,
-        progress,
-    )
+    features, pooling = _prompt_features(encoder, prompt), list(encoder)[1:]
+
+    def states(tokens: Tokens) -> dict[str, Any]:
+        return encoder[0](dict(tokens) | features)
+
+    (embeddings,) = _encode(encoder, [prompt + text for text in texts], states, [pooling], precision, progress)
     return embeddings[:, :width]
 
 
@@ -89,7 +86,7 @@ def task_prompt(encoder: SentenceTransformer, task: Literal["query", "document"]
 
 
 def _prompt_features(encoder: SentenceTransformer, prompt: str) -> dict[str, Any]:
-    """Return the number of prompt tokens, for a pooling that leaves the prompt out."""
+    """Return the number of prompt tokens, where a pooling leaves the prompt out."""
     if not prompt or all(module.include_prompt for module in encoder if isinstance(module, Pooling)):
         return {}
     ids = encoder.tokenizer(prompt, truncation=True, max_length=max_length_of(encoder))["input_ids"]
@@ -101,8 +98,7 @@ def _pool(features: dict[str, Any], modules: Iterable[nn.Module]) -> Tensor:
     features = {name: _widened(value) for name, value in features.items()}
     for module in modules:
         features = module(features)
-    embeddings: Tensor = features["sentence_embedding"].float()
-    return embeddings
+    return features["sentence_embedding"].float()
 
 
 def _widened(value: Any) -> Any:  # noqa: ANN401 - a tensor, several of them, or what is none
@@ -126,11 +122,7 @@ def encode_poolings(
     precision: str = "auto",
     progress: Progress = SILENT,
 ) -> dict[str, NDArray[np.float32]]:
-    """Encode texts once, without a prompt, and pool them in several ways, for training-free baselines.
-
-    Raises:
-        UserError: an unknown pooling, ``cls_pooler`` without a pooler in the base, or ``prompt`` without a template.
-    """
+    """Encode texts once, without a prompt, and pool them in several ways, for training-free baselines."""
     for name in poolings:
         if name not in POOLINGS:
             raise unknown("pooling", name, POOLINGS)
@@ -166,8 +158,9 @@ def _encode(
     encoder.eval()
     try:
         with torch.inference_mode(), _inference(encoder, low):
-            done = 0
-            for batch in _by_tokens(rows, budget):
+            done, order = 0, sorted(range(len(rows)), key=lambda i: -len(rows[i]))
+            while done < len(order):  # at most ``budget`` tokens, or one row
+                batch = order[done : done + max(1, budget // len(rows[order[done]]))]
                 features = states(collate(encoder, [rows[i] for i in batch]))
                 vectors = [_pool(features, modules).cpu().numpy() for modules in poolings]
                 arrays = arrays or [np.empty((len(rows), v.shape[1]), dtype=np.float32) for v in vectors]
@@ -191,13 +184,3 @@ def _inference(encoder: SentenceTransformer, low: bool) -> Iterator[None]:
         weights = hardware.bf16_weights(encoder[0]) if low else nullcontext()
         with weights, torch.autocast(device, torch.bfloat16, enabled=low):
             yield
-
-
-def _by_tokens(rows: Sequence[Sequence[int]], budget: int) -> Iterator[list[int]]:
-    """Cut the rows, longest first, into batches of at most ``budget`` tokens, or of one row."""
-    order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
-    start = 0
-    while start < len(order):
-        size = max(1, budget // len(rows[order[start]]))
-        yield order[start : start + size]
-        start += size

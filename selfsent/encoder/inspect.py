@@ -63,10 +63,9 @@ def template_length(encoder: SentenceTransformer) -> int:
 
 def embedding_width(encoder: SentenceTransformer) -> int:
     """Return D, the width of the encoder's sentence embeddings."""
-    width = encoder.get_embedding_dimension()
-    if width is None:
-        raise EncoderError("the encoder does not say how wide its embeddings are: give it a pooling")
-    return int(width)
+    if width := encoder.get_embedding_dimension():
+        return int(width)
+    raise EncoderError("the encoder does not say how wide its embeddings are: give it a pooling")
 
 
 def encoder_digest(encoder: SentenceTransformer) -> str:

@@ -48,14 +48,7 @@ def assemble(where: str, pooling: str, template: str) -> SentenceTransformer:
 
 
 def pooling_modules(pooling: str, model: PreTrainedModel, mask_weights: WordWeights | None = None) -> list[nn.Module]:
-    """Build the modules that pool the hidden states of ``model``.
-
-    Args:
-        mask_weights: for ``prompt``: 1 for the mask token and 0 for every other.
-
-    Raises:
-        UserError: ``cls_pooler`` for a model without a pooler, or ``prompt`` without weights.
-    """
+    """Build the modules that pool the hidden states of ``model``; ``prompt`` needs weights: 1 for the mask, else 0."""
     width = model.config.hidden_size
     modules: list[nn.Module] = []
     if pooling in _OF_LAYERS:
@@ -63,8 +56,9 @@ def pooling_modules(pooling: str, model: PreTrainedModel, mask_weights: WordWeig
         start = layers - 1 if pooling == "top2" else _OF_LAYERS[pooling]
         weights = torch.zeros(layers + 1 - start, device=model.device)
         weights[0] = weights[-1] = 1.0
-        modules.append(WeightedLayerPooling(width, layers, start))
-        modules[-1].register_parameter("layer_weights", nn.Parameter(weights, requires_grad=False))
+        layered = WeightedLayerPooling(width, layers, start)
+        layered.layer_weights = nn.Parameter(weights, requires_grad=False)
+        modules.append(layered)
     if pooling == "prompt":
         if mask_weights is None:
             raise EncoderError("this encoder was opened without a prompt: open it with pooling='prompt'")
@@ -88,14 +82,14 @@ def pooling_name(encoder: SentenceTransformer) -> str:
     pools = [module for module in encoder if isinstance(module, Pooling)]
     if not pools:
         return "none"
-    mode = pools[0].pooling_mode
     for module in encoder:
         if isinstance(module, WeightedLayerPooling):
             return {0: "first_last_paper", 1: "first_last"}.get(module.layer_start, "top2")
     if any(isinstance(module, Dense) for module in encoder):
-        return f"{mode}_pooler"
+        return f"{pools[0].pooling_mode}_pooler"
     if prompt_weights(encoder) is not None:
         return "prompt"
+    mode = pools[0].pooling_mode
     if any(isinstance(module, WordWeights) for module in encoder) and mode == "mean":
         return "weighted_mean"
     return mode if isinstance(mode, str) else "+".join(mode)

@@ -26,9 +26,6 @@ def require_dropout(encoder: SentenceTransformer) -> None:
 
     With every site at 0 the pass must equal one in evaluation mode; with only the attention sites on, it must differ;
     and likewise with only the hidden ones on.
-
-    Raises:
-        UserError: some dropout cannot be set; the family of the encoder is named.
     """
     if isinstance(encoder[0], StaticEmbedding):
         return  # it has word dropout alone, which is ours
@@ -67,9 +64,6 @@ def check_dropout(
     Args:
         views: (hidden, attention) rates of each view; None: the encoder's own.
         paired: whether every text has a positive, another text: the views then differ without dropout.
-
-    Raises:
-        UserError: some dropout cannot be set, or all of it is 0.
     """
     require_dropout(encoder)
     row = probe_tokens(encoder, "two views of one text must differ")

@@ -45,10 +45,8 @@ def wrap_tokenizer(tokenizer: PreTrainedTokenizerBase, template: str = TEMPLATE)
     backend = Tokenizer.from_str(json.dumps(definition))
     sides = template.replace("[MASK]", tokenizer.mask_token).split("[X]")
     if any(tokenizer.unk_token in backend.encode(side, add_special_tokens=False).tokens for side in sides):
-        warnings.warn(
-            f"template {template!r} holds words that the tokenizer of {name!r} does not know: give one in its words",
-            stacklevel=2,
-        )
+        message = f"template {template!r} holds words that the tokenizer of {name!r} does not know: choose others"
+        warnings.warn(message, stacklevel=2)
     definition["post_processor"] = _frame(backend, sides)
     definition["normalizer"] = _without(tokenizer.all_special_tokens, definition["normalizer"])
     # Added tokens are matched before normalization, which therefore could not remove a mask token among them.
@@ -95,9 +93,6 @@ def _without(literals: list[str], normalizer: dict[str, Any] | None) -> dict[str
     one = re.escape(literals[0])
     run = "(?: ?(?:" + "|".join(map(re.escape, literals)) + "))+ ?"
     # Each run becomes one literal first: to test a whole run for the end of the text takes quadratic time.
-    replacements = {run: literals[0], f"\\A{one}|{one}\\z": "", one: " "}
-    steps = [
-        {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
-        for pattern, content in replacements.items()
-    ]
+    patterns = {run: literals[0], f"\\A{one}|{one}\\z": "", one: " "}
+    steps = [{"type": "Replace", "pattern": {"Regex": regex}, "content": text} for regex, text in patterns.items()]
     return {"type": "Sequence", "normalizers": [*steps, *([normalizer] if normalizer else [])]}
