@@ -3,44 +3,66 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from selfsent.errors import (
+    ConfigurationError,
+    CorpusError,
+    DataError,
+    EncoderError,
+    Interrupted,
+    ResumeError,
+    SelfsentError,
+    UserError,
+)
+from selfsent.progress import Progress
+
 if TYPE_CHECKING:
     from selfsent.api import train
     from selfsent.bulk_encode import encode_to
     from selfsent.encoder.encode import encode
     from selfsent.encoder.load import load_encoder as load
-    from selfsent.errors import Interrupted, SelfsentError, UserError
     from selfsent.label_free_verdict import verdict
+    from selfsent.methods.declutr import DeCLUTR
+    from selfsent.methods.denosent import DenoSent
     from selfsent.methods.scd import SCD
     from selfsent.methods.simcse import SimCSE
     from selfsent.methods.whitenedcse import WhitenedCSE
     from selfsent.objective import Objective
     from selfsent.pretraining.train import pretrain
+    from selfsent.report import write_report
     from selfsent.scoring import compare, evaluate
     from selfsent.semantic_search import search
 
-# Where each public name lives; opened when first asked for, because torch takes seconds to import.
+# Where the other public names are defined; imported on first use, because torch takes seconds to import.
 _HOMES = {
-    "Interrupted": "errors:Interrupted",
+    "DeCLUTR": "methods.declutr:DeCLUTR",
+    "DenoSent": "methods.denosent:DenoSent",
     "Objective": "objective:Objective",
     "SCD": "methods.scd:SCD",
-    "SelfsentError": "errors:SelfsentError",
     "SimCSE": "methods.simcse:SimCSE",
-    "UserError": "errors:UserError",
     "WhitenedCSE": "methods.whitenedcse:WhitenedCSE",
+    "compare": "scoring:compare",
     "encode": "encoder.encode:encode",
     "encode_to": "bulk_encode:encode_to",
-    "compare": "scoring:compare",
     "evaluate": "scoring:evaluate",
     "load": "encoder.load:load_encoder",
     "pretrain": "pretraining.train:pretrain",
     "search": "semantic_search:search",
     "train": "api:train",
     "verdict": "label_free_verdict:verdict",
+    "write_report": "report:write_report",
 }
 __all__ = [
     "SCD",
+    "ConfigurationError",
+    "CorpusError",
+    "DataError",
+    "DeCLUTR",
+    "DenoSent",
+    "EncoderError",
     "Interrupted",
     "Objective",
+    "Progress",
+    "ResumeError",
     "SelfsentError",
     "SimCSE",
     "UserError",
@@ -54,6 +76,7 @@ __all__ = [
     "search",
     "train",
     "verdict",
+    "write_report",
 ]
 
 

@@ -1,7 +1,6 @@
 """The verdict without labels: from two encoders and raw text to better, worse, or cannot tell.
 
-``evaluation.labelfree.verdict`` says what is measured and how it is judged; this module chooses the text, and the
-baselines that are scored beside the two encoders.
+``evaluation.labelfree.verdict`` measures and judges; this module chooses the documents and the baselines.
 """
 
 import hashlib
@@ -10,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 
 from selfsent import atomic, hardware, methods
@@ -35,13 +33,13 @@ from selfsent.evaluation.labelfree.verdict import (
     score_vectors,
 )
 from selfsent.evaluation.score import Results
-from selfsent.pretraining import static_vectors
+from selfsent.pretraining.static_vectors import StaticConfig, build_static_vectors
 from selfsent.progress import SILENT, Progress
 from selfsent.run import Run, versions
 
-DOCUMENTS = 1000  # tests are made of so many at most
-_VOCABULARY = 8192  # of the static vectors: their table of neighbours takes 0.8 GB
-_COUNTED = 50_000  # documents that the static vectors are counted in, at most
+DOCUMENTS = 1000  # for the tests, at most
+_VOCABULARY = 8192  # of the static vectors: the counts of word pairs take 0.8 GB
+_COUNTED = 50_000  # documents behind the static vectors, at most
 
 
 def verdict(
@@ -65,7 +63,7 @@ def verdict(
         trained: likewise; of a run that was trained on the same sources, the held-out documents are used.
         texts: files, folders, hub names of data sets, or "pydocs".
         documents: that tests are made of, at most.
-        static: also score static word vectors of the same text, which takes a minute or two the first time.
+        static: also score static word vectors of the same text, which take a minute or two the first time.
         language: of the sentence-splitting rules.
         bootstrap: resamples of documents behind each interval.
         details: also run the tests and metrics that enter no score: titles, perturbed sentences, areas under ROC.
@@ -74,15 +72,10 @@ def verdict(
         UserError: something given does not fit, or the text allows no test; the message says what would.
     """
     if bootstrap < 1:
-        raise ConfigurationError(
-            f"bootstrap = {bootstrap} does not fit: a verdict rests on its resamples, so give 100 or more"
-        )
+        raise ConfigurationError(f"bootstrap = {bootstrap} does not fit: a verdict needs resamples, 100 or more")
     models = {"base": _find_model(base), "trained": _find_model(trained)}
     if Path(models["base"]).resolve() == Path(models["trained"]).resolve():
-        raise ConfigurationError(
-            f"base and trained are the same encoder, {base}: give the one that training began with, "
-            "and the one that it made"
-        )
+        raise ConfigurationError(f"base and trained are the same encoder, {base}: give those before and after training")
     sources = [str(text) for text in texts]
     config = CorpusConfig(language=language)
     chosen, note = _choose_documents(models["trained"], sources, config, documents, progress)
@@ -98,7 +91,7 @@ def verdict(
 
     device = hardware.choose_hardware().device
     for system, model in models.items():
-        encoder = _load(model).to(device)
+        encoder = load_encoder(model).to(device)
         shape = f"pooling {pooling_name(encoder)}, {embedding_width(encoder)} wide"
         progress.say(f"{system}: {model}, {shape}; {len(tests.texts):,} texts are encoded")
         facts[f"{system} encoder"] = str(model)
@@ -119,40 +112,20 @@ def verdict(
 
 
 def _find_model(name: str | Path) -> str | Path:
-    """Return the model of a run where the run's folder was given, and otherwise what was given.
-
-    Raises:
-        EncoderError: the run has no model yet.
-    """
+    """Return the model of a run where the run's folder was given, and otherwise what was given."""
     folder = Path(name)
     run = folder.parent if folder.name == "model" and not folder.exists() else folder
     if not (run / "config.json").is_file() or (run / "modules.json").is_file() or "recipe" not in Run(run).config():
         return name
     if not (run / "model").is_dir():
-        raise EncoderError(
-            f"the run {run} has no model yet: wait until its training ends, or end it with the command that began it "
-            "and --resume"
-        )
+        raise EncoderError(f"the run {run} has no model yet: wait until its training ends, or resume it with --resume")
     return run / "model"
-
-
-def _load(model: str | Path) -> SentenceTransformer:
-    try:
-        return load_encoder(model)
-    except SafetensorError as error:
-        raise EncoderError(
-            f"the weights in {model} are cut short or damaged ({error}): wait if they are still being written, or copy "
-            "them again"
-        ) from error
 
 
 def _choose_documents(
     trained: str | Path, sources: Sequence[str], config: CorpusConfig, size: int, progress: Progress
 ) -> tuple[list[Document], str]:
-    """Return documents for the tests, and in words whether the trained encoder learned from them.
-
-    Where its run was trained on these sources and held out enough documents, they are those; otherwise any.
-    """
+    """Return documents for the tests, held-out ones if possible, and whether the trained encoder learned from them."""
     run = Run(Path(trained).parent)
     of_run = Path(trained).name == "model" and (run.folder / "config.json").is_file()
     recipe = run.config().get("recipe") if of_run else None
@@ -169,11 +142,12 @@ def _choose_documents(
         note = "the tests are made of documents that training held out"
         if len(test) >= 2 * LEAST:
             return test, note
-        if len(dev) + len(test) >= 2 * LEAST:
-            return [*dev, *test], f"{note}, half of which chose its weights"
+        held_out = [*dev, *test]
+        if len(held_out) >= 2 * LEAST:
+            return held_out, f"{note}, half of which chose its weights"
         note = (
-            f"the trained encoder learned from this text, and held out only {len(dev) + len(test)} "
-            "documents of it, too few for tests"
+            f"the trained encoder learned from this text, and only {len(held_out)} documents of it were held out, "
+            "too few for tests"
         )
     return sample.draw_documents(sources, config, size, progress), note
 
@@ -195,7 +169,7 @@ def _training_corpus(run: Run, progress: Progress) -> Corpus:
     folder = atomic.cache_folder("corpora", config["corpus"]["fingerprint"])
     if (folder / HELD_OUT_DOCUMENTS).is_file():
         return Corpus(folder)
-    recipe, encoder = resolve_recipe(config["recipe"]), _load(run.model)
+    recipe, encoder = resolve_recipe(config["recipe"]), load_encoder(run.model)
     settings = build_config(CorpusConfig, recipe.corpus, "corpus")
     settings = replace(settings, max_length=settings.max_length + template_length(encoder))
     unit = methods.plan_objective(recipe.method, recipe.objective).unit
@@ -203,22 +177,16 @@ def _training_corpus(run: Run, progress: Progress) -> Corpus:
 
 
 def _static_vectors(sources: Sequence[str], config: CorpusConfig, seed: int, progress: Progress) -> Path:
-    """Return the folder of static word vectors of the text, made once.
-
-    Raises:
-        UserError: the text is too small.
-    """
-    settings = static_vectors.StaticConfig(
-        vocabulary=_VOCABULARY, corpus=replace(config, max_texts=_COUNTED), seed=seed
-    )
+    """Return the folder of static word vectors of the text, from the cache if possible."""
+    settings = StaticConfig(vocabulary=_VOCABULARY, corpus=replace(config, max_texts=_COUNTED), seed=seed)
     identity = [[source.identity() for source in read.resolve_sources(sources)], repr(settings)]
     fingerprint = hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:24]
     folder = atomic.cache_folder("static", fingerprint)
     if not folder.is_dir():
-        progress.say("static word vectors of this text are being counted, once")
+        progress.say("static word vectors of this text are computed")
         with atomic.build_folder(folder) as scratch:
             try:
-                static_vectors.build_static_vectors(sources, scratch / "run", settings)
-            except UserError:  # the text may give fewer word pieces: as many as it gives
-                static_vectors.build_static_vectors(sources, scratch / "run", replace(settings, vocabulary=None))
+                build_static_vectors(sources, scratch / "run", settings)
+            except UserError:  # the text may have fewer word pieces: take as many as it has
+                build_static_vectors(sources, scratch / "run", replace(settings, vocabulary=None))
     return folder / "run" / "model"

@@ -15,7 +15,7 @@ from selfsent.corpus import clean, read
 from selfsent.encoder.encode import encode, task_prompt
 from selfsent.encoder.inspect import encoder_digest
 from selfsent.encoder.load import load_encoder
-from selfsent.errors import CorpusError
+from selfsent.errors import ConfigurationError, CorpusError
 from selfsent.progress import SILENT, Progress
 
 _WORDS = 80  # of a document that are embedded: its beginning
@@ -34,7 +34,7 @@ class SearchIndex:
     """Texts and their unit-length embeddings."""
 
     def __init__(self, folder: Path, encoder: SentenceTransformer, *, reused: bool) -> None:
-        self.reused = reused
+        self.reused = reused  # from an earlier search
         self._encoder = encoder
         self._texts: list[tuple[str, str]] = json.loads((folder / "texts.json").read_text(encoding="utf-8"))
         self._embeddings = torch.from_numpy(np.load(folder / "embeddings.npy"))
@@ -43,7 +43,7 @@ class SearchIndex:
         return len(self._texts)
 
     def search(self, query: str, top: int) -> list[Hit]:
-        """Return the ``top`` texts nearest to the query by cosine; the folder's prompt for queries is put before it."""
+        """Return the ``top`` texts nearest to the query, which gets the folder's prompt for queries, by cosine."""
         vector = encode(self._encoder, [query], prompt=task_prompt(self._encoder, "query"))
         (hits,) = util.semantic_search(
             F.normalize(torch.from_numpy(vector), dim=1), self._embeddings, top_k=top, score_function=util.dot_score
@@ -51,19 +51,39 @@ class SearchIndex:
         return [Hit(hit["score"], *self._texts[int(hit["corpus_id"])]) for hit in hits]
 
 
-def build_index(
-    model: str | Path, corpus: str, *, text_column: str = "text", progress: Progress = SILENT
-) -> SearchIndex:
-    """Encode a corpus with the folder's prompt for documents, or take the vectors of an earlier search.
+def search(
+    model: str | Path,
+    corpus: str | Path,
+    query: str,
+    *,
+    top: int = 10,
+    text_column: str = "text",
+    progress: Progress = SILENT,
+) -> list[Hit]:
+    """Find the texts of a corpus that are nearest to a query in meaning.
+
+    The corpus is encoded once: later searches take its vectors from the cache.
 
     Args:
+        model: "builtin", a folder, or a name on the hub.
+        corpus: a file, a folder, the hub name of a data set, or "pydocs".
+        top: how many texts to return.
         text_column: the column of a table that holds the text.
 
     Raises:
         UserError: no such model or corpus, or no text in it.
     """
+    if top < 1:
+        raise ConfigurationError(f"top = {top} does not fit: give 1 or more")
+    return build_index(model, corpus, text_column=text_column, progress=progress).search(query, top)
+
+
+def build_index(
+    model: str | Path, corpus: str | Path, *, text_column: str = "text", progress: Progress = SILENT
+) -> SearchIndex:
+    """Encode a corpus with the folder's prompt for documents, or take its vectors from the cache."""
     encoder = load_encoder(model)
-    sources = read.resolve_sources([corpus])
+    sources = read.resolve_sources([str(corpus)])
     prompt = task_prompt(encoder, "document")
     identity = [[source.identity() for source in sources], encoder_digest(encoder), _WORDS, text_column, prompt]
     fingerprint = hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:24]
@@ -85,10 +105,3 @@ def build_index(
         (scratch / "texts.json").write_text(json.dumps(texts, ensure_ascii=False), encoding="utf-8")
         np.save(scratch / "embeddings.npy", F.normalize(torch.from_numpy(embeddings), dim=1).numpy())
     return SearchIndex(folder, encoder, reused=False)
-
-
-def search(
-    model: str | Path, corpus: str, query: str, *, top: int = 5, text_column: str = "text", progress: Progress = SILENT
-) -> list[Hit]:
-    """Return the ``top`` texts of a corpus nearest in meaning to a query; arguments as for ``build_index``."""
-    return build_index(model, corpus, text_column=text_column, progress=progress).search(query, top)

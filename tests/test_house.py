@@ -2,7 +2,9 @@
 
 import ast
 import re
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import selfsent
 
@@ -84,6 +86,17 @@ def test_no_two_public_things_share_a_name():
                 if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
                     homes.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
     assert {name: places for name, places in homes.items() if len(places) > 1} == {}
+
+
+def test_every_public_name_resolves_and_no_module_takes_its_place():
+    """An imported submodule becomes an attribute of the package, and would hide a function of its name."""
+    assert {name: getattr(selfsent, name) for name in selfsent.__all__}.keys() == set(dir(selfsent))
+    assert not {room(path) for path in modules()} & set(selfsent.__all__)
+    for path in modules():
+        if path.name != "__main__.py":
+            parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+            import_module(".".join(parts).removesuffix(".__init__"))
+    assert [name for name in selfsent.__all__ if isinstance(getattr(selfsent, name), ModuleType)] == []
 
 
 def test_no_function_is_longer_than_80_lines_and_no_file_than_400():

@@ -77,8 +77,8 @@ def test_static_vectors_of_the_text_are_built_once_and_stand_beside(bert, other,
     first, second = Notes(), Notes()
     said = judge(bert, other, corpus, static=True, progress=first)
     again = judge(bert, other, corpus, static=True, progress=second)
-    assert sum("being counted" in line for line in first.said) == 1
-    assert not any("being counted" in line for line in second.said)
+    assert sum("are computed" in line for line in first.said) == 1
+    assert not any("are computed" in line for line in second.said)
     assert said.sentences == again.sentences
     score = verdict.SCORE, "mean"
     assert said.results["static"].get(*score).value > said.results["base"].get(*score).value  # of random weights
@@ -196,7 +196,7 @@ def test_the_command_prints_a_table_and_a_verdict_and_writes_json(bert, other, c
     ("words", "message"),
     [
         (["builtin", "builtin"], "base and trained are the same encoder, builtin"),
-        (["builtin", "no/such/folder"], "'no/such/folder' does not exist"),
+        (["builtin", "no/such/folder"], "'no/such/folder' cannot be found"),
         (["builtin", "builtin", "--corpus", "nothing.txt"], "the same encoder"),
     ],
 )

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from tiny import TEXTS
 
+import selfsent
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
-from selfsent.errors import CorpusError
+from selfsent.errors import ConfigurationError, CorpusError
 from selfsent.semantic_search import build_index
 
 
@@ -38,6 +39,7 @@ def test_hits_are_the_nearest_texts_of_the_column(bert, corpus, column):
     cosines = unit(encode(encoder, texts)) @ unit(encode(encoder, ["rain fell on the cat"]))[0]
     best = np.argsort(-cosines)[:3]
     hits = index.search("rain fell on the cat", 3)
+    assert selfsent.search(bert, corpus, "rain fell on the cat", top=3, text_column=column) == hits
     assert [hit.text for hit in hits] == [texts[number] for number in best]
     assert [hit.title for hit in hits] == [f"number {number}" for number in best]
     np.testing.assert_allclose([hit.cosine for hit in hits], cosines[best], atol=1e-5)
@@ -63,3 +65,8 @@ def test_a_corpus_without_text_is_refused(bert, tmp_path):
     (tmp_path / "empty.txt").write_text("\n \n")
     with pytest.raises(CorpusError, match="holds no text to search"):
         build_index(bert, str(tmp_path / "empty.txt"))
+
+
+def test_a_search_for_no_text_is_refused(bert, corpus):
+    with pytest.raises(ConfigurationError, match="top = 0 does not fit"):
+        selfsent.search(bert, corpus, "rain", top=0)

@@ -1,14 +1,14 @@
-"""Dropout whose rate can be set: at every site, for each row of a batch, and fast on a CPU.
+"""Dropout with rates that can be set for each site and each row of a batch, and that is fast on a CPU.
 
-Transformers read the attention's dropout rate from the attention module when they run, under whichever attention
-implementation is active; fused implementations take one number for the whole batch.  ``install_dropout`` therefore
-replaces every ``nn.Dropout`` by our module and, on a CPU, the fused attention by a plain one of two products, whose
-backward pass is faster for texts of a sentence's length.  Neither changes what is saved.
+Fused attention takes one dropout rate for the whole batch.  ``install_dropout`` therefore replaces every ``nn.Dropout``
+by our module and, on a CPU, the fused attention by two matrix products and a softmax, whose backward pass is also
+faster for texts of a sentence's length.  Neither changes the saved model.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -22,17 +22,14 @@ from transformers.masking_utils import eager_mask
 from selfsent.encoder.inspect import transformer_of
 from selfsent.errors import UserError
 
-ATTENTION = "selfsent"  # the name under which transformers knows `attend`
-_LEVELS = 2**15  # a rate is honoured to one part in this many
+ATTENTION = "selfsent"  # the name that transformers has for `attend`
+_LEVELS = 2**15  # rates are rounded to a multiple of 1 / _LEVELS
 
 
 class Dropout(nn.Dropout):
-    """``nn.Dropout`` whose rate may differ between the rows of a batch.
+    """``nn.Dropout`` whose rate may differ between the rows of a batch."""
 
-    ``rows`` holds one rate for each of several equal, consecutive shares of the rows; None means ``p`` for all.
-    """
-
-    rows: tuple[float, ...] | None = None
+    rows: tuple[float, ...] | None = None  # rates of equal, consecutive shares of the rows; None: ``p`` for all
 
     def forward(self, input: Tensor) -> Tensor:
         """Drop and rescale, in training mode only."""
@@ -45,9 +42,9 @@ class Dropout(nn.Dropout):
 
 
 def _drop(x: Float[Tensor, "N ..."], rates: tuple[float, ...]) -> Float[Tensor, "N ..."]:
-    """Multiply by a mask of 0 and 1 / (1 - rate), made from 15 random bits an element.
+    """Multiply by a mask of 0 and 1 / (1 - rate), made from 15 random bits per element.
 
-    ``bernoulli_`` draws a float an element; a quarter of one 64-bit draw serves as well and costs a tenth.
+    ``bernoulli_`` draws a float per element, which takes ten times as long.
     """
     if x.shape[0] % len(rates):
         raise ValueError(f"{len(rates)} dropout rates need a multiple of as many rows, got {x.shape[0]}")
@@ -59,19 +56,19 @@ def _drop(x: Float[Tensor, "N ..."], rates: tuple[float, ...]) -> Float[Tensor, 
         dropped, scale = (column.repeat_interleave(x.shape[0] // len(rates)).view(each) for column in (dropped, scale))
     kept = below.neg_().add_(dropped - 1).bitwise_right_shift_(15)  # the sign alone: -1 where kept, 0 where dropped
     if x.dtype == torch.bfloat16:
-        # Masking the bits of the scale with it saves two conversions, each of which costs more than the product below.
+        # A bitwise "and" with the scale saves two conversions, each slower than the product below.
         return x * kept.bitwise_and_(scale.to(torch.bfloat16).view(torch.int16)).view(torch.bfloat16)
     return x * (kept.to(x.dtype) * -scale.to(x.dtype))
 
 
 def _bits(count: int, device: torch.device) -> Int16[Tensor, " N"]:
-    """Draw 16 fair bits for each of ``count`` elements, decided by torch's global generator.
+    """Draw 16 random bits for each of ``count`` elements from torch's global generator.
 
-    On a CPU that generator seeds another, which fills memory twice as fast.
+    On a CPU that generator seeds numpy's SFC64, which is twice as fast.
     """
     words = (count + 3) // 4
     if device.type != "cpu":
-        # torch leaves the sign bit of such a draw 0: every fourth element has 15 fair ones, all that is used of them.
+        # The sign bit of these draws is always 0: every fourth element has 15 random bits, and 15 are used.
         return torch.empty(words, dtype=torch.int64, device=device).random_().view(torch.int16)[:count]
     seed = int(torch.randint(2**63 - 1, ()))
     return torch.from_numpy(np.random.SFC64(seed).random_raw(words).view(np.int16))[:count]
@@ -87,11 +84,11 @@ def attend(
     dropout: float = 0.0,
     **_: object,
 ) -> tuple[Tensor, Tensor]:
-    """Attend with two batched products and a softmax; the weights go through the module's own dropout."""
+    """Compute attention as two batched products and a softmax, with the module's own dropout on the weights."""
     weights = torch.matmul(query * (scaling or query.shape[-1] ** -0.5), key.transpose(2, 3))
     if attention_mask is not None:
         weights = weights + attention_mask
-    # In fp32: more exact, and in bf16 five times slower for lengths that are no multiple of 16.
+    # In fp32: more exact, and five times faster than bf16 for lengths that are no multiple of 16.
     weights = weights.softmax(dim=-1, dtype=torch.float32).to(value.dtype)
     site = getattr(module, "dropout", None)
     weights = site(weights) if isinstance(site, Dropout) else F.dropout(weights, dropout, module.training)
@@ -104,30 +101,26 @@ AttentionMaskInterface.register(ATTENTION, eager_mask)
 
 @dataclass(frozen=True)
 class DropoutSite:
-    """One place where a model drops: on attention weights, or on hidden states."""
+    """A dropout module, and whether it drops attention weights or hidden states."""
 
-    name: str
     module: nn.Dropout
     attention: bool
 
 
 def dropout_sites(model: nn.Module) -> list[DropoutSite]:
     """List every dropout site of ``model`` in module order."""
-    return list(_sites(model))
-
-
-def _sites(model: nn.Module) -> Iterator[DropoutSite]:
     parents = dict(model.named_modules())
+    sites = []
     for name, module in parents.items():
         if isinstance(module, nn.Dropout):
-            parent = parents[name.rpartition(".")[0]]
             # An attention block is the module that holds the query projection, under any of its usual names.
-            holds_query = any(hasattr(parent, query) for query in ("query", "q_lin", "q", "query_proj"))
-            yield DropoutSite(name, module, attention=holds_query)
+            block = parents[name.rpartition(".")[0]]
+            sites.append(DropoutSite(module, any(hasattr(block, q) for q in ("query", "q_lin", "q", "query_proj"))))
+    return sites
 
 
 def install_dropout(model: PreTrainedModel) -> None:
-    """Give ``model`` our dropout modules and, on a CPU, our attention; its parameters stay what they are."""
+    """Give ``model`` our dropout modules and, on a CPU, our attention."""
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             if type(child) is nn.Dropout:
@@ -146,17 +139,18 @@ def dropout_rates(encoder: SentenceTransformer) -> dict[str, float]:
 
 
 def set_dropout(encoder: SentenceTransformer, rate: float, attention: float | None = None) -> None:
-    """Set the rate of every site, for good; ``attention`` differs from the rest where it is given."""
+    """Set the rate of every site; ``attention``, where given, is that of the attention sites."""
+    attention = rate if attention is None else attention
     for value in (rate, attention):
-        if value is not None and not 0 <= value < 1:
-            raise UserError(f"a dropout rate of {value} is impossible: give one from 0 up to, not including, 1")
+        if not 0 <= value < 1:
+            raise UserError(f"dropout rate {value} is out of range: give one from 0 up to, not including, 1")
     for site in dropout_sites(encoder):
-        site.module.p = rate if attention is None or not site.attention else attention
+        site.module.p = attention if site.attention else rate
 
 
 @contextmanager
 def dropout_rate(encoder: SentenceTransformer, rate: float, attention: float | None = None) -> Iterator[None]:
-    """Run ``encoder`` at dropout ``rate`` at every site until the block ends, then put its own rates back."""
+    """Set the rate of every site for the block, as ``set_dropout`` does, and restore the encoder's own rates."""
     own = [(site.module, site.module.p) for site in dropout_sites(encoder)]
     try:
         set_dropout(encoder, rate, attention)
@@ -170,23 +164,18 @@ def dropout_rate(encoder: SentenceTransformer, rate: float, attention: float | N
 def dropout_rows(
     encoder: SentenceTransformer, rates: tuple[float, ...], attention: tuple[float, ...] | None = None
 ) -> Iterator[None]:
-    """Give each of ``len(rates)`` equal, consecutive shares of the rows of a batch its own rate, in one forward pass.
-
-    Raises:
-        UserError: the encoder runs under an attention that takes one rate for all rows.
-    """
+    """Give each of ``len(rates)`` equal, consecutive shares of the rows of a batch its own rate, for the block."""
     model = transformer_of(encoder)
     if model is not None and model._can_set_attn_implementation():
         active = model.config._attn_implementation
         if active != ATTENTION:
             raise UserError(f"rates by row need the attention {ATTENTION!r}, not {active!r}: use two passes")
-    steered = [(site.module, site.attention) for site in dropout_sites(encoder)]
+    sites = [(cast(Dropout, site.module), site.attention) for site in dropout_sites(encoder)]
+    assert all(isinstance(module, Dropout) for module, _ in sites)
     try:
-        for module, in_attention in steered:
-            assert isinstance(module, Dropout)
+        for module, in_attention in sites:
             module.rows = attention if attention is not None and in_attention else rates
         yield
     finally:
-        for module, _ in steered:
-            if isinstance(module, Dropout):
-                module.rows = None
+        for module, _ in sites:
+            module.rows = None

@@ -1,4 +1,9 @@
-"""From rows of token ids to embeddings with gradients."""
+"""From rows of token ids to embeddings with gradients.
+
+sentence-transformers' ``StaticEmbedding``, which averages word vectors, takes the words of all texts end to end, and
+has no dropout.  Here it takes padded rows of tokens like any encoder, and has word dropout, which leaves out each word
+of a text with some probability, so that two views of a text differ.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -9,19 +14,20 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import Tensor
 from torch.nn import functional as F
 
-from selfsent.encoder import static
-from selfsent.encoder.inspect import transformer_of
+from selfsent.encoder.dropout import Dropout
+from selfsent.encoder.inspect import family_of, transformer_of
 from selfsent.errors import UserError
+
+WORD_DROPOUT = 0.1  # the rate of static vectors
 
 Tokens = dict[str, Tensor]  # what a tokenizer returns: input_ids (B, T), attention_mask (B, T)
 
 
 def collate(encoder: SentenceTransformer, rows: Sequence[Sequence[int]]) -> Tokens:
     """Pad rows of token ids, special tokens included, to the longest of them."""
-    pad = _padding(encoder)
     lengths = torch.tensor([len(row) for row in rows])
     mask = torch.arange(int(lengths.max())) < lengths[:, None]
-    ids = torch.full(mask.shape, pad, dtype=torch.long)
+    ids = torch.full(mask.shape, _padding(encoder), dtype=torch.long)
     ids[mask] = torch.tensor([token for row in rows for token in row], dtype=torch.long)
     return {"input_ids": ids.to(encoder.device), "attention_mask": mask.long().to(encoder.device)}
 
@@ -34,70 +40,73 @@ def _padding(encoder: SentenceTransformer) -> int:
 def embed(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, "B D"]:
     """Encode one batch of tokens, with gradients; fp32 whatever the encoder computes in."""
     if isinstance(encoder[0], StaticEmbedding):
-        features = {
-            "sentence_embedding": static.embed_static(encoder[0], tokens["input_ids"], tokens["attention_mask"])
-        }
-        for module in list(encoder)[1:]:
-            features = module(features)
-        return features["sentence_embedding"]
+        return _pool(encoder, {"sentence_embedding": _embed_static(encoder[0], tokens)})
     # A copy, because the encoder's modules write their outputs into the dict they are given.
-    embeddings: Tensor = encoder(dict(tokens))["sentence_embedding"]
+    return _pool(encoder, encoder[0](dict(tokens)))
+
+
+def _pool(encoder: SentenceTransformer, features: dict[str, Tensor]) -> Float[Tensor, "B D"]:
+    for module in list(encoder)[1:]:
+        features = module(features)
+    embeddings = features["sentence_embedding"]
     return embeddings if embeddings.dtype == torch.float64 else embeddings.float()
+
+
+def install_word_dropout(vectors: StaticEmbedding) -> None:
+    """Give static vectors word dropout, as a dropout site like any other; the saved model does not change."""
+    vectors.add_module("word_dropout", Dropout(WORD_DROPOUT))
+
+
+def _embed_static(vectors: StaticEmbedding, tokens: Tokens) -> Float[Tensor, "B D"]:
+    """Average the vectors of each row's words; in training, of those that word dropout leaves."""
+    present = tokens["attention_mask"].bool()
+    site = getattr(vectors, "word_dropout", None)
+    if site is not None:
+        kept = site(present.float()) > 0
+        kept[:, 0] |= present[:, 0] & ~kept.any(dim=1)  # a text never loses all its words
+        present = kept
+    counts = present.sum(dim=1)
+    features = {"input_ids": tokens["input_ids"][present], "offsets": torch.cumsum(counts, 0) - counts}
+    embeddings: Tensor = vectors(features)["sentence_embedding"]
+    return embeddings.float()
 
 
 def embed_columns(
     encoder: SentenceTransformer, batch: Mapping[str, Tokens], columns: Sequence[str]
 ) -> tuple[Float[Tensor, "B D"], ...]:
     """Encode several columns of a batch in one forward pass; a column named twice gets two dropout masks."""
-    if len(set(columns)) == 1:
-        every = {name: column.repeat(len(columns), 1) for name, column in batch[columns[0]].items()}
-    else:
-        every = _stacked([batch[name] for name in columns], _padding(encoder))
-    return embed(encoder, every).split([len(batch[name]["input_ids"]) for name in columns])
-
-
-def _stacked(columns: Sequence[Tokens], pad: int) -> Tokens:
-    """Put the rows of all columns below each other, padded to the longest."""
-    longest = max(column["input_ids"].shape[1] for column in columns)
-
-    def widened(column: Tokens, name: str) -> Tensor:
-        missing = longest - column[name].shape[1]
-        return F.pad(column[name], (0, missing), value=pad if name == "input_ids" else 0)
-
-    return {name: torch.cat([widened(column, name) for column in columns]) for name in columns[0]}
+    given = [batch[name] for name in columns]
+    longest = max(tokens["input_ids"].shape[1] for tokens in given)
+    stacked = {}
+    for key in given[0]:
+        pad = _padding(encoder) if key == "input_ids" else 0
+        rows = [F.pad(tokens[key], (0, longest - tokens[key].shape[1]), value=pad) for tokens in given]
+        stacked[key] = torch.cat(rows)
+    return embed(encoder, stacked).split([len(tokens["input_ids"]) for tokens in given])
 
 
 def embed_tokens(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, "B T D"]:
     """Return the last hidden state of every token, with gradients; nothing is pooled."""
-    # The transformer alone: what pools over layers writes its own mixture over the same key.
-    states: Tensor = encoder[0](dict(tokens))["token_embeddings"]
-    return states
+    # The transformer alone: a pooling over layers overwrites this key.
+    return encoder[0](dict(tokens))["token_embeddings"]
 
 
 def embed_with_tokens(
     encoder: SentenceTransformer, tokens: Tokens
 ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B T D"]]:
-    """Return the embedding of every text, and the last hidden state of its every token, of one forward pass."""
+    """Return the embedding of every text and the last hidden state of every token, of one forward pass."""
     features = encoder[0](dict(tokens))
     states: Tensor = features["token_embeddings"]
-    for module in list(encoder)[1:]:
-        features = module(features)
-    embeddings: Tensor = features["sentence_embedding"]
-    return embeddings if embeddings.dtype == torch.float64 else embeddings.float(), states
+    return _pool(encoder, features), states
 
 
 def embed_inputs(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, "B T D"]:
-    """Return what the transformer's layers start from: word and position embeddings, normalized, with dropout.
-
-    Raises:
-        UserError: the family keeps its embeddings elsewhere than BERT and its relatives do.
-    """
+    """Return the input of the transformer's layers: word and position embeddings, normalized, with dropout."""
     model = transformer_of(encoder)
     layer = getattr(model, "embeddings", None)
     if model is None or layer is None:
-        family = getattr(getattr(model, "config", None), "model_type", type(encoder[0]).__name__)
         raise UserError(
-            f"a {family!r} encoder has no embedding layer of its own to take inputs from: "
+            f"a {family_of(encoder)!r} encoder has no embedding layer of its own to take inputs from: "
             "give an encoder like BERT, RoBERTa, DistilBERT, MPNet or ELECTRA"
         )
     states: Tensor = layer(input_ids=tokens["input_ids"])
@@ -106,13 +115,9 @@ def embed_inputs(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, 
 
 
 def split_by_length(tokens: Tokens, waste: float = 0.2) -> Iterator[tuple[Int[Tensor, " N"], Tokens]]:
-    """Split a batch into groups of rows of similar length, longest first, each cut to its longest row.
+    """Yield groups of rows of similar length, longest first: their indices in the batch, and the rows.
 
-    Args:
-        waste: a row joins a group if it is shorter than the longest one there by at most this fraction.
-
-    Yields:
-        the indices of the rows in the batch, and the rows.
+    A row joins a group if it is shorter than the longest one there by at most the fraction ``waste``.
     """
     lengths = tokens["attention_mask"].sum(1)
     order = lengths.argsort(descending=True, stable=True)

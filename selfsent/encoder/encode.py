@@ -12,8 +12,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
 
 from selfsent import hardware
-from selfsent.encoder import fused
 from selfsent.encoder.embed import Tokens, collate
+from selfsent.encoder.fused import fused_products, fused_products_fit
 from selfsent.encoder.inspect import embedding_width, max_length_of, prompt_weights, transformer_of
 from selfsent.encoder.pooling import POOLINGS, pooling_modules
 from selfsent.errors import ConfigurationError, EncoderError, unknown
@@ -33,9 +33,7 @@ def encode(
     precision: str = "auto",
     progress: Progress = SILENT,
 ) -> NDArray[np.float32]:
-    """Encode texts into an (N, D) array, in their order, without gradients and without dropout.
-
-    Sorted by length and cut into batches of equal numbers of tokens, so that hardly anything is computed on padding.
+    """Encode texts into an (N, D) array, in their order, without dropout.
 
     Args:
         texts: a list, or a column of pandas, polars or datasets.
@@ -45,7 +43,7 @@ def encode(
         precision: "fp32", "bf16", or "auto" for bf16 where this machine is faster at it.
 
     Raises:
-        UserError: the folder has no prompt of that name, or an unknown precision.
+        UserError: an unknown prompt name or precision.
     """
     if isinstance(texts, str):
         raise ValueError("encode takes several texts, not one string: give a list")
@@ -55,23 +53,17 @@ def encode(
     if transformer_of(encoder) is None:
         vectors = encoder.encode(texts, prompt=prompt, truncate_dim=width, show_progress_bar=False)
         return np.asarray(vectors, dtype=np.float32)
-    features = _prompt_features(encoder, prompt)
+    features, pooling = _prompt_features(encoder, prompt), list(encoder)[1:]
 
-    def pooled(tokens: Tokens) -> list[Tensor]:
-        # What follows the layers is cheap: in fp32, whatever the layers computed in.
-        states = encoder[0](dict(tokens) | features)
-        return [_embeddings(states, list(encoder)[1:])[:, :width]]
+    def states(tokens: Tokens) -> dict[str, Any]:
+        return encoder[0](dict(tokens) | features)
 
-    (embeddings,) = _encode(encoder, [prompt + text for text in texts], pooled, 1, precision, progress)
+    (embeddings,) = _encode(encoder, [prompt + text for text in texts], states, [pooling], precision, progress)
     return embeddings[:, :width]
 
 
 def resolve_prompt(encoder: SentenceTransformer, prompt_name: str | None = None, prompt: str | None = None) -> str:
-    """Return what is put before every text: ``prompt``, or the prompt of that name, or the folder's default one.
-
-    Raises:
-        UserError: the folder has no prompt of that name.
-    """
+    """Return what is put before every text: ``prompt``, or the prompt of that name, or the folder's default one."""
     if prompt is not None:
         return prompt
     name = encoder.default_prompt_name if prompt_name is None else prompt_name
@@ -79,35 +71,34 @@ def resolve_prompt(encoder: SentenceTransformer, prompt_name: str | None = None,
         if any(encoder.prompts.values()):
             raise unknown("prompt", name, encoder.prompts)
         raise ConfigurationError(f"unknown prompt {name!r}: this encoder has no prompts; leave it out")
-    return (encoder.prompts[name] or "") if name is not None else ""
+    return "" if name is None else encoder.prompts[name] or ""
 
 
 def task_prompt(encoder: SentenceTransformer, task: Literal["query", "document"]) -> str:
     """Return the prompt for search, as sentence-transformers' ``encode_query`` and ``encode_document`` choose it.
 
-    ``document`` is named ``passage`` or ``corpus`` in some folders, beside an empty ``document`` that
-    sentence-transformers adds itself; the one with text in it is taken.
+    Some folders have a ``passage`` or ``corpus`` prompt beside an empty ``document`` that sentence-transformers adds
+    itself: the first with text in it is taken.
     """
     candidates = ["query"] if task == "query" else ["document", "passage", "corpus"]
-    names = [name for name in candidates if name in encoder.prompts]
-    return resolve_prompt(encoder, next((name for name in names if encoder.prompts[name]), names[0] if names else None))
+    names = sorted((name for name in candidates if name in encoder.prompts), key=lambda name: not encoder.prompts[name])
+    return resolve_prompt(encoder, next(iter(names), None))
 
 
 def _prompt_features(encoder: SentenceTransformer, prompt: str) -> dict[str, Any]:
-    """Return how many tokens of each text a pooling leaves out, where it leaves the prompt out."""
+    """Return the number of prompt tokens, where a pooling leaves the prompt out."""
     if not prompt or all(module.include_prompt for module in encoder if isinstance(module, Pooling)):
         return {}
     ids = encoder.tokenizer(prompt, truncation=True, max_length=max_length_of(encoder))["input_ids"]
     return {"prompt_length": len(ids) - (ids[-1] in encoder.tokenizer.all_special_ids)}
 
 
-def _embeddings(features: dict[str, Any], modules: Iterable[nn.Module]) -> Tensor:
-    """Apply the modules behind the layers, in fp32."""
+def _pool(features: dict[str, Any], modules: Iterable[nn.Module]) -> Tensor:
+    """Apply the modules behind the layers, in fp32: they are cheap."""
     features = {name: _widened(value) for name, value in features.items()}
     for module in modules:
         features = module(features)
-    embeddings: Tensor = features["sentence_embedding"].float()
-    return embeddings
+    return features["sentence_embedding"].float()
 
 
 def _widened(value: Any) -> Any:  # noqa: ANN401 - a tensor, several of them, or what is none
@@ -117,11 +108,7 @@ def _widened(value: Any) -> Any:  # noqa: ANN401 - a tensor, several of them, or
 
 
 def computes_in_bf16(encoder: SentenceTransformer, precision: str) -> bool:
-    """Tell what a precision means on the encoder's device: bf16 or fp32.
-
-    Raises:
-        UserError: an unknown precision.
-    """
+    """Tell whether a precision means bf16 on the encoder's device."""
     if precision not in hardware.PRECISIONS:
         raise unknown("precision", precision, hardware.PRECISIONS)
     return precision == "bf16" or (precision == "auto" and hardware.has_fast_bf16(encoder.device.type))
@@ -135,11 +122,7 @@ def encode_poolings(
     precision: str = "auto",
     progress: Progress = SILENT,
 ) -> dict[str, NDArray[np.float32]]:
-    """Encode texts once, without a prompt before them, and pool them in several ways, for training-free baselines.
-
-    Raises:
-        UserError: an unknown pooling, ``cls_pooler`` without a pooler in the base, or ``prompt`` without a template.
-    """
+    """Encode texts once, without a prompt, and pool them in several ways, for training-free baselines."""
     for name in poolings:
         if name not in POOLINGS:
             raise unknown("pooling", name, POOLINGS)
@@ -148,24 +131,22 @@ def encode_poolings(
         raise EncoderError("poolings are for encoders with layers: these are static vectors")
     modules = [pooling_modules(name, model, prompt_weights(encoder)) for name in poolings]
 
-    def pooled(tokens: Tokens) -> list[Tensor]:
+    def states(tokens: Tokens) -> dict[str, Any]:
         output = model(**tokens, output_hidden_states=True)
-        states = {"token_embeddings": output.last_hidden_state, "all_layer_embeddings": output.hidden_states}
-        return [_embeddings({**tokens, **states}, pooling) for pooling in modules]
+        return {**tokens, "token_embeddings": output.last_hidden_state, "all_layer_embeddings": output.hidden_states}
 
-    arrays = _encode(encoder, texts, pooled, len(poolings), precision, progress)
-    return dict(zip(poolings, arrays, strict=True))
+    return dict(zip(poolings, _encode(encoder, texts, states, modules, precision, progress), strict=True))
 
 
 def _encode(
     encoder: SentenceTransformer,
     texts: Sequence[str],
-    pooled: Callable[[Tokens], list[Tensor]],
-    outputs: int,
+    states: Callable[[Tokens], dict[str, Any]],
+    poolings: Sequence[Sequence[nn.Module]],
     precision: str,
     progress: Progress,
 ) -> list[NDArray[np.float32]]:
-    """Run ``pooled`` over all texts in batches of like length; return its outputs in the order of the texts."""
+    """Compute the states of all texts, in batches of similar length, and one array of embeddings for each pooling."""
     device, low = encoder.device.type, computes_in_bf16(encoder, precision)
     rows: list[list[int]] = []
     for start in range(0, len(texts), 10_000):
@@ -177,38 +158,29 @@ def _encode(
     encoder.eval()
     try:
         with torch.inference_mode(), _inference(encoder, low):
-            done = 0
-            for batch in _by_tokens(rows, budget):
-                vectors = pooled(collate(encoder, [rows[i] for i in batch]))
-                if not arrays:
-                    arrays = [np.empty((len(rows), v.shape[1]), dtype=np.float32) for v in vectors]
+            done, order = 0, sorted(range(len(rows)), key=lambda i: -len(rows[i]))
+            while done < len(order):  # at most ``budget`` tokens, or one row
+                batch = order[done : done + max(1, budget // len(rows[order[done]]))]
+                features = states(collate(encoder, [rows[i] for i in batch]))
+                vectors = [_pool(features, modules).cpu().numpy() for modules in poolings]
+                arrays = arrays or [np.empty((len(rows), v.shape[1]), dtype=np.float32) for v in vectors]
                 for array, vector in zip(arrays, vectors, strict=True):
-                    array[batch] = vector.cpu().numpy()
+                    array[batch] = vector
                 done += len(batch)
                 progress.report("encode", done, len(rows))
     finally:
         encoder.train(training)
-    return arrays or [np.empty((0, embedding_width(encoder)), dtype=np.float32)] * outputs
+    return arrays or [np.empty((0, embedding_width(encoder)), dtype=np.float32) for _ in poolings]
 
 
 @contextmanager
 def _inference(encoder: SentenceTransformer, low: bool) -> Iterator[None]:
     """Prepare the layers for many passes without gradients, in bf16 or fp32."""
     device, model = encoder.device.type, transformer_of(encoder)
-    if model is not None and fused.fused_products_fit(model, device):
-        with fused.fused_products(model, torch.bfloat16 if low else torch.float32):
+    if model is not None and fused_products_fit(model, device):
+        with fused_products(model, torch.bfloat16 if low else torch.float32):
             yield
-        return
-    weights = hardware.bf16_weights(encoder[0]) if low else nullcontext()
-    with weights, torch.autocast(device, torch.bfloat16, enabled=low):
-        yield
-
-
-def _by_tokens(rows: Sequence[Sequence[int]], budget: int) -> Iterator[list[int]]:
-    """Cut the rows, longest first, into batches of at most ``budget`` tokens, or of one row."""
-    order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
-    start = 0
-    while start < len(order):
-        size = max(1, budget // len(rows[order[start]]))
-        yield order[start : start + size]
-        start += size
+    else:
+        weights = hardware.bf16_weights(encoder[0]) if low else nullcontext()
+        with weights, torch.autocast(device, torch.bfloat16, enabled=low):
+            yield

@@ -1,23 +1,22 @@
 """Inference on a CPU with fused products, bias and GELU included, in bf16 or fp32.
 
-A linear layer of torch adds its bias in a pass of its own, activations are another, and under autocast every LayerNorm
-and product brings its conversions.  oneDNN does product, bias and GELU in one pass over weights that are laid out for
-it once.  Within the block the stock modules stay; only their ``forward`` is replaced.
+torch adds the bias of a linear layer in a second pass and its activation in a third, and autocast converts around every
+LayerNorm and product.  oneDNN computes product, bias and GELU in one pass over weights in a layout of its own.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from transformers.activations import GELUActivation
 
-_ROWS = 4096  # for which the layout of the weights is chosen; any other number of rows is right, too
+_ROWS = 4096  # for which the layout of the weights is chosen; other numbers of rows give correct results, too
 
 
 def fused_products_fit(module: nn.Module, device: str) -> bool:
-    """Tell whether this is a CPU whose torch has the fused products, and the module is one they can compute."""
+    """Tell whether torch has the fused products on this device, for parameters of these types."""
     has = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     return device == "cpu" and has and all(p.dtype in (torch.float32, torch.bfloat16) for p in module.parameters())
 
@@ -27,52 +26,34 @@ def fused_products(module: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     """Run the linear layers of ``module`` fused, and its matrices in ``dtype``, for the block; without gradients.
 
     With bf16 the states between the layers are bf16, too.  Vectors (LayerNorm) stay fp32, which torch's kernels take
-    beside bf16 states.
+    beside bf16 states.  Only the ``forward`` of the modules is replaced.
     """
-    replaced: list[nn.Module] = []
     linear = [child for child in module.modules() if type(child) is nn.Linear]
     biases = [child.bias for child in linear if child.bias is not None]
-    matrices = [p for p in module.parameters() if p.ndim >= 2]
-    exact = [(p, p.data) for p in (*matrices, *biases)]
+    exact = [(p, p.data) for p in (*(p for p in module.parameters() if p.ndim >= 2), *biases)]
+    forwards: dict[nn.Module, Callable[[Tensor], Tensor]] = {}
     try:
         for parameter, data in exact:
             parameter.data = data.to(dtype)
-        forwards: list[tuple[nn.Module, Callable[[Tensor], Tensor]]] = []
-        forwards += [(layer, _product(layer, "none")) for layer in linear]
+        forwards |= {layer: _product(layer, "none") for layer in linear}
         for parent in module.modules():
-            forwards += _with_activation(parent)
-        for child, forward in forwards:
+            # A dense layer and the exact GELU behind it, where a family of BERT's kind keeps the two side by side.
+            dense, activation = getattr(parent, "dense", None), getattr(parent, "intermediate_act_fn", None)
+            if type(dense) is nn.Linear and type(activation) is GELUActivation and activation.act is F.gelu:
+                forwards |= {dense: _product(dense, "gelu"), activation: lambda states: states}
+        for child, forward in forwards.items():
             vars(child)["forward"] = forward  # on the instance, over that of the class
-            replaced.append(child)
         yield
     finally:
-        for child in replaced:
+        for child in forwards:
             vars(child).pop("forward", None)
         for parameter, data in exact:
             parameter.data = data
-
-
-def _with_activation(parent: nn.Module) -> list[tuple[nn.Module, Callable[[Tensor], Tensor]]]:
-    """Join a dense layer and the exact GELU behind it, where a family of BERT's kind keeps the two side by side."""
-    dense, activation = getattr(parent, "dense", None), getattr(parent, "intermediate_act_fn", None)
-    if type(dense) is nn.Linear and type(activation) is GELUActivation and activation.act is nn.functional.gelu:
-        return [(dense, _product(dense, "gelu")), (activation, _unchanged)]
-    return []
-
-
-def _unchanged(states: Tensor) -> Tensor:
-    return states
 
 
 def _product(layer: nn.Linear, after: str) -> Callable[[Tensor], Tensor]:
     with torch.no_grad():
         weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), _ROWS)
     bias = None if layer.bias is None else layer.bias.detach()
-    return partial(_apply, weight, bias, after)
-
-
-def _apply(weight: Tensor, bias: Tensor | None, after: str, states: Tensor) -> Tensor:
-    output: Tensor = torch.ops.mkldnn._linear_pointwise(
-        states, weight, bias, after, [], "none" if after == "gelu" else ""
-    )
-    return output
+    last = "none" if after == "gelu" else ""
+    return lambda states: torch.ops.mkldnn._linear_pointwise(states, weight, bias, after, [], last)

@@ -13,7 +13,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTok
 from selfsent.encoder import prompt
 from selfsent.errors import EncoderError
 
-_SPECIALS = ("unk_token", "pad_token", "mask_token", "cls_token", "sep_token")
 UNLIMITED = 1 << 20  # word pieces: the maximum length of static vectors, which have none
 
 
@@ -22,22 +21,23 @@ def transformer_of(encoder: SentenceTransformer) -> PreTrainedModel | None:
     return getattr(encoder[0], "model", None) if isinstance(encoder[0], Transformer) else None
 
 
+def family_of(encoder: SentenceTransformer) -> str:
+    """Name the encoder's kind: transformers' model type, or the class of its first module."""
+    return getattr(getattr(transformer_of(encoder), "config", None), "model_type", type(encoder[0]).__name__)
+
+
 def tokenizer_of(encoder: SentenceTransformer) -> PreTrainedTokenizerBase:
-    """Return the tokenizer of the transformers model, or of the static vectors, inside."""
-    if isinstance(encoder[0], StaticEmbedding):
-        return static_tokenizer(encoder[0])
-    found: PreTrainedTokenizerBase = encoder.tokenizer
-    return found
-
-
-def static_tokenizer(vectors: StaticEmbedding) -> PreTrainedTokenizerFast:
-    """Return a transformers tokenizer for the vectors, which adds no special tokens."""
-    definition = json.loads(vectors.tokenizer.to_str()) | {"post_processor": None, "truncation": None, "padding": None}
-    backend = Tokenizer.from_str(json.dumps(definition))
+    """Return the transformers tokenizer; that of static vectors adds no special tokens."""
+    if not isinstance(encoder[0], StaticEmbedding):
+        found: PreTrainedTokenizerBase = encoder.tokenizer
+        return found
+    definition = json.loads(encoder[0].tokenizer.to_str())
+    definition |= {"post_processor": None, "truncation": None, "padding": None}
     added = {token["content"] for token in definition["added_tokens"]}
-    names = {name: f"[{name.removesuffix('_token').upper()}]" for name in _SPECIALS}
+    specials = {f"{role}_token": f"[{role.upper()}]" for role in ("unk", "pad", "mask", "cls", "sep")}
     return PreTrainedTokenizerFast(
-        tokenizer_object=backend, **{name: token for name, token in names.items() if token in added}
+        tokenizer_object=Tokenizer.from_str(json.dumps(definition)),
+        **{role: token for role, token in specials.items() if token in added},
     )
 
 
@@ -50,27 +50,22 @@ def prompt_weights(encoder: SentenceTransformer) -> WordWeights | None:
 
 def mask_id(encoder: SentenceTransformer) -> int | None:
     """Return the id of the mask token; a tokenizer with a prompt inserts it and does not list it among its own."""
-    weights = prompt_weights(encoder)
-    if weights is None:
-        found: int | None = tokenizer_of(encoder).mask_token_id
-        return found
-    return weights.vocab.index(next(iter(weights.word_weights)))
+    if weights := prompt_weights(encoder):
+        return weights.vocab.index(next(iter(weights.word_weights)))
+    found: int | None = tokenizer_of(encoder).mask_token_id
+    return found
 
 
 def template_length(encoder: SentenceTransformer) -> int:
-    """Count the word pieces that a prompt puts around every text; they are part of any length, as [CLS] and [SEP] are.
-
-    0 without a prompt.
-    """
+    """Count the word pieces that a prompt puts around every text; any length includes them, as it does [CLS]."""
     return 0 if transformer_of(encoder) is None else prompt.prompt_length(tokenizer_of(encoder))
 
 
 def embedding_width(encoder: SentenceTransformer) -> int:
     """Return D, the width of the encoder's sentence embeddings."""
-    width = encoder.get_embedding_dimension()
-    if width is None:
-        raise EncoderError("the encoder does not say how wide its embeddings are: give it a pooling")
-    return int(width)
+    if width := encoder.get_embedding_dimension():
+        return int(width)
+    raise EncoderError("the encoder does not say how wide its embeddings are: give it a pooling")
 
 
 def encoder_digest(encoder: SentenceTransformer) -> str:

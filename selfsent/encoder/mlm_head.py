@@ -16,7 +16,7 @@ from selfsent.encoder.load import quietly
 from selfsent.errors import EncoderError, first_line
 from selfsent.functional import vocabulary_loss
 
-_MLM_HEADS = (  # where a masked LM keeps the dense, LayerNorm and activation of its head; no activation means gelu
+_MLM_HEADS = (  # the dense layer, LayerNorm and activation of a head; no activation means gelu
     tuple(f"cls.predictions.transform.{name}" for name in ("dense", "LayerNorm", "transform_act_fn")),  # BERT
     ("lm_head.dense", "lm_head.layer_norm"),  # RoBERTa, XLM-R, MPNet
     ("vocab_transform", "vocab_layer_norm", "activation"),  # DistilBERT
@@ -39,25 +39,22 @@ class MLMHead(nn.Module):
         self.bias = nn.Parameter(bias.detach().clone())  # (V,)
 
     def forward(self, states: Float[Tensor, "N D"], words: Float[Tensor, "V E"]) -> Float[Tensor, "N V"]:
-        """Return logits over the vocabulary for hidden states; ``words`` is ``word_embeddings(encoder)``."""
-        transformed = self.norm(self.activation(self.dense(states)))  # (N, E)
-        logits = F.linear(transformed.to(words.dtype), words, self.bias.to(words.dtype))
+        """Return logits over the vocabulary; ``words`` is ``word_embeddings(encoder)``."""
+        logits = F.linear(self._transform(states).to(words.dtype), words, self.bias.to(words.dtype))
         return logits if logits.dtype == torch.float64 else logits.float()
 
     def loss(
         self, states: Float[Tensor, "N D"], words: Float[Tensor, "V E"], labels: Int[Tensor, " N"]
     ) -> Float[Tensor, ""]:
         """Return the mean cross-entropy; zero, with a graph, where no token is masked."""
-        transformed = self.norm(self.activation(self.dense(states)))  # (N, E)
-        return vocabulary_loss(transformed, words, self.bias, labels) / max(1, len(labels))
+        return vocabulary_loss(self._transform(states), words, self.bias, labels) / max(1, len(labels))
+
+    def _transform(self, states: Float[Tensor, "N D"]) -> Float[Tensor, "N E"]:
+        return self.norm(self.activation(self.dense(states)))
 
 
 def load_mlm_head(encoder: SentenceTransformer) -> MLMHead:
-    """Copy the masked-LM head out of the checkpoint that the encoder was opened from; warn where it holds none.
-
-    Raises:
-        UserError: no checkpoint, or a head of another shape than ``MLMHead``.
-    """
+    """Copy the masked-LM head of the checkpoint that the encoder was loaded from; warn where it holds none."""
     model = transformer_of(encoder)
     if model is None:
         raise EncoderError("a masked-LM head needs an encoder with layers: these are static vectors")
@@ -67,10 +64,10 @@ def load_mlm_head(encoder: SentenceTransformer) -> MLMHead:
             whole, loading = AutoModelForMaskedLM.from_pretrained(where, dtype=torch.float32, output_loading_info=True)
     except (OSError, ValueError) as error:
         raise EncoderError(f"cannot open {where!r} for its masked-LM head: {first_line(error)}") from error
-    dense, norm, *activation = _head_modules(whole)
+    dense, norm, activation = _head_modules(whole)
     if any(not key.startswith(f"{whole.base_model_prefix}.") for key in loading["missing_keys"]):
         warnings.warn(f"{where!r} holds no masked-LM head: a fresh one, from random weights, is trained", stacklevel=2)
-    return MLMHead(dense, activation[0] if activation else nn.GELU(), norm, whole.get_output_embeddings().bias)
+    return MLMHead(dense, activation, norm, whole.get_output_embeddings().bias)
 
 
 def assemble_masked_lm(encoder: SentenceTransformer, head: MLMHead, start: str | Path) -> PreTrainedModel:
@@ -80,7 +77,7 @@ def assemble_masked_lm(encoder: SentenceTransformer, head: MLMHead, start: str |
     with quietly():
         whole = AutoModelForMaskedLM.from_pretrained(str(start))
     whole.base_model.load_state_dict(inner.state_dict())
-    dense, norm, *_ = _head_modules(whole)
+    dense, norm, _ = _head_modules(whole)
     dense.load_state_dict(head.dense.state_dict())
     norm.load_state_dict(head.norm.state_dict())
     whole.get_output_embeddings().bias.data.copy_(head.bias)
@@ -88,7 +85,7 @@ def assemble_masked_lm(encoder: SentenceTransformer, head: MLMHead, start: str |
 
 
 def _head_modules(whole: PreTrainedModel) -> list[nn.Module]:
-    """Return dense layer, LayerNorm and, where it is a module, activation of a masked LM's head."""
+    """Return the dense layer, the LayerNorm and the activation of a masked LM's head."""
     modules = dict(whole.named_modules())
     names = next((names for names in _MLM_HEADS if modules.keys() >= set(names)), None)
     output = whole.get_output_embeddings()
@@ -97,7 +94,7 @@ def _head_modules(whole: PreTrainedModel) -> list[nn.Module]:
             f"the masked-LM head of {whole.name_or_path!r} ({whole.config.model_type}) is not one dense layer and a "
             "projection tied to the word embeddings: give an encoder like BERT, RoBERTa, DistilBERT, MPNet or ELECTRA"
         )
-    return [modules[name] for name in names]
+    return [*(modules[name] for name in names), nn.GELU()][:3]
 
 
 def word_embeddings(encoder: SentenceTransformer) -> Float[Tensor, "V E"]:
@@ -108,13 +105,7 @@ def word_embeddings(encoder: SentenceTransformer) -> Float[Tensor, "V E"]:
 
 
 def mask_tokens(encoder: SentenceTransformer, tokens: Tokens, probability: float) -> tuple[Tokens, Bool[Tensor, "B T"]]:
-    """Mask tokens for the encoder to predict: return the masked tokens, and which of them are to be predicted.
-
-    Every token but special ones and padding is chosen with ``probability``, and replaced as ``replace_tokens`` does.
-
-    Raises:
-        UserError: the tokenizer has no mask token.
-    """
+    """Choose every token but special ones and padding with ``probability``; return them replaced, and the choice."""
     tokenizer, ids = encoder.tokenizer, tokens["input_ids"]
     special = torch.tensor([*tokenizer.all_special_ids, require_mask_id(encoder)], device=ids.device)
     chosen = (torch.rand(ids.shape) < probability).to(ids.device)
@@ -125,12 +116,7 @@ def mask_tokens(encoder: SentenceTransformer, tokens: Tokens, probability: float
 def replace_tokens(encoder: SentenceTransformer, tokens: Tokens, chosen: Bool[Tensor, "B T"]) -> Tokens:
     """Replace 80 % of the chosen tokens by the mask token and 10 % by a random one of the whole vocabulary.
 
-    Drawn on the CPU from torch's global generator.
-
-    Raises:
-        UserError: the tokenizer has no mask token.
-
-    Source: Devlin et al. 2019, https://arxiv.org/abs/1810.04805.
+    Drawn on the CPU from torch's global generator.  Source: Devlin et al. 2019, https://arxiv.org/abs/1810.04805.
     """
     ids = tokens["input_ids"]
     draw = torch.rand(ids.shape).to(ids.device)
@@ -140,11 +126,7 @@ def replace_tokens(encoder: SentenceTransformer, tokens: Tokens, chosen: Bool[Te
 
 
 def require_mask_id(encoder: SentenceTransformer) -> int:
-    """Return the id of the mask token.
-
-    Raises:
-        UserError: the tokenizer has none.
-    """
+    """Return the id of the mask token, or refuse a tokenizer without one."""
     number = mask_id(encoder)
     if number is None:
         name = encoder.tokenizer.name_or_path or type(encoder.tokenizer).__name__

@@ -1,4 +1,4 @@
-"""From the states of tokens to one vector a text: the poolings, their modules and their names."""
+"""From the hidden states of tokens to one vector per text: the poolings, their modules and their names."""
 
 from inspect import signature
 from pathlib import Path
@@ -21,15 +21,15 @@ from selfsent.encoder.inspect import prompt_weights
 from selfsent.errors import EncoderError
 
 POOLINGS = ("cls", "cls_pooler", "first_last", "first_last_paper", "mean", "prompt", "top2")
+_OF_LAYERS = {"first_last_paper": 0, "first_last": 1, "top2": -1}  # the first layer of the mean; the other is the last
 
 
-def assemble(where: str | Path, pooling: str, template: str) -> SentenceTransformer:
+def assemble(where: str, pooling: str, template: str) -> SentenceTransformer:
     """Build a SentenceTransformer of stock modules that pools as asked."""
-    by_layers = pooling in ("first_last", "first_last_paper", "top2")
     base = Transformer(
-        str(where),
+        where,
         model_kwargs={} if pooling == "cls_pooler" else without_pooler(where),
-        config_kwargs={"output_hidden_states": True} if by_layers else {},
+        config_kwargs={"output_hidden_states": True} if pooling in _OF_LAYERS else {},
     )
     model = base.model
     weights = None
@@ -41,39 +41,33 @@ def assemble(where: str | Path, pooling: str, template: str) -> SentenceTransfor
             words[number] = word
         weights = WordWeights(words, {mask: 1.0}, unknown_word_weight=0.0)
     if pooling == "cls_pooler":
-        _, loading = AutoModel.from_pretrained(str(where), output_loading_info=True)
+        _, loading = AutoModel.from_pretrained(where, output_loading_info=True)
         if getattr(model, "pooler", None) is None or any("pooler" in key for key in loading["missing_keys"]):
-            raise EncoderError(f"{str(where)!r} has no pretrained pooler: choose pooling 'cls' or 'mean'")
+            raise EncoderError(f"{where!r} has no pretrained pooler: choose pooling 'cls' or 'mean'")
     return SentenceTransformer(modules=[base, *pooling_modules(pooling, model, weights)], device="cpu")
 
 
 def pooling_modules(pooling: str, model: PreTrainedModel, mask_weights: WordWeights | None = None) -> list[nn.Module]:
-    """Build the modules that pool the states of ``model``: the definition of every one of ``POOLINGS``.
-
-    Args:
-        mask_weights: for ``prompt``: 1 for the mask token and 0 for every other.
-
-    Raises:
-        UserError: ``cls_pooler`` for a model without a pooler, or ``prompt`` without weights.
-    """
+    """Build the modules that pool the hidden states of ``model``; ``prompt`` needs weights: 1 for the mask, else 0."""
     width = model.config.hidden_size
     modules: list[nn.Module] = []
-    if pooling in ("first_last", "first_last_paper", "top2"):
+    if pooling in _OF_LAYERS:
         layers = model.config.num_hidden_layers
-        start = {"first_last_paper": 0, "first_last": 1, "top2": layers - 1}[pooling]
+        start = layers - 1 if pooling == "top2" else _OF_LAYERS[pooling]
         weights = torch.zeros(layers + 1 - start, device=model.device)
         weights[0] = weights[-1] = 1.0
-        modules.append(WeightedLayerPooling(width, layers, start))
-        modules[-1].register_parameter("layer_weights", nn.Parameter(weights, requires_grad=False))
+        layered = WeightedLayerPooling(width, layers, start)
+        layered.layer_weights = nn.Parameter(weights, requires_grad=False)
+        modules.append(layered)
     if pooling == "prompt":
         if mask_weights is None:
             raise EncoderError("this encoder was opened without a prompt: open it with pooling='prompt'")
-        # The mean over tokens of which the mask weighs 1 and every other 0 is the state of the mask, to the last bit.
+        # With weight 1 for the mask and 0 for every other token, the mean is exactly the state of the mask.
         modules.append(mask_weights)
     modules.append(Pooling(width, "cls" if pooling.startswith("cls") else "mean"))
     if pooling == "cls_pooler":
         pooler = getattr(getattr(model, "pooler", None), "dense", None)
-        if pooler is None:  # load_encoder leaves it out unless it is asked for
+        if pooler is None:
             raise EncoderError("this encoder was opened without a pooler: open it with pooling='cls_pooler'")
         dense = Dense(width, width, activation_function=nn.Tanh()).to(model.device)
         dense.linear.load_state_dict(pooler.state_dict())
@@ -88,25 +82,24 @@ def pooling_name(encoder: SentenceTransformer) -> str:
     pools = [module for module in encoder if isinstance(module, Pooling)]
     if not pools:
         return "none"
-    mode = pools[0].pooling_mode
-    layered = [module for module in encoder if isinstance(module, WeightedLayerPooling)]
-    if layered:
-        start = layered[0].layer_start
-        return {0: "first_last_paper", 1: "first_last"}.get(start, "top2")
+    for module in encoder:
+        if isinstance(module, WeightedLayerPooling):
+            return {0: "first_last_paper", 1: "first_last"}.get(module.layer_start, "top2")
     if any(isinstance(module, Dense) for module in encoder):
-        return f"{mode}_pooler"
+        return f"{pools[0].pooling_mode}_pooler"
     if prompt_weights(encoder) is not None:
         return "prompt"
+    mode = pools[0].pooling_mode
     if any(isinstance(module, WordWeights) for module in encoder) and mode == "mean":
         return "weighted_mean"
     return mode if isinstance(mode, str) else "+".join(mode)
 
 
-def without_pooler(where: str | Path) -> dict[str, object]:
-    """Leave BERT's pooler out where the class allows: unused, often random, and random weights are never the same."""
+def without_pooler(where: str) -> dict[str, object]:
+    """Leave BERT's pooler out where the class allows: it is unused, and often random, which no digest could compare."""
     if Path(where).is_dir() and not (Path(where) / "config.json").is_file():
         return {}
-    model = MODEL_MAPPING.get(type(AutoConfig.from_pretrained(str(where))), None)
+    model = MODEL_MAPPING.get(type(AutoConfig.from_pretrained(where)), None)
     return {"add_pooling_layer": False} if isinstance(model, type) and may_have_pooler(model) else {}
 
 

@@ -8,7 +8,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from selfsent.encoder.dropout import dropout_rate, dropout_rates, dropout_sites
 from selfsent.encoder.embed import collate, embed
-from selfsent.encoder.inspect import transformer_of
+from selfsent.encoder.inspect import family_of
 from selfsent.errors import UserError
 from selfsent.progress import SILENT, Progress
 
@@ -22,19 +22,14 @@ def probe_tokens(encoder: SentenceTransformer, text: str) -> list[int]:
 
 
 def require_dropout(encoder: SentenceTransformer) -> None:
-    """Refuse an encoder whose dropout ``dropout`` cannot reach everywhere, by the name of its family.
+    """Refuse an encoder whose dropout cannot all be set, as three passes in training mode show.
 
-    Probed, not looked up: with every site at 0 a pass in training mode must equal one in evaluation mode; with only the
-    attention sites on, it must differ; and likewise with only the hidden ones on.
-
-    Raises:
-        UserError: a part of the dropout is out of reach.
+    With every site at 0 the pass must equal one in evaluation mode; with only the attention sites on, it must differ;
+    and likewise with only the hidden ones on.
     """
-    model = transformer_of(encoder)
-    family = getattr(getattr(model, "config", None), "model_type", type(encoder[0]).__name__)
-    kinds = {site.attention for site in dropout_sites(encoder)}
     if isinstance(encoder[0], StaticEmbedding):
-        return  # of word dropout alone, which is ours
+        return  # it has word dropout alone, which is ours
+    family, kinds = family_of(encoder), {site.attention for site in dropout_sites(encoder)}
     advice = "this method needs an encoder like BERT, RoBERTa, DistilBERT, MPNet or ELECTRA"
     if kinds != {True, False}:
         missing = "attention" if False in kinds else "hidden-state" if True in kinds else "any"
@@ -64,22 +59,18 @@ def check_dropout(
     *,
     paired: bool = False,
 ) -> None:
-    """Say what dropout training will really have, and refuse views of a text that would be identical.
+    """Report the dropout rates of each view, and refuse views of a text that would be identical.
 
     Args:
         views: (hidden, attention) rates of each view; None: the encoder's own.
         paired: whether every text has a positive, another text: the views then differ without dropout.
-
-    Raises:
-        UserError: dropout out of reach, or at zero.
     """
     require_dropout(encoder)
-    own = dropout_rates(encoder)
     row = probe_tokens(encoder, "two views of one text must differ")
     tokens = collate(encoder, [row] * 16)  # few words may all be kept twice, but not sixteen times
-    for number, (hidden, attention) in enumerate(views, start=1):
-        given = {"hidden": hidden, "attention": attention}
-        rates = {kind: rate if (wish := given[kind]) is None else wish for kind, rate in own.items()}
+    for number, view in enumerate(views, start=1):
+        given = dict(zip(("hidden", "attention"), view, strict=True))
+        rates = {kind: own if (rate := given[kind]) is None else rate for kind, own in dropout_rates(encoder).items()}
         progress.say(f"dropout of view {number}: " + ", ".join(f"{kind} {rate:g}" for kind, rate in rates.items()))
         if any(rates.values()):
             with dropout_rate(encoder.train(), rates["hidden"], rates.get("attention")), torch.no_grad():
@@ -87,9 +78,8 @@ def check_dropout(
             encoder.eval()
             if not torch.equal(embedded, embedded[:1].expand_as(embedded)):
                 continue
-        if paired or len(views) > 1:
-            continue  # the other view is another text; or one view has no dropout and another has
-        raise UserError(
-            "the views of a text would be identical: this encoder's dropout is 0, and dropout is this method's only "
-            "augmentation; set encoder.dropout=0.1"
-        )
+        if not paired and len(views) == 1:  # otherwise views differ by their texts or their rates
+            raise UserError(
+                "the views of a text would be identical: this encoder's dropout is 0, and dropout is this method's "
+                "only augmentation; set encoder.dropout=0.1"
+            )

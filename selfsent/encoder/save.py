@@ -29,12 +29,12 @@ _TEXT_DEFAULTS = {  # of a transformer; sentence-transformers before 5.4 refuses
 
 
 def save_encoder(encoder: SentenceTransformer, folder: Path, *, head: nn.Linear | None = None) -> None:
-    """Save as a plain folder of stock modules that ``SentenceTransformer(folder)`` opens without us.
+    """Save as a plain folder of stock modules that ``SentenceTransformer(folder)`` opens without selfsent.
 
-    The settings are written under the names that sentence-transformers used before 5.4.  6.2 reads them as well.
+    The settings have the names that sentence-transformers used before 5.4, which 6.2 reads as well.
 
     Args:
-        head: exported behind the pooling with a tanh, for methods that keep their head.
+        head: saved behind the pooling with a tanh, for methods that keep their head.
     """
     modules = list(encoder)
     if head is not None:
@@ -49,22 +49,18 @@ def save_encoder(encoder: SentenceTransformer, folder: Path, *, head: nn.Linear 
             default_prompt_name=encoder.default_prompt_name,
             truncate_dim=encoder.truncate_dim,
         ).save(str(folder), create_model_card=False)
-    _edit(folder / "modules.json", lambda entries: [_with_older_type(entry) for entry in entries])
-    _edit(folder / "tokenizer_config.json", _with_older_tokenizer_class)
-    for entry in json.loads((folder / "modules.json").read_text(encoding="utf-8")):
-        config = folder / entry["path"] / "config.json"
-        if entry["type"].endswith((".Pooling", ".WeightedLayerPooling")):
-            _edit(config, _with_older_pooling_names)
-        elif entry["type"].endswith(".Dense"):
-            _edit(config, _without_default_features)
-    _edit(folder / "sentence_bert_config.json", lambda settings: _with_older_transformer_names(settings, encoder))
-
-
-def _edit(path: Path, change: Callable[[Any], Any]) -> None:
-    """Rewrite a JSON file, if there is one."""
-    if path.is_file():
-        content = change(json.loads(path.read_text(encoding="utf-8")))
-        path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    changes: dict[str, Callable[[Any], Any]] = {
+        "modules.json": lambda entries: [_with_older_type(entry) for entry in entries],
+        "tokenizer_config.json": _with_older_tokenizer_class,
+        "sentence_bert_config.json": lambda settings: _with_older_transformer_names(settings, encoder),
+        "*_Pooling/config.json": _with_older_pooling_names,
+        "*_WeightedLayerPooling/config.json": _with_older_pooling_names,
+        "*_Dense/config.json": _without_default_features,
+    }
+    for pattern, change in changes.items():
+        for path in folder.glob(pattern):
+            content = change(json.loads(path.read_text(encoding="utf-8")))
+            path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _with_older_type(entry: dict[str, Any]) -> dict[str, Any]:
@@ -73,7 +69,7 @@ def _with_older_type(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_older_tokenizer_class(settings: dict[str, Any]) -> dict[str, Any]:
-    """Name a generic tokenizer as transformers 4 and 5 both do."""
+    """Give a generic tokenizer the name that transformers 4 and 5 both know."""
     generic = settings.get("tokenizer_class") == "TokenizersBackend"
     return settings | ({"tokenizer_class": "PreTrainedTokenizerFast"} if generic else {})
 
@@ -88,9 +84,8 @@ def _with_older_pooling_names(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_default_features(settings: dict[str, Any]) -> dict[str, Any]:
-    """Leave out which features a dense layer reads and writes, where these are the sentence embeddings."""
-    named = ("module_input_name", "module_output_name")
-    return {key: value for key, value in settings.items() if key not in named or value != "sentence_embedding"}
+    """Leave out the input and output names of a dense layer where these are the default."""
+    return {key: value for key, value in settings.items() if value != "sentence_embedding"}
 
 
 def _with_older_transformer_names(settings: dict[str, Any], encoder: SentenceTransformer) -> dict[str, Any]:
@@ -100,9 +95,9 @@ def _with_older_transformer_names(settings: dict[str, Any], encoder: SentenceTra
     arguments = dict(settings.pop("model_kwargs", {}))
     if getattr(model, "pooler", None) is None and may_have_pooler(type(model)):
         arguments["add_pooling_layer"] = False  # otherwise random weights are made for it, with a warning
-    if all(settings.get(key) == value for key, value in _TEXT_DEFAULTS.items()):
+    if settings.items() >= _TEXT_DEFAULTS.items():
         settings = {key: value for key, value in settings.items() if key not in _TEXT_DEFAULTS}
+    if arguments:
+        settings["model_args"] = arguments
     length = min(max_length_of(encoder), getattr(model.config, "max_position_embeddings", UNLIMITED))
-    return {"max_seq_length": length, "do_lower_case": False, **settings} | (
-        {"model_args": arguments} if arguments else {}
-    )
+    return {"max_seq_length": length, "do_lower_case": False, **settings}

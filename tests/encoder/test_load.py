@@ -11,7 +11,7 @@ from selfsent.encoder.load import load_encoder, quietly
 from selfsent.encoder.mlm_head import load_mlm_head
 from selfsent.encoder.pooling import pooling_name
 from selfsent.encoder.save import save_encoder
-from selfsent.errors import UserError
+from selfsent.errors import EncoderError, UserError
 
 
 def test_a_prompted_folder_keeps_its_prompt_under_any_pooling(prompted, tmp_path):
@@ -55,7 +55,7 @@ def test_what_is_no_encoder_is_refused(tmp_path, bert):
         tmp_path / "gpt": "is no encoder: its model type is 'gpt2'",
         tmp_path / "empty": "holds no encoder",
         tmp_path / "file": "is a file",
-        tmp_path / "a" / "b" / "nowhere": "does not exist",
+        tmp_path / "a" / "b" / "nowhere": "cannot be found .no such folder",
     }.items():
         with pytest.raises(UserError, match=message):
             load_encoder(name)
@@ -76,3 +76,12 @@ def test_training_opens_a_folder_without_its_prompts_and_truncation(encoder, tmp
     plain = encode(encoder, TEXTS, precision="fp32")
     np.testing.assert_array_equal(encode(load_encoder(tmp_path, prompts=False), TEXTS, precision="fp32"), plain)
     assert abs(encode(load_encoder(tmp_path), TEXTS, precision="fp32") - plain[:, :4]).max() > 1e-3
+
+
+@pytest.mark.parametrize("pooling", [None, "cls"])
+def test_damaged_weights_are_one_sentence(bert, tmp_path, pooling):
+    save_encoder(load_encoder(bert), tmp_path / "model")
+    weights = tmp_path / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(EncoderError, match=r"model are cut short or damaged .*: wait if they are still being written"):
+        load_encoder(tmp_path / "model", pooling=pooling)

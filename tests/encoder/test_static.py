@@ -8,9 +8,8 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Static
 from tiny import TEXTS, make_tokenizer
 
 from selfsent import api
-from selfsent.encoder import static
 from selfsent.encoder.dropout import dropout_rows, set_dropout
-from selfsent.encoder.embed import collate, embed
+from selfsent.encoder.embed import collate, embed, install_word_dropout
 from selfsent.encoder.encode import encode
 from selfsent.encoder.inspect import tokenizer_of
 from selfsent.encoder.load import load_encoder
@@ -82,7 +81,7 @@ def test_word_dropout_leaves_out_each_word_at_its_rate_in_training_alone(vectors
     counting = SentenceTransformer(
         modules=[StaticEmbedding(vectors[0].tokenizer, embedding_weights=torch.eye(size))], device="cpu"
     )
-    static.install_static(counting[0])
+    install_word_dropout(counting[0])
     batch = {name: column.repeat(500, 1) for name, column in tokens(vectors, TEXTS[1:2]).items()}
     words = int(batch["attention_mask"][0].sum())
     set_dropout(counting, 0.3)

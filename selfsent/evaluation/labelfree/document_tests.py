@@ -1,6 +1,6 @@
 """Tests made from the structure of documents, without labels: the answer is known from its place in the document.
 
-    summary      its summary, or else its first sentence, retrieves the rest of a document
+    summary      the summary, or else the first sentence, of a document retrieves the rest of it
     halves       the first half of a document, or of a long sentence, retrieves the second
     neighbours   a sentence retrieves the next one
     nearness     pairs of sentences of six degrees of nearness, from a sentence and itself to unrelated ones
@@ -8,8 +8,7 @@
 and, in detailed tests only, because they enter no score:
 
     title        the title of a document retrieves its text
-    typos, case, truncation, dropped words
-                 a sentence so perturbed retrieves the sentence
+    typos, case, truncation, dropped words      a perturbed sentence retrieves the sentence
 
 A query's answer is ranked among the answers of all queries of the test.  Near-duplicates are removed first, so that no
 right answer counts as wrong.
@@ -17,7 +16,7 @@ right answer counts as wrong.
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 
@@ -42,29 +41,23 @@ _NEEDS = {  # what a document must have for each test
     "neighbours": "two sentences in a row",
     **dict.fromkeys(PERTURBATIONS, "a sentence of their own that it changes"),
 }
-_DETAILS = ("title", *PERTURBATIONS)
-
 Pair = tuple[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairTest:
-    """Queries and passages, line by line."""
+    """Queries and passages, line by line; in retrieval the answer to the k-th query is the k-th passage."""
 
     name: str
     queries: list[str]
     passages: list[str]
     documents: Int[np.ndarray, " N"]  # of the queries: those of one document are resampled together
+    degrees: Float[np.ndarray, " N"] = field(default_factory=lambda: np.zeros(0))  # of nearness: the larger, the nearer
 
     @property
     def texts(self) -> list[str]:
         """All queries, then all passages."""
         return self.queries + self.passages
-
-
-@dataclass(frozen=True, kw_only=True)
-class RetrievalTest(PairTest):
-    """The answer to the k-th query is the k-th passage."""
 
     @cached_property
     def bm25(self) -> Float[np.ndarray, "N N"]:
@@ -78,18 +71,11 @@ class RetrievalTest(PairTest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NearnessTest(PairTest):
-    """How near the k-th passage is to the k-th query."""
-
-    degrees: Float[np.ndarray, " N"]  # the larger, the nearer
-
-
-@dataclass(frozen=True, kw_only=True)
 class DocumentTests:
     """The tests that a corpus allows."""
 
-    retrieval: list[RetrievalTest]
-    nearness: NearnessTest | None
+    retrieval: list[PairTest]
+    nearness: PairTest | None
     left_out: dict[str, str]  # name of a test -> why
     documents: int
     details: bool  # whether tests and metrics that enter no score are among them
@@ -97,7 +83,7 @@ class DocumentTests:
     @property
     def every(self) -> list[PairTest]:
         """All of them."""
-        return [*self.retrieval, *([self.nearness] if self.nearness else [])]
+        return self.retrieval + ([self.nearness] if self.nearness else [])
 
     @cached_property
     def texts(self) -> list[str]:
@@ -114,23 +100,19 @@ class DocumentTests:
 
 
 def build_tests(documents: Sequence[ParsedDocument], *, seed: int = 0, details: bool = False) -> DocumentTests:
-    """Make every test that the documents allow.
-
-    Args:
-        documents: no two of them near-duplicates.
-        details: also the tests that enter no score.
-    """
+    """Make every test that the documents, no two of them near-duplicates, allow; ``details`` enter no score."""
     draws = [np.random.default_rng([seed, number]) for number in range(len(documents))]
-    # Detailed tests are drawn even where they are not asked for: the others must not depend on it.
+    # Detailed tests are always drawn: the random draws of the others must not depend on them.
     pairs = [_draw_pairs(one, draw) for one, draw in zip(documents, draws, strict=True)]
     retrieval, left_out = [], {}
-    for name in [name for name in _NEEDS if details or name not in _DETAILS]:
+    for name, needs in _NEEDS.items():
+        if name in ("title", *PERTURBATIONS) and not details:
+            continue
         test = _retrieval_test(name, [of_document[name] for of_document in pairs])
-        if len(test.queries) >= LEAST:
+        if (found := len(test.queries)) >= LEAST:
             retrieval.append(test)
         else:
-            number = f"{len(test.queries)} of {len(documents):,} documents"
-            left_out[name] = f"{number} have {_NEEDS[name]}, {LEAST} are needed"
+            left_out[name] = f"{found} of {len(documents):,} documents have {needs}, {LEAST} are needed"
     nearness = _nearness_test(documents, draws)
     if nearness is None:
         left_out["nearness"] = f"fewer than {LEAST} documents have four sentences"
@@ -140,29 +122,28 @@ def build_tests(documents: Sequence[ParsedDocument], *, seed: int = 0, details: 
 
 
 def _draw_pairs(one: ParsedDocument, draw: np.random.Generator) -> dict[str, Pair | None]:
-    """Return the query and the answer that a document gives each test."""
+    """Return the query and the answer of a document for each test."""
     pairs = {"title": _title(one), "summary": _summary(one), "halves": _halves(one), "neighbours": None}
     neighbours = [pair for pair in pairwise(one.sentences) if all(map(_is_sentence, pair)) and pair[0] != pair[1]]
     if neighbours:
         pairs["neighbours"] = neighbours[int(draw.integers(len(neighbours)))]
     sentences = [sentence for sentence in (*one.sentences, one.summary) if _is_sentence(sentence)]
+    middle = sentences[len(sentences) // 2] if sentences else None  # the same for all, so that it is encoded once
     for name, perturb in PERTURBATIONS.items():
-        # Always the same sentence, so that it is encoded only once.
-        middle = sentences[len(sentences) // 2] if sentences else ""
-        pairs[name] = (perturb(middle, draw), middle) if sentences else None
+        pairs[name] = (perturb(middle, draw), middle) if middle else None
     return pairs
 
 
-def _retrieval_test(name: str, pairs: Sequence[Pair | None]) -> RetrievalTest:
+def _retrieval_test(name: str, pairs: Sequence[Pair | None]) -> PairTest:
     """Keep the pairs neither of whose sides is a near-duplicate of that of another pair."""
-    given = [(row, *pair) for row, pair in enumerate(pairs) if pair is not None and pair[0] != pair[1]]
-    distinct = distinct_texts([query for _, query, _ in given]) & distinct_texts([passage for *_, passage in given])
-    kept = [given[place] for place in np.flatnonzero(distinct)]
-    return RetrievalTest(
+    rows = [row for row, pair in enumerate(pairs) if pair is not None and pair[0] != pair[1]]
+    given = [pair for pair in pairs if pair is not None and pair[0] != pair[1]]
+    kept = np.flatnonzero(distinct_texts([query for query, _ in given]) & distinct_texts([text for _, text in given]))
+    return PairTest(
         name=name,
-        queries=[query for _, query, _ in kept],
-        passages=[passage for *_, passage in kept],
-        documents=np.array([row for row, *_ in kept], np.int64),
+        queries=[given[place][0] for place in kept],
+        passages=[given[place][1] for place in kept],
+        documents=np.array(rows, np.int64)[kept],
     )
 
 
@@ -173,7 +154,8 @@ def _title(one: ParsedDocument) -> Pair | None:
 
 
 def _summary(one: ParsedDocument) -> Pair | None:
-    summary, rest = (one.summary, one.sentences) if one.summary else (_passage(one.sentences[:1]), one.sentences[1:])
+    summary = one.summary or _passage(one.sentences[:1])
+    rest = one.sentences if one.summary else one.sentences[1:]
     passage = _passage([sentence for sentence in rest if sentence not in summary])
     fits = clean.count_words(summary) >= _SENTENCE_WORDS.start and clean.count_words(passage) >= _HALF_WORDS
     return (summary, passage) if fits else None
@@ -181,15 +163,14 @@ def _summary(one: ParsedDocument) -> Pair | None:
 
 def _halves(one: ParsedDocument) -> Pair | None:
     sentences = _with_summary(one)
-    if len(sentences) >= 4:
-        middle = len(sentences) // 2
-        halves = _passage(sentences[:middle]), _passage(sentences[middle:])
-    else:
+    middle = len(sentences) // 2
+    first, second = sentences[:middle], sentences[middle:]
+    if len(sentences) < 4:
         longest = max(sentences, key=clean.count_words)
         if clean.count_words(longest) < 2 * _HALF_WORDS:
             return None
-        first, second = clean.text_halves(longest)
-        halves = _passage([first]), _passage([second])
+        first, second = ([half] for half in clean.text_halves(longest))
+    halves = _passage(first), _passage(second)
     return halves if min(map(clean.count_words, halves)) >= _HALF_WORDS else None
 
 
@@ -206,7 +187,7 @@ def _passage(sentences: Sequence[str]) -> str:
     return "".join(words[:_PASSAGE_WORDS]).strip()
 
 
-def _nearness_test(documents: Sequence[ParsedDocument], draws: Sequence[np.random.Generator]) -> NearnessTest | None:
+def _nearness_test(documents: Sequence[ParsedDocument], draws: Sequence[np.random.Generator]) -> PairTest | None:
     """Pair a sentence of each document with six others that are less and less near.
 
     5 itself with words left out; 4 its first half; 3 the next sentence; 2 one further on in the document; 1 the
@@ -233,7 +214,7 @@ def _nearness_test(documents: Sequence[ParsedDocument], draws: Sequence[np.rando
     shifts = np.random.default_rng(len(rows)).integers(1, len(rows), len(rows))
     others = (np.arange(len(rows)) + shifts) % len(rows)
     passages = [[*own[i], queries[nearest[i]], queries[others[i]]] for i in range(len(rows))]
-    return NearnessTest(
+    return PairTest(
         name="nearness",
         queries=[query for query in queries for _ in range(6)],
         passages=[passage for six in passages for passage in six],

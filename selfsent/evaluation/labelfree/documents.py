@@ -39,16 +39,16 @@ def parse_documents(documents: Sequence[Document], language: str, size: int) -> 
 def distinct_texts(texts: Sequence[str], threshold: float = NEAR_THRESHOLD) -> Bool[np.ndarray, " N"]:
     """Mark the texts that are no near-duplicate of an earlier marked one; texts without words are not marked."""
     words = [clean.words(text) for text in texts]
-    rows = np.flatnonzero([bool(row) for row in words])
-    distinct = np.zeros(len(texts), bool)
-    if not len(rows):
+    every = np.array([len(row) for row in words], np.int64)
+    distinct = every > 0
+    lengths = every[distinct]
+    if not len(lengths):
         return distinct
-    lengths = np.array([len(words[row]) for row in rows])
     vocabulary: dict[str, int] = {}
-    ids = np.array([vocabulary.setdefault(word, len(vocabulary)) for row in rows for word in words[row]], np.uint32)
+    ids = np.array([vocabulary.setdefault(word, len(vocabulary)) for row in words for word in row], np.uint32)
     hashes = dedup.shingles(ids, lengths)
     width = dedup.band_width(threshold)
-    drop_reason = np.zeros(len(rows), np.uint8)
+    drop_reason = np.zeros(len(lengths), np.uint8)
     with TemporaryDirectory() as folder, Table(Path(folder)) as table:
         column, exact = table.ragged("ids", np.uint32), table.column("exact", np.uint64)
         bands = [table.column(f"band_{band}", np.uint64) for band in range(dedup.MINIMA // width)]
@@ -58,5 +58,5 @@ def distinct_texts(texts: Sequence[str], threshold: float = NEAR_THRESHOLD) -> B
             band.append(keys)
         dedup.drop_exact(exact, drop_reason)
         dedup.drop_near(bands, column, threshold, drop_reason, Path(folder))
-    distinct[rows[drop_reason == dedup.KEPT]] = True
+    distinct[distinct] = drop_reason == dedup.KEPT
     return distinct

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from selfsent.errors import DataError
 from selfsent.evaluation import bootstrap
@@ -46,21 +46,17 @@ class HeldOutRetrieval(Task):
         values = 100 * expected_scores(*expected_ranks(vectors[:half], vectors[half:]))  # (N, 3)
         distances = np.square(unit(vectors[:half]) - unit(vectors[half:])).sum(axis=1)
         columns = np.column_stack([values, distances, np.full(half, uniformity(vectors))])
-        drawn = bootstrap.means(columns[:, :4], resamples, seed=seed, name=self.name)
-        scores = []
-        for column, metric in enumerate((f"mrr@{DEPTH}", "recall@1", "recall@10", "alignment", "uniformity")):
-            value, replicates = columns[:, column].mean(), None if column == 4 else drawn[column]
-            protocol = {"similarity": "cosine", "passages": half, "ties": "expected rank"}
-            scores.append(measured(self.name, self.split, metric, float(value), replicates, half, protocol))
-        return scores
+        drawn = [*bootstrap.means(columns[:, :4], resamples, seed=seed, name=self.name), None]
+        protocol = {"similarity": "cosine", "passages": half, "ties": "expected rank"}
+        metrics = (f"mrr@{DEPTH}", "recall@1", "recall@10", "alignment", "uniformity")
+        return [
+            measured(self.name, self.split, metric, float(columns[:, place].mean()), drawn[place], half, protocol)
+            for place, metric in enumerate(metrics)
+        ]
 
 
 def read_heldout_retrieval(held_out: tuple[Sequence[str], Sequence[str]]) -> HeldOutRetrieval:
-    """Check queries and passages, line by line, and make the task of them.
-
-    Raises:
-        DataError: their numbers differ, or there are fewer than two.
-    """
+    """Make the task of queries and passages, line by line; their numbers must be equal, and two at least."""
     queries, passages = (list(texts) for texts in held_out)
     if len(queries) != len(passages):
         raise DataError(
@@ -74,38 +70,32 @@ def read_heldout_retrieval(held_out: tuple[Sequence[str], Sequence[str]]) -> Hel
 
 def expected_ranks(
     queries: Float[np.ndarray, "N D"], passages: Float[np.ndarray, "N D"]
-) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]]:
+) -> tuple[Int[np.ndarray, " N"], Int[np.ndarray, " N"]]:
     """Return, per query, how many passages are nearer than the answer and how many others tie with it."""
     queries, passages = unit(queries), unit(passages)
-    nearer, tied = np.empty(len(queries)), np.empty(len(queries))
-    step = max(1, BLOCK // len(passages))
+    blocks, step = [], max(1, BLOCK // len(passages))
     for start in range(0, len(queries), step):
-        rows = np.arange(start, min(start + step, len(queries)))
-        similarity = queries[rows] @ passages.T
-        nearer[rows], tied[rows] = count_nearer(similarity, similarity[np.arange(len(rows)), rows])
+        similarity = queries[start : start + step] @ passages.T
+        blocks.append(count_nearer(similarity, similarity.diagonal(start)))
+    nearer, tied = (np.concatenate(counts) for counts in zip(*blocks, strict=True))
     return nearer, tied
 
 
 def count_nearer(
     similarity: Float[np.ndarray, "N M"], answer: Float[np.ndarray, " N"]
-) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]]:
+) -> tuple[Int[np.ndarray, " N"], Int[np.ndarray, " N"]]:
     """Return, per row of similarities, how many are above the answer's and how many others tie with it."""
     nearer = np.count_nonzero(similarity > answer[:, None] + TIE, axis=1)
-    tied = np.count_nonzero(similarity >= answer[:, None] - TIE, axis=1) - nearer - 1
-    return nearer.astype(np.float64), tied.astype(np.float64)
+    return nearer, np.count_nonzero(similarity >= answer[:, None] - TIE, axis=1) - nearer - 1
 
 
-def expected_scores(nearer: Float[np.ndarray, " N"], tied: Float[np.ndarray, " N"]) -> Float[np.ndarray, "N 3"]:
+def expected_scores(nearer: Int[np.ndarray, " N"], tied: Int[np.ndarray, " N"]) -> Float[np.ndarray, "N 3"]:
     """Return reciprocal rank within ``DEPTH``, recall@1 and recall@10, expected over the order of ties.
 
     The answer's rank is any of nearer + 1, ..., nearer + tied + 1, all equally likely.
     """
-    harmonic = np.r_[0.0, np.cumsum(1 / np.arange(1, DEPTH + 1))]  # sum of 1/r for r up to the index
-
-    def up_to(rank: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
-        return harmonic[np.minimum(rank, DEPTH).astype(np.int64)]
-
     last = nearer + tied + 1
-    total = [up_to(last) - up_to(nearer)]
+    harmonic = np.r_[0.0, np.cumsum(1 / np.arange(1, DEPTH + 1))]  # sum of 1/r for r up to the index
+    total = [harmonic[np.minimum(last, DEPTH)] - harmonic[np.minimum(nearer, DEPTH)]]
     total += [np.minimum(last, k) - np.minimum(nearer, k) for k in (1, 10)]
     return np.stack(total, axis=1) / (tied + 1)[:, None]

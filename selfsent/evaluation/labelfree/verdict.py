@@ -19,8 +19,8 @@ from jaxtyping import Float, Int
 
 from selfsent.errors import CorpusError, EncoderError
 from selfsent.evaluation import bootstrap, geometry
-from selfsent.evaluation.labelfree import heldout_retrieval
-from selfsent.evaluation.labelfree.document_tests import LEAST, DocumentTests, NearnessTest, RetrievalTest
+from selfsent.evaluation.labelfree.document_tests import LEAST, DocumentTests, PairTest
+from selfsent.evaluation.labelfree.heldout_retrieval import TIE, count_nearer, expected_scores
 from selfsent.evaluation.labelfree.perturbations import PERTURBATIONS
 from selfsent.evaluation.score import Difference, Results, Score, compare_results, measured
 
@@ -42,6 +42,8 @@ SCORE, RETRIEVAL = "score", "found"  # the mean of SCORED, and that of its mrr@1
 _NEIGHBOURS = 10  # the k of hubness
 _SAMPLE = 2000  # texts of the geometry
 _DRAWS = "documents"  # one name for the resamples of all tests, because they are of the same documents
+
+QueryScores = tuple[Float[np.ndarray, " N"], Int[np.ndarray, " N"]]  # 0-100 for each query, and its document
 
 
 @dataclass(frozen=True)
@@ -70,20 +72,8 @@ class LabelFreeVerdict:
         }
 
 
-@dataclass(frozen=True)
-class QueryScores:
-    """What each query of a test scores in one metric, and the document that it is from."""
-
-    values: Float[np.ndarray, " N"]  # 0-100
-    documents: Int[np.ndarray, " N"]
-
-
 def require_enough_tests(tests: DocumentTests) -> None:
-    """Refuse a corpus that allows none of the tests in the score.
-
-    Raises:
-        CorpusError: it names what every test lacks.
-    """
+    """Refuse a corpus that allows none of the tests in the score."""
     if not {test.name for test in tests.every} & {task for task, _ in SCORED}:
         reasons = "; ".join(f"{name}: {why}" for name, why in tests.left_out.items())
         raise CorpusError(
@@ -111,8 +101,7 @@ def score_vectors(
     row = {text: number for number, text in enumerate(tests.texts)}
     finite = np.isfinite(vectors).all(axis=1)
     for test in tests.every:
-        broken = [text for text in dict.fromkeys(test.texts) if not finite[row[text]]]
-        if broken:
+        if broken := [text for text in dict.fromkeys(test.texts) if not finite[row[text]]]:
             raise EncoderError(
                 f"{name} gives NaN or infinity for {len(broken)} texts of the test {test.name}, first for "
                 f"{broken[0][:60]!r}: its weights are broken or its precision is too low"
@@ -121,25 +110,22 @@ def score_vectors(
     def rows(texts: Sequence[str]) -> Float[np.ndarray, "N D"]:
         return vectors[[row[text] for text in texts]]
 
-    def similarities(test: RetrievalTest) -> Float[np.ndarray, "N N"]:
+    def similarities(test: PairTest) -> Float[np.ndarray, "N N"]:
         return geometry.unit(rows(test.queries)) @ geometry.unit(rows(test.passages)).T
 
-    nearness = None
+    cosines = None
     if tests.nearness is not None:
         left, right = geometry.unit(rows(tests.nearness.queries)), geometry.unit(rows(tests.nearness.passages))
-        nearness = np.einsum("nd,nd->n", left, right)
-    scores = _score_tests(tests, "cosine", similarities, nearness, resamples, seed)
+        cosines = np.round(np.einsum("nd,nd->n", left, right), 9)  # those that differ by less are equal
+    scores = _score_tests(tests, "cosine", similarities, cosines, resamples, seed)
     sample = vectors[:: -(-len(vectors) // _SAMPLE)]
-    figures = {
-        "uniformity": geometry.uniformity(sample),
-        "mean_cosine": geometry.mean_cosine(sample),
-        "effective_rank": geometry.effective_rank(sample),
-    }
-    related = [test for test in tests.retrieval if test.name not in PERTURBATIONS]
-    if related:
+    figures = {}
+    if related := [test for test in tests.retrieval if test.name not in PERTURBATIONS]:
         queries = [text for test in related for text in test.queries]
         answers = [text for test in related for text in test.passages]
-        figures = {"alignment": geometry.alignment(rows(queries), rows(answers)), **figures}
+        figures["alignment"] = geometry.alignment(rows(queries), rows(answers))
+    for measure in (geometry.uniformity, geometry.mean_cosine, geometry.effective_rank):
+        figures[measure.__name__] = measure(sample)
     if len(sample) > _NEIGHBOURS:
         figures["hubness"] = geometry.hubness(sample, k=_NEIGHBOURS)
     scores += [
@@ -167,15 +153,14 @@ def judge_tests(
     Args:
         results: of the same tests with the same resamples; also ``static`` and ``bm25`` where they were scored.
         notes: further sentences.
-        facts: go into the JSON file as they are.
+        facts: further entries of the JSON file.
     """
     base, trained = results["base"], results["trained"]
-    differences = compare_results(trained, base)
-    change = next(difference for difference in differences if difference.task == SCORE)
-    what = f"Over {sum(map(_is_scored, trained.scores))} tests made of {tests.documents:,} documents"
-    decision, sentence = word_difference(what, base.get(SCORE, "mean"), trained.get(SCORE, "mean"), change)
+    parts = [score for score in trained.scores if (score.task, score.metric) in SCORED]
+    what = f"Over {len(parts)} tests made of {tests.documents:,} documents"
+    decision, sentence = word_difference(what, base, trained, trained.get(SCORE, "mean"))
     sentences = [sentence, *_word_baselines(results), *notes]
-    return LabelFreeVerdict(decision, sentences, results, differences, tests.left_out, facts or {})
+    return LabelFreeVerdict(decision, sentences, results, compare_results(trained, base), tests.left_out, facts or {})
 
 
 def judge_heldout(before: Results, after: Results) -> str:
@@ -186,19 +171,23 @@ def judge_heldout(before: Results, after: Results) -> str:
             "Cannot tell: too few documents could be held out to measure it on (2 for the test at least); "
             "give more text, or set corpus.held_out_share=0.2"
         )
-    old = before.get(score.task, score.metric, score.aggregation)
-    changes = {(one.task, one.metric, one.aggregation): one for one in compare_results(after, before)}
     of_mrr = score.metric == "mrr@10"
     what = "In finding the right text from its summary (MRR@10)" if of_mrr else f"In the {score.task}"
-    return word_difference(what, old, score, changes[score.task, score.metric, score.aggregation])[1]
+    return word_difference(what, before, after, score)[1]
 
 
-def word_difference(what: str, before: Score, after: Score, change: Difference) -> tuple[Decision, str]:
-    """Decide by the interval of a paired difference and put it into a sentence."""
+def _difference(first: Results, second: Results, of: Score) -> Difference:
+    key = of.task, of.metric, of.aggregation
+    return next(one for one in compare_results(first, second) if (one.task, one.metric, one.aggregation) == key)
+
+
+def word_difference(what: str, base: Results, trained: Results, after: Score) -> tuple[Decision, str]:
+    """Decide by the interval of the paired difference in one score, and put it into a sentence."""
+    before, change = base.get(after.task, after.metric, after.aggregation), _difference(trained, base, after)
     decision: Decision = "better" if change.low > 0 else "worse" if change.high < 0 else "cannot tell"
-    opening = {"better": "Better.", "worse": "Worse, do not use it.", "cannot tell": "Cannot tell."}[decision]
+    opening = "Worse, do not use it" if decision == "worse" else decision.capitalize()
     return decision, (
-        f"{opening} {what}: {before.value:.1f} before, {after.value:.1f} after: a change of {change.value:+.1f} "
+        f"{opening}. {what}: {before.value:.1f} before, {after.value:.1f} after: a change of {change.value:+.1f} "
         f"(95 % interval {change.low:+.1f} to {change.high:+.1f})."
     )
 
@@ -213,14 +202,9 @@ def _word_baselines(results: Mapping[str, Results]) -> list[str]:
         if name not in results:
             continue
         other, trained, base = (results[system].get(task, "mean") for system in (name, "trained", "base"))
-        lead, base_lead = (
-            next(one for one in compare_results(results[system], results[name]) if one.task == task)
-            for system in ("trained", "base")
-        )
-        if lead.high < 0 and base_lead.high < 0:
-            comparison = f"{what} better than both here"
-        elif lead.high < 0:
-            comparison = f"{what} better than the trained encoder here"
+        lead, base_lead = (_difference(results[system], results[name], other) for system in ("trained", "base"))
+        if lead.high < 0:
+            comparison = f"{what} better than {'both' if base_lead.high < 0 else 'the trained encoder'} here"
         elif lead.low > 0:
             comparison = f"{what} behind the trained encoder"
         else:
@@ -233,93 +217,63 @@ def _word_baselines(results: Mapping[str, Results]) -> list[str]:
 def _score_tests(
     tests: DocumentTests,
     kind: str,
-    similarities: Callable[[RetrievalTest], Float[np.ndarray, "N N"]],
-    nearness: Float[np.ndarray, " N"] | None,
+    similarities: Callable[[PairTest], Float[np.ndarray, "N N"]],
+    cosines: Float[np.ndarray, " N"] | None,
     resamples: int,
     seed: int,
 ) -> list[Score]:
-    """Return every metric of every test for one system, then the means; ``kind`` names its similarity."""
+    """Return every metric of every test for one system, then the means.
+
+    Args:
+        kind: of similarity.
+        cosines: of the pairs of the nearness test; None: it is not scored.
+    """
     protocol = {
         "similarity": kind,
         "data": tests.fingerprint,
         "bootstrap": f"{resamples} resamples of documents, seed {seed}",
     }
-    by_query = {
-        (test.name, metric): scores
-        for test in tests.retrieval
-        for metric, scores in _score_queries(test, similarities(test), details=tests.details).items()
-    }
-    replicates = _bootstrap_means(list(by_query.values()), tests.documents, resamples, seed)
-    scores = [
-        measured(task, "structure", metric, float(one.values.mean()), drawn, len(one.values), protocol)
-        for ((task, metric), one), drawn in zip(by_query.items(), replicates, strict=True)
-    ]
-    if tests.nearness is not None and nearness is not None:
-        value, drawn = _spearman(tests.nearness, nearness, tests.documents, resamples, seed)
-        scores.append(measured("nearness", "structure", "spearman", value, drawn, len(nearness), protocol))
-    scored = list(filter(_is_scored, scores))
+    scores = []
+    for test in tests.retrieval:
+        metrics = _score_queries(test, similarities(test), details=tests.details)
+        for metric, (values, documents) in metrics.items():
+            # In a resample the mean is the sum over the queries of the documents drawn, divided by their number.
+            columns = [np.bincount(documents, weights, tests.documents) for weights in (values, np.ones(len(values)))]
+            sums, numbers = bootstrap.means(np.stack(columns, axis=1), resamples, seed=seed, name=_DRAWS)
+            drawn = np.divide(sums, numbers, out=np.zeros_like(sums), where=numbers > 0)
+            scores.append(measured(test.name, "structure", metric, float(values.mean()), drawn, len(values), protocol))
+    if tests.nearness is not None and cosines is not None:
+        test, degrees = tests.nearness, tests.nearness.degrees
+        value = 100 * float(bootstrap.spearman(cosines, degrees, np.ones((len(cosines), 1)))[0])
+        chunks = bootstrap.bootstrap_draws(tests.documents, resamples, seed=seed, name=_DRAWS)
+        resampled = [bootstrap.spearman(cosines, degrees, counts[test.documents]) for counts in chunks]
+        drawn = 100 * np.concatenate(resampled)
+        scores.append(measured(test.name, "structure", "spearman", value, drawn, len(cosines), protocol))
+    scored = [score for score in scores if (score.task, score.metric) in SCORED]
     for name, parts in ((SCORE, scored), (RETRIEVAL, [score for score in scored if score.metric == "mrr@10"])):
         if parts:
-            every = [score.replicates for score in parts if score.replicates is not None]
-            value, drawn = float(np.mean([score.value for score in parts])), np.mean(every, axis=0) if every else None
-            names = [f"{score.task} {score.metric}" for score in parts]
-            mean_of = {**protocol, "mean of": names}
+            value = float(np.mean([score.value for score in parts]))
+            drawn = np.mean([score.replicates for score in parts if score.replicates is not None], axis=0)
+            mean_of = {**protocol, "mean of": [f"{score.task} {score.metric}" for score in parts]}
             scores.append(measured(name, "structure", "mean", value, drawn, tests.documents, mean_of))
     return scores
 
 
-def _score_queries(
-    test: RetrievalTest, similarities: Float[np.ndarray, "N N"], *, details: bool
-) -> dict[str, QueryScores]:
+def _score_queries(test: PairTest, similarities: Float[np.ndarray, "N N"], *, details: bool) -> dict[str, QueryScores]:
     """Score each query by every metric."""
     answers = similarities.diagonal()
-    ranks = heldout_retrieval.expected_scores(*heldout_retrieval.count_nearer(similarities, answers))
-    scores = {f"mrr@{heldout_retrieval.DEPTH}": QueryScores(100 * ranks[:, 0], test.documents)}
-    if details:
-        scores["auc"] = QueryScores(100 * _placements(similarities, answers), test.documents)
+    ranks = expected_scores(*count_nearer(similarities, answers))
+    scores = {"mrr@10": (100 * ranks[:, 0], test.documents)}
+    if details:  # the share of all wrong pairs below each answer; ties count half
+        wrong = np.sort(similarities[~np.eye(len(similarities), dtype=bool)])
+        below = np.searchsorted(wrong, answers - TIE, side="left")
+        not_above = np.searchsorted(wrong, answers + TIE, side="right")
+        scores["auc"] = 100 * ((below + not_above) / (2 * len(wrong))), test.documents
     rows = np.array([row for row, negatives in enumerate(test.hard_negatives) if len(negatives)], np.int64)
     if len(rows) >= LEAST:
-        further = [_share_below(similarities[row, test.hard_negatives[row]], answers[row]) for row in rows]
-        scores["accuracy"] = QueryScores(100 * np.array(further), test.documents[rows])
+        shares = []
+        for row in rows:
+            values, answer = similarities[row, test.hard_negatives[row]], answers[row]
+            shares.append(np.mean(np.where(np.abs(values - answer) <= TIE, 0.5, values < answer)))
+        scores["accuracy"] = 100 * np.array(shares), test.documents[rows]
     return scores
-
-
-def _share_below(values: Float[np.ndarray, " K"], answer: float) -> float:
-    tied = np.abs(values - answer) <= heldout_retrieval.TIE
-    return float(np.mean(np.where(tied, 0.5, values < answer)))
-
-
-def _placements(similarities: Float[np.ndarray, "N N"], answers: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
-    """Return, per answer, the share of all wrong pairs below it; ties count half.  Their mean is the area under ROC."""
-    wrong = np.sort(similarities[~np.eye(len(similarities), dtype=bool)])
-    below = np.searchsorted(wrong, answers - heldout_retrieval.TIE, side="left")
-    not_above = np.searchsorted(wrong, answers + heldout_retrieval.TIE, side="right")
-    return (below + not_above) / (2 * len(wrong))
-
-
-def _bootstrap_means(
-    scores: Sequence[QueryScores], documents: int, resamples: int, seed: int
-) -> list[Float[np.ndarray, " R"] | None]:
-    """Return each mean in every resample of documents: the sum over the queries drawn, divided by their number."""
-    columns = [np.bincount(one.documents, one.values, documents) for one in scores]
-    columns += [np.bincount(one.documents, minlength=documents).astype(np.float64) for one in scores]
-    means = bootstrap.means(np.stack(columns, axis=1), resamples, seed=seed, name=_DRAWS) if scores else None
-    if means is None:
-        return [None] * len(scores)
-    sums, numbers = means[: len(scores)], means[len(scores) :]
-    return list(np.divide(sums, numbers, out=np.zeros_like(sums), where=numbers > 0))
-
-
-def _spearman(
-    test: NearnessTest, cosines: Float[np.ndarray, " N"], documents: int, resamples: int, seed: int
-) -> tuple[float, Float[np.ndarray, " R"] | None]:
-    """Return the correlation of cosines and degrees, and that in every resample of documents."""
-    cosines = np.round(cosines, 9)  # those that differ by less are equal
-    value = 100 * float(bootstrap.spearman(cosines, test.degrees, np.ones((len(cosines), 1)))[0])
-    chunks = bootstrap.bootstrap_draws(documents, resamples, seed=seed, name=_DRAWS)
-    drawn = [bootstrap.spearman(cosines, test.degrees, counts[test.documents]) for counts in chunks]
-    return value, 100 * np.concatenate(drawn) if drawn else None
-
-
-def _is_scored(score: Score) -> bool:
-    return (score.task, score.metric) in SCORED
