@@ -11,8 +11,7 @@ from typer.cli import get_docs_for_click
 
 from selfsent import methods
 from selfsent.cli import app
-from selfsent.config import SECTIONS as RECIPE_SECTIONS
-from selfsent.config import Recipe, describe
+from selfsent.config import EncoderConfig, HardwareConfig, Recipe, TrainConfig, describe
 from selfsent.corpus.prepare import CorpusConfig
 from selfsent.pretraining.static_vectors import StaticConfig
 from selfsent.pretraining.train import PretrainConfig
@@ -21,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 # Files outside docs/ that are pages of the site, too.
 PROJECT = ("CHANGELOG.md", "CONTRIBUTING.md", "LOG.md", "RESULTS.md", "benchmarks/README.md")
 MODEL_CARD = "selfsent/builtin/encoder/README.md"
-SECTIONS = {**RECIPE_SECTIONS, "corpus": CorpusConfig}
+SECTIONS = {"encoder": EncoderConfig, "train": TrainConfig, "hardware": HardwareConfig, "corpus": CorpusConfig}
 
 
 def on_files(files, config):

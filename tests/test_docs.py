@@ -103,7 +103,7 @@ def parse(words: list[str]) -> None:
             known_settings(given["method"], settings)
         elif name == "pretrain":
             kind = StaticConfig if given["size"] == "static" else pretraining.PretrainConfig
-            pretraining.pretrain_settings(kind, settings)
+            config.build_config(kind, config.apply_settings({}, settings), "")
         elif name == "evaluate":
             resolve_tasks([task for task in given["tasks"].split(",") if not task.startswith("mteb:")])
     else:
@@ -255,8 +255,7 @@ def test_the_blocks_of_a_page_run_in_their_order(page, workplace, monkeypatch, c
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "RESULTS.md"], ids=lambda page: page.name)
 def test_commands_options_and_settings_in_the_prose_exist(page):
-    kinds = {**config.SECTIONS, "corpus": CorpusConfig}
-    keys = {setting.key for name, kind in kinds.items() for setting in config.describe(kind, f"{name}.")}
+    keys = {setting.key for setting in [*config.describe(config.Recipe), *config.describe(CorpusConfig, "corpus.")]}
     for name in methods.method_names():
         keys |= {setting.key for setting in config.describe(methods.load_method(name).Config, "objective.")}
     for kind in (pretraining.PretrainConfig, StaticConfig):

@@ -94,6 +94,8 @@ def open_unpacked(path: Path) -> Iterator[OpenFile]:
 
 def unreadable(path: Path, error: Exception, line: int = 0) -> CorpusError:
     """Build the error for a file that is missing or damaged; ``line`` is the last that was read."""
+    if isinstance(error, OSError) and error.strerror:
+        return CorpusError(f"{path} cannot be opened: {error.strerror}")
     after = f" after line {line}" if line else ""
     reason = str(error).rstrip(".")
     return CorpusError(f"{path} is missing, damaged or cut short{after} ({reason}): copy or download it again")

@@ -45,8 +45,8 @@ class CorpusStatistics:
             ("beyond max_texts", self.surplus),
         ]
 
-    def lines(self) -> list[str]:
-        """Return all that is not zero as aligned lines of plain text; what was dropped is indented by two spaces."""
+    def rows(self) -> list[tuple[str, int, str]]:
+        """Return (what, how many, a note) for all that is not zero; what was dropped is indented by two spaces."""
         rows = [
             ("documents read", self.documents, f"from {self.files} source{'s' * (self.files != 1)}"),
             ("  empty", self.empty_documents, ""),
@@ -56,15 +56,23 @@ class CorpusStatistics:
             *((f"  {why}", count, "") for why, count in self.dropped()),
             ("texts kept", self.kept, ""),
         ]
-        rows = [row for row in rows if row[1] or not row[0].startswith(" ")]
-        label = max(len(name) for name, _, _ in rows)
-        number = max(len(f"{count:,}") for _, count, _ in rows)
-        lines = [f"{name:<{label}}  {count:>{number},}  {note}".rstrip() for name, count, note in rows]
+        return [row for row in rows if row[1] or not row[0].startswith(" ")]
+
+    def word_pieces(self) -> str:
+        """Return a line on the lengths of the texts and the share that was truncated."""
         cut = f", {100 * self.truncated:.1f} % cut at {self.max_length}" if self.max_length else ""
-        lines.append(
+        return (
             f"word pieces per text: median {self.median_length}, 95th percentile {self.long_length}{cut}; "
             f"unknown {100 * self.unknown:.2f} %"
         )
+
+    def lines(self) -> list[str]:
+        """Return everything as aligned lines of plain text."""
+        rows = self.rows()
+        label = max(len(name) for name, _, _ in rows)
+        number = max(len(f"{count:,}") for _, count, _ in rows)
+        lines = [f"{name:<{label}}  {count:>{number},}  {note}".rstrip() for name, count, note in rows]
+        lines.append(self.word_pieces())
         for kept, dropped in self.examples:
             lines += ["near-duplicate, for example:", f"  kept     {_shorten(kept)}", f"  dropped  {_shorten(dropped)}"]
         return lines

@@ -253,7 +253,7 @@ def test_a_vocabulary_smaller_than_the_width_is_refused_and_leaves_nothing(text,
 
 def test_evaluation_data_that_is_not_there_is_found_out_first(text, tmp_path):
     (tmp_path / "data" / "STS").mkdir(parents=True)
-    with pytest.raises(UserError, match="looked for stsb-dev"):
+    with pytest.raises(UserError, match="stsb-dev: looked for"):
         train.pretrain_masked_lm([str(text)], tmp_path / "run", TINY, data=tmp_path / "data")
     assert not (tmp_path / "run").exists()
 

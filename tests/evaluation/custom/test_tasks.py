@@ -75,7 +75,7 @@ def test_retrieval_in_beirs_layout(tmp_path, header):
 @pytest.mark.parametrize(
     ("task", "name", "content", "message"),
     [
-        ("classification", "t.txt", "a\n", r"is not a table: give one of"),
+        ("classification", "t.txt", "a\n", "is not a table: give a .jsonl"),
         ("classification", "t.csv", "text,label\na,x\nb\n", r"t\.csv, line 3 has 1 cells? and the header 2"),
         ("classification", "t.csv", "text,label\na,x\nb,\n", r"t\.csv, line 3 has no label"),
         ("classification", "t.csv", "text,label\na,x\nb,x\n", r"the classes \['x'\] to learn"),
