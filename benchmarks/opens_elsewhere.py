@@ -1,6 +1,6 @@
 """Open folders as ``selfsent train`` saves them in other libraries, each in an environment of its own, and compare.
 
-Example: python benchmarks/opens_elsewhere.py --environments /tmp/environments --json elsewhere.json
+Example: python benchmarks/opens_elsewhere.py --environments environments --json elsewhere.json
 
 Every environment is made with pip where it is missing.  A cell is the smallest cosine between the vectors of the other
 library and those of ``selfsent.encode`` in fp32; below 0.9999 the script fails.  text-embeddings-inference is a server

@@ -1,7 +1,7 @@
 """Train every method with two checkouts at fixed seeds, and compare the weights byte for byte.
 
-Example: git worktree add /tmp/before HEAD~20
-         python benchmarks/same_weights.py /tmp/before --corpus wiki.jsonl --documents books.jsonl
+Example: git worktree add ../before HEAD~20
+         python benchmarks/same_weights.py ../before --corpus wiki.jsonl --documents books.jsonl
 """
 
 import argparse
