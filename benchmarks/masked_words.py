@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
+from selfsent.corpus.prepare import prepare_corpus
+from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.load import BUILTIN
 
 HIDDEN = 0.15

@@ -22,7 +22,8 @@ def rows(base: str, corpus: list[str], count: int, length: int) -> list[list[int
     """Return the first packed rows of word pieces."""
     import numpy as np
 
-    from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
+    from selfsent.corpus.prepare import prepare_corpus
+    from selfsent.corpus.settings import CorpusConfig
     from selfsent.encoder.inspect import tokenizer_of
     from selfsent.encoder.load import load_encoder
     from selfsent.pretraining import masked_lm

@@ -42,7 +42,8 @@ def backbone(folder: Path, layers: int, width: int, max_length: int) -> None:
 
 def sentences(corpus: list[str], count: int, max_length: int) -> list[str]:
     """Return the first sentences of a corpus."""
-    from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
+    from selfsent.corpus.prepare import prepare_corpus
+    from selfsent.corpus.settings import CorpusConfig
     from selfsent.encoder.inspect import tokenizer_of
     from selfsent.encoder.load import load_encoder
 

@@ -26,7 +26,7 @@ import torch
 from scipy import stats
 
 from selfsent.corpus import sample
-from selfsent.corpus.prepare import CorpusConfig
+from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.encode import encode as encode_texts
 from selfsent.encoder.encode import encode_poolings
 from selfsent.encoder.load import load_encoder

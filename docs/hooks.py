@@ -12,7 +12,7 @@ from typer.cli import get_docs_for_click
 from selfsent import methods
 from selfsent.cli import app
 from selfsent.config import EncoderConfig, HardwareConfig, Recipe, TrainConfig, describe
-from selfsent.corpus.prepare import CorpusConfig
+from selfsent.corpus.settings import CorpusConfig
 from selfsent.pretraining.static_vectors import StaticConfig
 from selfsent.pretraining.train import PretrainConfig
 

@@ -18,8 +18,9 @@ from selfsent.batching import Batches
 from selfsent.config import Recipe, apply_settings, build_config, is_recipe, read_recipe, recipe_table, resolve_recipe
 from selfsent.corpus.dataset import Corpus, DocumentRows
 from selfsent.corpus.heldout import HeldOut
-from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
+from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.read import DEMO, spool_texts
+from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.inspect import embedding_width, template_length, tokenizer_of, transformer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.pooling import pooling_name

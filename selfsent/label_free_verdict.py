@@ -15,8 +15,9 @@ from selfsent import atomic, hardware, methods
 from selfsent.config import build_config, resolve_recipe
 from selfsent.corpus import read, sample
 from selfsent.corpus.dataset import HELD_OUT_DOCUMENTS, Corpus
-from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
+from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.read import Document
+from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.encode import encode
 from selfsent.encoder.inspect import embedding_width, template_length, tokenizer_of
 from selfsent.encoder.load import load_encoder

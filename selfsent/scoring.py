@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from sentence_transformers import SentenceTransformer
 
 from selfsent import atomic
-from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
+from selfsent.corpus.prepare import prepare_corpus
+from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.encode import encode, encode_poolings
 from selfsent.encoder.inspect import max_length_of, tokenizer_of
 from selfsent.encoder.load import load_encoder

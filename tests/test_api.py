@@ -109,7 +109,8 @@ def test_the_exported_model_scores_what_was_logged_for_its_step(bert, text, tmp_
 
 
 def _held_out(text, bert):
-    from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
+    from selfsent.corpus.prepare import prepare_corpus
+    from selfsent.corpus.settings import CorpusConfig
 
     config = CorpusConfig(deduplicate="exact", held_out=4)
     return prepare_corpus([str(text)], config, load_encoder(bert).tokenizer).held_out
@@ -197,7 +198,8 @@ def test_the_score_to_select_by_is_checked_before_the_run_has_a_folder(bert, tex
 
 
 def test_held_out_lines_are_not_trained_on(bert, text):
-    from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
+    from selfsent.corpus.prepare import prepare_corpus
+    from selfsent.corpus.settings import CorpusConfig
 
     corpus = prepare_corpus([str(text)], CorpusConfig(deduplicate="exact", held_out=4), load_encoder(bert).tokenizer)
     trained = set(corpus.texts(range(len(corpus))))

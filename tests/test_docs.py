@@ -27,7 +27,7 @@ import selfsent
 from selfsent import api, config, methods
 from selfsent.__main__ import main
 from selfsent.cli import app
-from selfsent.corpus.prepare import CorpusConfig
+from selfsent.corpus.settings import CorpusConfig
 from selfsent.errors import UserError
 from selfsent.evaluation import sts
 from selfsent.evaluation.suite import resolve_tasks

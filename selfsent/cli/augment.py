@@ -53,7 +53,8 @@ def backtranslate(
     from selfsent import hardware
     from selfsent.augment.back_translation import BackTranslation
     from selfsent.augment.produce import produce_pairs
-    from selfsent.corpus.prepare import CorpusConfig, corpus_texts
+    from selfsent.corpus.prepare import corpus_texts
+    from selfsent.corpus.settings import CorpusConfig
 
     machine = hardware.choose_hardware(precision=precision, threads=threads)
     display.say(f"machine: {machine.line()}")
@@ -94,7 +95,8 @@ def rewrite(
     from selfsent.augment.produce import produce_pairs
     from selfsent.augment.rewriting import Rewriting
     from selfsent.cli.display import Display
-    from selfsent.corpus.prepare import CorpusConfig, corpus_texts
+    from selfsent.corpus.prepare import corpus_texts
+    from selfsent.corpus.settings import CorpusConfig
 
     display = Display()
     backend = Rewriting(

@@ -66,7 +66,7 @@ def settings(
     pretrain. and static. here, and are given without that.
     """
     from selfsent.config import Recipe, describe
-    from selfsent.corpus.prepare import CorpusConfig
+    from selfsent.corpus.settings import CorpusConfig
 
     keys = [*describe(Recipe), *describe(CorpusConfig, "corpus.")]
     if prefix.startswith(("pretrain", "static")) or not prefix:

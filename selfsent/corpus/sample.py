@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import xxhash
 
 from selfsent.corpus import prepare
-from selfsent.corpus.prepare import CorpusConfig
 from selfsent.corpus.read import Document
+from selfsent.corpus.settings import CorpusConfig
 from selfsent.progress import SILENT, Progress
 
 _SPARE = 1.5  # documents drawn for each that is wanted: some turn out to be near-duplicates

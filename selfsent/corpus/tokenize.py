@@ -15,13 +15,13 @@ from selfsent.corpus import clean, dedup
 from selfsent.corpus.columns import Table
 from selfsent.corpus.heldout import Kind, Selection
 from selfsent.corpus.read import Document
+from selfsent.corpus.settings import CorpusConfig
 from selfsent.corpus.statistics import CorpusStatistics
 from selfsent.errors import EncoderError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from selfsent.corpus.prepare import CorpusConfig
 
 _TEXTS = 4096  # tokenised at a time,
 _LETTERS = 1 << 20  # or as many as have so many letters together
@@ -61,7 +61,7 @@ class WordPieces:
 class TextRules(NamedTuple):
     """How the texts of a document are made."""
 
-    config: "CorpusConfig"
+    config: CorpusConfig
     split: bool  # into sentences
     whole: bool  # keep the document in one piece; its sentences serve the held-out test only
 
@@ -93,7 +93,7 @@ class _Text(NamedTuple):
 class TokenizedTexts:
     """All texts read so far with their word pieces and hashes, in columns of a temporary folder."""
 
-    def __init__(self, table: Table, pieces: WordPieces, config: "CorpusConfig", kind: Kind) -> None:
+    def __init__(self, table: Table, pieces: WordPieces, config: CorpusConfig, kind: Kind) -> None:
         self.counts = CorpusStatistics()
         self.folder = table.folder
         self.pieces = pieces

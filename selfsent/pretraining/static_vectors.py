@@ -14,7 +14,8 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from selfsent.config import setting
-from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
+from selfsent.corpus.prepare import prepare_corpus
+from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import DataError
 from selfsent.pretraining import factorization, vocabulary

@@ -20,8 +20,9 @@ from transformers import PreTrainedTokenizerFast
 from selfsent import hardware, trainer
 from selfsent.config import HardwareConfig, TrainConfig, apply_settings, build_config, setting
 from selfsent.corpus.dataset import Corpus
-from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
+from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.read import DEMO
+from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.dropout import set_dropout
 from selfsent.encoder.inspect import tokenizer_of
 from selfsent.encoder.load import load_encoder

@@ -10,7 +10,8 @@ from itertools import islice
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from selfsent.corpus.prepare import CorpusConfig, corpus_texts
+from selfsent.corpus.prepare import corpus_texts
+from selfsent.corpus.settings import CorpusConfig
 from selfsent.errors import UserError
 from selfsent.progress import SILENT, Progress
 

@@ -16,7 +16,8 @@ from test_cli import imported, refused
 from test_cli import run as run_main
 from tiny_marian import text, translated
 
-from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
+from selfsent.corpus.prepare import prepare_corpus
+from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.load import load_encoder
 
 

@@ -6,7 +6,8 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import selfsent.builtin
-from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
+from selfsent.corpus.prepare import prepare_corpus
+from selfsent.corpus.settings import CorpusConfig
 
 
 @pytest.fixture(scope="session")

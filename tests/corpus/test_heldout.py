@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tiny import make_tokenizer
 
 from selfsent.corpus.heldout import Selection
-from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
+from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.read import Document
+from selfsent.corpus.settings import CorpusConfig
 
 BODY = ["It was founded by two brothers in the old town.", "They sold bread and later also cakes and coffee."]
 

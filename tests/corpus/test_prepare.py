@@ -16,7 +16,8 @@ from selfsent.corpus import dedup
 from selfsent.corpus import prepare as preparing
 from selfsent.corpus import tokenize as staging
 from selfsent.corpus.clean import content_key
-from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
+from selfsent.corpus.prepare import prepare_corpus
+from selfsent.corpus.settings import CorpusConfig
 from selfsent.errors import ConfigurationError, CorpusError
 from selfsent.progress import Progress
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from selfsent.corpus import sample
-from selfsent.corpus.prepare import CorpusConfig
+from selfsent.corpus.settings import CorpusConfig
 
 
 def write(path, documents):

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from selfsent.config import build_config
-from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
+from selfsent.corpus.prepare import prepare_corpus
+from selfsent.corpus.settings import CorpusConfig
 from selfsent.errors import ConfigurationError
 from selfsent.pretraining import factorization, vocabulary
 from selfsent.progress import SILENT

@@ -7,7 +7,8 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from selfsent.corpus.prepare import CorpusConfig, prepare_corpus
+from selfsent.corpus.prepare import prepare_corpus
+from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.dropout import dropout_rates
 from selfsent.encoder.embed import collate, embed, embed_tokens
 from selfsent.encoder.inspect import transformer_of

@@ -11,7 +11,7 @@ from tiny import make_base
 from transformers import AutoModelForMaskedLM
 
 from selfsent.config import HardwareConfig
-from selfsent.corpus.prepare import CorpusConfig
+from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.dropout import dropout_rates
 from selfsent.errors import ConfigurationError, Interrupted, UserError
 from selfsent.pretraining import factorization, masked_lm, static_vectors, train

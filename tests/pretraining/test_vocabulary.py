@@ -6,7 +6,7 @@ import sys
 import pytest
 from tokenizers import Tokenizer
 
-from selfsent.corpus.prepare import CorpusConfig
+from selfsent.corpus.settings import CorpusConfig
 from selfsent.errors import UserError
 from selfsent.pretraining import vocabulary
 from selfsent.progress import SILENT
@@ -31,7 +31,7 @@ def test_the_same_text_gives_the_same_vocabulary(text):
 MARKS = """
 import sys
 from pathlib import Path
-from selfsent.corpus.prepare import CorpusConfig
+from selfsent.corpus.settings import CorpusConfig
 from selfsent.pretraining import vocabulary
 words = ["कुल", "कल", "किताब", "पानी", "रोटी", "für", "fur", "20°", "5€", "7±2", "3×4", "がく", "かく", "ปี", "ปู",
          "ship", "storm", "harbour", "kitchen", "butter", "recipe"]

@@ -1,0 +1,46 @@
+"""The settings of corpus preparation, ``corpus.*`` of a recipe."""
+
+from typing import Literal
+
+from pydantic.dataclasses import dataclass
+
+from selfsent.config import setting
+from selfsent.corpus.formats import Columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusConfig:
+    """How raw text becomes training texts."""
+
+    max_length: int = setting(32, "word pieces with special tokens; longer texts are truncated", ge=4)
+    max_texts: int | None = setting(None, "stop after so many kept texts; None: keep all", ge=1)
+    split: Literal["auto", "yes", "no"] = setting(
+        "auto", "into sentences; auto: rows of tables yes, lines of .txt files no"
+    )
+    language: str = setting("en", "two-letter code, for the rules of sentence splitting")
+    min_words: int | None = setting(None, "of a text; None: 5 for split sentences, otherwise 1", ge=0)
+    max_words: int | None = setting(100, "of a split sentence; longer ones are lists or failed splits")
+    deduplicate: Literal["near", "exact", "none"] = setting(
+        "near", "exact: texts equal but for case, white space and Unicode variants"
+    )
+    near_threshold: float = setting(0.7, "Jaccard similarity of word-piece bigrams", gt=0, le=1)
+    text_column: str = setting("text", "in jsonl, json, csv, tsv, parquet and hub rows")
+    title_column: str = setting("title", "kept with held-out documents; need not exist")
+    summary_column: str = setting("summary", "query of the label-free test; need not exist")
+    positives: Literal["column", "adjacent"] = setting(
+        "column", "adjacent: the positive of a sentence is the next one of its document"
+    )
+    positive_column: str = setting("positive", "where one row has it, rows without it are dropped")
+    held_out: int = setting(1000, "maximum documents in each of dev and test", ge=0)
+    held_out_share: float = setting(0.05, "of all documents, dev and test together", ge=0, le=0.5)
+
+    def __post_init__(self) -> None:
+        if self.min_words is not None and self.max_words is not None and self.min_words > self.max_words:
+            raise ValueError(f"min_words must not exceed max_words, got {self.min_words} and {self.max_words}")
+
+    @property
+    def columns(self) -> Columns:
+        """The columns to read from tables."""
+        return Columns(
+            text=self.text_column, title=self.title_column, summary=self.summary_column, positive=self.positive_column
+        )
