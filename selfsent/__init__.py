@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from selfsent.pretraining.train import pretrain
     from selfsent.report import write_report
     from selfsent.scoring import compare, evaluate
+    from selfsent.selection.fit import fit
     from selfsent.semantic_search import search
 
 # Where the other public names are defined; imported on first use, because torch takes seconds to import.
@@ -44,6 +45,7 @@ _HOMES = {
     "encode": "encoder.encode:encode",
     "encode_to": "bulk_encode:encode_to",
     "evaluate": "scoring:evaluate",
+    "fit": "selection.fit:fit",
     "load": "encoder.load:load_encoder",
     "pretrain": "pretraining.train:pretrain",
     "search": "semantic_search:search",
@@ -71,6 +73,7 @@ __all__ = [
     "encode",
     "encode_to",
     "evaluate",
+    "fit",
     "load",
     "pretrain",
     "search",

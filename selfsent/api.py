@@ -80,7 +80,7 @@ def train(
         UserError: something given cannot work; the message says what would.
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
-    recipe = resolve(method, base=base, corpus=_sources(texts, corpus), seed=seed, data=data, settings=settings)
+    recipe = resolve(method, base=base, corpus=text_sources(texts, corpus), seed=seed, data=data, settings=settings)
     plan = methods.plan_objective(recipe.method, recipe.objective)
     corpus_config = build_config(CorpusConfig, recipe.corpus, "corpus")
     folder = Path(out) if out is not None else Path("runs") / _slug(method)
@@ -157,7 +157,7 @@ def resolve(
     return resolve_recipe(table)
 
 
-def _sources(
+def text_sources(
     texts: Iterable[str] | None, corpus: Sequence[str | Path] | str | Path | None
 ) -> Sequence[str | Path] | None:
     """Return the sources of a corpus; texts in memory are written to the cache first."""

@@ -79,6 +79,27 @@ def nt_xent(
 
 
 @_full_precision
+def similarity_matching(
+    student: Float[Tensor, "N D"], teacher: Float[Tensor, "N E"], temperature: float, teacher_temperature: float
+) -> Float[Tensor, ""]:
+    """Divergence of the student's distribution over the other rows from the teacher's, mean over the rows.
+
+    p_ij = softmax over j != i of cos(t_i, t_j) / teacher_temperature, q_ij likewise of the student's rows;
+    1/N sum_i KL(p_i || q_i), in nats.  No gradient goes to the teacher.
+
+    Source: Fang et al. 2021, https://arxiv.org/abs/2101.04731.
+    """
+    own = torch.eye(len(student), dtype=torch.bool, device=student.device)
+
+    def log_shares(rows: Float[Tensor, "N D"], tau: float) -> Float[Tensor, "N M"]:
+        rows = F.normalize(rows, dim=1)
+        return (rows @ rows.T / tau)[~own].view(len(rows), -1).log_softmax(dim=1)
+
+    goal = log_shares(teacher.detach(), teacher_temperature)
+    return F.kl_div(log_shares(student, temperature), goal, reduction="batchmean", log_target=True)
+
+
+@_full_precision
 def multi_positive(
     z: Float[Tensor, "V B D"],
     temperature: float,

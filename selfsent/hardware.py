@@ -19,11 +19,13 @@ from selfsent.errors import UserError, unknown
 
 PRECISIONS = ("auto", "bf16", "fp32")
 # mallopt(3) parameter numbers: glibc gives memory back above the first, maps blocks above the second separately,
-# and asks for more by the third.  The largest values it takes; see benchmarks/ for what they buy.
+# and asks for more by the third.  The largest values it takes.  By the fourth it maps no block separately: the gradient
+# of a table of word vectors above 32 MiB would be fresh pages in every step, which took four times as long (LOG.md).
 _KEEP_THE_HEAP = {
     "M_TRIM_THRESHOLD": (-1, 2**31 - 1),
     "M_MMAP_THRESHOLD": (-3, 2**25),
     "M_TOP_PAD": (-2, 2**28),
+    "M_MMAP_MAX": (-4, 0),
 }
 
 

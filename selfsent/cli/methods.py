@@ -63,7 +63,7 @@ def settings(
     """List every key of a recipe that --set takes, with its default, unit and meaning.
 
     The keys of objective.* belong to the method: selfsent methods NAME.  Those of selfsent pretrain begin with
-    pretrain. and static. here, and are given without that.
+    pretrain. and static. here, those of selfsent fit with fit., and are given without that.
     """
     from selfsent.config import Recipe, describe
     from selfsent.corpus.settings import CorpusConfig
@@ -76,6 +76,10 @@ def settings(
         for kind, place in ((PretrainConfig, "pretrain."), (StaticConfig, "static.")):
             shared = (f"{place}corpus.", f"{place}hardware.")
             keys += [one for one in describe(kind, place) if not one.key.startswith(shared)]
+    if prefix.startswith("fit") or not prefix:
+        from selfsent.selection.settings import FitConfig
+
+        keys += [one for one in describe(FitConfig, "fit.") if not one.key.startswith("fit.corpus.")]
     chosen = [one for one in keys if one.key.startswith(prefix)]
     if not chosen:
         raise unknown("key", prefix, [one.key for one in keys])

@@ -12,6 +12,7 @@ from rich.text import Text
 from selfsent.evaluation.labelfree.verdict import SCORE, SCORED, LabelFreeVerdict
 from selfsent.evaluation.score import Difference, Results, Score
 from selfsent.evaluation.suite import absence
+from selfsent.selection.fit import Fitted
 
 _SYSTEMS = 3  # of one table; their names fold well in 80 columns
 
@@ -103,3 +104,15 @@ def _label(score: Score) -> str:
     if "classifier" in score.protocol and score.metric != "recall":
         label.append(f"({score.protocol['classifier']})")  # numbers of different classifiers differ by points
     return " ".join(part for part in label if part)
+
+
+def fit_table(result: Fitted) -> Table:
+    """Lay out the candidates of a selection, best first, and word matching; what was not measured is a dash."""
+    table = _table(("candidate", "score", "general", "MRR@10", "test\nscore", "test\nMRR@10", "seconds", ""))
+    table.columns[-1].justify, table.columns[-1].no_wrap, table.columns[-1].overflow = "left", False, "fold"
+    keys = ("dev_score", "general_dev_score", "dev_mrr", "test_score", "test_mrr")
+    for row in result.rows:
+        cells = ["-" if row.get(key) is None else f"{row[key]:.1f}" for key in keys]
+        seconds = f"{row['seconds']:.0f}" if row["seconds"] else ""
+        table.add_row(row["name"], *cells, seconds, row["note"], style="bold" if row["note"] == "kept" else None)
+    return table

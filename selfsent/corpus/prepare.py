@@ -84,13 +84,23 @@ def corpus_texts(sources: Sequence[str], config: CorpusConfig, progress: Progres
                 yield text
 
 
+def read_texts(
+    sources: Sequence[str], config: CorpusConfig, progress: Progress = SILENT
+) -> Iterator[tuple[Document, str, list[str]]]:
+    """Yield every document that has text, its cleaned summary, and its sentences or its single line."""
+    for document, rules in _documents(resolve_sources(sources), config, "sentences", progress):
+        _, summary, sentences = split_document(document, rules)
+        if sentences:
+            yield document, clean.one_line(summary), sentences
+
+
 def corpus_documents(sources: Sequence[str], config: CorpusConfig, progress: Progress = SILENT) -> Iterator[Document]:
     """Yield the uncleaned documents that ``prepare_corpus`` would read."""
     return (document for document, _ in _documents(resolve_sources(sources), config, "sentences", progress))
 
 
 def _splits(source: Source, config: CorpusConfig, unit: Unit) -> bool:
-    return unit == "documents" or config.split == "yes" or (config.split == "auto" and source.kind != ".txt")
+    return config.split == "yes" or (config.split == "auto" and (unit == "documents" or source.kind != ".txt"))
 
 
 def _documents(

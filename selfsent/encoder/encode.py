@@ -16,6 +16,7 @@ from selfsent.encoder.embed import Tokens, collate
 from selfsent.encoder.fused import fused_products, fused_products_fit
 from selfsent.encoder.inspect import embedding_width, max_length_of, prompt_weights, transformer_of
 from selfsent.encoder.pooling import POOLINGS, pooling_modules
+from selfsent.encoder.side_by_side import SideBySide
 from selfsent.errors import ConfigurationError, EncoderError, unknown
 from selfsent.progress import SILENT, Progress
 
@@ -50,6 +51,10 @@ def encode(
     texts = list(texts)
     prompt = resolve_prompt(encoder, prompt_name, prompt)
     width = truncate_dim if truncate_dim is not None else encoder.truncate_dim
+    if isinstance(encoder[0], SideBySide):  # each by its own fastest way
+        parts = encoder[0].parts
+        sides = [encode(one, texts, prompt=prompt, precision=precision, progress=progress) for one in parts]
+        return encoder[0].join(sides)[:, :width]
     if transformer_of(encoder) is None:
         vectors = encoder.encode(texts, prompt=prompt, truncate_dim=width, show_progress_bar=False)
         return np.asarray(vectors, dtype=np.float32)

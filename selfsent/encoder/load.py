@@ -18,9 +18,11 @@ from selfsent.encoder.dropout import install_dropout, set_dropout
 from selfsent.encoder.embed import install_word_dropout
 from selfsent.encoder.inspect import transformer_of
 from selfsent.encoder.pooling import POOLINGS, assemble, pooling_name, without_pooler
+from selfsent.encoder.side_by_side import SideBySide
 from selfsent.errors import ConfigurationError, EncoderError, first_line, unknown
 
 BUILTIN = Path(__file__).parent.parent / "builtin" / "encoder"
+SHIPPED = {"builtin": BUILTIN, "builtin-static": BUILTIN.parent / "static"}  # the encoders that come with the package
 
 
 def load_encoder(
@@ -35,7 +37,7 @@ def load_encoder(
     """Open an encoder, ready for training and encoding.
 
     Args:
-        name: "builtin", a folder, or a name on the Hugging Face hub.
+        name: "builtin", "builtin-static", a folder, or a name on the Hugging Face hub.
         pooling: one of ``POOLINGS``; ``mean`` keeps a folder's word weights.  Default: the folder's, or ``mean``.
         template: what ``prompt`` puts around a text.  Default: the folder's, or ``prompt.TEMPLATE``.
         max_length: word pieces, special tokens included; static vectors read everything.  Default: the encoder's own.
@@ -52,9 +54,14 @@ def load_encoder(
         raise ConfigurationError(
             f"template {template!r} does not fit pooling {pooling!r}: give it with pooling 'prompt'"
         )
-    where = str(BUILTIN if str(name) == "builtin" else name)
+    where = str(SHIPPED.get(str(name), name))
     found = load_file_path(where, "modules.json")
     modules = json.loads(Path(found).read_text(encoding="utf-8")) if found else []
+    if any(module["type"].endswith(".SideBySide") for module in modules):
+        if pooling is not None:
+            raise EncoderError(f"{str(name)!r} holds two encoders side by side: leave pooling {pooling!r} out")
+        with quietly():
+            return SentenceTransformer(modules=[SideBySide.load(where)], device="cpu").eval()
     layered = not any(module["type"].endswith("StaticEmbedding") for module in modules)
     if layered:
         _require_encoder(where)

@@ -12,6 +12,7 @@ from torch import nn
 from selfsent.encoder.inspect import UNLIMITED, max_length_of, transformer_of
 from selfsent.encoder.load import quietly
 from selfsent.encoder.pooling import may_have_pooler
+from selfsent.encoder.side_by_side import parts_of
 
 _POOLING_FLAGS = {  # before sentence-transformers 5.4, and in text-embeddings-inference, txtai and vLLM still
     "cls": "pooling_mode_cls_token",
@@ -49,6 +50,8 @@ def save_encoder(encoder: SentenceTransformer, folder: Path, *, head: nn.Linear 
             default_prompt_name=encoder.default_prompt_name,
             truncate_dim=encoder.truncate_dim,
         ).save(str(folder), create_model_card=False)
+    for number, part in enumerate(parts_of(encoder)):
+        save_encoder(part, folder / str(number))
     changes: dict[str, Callable[[Any], Any]] = {
         "modules.json": lambda entries: [_with_older_type(entry) for entry in entries],
         "tokenizer_config.json": _with_older_tokenizer_class,

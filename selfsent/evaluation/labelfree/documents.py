@@ -26,14 +26,20 @@ class ParsedDocument:
 
 def parse_documents(documents: Sequence[Document], language: str, size: int) -> list[ParsedDocument]:
     """Return at most ``size`` documents in their parts; of near-duplicates the first is kept."""
+    return [one for one, _ in parse_rows(documents, language)][:size]
+
+
+def parse_rows(documents: Sequence[Document], language: str) -> list[tuple[ParsedDocument, int]]:
+    """Return documents in their parts and the place of each; of near-duplicates the first is kept."""
     parsed = []
-    for document in documents:
+    for place, document in enumerate(documents):
         summary = clean.one_line(clean.clean_text(document.summary))
         sentences = clean.sentences(clean.clean_text(document.text), language)
         if summary or sentences:
-            parsed.append(ParsedDocument(clean.one_line(clean.clean_text(document.title)), summary, sentences))
-    distinct = distinct_texts([" ".join([one.summary, *one.sentences]) for one in parsed])
-    return [one for one, kept in zip(parsed, distinct, strict=True) if kept][:size]
+            one = ParsedDocument(clean.one_line(clean.clean_text(document.title)), summary, sentences)
+            parsed.append((one, place))
+    distinct = distinct_texts([" ".join([one.summary, *one.sentences]) for one, _ in parsed])
+    return [row for row, kept in zip(parsed, distinct, strict=True) if kept]
 
 
 def distinct_texts(texts: Sequence[str], threshold: float = NEAR_THRESHOLD) -> Bool[np.ndarray, " N"]:

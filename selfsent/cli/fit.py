@@ -1,0 +1,57 @@
+"""selfsent fit: the best encoder for a text, chosen without labels."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def fit(
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(help="Files, folders or hub names of data sets  \\[default: pydocs]", metavar="TEXT..."),
+    ] = None,
+    base: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="An encoder to start from and to beat: a folder or a hub name; may be repeated  "
+            "\\[default: the two that ship]"
+        ),
+    ] = None,
+    minutes: Annotated[float | None, typer.Option(help="Of this machine's time, about  \\[default: 10]")] = None,
+    out: Annotated[Path, typer.Option(help="The folder of the selection")] = Path("runs/fit"),
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: steps=500")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the selection in --out")] = False,
+) -> None:
+    """Find the best encoder for your text: candidates are trained and compared on documents that none has seen.
+
+    The base is kept unless a candidate is surely better.  `selfsent settings fit` lists what --set changes.
+    """
+    from selfsent.cli.display import Display
+
+    display = Display()
+    display.opening("loading torch and transformers")
+    from selfsent.cli.tables import fit_table
+    from selfsent.selection.fit import fit as select
+
+    result = select(
+        corpus=text or None,
+        base=base or (),
+        minutes=minutes,
+        out=out,
+        settings=set_ or (),
+        resume=resume,
+        progress=display,
+    )
+    display.print(fit_table(result))
+    display.print("")
+    for number, sentence in enumerate(result.sentences):
+        display.print(sentence, style=None if number else "bold")
+    if not base:
+        display.print(
+            "Nothing was downloaded.  A public encoder as the base, such as --base "
+            "sentence-transformers/all-MiniLM-L6-v2, usually adds several points on English text."
+        )
+    display.print(f"model: {result.model}")

@@ -1,0 +1,1 @@
+"""Choosing an encoder: candidates are trained and judged on text that none of them has seen."""

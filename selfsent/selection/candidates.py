@@ -1,0 +1,65 @@
+"""Candidates of a selection: each has a name, a way to open it, and its vectors of the held-out texts, kept on disk."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+from sentence_transformers import SentenceTransformer
+
+from selfsent import atomic
+from selfsent.encoder.encode import encode
+from selfsent.evaluation.score import Results
+from selfsent.progress import Progress
+from selfsent.selection.judge import Judge
+
+
+@dataclass(kw_only=True)
+class Candidate:
+    """One encoder that may be kept."""
+
+    name: str
+    how: str  # it was made, in a few words
+    open: Callable[[], SentenceTransformer] = field(repr=False)
+    parts: tuple["Candidate", "Candidate"] | None = None  # of two side by side
+    weights: tuple[float, float] = (0.5, 0.5)  # of the two
+    layered: bool = False  # not static vectors, nor two encoders
+    seconds: float = 0.0  # that making it took
+    eligible: bool = True  # may be kept: one folder of stock modules that descends from a base
+    base: str = ""  # the base that it descends from
+    scores: dict[str, Results] = field(default_factory=dict)  # by the judge's name
+    note: str = ""  # why it is out, for the table
+
+    @property
+    def slug(self) -> str:
+        """A folder's name."""
+        return "".join(letter if letter.isalnum() or letter in "-." else "-" for letter in self.name)
+
+
+class Vectors:
+    """The vectors of candidates for the texts of judges: computed once, read from disk after that."""
+
+    def __init__(self, folder: Path, judges: dict[str, Judge], progress: Progress) -> None:
+        self.folder, self.judges, self._progress = folder, judges, progress
+
+    def of(self, candidate: Candidate, part: str) -> Float[np.ndarray, "N D"]:
+        """Return the vectors of a candidate for the texts of one judge."""
+        if candidate.parts is not None:
+            sides = [_unit(self.of(one, part)) for one in candidate.parts]
+            return np.hstack([w**0.5 * side for w, side in zip(candidate.weights, sides, strict=True)])
+        path = self.folder / f"{candidate.slug}.{part}.npy"
+        if not path.is_file():
+            vectors = encode(candidate.open(), self.judges[part].texts, progress=self._progress)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic.replacing_file(path) as file:
+                np.save(file, vectors)
+        return np.load(path)
+
+    def score(self, candidate: Candidate, part: str) -> Results:
+        """Score a candidate."""
+        return self.judges[part].score(self.of(candidate, part), candidate.name)
+
+
+def _unit(vectors: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)

@@ -1,0 +1,134 @@
+"""Which candidate is kept, decided on documents that chose nothing, and said in words.
+
+A candidate takes the place of the base only where the whole 95 % interval of its paired difference, over documents that
+chose nothing, lies above zero.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from selfsent.evaluation.labelfree.verdict import SCORE
+from selfsent.evaluation.score import Difference, Results
+from selfsent.selection.candidates import Candidate
+from selfsent.selection.judge import MRR, difference, figure
+from selfsent.selection.stages import WORDS, Stages
+
+BM25 = "BM25"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What is kept, and the figures behind it."""
+
+    kept: Candidate
+    base: Candidate
+    sentences: list[str]
+    rows: list[dict[str, Any]]
+
+
+def decide(stages: Stages) -> Decision:
+    """Choose the best candidate on the development documents, and keep it if the test documents agree."""
+    base, part = stages.reference(), "test" if stages.structured else "general test"
+    eligible = [one for one in stages.candidates if one.eligible]
+    chosen = max(eligible, key=stages.value)
+    shown = [*stages.bases, chosen, *_named(stages, f"{WORDS}, untrained"), *_best_pair(stages)]
+    for candidate in dict.fromkeys(map(id, shown)):
+        one = next(one for one in shown if id(one) == candidate)
+        one.scores[part] = stages.vectors.score(one, part)
+        one.scores.setdefault("general test", stages.vectors.score(one, "general test"))
+    change = difference(chosen.scores[part], base.scores[part], SCORE) if chosen is not base else None
+    kept = chosen if change is not None and change.low > 0 else base
+    bm25 = stages.vectors.judges["test"].score_bm25() if stages.structured else None
+    sentences = [_first_sentence(stages, kept, chosen, base, change, part)]
+    if stages.structured:
+        sentences += _on_search(kept, base, bm25)
+        sentences += _on_pairs(stages, kept, part)
+    sentences += _on_general(stages, kept, base)
+    return Decision(kept=kept, base=base, sentences=sentences, rows=_rows(stages, kept, base, bm25))
+
+
+def _named(stages: Stages, name: str) -> list[Candidate]:
+    return [one for one in stages.candidates if one.name == name]
+
+
+def _best_pair(stages: Stages) -> list[Candidate]:
+    pairs = [one for one in stages.candidates if one.parts is not None]
+    return [max(pairs, key=stages.value)] if pairs else []
+
+
+def _first_sentence(
+    stages: Stages, kept: Candidate, chosen: Candidate, base: Candidate, change: Difference | None, part: str
+) -> str:
+    where = "held-out documents of this text" if part == "test" else "documents of general text"
+    if change is None:
+        return f"Keep {base.name} as it is: of {len(stages.candidates)} candidates none is above it on {where}."
+    figures = (
+        f"{figure(chosen.scores[part], SCORE):.1f} against {figure(base.scores[part], SCORE):.1f} of {base.name} on "
+        f"{where}, a difference of {change.value:+.1f} (95 % interval {change.low:+.1f} to {change.high:+.1f})"
+    )
+    if kept is base:
+        return f"Keep {base.name} as it is: the best candidate, {chosen.name}, is not surely above it: {figures}."
+    return f"Kept: {chosen.name} ({chosen.how}): {figures}."
+
+
+def _on_search(kept: Candidate, base: Candidate, bm25: Results | None) -> list[str]:
+    """Compare in finding a document's passage from its first sentence."""
+    mine = figure(kept.scores["test"], MRR)
+    if mine is None or bm25 is None:
+        return []
+    sentences = []
+    if kept is not base:
+        change = difference(kept.scores["test"], base.scores["test"], MRR)
+        sentences.append(
+            f"For search: MRR@10 {mine:.1f} against {figure(base.scores['test'], MRR):.1f} "
+            f"({change.low:+.1f} to {change.high:+.1f})."
+        )
+    change = difference(kept.scores["test"], bm25, MRR)
+    figures = f"{mine:.1f} against {figure(bm25, MRR):.1f} ({change.low:+.1f} to {change.high:+.1f})"
+    if change.low > 0:
+        sentences.append(f"It finds more than word matching (BM25): MRR@10 {figures}.")
+    elif change.high < 0:
+        sentences.append(f"Word matching (BM25) finds more: MRR@10 {figures}: use it for search.")
+    else:
+        sentences.append(f"It cannot be told apart from word matching (BM25): MRR@10 {figures}.")
+    return sentences
+
+
+def _on_pairs(stages: Stages, kept: Candidate, part: str) -> list[str]:
+    """Say whether two encoders side by side would be better than the one that is kept."""
+    pairs = _best_pair(stages)
+    if not pairs or pairs[0] is kept:
+        return []
+    change = difference(pairs[0].scores[part], kept.scores[part], SCORE)
+    if change.low <= 0:
+        return []
+    return [
+        f"{pairs[0].name[:1].upper()}{pairs[0].name[1:]} would be {change.value:+.1f} above it ({change.low:+.1f} to "
+        f"{change.high:+.1f}): --set side_by_side=true keeps such a pair."
+    ]
+
+
+def _on_general(stages: Stages, kept: Candidate, base: Candidate) -> list[str]:
+    """Say what was lost or gained on general text, and what no test here measures."""
+    if kept is base:
+        return []
+    change = difference(kept.scores["general test"], base.scores["general test"], SCORE)
+    said = f"On general text its score changes by {change.value:+.1f} ({change.low:+.1f} to {change.high:+.1f})."
+    return [said, "Classifiers are not judged by this: compare them with labels (selfsent evaluate) where they matter."]
+
+
+def _rows(stages: Stages, kept: Candidate, base: Candidate, bm25: Results | None) -> list[dict[str, Any]]:
+    """Return the table: candidates in the order of what they are chosen by, then word matching."""
+    rows: list[dict[str, Any]] = []
+    for one in sorted(stages.candidates, key=stages.value, reverse=True):
+        state = "kept" if one is kept else "base" if one is base else one.note
+        rows.append({"name": one.name, "how": one.how, "seconds": one.seconds, "note": state, **_figures(one.scores)})
+    if bm25 is not None:
+        rows.append({"name": BM25, "how": "word matching", "seconds": 0.0, "note": "", **_figures({"test": bm25})})
+    return rows
+
+
+def _figures(scores: dict[str, Results]) -> dict[str, float | None]:
+    parts = {part.replace(" ", "_"): results for part, results in scores.items()}
+    table = {f"{part}_score": figure(results, SCORE) for part, results in parts.items()}
+    return table | {f"{part}_mrr": figure(results, MRR) for part, results in parts.items() if "general" not in part}

@@ -1,0 +1,168 @@
+"""fit(): the best encoder for a text, chosen without labels, never worse than what was there.
+
+    text -> training texts, pairs, held-out documents (material.py)
+         -> candidates: bases, word vectors of the text, trained bases, weights between, two side by side (stages.py)
+         -> the best on half of the held-out documents, compared with its base on the other half (decision.py)
+
+Every stage leaves a file or a folder in ``out``: a selection that was killed resumes where it was.  What depends on
+time, how many steps fit into the minutes, is decided once and kept in ``plan.json``.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from selfsent import api, atomic
+from selfsent.config import apply_settings, build_config
+from selfsent.corpus.heldout import HeldOutPairs
+from selfsent.corpus.read import DEMO, resolve_sources
+from selfsent.corpus.settings import CorpusConfig
+from selfsent.encoder.load import SHIPPED
+from selfsent.encoder.save import save_encoder
+from selfsent.errors import ConfigurationError, ResumeError
+from selfsent.progress import SILENT, Progress
+from selfsent.run import versions
+from selfsent.selection.candidates import Vectors
+from selfsent.selection.decision import decide
+from selfsent.selection.judge import Judge
+from selfsent.selection.material import PARTS, Material, gather_material
+from selfsent.selection.settings import FitConfig
+from selfsent.selection.stages import PlannedSteps, Stages
+
+MODEL, REPORT, PLAN = "model", "fit.json", "plan.json"
+GENERAL = Path(__file__).parent.parent / "builtin" / "general.jsonl.xz"
+_BYTES_A_MINUTE = 6_000_000  # of text that is read for every minute
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """The encoder that was kept, and every figure behind the choice."""
+
+    folder: Path
+    model: Path
+    kept: str  # name of the candidate
+    base: str  # that it was compared with
+    sentences: list[str]  # the first says what was kept
+    rows: list[dict[str, Any]]  # of the table, one a candidate
+
+    def __str__(self) -> str:
+        return " ".join(self.sentences)
+
+
+def fit(
+    texts: Iterable[str] | None = None,
+    *,
+    corpus: Sequence[str | Path] | str | Path | None = None,
+    base: Sequence[str] | str = (),
+    out: str | Path = "runs/fit",
+    minutes: float | None = None,
+    settings: Sequence[str] = (),
+    resume: bool = False,
+    progress: Progress = SILENT,
+) -> Fitted:
+    """Find the best encoder for a text, without labels, within a budget of time.
+
+    Args:
+        texts: the texts themselves: a list, an iterator, a column of strings.
+        corpus: instead of texts: files, folders, hub names of data sets, or "pydocs".
+        base: encoders to start from and to be compared with: folders or names on the hub.  Default: those that ship.
+        out: the folder of the selection; the encoder that is kept is its ``model``.
+        minutes: of this machine's time, about.
+        settings: changes to ``FitConfig`` such as ``"steps=500"``.
+        resume: resume the selection in ``out``, or return its result if it is finished; start it where there is none.
+
+    Raises:
+        UserError: something given cannot work; the message says what would.
+        Interrupted: Ctrl-C or SIGTERM while training; the state is saved.
+    """
+    given = {} if minutes is None else {"minutes": minutes}
+    config = build_config(FitConfig, apply_settings(given, settings), "")
+    sources = [str(source) for source in api.text_sources(texts, corpus) or [DEMO]]
+    names = list(dict.fromkeys([base] if isinstance(base, str) else base))
+    folder = Path(out)
+    plan = _open_plan(folder, {"sources": sources, "bases": names, "settings": asdict(config)}, resume)
+    if (folder / REPORT).is_file() and (folder / MODEL).is_dir():
+        progress.say(f"the selection in {folder} is finished: nothing is left to do")
+        return _read(folder)
+    limit = int(config.minutes * _BYTES_A_MINUTE)
+    text = gather_material(sources, config.corpus, folder / "text", limit, progress)
+    progress.say(text.facts.line())
+    vectors = Vectors(folder / "vectors", _make_judges(text, config), progress)
+    stages = Stages(folder, text, vectors, config, PlannedSteps(folder / PLAN, plan), progress)
+    if stages.structured:
+        stages.add_bases(names or list(SHIPPED))
+        stages.add_word_vectors()
+        stages.train_bases()
+        stages.add_weights_between()
+        stages.add_side_by_side()
+    else:
+        progress.say(
+            "this text is made of single lines, which have no structure to judge by: candidates are judged on general "
+            "text alone, and word vectors are none of them"
+        )
+        stages.add_bases(names or ["builtin"])
+        stages.train_bases()
+        stages.add_weights_between()
+    decision = decide(stages)
+    if not (folder / MODEL).is_dir():
+        with atomic.build_folder(folder / MODEL) as scratch:
+            save_encoder(decision.kept.open(), scratch)
+    content = {
+        "kept": decision.kept.name,
+        "base": decision.base.name,
+        "sentences": decision.sentences,
+        "rows": decision.rows,
+        "text": asdict(text.facts),
+        "settings": asdict(config),
+        "versions": versions(),
+    }
+    atomic.write_json(folder / REPORT, content)
+    return _read(folder)
+
+
+def _open_plan(folder: Path, asked: dict[str, Any], resume: bool) -> dict[str, Any]:
+    """Return what was planned before, or start a plan."""
+    path = folder / PLAN
+    asked = json.loads(json.dumps(asked))
+    if folder.exists() and any(folder.iterdir()) and not resume:
+        raise ConfigurationError(
+            f"{folder} is not empty: choose another --out, or add --resume to resume what is in it"
+        )
+    if path.is_file():
+        plan: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if changed := [key for key in asked if plan["asked"][key] != asked[key]]:
+            raise ResumeError(
+                f"{folder} was begun with other {' and '.join(changed)}: repeat its command with --resume, or choose "
+                "another --out"
+            )
+        return plan
+    folder.mkdir(parents=True, exist_ok=True)
+    plan = {"asked": asked, "steps": {}, "versions": versions()}
+    atomic.write_json(path, plan)
+    return plan
+
+
+def _make_judges(text: Material, config: FitConfig) -> dict[str, Judge]:
+    """Make the tests of the held-out documents, and those of general text, half to choose and half to decide by."""
+    language, resamples = config.corpus.language, config.bootstrap
+    judges = {}
+    for part in PARTS:
+        documents, owners = text.held_out(part)
+        judges[str(part)] = Judge(documents, owners, text.queries(part), language=language, resamples=resamples)
+    columns = CorpusConfig().columns
+    general = [one for source in resolve_sources([str(GENERAL)]) for one in source.documents(columns)]
+    for number, part in enumerate(PARTS):
+        half = general[number::2]
+        none = HeldOutPairs()
+        judges[f"general {part}"] = Judge(half, np.arange(len(half)), none, language="en", resamples=resamples)
+    return judges
+
+
+def _read(folder: Path) -> Fitted:
+    content = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+    known = {key: content[key] for key in ("kept", "base", "sentences", "rows")}
+    return Fitted(folder=folder, model=folder / MODEL, **known)

@@ -1,0 +1,25 @@
+"""Weights between a base and what was trained from it:  theta(a) = (1 - a) theta_base + a theta_trained.
+
+Part of the way often keeps most of what training gained and nearly all that the base could do before.  Source:
+Wortsman et al. 2022, https://arxiv.org/abs/2109.01903.
+"""
+
+from sentence_transformers import SentenceTransformer
+
+from selfsent.errors import EncoderError
+
+
+def interpolate(base: SentenceTransformer, trained: SentenceTransformer, share: float) -> SentenceTransformer:
+    """Move the weights of ``base``, in place, by ``share`` of the way to ``trained``, and return it.
+
+    Raises:
+        EncoderError: the two are not of one shape.
+    """
+    start, goal = base.state_dict(), trained.state_dict()
+    if start.keys() != goal.keys() or any(start[name].shape != goal[name].shape for name in start):
+        raise EncoderError("weights can be interpolated between encoders of one shape only: one has other layers")
+    mixed = {
+        name: start[name].lerp(goal[name], share) if start[name].is_floating_point() else start[name] for name in start
+    }
+    base.load_state_dict(mixed)
+    return base

@@ -1,0 +1,111 @@
+"""Scores of candidates on held-out documents: dev documents choose, test documents decide.
+
+score    the mean of the tests of ``evaluation.labelfree.verdict``
+mrr@10   the summary, or else the first sentence, of a document finds its passage among those of all others
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from selfsent.corpus.heldout import HeldOutPairs
+from selfsent.corpus.read import Document
+from selfsent.evaluation import bootstrap
+from selfsent.evaluation.labelfree.bm25 import bm25_scores
+from selfsent.evaluation.labelfree.document_tests import LEAST, build_tests
+from selfsent.evaluation.labelfree.documents import parse_rows
+from selfsent.evaluation.labelfree.heldout_retrieval import (
+    DEPTH,
+    count_nearer,
+    expected_scores,
+    read_heldout_retrieval,
+)
+from selfsent.evaluation.labelfree.verdict import SCORE, SCORED, score_bm25, score_vectors
+from selfsent.evaluation.score import Difference, Results, compare_results, measured
+
+MRR = f"mrr@{DEPTH}"
+_RETRIEVAL = "retrieval"
+
+
+class Judge:
+    """The tests of one part of the held-out documents, and their texts in one list, so that they are encoded once."""
+
+    def __init__(
+        self,
+        documents: Sequence[Document],
+        owners: Int[np.ndarray, " N"],
+        queries: HeldOutPairs,
+        *,
+        language: str,
+        resamples: int,
+        seed: int = 0,
+    ) -> None:
+        """Make the tests.
+
+        Args:
+            documents: held out; long ones in sections.
+            owners: the document that each section is of: those of one document are resampled together.
+            queries: and the passage that each is to find.
+            resamples: behind each interval; 0: no intervals.
+        """
+        rows = parse_rows(documents, language)
+        made = build_tests([one for one, _ in rows], seed=seed)
+        # In place of the sections' numbers: those of their documents, without gaps.
+        own = np.unique(owners[[place for _, place in rows]], return_inverse=True)[1]
+        self.tests = replace(
+            made,
+            documents=int(own.max(initial=-1)) + 1,
+            retrieval=[replace(test, documents=own[test.documents]) for test in made.retrieval],
+            nearness=made.nearness and replace(made.nearness, documents=own[made.nearness.documents]),
+        )
+        self._queries = queries
+        self._resamples, self._seed = resamples, seed
+        self.texts = list(dict.fromkeys([*self.tests.texts, *queries.queries, *queries.passages]))
+        self._row = {text: number for number, text in enumerate(self.texts)}
+
+    @property
+    def structured(self) -> bool:
+        """Whether there are tests made of the structure of documents, or pairs that people made."""
+        names = {test.name for test in self.tests.every} & {task for task, _ in SCORED}
+        return bool(names - {"halves"})
+
+    def score(self, vectors: Float[np.ndarray, "N D"], name: str) -> Results:
+        """Score an encoder by its vectors of ``texts``."""
+        rows = [self._row[text] for text in self.tests.texts]
+        results = score_vectors(self.tests, vectors[rows], name=name, resamples=self._resamples, seed=self._seed)
+        if len(self._queries) < LEAST:
+            return results
+        task = read_heldout_retrieval((self._queries.queries, self._queries.passages))
+        own = vectors[[self._row[text] for text in task.texts]]
+        return replace(results, scores=results.scores + task.score(own, resamples=self._resamples, seed=self._seed))
+
+    def score_bm25(self) -> Results:
+        """Score word matching, which has no nearness."""
+        results = score_bm25(self.tests, resamples=self._resamples, seed=self._seed)
+        if len(self._queries) < LEAST:
+            return results
+        similarities = bm25_scores(self._queries.queries, self._queries.passages)
+        values = 100 * expected_scores(*count_nearer(similarities, similarities.diagonal()))
+        drawn = bootstrap.means(
+            np.column_stack([values, values[:, 0]]), self._resamples, seed=self._seed, name=_RETRIEVAL
+        )
+        protocol = {"similarity": "cosine", "passages": len(values), "ties": "expected rank"}
+        score = measured(_RETRIEVAL, "held-out", MRR, float(values[:, 0].mean()), drawn[0], len(values), protocol)
+        return replace(results, scores=[*results.scores, score])
+
+
+def figure(results: Results, name: str) -> float | None:
+    """Return ``score`` or ``mrr@10`` of results, or None where the text allows no such test."""
+    try:
+        return results.get(SCORE, "mean").value if name == SCORE else results.get(_RETRIEVAL, MRR).value
+    except KeyError:
+        return None
+
+
+def difference(first: Results, second: Results, name: str) -> Difference:
+    """Return by how much the first is above the second in ``score`` or ``mrr@10``, with its paired interval."""
+    task = SCORE if name == SCORE else _RETRIEVAL
+    metric = "mean" if name == SCORE else MRR
+    return next(one for one in compare_results(first, second) if (one.task, one.metric) == (task, metric))

@@ -1,0 +1,234 @@
+"""What a selection works with: training texts, pairs made of documents, and documents that are held out of everything.
+
+    texts.jsonl     a document a line, for counting words; single lines as they are
+    pairs.jsonl     two texts that belong together, from the structure of documents
+    held_out.jsonl  part (dev or test) and document, a line each
+
+Pairs of one document: a sentence and the next one; the summary, or else the first sentence, and the text after it; the
+title and the text; the first half and the second.  A sentence that occurs in a held-out document is taken out of the
+others.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from selfsent import atomic
+from selfsent.corpus import clean
+from selfsent.corpus.heldout import HeldOutPairs, Selection
+from selfsent.corpus.prepare import read_texts
+from selfsent.corpus.read import Document, resolve_sources
+from selfsent.corpus.settings import CorpusConfig
+from selfsent.errors import CorpusError
+from selfsent.progress import Progress
+
+HELD_OUT = 1000  # documents in each of dev and test, at most
+_SHARE = 0.15  # of the documents, dev and test together
+_SMALL, _SHARE_OF_SMALL = 4000, 0.3  # below so many documents
+_LEAST_DOCUMENTS = 200  # of several sentences: with fewer there is nothing to judge by
+_PACKED = 4.0  # bytes of text in a byte of a compressed file, about
+_SENTENCE_WORDS = range(5, 101)
+_PASSAGE_WORDS = 60  # of a passage, about
+_PASSAGE_LEAST = 8
+_SECTION = 25  # sentences of a part of a long document
+_TESTED = 600  # parts of long documents that tests are made of, at most
+
+Kind = Literal["documents", "pairs", "lines"]
+_HELD_OUT_KINDS: dict[Kind, Literal["summary-body", "halves", "pairs"]] = {
+    "documents": "summary-body",
+    "pairs": "pairs",
+    "lines": "halves",
+}
+Part = Literal["dev", "test"]
+PARTS: tuple[Part, Part] = ("dev", "test")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What was found in the text."""
+
+    kind: Kind  # documents of several sentences; rows with a positive; single lines
+    documents: int  # used, the held-out ones included
+    texts: int  # for training
+    pairs: int
+    held_out: int
+    share: float  # of the sources that was read; 1: everything
+
+    def line(self) -> str:
+        """Say it in a sentence."""
+        used = "" if self.share >= 1 else f" (a sample of {self.share:.0%}: more minutes read more)"
+        if self.kind == "lines":
+            return f"text: {self.documents:,} single lines{used}, {self.held_out:,} of them held out"
+        return (
+            f"text: {self.documents:,} {'documents' if self.kind == 'documents' else 'rows of pairs'}{used}; "
+            f"{self.held_out:,} are held out, {self.pairs:,} pairs are made of the others"
+        )
+
+
+class Material:
+    """The folder that ``gather_material`` made."""
+
+    def __init__(self, folder: Path) -> None:
+        self.facts = Facts(**json.loads((folder / "facts.json").read_text(encoding="utf-8")))
+        self.texts, self.pairs = folder / "texts.jsonl", folder / "pairs.jsonl"
+        self._folder = folder
+
+    def held_out(self, part: Part) -> tuple[list[Document], NDArray[np.int64]]:
+        """Return the held-out documents of a part, long ones in sections, and the document of each."""
+        found: list[Document] = []
+        owners: list[int] = []
+        stored = [row[1:] for row in _rows(self._folder / "held_out.jsonl") if row[0] == part]
+        most = max(1, -(-_TESTED // max(1, len(stored))))
+        for number, (title, summary, sentences) in enumerate(stored):
+            sections = _sections(title, summary, sentences, most)
+            found += sections
+            owners += [number] * len(sections)
+        return found, np.array(owners, np.int64)
+
+    def queries(self, part: Part) -> HeldOutPairs:
+        """Return one query and its passage of each held-out document."""
+        return HeldOutPairs(**json.loads((self._folder / "queries.json").read_text(encoding="utf-8"))[part])
+
+
+def gather_material(
+    sources: Sequence[str], config: CorpusConfig, folder: Path, limit: int, progress: Progress
+) -> Material:
+    """Read the sources once, hold documents out, and make pairs of the others; done once, then opened.
+
+    Args:
+        limit: bytes of text to read, about; of larger sources documents are sampled by their content.
+
+    Raises:
+        CorpusError: a source cannot be read, or holds too little text.
+    """
+    if folder.is_dir():
+        return Material(folder)
+    resolved = resolve_sources(sources)
+    size = sum(source.size * (_PACKED if _compressed(source.name) else 1) for source in resolved)
+    share = min(1.0, limit / size) if size else 1.0
+    counts: dict[Kind, int] = {"documents": 0, "pairs": 0, "lines": 0}
+    with atomic.build_folder(folder) as scratch:
+        staged = scratch / "staged.jsonl"
+        with staged.open("w", encoding="ascii") as file:
+            for document, summary, sentences in read_texts(sources, config, progress):
+                if (
+                    share < 1
+                    and xxhash.xxh3_64_intdigest("\n".join(sentences).encode(errors="replace")) % 10_000
+                    >= 10_000 * share
+                ):
+                    continue
+                positive = clean.one_line(clean.clean_text(document.positive))
+                kind: Kind = "pairs" if positive else "documents" if len(sentences) > 1 else "lines"
+                counts[kind] += 1
+                file.write(json.dumps([clean.one_line(document.title), summary, sentences, positive]) + "\n")
+        _write(staged, scratch, counts, share)
+        staged.unlink()
+    return Material(folder)
+
+
+def _compressed(name: str) -> bool:
+    return not name.endswith((".txt", ".jsonl", ".json", ".csv", ".tsv"))
+
+
+def _write(staged: Path, folder: Path, counts: dict[Kind, int], share: float) -> None:
+    """Hold documents out of the staged ones, and write everything else."""
+    total = sum(counts.values())
+    if total < 2 * _LEAST_DOCUMENTS:
+        raise CorpusError(f"{total:,} documents or lines are too few to choose an encoder by: give 400 or more")
+    kind: Kind = "lines"
+    if counts["pairs"] * 2 >= total:
+        kind = "pairs"
+    elif counts["documents"] >= _LEAST_DOCUMENTS and counts["documents"] * 10 >= total:
+        kind = "documents"
+    held = _SHARE_OF_SMALL if counts[kind] < _SMALL else _SHARE
+    selection = Selection(_HELD_OUT_KINDS[kind], HELD_OUT, held, folder / "taken.jsonl")
+    taken = _hold_out(staged, folder / "held_out.jsonl", kind, selection)
+    found = {part: asdict(getattr(selection.found, part)) for part in PARTS}
+    (folder / "queries.json").write_text(json.dumps(found), encoding="utf-8")
+    (folder / "taken.jsonl").unlink()
+    texts, pairs = _write_training(staged, folder, taken, set(selection.keys))
+    facts = Facts(kind=kind, documents=total, texts=texts, pairs=pairs, held_out=selection.documents, share=share)
+    (folder / "facts.json").write_text(json.dumps(asdict(facts)), encoding="utf-8")
+
+
+def _hold_out(staged: Path, target: Path, kind: Kind, selection: Selection) -> set[int]:
+    """Write the documents that the selection takes; return their rows."""
+    taken: set[int] = set()
+    with target.open("w", encoding="ascii") as file:
+        for row, (title, summary, sentences, positive) in enumerate(_rows(staged)):
+            before = len(selection.found.dev)
+            fitting = [one for one in sentences if kind != "documents" or clean.count_words(one) in _SENTENCE_WORDS]
+            keys = [clean.content_key(text) for text in fitting]
+            texts = [positive] if kind == "pairs" else fitting
+            if keys and selection.take(Document("", title), sentences[0] if positive else summary, texts, keys):
+                part = "dev" if len(selection.found.dev) > before else "test"
+                file.write(json.dumps([part, title, summary, sentences]) + "\n")
+                taken.add(row)
+    return taken
+
+
+def _write_training(staged: Path, folder: Path, taken: set[int], held_keys: set[int]) -> tuple[int, int]:
+    """Write texts and pairs of the documents that were not taken, without sentences of those that were; count them."""
+    texts = pairs = 0
+    with (folder / "texts.jsonl").open("w") as texts_file, (folder / "pairs.jsonl").open("w") as pairs_file:
+        for row, (title, summary, sentences, positive) in enumerate(_rows(staged)):
+            kept = [text for text in sentences if clean.content_key(text) not in held_keys]
+            if row in taken or not kept:
+                continue
+            texts_file.write(json.dumps({"text": " ".join(kept)}) + "\n")
+            own = [(" ".join(kept), positive)] if positive else _pairs(title, summary, kept)
+            for first, second in own:
+                pairs_file.write(json.dumps({"text": first, "positive": second}) + "\n")
+            texts, pairs = texts + 1, pairs + len(own)
+    return texts, pairs
+
+
+def _pairs(title: str, summary: str, sentences: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the pairs of texts that one document gives."""
+    fits = [clean.count_words(sentence) in _SENTENCE_WORDS for sentence in sentences]
+    found = [pair for pair, both in zip(pairwise(sentences), pairwise(fits), strict=True) if all(both)]
+    rest = sentences if summary and sentences[0] not in summary else sentences[1:]
+    for query, texts in ((summary or sentences[0], rest), (title, sentences)):
+        passage = _passage(texts)
+        if query and passage and clean.content_key(query) != clean.content_key(passage):
+            found.append((query, passage))
+    if len(sentences) >= 4:
+        middle = len(sentences) // 2
+        halves = _passage(sentences[:middle]), _passage(sentences[middle:])
+        if all(halves):
+            found.append(halves)
+    return found
+
+
+def _passage(sentences: Sequence[str]) -> str:
+    """Join sentences up to about ``_PASSAGE_WORDS`` words; empty if they are too few."""
+    chosen: list[str] = []
+    words = 0
+    for sentence in sentences:
+        more = clean.count_words(sentence)
+        if chosen and words + more > _PASSAGE_WORDS:
+            break
+        chosen.append(sentence)
+        words += more
+    return " ".join(chosen) if words >= _PASSAGE_LEAST else ""
+
+
+def _sections(title: str, summary: str, sentences: Sequence[str], most: int) -> list[Document]:
+    """Cut a long document into parts, and return at most ``most`` of them, evenly spread."""
+    cuts = range(0, len(sentences), _SECTION) if len(sentences) >= 2 * _SECTION and most > 1 else [0]
+    parts = [sentences[cut : cut + _SECTION] for cut in cuts] if len(cuts) > 1 else [list(sentences)]
+    chosen = [parts[int(place)] for place in np.linspace(0, len(parts) - 1, min(most, len(parts)))]
+    whole = len(chosen) == 1
+    return [Document("\n".join(part), title * whole, summary * whole) for part in chosen]
+
+
+def _rows(path: Path) -> Iterator[list]:  # type: ignore[type-arg]
+    with path.open(encoding="ascii") as file:
+        yield from map(json.loads, file)

@@ -1,0 +1,281 @@
+"""The stages of a selection: each makes candidates and scores them on the development documents.
+
+bases               as they are
+word vectors        counted in the text, joined with the general ones, trained on pairs
+bases + pairs       trained on the pairs of the text; on single lines by the published methods
+weights between     a base and the best that was trained from it
+side by side        the best encoder with layers and the best word vectors
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from sentence_transformers import SentenceTransformer
+
+from selfsent import api, atomic
+from selfsent.encoder.inspect import transformer_of
+from selfsent.encoder.load import SHIPPED, load_encoder
+from selfsent.encoder.side_by_side import join_side_by_side
+from selfsent.evaluation.labelfree.verdict import SCORE
+from selfsent.pretraining.joined_vectors import build_joined_vectors
+from selfsent.progress import Prefixed, Progress
+from selfsent.selection.candidates import Candidate, Vectors
+from selfsent.selection.interpolate import interpolate
+from selfsent.selection.judge import MRR, figure
+from selfsent.selection.material import Material
+from selfsent.selection.settings import FitConfig
+
+WORDS = "word vectors"
+_SHARES = (0.25, 0.5, 0.75)  # of the way from a base to what was trained from it
+_WEIGHTS = (0.3, 0.5, 0.7)  # of the first of two side by side
+_TRAINING_COST = 6.0  # encodings of a text that one training step on it costs
+_FOR_TRAINING = 0.7  # of the minutes; the rest is for scoring
+_FEWEST = 50  # steps: a shorter training is left out
+_RATES = (5e-4, 5e-5)  # peak rates of the encoder that ships and of others
+_SLOWER = 0.2  # of these rates where texts are their own positives
+_COMMON = (
+    "corpus.held_out=0",  # documents were held out before
+    "corpus.deduplicate=exact",
+    "corpus.max_length=64",
+    "train.select=last",
+    "train.evaluate_every=0",
+    "train.checkpoint_every=50",
+)
+_PAIRS = ("objective.head=false", "objective.symmetric=true")
+_LINES = ("corpus.split=no",)
+
+
+class Stages:
+    """The candidates made so far, and what making more of them needs."""
+
+    def __init__(
+        self,
+        out: Path,
+        text: Material,
+        vectors: Vectors,
+        config: FitConfig,
+        steps: "PlannedSteps",
+        progress: Progress,
+    ) -> None:
+        self.out, self.text, self.vectors = out / "candidates", text, vectors
+        self.config, self.steps, self.progress = config, steps, progress
+        self.began = time.perf_counter()
+        self.candidates: list[Candidate] = []
+        self.bases: list[Candidate] = []
+        self.structured = vectors.judges["dev"].structured
+        self._rates: dict[str, float] = {}  # texts a second that a base encodes
+        self.out.mkdir(parents=True, exist_ok=True)
+
+    def add_bases(self, names: Sequence[str]) -> None:
+        """Score encoders as they are."""
+        for name in names:
+            began = time.perf_counter()
+            base = Candidate(name=name, how="as it is", open=partial(load_encoder, name), base=name)
+            base.layered = transformer_of(base.open()) is not None
+            self._add(base)
+            texts = sum(len(self.vectors.judges[part].texts) for part in ("dev", "general dev"))
+            self._rates[name] = texts / max(time.perf_counter() - began, 1e-3)
+            self.bases.append(base)
+
+    def add_word_vectors(self) -> None:
+        """Count word vectors in the text, join them with the general ones, and train them on the pairs."""
+        folder, config = self.out / "word-vectors", self.config
+        with self._timed("word-vectors") as seconds:
+            if not (folder / "counted").is_dir():
+                general, told = load_encoder("builtin-static"), Prefixed(self.progress, "word vectors: ")
+                with atomic.build_folder(folder / "counted") as scratch:
+                    build_joined_vectors(self.text.texts, general, scratch, seed=config.seed, progress=told)
+            training = (
+                *_PAIRS,
+                f"train.steps={self.steps(WORDS, config.words_steps)}",
+                f"train.batch_size={config.words_batch_size}",
+                f"train.learning_rate={config.words_learning_rate}",
+            )
+            model = self._train("simcse", folder / "counted", self.text.pairs, folder / "trained", training)
+        named = any(base.name == "builtin-static" for base in self.bases)
+        for name, place, how in (
+            (f"{WORDS}, untrained", folder / "counted", "of this text, joined with general ones"),
+            (WORDS, model, "the same, trained on pairs of this text"),
+        ):
+            candidate = Candidate(name=name, how=how, open=partial(load_encoder, place), base="builtin-static")
+            candidate.eligible, candidate.seconds = named and name == WORDS, seconds() * (name == WORDS)
+            candidate.note = "" if named else "made from no base that was named"
+            self._add(candidate)
+
+    def train_bases(self) -> None:
+        """Train every base that has layers, as many steps as the time allows: decided once, and kept."""
+        pairs = [("simcse", self.text.pairs, _PAIRS)]
+        lines = [(method, self.text.texts, _LINES) for method in self.config.methods]
+        trainings = [
+            (base, *one) for base in self.bases if base.layered for one in (pairs if self.structured else lines)
+        ]
+        for number, (base, method, texts, keys) in enumerate(trainings):
+            name = f"{base.name} + {'pairs' if self.structured else method}"
+            free = 60 * self.config.minutes * _FOR_TRAINING - (time.perf_counter() - self.began)
+            texts_a_step = 2 * self.config.batch_size
+            possible = free / (len(trainings) - number) * self._rates[base.name] / (_TRAINING_COST * texts_a_step)
+            steps = self.steps(name, min(self.config.steps, 25 * int(possible / 25)))
+            if steps < _FEWEST:
+                self.progress.say(f"left out: {name}: {self.config.minutes:g} minutes are too few; give more --minutes")
+                continue
+            rate = self.config.learning_rate or _RATES[base.name not in SHIPPED]
+            training = (
+                *keys,
+                f"train.steps={steps}",
+                f"train.batch_size={self.config.batch_size}",
+                f"train.learning_rate={rate if self.structured else rate * _SLOWER}",
+            )
+            made = Candidate(name=name, how=f"{method}, {steps} steps", open=base.open, base=base.name, layered=True)
+            self.progress.say(f"training: {name}, {steps} steps of {self.config.batch_size} texts")
+            with self._timed(made.slug) as seconds:
+                model = self._train(method, base.name, texts, self.out / made.slug, training)
+            made.open, made.seconds = partial(load_encoder, model), seconds()
+            self._add(made)
+
+    def add_weights_between(self) -> None:
+        """Add encoders between each base and the best that was trained from it."""
+        for base in self.bases:
+            trained = [one for one in self.candidates if one.base == base.name and one.seconds]
+            if not trained or not base.layered:
+                continue
+            goal = max(trained, key=self.value)
+            for share in _SHARES:
+                way = partial(_between, base, goal, share)
+                name = f"{share:g} of the way to {goal.name}"
+                between = Candidate(name=name, how="weights between the two", open=way, base=base.name, layered=True)
+                self._add(between)
+
+    def add_side_by_side(self) -> None:
+        """Add the best encoder with layers beside the best word vectors."""
+        layered = [one for one in self.candidates if one.layered]
+        words = [one for one in self.candidates if not one.layered]
+        if not layered or not words:
+            return
+        pair = max(layered, key=self.value), max(words, key=self.value)
+        for weight in _WEIGHTS:
+            weights = weight, 1 - weight
+            candidate = Candidate(
+                name=f"{pair[0].name} beside {pair[1].name}, {weight:g} : {1 - weight:g}",
+                how="two encoders side by side",
+                open=partial(_joined, pair, weights),
+                parts=pair,
+                weights=weights,
+                base=pair[0].base,
+            )
+            candidate.eligible = self.config.side_by_side
+            candidate.note = "" if candidate.eligible else "two folders in one: --set side_by_side=true keeps it"
+            self._add(candidate)
+
+    def reference(self) -> Candidate:
+        """Return the base that a candidate has to beat: the best of them."""
+        part = "dev" if self.structured else "general dev"
+        return max(self.bases, key=lambda base: self._figure(base, part))
+
+    def value(self, candidate: Candidate) -> float:
+        """Return what candidates are chosen by: the score on this text less what is lost on general text, weighed."""
+        general = self._figure(candidate, "general dev")
+        if not self.structured:
+            return general
+        lost = max(0.0, self._figure(self.reference(), "general dev") - general)
+        return self._figure(candidate, "dev") - self.config.general_loss * lost
+
+    def _figure(self, candidate: Candidate, part: str) -> float:
+        return figure(candidate.scores[part], SCORE) or 0.0
+
+    def _add(self, candidate: Candidate) -> None:
+        """Score a candidate on the development documents, of this text and of general text, and say so."""
+        for part in ("dev", "general dev"):
+            candidate.scores[part] = self.vectors.score(candidate, part)
+        self.candidates.append(candidate)
+        told = (("score", "dev", SCORE), ("MRR@10", "dev", MRR), ("on general text", "general dev", SCORE))
+        figures = [(what, figure(candidate.scores[part], name)) for what, part, name in told]
+        said = ", ".join(f"{what} {value:.1f}" for what, value in figures if value is not None)
+        self.progress.say(f"{candidate.name}: {said}")
+
+    def _train(self, method: str, base: str | Path, texts: Path, folder: Path, settings: Sequence[str]) -> Path:
+        trained = api.train(
+            method,
+            corpus=[texts],
+            base=str(base),
+            out=folder,
+            seed=self.config.seed,
+            settings=[*_COMMON, *settings],
+            resume=True,
+            progress=Quieter(self.progress),
+        )
+        return trained.model
+
+    @contextmanager
+    def _timed(self, slug: str) -> "Iterator[Seconds]":
+        """Time a block, and keep its seconds for a process that resumes the selection."""
+        marker, seconds = self.out / f"{slug}.seconds", Seconds()
+        began = time.perf_counter()
+        yield seconds
+        if not marker.is_file():
+            atomic.write_text(marker, f"{time.perf_counter() - began:.1f}")
+        seconds.value = float(marker.read_text(encoding="utf-8"))
+
+
+class Seconds:
+    """What a block took; known after it."""
+
+    value = 0.0
+
+    def __call__(self) -> float:
+        """Return the seconds."""
+        return self.value
+
+
+class PlannedSteps:
+    """The steps of each training: planned once, and read from the plan after that."""
+
+    def __init__(self, path: Path, plan: dict[str, object]) -> None:
+        self._path, self._plan = path, plan
+
+    def __call__(self, name: str, steps: int) -> int:
+        """Return what was planned for a training, or plan ``steps`` now."""
+        planned = self._plan["steps"]
+        assert isinstance(planned, dict)
+        if name not in planned:
+            planned[name] = steps
+            atomic.write_json(self._path, self._plan)
+        return int(planned[name])
+
+
+class Quieter(Progress):
+    """Passes on progress bars and warnings: a selection speaks for its trainings."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def say(self, message: str) -> None:
+        """Pass on warnings."""
+        if message.startswith("warning"):
+            self._progress.say(message)
+
+    def report(self, stage: str, done: int, total: int | None = None) -> None:
+        """Pass on how far a stage is."""
+        self._progress.report(stage, done, total)
+
+    def begin(self, step: int, steps: int, unit: str) -> None:
+        """Pass on the start of a training."""
+        self._progress.begin(step, steps, unit)
+
+    def step(self, step: int, units: int, terms: Mapping[str, float]) -> None:
+        """Pass on a step."""
+        self._progress.step(step, units, terms)
+
+    def end(self) -> None:
+        """Pass on the end."""
+        self._progress.end()
+
+
+def _between(base: Candidate, goal: Candidate, share: float) -> SentenceTransformer:
+    return interpolate(base.open(), goal.open(), share)
+
+
+def _joined(pair: tuple[Candidate, Candidate], weights: tuple[float, float]) -> SentenceTransformer:
+    return join_side_by_side([one.open() for one in pair], weights)
