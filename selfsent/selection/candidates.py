@@ -48,6 +48,8 @@ class Vectors:
         if candidate.parts is not None:
             sides = [_unit(self.of(one, part)) for one in candidate.parts]
             return np.hstack([w**0.5 * side for w, side in zip(candidate.weights, sides, strict=True)])
+        if not self.judges[part].texts:
+            return np.zeros((0, 1), np.float32)
         path = self.folder / f"{candidate.slug}.{part}.npy"
         if not path.is_file():
             vectors = encode(candidate.open(), self.judges[part].texts, progress=self._progress)

@@ -31,7 +31,7 @@ from selfsent.selection.decision import decide
 from selfsent.selection.judge import Judge
 from selfsent.selection.material import PARTS, Material, gather_material
 from selfsent.selection.settings import FitConfig
-from selfsent.selection.stages import PlannedSteps, Stages
+from selfsent.selection.stages import WORDS_BASE, PlannedSteps, Stages
 
 MODEL, REPORT, PLAN = "model", "fit.json", "plan.json"
 GENERAL = Path(__file__).parent.parent / "builtin" / "general.jsonl.xz"
@@ -95,8 +95,10 @@ def fit(
     stages = Stages(folder, text, vectors, config, PlannedSteps(folder / PLAN, plan), progress)
     if stages.structured:
         stages.add_bases(names or list(SHIPPED))
-        stages.add_word_vectors()
-        stages.train_bases()
+        # In order of promise: word vectors can be kept alone only where they descend from a base.
+        makers = [stages.add_word_vectors, stages.train_bases]
+        for make in makers if any(base.name == WORDS_BASE for base in stages.bases) else reversed(makers):
+            make()
         stages.add_weights_between()
         stages.add_side_by_side()
     else:

@@ -32,7 +32,9 @@ from selfsent.progress import Progress
 HELD_OUT = 1000  # documents in each of dev and test, at most
 _SHARE = 0.15  # of the documents, dev and test together
 _SMALL, _SHARE_OF_SMALL = 4000, 0.3  # below so many documents
-_LEAST_DOCUMENTS = 200  # of several sentences: with fewer there is nothing to judge by
+_LEAST_DOCUMENTS = 200  # with fewer there is nothing to judge by
+_SENTENCES = 4  # of a text that has a structure: a title or a question of two sentences is a single line here
+_DOCUMENT_SHARE = 0.08  # of all rows, that have one
 _PACKED = 4.0  # bytes of text in a byte of a compressed file, about
 _SENTENCE_WORDS = range(5, 101)
 _PASSAGE_WORDS = 60  # of a passage, about
@@ -54,7 +56,7 @@ PARTS: tuple[Part, Part] = ("dev", "test")
 class Facts:
     """What was found in the text."""
 
-    kind: Kind  # documents of several sentences; rows with a positive; single lines
+    kind: Kind  # some documents of several sentences; rows with a positive; single lines
     documents: int  # used, the held-out ones included
     texts: int  # for training
     pairs: int
@@ -125,7 +127,7 @@ def gather_material(
                 ):
                     continue
                 positive = clean.one_line(clean.clean_text(document.positive))
-                kind: Kind = "pairs" if positive else "documents" if len(sentences) > 1 else "lines"
+                kind: Kind = "pairs" if positive else "documents" if len(sentences) >= _SENTENCES else "lines"
                 counts[kind] += 1
                 file.write(json.dumps([clean.one_line(document.title), summary, sentences, positive]) + "\n")
         _write(staged, scratch, counts, share)
@@ -145,9 +147,9 @@ def _write(staged: Path, folder: Path, counts: dict[Kind, int], share: float) ->
     kind: Kind = "lines"
     if counts["pairs"] * 2 >= total:
         kind = "pairs"
-    elif counts["documents"] >= _LEAST_DOCUMENTS and counts["documents"] * 10 >= total:
+    elif counts["documents"] >= _LEAST_DOCUMENTS and counts["documents"] >= _DOCUMENT_SHARE * total:
         kind = "documents"
-    held = _SHARE_OF_SMALL if counts[kind] < _SMALL else _SHARE
+    held = _SHARE_OF_SMALL if total < _SMALL else _SHARE
     selection = Selection(_HELD_OUT_KINDS[kind], HELD_OUT, held, folder / "taken.jsonl")
     taken = _hold_out(staged, folder / "held_out.jsonl", kind, selection)
     found = {part: asdict(getattr(selection.found, part)) for part in PARTS}

@@ -28,7 +28,7 @@ from selfsent.selection.judge import MRR, figure
 from selfsent.selection.material import Material
 from selfsent.selection.settings import FitConfig
 
-WORDS = "word vectors"
+WORDS, WORDS_BASE = "word vectors", "builtin-static"  # the candidate, and what its general half is
 _SHARES = (0.25, 0.5, 0.75)  # of the way from a base to what was trained from it
 _WEIGHTS = (0.3, 0.5, 0.7)  # of the first of two side by side
 _TRAINING_COST = 6.0  # encodings of a text that one training step on it costs
@@ -65,7 +65,8 @@ class Stages:
         self.began = time.perf_counter()
         self.candidates: list[Candidate] = []
         self.bases: list[Candidate] = []
-        self.structured = vectors.judges["dev"].structured
+        # Single lines have none: halves of lines reward word overlap, and call word vectors better than they are.
+        self.structured = text.facts.kind != "lines" and vectors.judges["dev"].structured
         self._rates: dict[str, float] = {}  # texts a second that a base encodes
         self.out.mkdir(parents=True, exist_ok=True)
 
@@ -85,7 +86,7 @@ class Stages:
         folder, config = self.out / "word-vectors", self.config
         with self._timed("word-vectors") as seconds:
             if not (folder / "counted").is_dir():
-                general, told = load_encoder("builtin-static"), Prefixed(self.progress, "word vectors: ")
+                general, told = load_encoder(WORDS_BASE), Prefixed(self.progress, "word vectors: ")
                 with atomic.build_folder(folder / "counted") as scratch:
                     build_joined_vectors(self.text.texts, general, scratch, seed=config.seed, progress=told)
             training = (
@@ -95,12 +96,12 @@ class Stages:
                 f"train.learning_rate={config.words_learning_rate}",
             )
             model = self._train("simcse", folder / "counted", self.text.pairs, folder / "trained", training)
-        named = any(base.name == "builtin-static" for base in self.bases)
+        named = any(base.name == WORDS_BASE for base in self.bases)
         for name, place, how in (
             (f"{WORDS}, untrained", folder / "counted", "of this text, joined with general ones"),
             (WORDS, model, "the same, trained on pairs of this text"),
         ):
-            candidate = Candidate(name=name, how=how, open=partial(load_encoder, place), base="builtin-static")
+            candidate = Candidate(name=name, how=how, open=partial(load_encoder, place), base=WORDS_BASE)
             candidate.eligible, candidate.seconds = named and name == WORDS, seconds() * (name == WORDS)
             candidate.note = "" if named else "made from no base that was named"
             self._add(candidate)
