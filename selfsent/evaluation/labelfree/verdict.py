@@ -38,6 +38,7 @@ SCORED: tuple[tuple[str, str], ...] = (
 # Not in it, by their rank correlation with STS over 40 encoders on Wikipedia: titles (0.63: names, which word matching
 # finds) and perturbed sentences (0.27 to 0.76: nearly every encoder finds them all).  Areas under ROC (0.88 to 0.92)
 # add nothing to the others.
+STRUCTURE = ("summary", "neighbours", "nearness")  # tests that need documents of several sentences
 SCORE, RETRIEVAL = "score", "found"  # the mean of SCORED, and that of its mrr@10, in which BM25 can compete
 _NEIGHBOURS = 10  # the k of hubness
 _SAMPLE = 2000  # texts of the geometry
@@ -80,6 +81,14 @@ def require_enough_tests(tests: DocumentTests) -> None:
             f"no test can be made of {tests.documents:,} documents ({reasons}): "
             "give more text, or documents of several sentences"
         )
+
+
+def has_structure(tests: DocumentTests) -> bool:
+    """Tell whether a text allows a test of more than single lines: one of ``STRUCTURE``.
+
+    The halves of a line share words and topic whatever the encoder is good for, so they alone decide nothing.
+    """
+    return any(test.name in STRUCTURE for test in tests.every)
 
 
 def score_vectors(
@@ -150,6 +159,8 @@ def judge_tests(
 ) -> LabelFreeVerdict:
     """Compare ``results["trained"]`` with ``results["base"]`` and put it into words.
 
+    Of a text without structure (``has_structure``) the decision is always "cannot tell".
+
     Args:
         results: of the same tests with the same resamples; also ``static`` and ``bm25`` where they were scored.
         notes: further sentences.
@@ -159,8 +170,19 @@ def judge_tests(
     parts = [score for score in trained.scores if (score.task, score.metric) in SCORED]
     what = f"Over {len(parts)} tests made of {tests.documents:,} documents"
     decision, sentence = word_difference(what, base, trained, trained.get(SCORE, "mean"))
+    if not has_structure(tests):
+        decision, sentence = "cannot tell", _without_structure(tests)
     sentences = [sentence, *_word_baselines(results), *notes]
     return LabelFreeVerdict(decision, sentences, results, compare_results(trained, base), tests.left_out, facts or {})
+
+
+def _without_structure(tests: DocumentTests) -> str:
+    names = ", ".join(test.name for test in tests.retrieval)
+    return (
+        f"Cannot tell. This text has no structure to judge by: of its {tests.documents:,} lines or rows fewer than "
+        f"{LEAST} have several sentences to test, and tests made of single lines ({names}) decide nothing. Give whole "
+        "documents of several sentences, or labels: `selfsent evaluate --tasks classification:FILE`."
+    )
 
 
 def judge_heldout(before: Results, after: Results) -> str:
