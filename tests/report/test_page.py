@@ -285,7 +285,9 @@ def test_from_training_to_the_page(bert, lines_of_text, tmp_path):
     assert found.scripts == 1
     assert found.external() == []
     shown = {value for _, value, _, _ in found.cells}
-    assert shown == {one.value for one in (*result.before.scores, *result.after.scores)}
+    assert set(result.baselines) == {"bm25", "static"}
+    systems = result.before, result.after, *result.baselines.values()
+    assert shown == {one.value for system in systems for one in system.scores}
     assert result.verdict.split(". ", 1)[1] in found.text
     for words in (
         "A map of the texts",
