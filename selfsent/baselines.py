@@ -16,18 +16,21 @@ from selfsent.pretraining.static_vectors import COUNTED, cached_static_vectors
 from selfsent.progress import SILENT, Progress
 from selfsent.scoring import evaluate
 
+_PIECES = 3_000_000  # word pieces of the texts that word vectors are counted in: about a minute
 _SEED = 0  # of the factorisation: runs that differ in the seed alone are compared with the same vectors
 
 
 def count_training_vectors(text: Corpus, language: str, progress: Progress = SILENT) -> Path | None:
     """Return the folder of word vectors counted in at most ``COUNTED`` training texts, drawn evenly from all of them.
 
-    What is held out is not among the texts of a corpus.  Of pairs only the text is read, not its positive.
+    Of long documents fewer are counted, so that it takes about a minute.  What is held out is not among the texts of a
+    corpus.  Of pairs only the text is read, not its positive.
 
     Returns:
         None if the text is too small, or the memory for the counts; the reason is said.
     """
-    rows = np.unique(np.linspace(0, len(text) - 1, min(len(text), COUNTED)).astype(np.int64))
+    most = min(len(text), COUNTED, max(1, _PIECES * len(text) // text.tokens))
+    rows = np.linspace(0, len(text) - 1, most).astype(np.int64)
     config = CorpusConfig(language=language, split="no", deduplicate="none", held_out=0)
     try:
         spooled = spool_texts(one for row in rows for one in text.texts(row[None]))

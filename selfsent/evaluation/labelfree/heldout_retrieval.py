@@ -15,7 +15,7 @@ from selfsent.evaluation import bootstrap
 from selfsent.evaluation.geometry import uniformity, unit
 from selfsent.evaluation.labelfree.bm25 import bm25_rows
 from selfsent.evaluation.score import Results, Score, measured
-from selfsent.evaluation.task import Task
+from selfsent.evaluation.task import Task, fingerprint
 from selfsent.progress import SILENT, Progress
 
 BLOCK = 2_000_000  # entries of a block of similarities: 16 MB
@@ -98,7 +98,7 @@ def score_bm25_retrieval(
         measured(task.name, task.split, metric, float(of_queries.mean()), replicates, len(of_queries), protocol)
         for metric, of_queries, replicates in zip(METRICS, values.T, drawn, strict=True)
     ]
-    return Results(scores=scores, fingerprint=task.fingerprint)
+    return Results(scores=scores, fingerprint=fingerprint([f"{task.name} {task.fingerprint}"]))
 
 
 def expected_ranks(
