@@ -145,24 +145,23 @@ def results(right, share=0):
 
 
 @pytest.mark.parametrize(
-    ("right", "words"),
+    ("right", "share", "words"),
     [
+        (190, 100, "are better than both here, at finding the right text (MRR@10): "),
+        (130, 100, "are better than the trained encoder here"),
         (
-            190,
-            "Word vectors counted in the training text are better than both here, at finding the right text (MRR@10): ",
-        ),
-        (130, "Word vectors counted in the training text are better than the trained encoder here"),
-        (60, "Word vectors counted in the training text and the trained encoder cannot be told apart"),
-        (
-            10,
-            "Word vectors counted in the training text are behind the trained encoder at finding the right text (MRR@10).",
-        ),
+            66,
+            110,
+            "and the trained encoder cannot be told apart",
+        ),  # sixteen found and ten missed of what training finds
+        (54, 110, "and the trained encoder cannot be told apart"),
+        (10, 100, "are behind the trained encoder at finding the right text (MRR@10)."),
     ],
 )
-def test_the_verdict_says_by_the_paired_interval_how_word_vectors_compare(right, words):
+def test_the_verdict_says_by_the_paired_interval_how_word_vectors_compare(right, share, words):
     before, after = results(150), results(60, share=100)
-    said = judge_heldout(before, after, {"static": results(right, share=100 if right != 60 else 110)})
-    assert words in said
+    said = judge_heldout(before, after, {"static": results(right, share)})
+    assert f"Word vectors counted in the training text {words}" in said
     assert ("Use them" in said) == ("better than" in words)
 
 
