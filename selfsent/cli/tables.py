@@ -14,7 +14,6 @@ from selfsent.evaluation.labelfree.verdict import SCORE, SCORED, LabelFreeVerdic
 from selfsent.evaluation.score import Difference, Results, Score
 from selfsent.evaluation.suite import absence
 
-BASELINES = {"bm25": "BM25", "static": "word vectors"}  # what a column of each is called
 _SYSTEMS = 3  # of one table; their names fold well in 80 columns
 
 

@@ -40,7 +40,8 @@ def train(
     display = Display()
     display.opening("loading torch and transformers")
     from selfsent import api
-    from selfsent.cli.tables import BASELINES, results_table
+    from selfsent.cli.tables import results_table
+    from selfsent.evaluation.labelfree.verdict import BASELINES
 
     result = api.train(
         method,

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from selfsent.evaluation.labelfree.verdict import BASELINES
 from selfsent.report import command, figures, read, tables
 from selfsent.report.embeddings import EmbeddedSample
 from selfsent.report.figures import Drawing, Line
@@ -104,7 +105,7 @@ def _draw(groups: Sequence[Group], kind: str) -> list[Drawing]:
 def _levels(group: Group, name: str) -> dict[str, float]:
     """Return what the baselines of a recipe score where its curve is measured, by the names of the page."""
     run = next((run for run in group.runs if run.levels.get(name)), group.first)
-    return {tables.BASELINES.get(system, system): value for system, value in run.levels.get(name, {}).items()}
+    return {BASELINES.get(system, system): value for system, value in run.levels.get(name, {}).items()}
 
 
 def _measured_on(group: Group, kind: str, name: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from selfsent.config import RECIPES
+from selfsent.evaluation.labelfree.verdict import BASELINES
 from selfsent.evaluation.score import Key, Score
 from selfsent.report.read import Group
 
@@ -24,7 +25,6 @@ _OF_THE_MODEL = (
 _LITERATURE_CLASSIFIER = "classifier=senteval_full"  # that of the papers' accuracies
 _POINTS = ("spearman", "pearson", "accuracy", "f1", "mrr", "recall", "map", "mean", "effective_rank")
 _METRICS = ("mrr@10", "recall@1", "recall@10", "alignment", "uniformity", "mean_cosine", "effective_rank")
-BASELINES = {"bm25": "BM25", "static": "word vectors"}  # that need no training
 _TITLES = {"mrr@10": "MRR@10", "stsb": "STS-B", "sickr": "SICK-R"} | {year: year.upper() for year in YEARS}
 
 _VERDICT, _RETRIEVAL, _SIMILARITY, _GEOMETRY, _ACCURACY, _OTHER = (

@@ -41,6 +41,7 @@ SCORED: tuple[tuple[str, str], ...] = (
 # add nothing to the others.
 STRUCTURE = ("summary", "neighbours", "nearness")  # tests that need documents of several sentences
 SCORE, RETRIEVAL = "score", "found"  # the mean of SCORED, and that of its mrr@10, in which BM25 can compete
+BASELINES = {"bm25": "BM25", "static": "word vectors"}  # systems without training, and what tables call them
 _NEIGHBOURS = 10  # the k of hubness
 _SAMPLE = 2000  # texts of the geometry
 _DRAWS = "documents"  # one name for the resamples of all tests, because they are of the same documents
