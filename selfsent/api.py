@@ -4,8 +4,8 @@ recipe -> encoder, corpus, objective, batches -> Trainer -> model folder -> scor
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
-from selfsent import hardware, methods
+from selfsent import baselines, hardware, methods
 from selfsent.batching import Batches
 from selfsent.config import Recipe, apply_settings, build_config, is_recipe, read_recipe, recipe_table, resolve_recipe
 from selfsent.corpus.dataset import Corpus, DocumentRows
@@ -41,7 +41,7 @@ from selfsent.validation import Validator
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """What a run gave: where the model is, and the same scores before and after."""
+    """What a run gave: where the model is, the same scores before and after, and those of what needs no training."""
 
     folder: Path
     model: Path
@@ -49,6 +49,7 @@ class Trained:
     before: Results
     after: Results
     verdict: str
+    baselines: Mapping[str, Results] = field(default_factory=dict)  # bm25 and static, on the same held-out pairs
 
 
 def train(
@@ -122,7 +123,7 @@ def train(
     trained = load_encoder(run.model).to(machine.device)
     if objective.exported_head() is None:  # with a head exported, the saved model is another one by intent
         _verify(trained, validator, outcome)
-    return _score_before_and_after(run, recipe, trained, text.held_out, outcome, progress)
+    return _score_before_and_after(run, recipe, trained, text, outcome, progress)
 
 
 def resolve(
@@ -250,6 +251,7 @@ def _finished(run: Run) -> Trained | None:
             before=Results.from_dict(saved["base"]),
             after=Results.from_dict(saved["trained"]),
             verdict=saved["verdict"],
+            baselines={name: Results.from_dict(found) for name, found in saved.get("baselines", {}).items()},
         )
     except (KeyError, TypeError):
         return None  # of another version: it is scored again
@@ -271,25 +273,47 @@ def _score_before_and_after(
     run: Run,
     recipe: Recipe,
     trained: SentenceTransformer,
-    held_out: HeldOut,
+    text: Corpus,
     outcome: TrainingOutcome,
     progress: Progress,
 ) -> Trained:
-    """Score base and trained encoder on the held-out test half, and finish the run."""
+    """Score base, trained encoder and what needs no training on the held-out test half, and finish the run."""
+    held_out = text.held_out
     original = load_encoder(recipe.base, pooling=recipe.encoder.pooling, template=recipe.encoder.template)
     before = _final_scores(original.to(trained.device), held_out, recipe.data, progress)
     after = _final_scores(trained, held_out, recipe.data, SILENT)
-    verdict = judge_heldout(before, after)
+    beside, beside_dev = _score_baselines(recipe, text, progress)
+    verdict = judge_heldout(before, after, beside)
     run.finish(
         {
             "base": before.as_dict(),
             "trained": after.as_dict(),
+            "baselines": {name: found.as_dict() for name, found in beside.items()},
+            "baselines_dev": {name: found.as_dict() for name, found in beside_dev.items()},
             "verdict": verdict,
             "outcome": asdict(outcome),
             "versions": versions(),
         }
     )
-    return Trained(folder=run.folder, model=run.model, outcome=outcome, before=before, after=after, verdict=verdict)
+    return Trained(
+        folder=run.folder,
+        model=run.model,
+        outcome=outcome,
+        before=before,
+        after=after,
+        verdict=verdict,
+        baselines=beside,
+    )
+
+
+def _score_baselines(recipe: Recipe, text: Corpus, progress: Progress) -> tuple[dict[str, Results], dict[str, Results]]:
+    """Score BM25 and word vectors on the held-out test half, and on the dev half, where the curves are measured."""
+    test, dev = text.held_out.test, text.held_out.dev
+    if not recipe.train.baselines or len(test) < 2:
+        return {}, {}
+    language = build_config(CorpusConfig, recipe.corpus, "corpus").language
+    vectors = baselines.count_training_vectors(text, language, progress)
+    return baselines.score_baselines(test, vectors), baselines.score_baselines(dev, vectors)
 
 
 def _final_scores(encoder: SentenceTransformer, held_out: HeldOut, data: str | None, progress: Progress) -> Results:

@@ -60,6 +60,9 @@ class TrainConfig:
     select: str = setting("auto", "score that picks the best weights; last: the final weights are kept")
     patience: int | None = setting(None, "stop after so many evaluations without a better score", ge=1)
     log_every: int = setting(10, "steps", ge=1)
+    baselines: bool = setting(
+        True, "also score BM25, and word vectors counted in the training text, on the held-out pairs"
+    )
 
     def __post_init__(self) -> None:
         if self.schedule == "slanted" and self.warmup_steps:

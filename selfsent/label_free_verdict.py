@@ -3,8 +3,6 @@
 ``evaluation.labelfree.verdict`` measures and judges; this module chooses the documents and the baselines.
 """
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,13 +32,11 @@ from selfsent.evaluation.labelfree.verdict import (
     score_vectors,
 )
 from selfsent.evaluation.score import Results
-from selfsent.pretraining.static_vectors import StaticConfig, build_static_vectors
+from selfsent.pretraining.static_vectors import cached_static_vectors
 from selfsent.progress import SILENT, Progress
 from selfsent.run import Run, versions
 
 DOCUMENTS = 1000  # for the tests, at most
-_VOCABULARY = 8192  # of the static vectors: the counts of word pairs take 0.8 GB
-_COUNTED = 50_000  # documents behind the static vectors, at most
 
 
 def verdict(
@@ -99,7 +95,7 @@ def verdict(
         results[system] = score(encoder, f"the {system} encoder {model}")
     if static:
         try:
-            folder = _static_vectors(sources, config, seed, progress)
+            folder = cached_static_vectors(sources, config, seed, progress)
         except UserError as error:
             progress.say(f"left out: static vectors, because {error}")
             facts["static left out"] = str(error)
@@ -175,19 +171,3 @@ def _training_corpus(run: Run, progress: Progress) -> Corpus:
     settings = replace(settings, max_length=settings.max_length + template_length(encoder))
     unit = methods.plan_objective(recipe.method, recipe.objective).unit
     return prepare_corpus(recipe.texts, settings, tokenizer_of(encoder), unit=unit, progress=progress)
-
-
-def _static_vectors(sources: Sequence[str], config: CorpusConfig, seed: int, progress: Progress) -> Path:
-    """Return the folder of static word vectors of the text, from the cache if possible."""
-    settings = StaticConfig(vocabulary=_VOCABULARY, corpus=replace(config, max_texts=_COUNTED), seed=seed)
-    identity = [[source.identity() for source in read.resolve_sources(sources)], repr(settings)]
-    fingerprint = hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:24]
-    folder = atomic.cache_folder("static", fingerprint)
-    if not folder.is_dir():
-        progress.say("static word vectors of this text are computed")
-        with atomic.build_folder(folder) as scratch:
-            try:
-                build_static_vectors(sources, scratch / "run", settings)
-            except UserError:  # the text may have fewer word pieces: take as many as it has
-                build_static_vectors(sources, scratch / "run", replace(settings, vocabulary=None))
-    return folder / "run" / "model"

@@ -24,6 +24,7 @@ from selfsent.errors import ConfigurationError, ResumeError, UserError
 from selfsent.progress import Progress
 
 KEPT = 2  # checkpoints: should the newest be damaged by the disk, the one before it is still there
+_LATER = (("train", "baselines"),)  # settings added after runs were made, which change nothing in the training
 PACKAGES = ("selfsent", "torch", "transformers", "sentence-transformers", "accelerate", "datasets", "numpy", "scipy")
 
 
@@ -122,7 +123,7 @@ class Run:
             ResumeError: it was made by another recipe; the message names the first key that differs.
         """
         run = cls(folder)
-        before = run.config()
+        before = _with_new_settings(run.config(), config)
         for section in ("recipe", "corpus"):
             changed = _first_difference(before.get(section, {}), config.get(section, {}), "")
             if changed:
@@ -308,6 +309,17 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error).splitlines()[0]
+
+
+def _with_new_settings(before: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a run that was started before a setting of ``_LATER`` existed the value that it has now."""
+    recipe, now = before.get("recipe", {}), config.get("recipe", {})
+    added = {
+        section: {**recipe.get(section, {}), key: now[section][key]}
+        for section, key in _LATER
+        if key not in recipe.get(section, {}) and key in now.get(section, {})
+    }
+    return {**before, "recipe": {**recipe, **added}}
 
 
 def _first_difference(was: object, now: object, where: str) -> tuple[str, object, object] | None:

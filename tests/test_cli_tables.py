@@ -66,6 +66,22 @@ def test_every_figure_is_whole_and_no_line_too_wide(width, systems):
         assert label.replace(" ", "") in labels
 
 
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_what_stands_beside_two_encoders_has_a_column_each_in_one_table(width):
+    results = {name: Results(scores=scores(float(i))) for i, name in enumerate(("base encoder", "trained encoder"))}
+    few = Results(scores=scores(5.0)[:1])
+    shown = lines(tables.results_table(results, {"BM25": few, "word vectors": few}), width)
+    assert max(map(len, shown)) <= width
+    text = "\n".join(shown)
+    assert text.count("┏") == 1
+    for found in (*results.values(), few):
+        for one in found.scores:
+            assert f"{one.value:.2f}" in text
+    rows = [line.split("│")[1:-1] for line in shown if line.startswith("│") and "." in line]
+    assert [[cell.strip() for cell in row[3:5]] for row in rows] == [["65.11"] * 2, *([["", ""]] * (len(rows) - 1))]
+    assert "61.11 [59.8, 62.4]" in text  # the trained encoder has its interval
+
+
 def test_what_fits_stands_in_one_line_each():
     results = {"model": Results(scores=scores()[:-1])}
     shown = lines(tables.results_table(results), 80)

@@ -178,6 +178,7 @@ def write_texts(folder: Path) -> None:
     articles = [" ".join(sentences(8, 9, seed)) for seed in range(1, 60)]
     (folder / "articles" / "one.txt").write_text("\n".join(articles) + "\n", encoding="utf-8")
     (folder / "wiki1m_for_simcse.txt").write_text("\n".join(sentences(200, 12, seed=70)), encoding="utf-8")
+    (folder / "transcript.txt").write_text("\n".join(sentences(200, 9, seed=76)), encoding="utf-8")
     draw = np.random.default_rng(0)
     made_up = ["".join(draw.choice(list("abcdefghijklmnop"), 4)) for _ in range(200)]
     (folder / "texts").mkdir()

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import PurePath
+from types import MappingProxyType
 
 from rich.console import Group
 from rich.table import Table
@@ -17,21 +18,30 @@ from selfsent.selection.fit import Fitted
 _SYSTEMS = 3  # of one table; their names fold well in 80 columns
 
 
-def results_table(results: Mapping[str, Results]) -> Group:
+def results_table(results: Mapping[str, Results], beside: Mapping[str, Results] = MappingProxyType({})) -> Group:
     """Lay out the scores of several systems, one a column: base and trained encoder, or a model and its baselines.
 
-    Of more than two systems only the first has its intervals; the JSON has those of all.
+    Of more than two systems only the first has its intervals, and with others beside them the last; the JSON has those
+    of all.
+
+    Args:
+        beside: further columns, empty where a system has no such score.
     """
     names = [*results]
     first = results[names[0]]
+    whole = names[-1:] if beside else names[:1] if len(names) > 2 else names
+    results = {**results, **beside}
     tables = []
-    for start in range(0, len(names), _SYSTEMS):
-        shown = names[start : start + _SYSTEMS]
+    width = len(results) if beside else _SYSTEMS
+    for start in range(0, len(results), width):
+        shown = [*results][start : start + width]
         table = _table(("score", *(name.replace(" ", "\n") for name in shown), "n"))
         for score in filter(_is_main, first.scores):
-            same = {name: next(one for one in results[name].scores if one.key == score.key) for name in shown}
-            whole = names[:1] if len(names) > 2 else names
-            cells = [_interval(one) if name in whole else f"{one.value:.2f}" for name, one in same.items()]
+            same = {name: [one for one in results[name].scores if one.key == score.key] for name in shown}
+            cells = [
+                (_interval(found[0]) if name in whole else f"{found[0].value:.2f}") if found else ""
+                for name, found in same.items()
+            ]
             table.add_row(_label(score), *cells, f"{score.n:,}")
         tables.append(table)
     missing = [Text(f"{task} is missing: {absence(place)}") for task, place in first.missing.items()]

@@ -41,6 +41,7 @@ def train(
     display.opening("loading torch and transformers")
     from selfsent import api
     from selfsent.cli.tables import results_table
+    from selfsent.evaluation.labelfree.verdict import BASELINES
 
     result = api.train(
         method,
@@ -53,7 +54,8 @@ def train(
         resume=resume,
         progress=display,
     )
-    display.print(results_table({"base encoder": result.before, "trained encoder": result.after}))
+    beside = {BASELINES[name]: scores for name, scores in result.baselines.items()}
+    display.print(results_table({"base encoder": result.before, "trained encoder": result.after}, beside))
     display.print(f"\n{result.verdict}", style="bold")
     outcome = result.outcome
     display.print(

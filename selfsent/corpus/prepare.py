@@ -60,10 +60,13 @@ def prepare_corpus(
         )
     resolved = resolve_sources(sources)
     pieces = WordPieces(tokenizer)
+    settings = dataclasses.asdict(config)
+    if config.order != "meaningful":
+        del settings["order"]  # the corpus is the one that was prepared before the setting existed
     identity = {
         "format": FORMAT,
         "unit": unit,
-        "config": dataclasses.asdict(config),
+        "config": settings,
         "sources": [source.identity() for source in resolved],
         "tokenizer": pieces.identity,
     }
@@ -254,4 +257,13 @@ def _count(sources: Sequence[Source], texts: TokenizedTexts, drop_reason: NDArra
         raise CorpusError(f"{names} is empty: there is no text in {counts.documents} rows or lines")
     why = ", ".join(f"{count:,} {reason}" for reason, count in counts.dropped() if count)
     left = "one text is" if kept else "nothing is"
-    raise CorpusError(f"{left} left of the {counts.texts:,} texts in {names} ({why}): give more text or relax [corpus]")
+    advice = "give more text or relax [corpus]"
+    if texts.paired and not texts.has_pairs and not texts.positives.values.rows:
+        where = "document, and no two rows follow each other" if texts.rows_adjacent else "document"
+        advice = (
+            f"corpus.positives = 'adjacent' finds no pair, because no two sentences follow each other in a {where}; "
+        )
+        if not texts.rows_adjacent:
+            advice += "if the order of the lines or rows means something, set corpus.order=meaningful; otherwise "
+        advice += "leave corpus.positives out"
+    raise CorpusError(f"{left} left of the {counts.texts:,} texts in {names} ({why}): {advice}")

@@ -30,6 +30,11 @@ class CorpusConfig:
     positives: Literal["column", "adjacent"] = setting(
         "column", "adjacent: the positive of a sentence is the next one of its document"
     )
+    order: Literal["auto", "meaningful", "none"] = setting(
+        "auto",
+        "of neighbours for positives=adjacent; auto: only sentences of one document; meaningful: also consecutive rows "
+        "of a table or lines of a .txt file; none: no neighbours at all",
+    )
     positive_column: str = setting("positive", "where one row has it, rows without it are dropped")
     held_out: int = setting(1000, "maximum documents in each of dev and test", ge=0)
     held_out_share: float = setting(0.05, "of all documents, dev and test together", ge=0, le=0.5)
@@ -37,6 +42,8 @@ class CorpusConfig:
     def __post_init__(self) -> None:
         if self.min_words is not None and self.max_words is not None and self.min_words > self.max_words:
             raise ValueError(f"min_words must not exceed max_words, got {self.min_words} and {self.max_words}")
+        if self.positives == "adjacent" and self.order == "none":
+            raise ValueError("positives 'adjacent' pairs neighbours, and order 'none' says that there are none")
 
     @property
     def columns(self) -> Columns:

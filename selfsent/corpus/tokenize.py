@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import chain
+from itertools import chain, starmap
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _TEXTS = 4096  # tokenised at a time,
 _LETTERS = 1 << 20  # or as many as have so many letters together
+_CHAIN = 8  # consecutive rows that are neighbours at most: pairs tied by a common side never share a batch
 
 
 class WordPieces:
@@ -88,6 +89,8 @@ class _Text(NamedTuple):
     text: str
     key: int
     positive: str  # empty if it has none
+    first: bool  # of its document, as it was read,
+    last: bool  # and likewise
 
 
 class TokenizedTexts:
@@ -100,6 +103,7 @@ class TokenizedTexts:
         self.has_pairs = False  # whether a row came with its own positive
         # The positive of a sentence is the next one; positives in rows are ignored.
         self._adjacent = config.positives == "adjacent"
+        self.rows_adjacent = self._adjacent and config.order == "meaningful"
         size, share = config.held_out, config.held_out_share
         self.documents = Selection(kind, size, share, table.folder / "held_out_documents.jsonl")
         self.pairs = Selection("pairs", size, share, table.folder / "held_out_pairs.jsonl")
@@ -152,14 +156,33 @@ class TokenizedTexts:
     def _chunks(self, documents: Iterator[tuple[Document, TextRules]]) -> Iterator[list[_Text]]:
         chunk: list[_Text] = []
         letters = 0
-        for document, rules in documents:
-            new = self._texts_of(document, rules)
+        for new in self._linked(documents) if self.rows_adjacent else starmap(self._texts_of, documents):
             chunk += new
             letters += sum(len(one.text) + len(one.positive) for one in new)
             if len(chunk) >= _TEXTS or letters >= _LETTERS:
                 yield chunk
                 chunk, letters = [], 0
         yield chunk
+
+    def _linked(self, documents: Iterator[tuple[Document, TextRules]]) -> Iterator[list[_Text]]:
+        """Yield the texts of ``_CHAIN`` rows at a time, the last text of each row paired with the first of the next.
+
+        Rows of two sources are no neighbours, nor are rows with an empty, a held-out or a too short one between them.
+        """
+        found: list[_Text] = []
+        source: TextRules | None = None
+        rows, joined = 0, False
+        for document, rules in documents:
+            new = self._texts_of(document, rules)
+            joined = joined and bool(new) and rules is source  # each source has a TextRules of its own
+            if joined and found[-1].last and new[0].first and found[-1].key != new[0].key:
+                found[-1] = found[-1]._replace(positive=new[0].text)
+            found += new
+            rows, source, joined = rows + 1, rules, bool(new)
+            if rows == _CHAIN:
+                yield found
+                found, rows, joined = [], 0, False
+        yield found
 
     def _texts_of(self, document: Document, rules: TextRules) -> list[_Text]:
         """Return the texts of one document; none if it is held out."""
@@ -195,7 +218,11 @@ class TokenizedTexts:
             for n in range(len(texts) - 1):
                 if places[n + 1] == places[n] + 1 and keys[n + 1] != keys[n]:
                     positives[n] = texts[n + 1]
-        return [*map(_Text, texts, keys, positives)]
+        end = len(candidates) - 1
+        return [
+            _Text(text, key, other, first=place == 0, last=place == end)
+            for text, key, other, place in zip(texts, keys, positives, places, strict=True)
+        ]
 
     def _store(self, chunk: list[_Text]) -> None:
         """Tokenise, hash and write one chunk; runs in the worker thread, one chunk after the other."""

@@ -1,7 +1,9 @@
 """An encoder of static word vectors in minutes: factorised from co-occurrences in raw text, or read from a file."""
 
+import hashlib
+import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +15,19 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
+from selfsent import atomic
 from selfsent.config import setting
+from selfsent.corpus import read
 from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.save import save_encoder
-from selfsent.errors import DataError
+from selfsent.errors import DataError, UserError
 from selfsent.pretraining import factorization, vocabulary
 from selfsent.progress import SILENT, Progress
 from selfsent.run import Run, versions
 
+COUNTED = 50_000  # documents behind the vectors of a comparison, at most
+_COMPARED = 8192  # word pieces of those: the counts of word pairs take 0.8 GB
 _CASED = 0.01  # share of a file's words with capitals above which the tokenizer keeps case
 
 
@@ -55,6 +61,28 @@ def build_static_vectors(
     facts = {"texts": [str(source) for source in sources], "settings": asdict(settings), "versions": versions()}
     run = Run.create(out, facts)
     return run.publish(lambda folder: _save(tokenizer.backend_tokenizer, vectors, folder))
+
+
+def cached_static_vectors(sources: Sequence[str], config: CorpusConfig, seed: int, progress: Progress = SILENT) -> Path:
+    """Return the folder of static word vectors of at most ``COUNTED`` documents, from the cache if possible.
+
+    They are what an encoder is compared with, and so smaller than those that ``build_static_vectors`` makes.
+
+    Raises:
+        UserError: as ``build_static_vectors``.
+    """
+    settings = StaticConfig(vocabulary=_COMPARED, corpus=replace(config, max_texts=COUNTED), seed=seed)
+    identity = [[source.identity() for source in read.resolve_sources(sources)], repr(settings)]
+    fingerprint = hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:24]
+    folder = atomic.cache_folder("static", fingerprint)
+    if not folder.is_dir():
+        progress.say("static word vectors of this text are computed")
+        with atomic.build_folder(folder) as scratch:
+            try:
+                build_static_vectors(sources, scratch / "run", settings)
+            except UserError:  # the text may have fewer word pieces: take as many as it has
+                build_static_vectors(sources, scratch / "run", replace(settings, vocabulary=None))
+    return folder / "run" / "model"
 
 
 def read_word_vectors(path: Path, out: Path, *, progress: Progress = SILENT) -> Path:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import matplotlib as mpl
@@ -87,8 +88,20 @@ def dash_pattern(number: int) -> str:
     return " ".join(f"{1.8 * part:g}" for part in _DASHES[shape_of(number)])
 
 
-def draw_curves(title: str, lines: Sequence[Line], caption: str, *, best: int | None = None) -> Drawing:
-    """Draw one quantity over the steps; several seeds as their mean and a band of one standard deviation."""
+def draw_curves(
+    title: str,
+    lines: Sequence[Line],
+    caption: str,
+    *,
+    best: int | None = None,
+    levels: Mapping[str, float] = MappingProxyType({}),
+) -> Drawing:
+    """Draw one quantity over the steps; several seeds as their mean and a band of one standard deviation.
+
+    Args:
+        best: step of the weights that were kept, as an upright line.
+        levels: what does not change with the steps, each as a level line with its name.
+    """
     with _panel(title) as (figure, axes):
         for line in lines:
             steps, values = align_curves(line.curves, max(20, MAX_POINTS // len(lines)))
@@ -103,6 +116,17 @@ def draw_curves(title: str, lines: Sequence[Line], caption: str, *, best: int | 
             caption += f" {line.label}: {change}."
         if best is not None:
             axes.axvline(best, color=_SOFT, linewidth=1, linestyle=(0, (2, 2)))
+        for number, (name, value) in enumerate(levels.items()):
+            side = ("left", "right")[number % 2]  # two names of nearly equal levels do not cover each other
+            axes.axhline(value, color=_SOFT, linewidth=1.2, linestyle=(0, (6, 2 + 2 * number)))
+            place: dict[str, Any] = {
+                "transform": axes.get_yaxis_transform(),
+                "ha": side,
+                "va": "bottom",
+                "fontsize": 10,
+            }
+            axes.text(number % 2, value, name, color=_SOFT, **place)
+            caption += f" {name}: {format_value(value, 1)}."
         axes.set_xlabel("step")
         axes.ticklabel_format(style="plain", useOffset=False)
         return _drawing(figure, axes, caption)

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from selfsent.evaluation.labelfree.verdict import BASELINES
 from selfsent.report import command, figures, read, tables
 from selfsent.report.embeddings import EmbeddedSample
 from selfsent.report.figures import Drawing, Line
@@ -96,8 +97,15 @@ def _draw(groups: Sequence[Group], kind: str) -> list[Drawing]:
         best = outcome.get("best_step") if kind == "scores" and outcome.get("selected_by") == name else None
         if best is not None:
             meaning += f". The dotted line is step {best:,}, whose weights were kept"
-        drawings.append(figures.draw_curves(title, panels[name, data], f"{meaning}.", best=best))
+        levels = _levels(groups[panels[name, data][0].number], name) if kind == "scores" else {}
+        drawings.append(figures.draw_curves(title, panels[name, data], f"{meaning}.", best=best, levels=levels))
     return drawings
+
+
+def _levels(group: Group, name: str) -> dict[str, float]:
+    """Return what the baselines of a recipe score where its curve is measured, by the names of the page."""
+    run = next((run for run in group.runs if run.levels.get(name)), group.first)
+    return {BASELINES.get(system, system): value for system, value in run.levels.get(name, {}).items()}
 
 
 def _measured_on(group: Group, kind: str, name: str) -> str:

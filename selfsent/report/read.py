@@ -32,7 +32,8 @@ class Record:
     config: Table
     curves: dict[str, dict[str, Curve]]  # "terms", "figures" and "scores" of the log, each by name
     alarms: list[tuple[int, str]]
-    measured: dict[str, dict[str, list[Score]]]  # by file and encoder: base, trained, and the baselines of verdict.json
+    measured: dict[str, dict[str, list[Score]]]  # by file and system: base, trained, and the baselines
+    levels: dict[str, dict[str, float]]  # score in training -> baseline -> its value on the same development data
     verdict: str  # one of VERDICTS; empty without one
     reasons: str  # the sentences of the verdict
     outcome: Table
@@ -98,6 +99,7 @@ def read_run(folder: Path) -> Record:
         alarms=alarms,
         measured={name: _scores(content) for name, content in contents.items()},
         verdict=verdict,
+        levels={"retrieval": _levels(scores)},
         # verdict.json lists the sentences; scores.json has word and sentences in one text.
         reasons=" ".join(tested.get("sentences", [text[len(verdict) :].lstrip(". ")])),
         outcome=scores.get("outcome", scores),
@@ -158,6 +160,7 @@ def _read_json(path: Path) -> Table:
 
 def _scores(content: Table) -> dict[str, list[Score]]:
     """Return the finite scores of every encoder in a file."""
+    content = {**content, **content.get("baselines", {})}
     systems = {
         name: value["scores"] for name, value in content.items() if isinstance(value, dict) and "scores" in value
     }
@@ -166,6 +169,12 @@ def _scores(content: Table) -> dict[str, list[Score]]:
     except TypeError as error:
         raise ResumeError(f"these scores are of another version of selfsent ({error}): evaluate again") from error
     return {name: [score for score in scores if math.isfinite(score.value)] for name, scores in found.items()}
+
+
+def _levels(content: Table) -> dict[str, float]:
+    """Return MRR@10 of the baselines on the held-out pairs that the learning curves are measured on."""
+    systems = _scores({"baselines": content.get("baselines_dev", {})})
+    return {name: one.value for name, scores in systems.items() for one in scores if one.metric == "mrr@10"}
 
 
 def group_runs(runs: Sequence[Record]) -> list[Group]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from selfsent.config import RECIPES
+from selfsent.evaluation.labelfree.verdict import BASELINES
 from selfsent.evaluation.score import Key, Score
 from selfsent.report.read import Group
 
@@ -37,7 +38,7 @@ _VERDICT, _RETRIEVAL, _SIMILARITY, _GEOMETRY, _ACCURACY, _OTHER = (
 _CAPTIONS = {
     _VERDICT: "The tests behind the verdict, on documents not trained on; in points, 0 to 100, except the geometry.",
     _RETRIEVAL: "The first sentence of each held-out document retrieves its passage among those of all. "
-    "In points, 0 to 100.",
+    "In points, 0 to 100.  BM25 matches words; word vectors were counted in the training text.",
     _SIMILARITY: "Spearman × 100; one correlation over all pairs of a year (“all”), as in SimCSE's tables. "
     "An average names how many sets it covers.",
     _GEOMETRY: "Of held-out pairs, or of STS-B. Alignment: squared distance of pairs that belong together, lower is "
@@ -145,6 +146,7 @@ def _place(key: Identity) -> tuple[int, int, str]:
 
 def _row(group: Group, system: str, scores: Sequence[Score], seeds: int) -> TableRow:
     labels = {"base": f"base: {group.first.recipe.get('base')}", "trained": group.name}
+    label = labels.get(system, BASELINES.get(system, system))
     note = ""
     if system == "trained" and seeds > 1:
         note = f"mean of {seeds} seeds"
@@ -154,7 +156,7 @@ def _row(group: Group, system: str, scores: Sequence[Score], seeds: int) -> Tabl
     for score in scores:
         by_column.setdefault(score_identity(score), []).append(score)
     cells = {identity: _cell(same) for identity, same in by_column.items()}
-    return TableRow(system if system in labels else "baseline", labels.get(system, system), note, cells)
+    return TableRow(system if system in labels else "baseline", label, note, cells)
 
 
 def _cell(scores: Sequence[Score]) -> tuple[float, str, str]:

@@ -73,10 +73,10 @@ class Judge:
 
     def score(self, vectors: Float[np.ndarray, "N D"], name: str) -> Results:
         """Score an encoder by its vectors of ``texts``."""
-        if not self.texts:
-            return Results(scores=[])
-        rows = [self._row[text] for text in self.tests.texts]
-        results = score_vectors(self.tests, vectors[rows], name=name, resamples=self._resamples, seed=self._seed)
+        results = Results(scores=[])
+        if self.tests.every:
+            rows = [self._row[text] for text in self.tests.texts]
+            results = score_vectors(self.tests, vectors[rows], name=name, resamples=self._resamples, seed=self._seed)
         if len(self._queries) < LEAST:
             return results
         task = read_heldout_retrieval((self._queries.queries, self._queries.passages))

@@ -42,6 +42,7 @@ _COMMON = (
     "corpus.max_length=64",
     "train.select=last",
     "train.evaluate_every=0",
+    "train.baselines=false",
     "train.checkpoint_every=50",
 )
 _PAIRS = ("objective.head=false", "objective.symmetric=true")

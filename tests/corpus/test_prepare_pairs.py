@@ -13,6 +13,7 @@ from pyarrow import parquet
 from test_prepare import dropped, everything, lines, sentence, table
 
 from selfsent.batching import Batches
+from selfsent.config import build_config
 from selfsent.corpus import dedup
 from selfsent.corpus import prepare as preparing
 from selfsent.corpus import tokenize as staging
@@ -316,8 +317,105 @@ def test_the_positive_column_is_ignored(prepare, tokenizer):
 
 
 def test_lines_without_neighbours_leave_nothing_and_are_counted(prepare):
-    with pytest.raises(UserError, match=r"nothing is left of the 30 texts .*30 without a positive"):
+    message = r"nothing is left of the 30 texts .*30 without a positive.* finds no pair, .* set corpus.order=meaningful"
+    with pytest.raises(UserError, match=message):
         prepare("".join(f"{sentence(n)}\n" for n in range(30)), positives="adjacent", held_out=0)
+    with pytest.raises(UserError, match=r"finds no pair, .* set corpus.order=meaningful"):
+        prepare(documents(*([sentence(n)] for n in range(30))), "a.jsonl", positives="adjacent", held_out=0)
+
+
+# corpus.order = "meaningful": consecutive rows are neighbours as well
+
+
+def neighbours(prepare, content, name="text.txt", **settings):
+    return prepare(content, name, positives="adjacent", order="meaningful", **{"held_out": 0, **settings})
+
+
+def test_each_line_is_paired_with_the_next_if_the_order_is_meaningful(prepare, tokenizer):
+    found = neighbours(prepare, lines(6))
+    expected = [(sentence(n), tokenizer(sentence(n + 1))["input_ids"]) for n in range(5)]
+    assert sides(found) == expected
+    assert found.account.without_positive == 1
+
+
+def test_rows_of_a_table_are_neighbours_where_one_ends_and_the_next_begins(prepare, tokenizer):
+    found = neighbours(prepare, documents([sentence(0), sentence(1)], [sentence(2), sentence(3)]), "a.jsonl")
+    assert sides(found) == [(sentence(n), tokenizer(sentence(n + 1))["input_ids"]) for n in range(3)]
+
+
+@pytest.mark.parametrize("short", ["first", "last"])
+def test_rows_that_meet_in_a_sentence_that_is_dropped_are_no_neighbours(prepare, short):
+    rows = [[sentence(0), sentence(1)], [sentence(2), sentence(3)]]
+    rows[short == "first"].insert(0 if short == "first" else 2, "Too short.")
+    assert everything(neighbours(prepare, documents(*rows), "a.jsonl")) == [sentence(0), sentence(2)]
+
+
+@pytest.mark.parametrize("between", ["", "Too short."])
+def test_lines_with_one_between_them_that_is_dropped_are_no_neighbours(prepare, between):
+    rows = [sentence(0), between, sentence(1), sentence(2), sentence(3)]
+    assert everything(neighbours(prepare, "\n".join(rows), min_words=5)) == [sentence(1), sentence(2)]
+
+
+def test_a_repeated_line_is_not_its_own_positive(prepare):
+    rows = [sentence(0), sentence(0).upper(), sentence(1), sentence(2)]
+    assert everything(neighbours(prepare, "\n".join(rows), deduplicate="none")) == rows[1:3]
+
+
+def test_lines_of_two_files_are_no_neighbours(tmp_path, tokenizer):
+    for name, start in (("a.txt", 0), ("b.txt", 10)):
+        (tmp_path / name).write_text(lines(3, start), encoding="utf-8")
+    settings = CorpusConfig(positives="adjacent", order="meaningful", held_out=0)
+    sources = [str(tmp_path / name) for name in ("a.txt", "b.txt")]
+    found = prepare_corpus(sources, settings, tokenizer, cache=tmp_path / "cache")
+    assert everything(found) == [sentence(n) for n in (0, 1, 10, 11)]
+
+
+def test_a_file_of_many_lines_is_cut_into_chains_so_that_batches_can_be_made(prepare):
+    found = neighbours(prepare, lines(800))
+    kept = [number for number in range(800) if number % staging._CHAIN != staging._CHAIN - 1]
+    assert everything(found) == [sentence(number) for number in kept]
+    keys = found.keys.tolist()
+    assert [keys.index(key) // 7 for key in keys] == [row // 7 for row in range(700)]  # one key a chain
+    batches = Batches(found.lengths, found.keys, 64, seed=0)
+    for step in range(batches.steps_per_epoch):
+        batch = found.keys[batches(step)].tolist()
+        assert len(batch) == len(set(batch))
+    assert batches.left_out == 0
+
+
+def test_however_the_reading_is_interrupted_the_pairs_are_the_same(prepare, monkeypatch):
+    whole = sides(neighbours(prepare, lines(100), deduplicate="exact"))
+    monkeypatch.setattr(staging, "_TEXTS", 3)
+    monkeypatch.setattr(preparing, "FORMAT", -1)  # another fingerprint: prepared again
+    again = neighbours(prepare, lines(100), deduplicate="exact")
+    assert sides(again) == whole
+    limited = neighbours(prepare, lines(3000), "b.txt", deduplicate="exact", max_texts=40)
+    assert sides(limited) == sides(neighbours(prepare, lines(3000), "b.txt", deduplicate="exact"))[:40]
+
+
+def test_held_out_lines_are_nobodys_positive(prepare, tokenizer):
+    found = neighbours(prepare, lines(400), held_out=20, held_out_share=0.3)
+    halves = [f"{a} {b}" for side in (found.held_out.dev, found.held_out.test) for a, b in pairs_of(side)]
+    assert len(halves) > 20
+    held_out = [tokenizer(text)["input_ids"] for text in halves]
+    assert not [row for row in found.positives(range(len(found))) if row in held_out]
+    assert not set(halves) & set(everything(found))
+
+
+def pairs_of(side):
+    return zip(side.queries, side.passages, strict=True)
+
+
+def test_the_setting_changes_no_fingerprint_of_a_corpus_that_it_does_not_change(prepare):
+    text = documents(*([sentence(10 * d + n) for n in range(3)] for d in range(5)))
+    plain = prepare(text, "a.jsonl", positives="adjacent", held_out=0).fingerprint
+    assert prepare(text, "a.jsonl", positives="adjacent", order="auto", held_out=0).fingerprint == plain
+    assert neighbours(prepare, text, "a.jsonl").fingerprint != plain
+
+
+def test_neighbours_of_text_without_an_order_are_refused():
+    with pytest.raises(UserError, match="pairs neighbours, and order 'none' says that there are none"):
+        build_config(CorpusConfig, {"positives": "adjacent", "order": "none"}, "corpus")
 
 
 def test_methods_of_documents_have_no_adjacent_sentences(prepare):

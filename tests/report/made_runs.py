@@ -36,8 +36,8 @@ def log_lines(steps=40, shift=0.0):
     return lines
 
 
-def write_run(folder, *, seed=1, lines=None, scored=True, before=None, after=None, **recipe):
-    """Write the folder of a run; ``recipe`` changes the recipe's table."""
+def write_run(folder, *, seed=1, lines=None, scored=True, before=None, after=None, more=None, **recipe):
+    """Write the folder of a run; ``recipe`` changes the recipe's table, ``more`` goes into scores.json."""
     folder.mkdir(parents=True)
     table = {"method": "simcse", "base": "builtin", "texts": ["texts.jsonl"], "data": None, "seed": seed}
     table |= {"train": {"steps": 40, "batch_size": 8, "evaluate_every": 20, "learning_rate": 1e-4}} | recipe
@@ -67,6 +67,7 @@ def write_run(folder, *, seed=1, lines=None, scored=True, before=None, after=Non
                 "texts_per_second": 123.4,
             },
             "versions": {},
+            **(more or {}),
         }
         (folder / "scores.json").write_text(json.dumps(content))
     return folder

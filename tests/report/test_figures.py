@@ -31,6 +31,16 @@ def test_a_drawing_has_no_colour_font_or_style_of_its_own():
     assert drawing == figures.draw_curves("a <b> & c", [line], "caption", best=5)
 
 
+def test_levels_are_drawn_with_their_names_and_said_in_the_caption():
+    line = figures.Line(label="run", number=0, curves=[[(0, 40.0), (5, 50.0)]])
+    plain = figures.draw_curves("MRR@10", [line], "caption")
+    drawing = figures.draw_curves("MRR@10", [line], "caption", levels={"BM25": 61.24, "word vectors": 69.8})
+    assert drawing.caption.endswith(" BM25: 61.2. word vectors: 69.8.")
+    assert {"BM25", "word vectors"} <= set(re.findall(r">([\w ]+)</text>", drawing.svg))
+    assert "BM25" not in plain.svg
+    assert "70" in re.findall(r">(\d+)</text>", drawing.svg)  # the axis reaches up to them
+
+
 def test_a_seventh_series_has_the_first_s_colour_and_another_shape():
     shapes = {(number % 6, figures.shape_of(number)) for number in range(36)}
     assert len(shapes) == 36

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import statistics
 
 import numpy as np
@@ -116,6 +117,21 @@ def test_the_tests_behind_a_verdict_are_tabled_with_what_stands_beside_them(tmp_
     assert rows["BM25"] == [61.0, 30.5]
     assert rows["base: builtin pooling mean"][:2] == [40.0, 20.0]
     assert "Better than its base. Word matching finds more." in found.text
+
+
+def test_bm25_and_word_vectors_stand_in_the_table_and_in_the_chart(tmp_path):
+    test, dev = {"bm25": 61.25, "static": 69.75}, {"bm25": 62.5, "static": 68.5}
+    more = {
+        key: {name: {"scores": [retrieval(value)], "missing": {}, "fingerprint": "f"} for name, value in values.items()}
+        for key, values in (("baselines", test), ("baselines_dev", dev))
+    }
+    found = made(tmp_path, write_run(tmp_path / "run", more=more))
+    rows = [(row, value) for _, value, _, row in found.cells]
+    assert [(row.split()[0], value) for row, value in rows[:3]] == [("base:", 30.123), ("BM25", 61.25), ("word", 69.75)]
+    assert len({column for column, *_ in found.cells}) == 1  # one measurement
+    (caption,) = re.findall(r"<figcaption>([^<]*BM25[^<]*)", found.html)  # the curve is measured on the other half
+    assert "BM25: 62.5." in caption
+    assert "word vectors: 68.5." in caption
 
 
 def test_the_page_asks_nothing_of_the_network(tmp_path):
@@ -285,7 +301,9 @@ def test_from_training_to_the_page(bert, lines_of_text, tmp_path):
     assert found.scripts == 1
     assert found.external() == []
     shown = {value for _, value, _, _ in found.cells}
-    assert shown == {one.value for one in (*result.before.scores, *result.after.scores)}
+    assert set(result.baselines) == {"bm25", "static"}
+    systems = result.before, result.after, *result.baselines.values()
+    assert shown == {one.value for system in systems for one in system.scores}
     assert result.verdict.split(". ", 1)[1] in found.text
     for words in (
         "A map of the texts",

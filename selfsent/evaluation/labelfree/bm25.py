@@ -6,7 +6,7 @@ with k1 = 1.5, b = 0.75 and idf(w) = ln(1 + (N - n(w) + 0.5) / (n(w) + 0.5)), as
 Zaragoza 2009, https://doi.org/10.1561/1500000019; the scores are computed by bm25s, https://arxiv.org/abs/2407.03618.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -18,15 +18,21 @@ HARD = 3  # negatives on either side of the answer
 
 def bm25_scores(queries: Sequence[str], passages: Sequence[str]) -> Float[np.ndarray, "N M"]:
     """Return BM25's score of every passage for every query; 0 where they share no word."""
+    scores = np.zeros((len(queries), len(passages)))
+    for row, found in zip(scores, bm25_rows(queries, passages), strict=True):
+        row[:] = found
+    return scores
+
+
+def bm25_rows(queries: Sequence[str], passages: Sequence[str]) -> Iterator[Float[np.ndarray, " M"]]:
+    """Yield BM25's score of every passage, one query after the other."""
     import bm25s
 
     index = bm25s.BM25(method="lucene", k1=1.5, b=0.75)
     index.index([clean.words(passage) for passage in passages], show_progress=False)
-    scores = np.zeros((len(queries), len(passages)))
-    for row, query in zip(scores, queries, strict=True):
-        if words := clean.words(query):
-            row[:] = index.get_scores(words)
-    return scores
+    for query in queries:
+        words = clean.words(query)
+        yield index.get_scores(words).astype(np.float64) if words else np.zeros(len(passages))
 
 
 def hard_negatives(scores: Float[np.ndarray, "N N"], each: int = HARD) -> list[Int[np.ndarray, " K"]]:

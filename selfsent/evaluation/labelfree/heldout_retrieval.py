@@ -13,12 +13,14 @@ from jaxtyping import Float, Int
 from selfsent.errors import DataError
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.geometry import uniformity, unit
-from selfsent.evaluation.score import Score, measured
-from selfsent.evaluation.task import Task
+from selfsent.evaluation.labelfree.bm25 import bm25_rows
+from selfsent.evaluation.score import Results, Score, measured
+from selfsent.evaluation.task import Task, fingerprint
 from selfsent.progress import SILENT, Progress
 
 BLOCK = 2_000_000  # entries of a block of similarities: 16 MB
 DEPTH = 10  # ranks that count for the reciprocal rank
+METRICS = (f"mrr@{DEPTH}", "recall@1", "recall@10")
 TIE = 1e-9  # cosines that differ by less are equal: matrix products of equal rows differ by 1e-16
 
 
@@ -48,7 +50,7 @@ class HeldOutRetrieval(Task):
         columns = np.column_stack([values, distances, np.full(half, uniformity(vectors))])
         drawn = [*bootstrap.means(columns[:, :4], resamples, seed=seed, name=self.name), None]
         protocol = {"similarity": "cosine", "passages": half, "ties": "expected rank"}
-        metrics = (f"mrr@{DEPTH}", "recall@1", "recall@10", "alignment", "uniformity")
+        metrics = (*METRICS, "alignment", "uniformity")
         return [
             measured(self.name, self.split, metric, float(columns[:, place].mean()), drawn[place], half, protocol)
             for place, metric in enumerate(metrics)
@@ -66,6 +68,37 @@ def read_heldout_retrieval(held_out: tuple[Sequence[str], Sequence[str]]) -> Hel
     if len(queries) < 2:
         raise DataError(f"retrieval got {len(queries)} query: it needs at least 2 to rank")
     return HeldOutRetrieval(name="retrieval", split="held-out", queries=queries, passages=passages)
+
+
+def score_bm25_retrieval(
+    held_out: tuple[Sequence[str], Sequence[str]], *, resamples: int = 1000, seed: int = 0
+) -> Results:
+    """Score BM25, which has no vectors and so neither alignment nor uniformity, on queries and passages.
+
+    The resamples are those of an encoder that is scored on the same queries: differences are paired.
+
+    Raises:
+        DataError: as ``read_heldout_retrieval``.
+    """
+    task = read_heldout_retrieval(held_out)
+    counts = [
+        count_nearer(row[None], row[[answer]]) for answer, row in enumerate(bm25_rows(task.queries, task.passages))
+    ]
+    nearer, tied = (np.concatenate(one) for one in zip(*counts, strict=True))
+    values = 100 * expected_scores(nearer, tied)
+    drawn = bootstrap.means(values, resamples, seed=seed, name=task.name)
+    protocol = {
+        "similarity": "BM25",
+        "passages": len(task.passages),
+        "ties": "expected rank",
+        "data": task.fingerprint,
+        "bootstrap": f"{resamples} resamples, seed {seed}",
+    }
+    scores = [
+        measured(task.name, task.split, metric, float(of_queries.mean()), replicates, len(of_queries), protocol)
+        for metric, of_queries, replicates in zip(METRICS, values.T, drawn, strict=True)
+    ]
+    return Results(scores=scores, fingerprint=fingerprint([f"{task.name} {task.fingerprint}"]))
 
 
 def expected_ranks(

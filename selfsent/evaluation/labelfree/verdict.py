@@ -12,7 +12,8 @@ system and test.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from types import MappingProxyType
+from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -38,11 +39,45 @@ SCORED: tuple[tuple[str, str], ...] = (
 # Not in it, by their rank correlation with STS over 40 encoders on Wikipedia: titles (0.63: names, which word matching
 # finds) and perturbed sentences (0.27 to 0.76: nearly every encoder finds them all).  Areas under ROC (0.88 to 0.92)
 # add nothing to the others.
+STRUCTURE = ("summary", "neighbours", "nearness")  # tests that need documents of several sentences
 SCORE, RETRIEVAL = "score", "found"  # the mean of SCORED, and that of its mrr@10, in which BM25 can compete
+BASELINES = {"bm25": "BM25", "static": "word vectors"}  # systems without training, and what tables call them
 _NEIGHBOURS = 10  # the k of hubness
 _SAMPLE = 2000  # texts of the geometry
 _DRAWS = "documents"  # one name for the resamples of all tests, because they are of the same documents
 
+
+class _Comparison(NamedTuple):
+    """A baseline without training: what it is compared by, and the words for it."""
+
+    system: str
+    subject: str  # with its verb
+    task: str
+    metric: str
+    where: str
+    advice: str = ""  # where it is better than the trained encoder
+
+
+_OF_TESTS = (
+    _Comparison("static", "Averaged static word vectors of this text are", SCORE, "mean", "in the score"),
+    _Comparison("bm25", "Word matching (BM25) is", RETRIEVAL, "mean", "at finding the answer among all"),
+)
+_OF_HELD_OUT = (
+    _Comparison(
+        *(
+            "static",
+            "Word vectors counted in the training text are",
+            "retrieval",
+            "mrr@10",
+            "at finding the right text (MRR@10)",
+        ),
+        advice=" Use them: `selfsent pretrain --size static` makes them.",
+    ),
+    _Comparison(
+        *("bm25", "Word matching (BM25) is", "retrieval", "mrr@10", "at finding the right text (MRR@10)"),
+        advice=" Use it where you search.",
+    ),
+)
 QueryScores = tuple[Float[np.ndarray, " N"], Int[np.ndarray, " N"]]  # 0-100 for each query, and its document
 
 
@@ -80,6 +115,14 @@ def require_enough_tests(tests: DocumentTests) -> None:
             f"no test can be made of {tests.documents:,} documents ({reasons}): "
             "give more text, or documents of several sentences"
         )
+
+
+def has_structure(tests: DocumentTests) -> bool:
+    """Tell whether a text allows a test of more than single lines: one of ``STRUCTURE``.
+
+    The halves of a line share words and topic whatever the encoder is good for, so they alone decide nothing.
+    """
+    return any(test.name in STRUCTURE for test in tests.every)
 
 
 def score_vectors(
@@ -150,6 +193,8 @@ def judge_tests(
 ) -> LabelFreeVerdict:
     """Compare ``results["trained"]`` with ``results["base"]`` and put it into words.
 
+    Of a text without structure (``has_structure``) the decision is always "cannot tell".
+
     Args:
         results: of the same tests with the same resamples; also ``static`` and ``bm25`` where they were scored.
         notes: further sentences.
@@ -159,12 +204,27 @@ def judge_tests(
     parts = [score for score in trained.scores if (score.task, score.metric) in SCORED]
     what = f"Over {len(parts)} tests made of {tests.documents:,} documents"
     decision, sentence = word_difference(what, base, trained, trained.get(SCORE, "mean"))
-    sentences = [sentence, *_word_baselines(results), *notes]
+    if not has_structure(tests):
+        decision, sentence = "cannot tell", _without_structure(tests)
+    sentences = [sentence, *_word_baselines(results, _OF_TESTS), *notes]
     return LabelFreeVerdict(decision, sentences, results, compare_results(trained, base), tests.left_out, facts or {})
 
 
-def judge_heldout(before: Results, after: Results) -> str:
-    """Say in words whether the trained encoder is better than its base on what was held out."""
+def _without_structure(tests: DocumentTests) -> str:
+    names = ", ".join(test.name for test in tests.retrieval)
+    return (
+        f"Cannot tell. This text has no structure to judge by: of its {tests.documents:,} lines or rows fewer than "
+        f"{LEAST} have several sentences to test, and tests made of single lines ({names}) decide nothing. Give whole "
+        "documents of several sentences, or labels: `selfsent evaluate --tasks classification:FILE`."
+    )
+
+
+def judge_heldout(before: Results, after: Results, baselines: Mapping[str, Results] = MappingProxyType({})) -> str:
+    """Say in words whether the trained encoder is better than its base on what was held out.
+
+    Args:
+        baselines: ``static`` and ``bm25`` on the same pairs, if they were scored; a sentence says how each compares.
+    """
     score = next((score for score in after.scores if score.metric == "mrr@10"), after.average())
     if score is None:
         return (
@@ -173,7 +233,9 @@ def judge_heldout(before: Results, after: Results) -> str:
         )
     of_mrr = score.metric == "mrr@10"
     what = "In finding the right text from its summary (MRR@10)" if of_mrr else f"In the {score.task}"
-    return word_difference(what, before, after, score)[1]
+    sentence = word_difference(what, before, after, score)[1]
+    results = {**baselines, "base": before, "trained": after}
+    return " ".join([sentence, *_word_baselines(results, _OF_HELD_OUT)])
 
 
 def _difference(first: Results, second: Results, of: Score) -> Difference:
@@ -192,25 +254,22 @@ def word_difference(what: str, base: Results, trained: Results, after: Score) ->
     )
 
 
-def _word_baselines(results: Mapping[str, Results]) -> list[str]:
-    """Say whether words alone do as well: static vectors by the score, BM25 by the retrieval in it."""
+def _word_baselines(results: Mapping[str, Results], comparisons: Sequence[_Comparison]) -> list[str]:
+    """Say of every baseline that was scored whether words alone do as well as the trained encoder."""
     sentences = []
-    for name, what, task, where in (
-        ("static", "Averaged static word vectors of this text are", SCORE, "in the score"),
-        ("bm25", "Word matching (BM25) is", RETRIEVAL, "at finding the answer among all"),
-    ):
+    for name, subject, task, metric, where, advice in comparisons:
         if name not in results:
             continue
-        other, trained, base = (results[system].get(task, "mean") for system in (name, "trained", "base"))
+        other, trained, base = (results[system].get(task, metric) for system in (name, "trained", "base"))
         lead, base_lead = (_difference(results[system], results[name], other) for system in ("trained", "base"))
-        if lead.high < 0:
-            comparison = f"{what} better than {'both' if base_lead.high < 0 else 'the trained encoder'} here"
-        elif lead.low > 0:
-            comparison = f"{what} behind the trained encoder"
+        figures = f"{where}: {other.value:.1f} against {trained.value:.1f} trained and {base.value:.1f} base"
+        if lead.low > 0:
+            sentences.append(f"{subject} behind the trained encoder {where}.")
+        elif lead.high < 0:
+            those = "both" if base_lead.high < 0 else "the trained encoder"
+            sentences.append(f"{subject} better than {those} here, {figures}.{advice}")
         else:
-            comparison = f"{what.rsplit(' ', 1)[0]} and the trained encoder cannot be told apart"
-        figures = f"{other.value:.1f} against {trained.value:.1f} trained and {base.value:.1f} base"
-        sentences.append(f"{comparison}, {where}: {figures}.")
+            sentences.append(f"{subject.rsplit(' ', 1)[0]} and the trained encoder cannot be told apart, {figures}.")
     return sentences
 
 

@@ -1,11 +1,14 @@
 """Held-out retrieval against ranks counted by hand and against ties broken by chance."""
 
+import math
+
 import numpy as np
 import pytest
 from suite_scores import score_tasks
 
 from selfsent.errors import UserError
 from selfsent.evaluation.labelfree import heldout_retrieval
+from selfsent.evaluation.score import compare_results
 from selfsent.evaluation.suite import read_suite
 
 
@@ -93,3 +96,47 @@ def test_alignment_and_uniformity_of_the_held_out_texts_are_their_definitions():
     pairs = [np.exp(-2 * ((rows[i] - rows[j]) ** 2).sum()) for i in range(12) for j in range(i)]
     assert scores["alignment"] == pytest.approx(sum(gaps) / 6)
     assert scores["uniformity"] == pytest.approx(np.log(sum(pairs) / len(pairs)))
+
+
+def test_bm25_is_scored_by_its_formula_and_ranks_counted_by_hand():
+    draw = np.random.default_rng(3)
+    words = [f"word{number}" for number in range(40)]
+    queries = [draw.choice(words, 5).tolist() for _ in range(30)]
+    passages = [[*draw.choice(words, int(draw.integers(6, 15))).tolist(), *query[:1]] for query in queries]
+    passages[4] = passages[5]  # a tie
+    mean = sum(map(len, passages)) / 30
+    expected = np.zeros(3)
+    for answer, query in enumerate(queries):
+        row = []
+        for passage in passages:
+            total = 0.0
+            for word in query:
+                holding = sum(word in other for other in passages)
+                tf = passage.count(word)
+                idf = math.log(1 + (30 - holding + 0.5) / (holding + 0.5))
+                total += idf * tf / (tf + 1.5 * (1 - 0.75 + 0.75 * len(passage) / mean))
+            row.append(round(total, 4))
+        first = 1 + sum(score > row[answer] for score in row)
+        ranks = range(first, first + sum(score == row[answer] for score in row))
+        expected += np.mean([[(rank <= 10) / rank, rank == 1, rank <= 10] for rank in ranks], axis=0)
+    found = heldout_retrieval.score_bm25_retrieval(([" ".join(q) for q in queries], [" ".join(p) for p in passages]))
+    assert [score.metric for score in found.scores] == ["mrr@10", "recall@1", "recall@10"]
+    np.testing.assert_allclose([score.value for score in found.scores], 100 * expected / 30, atol=1e-6)
+    assert 5 < found.scores[0].value < 95
+
+
+def test_bm25_and_an_encoder_that_finds_the_same_differ_by_nothing_in_any_resample():
+    """The differences are paired: both are scored on the same resamples of the queries."""
+    names = [f"name{number}" for number in range(40)]
+    asked = [name if row % 3 else names[(row + 1) % 40] for row, name in enumerate(names)]  # every third one is wrong
+    held_out = [f"who is {name}" for name in asked], [f"{name} and nobody else" for name in names]
+
+    def encode(texts):
+        return np.array([[float(name in text.split()) for name in names] for text in texts])
+
+    encoder = score_tasks(encode, ["retrieval"], None, held_out=held_out, bootstrap=1000)
+    differences = compare_results(heldout_retrieval.score_bm25_retrieval(held_out), encoder)
+    assert [one.metric for one in differences] == ["mrr@10", "recall@1", "recall@10"]
+    for one in differences[:2]:
+        assert encoder.get("retrieval", one.metric).low < encoder.get("retrieval", one.metric).high
+    assert all((one.value, one.low, one.high) == pytest.approx((0, 0, 0)) for one in differences[1:2])

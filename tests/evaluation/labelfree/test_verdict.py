@@ -1,5 +1,7 @@
 """The verdict against encoders whose order is known, and its figures against slow and outside computations."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -168,6 +170,31 @@ def test_baselines_that_are_better_are_named(tests):
     assert "Averaged static word vectors of this text are behind the trained encoder" in str(
         verdict.judge_tests(tests, weak)
     )
+
+
+def test_single_lines_never_make_an_encoder_better_whatever_it_scores():
+    """Halves of long lines are found, and nothing else can be tested."""
+    articles = make_documents(200, sentences=4, seed=5)
+    lines = [replace(one, title="", sentences=[" ".join(one.sentences).replace(".", "")]) for one in articles]
+    halves = document_tests.build_tests(lines, details=True)
+    assert {test.name for test in halves.every} & {"halves", *verdict.STRUCTURE} == {"halves"}
+    worse, better = score(halves, bag(noise=9.0)), score(halves, bag())
+    assert verdict.word_difference("", worse, better, better.get(verdict.SCORE, "mean"))[0] == "better"
+    for systems in ({"base": worse, "trained": better}, {"base": better, "trained": worse}):
+        said = verdict.judge_tests(halves, {**systems, "bm25": verdict.score_bm25(halves, resamples=300)})
+        assert said.decision == "cannot tell"
+        assert "This text has no structure to judge by: of its 200 lines or rows" in said.sentences[0]
+        assert "selfsent evaluate" in said.sentences[0]
+        assert said.differences  # and the table has its rows
+        assert "Word matching (BM25)" in str(said)
+
+
+@pytest.mark.parametrize("name", verdict.STRUCTURE)
+def test_one_test_of_structure_is_enough_to_judge_by(tests, name):
+    kept = {"retrieval": [test for test in tests.retrieval if test.name in ("halves", name)]}
+    some = replace(tests, **kept, nearness=tests.nearness if name == "nearness" else None)
+    worse, better = score(some, bag(noise=4.0)), score(some, bag())
+    assert verdict.judge_tests(some, {"base": worse, "trained": better}).decision == "better"
 
 
 @pytest.mark.parametrize(
