@@ -26,7 +26,7 @@ FLOORS = {
     | {"semantic_search"},
     3: {"augment", "composition", "objective", "scoring", "validation"},
     4: {"methods", "pretraining", "trainer"},
-    5: {"api", "label_free_verdict", "report"},
+    5: {"api", "label_free_verdict", "report", "selection"},
     6: {"__init__", "__main__", "cli"},
 }
 FLOOR = {room: floor for floor, rooms in FLOORS.items() for room in rooms}

@@ -1,0 +1,1 @@
+"""Choose settings: sweeps over the keys of a recipe, and what may be concluded from them."""
