@@ -60,7 +60,7 @@ def sweep(
     display.opening("loading torch and transformers")
     from selfsent.cli.tables import text_table
     from selfsent.selection import sweep as selection
-    from selfsent.selection.sweep_files import explain_table, table_rows
+    from selfsent.selection.sweep_files import explain_table, table_rows, word_rivals
 
     outcome = selection.sweep(
         method,
@@ -81,4 +81,6 @@ def sweep(
     display.print(text_table(*table_rows(outcome)))
     display.print(explain_table(outcome))
     display.print(f"\n{outcome.decision}", style="bold")
+    if rivals := word_rivals(outcome):
+        display.print(rivals)
     display.print(f"in {outcome.folder}: sweep.json, sweep.md, sweep.csv, sweep.png, and the runs of every trial")

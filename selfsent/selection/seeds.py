@@ -17,7 +17,7 @@ from selfsent.api import Trained
 from selfsent.config import Recipe, recipe_table
 from selfsent.errors import ConfigurationError
 from selfsent.evaluation.score import Results, Score
-from selfsent.progress import SILENT, Progress
+from selfsent.progress import SILENT, Progress, Quiet
 from selfsent.run import Run
 from selfsent.selection.significance import LEAST_SEEDS, Lead, SeedScores, compare_settings
 
@@ -85,11 +85,11 @@ def train_seeds(
     folder = Path(out) if out is not None else api.default_folder(method)
     if not resume:
         Run.require_free(folder, "choose another --out, or add --resume to resume the runs in it")
-    runs = []
+    runs: list[SeedRun] = []
     for number in range(recipe.seed, recipe.seed + seeds):
         progress.say(f"seed {number}: {number - recipe.seed + 1} of {seeds}")
         one = replace(recipe, seed=number)
-        runs.append(train_seed(one, folder / f"seed-{number}", progress=progress))
+        runs.append(train_seed(one, folder / f"seed-{number}", progress=Quiet(progress) if runs else progress))
     lead, verdict = judge_seeds(runs)
     return TrainedSeeds(folder=folder, runs=runs, lead=lead, verdict=verdict)
 

@@ -19,7 +19,7 @@ from selfsent import api, atomic, methods
 from selfsent.config import Recipe, build_config, recipe_table, sweep_lists
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.errors import ConfigurationError, ResumeError, UserError
-from selfsent.progress import SILENT, Progress
+from selfsent.progress import SILENT, Progress, Quiet
 from selfsent.run import Run, first_difference
 from selfsent.selection import sweep_files
 from selfsent.selection.seeds import SeedRun, count_seeds, seed_scores, train_seed
@@ -189,7 +189,7 @@ class _Sweep:
     def run(self) -> None:
         """Train the recipe as it is, then one trial after the other."""
         self.progress.say(f"{AS_IT_IS}: {count_seeds(self.plan.seeds)}")
-        self.reference = self._train(self.plan.recipe, self.folder / REFERENCE, self.progress)
+        self.reference = self._train(self.plan.recipe, self.folder / REFERENCE, self.progress, Quiet(self.progress))
         score = self._dev(self.reference)
         self.known = {_identity(self.plan.recipe): (None, TrialEnd(state="complete", score=score))}
         for number, settings, end in self.journal.ended():
@@ -219,8 +219,10 @@ class _Sweep:
             if identity in self.known:
                 number, earlier = self.known[identity]
                 return replace(earlier, state="repeated", reason="", same_as=number)
-            watch = _Watch(self.progress, self.journal, trial, self.reference[0].selected_by, prune=self.plan.prune)
-            runs = self._train(recipe, self._place(trial.number), watch)
+            first: Progress = Quiet(self.progress)
+            if self.plan.prune:  # by the first seed alone
+                first = _Watch(self.progress, self.journal, trial, self.reference[0].selected_by)
+            runs = self._train(recipe, self._place(trial.number), first, Quiet(self.progress))
             end = TrialEnd(state="complete", score=self._dev(runs))
         except optuna.TrialPruned as pruned:
             end = TrialEnd(state="pruned", reason=str(pruned))
@@ -235,15 +237,14 @@ class _Sweep:
     def _place(self, number: int) -> Path:
         return self.folder / f"trial-{number:03d}"
 
-    def _train(self, recipe: Recipe, place: Path, progress: Progress) -> list[SeedRun]:
+    def _train(self, recipe: Recipe, place: Path, first: Progress, others: Progress) -> list[SeedRun]:
         """Train a recipe with every seed."""
-        runs = []
+        runs: list[SeedRun] = []
         for number in range(recipe.seed, recipe.seed + self.plan.seeds):
+            progress = others if runs else first
             run = train_seed(replace(recipe, seed=number), place / f"seed-{number}", progress=progress)
             self._require_comparable(run)
             runs.append(run)
-            if isinstance(progress, _Watch):
-                progress.judging = False  # a setting is given up by its first seed alone
         return runs
 
     def _require_comparable(self, run: SeedRun) -> None:
@@ -314,7 +315,7 @@ class _Sweep:
         for number, settings, end in self.journal.ended():
             runs: list[SeedRun] = []
             if end.state == "complete" and (recipe := self._recipe(settings)) is not None:
-                runs = self._train(recipe, self._place(number), SILENT)
+                runs = self._train(recipe, self._place(number), SILENT, SILENT)
             same, reason = end.same_as, end.reason
             trials.append(
                 SweepTrial(number=number, settings=settings, state=end.state, reason=reason, same_as=same, runs=runs)
@@ -322,38 +323,17 @@ class _Sweep:
         return trials
 
 
-class _Watch(Progress):
-    """Passes on what a trial reports, of its lines only warnings, and gives it up below the median."""
+class _Watch(Quiet):
+    """Passes on what a trial reports, and gives it up below the median."""
 
-    def __init__(self, progress: Progress, journal: TrialJournal, trial: "Trial", score: str, *, prune: bool) -> None:
-        self._progress, self._journal, self._trial, self._score = progress, journal, trial, score
-        self.judging = prune
-
-    def say(self, message: str) -> None:
-        """Pass on a warning; the other lines are those of the recipe's own run."""
-        if message.startswith("warning"):
-            self._progress.say(message)
-
-    def report(self, stage: str, done: int, total: int | None = None) -> None:
-        """Pass on a stage."""
-        self._progress.report(stage, done, total)
-
-    def begin(self, step: int, steps: int, unit: str) -> None:
-        """Pass on the start of a run."""
-        self._progress.begin(step, steps, unit)
-
-    def step(self, step: int, units: int, terms: Mapping[str, float]) -> None:
-        """Pass on a step."""
-        self._progress.step(step, units, terms)
-
-    def end(self) -> None:
-        """Pass on the end of a run."""
-        self._progress.end()
+    def __init__(self, progress: Progress, journal: TrialJournal, trial: "Trial", score: str) -> None:
+        super().__init__(progress)
+        self._journal, self._trial, self._score = journal, trial, score
 
     def evaluated(self, step: int, scores: Mapping[str, float], best: bool) -> None:
         """Pass an evaluation on, and end a trial that is below the median."""
-        self._progress.evaluated(step, scores, best)
-        if not self.judging or step == 0 or self._score not in scores:
+        super().evaluated(step, scores, best)
+        if step == 0 or self._score not in scores:
             return
         if self._journal.report(self._trial, step, scores[self._score]):
             import optuna

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from selfsent import atomic
 from selfsent.selection.seeds import SeedRun
-from selfsent.selection.significance import Finding, Lead
+from selfsent.selection.significance import LEVEL, Finding, Lead
 from selfsent.selection.trials import TrialState
 
 JSON = "sweep.json"
@@ -32,6 +32,9 @@ _STYLE: dict[Any, Any] = {
 }
 _PANEL = 3.6, 2.8  # inches
 _PANELS = 3  # in a row
+_VALUES = 8  # of a key, that are drawn with equal distances
+_BESIDE = 0.35  # of that distance, over which trials of one value are spread
+_DASH = (0, (4, 3))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +80,19 @@ class SweepOutcome:
     best: SweepTrial  # by the dev score
     finding: Finding
     decision: str
+
+
+def word_rivals(outcome: SweepOutcome) -> str:
+    """Say how many settings cannot be told from the best; empty where it was not compared."""
+    others = [trial for trial in outcome.trials if trial.state == "complete" and trial.number != outcome.best.number]
+    compared = [trial.p_best for trial in others if trial.p_best is not None]
+    if not compared:
+        return ""
+    same = sum(p >= LEVEL for p in compared)
+    return (
+        f"Of the {len(compared)} other settings, the recipe among them, {same} cannot be told from "
+        f"{name_setting(outcome.best.settings)} (p corrected for all pairs of settings)."
+    )
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -143,7 +159,7 @@ def explain_table(outcome: SweepOutcome) -> str:
 def write_outcome(outcome: SweepOutcome, plan: Mapping[str, object]) -> None:
     """Write the four files, each whole or not at all; sweep.json, which says that the sweep is finished, last."""
     heads, rows = table_rows(outcome)
-    lines = [f"# Sweep of {', '.join(outcome.keys)}", "", outcome.decision, ""]
+    lines = [f"# Sweep of {', '.join(outcome.keys)}", "", outcome.decision, *filter(None, [word_rivals(outcome)]), ""]
     lines += [_markdown(cells) for cells in (heads, ["---"] * len(heads), *rows)]
     notes = [f"- trial {trial.name} {trial.state}: {trial.reason}" for trial in outcome.trials if trial.reason]
     lines += ["", explain_table(outcome), *(["", *notes] if notes else []), "", "![scores](sweep.png)"]
@@ -195,45 +211,58 @@ def draw_sweep(outcome: SweepOutcome) -> Figure:
     columns = min(_PANELS, len(outcome.keys))
     lines = -(-len(outcome.keys) // columns)
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(_PANEL[0] * columns, _PANEL[1] * lines), layout="constrained")
+        figure = Figure(figsize=(_PANEL[0] * columns, _PANEL[1] * lines + 0.3), layout="constrained")
         panels = figure.subplots(lines, columns, squeeze=False, sharey=True).ravel()
         for place, axes in enumerate(panels):
             if place < len(outcome.keys):
-                _draw_key(axes, outcome, outcome.keys[place], legend=place == 0)
+                _draw_key(axes, outcome, outcome.keys[place])
             else:
                 axes.set_axis_off()
+        panels[0].set_ylabel("points")
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return figure
 
 
-def _draw_key(axes: Axes, outcome: SweepOutcome, key: str, *, legend: bool) -> None:
-    done = [trial for trial in outcome.trials if trial.runs and trial.number is not None]
-    values = [trial.settings[key] for trial in done]
-    numbers = _numbers(values)
-    if numbers is None:
-        known = list(dict.fromkeys(values))
+def _draw_key(axes: Axes, outcome: SweepOutcome, key: str) -> None:
+    """Draw the trials against one key: a few values with equal distances, many on a scale."""
+    runs = {trial.number: trial.runs for trial in outcome.trials}
+    done = [(trial.settings[key], trial.runs or runs.get(trial.same_as, [])) for trial in outcome.trials[1:]]
+    done = [(value, of_trial) for value, of_trial in done if of_trial]
+    known = list(dict.fromkeys(value for value, _ in done))
+    on_scale = len(known) > _VALUES and _number(known) is not None
+    if on_scale:
+        places = [float(value) for value, _ in done]
+        if min(places) > 0 and max(places) / min(places) >= 20:
+            axes.set_xscale("log")
+    else:
+        if _number(known) is not None:
+            known.sort(key=float)
         axes.set_xticks(range(len(known)), known)
-        numbers = [float(known.index(value)) for value in values]
-    elif min(numbers, default=0) > 0 and max(numbers) / min(numbers) >= 20:
-        axes.set_xscale("log")
-    for label, colour, marker, part in (("dev", _DEV, "o", "dev"), ("test", _TEST, "s", "test")):
-        scores = [[getattr(run, part) for run in trial.runs] for trial in done]
-        shown = [(x, row) for x, row in zip(numbers, scores, strict=True) if None not in row]
-        if shown:
-            means = [float(np.mean(row)) for _, row in shown]
-            spread = [float(np.std(row, ddof=1)) if len(row) > 1 else 0.0 for _, row in shown]
-            places = [x for x, _ in shown]
-            axes.errorbar(places, means, spread, fmt=marker, color=colour, markersize=5, capsize=3, label=label)
+        axes.set_xlim(-0.5, len(known) - 0.5)
+        # Trials of one value stand beside each other.
+        seen = [[value for value, _ in done[:place]].count(value) for place, (value, _) in enumerate(done)]
+        places = [
+            known.index(value) + _BESIDE * nth / (max(seen) + 1) for (value, _), nth in zip(done, seen, strict=True)
+        ]
+    for part, colour, marker, aside in (("dev", _DEV, "o", -_BESIDE), ("test", _TEST, "s", 0.05)):
+        shift = 0.0 if on_scale else aside
+        shown = [
+            (x + shift, [getattr(run, part) for run in of_trial]) for x, (_, of_trial) in zip(places, done, strict=True)
+        ]
+        shown = [(x, scores) for x, scores in shown if None not in scores]
+        means = [float(np.mean(scores)) for _, scores in shown]
+        spread = [float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0 for _, scores in shown]
+        axes.errorbar(
+            [x for x, _ in shown], means, spread, fmt=marker, color=colour, markersize=4, capsize=2, label=part
+        )
         recipe = getattr(outcome.trials[0], part)
         if recipe is not None:
-            axes.axhline(recipe, color=colour, linewidth=1, linestyle=(0, (4, 3)))
+            axes.axhline(recipe, color=colour, linewidth=1, linestyle=_DASH)
+    axes.plot([], [], color=_SOFT, linewidth=1, linestyle=_DASH, label=AS_IT_IS)
     axes.set_xlabel(key)
-    axes.set_ylabel("points")
-    if legend:
-        axes.plot([], [], color=_SOFT, linewidth=1, linestyle=(0, (4, 3)), label=AS_IT_IS)
-        axes.legend(fontsize=8)
 
 
-def _numbers(values: Sequence[str]) -> list[float] | None:
+def _number(values: Sequence[str]) -> list[float] | None:
     try:
         return [float(value) for value in values]
     except ValueError:
