@@ -424,6 +424,7 @@ def test_train_with_seeds_prints_each_seed_their_mean_and_the_verdict(command, t
     assert status == 0, err
     for part in ("42", "43", "mean", "deviation", "Cannot tell from 2 seeds, 3 are needed"):
         assert part in out
+    assert err.count("machine:") == 1  # the second run says nothing that the first did
     assert (tmp_path / "runs" / "seed-43" / "model").is_dir()
     status, again, err = command(*words, "--resume")
     assert status == 0, err

@@ -277,7 +277,10 @@ class _Sweep:
             UserError: no trial came to its end.
         """
         trials = [SweepTrial(number=None, settings={}, state="complete", runs=self.reference), *self._ended()]
-        if not any(trial.state in ("complete", "repeated") for trial in trials[1:]):
+        done = {trial.number for trial in trials if trial.state == "complete"}  # None: the recipe as it is
+        if not any(
+            trial.number in done or (trial.state, trial.same_as in done) == ("repeated", True) for trial in trials[1:]
+        ):
             reason = next((trial.reason for trial in trials[1:] if trial.reason), "")
             raise UserError(f"no trial of the sweep in {self.folder} came to its end; the first: {reason}")
         places = [place for place, trial in enumerate(trials) if trial.state == "complete"]

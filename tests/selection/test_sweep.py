@@ -1,12 +1,15 @@
 """A sweep tries what it is told, ends the same whether it was killed or not, and chooses by dev scores alone."""
 
 import csv
+import errno
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from test_api import QUICK, WORDS
 
 import selfsent
@@ -330,8 +333,44 @@ def test_a_sweep_without_any_trial_that_ends_says_why(tmp_path, monkeypatch):
         return 1.0, 1.0
 
     fake_training(monkeypatch, score)
-    with pytest.raises(UserError, match="the first: the loss is no longer finite"):
-        selfsent.sweep("simcse", settings=["train.learning_rate=0.5,0.9"], out=tmp_path / "s")
+    for name, values in (("two", "0.5,0.9"), ("one", "0.5,0.50")):
+        with pytest.raises(UserError, match="the first: the loss is no longer finite"):
+            selfsent.sweep("simcse", settings=[f"train.learning_rate={values}"], out=tmp_path / name)
+
+
+def test_two_processes_do_not_share_the_folder_of_a_sweep(bert, text, whole):
+    with FileLock(whole.folder / ".lock"), pytest.raises(ResumeError, match="another process"):
+        sweep(bert, text, whole.folder, "objective.temperature=0.05,0.2,1.0", seeds=2, resume=True)
+
+
+def test_a_full_disk_ends_the_sweep_and_not_the_trial(tmp_path, monkeypatch):
+    def score(recipe):
+        if full and rate(recipe) == 0.9:
+            raise UserError("cannot write") from OSError(errno.ENOSPC, "No space left on device")
+        return 1.0, 1.0
+
+    fake_training(monkeypatch, score)
+    words = {"settings": ["train.learning_rate=0.5,0.9"], "out": tmp_path / "s"}
+    full = True
+    with pytest.raises(UserError, match="cannot write"):
+        selfsent.sweep("simcse", **words)
+    full = False
+    outcome = selfsent.sweep("simcse", resume=True, **words)
+    assert [trial.state for trial in outcome.trials] == ["complete"] * 3
+
+
+def test_settings_selected_by_another_score_are_not_compared(tmp_path, monkeypatch):
+    fake_training(monkeypatch, lambda recipe: (1.0, 1.0))
+    original = module.train_seed
+
+    def other(recipe, folder, *, progress):
+        run = original(recipe, folder, progress=progress)
+        return replace(run, selected_by="stsb-dev") if recipe.method == "scd" else run
+
+    monkeypatch.setattr(module, "train_seed", other)
+    outcome = selfsent.sweep("simcse", settings=["method=simcse,scd,denosent"], out=tmp_path / "s")
+    assert [trial.state for trial in outcome.trials] == ["complete", "repeated", "failed", "complete"]
+    assert "selected by stsb-dev and the recipe's by retrieval" in outcome.trials[2].reason
 
 
 def test_without_optuna_the_extra_is_named(tmp_path, monkeypatch):
