@@ -1,6 +1,6 @@
 """What `selfsent fit` keeps on unlabelled texts, judged by labels that it never saw.
 
-    python benchmarks/fit_labels.py DATA OUT --base builtin --base all-MiniLM-L6-v2 --corpora banking77,clinc150 --seeds 1
+    python benchmarks/fit_labels.py DATA OUT --base builtin --base all-MiniLM-L6-v2 --corpora banking77 --seeds 1
 
 For every corpus and base: fit on the training texts of the set, then the labelled score of every candidate.  Written to
 OUT/labels.json after each: the base, what was kept, the best single candidate, the regret, and whether the sign of each
@@ -49,7 +49,7 @@ def main() -> None:
             for base in given.base:
                 rows.append(measure(given, corpus, base, seed))
                 (given.out / "labels.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
-                print(json.dumps(rows[-1]), flush=True)  # noqa: T201
+                print(json.dumps(rows[-1]), flush=True)
 
 
 def measure(given: argparse.Namespace, corpus: str, base: str, seed: int) -> dict[str, object]:
@@ -58,7 +58,7 @@ def measure(given: argparse.Namespace, corpus: str, base: str, seed: int) -> dic
     place.parent.mkdir(parents=True, exist_ok=True)
     seen = {}
 
-    def remember(stages):  # noqa: ANN001, ANN202
+    def remember(stages):
         seen["stages"], seen["decision"] = stages, decide(stages)
         return seen["decision"]
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from selfsent.report import write_report
     from selfsent.scoring import compare, evaluate
     from selfsent.selection.fit import fit
+    from selfsent.selection.seeds import train_seeds
+    from selfsent.selection.sweep import sweep
     from selfsent.semantic_search import search
 
 # Where the other public names are defined; imported on first use, because torch takes seconds to import.
@@ -49,7 +51,9 @@ _HOMES = {
     "load": "encoder.load:load_encoder",
     "pretrain": "pretraining.train:pretrain",
     "search": "semantic_search:search",
+    "sweep": "selection.sweep:sweep",
     "train": "api:train",
+    "train_seeds": "selection.seeds:train_seeds",
     "verdict": "label_free_verdict:verdict",
     "write_report": "report:write_report",
 }
@@ -77,7 +81,9 @@ __all__ = [
     "load",
     "pretrain",
     "search",
+    "sweep",
     "train",
+    "train_seeds",
     "verdict",
     "write_report",
 ]

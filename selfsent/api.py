@@ -15,7 +15,16 @@ from sentence_transformers import SentenceTransformer
 
 from selfsent import baselines, hardware, methods
 from selfsent.batching import Batches
-from selfsent.config import Recipe, apply_settings, build_config, is_recipe, read_recipe, recipe_table, resolve_recipe
+from selfsent.config import (
+    Recipe,
+    apply_settings,
+    build_config,
+    is_recipe,
+    read_recipe,
+    recipe_table,
+    resolve_recipe,
+    sweep_lists,
+)
 from selfsent.corpus.dataset import Corpus, DocumentRows
 from selfsent.corpus.heldout import HeldOut
 from selfsent.corpus.prepare import prepare_corpus
@@ -26,7 +35,7 @@ from selfsent.encoder.load import load_encoder
 from selfsent.encoder.pooling import pooling_name
 from selfsent.encoder.preflight import check_dropout
 from selfsent.encoder.save import save_encoder
-from selfsent.errors import CorpusError, ResumeError
+from selfsent.errors import ConfigurationError, CorpusError, ResumeError
 from selfsent.evaluation.labelfree.verdict import judge_heldout
 from selfsent.evaluation.score import Results
 from selfsent.hardware import Hardware
@@ -81,10 +90,12 @@ def train(
         UserError: something given cannot work; the message says what would.
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
-    recipe = resolve(method, base=base, corpus=text_sources(texts, corpus), seed=seed, data=data, settings=settings)
+    if not isinstance(method, Recipe) and sweep_lists(method):
+        raise ConfigurationError(f"{method} is the recipe of a sweep, many runs: run it with selfsent sweep {method}")
+    recipe = resolve(method, base=base, corpus=corpus_sources(texts, corpus), seed=seed, data=data, settings=settings)
     plan = methods.plan_objective(recipe.method, recipe.objective)
     corpus_config = build_config(CorpusConfig, recipe.corpus, "corpus")
-    folder = Path(out) if out is not None else Path("runs") / _slug(method)
+    folder = Path(out) if out is not None else default_folder(method)
     if not resume:
         Run.require_free(folder, "choose another --out, or add --resume to resume the run in it")
     encoder, machine = _load_base(recipe, progress)
@@ -135,7 +146,7 @@ def resolve(
     data: str | Path | None = None,
     settings: Sequence[str] = (),
 ) -> Recipe:
-    """Merge a method's name or a recipe with the other arguments.
+    """Merge a method's name or a recipe with the other arguments; lists that a sweep tries are left out.
 
     Raises:
         ConfigurationError: an unknown method or key, or a value that does not fit.
@@ -144,6 +155,7 @@ def resolve(
         table = recipe_table(method)
     else:
         table = read_recipe(method) if is_recipe(method) else {"method": str(method)}
+        table.pop("sweep", None)
     given = {
         "base": base,
         "texts": [str(source) for source in corpus] if corpus else None,
@@ -158,10 +170,14 @@ def resolve(
     return resolve_recipe(table)
 
 
-def text_sources(
+def corpus_sources(
     texts: Iterable[str] | None, corpus: Sequence[str | Path] | str | Path | None
 ) -> Sequence[str | Path] | None:
-    """Return the sources of a corpus; texts in memory are written to the cache first."""
+    """Return the sources of a corpus; texts in memory are written to the cache first.
+
+    Raises:
+        CorpusError: both are given, or texts is one string.
+    """
     if texts is None:
         return [corpus] if isinstance(corpus, str | Path) else corpus
     if corpus is not None:
@@ -324,6 +340,23 @@ def _final_scores(encoder: SentenceTransformer, held_out: HeldOut, data: str | N
     return evaluate(encoder, tasks, data=data, held_out=(pairs.queries, pairs.passages), progress=progress)["model"]
 
 
+def rescore(trained: Trained, recipe: Recipe, progress: Progress = SILENT) -> Trained:
+    """Score a finished run again on the held-out test half: what its folder keeps has no bootstrap replicates.
+
+    Raises:
+        UserError: corpus, base or model cannot be opened any more.
+    """
+    encoder, machine = _load_base(recipe, progress)
+    plan = methods.plan_objective(recipe.method, recipe.objective)
+    text = _prepare_text(recipe, build_config(CorpusConfig, recipe.corpus, "corpus"), encoder, plan, progress)
+    original = load_encoder(recipe.base, pooling=recipe.encoder.pooling, template=recipe.encoder.template)
+    before, after = (
+        _final_scores(one.to(machine.device), text.held_out, recipe.data, SILENT)
+        for one in (original, load_encoder(trained.model))
+    )
+    return replace(trained, before=before, after=after)
+
+
 def describe_encoder(encoder: SentenceTransformer, name: str) -> str:
     """Describe an encoder in one line."""
     model = transformer_of(encoder)
@@ -334,6 +367,7 @@ def describe_encoder(encoder: SentenceTransformer, name: str) -> str:
     return f"{name}, {model.config.model_type}, {size:.1f} M parameters, {pooling}"
 
 
-def _slug(method: str | Path | Recipe) -> str:
+def default_folder(method: str | Path | Recipe) -> Path:
+    """Return where a run goes that is not told: ``runs/`` and the name of its method or recipe."""
     name = method.method if isinstance(method, Recipe) else Path(method).name.removesuffix(".toml")
-    return name.replace(".", "-")
+    return Path("runs") / name.replace(".", "-")

@@ -192,6 +192,18 @@ def read_recipe(name: str | Path) -> Table:
         raise ConfigurationError(f"{path} is not a recipe in TOML: {error}") from error
 
 
+def sweep_lists(name: str | Path) -> Table:
+    """Return the table ``[sweep]`` of a recipe: keys with the values that ``selfsent sweep`` tries; else nothing.
+
+    Raises:
+        ConfigurationError: the recipe cannot be read, or its ``sweep`` is no table.
+    """
+    table = read_recipe(name).get("sweep", {}) if is_recipe(name) else {}
+    if not isinstance(table, dict):
+        raise ConfigurationError(f"sweep = {table!r} does not fit: it is a table of keys, each with a list of values")
+    return table
+
+
 def apply_settings(table: Table, settings: Iterable[str]) -> Table:
     """Apply ``key=value`` settings, such as ``train.steps=100``, to a copy of a recipe's table.
 

@@ -37,3 +37,35 @@ class Prefixed(Progress):
     def report(self, stage: str, done: int, total: int | None = None) -> None:
         """Pass on a stage with its prefix."""
         self._progress.report(self._prefix + stage, done, total)
+
+
+class Quiet(Progress):
+    """Passes everything on to another progress, except lines that are no warnings: one run of many says the same."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def say(self, message: str) -> None:
+        """Pass on a warning."""
+        if message.startswith("warning"):
+            self._progress.say(message)
+
+    def report(self, stage: str, done: int, total: int | None = None) -> None:
+        """Pass on a stage."""
+        self._progress.report(stage, done, total)
+
+    def begin(self, step: int, steps: int, unit: str) -> None:
+        """Pass on the start of a run."""
+        self._progress.begin(step, steps, unit)
+
+    def step(self, step: int, units: int, terms: Mapping[str, float]) -> None:
+        """Pass on a step."""
+        self._progress.step(step, units, terms)
+
+    def evaluated(self, step: int, scores: Mapping[str, float], best: bool) -> None:
+        """Pass on an evaluation."""
+        self._progress.evaluated(step, scores, best)
+
+    def end(self) -> None:
+        """Pass on the end."""
+        self._progress.end()

@@ -125,7 +125,7 @@ class Run:
         run = cls(folder)
         before = _with_new_settings(run.config(), config)
         for section in ("recipe", "corpus"):
-            changed = _first_difference(before.get(section, {}), config.get(section, {}), "")
+            changed = first_difference(before.get(section, {}), config.get(section, {}))
             if changed:
                 key, was, now = changed
                 what = key if section == "recipe" else f"corpus {key}"
@@ -322,11 +322,12 @@ def _with_new_settings(before: Mapping[str, Any], config: Mapping[str, Any]) -> 
     return {**before, "recipe": {**recipe, **added}}
 
 
-def _first_difference(was: object, now: object, where: str) -> tuple[str, object, object] | None:
+def first_difference(was: object, now: object, where: str = "") -> tuple[str, object, object] | None:
+    """Return the first key in which two tables differ, with both values; None where they are equal."""
     if isinstance(was, Mapping) and isinstance(now, Mapping):
         for key in [*was, *(key for key in now if key not in was)]:
             place = f"{where}.{key}" if where else str(key)
-            found = _first_difference(was.get(key), now.get(key), place)
+            found = first_difference(was.get(key), now.get(key), place)
             if found:
                 return found
         return None

@@ -385,3 +385,47 @@ def test_a_model_does_not_differ_from_itself_and_seeds_are_joined(command, label
 )
 def test_what_cannot_be_compared_or_found_is_named(command, words, message):
     refused(command, message, "evaluate", *words)
+
+
+def test_sweep_prints_its_table_and_decision_and_resumes(command, tmp_path, bert, text):
+    quick = [word for one in QUICK if "temperature" not in one for word in ("--set", one)]
+    words = ["sweep", "simcse", "--base", bert, "--corpus", text, "--out", "s", *quick]
+    words += ["--set", "objective.temperature=0.05,0.5"]
+    status, out, err = command(*words)
+    assert status == 0, err
+    assert "trial 2 of 2: objective.temperature=0.5" in err
+    assert "No setting is better" in out or "Cannot tell: one seed each" in out
+    refused(command, "output s exists", *words)
+    status, again, err = command(*words, "--resume")
+    assert status == 0, err
+    assert again == out
+    refused(command, "its seeds was 1 and is now 2", *words, "--resume", "--seeds", "2")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["sweep", "simce"], "unknown method 'simce': did you mean 'simcse'"),
+        (["sweep", "simcse"], "there is nothing to sweep"),
+        (["sweep", "simcse", "--set", "objective.temprature=1,2"], "did you mean 'objective.temperature'"),
+        (["sweep", "simcse", "--set", "train.steps=1,2", "--sampler", "gird"], "did you mean 'grid'"),
+        (["sweep", "simcse", "--range", "train.steps=1..2"], "a grid needs a list of values"),
+        (["train", "scd-grid"], "run it with selfsent sweep scd-grid"),
+        (["train", "simcse", "--seeds", "0"], "seeds = 0 does not fit"),
+    ],
+)
+def test_what_cannot_be_swept_is_refused_in_one_sentence(command, words, message):
+    refused(command, message, *words)
+
+
+def test_train_with_seeds_prints_each_seed_their_mean_and_the_verdict(command, tmp_path, bert, text):
+    words = ["train", "simcse", "--base", bert, "--corpus", text, "--out", "runs", "--seeds", "2", *settings()]
+    status, out, err = command(*words)
+    assert status == 0, err
+    for part in ("42", "43", "mean", "deviation", "Cannot tell from 2 seeds, 3 are needed"):
+        assert part in out
+    assert err.count("machine:") == 1  # the second run says nothing that the first did
+    assert (tmp_path / "runs" / "seed-43" / "model").is_dir()
+    status, again, err = command(*words, "--resume")
+    assert status == 0, err
+    assert again == out

@@ -33,6 +33,7 @@ from selfsent.evaluation import sts
 from selfsent.evaluation.suite import resolve_tasks
 from selfsent.pretraining import train as pretraining
 from selfsent.pretraining.static_vectors import StaticConfig
+from selfsent.selection.space import each_value, split_settings
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -101,6 +102,9 @@ def parse(words: list[str]) -> None:
         settings = list(given.get("set_") or ())
         if name == "train":
             known_settings(given["method"], settings)
+        elif name == "sweep":
+            single, swept = split_settings(settings)
+            known_settings(given["method"], [*single, *each_value(swept)])
         elif name == "pretrain":
             kind = StaticConfig if given["size"] == "static" else pretraining.PretrainConfig
             config.build_config(kind, config.apply_settings({}, settings), "")
@@ -130,7 +134,7 @@ def shortened(words: list[str]) -> list[str]:
     for option in ("--out", "--output"):
         if option in words and "--resume" not in words:
             remove(Path(words[words.index(option) + 1]))
-    if name == "train":
+    if name in ("train", "sweep"):
         base = [] if "--base" in words or config.is_recipe(words[1]) else ["--base", "bert-base-uncased"]
         return [*words, *base, *(word for setting in QUICK for word in ("--set", setting))]
     if name == "pretrain" and "--vectors" not in words:
@@ -325,6 +329,7 @@ def test_links_lead_to_files_and_headings_that_exist(page):
         "selfsent trane simcse",
         "selfsent train simcse --corpora text.txt",
         "selfsent train simcse --set train.stepz=2",
+        "selfsent sweep simcse --set train.stepz=2,3",
         "selfsent train simcse --set objective.temprature=2",
         "selfsent pretrain texts --set learning_rat=2",
         "selfsent evaluate builtin --tasks stz",

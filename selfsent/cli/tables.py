@@ -83,6 +83,14 @@ def difference_table(names: Sequence[str], first: Results, second: Results, diff
     return Group(*head, table)
 
 
+def text_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Lay out rows of text; the heads are broken at their spaces."""
+    table = _table([header.replace(" ", "\n") for header in headers])
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
 def _table(headers: Sequence[str], title: str | None = None) -> Table:
     table = Table(title=title, title_justify="left")
     table.add_column(headers[0], overflow="fold")

@@ -1,9 +1,12 @@
 """selfsent train: train a sentence encoder from raw text."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from selfsent.cli.display import Display
 
 
 def train(
@@ -25,6 +28,7 @@ def train(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a recipe key: train.steps=500")
     ] = None,
+    seeds: Annotated[int, typer.Option(help="Train with so many seeds, in OUT/seed-42 and so on")] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out")] = False,
 ) -> None:
     """Train a sentence encoder from raw text.
@@ -39,6 +43,9 @@ def train(
         require_methods(method)  # a mistyped name is refused before torch is loaded
     display = Display()
     display.opening("loading torch and transformers")
+    if seeds != 1:
+        _train_seeds(display, method, seeds, base, corpus, out, seed, data, set_ or [], resume)
+        return
     from selfsent import api
     from selfsent.cli.tables import results_table
     from selfsent.evaluation.labelfree.verdict import BASELINES
@@ -63,3 +70,49 @@ def train(
         f"{outcome.texts_per_second:,.0f} texts/s while training"
     )
     display.print(f"model: {result.model}   opens with SentenceTransformer({str(result.model)!r})")
+
+
+def _train_seeds(
+    display: "Display",
+    method: str,
+    seeds: int,
+    base: str | None,
+    corpus: list[str] | None,
+    out: Path | None,
+    seed: int | None,
+    data: Path | None,
+    settings: list[str],
+    resume: bool,
+) -> None:
+    """Train several seeds, and print their scores, mean and deviation, and the verdict over them."""
+    import numpy as np
+
+    from selfsent.cli.tables import text_table
+    from selfsent.selection.seeds import train_seeds
+
+    result = train_seeds(
+        method,
+        seeds=seeds,
+        base=base,
+        corpus=corpus,
+        out=out,
+        seed=seed,
+        data=data,
+        settings=settings,
+        resume=resume,
+        progress=display,
+    )
+    columns = [[getattr(run, name) for run in result.runs] for name in ("dev", "before", "test")]
+    rows = [[str(run.seed), *(_points(column[place]) for column in columns)] for place, run in enumerate(result.runs)]
+    for name, measure in (("mean", np.mean), ("deviation", lambda column: np.std(column, ddof=1))):
+        rows.append([name, *("" if None in column else _points(float(measure(column))) for column in columns)])
+    metric = result.runs[0].metric or "test"
+    display.print(
+        text_table(["seed", f"dev {result.runs[0].selected_by}", f"base {metric}", f"trained {metric}"], rows)
+    )
+    display.print(f"\n{result.verdict}", style="bold")
+    display.print(f"models: {result.folder}/seed-*/model")
+
+
+def _points(score: float | None) -> str:
+    return "" if score is None else f"{score:.2f}"

@@ -1,1 +1,1 @@
-"""Choosing an encoder: candidates are trained and judged on text that none of them has seen."""
+"""Choose an encoder for a text, or settings for a training."""

@@ -81,7 +81,7 @@ def fit(
     """
     given = {} if minutes is None else {"minutes": minutes}
     config = build_config(FitConfig, apply_settings(given, settings), "")
-    sources = [str(source) for source in api.text_sources(texts, corpus) or [DEMO]]
+    sources = [str(source) for source in api.corpus_sources(texts, corpus) or [DEMO]]
     names = list(dict.fromkeys([base] if isinstance(base, str) else base))
     folder = Path(out)
     plan = _open_plan(folder, {"sources": sources, "bases": names, "settings": asdict(config)}, resume)
