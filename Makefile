@@ -23,8 +23,8 @@ install: .venv/installed
 
 demo: install
 	rm -rf runs/demo
-	$(BIN)/selfsent train demo --out runs/demo
-	$(BIN)/selfsent search runs/demo/model pydocs "remove all files in a folder"
+	$(BIN)/selfsent fit pydocs --minutes 4 --out runs/demo
+	$(BIN)/selfsent search runs/demo/model pydocs "delete a directory with everything in it"
 
 check: install
 	$(BIN)/ruff format --check .

@@ -1,7 +1,12 @@
-"""Semantic search: the texts of a corpus and their embeddings, cached for the next search."""
+"""Semantic search: the texts of a corpus and their embeddings, cached for the next search.
+
+A document has two embeddings, of its beginning and of its first sentence alone, which often says what it is about; the
+nearer of the two counts.
+"""
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +24,9 @@ from selfsent.errors import ConfigurationError, CorpusError
 from selfsent.progress import SILENT, Progress
 
 _WORDS = 80  # of a document that are embedded: its beginning
+_OPENING = 40  # words of its first sentence, at most
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s")
+_FORMAT = 2  # of the index; raised whenever the same corpus would give another
 
 
 @dataclass(frozen=True)
@@ -38,6 +46,7 @@ class SearchIndex:
         self._encoder = encoder
         self._texts: list[tuple[str, str]] = json.loads((folder / "texts.json").read_text(encoding="utf-8"))
         self._embeddings = torch.from_numpy(np.load(folder / "embeddings.npy"))
+        self._documents: list[int] = np.load(folder / "documents.npy").tolist()  # of each embedding
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -46,9 +55,12 @@ class SearchIndex:
         """Return the ``top`` texts nearest to the query, which gets the folder's prompt for queries, by cosine."""
         vector = encode(self._encoder, [query], prompt=task_prompt(self._encoder, "query"))
         (hits,) = util.semantic_search(
-            F.normalize(torch.from_numpy(vector), dim=1), self._embeddings, top_k=top, score_function=util.dot_score
+            F.normalize(torch.from_numpy(vector), dim=1), self._embeddings, top_k=2 * top, score_function=util.dot_score
         )
-        return [Hit(hit["score"], *self._texts[int(hit["corpus_id"])]) for hit in hits]
+        best: dict[int, float] = {}  # document -> the larger of its two cosines
+        for hit in hits:
+            best.setdefault(self._documents[int(hit["corpus_id"])], hit["score"])
+        return [Hit(score, *self._texts[document]) for document, score in [*best.items()][:top]]
 
 
 def search(
@@ -85,23 +97,29 @@ def build_index(
     encoder = load_encoder(model)
     sources = read.resolve_sources([str(corpus)])
     prompt = task_prompt(encoder, "document")
-    identity = [[source.identity() for source in sources], encoder_digest(encoder), _WORDS, text_column, prompt]
+    identity = [[source.identity() for source in sources], encoder_digest(encoder), _FORMAT, text_column, prompt]
     fingerprint = hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:24]
     folder = atomic.cache_folder("indexes", fingerprint)
     if folder.is_dir():
         return SearchIndex(folder, encoder, reused=True)
     columns = read.Columns(text=text_column, title="title", summary="summary")
     texts: list[tuple[str, str]] = []
+    openings: list[str] = []
     for source in sources:
         for document in source.documents(columns):
             whole = clean.one_line(" ".join(part for part in (document.summary, document.text) if part))
             if whole:
                 texts.append((document.title, " ".join(whole.split()[:_WORDS])))
+                first = clean.one_line(document.summary) or _SENTENCE_END.split(whole, maxsplit=1)[0]
+                openings.append(" ".join(first.split()[:_OPENING]))
             progress.report("reading", len(texts))
     if not texts:
         raise CorpusError(f"{corpus} holds no text to search: give a file with some")
-    embeddings = encode(encoder, [text for _, text in texts], prompt=prompt, progress=progress)
+    longer = [row for row, (opening, (_, text)) in enumerate(zip(openings, texts, strict=True)) if opening != text]
+    embedded = [*openings, *(texts[row][1] for row in longer)]
+    embeddings = encode(encoder, embedded, prompt=prompt, progress=progress)
     with atomic.build_folder(folder) as scratch:
         (scratch / "texts.json").write_text(json.dumps(texts, ensure_ascii=False), encoding="utf-8")
+        np.save(scratch / "documents.npy", np.array([*range(len(texts)), *longer], np.int64))
         np.save(scratch / "embeddings.npy", F.normalize(torch.from_numpy(embeddings), dim=1).numpy())
     return SearchIndex(folder, encoder, reused=False)
