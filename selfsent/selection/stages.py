@@ -16,7 +16,8 @@ from pathlib import Path
 from sentence_transformers import SentenceTransformer
 
 from selfsent import api, atomic
-from selfsent.encoder.inspect import transformer_of
+from selfsent.corpus import clean
+from selfsent.encoder.inspect import tokenizer_of, transformer_of
 from selfsent.encoder.load import SHIPPED, load_encoder
 from selfsent.encoder.side_by_side import join_side_by_side
 from selfsent.evaluation.labelfree.verdict import SCORE
@@ -31,6 +32,8 @@ from selfsent.selection.settings import FitConfig
 WORDS, WORDS_BASE = "word vectors", "builtin-static"  # the candidate, and what its general half is
 _SHARES = (0.25, 0.5, 0.75)  # of the way from a base to what was trained from it
 _WEIGHTS = (0.3, 0.5, 0.7)  # of the first of two side by side
+_NOTICED = 500  # texts that show whether a base knows their language
+_UNKNOWN, _PIECES = 0.05, 3.0  # share of unknown word pieces, and pieces a word, above which it does not
 _TRAINING_COST = 6.0  # encodings of a text that one training step on it costs
 _FOR_TRAINING = 0.7  # of the minutes; the rest is for scoring
 _FEWEST = 50  # steps: a shorter training is left out
@@ -68,6 +71,7 @@ class Stages:
         self.bases: list[Candidate] = []
         # Single lines have none: halves of lines reward word overlap, and call word vectors better than they are.
         self.structured = text.facts.kind != "lines" and vectors.judges["dev"].structured
+        self.english = True  # or another language that every base knows
         self._rates: dict[str, float] = {}  # texts a second that a base encodes
         self.out.mkdir(parents=True, exist_ok=True)
 
@@ -76,11 +80,27 @@ class Stages:
         for name in names:
             began = time.perf_counter()
             base = Candidate(name=name, how="as it is", open=partial(load_encoder, name), base=name)
-            base.layered = transformer_of(base.open()) is not None
+            encoder = base.open()
+            base.layered = transformer_of(encoder) is not None
+            self._notice_language(name, encoder)
             self._add(base)
             texts = sum(len(self.vectors.judges[part].texts) for part in ("dev", "general dev"))
             self._rates[name] = texts / max(time.perf_counter() - began, 1e-3)
             self.bases.append(base)
+
+    def _notice_language(self, name: str, encoder: SentenceTransformer) -> None:
+        """Warn where a base's vocabulary does not fit the text; what is lost on English text then counts nothing."""
+        texts = self.vectors.judges["dev"].texts[:_NOTICED]
+        tokenizer = tokenizer_of(encoder)
+        pieces = [piece for row in tokenizer(texts, add_special_tokens=False)["input_ids"] for piece in row]
+        unknown = sum(piece == tokenizer.unk_token_id for piece in pieces) / max(1, len(pieces))
+        each = len(pieces) / max(1, sum(map(clean.count_words, texts)))
+        if unknown > _UNKNOWN or each > _PIECES:
+            self.english = False
+            self.progress.say(
+                f"warning: {name} does not know the language of this text: {unknown:.0%} of the word pieces are unknown "
+                f"to it, and a word takes {each:.1f} of them; give --base an encoder of this language"
+            )
 
     def add_word_vectors(self) -> None:
         """Count word vectors in the text, join them with the general ones, and train them on the pairs."""
@@ -181,6 +201,8 @@ class Stages:
         general = self._figure(candidate, "general dev")
         if not self.structured:
             return general
+        if not self.english:
+            return self._figure(candidate, "dev")
         lost = max(0.0, self._figure(self.reference(), "general dev") - general)
         return self._figure(candidate, "dev") - self.config.general_loss * lost
 

@@ -71,7 +71,7 @@ _OF_HELD_OUT = (
             "mrr@10",
             "at finding the right text (MRR@10)",
         ),
-        advice=" Use them: `selfsent pretrain --size static` makes them.",
+        advice=" `selfsent fit` starts from them.",
     ),
     _Comparison(
         *("bm25", "Word matching (BM25) is", "retrieval", "mrr@10", "at finding the right text (MRR@10)"),
