@@ -98,8 +98,8 @@ class Stages:
         if unknown > _UNKNOWN or each > _PIECES:
             self.english = False
             self.progress.say(
-                f"warning: {name} does not know the language of this text: {unknown:.0%} of the word pieces are unknown "
-                f"to it, and a word takes {each:.1f} of them; give --base an encoder of this language"
+                f"warning: {name} does not know the language of this text: {unknown:.0%} of the pieces are "
+                f"unknown to it, and a word takes {each:.1f} of them; give --base an encoder of this language"
             )
 
     def add_word_vectors(self) -> None:
