@@ -37,6 +37,15 @@ class Candidate:
         return "".join(letter if letter.isalnum() or letter in "-." else "-" for letter in self.name)
 
 
+def short_name(place: str) -> str:
+    """Return what a base is called in tables: a folder by its own name, or that of the folder around ``model``."""
+    folder = Path(place)
+    if not folder.is_dir():
+        return place
+    folder = folder.resolve()
+    return folder.parent.name if folder.name == "model" else folder.name
+
+
 class Vectors:
     """The vectors of candidates for the texts of judges: computed once, read from disk after that."""
 

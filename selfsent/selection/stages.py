@@ -20,10 +20,11 @@ from selfsent.corpus import clean
 from selfsent.encoder.inspect import tokenizer_of, transformer_of
 from selfsent.encoder.load import SHIPPED, load_encoder
 from selfsent.encoder.side_by_side import join_side_by_side
+from selfsent.errors import ConfigurationError
 from selfsent.evaluation.labelfree.verdict import SCORE
 from selfsent.pretraining.joined_vectors import build_joined_vectors
 from selfsent.progress import Prefixed, Progress
-from selfsent.selection.candidates import Candidate, Vectors
+from selfsent.selection.candidates import Candidate, Vectors, short_name
 from selfsent.selection.interpolate import interpolate
 from selfsent.selection.judge import MRR, figure
 from selfsent.selection.material import Material
@@ -72,14 +73,18 @@ class Stages:
         # Single lines have none: halves of lines reward word overlap, and call word vectors better than they are.
         self.structured = text.facts.kind != "lines" and vectors.judges["dev"].structured
         self.english = True  # or another language that every base knows
+        self.places: dict[str, str] = {}  # of the bases, by name
         self._rates: dict[str, float] = {}  # texts a second that a base encodes
         self.out.mkdir(parents=True, exist_ok=True)
 
     def add_bases(self, names: Sequence[str]) -> None:
         """Score encoders as they are."""
-        for name in names:
-            began = time.perf_counter()
-            base = Candidate(name=name, how="as it is", open=partial(load_encoder, name), base=name)
+        for place in names:
+            began, name = time.perf_counter(), short_name(place)
+            if name in self.places:
+                raise ConfigurationError(f"two bases are called {name}: rename one of their folders")
+            self.places[name] = place
+            base = Candidate(name=name, how="as it is", open=partial(load_encoder, place), base=name)
             encoder = base.open()
             base.layered = transformer_of(encoder) is not None
             self._notice_language(name, encoder)
@@ -143,7 +148,7 @@ class Stages:
             if steps < _FEWEST:
                 self.progress.say(f"left out: {name}: {self.config.minutes:g} minutes are too few; give more --minutes")
                 continue
-            rate = self.config.learning_rate or _RATES[base.name not in SHIPPED]
+            rate = self.config.learning_rate or _RATES[self.places[base.name] not in SHIPPED]
             training = (
                 *keys,
                 f"train.steps={steps}",
@@ -153,7 +158,7 @@ class Stages:
             made = Candidate(name=name, how=f"{method}, {steps} steps", open=base.open, base=base.name, layered=True)
             self.progress.say(f"training: {name}, {steps} steps of {self.config.batch_size} texts")
             with self._timed(made.slug) as seconds:
-                model = self._train(method, base.name, texts, self.out / made.slug, training)
+                model = self._train(method, self.places[base.name], texts, self.out / made.slug, training)
             made.open, made.seconds = partial(load_encoder, model), seconds()
             self._add(made)
 
