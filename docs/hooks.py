@@ -15,11 +15,12 @@ from selfsent.config import EncoderConfig, HardwareConfig, Recipe, TrainConfig, 
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.pretraining.static_vectors import StaticConfig
 from selfsent.pretraining.train import PretrainConfig
+from selfsent.selection.settings import FitConfig
 
 ROOT = Path(__file__).parent.parent
 # Files outside docs/ that are pages of the site, too.
 PROJECT = ("CHANGELOG.md", "CONTRIBUTING.md", "LOG.md", "RESULTS.md", "benchmarks/README.md")
-MODEL_CARD = "selfsent/builtin/encoder/README.md"
+MODEL_CARDS = ("selfsent/builtin/encoder/README.md", "selfsent/builtin/static/README.md")
 SECTIONS = {"encoder": EncoderConfig, "train": TrainConfig, "hardware": HardwareConfig, "corpus": CorpusConfig}
 
 
@@ -27,16 +28,16 @@ def on_files(files, config):
     """Add the generated pages and the project's files."""
     for name, content in {"settings.md": settings(), "commands.md": commands()}.items():
         files.append(File.generated(config, name, content=content))
-    for name in (*PROJECT, MODEL_CARD):
+    for name in (*PROJECT, *MODEL_CARDS):
         files.append(File.generated(config, name, content=(ROOT / name).read_text(encoding="utf-8")))
     return files
 
 
 def on_page_markdown(markdown, page, config, files):
     """Let links between docs/ and the project's files lead to the pages of the site."""
-    if page.file.src_uri in (*PROJECT, MODEL_CARD):
+    if page.file.src_uri in (*PROJECT, *MODEL_CARDS):
         return re.sub(r"\]\(docs/", "](", markdown)
-    return re.sub(rf"\]\(\.\./(?=({'|'.join(map(re.escape, (*PROJECT, MODEL_CARD)))})[#)])", "](", markdown)
+    return re.sub(rf"\]\(\.\./(?=({'|'.join(map(re.escape, (*PROJECT, *MODEL_CARDS)))})[#)])", "](", markdown)
 
 
 def on_post_build(config):
@@ -69,6 +70,8 @@ def settings() -> str:
         for preset, changes in method.presets.items():
             changed = ", ".join(f"`{key}={value}`" for key, value in changes.items()) or "the defaults"
             page += [f"\nPreset `{preset}`: {changed}."]
+    page += ["\n## fit", "For `selfsent fit`, whose keys have no prefix; those of `corpus.*` are taken, too.\n"]
+    page += table(FitConfig, skip=("corpus.",))
     page += ["\n## pretrain", "For `selfsent pretrain`, whose keys have no prefix.\n", *table(PretrainConfig)]
     page += ["\n## pretrain --size static\n", *table(StaticConfig)]
     return "\n".join(page) + "\n"

@@ -33,6 +33,7 @@ from selfsent.evaluation import sts
 from selfsent.evaluation.suite import resolve_tasks
 from selfsent.pretraining import train as pretraining
 from selfsent.pretraining.static_vectors import StaticConfig
+from selfsent.selection.settings import FitConfig
 from selfsent.selection.space import each_value, split_settings
 
 ROOT = Path(__file__).parent.parent
@@ -108,6 +109,8 @@ def parse(words: list[str]) -> None:
         elif name == "pretrain":
             kind = StaticConfig if given["size"] == "static" else pretraining.PretrainConfig
             config.build_config(kind, config.apply_settings({}, settings), "")
+        elif name == "fit":
+            config.build_config(FitConfig, config.apply_settings({}, settings), "")
         elif name == "evaluate":
             resolve_tasks([task for task in given["tasks"].split(",") if not task.startswith("mteb:")])
     else:
@@ -332,6 +335,7 @@ def test_links_lead_to_files_and_headings_that_exist(page):
         "selfsent sweep simcse --set train.stepz=2,3",
         "selfsent train simcse --set objective.temprature=2",
         "selfsent pretrain texts --set learning_rat=2",
+        "selfsent fit texts --set stepz=2",
         "selfsent evaluate builtin --tasks stz",
         "make demonstration",
         "pip install '.[documents]'",

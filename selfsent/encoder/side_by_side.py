@@ -3,7 +3,7 @@
     cos(a, b) = sum_k w_k cos_k(a, b)        with sum_k w_k = 1 and cos_k the cosine under encoder k
 
 A folder of stock modules cannot hold two encoders, so that its ``modules.json`` names this class: ``load_encoder``
-opens it, and so does ``SentenceTransformer(folder)`` where selfsent is installed.
+opens it, and so does ``SentenceTransformer(folder, trust_remote_code=True)`` where selfsent is installed.
 """
 
 import json
