@@ -15,6 +15,7 @@ from selfsent import scoring
 from selfsent.evaluation.custom.public_datasets import find_public_dataset, read_public_dataset
 from selfsent.evaluation.labelfree.verdict import SCORE
 from selfsent.selection import fit as fitting
+from selfsent.selection.candidates import short_name
 from selfsent.selection.judge import difference
 
 CORPORA = {  # name -> task, metric
@@ -54,7 +55,7 @@ def main() -> None:
 
 def measure(given: argparse.Namespace, corpus: str, base: str, seed: int) -> dict[str, object]:
     """Fit once, and score every candidate with labels."""
-    place = given.out / f"{corpus}-{Path(base).parent.name or base}-{seed}"
+    place = given.out / f"{corpus}-{short_name(base)}-{seed}"
     place.parent.mkdir(parents=True, exist_ok=True)
     seen = {}
 
@@ -71,6 +72,7 @@ def measure(given: argparse.Namespace, corpus: str, base: str, seed: int) -> dic
             out=place,
             minutes=given.minutes,
             settings=[f"seed={seed}", *given.settings],
+            resume=True,
         )
     finally:
         fitting.decide = decide
