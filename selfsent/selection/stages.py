@@ -25,7 +25,7 @@ from selfsent.progress import Prefixed, Progress
 from selfsent.selection.candidates import Candidate, Vectors
 from selfsent.selection.interpolate import interpolate
 from selfsent.selection.judge import MRR, figure
-from selfsent.selection.material import Material
+from selfsent.selection.material import PARTS, Material
 from selfsent.selection.settings import FitConfig
 
 WORDS, WORDS_BASE = "word vectors", "builtin-static"  # the candidate, and what its general half is
@@ -67,19 +67,19 @@ class Stages:
         self.candidates: list[Candidate] = []
         self.bases: list[Candidate] = []
         # Single lines have none: halves of lines reward word overlap, and call word vectors better than they are.
-        self.structured = text.facts.kind != "lines" and vectors.judges["dev"].structured
+        self.structured = text.facts.kind != "lines" and all(vectors.judges[part].structured for part in PARTS)
         self._rates: dict[str, float] = {}  # texts a second that a base encodes
         self.out.mkdir(parents=True, exist_ok=True)
 
     def add_bases(self, names: Sequence[str]) -> None:
         """Score encoders as they are."""
         for name in names:
-            began = time.perf_counter()
             base = Candidate(name=name, how="as it is", open=partial(load_encoder, name), base=name)
-            base.layered = transformer_of(base.open()) is not None
-            self._add(base)
+            with self._timed(base.slug) as seconds:  # kept: vectors that are read from disk say nothing of its speed
+                base.layered = transformer_of(base.open()) is not None
+                self._add(base)
             texts = sum(len(self.vectors.judges[part].texts) for part in ("dev", "general dev"))
-            self._rates[name] = texts / max(time.perf_counter() - began, 1e-3)
+            self._rates[name] = texts / max(seconds(), 0.1)
             self.bases.append(base)
 
     def add_word_vectors(self) -> None:
@@ -140,8 +140,8 @@ class Stages:
     def add_weights_between(self) -> None:
         """Add encoders between each base and the best that was trained from it."""
         for base in self.bases:
-            trained = [one for one in self.candidates if one.base == base.name and one.seconds]
-            if not trained or not base.layered:
+            trained = [one for one in self.candidates if one.layered and one.base == base.name and one is not base]
+            if not trained:
                 continue
             goal = max(trained, key=self.value)
             for share in _SHARES:
