@@ -35,7 +35,8 @@ from selfsent.encoder.load import load_encoder
 from selfsent.encoder.pooling import pooling_name
 from selfsent.encoder.preflight import check_dropout
 from selfsent.encoder.save import save_encoder
-from selfsent.errors import ConfigurationError, CorpusError, ResumeError
+from selfsent.encoder.side_by_side import parts_of
+from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError
 from selfsent.evaluation.labelfree.verdict import judge_heldout
 from selfsent.evaluation.score import Results
 from selfsent.hardware import Hardware
@@ -193,6 +194,8 @@ def _load_base(recipe: Recipe, progress: Progress) -> tuple[SentenceTransformer,
     encoder = load_encoder(
         recipe.base, pooling=given.pooling, template=given.template, dropout=given.dropout, prompts=False
     )
+    if parts_of(encoder):
+        raise EncoderError(f"{recipe.base} holds two encoders side by side, which are not trained: give one of them")
     if transformer_of(encoder) is None and recipe.hardware.precision == "auto":
         machine = replace(machine, precision="fp32")  # static vectors have no products for bf16 to speed up
     encoder.to(machine.device)

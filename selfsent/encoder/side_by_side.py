@@ -36,7 +36,7 @@ class SideBySide(InputModule):
         """The encoders, in order."""
         return [encoder for encoder in self.encoders if isinstance(encoder, SentenceTransformer)]
 
-    def join(self, vectors: Sequence[Float[np.ndarray, "N D"]]) -> Float[np.ndarray, "N E"]:
+    def join(self, vectors: Sequence[Float[np.ndarray, "N _"]]) -> Float[np.ndarray, "N E"]:
         """Join the vectors that the encoders gave: each at length 1, times the root of its weight."""
         unit = [F.normalize(torch.from_numpy(part), dim=1).numpy() for part in vectors]
         return np.hstack([weight**0.5 * part for weight, part in zip(self.weights, unit, strict=True)])

@@ -58,7 +58,8 @@ def build_joined_vectors(
     chosen = chosen[counts[chosen] > 0]
     numbers = np.zeros(size, np.int64)  # of the word pieces that are counted, from 1; 0: it is not
     numbers[chosen] = np.arange(1, len(chosen) + 1)
-    few, none, factors = _Renumbered(text, numbers), np.array([0]), factorization.FactorConfig()
+    width = min(factorization.FactorConfig().width, len(chosen))  # a text of few words has few directions
+    few, none, factors = _Renumbered(text, numbers), np.array([0]), factorization.FactorConfig(width=width)
     vectors, words = factorization.word_vectors(few, len(chosen) + 1, none, factors, seed, progress)
     vectors *= torch.from_numpy(factorization.sif_weights(words, factors.sif_coefficient)).float()[:, None]
     vectors = factorization.without_common(vectors, few, none, factors.common)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import xxhash
 from jaxtyping import Float
 from sentence_transformers import SentenceTransformer
 
@@ -13,6 +14,8 @@ from selfsent.encoder.encode import encode
 from selfsent.evaluation.score import Results
 from selfsent.progress import Progress
 from selfsent.selection.judge import Judge
+
+_SLUG = 60  # letters of a folder's name, at most
 
 
 @dataclass(kw_only=True)
@@ -33,8 +36,11 @@ class Candidate:
 
     @property
     def slug(self) -> str:
-        """A folder's name."""
-        return "".join(letter if letter.isalnum() or letter in "-." else "-" for letter in self.name)
+        """A folder's name: of the candidate's own, and of no other's."""
+        plain = "".join(letter if letter.isalnum() or letter in "-." else "-" for letter in self.name)
+        if plain == self.name and len(plain) <= _SLUG:
+            return plain
+        return f"{plain[-_SLUG:]}-{xxhash.xxh3_64_hexdigest(self.name.encode(errors='replace'))[:8]}".lstrip("-.")
 
 
 def short_name(place: str) -> str:

@@ -151,18 +151,19 @@ def _write(staged: Path, folder: Path, counts: dict[Kind, int], share: float) ->
         kind = "documents"
     held = _SHARE_OF_SMALL if total < _SMALL else _SHARE
     selection = Selection(_HELD_OUT_KINDS[kind], HELD_OUT, held, folder / "taken.jsonl")
-    taken = _hold_out(staged, folder / "held_out.jsonl", kind, selection)
+    taken, held_keys = _hold_out(staged, folder / "held_out.jsonl", kind, selection)
     found = {part: asdict(getattr(selection.found, part)) for part in PARTS}
     (folder / "queries.json").write_text(json.dumps(found), encoding="utf-8")
     (folder / "taken.jsonl").unlink()
-    texts, pairs = _write_training(staged, folder, taken, set(selection.keys))
+    texts, pairs = _write_training(staged, folder, taken, held_keys)
     facts = Facts(kind=kind, documents=total, texts=texts, pairs=pairs, held_out=selection.documents, share=share)
     (folder / "facts.json").write_text(json.dumps(asdict(facts)), encoding="utf-8")
 
 
-def _hold_out(staged: Path, target: Path, kind: Kind, selection: Selection) -> set[int]:
-    """Write the documents that the selection takes; return their rows."""
+def _hold_out(staged: Path, target: Path, kind: Kind, selection: Selection) -> tuple[set[int], set[int]]:
+    """Write the documents that the selection takes; return their rows, and the keys of all their texts."""
     taken: set[int] = set()
+    held_keys: set[int] = set()
     with target.open("w", encoding="ascii") as file:
         for row, (title, summary, sentences, positive) in enumerate(_rows(staged)):
             before = len(selection.found.dev)
@@ -173,7 +174,8 @@ def _hold_out(staged: Path, target: Path, kind: Kind, selection: Selection) -> s
                 part = "dev" if len(selection.found.dev) > before else "test"
                 file.write(json.dumps([part, title, summary, sentences]) + "\n")
                 taken.add(row)
-    return taken
+                held_keys |= {clean.content_key(text) for text in (summary, *sentences, positive) if text}
+    return taken, held_keys
 
 
 def _write_training(staged: Path, folder: Path, taken: set[int], held_keys: set[int]) -> tuple[int, int]:
@@ -184,6 +186,7 @@ def _write_training(staged: Path, folder: Path, taken: set[int], held_keys: set[
             kept = [text for text in sentences if clean.content_key(text) not in held_keys]
             if row in taken or not kept:
                 continue
+            summary, positive = (text * (clean.content_key(text) not in held_keys) for text in (summary, positive))
             texts_file.write(json.dumps({"text": " ".join(kept)}) + "\n")
             own = [(" ".join(kept), positive)] if positive else _pairs(title, summary, kept)
             for first, second in own:

@@ -12,7 +12,7 @@ class FitConfig:
     """What decides a selection, apart from its text and bases."""
 
     minutes: float = setting(10.0, "of this machine's time, about", gt=0, le=10_000)
-    steps: int = setting(300, "of a training from a base, at most", ge=25)
+    steps: int = setting(300, "of a training from a base, at most", ge=50)
     batch_size: int = setting(64, "texts in a batch of a training from a base", ge=2)
     learning_rate: float | None = setting(
         None, "peak rate of a training from a base; None: 5e-4 for the encoder that ships, otherwise 5e-5"

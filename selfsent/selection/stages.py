@@ -27,7 +27,7 @@ from selfsent.progress import Prefixed, Progress
 from selfsent.selection.candidates import Candidate, Vectors, short_name
 from selfsent.selection.interpolate import interpolate
 from selfsent.selection.judge import MRR, figure
-from selfsent.selection.material import Material
+from selfsent.selection.material import PARTS, Material
 from selfsent.selection.settings import FitConfig
 
 WORDS, WORDS_BASE = "word vectors", "builtin-static"  # the candidate, and what its general half is
@@ -50,7 +50,7 @@ _COMMON = (
     "train.checkpoint_every=50",
 )
 _PAIRS = ("objective.head=false", "objective.symmetric=true")
-_LINES = ("corpus.split=no",)
+_LINES = ("corpus.split=no", "train.warmup_steps=0")  # a method's own warm-up is for longer trainings
 
 
 class Stages:
@@ -71,7 +71,7 @@ class Stages:
         self.candidates: list[Candidate] = []
         self.bases: list[Candidate] = []
         # Single lines have none: halves of lines reward word overlap, and call word vectors better than they are.
-        self.structured = text.facts.kind != "lines" and vectors.judges["dev"].structured
+        self.structured = text.facts.kind != "lines" and all(vectors.judges[part].structured for part in PARTS)
         self.english = True  # or another language that every base knows
         self.places: dict[str, str] = {}  # of the bases, by name
         self._rates: dict[str, float] = {}  # texts a second that a base encodes
@@ -80,17 +80,18 @@ class Stages:
     def add_bases(self, names: Sequence[str]) -> None:
         """Score encoders as they are."""
         for place in names:
-            began, name = time.perf_counter(), short_name(place)
+            name = short_name(place)
             if name in self.places:
                 raise ConfigurationError(f"two bases are called {name}: rename one of their folders")
             self.places[name] = place
             base = Candidate(name=name, how="as it is", open=partial(load_encoder, place), base=name)
-            encoder = base.open()
-            base.layered = transformer_of(encoder) is not None
-            self._notice_language(name, encoder)
-            self._add(base)
+            with self._timed(base.slug) as seconds:  # kept: vectors that are read from disk say nothing of its speed
+                encoder = base.open()
+                base.layered = transformer_of(encoder) is not None
+                self._notice_language(name, encoder)
+                self._add(base)
             texts = sum(len(self.vectors.judges[part].texts) for part in ("dev", "general dev"))
-            self._rates[name] = texts / max(time.perf_counter() - began, 1e-3)
+            self._rates[name] = texts / max(seconds(), 0.1)
             self.bases.append(base)
 
     def _notice_language(self, name: str, encoder: SentenceTransformer) -> None:
@@ -144,7 +145,7 @@ class Stages:
             free = 60 * self.config.minutes * _FOR_TRAINING - (time.perf_counter() - self.began)
             texts_a_step = 2 * self.config.batch_size
             possible = free / (len(trainings) - number) * self._rates[base.name] / (_TRAINING_COST * texts_a_step)
-            steps = self.steps(name, min(self.config.steps, 25 * int(possible / 25)))
+            steps = self.steps(name, min(self.config.steps, max(0, 25 * int(possible / 25))))
             if steps < _FEWEST:
                 self.progress.say(f"left out: {name}: {self.config.minutes:g} minutes are too few; give more --minutes")
                 continue
@@ -165,8 +166,8 @@ class Stages:
     def add_weights_between(self) -> None:
         """Add encoders between each base and the best that was trained from it."""
         for base in self.bases:
-            trained = [one for one in self.candidates if one.base == base.name and one.seconds]
-            if not trained or not base.layered:
+            trained = [one for one in self.candidates if one.layered and one.base == base.name and one is not base]
+            if not trained:
                 continue
             goal = max(trained, key=self.value)
             for share in _SHARES:

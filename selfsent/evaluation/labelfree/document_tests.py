@@ -52,7 +52,7 @@ class PairTest:
     queries: list[str]
     passages: list[str]
     documents: Int[np.ndarray, " N"]  # of the queries: those of one document are resampled together
-    degrees: Float[np.ndarray, " N"] = field(default_factory=lambda: np.zeros(0))  # of nearness: the larger, the nearer
+    degrees: Float[np.ndarray, " M"] = field(default_factory=lambda: np.zeros(0))  # of nearness: the larger, the nearer
 
     @property
     def texts(self) -> list[str]:

@@ -1,0 +1,196 @@
+"""What is kept is above the base with its whole interval, and the sentences say so."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from selfsent.evaluation.labelfree.verdict import SCORE
+from selfsent.evaluation.score import Results, measured
+from selfsent.selection.candidates import Candidate
+from selfsent.selection.decision import BM25, decide
+from selfsent.selection.judge import MRR
+from selfsent.selection.settings import FitConfig
+from selfsent.selection.stages import WORDS, Stages
+
+SPREAD = np.random.default_rng(0).normal(size=1000)  # the same draws for every candidate: differences are paired
+
+
+def results(score, mrr=None, noise=0.0, seed=0):
+    """A score whose resamples spread by 3 in common with others', and by ``noise`` alone."""
+    score, mrr = float(score), None if mrr is None else float(mrr)
+    own = noise * np.random.default_rng(seed).normal(size=1000)
+    made = [measured(SCORE, "structure", "mean", score, score + 3 * SPREAD + own, 100, {})]
+    if mrr is not None:
+        made.append(measured("retrieval", "held-out", MRR, mrr, mrr + SPREAD + own, 100, {}))
+    return Results(scores=made)
+
+
+def candidate(name, dev, test=None, general=80.0, base="", noise=0.0, mrr=None, **given):
+    made = Candidate(name=name, how=f"how {name}", open=lambda: None, base=base, layered=True, **given)
+    of = {
+        "dev": results(dev, mrr),
+        "test": results(dev if test is None else test, mrr, noise, seed=len(name)),
+        "general dev": results(general),
+        "general test": results(general, noise=noise, seed=1 + len(name)),
+    }
+    made.scores = {part: of[part] for part in ("dev", "general dev")}
+    return made, of
+
+
+class Vectors:
+    """Scores that were made up, and what was asked for."""
+
+    def __init__(self, of, bm25):
+        self.of, self.asked = of, []
+        self.judges = {"test": SimpleNamespace(score_bm25=lambda: bm25)}
+
+    def score(self, one, part):
+        self.asked.append((one.name, part))
+        return self.of[one.name][part]
+
+
+def stages(*made, bm25=None, structured=True, bases=1, **settings):
+    self = object.__new__(Stages)
+    self.candidates, self.bases = [one for one, _ in made], [one for one, _ in made[:bases]]
+    self.config, self.structured = FitConfig(**settings), structured
+    self.vectors = Vectors({one.name: of for one, of in made}, bm25 or Results(scores=[]))
+    return self
+
+
+def test_one_that_is_above_the_base_with_its_whole_interval_is_kept():
+    base, better = candidate("base", 60), candidate("better", 63, base="base", noise=0.5)
+    found = decide(stages(base, better))
+    assert (found.kept.name, found.base.name) == ("better", "base")
+    own = 0.5 * (np.random.default_rng(len("better")).normal(size=1000)) + 3
+    low, high = np.quantile(own, (0.025, 0.975))
+    assert found.sentences[0] == (
+        "Kept: better (how better): 63.0 against 60.0 of base on held-out documents of this text, a difference of +3.0 "
+        f"(95 % interval {low:+.1f} to {high:+.1f})."
+    )
+    assert low > 0
+
+
+@pytest.mark.parametrize("noise", [2.0, 10.0])
+def test_one_whose_interval_holds_zero_is_not_kept(noise):
+    found = decide(stages(candidate("base", 60), candidate("better", 63, base="base", noise=noise)))
+    assert found.kept is found.base
+    assert found.kept.name == "base"
+    assert found.sentences[0].startswith(
+        "Keep base as it is: the best candidate, better, is not surely above it: 63.0 against 60.0 of base"
+    )
+
+
+def test_an_interval_that_touches_zero_is_not_above_it():
+    base, same = candidate("base", 60), candidate("same", 60.5, test=60, base="base")
+    assert decide(stages(base, same)).kept.name == "base"  # a difference of exactly 0 in every resample
+
+
+def test_documents_that_chose_decide_nothing():
+    """On the development documents it is far above, on the others below."""
+    found = decide(stages(candidate("base", 60), candidate("lucky", 90, test=55, base="base")))
+    assert found.kept.name == "base"
+    assert "55.0 against 60.0" in found.sentences[0]
+
+
+def test_the_test_documents_choose_nothing():
+    """The second best there would have been the best here; only the chosen one is looked at."""
+    made = candidate("base", 60), candidate("first", 70, test=65), candidate("second", 69, test=90)
+    given = stages(*made)
+    assert decide(given).kept.name == "first"
+    assert ("second", "test") not in given.vectors.asked
+
+
+def test_one_that_may_not_be_kept_never_is():
+    pair, _ = made = candidate("pair", 90, eligible=False, note="two folders")
+    found = decide(stages(candidate("base", 60), made, candidate("better", 65)))
+    assert found.kept.name == "better"
+    assert {row["name"]: row["note"] for row in found.rows}["pair"] == "two folders"
+    assert decide(stages(candidate("base", 60), made)).kept.name == "base"
+    assert pair.eligible is False
+
+
+def test_with_the_base_alone_nothing_is_compared():
+    found = decide(stages(candidate("base", 60)))
+    assert found.sentences == [
+        "Keep base as it is: of 1 candidates none is above it on held-out documents of this text."
+    ]
+
+
+def test_the_best_base_has_to_be_beaten():
+    weak, strong, better = candidate("weak", 50), candidate("strong", 60), candidate("better", 55, base="weak")
+    found = decide(stages(weak, strong, better, bases=2))
+    assert (found.kept.name, found.base.name) == ("strong", "strong")
+    assert {"test_score", "general_test_score"} < next(row for row in found.rows if row["name"] == "weak").keys()
+
+
+@pytest.mark.parametrize(
+    ("weight", "kept"),
+    [(0.0, "forgetful"), (0.5, "forgetful"), (0.7, "careful"), (2.0, "careful")],
+)
+def test_what_is_lost_on_general_text_counts_as_much_as_was_asked(weight, kept):
+    """The forgetful one gains 4 more and loses 6 on general text: from 4 / 6 on it is behind."""
+    made = candidate("base", 60), candidate("forgetful", 70, general=74.0), candidate("careful", 66, general=80.0)
+    given = stages(*made, general_loss=weight)
+    assert given.value(made[1][0]) == pytest.approx(70 - 6 * weight)
+    assert decide(given).kept.name == kept
+
+
+def test_a_gain_on_general_text_counts_nothing():
+    made = candidate("base", 60), candidate("general", 65, general=99.0), candidate("own", 66)
+    given = stages(*made, general_loss=5.0)
+    assert given.value(made[1][0]) == 65
+    assert decide(given).kept.name == "own"
+
+
+def test_on_single_lines_general_text_alone_decides():
+    made = candidate("base", 0, general=80.0), candidate("lines", 90, general=79.0), candidate("other", 0, general=84.0)
+    given = stages(*made, structured=False)
+    found = decide(given)
+    assert found.kept.name == "other"
+    assert "84.0 against 80.0 of base on documents of general text" in found.sentences[0]
+    assert all(part == "general test" for _, part in given.vectors.asked)
+    assert BM25 not in [row["name"] for row in found.rows]
+
+
+@pytest.mark.parametrize(
+    ("bm25", "said"),
+    [
+        (60.0, "Word matching (BM25) finds more: MRR@10 50.0 against 60.0 (-10.0 to -10.0): use it for search."),
+        (40.0, "It finds more than word matching (BM25): MRR@10 50.0 against 40.0 (+10.0 to +10.0)."),
+        (50.0, "It cannot be told apart from word matching (BM25): MRR@10 50.0 against 50.0 (+0.0 to +0.0)."),
+    ],
+)
+def test_word_matching_is_compared_with_what_is_kept(bm25, said):
+    base, better = candidate("base", 60, mrr=45.0), candidate("better", 65, mrr=50.0)
+    found = decide(stages(base, better, bm25=results(0, bm25)))
+    assert found.sentences[1] == "For search: MRR@10 50.0 against 45.0 (+5.0 to +5.0)."
+    assert found.sentences[2] == said
+    row = next(row for row in found.rows if row["name"] == BM25)
+    assert row["test_mrr"] == bm25
+
+
+def test_a_pair_that_would_be_better_is_offered():
+    parts = candidate("base", 60), candidate("words", 50)
+    pair = candidate("base beside words", 70, parts=(parts[0][0], parts[1][0]), eligible=False, note="two")
+    found = decide(stages(*parts, pair))
+    assert "Base beside words would be +10.0 above it (+10.0 to +10.0): --set side_by_side=true" in found.sentences[-1]
+    worse = candidate("base beside words", 55, parts=(parts[0][0], parts[1][0]), eligible=False, note="two")
+    assert not any("would be" in sentence for sentence in decide(stages(*parts, worse)).sentences)
+
+
+def test_a_change_on_general_text_is_said_and_that_classifiers_are_not_judged():
+    found = decide(stages(candidate("base", 60), candidate("better", 70, general=78.0)))
+    assert found.sentences[-2:] == [
+        "On general text its score changes by -2.0 (-2.0 to -2.0).",
+        "Classifiers are not judged by this: compare them with labels (selfsent evaluate) where they matter.",
+    ]
+
+
+def test_the_rows_are_in_the_order_of_what_is_chosen_by():
+    made = candidate("base", 60), candidate("third", 58), candidate("first", 70), candidate(f"{WORDS}, untrained", 65)
+    found = decide(stages(*made))
+    assert [row["name"] for row in found.rows] == ["first", f"{WORDS}, untrained", "base", "third", BM25]
+    assert [row["note"] for row in found.rows] == ["kept", "", "base", "", ""]
+    assert found.rows[1]["test_score"] == 65  # untrained word vectors are shown on the test documents, too
+    assert "test_score" not in found.rows[3]

@@ -1,0 +1,180 @@
+"""Scores on held-out documents: documents are resampled whole, and word matching is that of slow loops."""
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from selfsent.corpus.clean import words
+from selfsent.corpus.heldout import HeldOutPairs
+from selfsent.corpus.read import Document
+from selfsent.evaluation.labelfree.verdict import SCORE
+from selfsent.selection.judge import MRR, Judge, difference, figure
+
+NOUNS = [f"noun{number}" for number in range(80)]
+
+
+def prose(draw, sentences, topic):
+    return "\n".join(" ".join(draw.choice([*topic, *topic, *NOUNS], 9)).capitalize() + "." for _ in range(sentences))
+
+
+def made(count=90, sentences=6, seed=0):
+    draw = np.random.default_rng(seed)
+    return [Document(prose(draw, sentences, draw.choice(NOUNS, 20))) for _ in range(count)]
+
+
+def queries(documents):
+    """The first sentence finds the others."""
+    cut = [one.text.split("\n") for one in documents]
+    return HeldOutPairs([one[0] for one in cut], [" ".join(one[1:]) for one in cut], [""] * len(cut))
+
+
+def judge(documents, owners=None, pairs=None, resamples=200):
+    owners = np.arange(len(documents)) if owners is None else np.array(owners, np.int64)
+    return Judge(documents, owners, pairs or HeldOutPairs(), language="en", resamples=resamples)
+
+
+def bags(texts, width=32, seed=0):
+    """Sums of random vectors of words."""
+    table = {}
+    draw = np.random.default_rng(seed)
+    rows = [[table.setdefault(word, draw.normal(size=width)) for word in words(text)] for text in texts]
+    return np.array([np.sum(row, axis=0) for row in rows])
+
+
+def test_every_text_of_every_test_is_encoded_once():
+    documents = made()
+    made_of = judge(documents, pairs=queries(documents))
+    assert len(made_of.texts) == len(set(made_of.texts))
+    assert {*queries(documents).queries, *queries(documents).passages, *made_of.tests.texts} == set(made_of.texts)
+
+
+def width_of(results, task, metric):
+    score = results.get(task, metric)
+    return score.high - score.low
+
+
+def test_sections_of_one_document_are_resampled_together():
+    """Ten documents in nine sections each are ten draws, not ninety: the interval is about three times as wide.
+
+    The vectors of a document's sections are either all right or all noise, so that sections tell nothing more.
+    """
+    documents = made(90)
+    alone, owned = judge(documents), judge(documents, np.repeat(np.arange(10), 9))
+    assert (alone.tests.documents, owned.tests.documents) == (90, 10)
+    assert alone.texts == owned.texts
+    vectors = bags(alone.texts)
+    test = next(one for one in alone.tests.retrieval if one.name == "summary")
+    draw = np.random.default_rng(1)
+    for query, passage, document in zip(test.queries, test.passages, test.documents, strict=True):
+        if document // 9 % 2:
+            row, goal = alone.texts.index(query), alone.texts.index(passage)
+            vectors[row] = draw.normal(size=32)
+            vectors[goal] = draw.normal(size=32)
+        else:
+            vectors[alone.texts.index(query)] = vectors[alone.texts.index(passage)]
+    one, ten = alone.score(vectors, "one"), owned.score(vectors, "ten")
+    assert one.get("summary", MRR).value == ten.get("summary", MRR).value
+    ratio = width_of(ten, "summary", MRR) / width_of(one, "summary", MRR)
+    assert 2 < ratio < 4.5  # the root of nine is three
+
+
+def test_numbers_of_owners_may_have_gaps():
+    documents = made(60)
+    vectors = bags(judge(documents).texts)
+    plain = judge(documents).score(vectors, "plain")
+    gaps = judge(documents, np.arange(60) * 7 + 3).score(vectors, "gaps")
+    assert gaps.get(SCORE, "mean") == plain.get(SCORE, "mean")
+
+
+def slow_bm25(queries, passages):
+    """Robertson and Zaragoza 2009 with Lucene's idf, k1 = 1.5 and b = 0.75: the scores of each query."""
+    bags_of = [Counter(words(one)) for one in passages]
+    lengths = [sum(bag.values()) for bag in bags_of]
+    mean = sum(lengths) / len(lengths)
+    for query in queries:
+        scores = [0.0] * len(passages)
+        for word in words(query):
+            having = sum(word in bag for bag in bags_of)
+            idf = math.log(1 + (len(passages) - having + 0.5) / (having + 0.5))
+            for place, bag in enumerate(bags_of):
+                saturated = bag[word] + 1.5 * (0.25 + 0.75 * lengths[place] / mean)
+                scores[place] += idf * bag[word] / saturated
+        yield scores
+
+
+def test_word_matching_is_that_of_slow_loops():
+    documents = made(55)
+    pairs = queries(documents)
+    results = judge(documents, pairs=pairs).score_bm25()
+    reciprocal = []
+    for place, scores in enumerate(slow_bm25(pairs.queries, pairs.passages)):
+        rank = 1 + sum(score > scores[place] + 1e-9 for score in scores)
+        reciprocal.append(1 / rank if rank <= 10 else 0)
+    assert 10 < 100 * np.mean(reciprocal) < 100
+    assert figure(results, MRR) == pytest.approx(100 * np.mean(reciprocal), abs=1e-3)
+
+
+def test_the_retrieval_of_vectors_is_that_of_slow_loops():
+    documents = made(55)
+    pairs = queries(documents)
+    made_of = judge(documents, pairs=pairs)
+    vectors = bags(made_of.texts)
+    row = {text: vector / np.linalg.norm(vector) for text, vector in zip(made_of.texts, vectors, strict=True)}
+    reciprocal = []
+    for place, query in enumerate(pairs.queries):
+        cosines = [row[query] @ row[passage] for passage in pairs.passages]
+        rank = 1 + sum(cosine > cosines[place] for cosine in cosines)
+        reciprocal.append(1 / rank if rank <= 10 else 0)
+    assert figure(made_of.score(vectors, "bags"), MRR) == pytest.approx(100 * np.mean(reciprocal))
+
+
+def test_an_encoder_is_compared_with_word_matching_query_by_query():
+    """Equal vectors for a query and its answer find all: the difference is what word matching lacks, in each resample."""
+    documents = made(55)
+    pairs = queries(documents)
+    made_of = judge(documents, pairs=pairs)
+    vectors = np.random.default_rng(0).normal(size=(len(made_of.texts), 64))
+    for query, passage in zip(pairs.queries, pairs.passages, strict=True):
+        vectors[made_of.texts.index(query)] = vectors[made_of.texts.index(passage)]
+    perfect, bm25 = made_of.score(vectors, "perfect"), made_of.score_bm25()
+    change = difference(perfect, bm25, MRR)
+    own = bm25.get("retrieval", MRR)
+    assert figure(perfect, MRR) == 100
+    assert (change.low, change.high) == pytest.approx((100 - own.high, 100 - own.low))
+
+
+def test_an_encoder_does_not_differ_from_itself():
+    made_of = judge(made(60))
+    results = made_of.score(bags(made_of.texts), "bags")
+    change = difference(results, results, SCORE)
+    assert (change.value, change.low, change.high) == (0, 0, 0)
+
+
+def test_a_judge_without_texts_gives_nothing():
+    none = judge([])
+    assert (none.texts, none.structured) == ([], False)
+    results = none.score(np.zeros((0, 1), np.float32), "anything")
+    assert results.scores == []
+    assert figure(results, SCORE) is figure(results, MRR) is None
+    assert none.score_bm25().scores == []
+
+
+def test_what_is_not_tested_has_no_figure():
+    documents = made(60)
+    made_of = judge(documents)  # no queries
+    results = made_of.score(bags(made_of.texts), "bags")
+    assert figure(results, SCORE) is not None
+    assert figure(results, MRR) is None
+    few = judge(made(60), pairs=queries(documents[:49]))
+    assert figure(few.score(bags(few.texts), "bags"), MRR) is None
+
+
+@pytest.mark.parametrize(("sentences", "structured"), [(6, True), (1, False)])
+def test_single_lines_have_no_structure(sentences, structured):
+    draw = np.random.default_rng(0)
+    documents = made(80) if sentences > 1 else [Document(" ".join(draw.choice(NOUNS, 30)) + ".") for _ in range(80)]
+    found = judge(documents)
+    assert found.structured is structured
+    assert found.tests.every  # the halves of lines are a test, too

@@ -1,0 +1,245 @@
+"""What a selection works with: pairs by hand, and nothing of a held-out document in what is trained on."""
+
+import json
+
+import numpy as np
+import pytest
+
+from selfsent.corpus.settings import CorpusConfig
+from selfsent.errors import CorpusError
+from selfsent.progress import SILENT
+from selfsent.selection import material
+from selfsent.selection.material import gather_material
+
+NO_LIMIT = 1 << 40
+NOUNS = ["ship", "harbour", "captain", "oven", "flour", "kettle", "planet", "comet", "orbit", "violin", "drum", "choir"]
+VERBS = ["carries", "follows", "covers", "warms", "passes", "meets", "leaves", "finds"]
+
+
+def sentence(draw, words=8):
+    """Words that hardly any other sentence has in this order, and a number."""
+    chosen = [str(draw.choice(NOUNS if place % 2 else VERBS)) for place in range(words - 1)]
+    return " ".join(["Number", *chosen]).replace("Number", f"N{draw.integers(1 << 40)}") + "."
+
+
+def write(folder, rows, name="text.jsonl"):
+    path = folder / name
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def documents(count, length=5, seed=0):
+    draw = np.random.default_rng(seed)
+    return [{"text": " ".join(sentence(draw) for _ in range(length))} for _ in range(count)]
+
+
+def gather(path, folder, limit=NO_LIMIT):
+    return gather_material([str(path)], CorpusConfig(), folder, limit, SILENT)
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def held_rows(found):
+    return lines(found.texts.parent / "held_out.jsonl")
+
+
+def documents_of(found):
+    """All that was sampled, held out or not."""
+    return {" ".join(row[3]) for row in held_rows(found)} | {row["text"] for row in lines(found.texts)}
+
+
+A, B, C, D, E = (
+    "The grey ship left the old harbour.",  # 7 words
+    "Its captain had followed the tide since noon.",  # 8
+    "Bread was baked below the deck.",  # 6
+    "Nobody on board slept that night.",  # 6
+    "Yes.",
+)
+
+
+def test_the_pairs_of_a_document_are_those_found_by_hand():
+    found = material._pairs("An old ship", "A voyage begins at noon.", [A, B, C, D])
+    assert found == [
+        (A, B),
+        (B, C),
+        (C, D),
+        ("A voyage begins at noon.", f"{A} {B} {C} {D}"),
+        ("An old ship", f"{A} {B} {C} {D}"),
+        (f"{A} {B}", f"{C} {D}"),
+    ]
+
+
+def test_without_a_summary_the_first_sentence_finds_what_follows_it():
+    assert material._pairs("", "", [A, B, C]) == [(A, B), (B, C), (A, f"{B} {C}")]
+    assert material._pairs("", A, [A, B, C]) == [(A, B), (B, C), (A, f"{B} {C}")]  # a summary that opens the text
+
+
+def test_short_sentences_have_no_neighbours_and_short_texts_are_no_passages():
+    assert material._pairs("", "", [A, E, B]) == [(A, f"{E} {B}")]  # neither neighbours of E nor A and B
+    assert material._pairs("A title", "", [D, E]) == []  # 7 words in all: no passage of 8
+    assert material._pairs("A title", "", [A, E]) == [("A title", f"{A} {E}")]
+
+
+def test_passages_end_before_sixty_words_are_exceeded():
+    twenty = [f"s{number} " + "word " * 18 + "end." for number in range(5)]
+    assert material._passage(twenty) == " ".join(twenty[:3])
+    assert material._passage(["word " * 70]) == "word " * 70  # one long sentence stays whole
+    assert material._pairs("", "", twenty)[-1] == (" ".join(twenty[:2]), " ".join(twenty[2:]))
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind"),
+    [
+        ([*documents(200), *[{"text": "One line of words alone."}] * 2300], "documents"),  # 8 % of 2,500
+        ([*documents(200), *[{"text": "One line of words alone."}] * 2400], "lines"),
+        ([*documents(199), *[{"text": "One line of words alone."}] * 300], "lines"),
+        ([*documents(500, length=3)], "lines"),
+        ([row | {"positive": f"{A} {n}"} if n < 250 else row for n, row in enumerate(documents(500))], "pairs"),
+        ([row | {"positive": f"{A} {n}"} if n < 249 else row for n, row in enumerate(documents(500))], "documents"),
+    ],
+)
+def test_the_kind_of_a_text_is_that_of_enough_of_its_rows(rows, kind, tmp_path):
+    found = gather(write(tmp_path, rows), tmp_path / "text").facts
+    assert (found.kind, found.documents) == (kind, len(rows))
+
+
+@pytest.mark.parametrize("count", [0, 1, 399])
+def test_too_little_text_is_refused_and_nothing_is_left_behind(count, tmp_path):
+    path = write(tmp_path, [*documents(count), {"text": ""}])
+    with pytest.raises(CorpusError, match=f"^{count} documents or lines are too few .*: give 400 or more"):
+        gather(path, tmp_path / "text")
+    assert not (tmp_path / "text").exists()
+
+
+def test_four_hundred_documents_are_enough(tmp_path):
+    found = gather(write(tmp_path, documents(400)), tmp_path / "text")
+    assert found.facts.documents == 400
+    assert 0.2 * 400 < found.facts.held_out < 0.4 * 400
+    assert found.facts.texts == 400 - found.facts.held_out == len(lines(found.texts))
+    assert found.facts.pairs == len(lines(found.pairs)) == found.facts.texts * (4 + 1 + 1)
+    assert len(found.queries("dev")) + len(found.queries("test")) == found.facts.held_out
+
+
+def entangled(seed, count=450):
+    """Documents that share sentences, short and very long ones among them, summaries and whole texts."""
+    draw = np.random.default_rng(seed)
+    shared = [sentence(draw) for _ in range(60)] + ["Too short here.", "Also too short."]
+    shared += [sentence(draw, 130), sentence(draw, 110)]
+    rows = []
+    for _ in range(count):
+        own = [sentence(draw) for _ in range(draw.integers(4, 8))]
+        own += [str(text) for text in draw.choice(shared, draw.integers(0, 3))]
+        own = [own[place] for place in draw.permutation(len(own))]
+        summary = str(draw.choice([*shared[:60], ""])) if draw.random() < 0.5 else ""
+        rows.append({"text": "\n".join(own), "summary": summary, "title": "A title of its own"})
+    return rows + [rows[int(place)] for place in draw.integers(0, count, 20)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_sentence_of_a_held_out_document_is_trained_on(seed, tmp_path):
+    rows = entangled(seed)
+    found = gather(write(tmp_path, rows), tmp_path / "text")
+    held = {text for _, _, summary, sentences in held_rows(found) for text in (summary, *sentences) if text}
+    assert found.facts.held_out > 80
+    trained = [row["text"] for row in lines(found.texts)]
+    trained += [text for row in lines(found.pairs) for text in row.values()]
+    leaked = {text for text in held for other in trained if text in other}
+    assert leaked == set()
+    # And the documents that share nothing with those that are held out are there, whole.
+    whole = [row["text"].replace("\n", " ") for row in rows if not any(text in row["text"] for text in held)]
+    assert len(whole) > 50
+    assert set(whole) <= set(trained)
+
+
+def test_positives_of_held_out_pairs_are_not_trained_on(tmp_path):
+    draw = np.random.default_rng(0)
+    answers = [sentence(draw) for _ in range(200)]
+    rows = [{"text": sentence(draw), "positive": answers[int(draw.integers(200))]} for _ in range(600)]
+    found = gather(write(tmp_path, rows), tmp_path / "text")
+    held = {text for part in ("dev", "test") for text in found.queries(part).queries + found.queries(part).passages}
+    trained = {text for row in lines(found.pairs) for text in row.values()}
+    assert found.facts.kind == "pairs"
+    assert found.facts.held_out > 40
+    assert len(trained) > 100
+    assert held & trained == set()
+
+
+def test_queries_are_of_the_documents_that_are_held_out_in_that_part(tmp_path):
+    found = gather(write(tmp_path, documents(450)), tmp_path / "text")
+    stored = {part: {row[3][0]: row[3] for row in held_rows(found) if row[0] == part} for part in ("dev", "test")}
+    assert not stored["dev"].keys() & stored["test"].keys()
+    for part in ("dev", "test"):
+        pairs = found.queries(part)
+        assert set(pairs.queries) == stored[part].keys()
+        for query, passage in zip(pairs.queries, pairs.passages, strict=True):
+            assert passage == " ".join(stored[part][query][1:])
+
+
+def test_the_rows_of_a_document_do_not_depend_on_their_order(tmp_path):
+    rows = documents(450)
+    one = gather(write(tmp_path, rows), tmp_path / "one")
+    two = gather(write(tmp_path, rows[::-1], "turned.jsonl"), tmp_path / "two")
+    assert sorted(map(str, held_rows(one))) == sorted(map(str, held_rows(two)))
+
+
+def test_a_sample_is_of_the_same_documents_in_any_order(tmp_path):
+    rows = documents(1500)
+    paths = write(tmp_path, rows), write(tmp_path, rows[::-1], "turned.jsonl")
+    size = paths[0].stat().st_size
+    one, two = (gather(path, tmp_path / path.stem, limit=size // 2) for path in paths)
+    assert one.facts.share == pytest.approx(0.5, abs=0.01)
+    assert 0.42 * 1500 < one.facts.documents < 0.58 * 1500
+    assert "(a sample of 50%: more minutes read more)" in one.facts.line()
+    assert sorted(row["text"] for row in lines(one.texts)) == sorted(row["text"] for row in lines(two.texts))
+    assert {row["text"] for row in lines(one.texts)} < {row["text"] for row in rows}
+    # Each document is sampled for itself: a larger sample holds the smaller one.
+    most = gather(paths[0], tmp_path / "most", limit=3 * size // 4)
+    assert documents_of(one) < documents_of(most)
+
+
+def test_the_sections_of_a_long_document_belong_to_it(tmp_path):
+    rows = documents(450)
+    long = documents(450, length=60, seed=5)
+    rows[::3] = long[::3]
+    found = gather(write(tmp_path, rows), tmp_path / "text")
+    for part in ("dev", "test"):
+        sections, owners = found.held_out(part)
+        stored = [row for row in held_rows(found) if row[0] == part]
+        assert len(sections) == len(owners) > len(stored)
+        assert sorted(set(owners)) == list(range(len(stored)))
+        for number, (_, _, _, sentences) in enumerate(stored):
+            own = [section.text.split("\n") for section, owner in zip(sections, owners, strict=True) if owner == number]
+            assert [len(section) for section in own] == ([25, 25, 10] if len(sentences) == 60 else [5])
+            assert [text for section in own for text in section] == sentences
+
+
+def test_of_too_many_sections_some_are_taken_from_the_whole_document():
+    sentences = [f"sentence {number}" for number in range(250)]
+    found = material._sections("title", "summary", sentences, 4)
+    assert [section.text.split("\n")[0] for section in found] == [f"sentence {n}" for n in (0, 75, 150, 225)]
+    assert {(section.title, section.summary) for section in found} == {("", "")}
+    (whole,) = material._sections("title", "summary", sentences[:49], 4)
+    assert (whole.title, whole.summary, len(whole.text.split("\n"))) == ("title", "summary", 49)
+    (whole,) = material._sections("title", "summary", sentences, 1)
+    assert len(whole.text.split("\n")) == 250
+
+
+def test_what_was_gathered_is_opened_again_without_its_sources(tmp_path):
+    path = write(tmp_path, documents(450))
+    first = gather(path, tmp_path / "text")
+    path.unlink()
+    again = gather(path, tmp_path / "text")
+    assert again.facts == first.facts
+    assert again.queries("test") == first.queries("test")
+
+
+def test_single_lines_are_said_to_be_lines(tmp_path):
+    path = tmp_path / "text.txt"
+    draw = np.random.default_rng(0)
+    path.write_text("\n".join(sentence(draw, 14) for _ in range(500)), encoding="utf-8")
+    found = gather(path, tmp_path / "text")
+    assert found.facts.kind == "lines"
+    assert found.facts.line() == f"text: 500 single lines, {found.facts.held_out} of them held out"
+    assert not {row["text"] for row in lines(found.texts)} & {text for *_, s in held_rows(found) for text in s}
