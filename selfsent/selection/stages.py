@@ -56,6 +56,8 @@ _LINES = ("corpus.split=no", "train.warmup_steps=0")  # a method's own warm-up i
 class Stages:
     """The candidates made so far, and what making more of them needs."""
 
+    english = True  # or another language that every base knows
+
     def __init__(
         self,
         out: Path,
@@ -72,7 +74,6 @@ class Stages:
         self.bases: list[Candidate] = []
         # Single lines have none: halves of lines reward word overlap, and call word vectors better than they are.
         self.structured = text.facts.kind != "lines" and all(vectors.judges[part].structured for part in PARTS)
-        self.english = True  # or another language that every base knows
         self.places: dict[str, str] = {}  # of the bases, by name
         self._rates: dict[str, float] = {}  # texts a second that a base encodes
         self.out.mkdir(parents=True, exist_ok=True)
