@@ -17,6 +17,7 @@ from selfsent.selection.judge import Judge
 
 _SLUG = 60  # letters of a folder's name, at most
 
+
 @dataclass(kw_only=True)
 class Candidate:
     """One encoder that may be kept."""
