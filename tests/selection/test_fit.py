@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
-from tiny import TEXTS, make_base
+from tiny import TEXTS
 
 import selfsent
 from selfsent import atomic
