@@ -1,13 +1,22 @@
 """A selection on a small text: what it leaves behind, and that it ends the same however often it was killed."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
+from sentence_transformers import SentenceTransformer
 from tiny import TEXTS
 
 import selfsent
+from selfsent import atomic
+from selfsent.encoder.load import load_encoder
+from selfsent.encoder.side_by_side import parts_of
+from selfsent.errors import ConfigurationError, ResumeError
+from selfsent.evaluation.score import Difference
 from selfsent.progress import Progress
+from selfsent.selection import decision
+from selfsent.selection.stages import Stages
 
 QUICK = ["steps=50", "batch_size=8", "words_steps=25", "words_batch_size=16", "bootstrap=100"]
 WORDS = sorted({word for text in TEXTS for word in text.split()})
@@ -58,5 +67,177 @@ def whole(bert, text, tmp_path_factory):
     return fit(text, tmp_path_factory.mktemp("whole") / "fit", str(bert), STATIC, progress=told), told.said
 
 
-def test_print(whole):
-    print(whole[0].sentences, *whole[0].rows, *whole[1], sep="\n")
+def folders(result):
+    return sorted(path.name for path in result.folder.iterdir())
+
+
+def weights(folder):
+    (path,) = folder.rglob("model.safetensors")
+    return path.read_bytes()
+
+
+def test_a_selection_leaves_its_encoder_its_figures_and_all_that_a_resumption_needs(whole):
+    result, _ = whole
+    assert folders(result) == ["candidates", "fit.json", "model", "plan.json", "text", "vectors"]
+    content = json.loads((result.folder / "fit.json").read_text())
+    assert (content["kept"], content["base"], content["sentences"]) == (result.kept, result.base, result.sentences)
+    assert content["settings"]["steps"] == 50
+    assert content["text"]["kind"] == "documents"
+    assert json.loads((result.folder / "plan.json").read_text())["steps"]["word vectors"] == 25
+    assert str(result) == " ".join(result.sentences)
+
+
+def test_the_rows_are_all_candidates_and_word_matching(whole, bert):
+    result, said = whole
+    names = [row["name"] for row in result.rows]
+    trained = f"{bert} + pairs"
+    assert {str(bert), STATIC, trained, "word vectors", "word vectors, untrained", "BM25"} < set(names)
+    assert {f"{share} of the way to {trained}" for share in (0.25, 0.5, 0.75)} < set(names)
+    assert sum(" beside " in name for name in names) == 3
+    assert len(names) == len(set(names)) == 12
+    assert result.kept in names
+    assert [row["name"] for row in result.rows if row["note"] == "kept"] == [result.kept]
+    scored = [line.split(": score")[0] for line in said if ": score " in line]
+    assert set(scored) == set(names) - {"BM25"}
+    assert all(row["seconds"] > 0 for row in result.rows if row["name"] in (trained, "word vectors"))
+
+
+def test_the_model_is_that_of_the_candidate_and_opens_in_sentence_transformers(whole):
+    result, _ = whole
+    kept = {STATIC: STATIC, "word vectors": result.folder / "candidates" / "word-vectors" / "trained" / "model"}
+    opened = SentenceTransformer(str(result.model), device="cpu")
+    expected = load_encoder(kept[result.kept]).encode(TEXTS)
+    np.testing.assert_allclose(opened.encode(TEXTS), expected, atol=1e-6)
+
+
+def test_a_folder_that_holds_something_is_refused_unless_resumed(whole, text, bert):
+    with pytest.raises(ConfigurationError, match="is not empty: choose another --out, or add --resume"):
+        fit(text, whole[0].folder, str(bert), STATIC)
+
+
+def test_a_finished_selection_is_returned_again(whole, text, bert):
+    told = Told()
+    assert fit(text, whole[0].folder, str(bert), STATIC, resume=True, progress=told) == whole[0]
+    assert told.said == [f"the selection in {whole[0].folder} is finished: nothing is left to do"]
+
+
+@pytest.mark.parametrize(
+    ("bases", "more", "named"),
+    [
+        ((STATIC,), (), "bases"),
+        (None, ("seed=1",), "settings"),
+        ((STATIC,), ("words_steps=30",), "bases and settings"),
+    ],
+)
+def test_what_was_changed_is_named_when_resuming(bases, more, named, whole, text, bert):
+    with pytest.raises(ResumeError, match=f"was begun with other {named}: repeat its command with --resume"):
+        fit(text, whole[0].folder, *(bases or (str(bert), STATIC)), more=more, resume=True)
+
+
+def test_another_text_is_named_when_resuming(whole, tmp_path, bert):
+    with pytest.raises(ResumeError, match="was begun with other sources"):
+        fit(tmp_path / "other.jsonl", whole[0].folder, str(bert), STATIC, resume=True)
+
+
+class Killed(BaseException):
+    """Ends the process here."""
+
+
+class KillAtLine(Progress):
+    """Raises at a line that holds some words, or at the n-th step of a training."""
+
+    def __init__(self, words="", steps=0):
+        self.words, self.steps = words, steps
+
+    def say(self, message):
+        if self.words and self.words in message:
+            raise Killed
+
+    def step(self, step, units, terms):
+        if step == self.steps:
+            raise Killed
+
+
+def kill_at_file(monkeypatch, operation, ending):
+    def fault(what, path):
+        if what == operation and str(path).endswith(ending):
+            raise Killed
+
+    monkeypatch.setattr(atomic, "fault", fault)
+
+
+STOPS = (  # a line, a step of a training, or a file before it is there, in the order of a selection
+    KillAtLine(steps=9),
+    ("rename", "word-vectors.seconds"),
+    KillAtLine(steps=30),
+    ("rename", ".seconds"),  # of the training from the base, which is finished
+    ("rename", "/model"),
+    ("rename", "fit.json"),
+)
+
+
+def test_a_selection_that_was_killed_at_every_stage_ends_the_same(whole, bert, text, tmp_path, monkeypatch):
+    place = tmp_path / "fit"
+    for stop in STOPS:
+        with monkeypatch.context() as patched:
+            progress = stop
+            if isinstance(stop, tuple):
+                kill_at_file(patched, *stop)
+                progress = Progress()
+            with pytest.raises(Killed):
+                fit(text, place, str(bert), STATIC, resume=True, progress=progress)
+    result = fit(text, place, str(bert), STATIC, resume=True)
+    assert (result.kept, result.base, result.sentences) == (whole[0].kept, whole[0].base, whole[0].sentences)
+    assert weights(result.model) == weights(whole[0].model)
+    without = [[{**row, "seconds": 0} for row in one.rows] for one in (result, whole[0])]
+    assert without[0] == without[1]
+
+
+@pytest.fixture
+def undecided(whole, tmp_path):
+    """The finished selection before its decision; it is as it was after the test."""
+    folder, aside = whole[0].folder, tmp_path / "aside"
+    aside.mkdir()
+    for name in ("model", "fit.json"):
+        (folder / name).rename(aside / name)
+    plan = (folder / "plan.json").read_text()
+    yield folder
+    (folder / "plan.json").write_text(plan)
+    shutil.rmtree(folder / "model", ignore_errors=True)
+    for name in ("model", "fit.json"):
+        (aside / name).rename(folder / name)
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_two_encoders_side_by_side_are_kept_only_where_that_was_asked(asked, text, undecided, bert, monkeypatch):
+    """A pair that is far above everything else."""
+    score = Stages.value
+    monkeypatch.setattr(Stages, "value", lambda self, one: score(self, one) + 1000 * (one.parts is not None))
+    above = Difference("", "", "", "", 9.0, 8.0, 10.0, 1.0)
+    monkeypatch.setattr(decision, "difference", lambda first, second, name: above)
+    plan = json.loads((undecided / "plan.json").read_text())
+    plan["asked"]["settings"]["side_by_side"] = asked
+    (undecided / "plan.json").write_text(json.dumps(plan))
+    found = fit(text, undecided, str(bert), STATIC, more=[f"side_by_side={str(asked).lower()}"], resume=True)
+    assert (" beside " in found.kept) is asked
+    assert bool(parts_of(load_encoder(found.model))) is asked
+    pairs = [row for row in found.rows if " beside " in row["name"] and row["note"] != "kept"]
+    assert all(("--set side_by_side=true" in row["note"]) is not asked for row in pairs)
+
+
+def test_single_lines_are_judged_on_general_text_and_never_by_word_vectors(bert, tmp_path):
+    draw = np.random.default_rng(0)
+    lines = [" ".join(draw.choice(WORDS, 14)) for _ in range(420)]
+    told = Told()
+    found = selfsent.fit(
+        lines, base=str(bert), out=tmp_path / "fit", minutes=1.0, settings=[*QUICK, 'methods=["simcse"]'], progress=told
+    )
+    assert found.base == str(bert)
+    names = [row["name"] for row in found.rows]
+    assert f"{bert} + simcse" in names
+    assert not any("word vectors" in name or name == "BM25" for name in names)
+    assert any("single lines, which have no structure to judge by" in line for line in told.said)
+    assert "documents of general text" in found.sentences[0]
+    kept = next(row for row in found.rows if row["name"] == found.kept)
+    base = next(row for row in found.rows if row["name"] == str(bert))
+    assert found.kept == str(bert) or kept["general_test_score"] > base["general_test_score"]

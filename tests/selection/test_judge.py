@@ -131,7 +131,7 @@ def test_the_retrieval_of_vectors_is_that_of_slow_loops():
 
 
 def test_an_encoder_is_compared_with_word_matching_query_by_query():
-    """Equal vectors for a query and its answer find all: the difference is what word matching lacks, in each resample."""
+    """Equal vectors for a query and its answer find all: the difference is what word matching lacks."""
     documents = made(55)
     pairs = queries(documents)
     made_of = judge(documents, pairs=pairs)
