@@ -36,7 +36,8 @@ def decide(stages: Stages) -> Decision:
         one = next(one for one in shown if id(one) == candidate)
         one.scores[part] = stages.vectors.score(one, part)
         one.scores.setdefault("general test", stages.vectors.score(one, "general test"))
-    change = difference(chosen.scores[part], base.scores[part], SCORE) if chosen is not base else None
+    measure = stages.measure if stages.structured else SCORE
+    change = difference(chosen.scores[part], base.scores[part], measure) if chosen is not base else None
     kept = chosen if change is not None and change.low > 0 else base
     bm25 = stages.vectors.judges["test"].score_bm25() if stages.structured else None
     sentences = [_first_sentence(stages, kept, chosen, base, change, part)]
@@ -59,13 +60,12 @@ def _best_pair(stages: Stages) -> list[Candidate]:
 def _first_sentence(
     stages: Stages, kept: Candidate, chosen: Candidate, base: Candidate, change: Difference | None, part: str
 ) -> str:
+    measure = stages.measure if part == "test" else SCORE
     where = "held-out documents of this text" if part == "test" else "documents of general text"
     if change is None:
         return f"Keep {base.name} as it is: of {len(stages.candidates)} candidates none is above it on {where}."
-    figures = (
-        f"{figure(chosen.scores[part], SCORE):.1f} against {figure(base.scores[part], SCORE):.1f} of {base.name} on "
-        f"{where}, a difference of {change.value:+.1f} (95 % interval {change.low:+.1f} to {change.high:+.1f})"
-    )
+    mine, other = figure(chosen.scores[part], measure), figure(base.scores[part], measure)
+    figures = f"{mine:.1f} against {other:.1f} of {base.name} on {where}, a difference of {change.value:+.1f} (95 % interval {change.low:+.1f} to {change.high:+.1f})"
     if kept is base:
         return f"Keep {base.name} as it is: the best candidate, {chosen.name}, is not surely above it: {figures}."
     return f"Kept: {chosen.name} ({chosen.how}): {figures}."
@@ -99,7 +99,7 @@ def _on_pairs(stages: Stages, kept: Candidate, part: str) -> list[str]:
     pairs = _best_pair(stages)
     if not pairs or pairs[0] is kept:
         return []
-    change = difference(pairs[0].scores[part], kept.scores[part], SCORE)
+    change = difference(pairs[0].scores[part], kept.scores[part], stages.measure)
     if change.low <= 0:
         return []
     return [

@@ -103,7 +103,7 @@ def fit(
         stages.add_side_by_side()
     else:
         progress.say(
-            "this text is made of single lines, which have no structure to judge by: candidates are judged on general "
+            "this text is made of single lines, or of too few documents to judge by: candidates are judged on general "
             "text alone, and word vectors are none of them"
         )
         stages.add_bases(names or ["builtin"])

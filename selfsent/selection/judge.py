@@ -67,9 +67,14 @@ class Judge:
 
     @property
     def structured(self) -> bool:
-        """Whether there are tests made of the structure of documents, or pairs that people made."""
+        """Whether there are tests made of the structure of documents; halves alone reward word overlap."""
         names = {test.name for test in self.tests.every} & {task for task, _ in SCORED}
         return bool(names - {"halves"})
+
+    @property
+    def paired(self) -> bool:
+        """Whether there are enough queries and passages to judge by alone."""
+        return len(self._queries) >= LEAST
 
     def score(self, vectors: Float[np.ndarray, "N D"], name: str) -> Results:
         """Score an encoder by its vectors of ``texts``."""
@@ -77,7 +82,7 @@ class Judge:
         if self.tests.every:
             rows = [self._row[text] for text in self.tests.texts]
             results = score_vectors(self.tests, vectors[rows], name=name, resamples=self._resamples, seed=self._seed)
-        if len(self._queries) < LEAST:
+        if not self.paired:
             return results
         task = read_heldout_retrieval((self._queries.queries, self._queries.passages))
         own = vectors[[self._row[text] for text in task.texts]]
@@ -86,7 +91,7 @@ class Judge:
     def score_bm25(self) -> Results:
         """Score word matching, which has no nearness."""
         results = score_bm25(self.tests, resamples=self._resamples, seed=self._seed)
-        if len(self._queries) < LEAST:
+        if not self.paired:
             return results
         similarities = bm25_scores(self._queries.queries, self._queries.passages)
         values = 100 * expected_scores(*count_nearer(similarities, similarities.diagonal()))

@@ -57,6 +57,7 @@ class Stages:
     """The candidates made so far, and what making more of them needs."""
 
     english = True  # or another language that every base knows
+    measure = SCORE  # of this text; of pairs MRR@10, because tests of documents cannot be made of them
 
     def __init__(
         self,
@@ -74,6 +75,8 @@ class Stages:
         self.bases: list[Candidate] = []
         # Single lines have none: halves of lines reward word overlap, and call word vectors better than they are.
         self.structured = text.facts.kind != "lines" and all(vectors.judges[part].structured for part in PARTS)
+        if text.facts.kind == "pairs" and all(vectors.judges[part].paired for part in PARTS):
+            self.structured, self.measure = True, MRR
         self.places: dict[str, str] = {}  # of the bases, by name
         self._rates: dict[str, float] = {}  # texts a second that a base encodes
         self.out.mkdir(parents=True, exist_ok=True)
@@ -214,7 +217,7 @@ class Stages:
         return self._figure(candidate, "dev") - self.config.general_loss * lost
 
     def _figure(self, candidate: Candidate, part: str) -> float:
-        return figure(candidate.scores[part], SCORE) or 0.0
+        return figure(candidate.scores[part], self.measure if part == "dev" else SCORE) or 0.0
 
     def _add(self, candidate: Candidate) -> None:
         """Score a candidate on the development documents, of this text and of general text, and say so."""
