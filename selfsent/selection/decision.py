@@ -65,7 +65,10 @@ def _first_sentence(
     if change is None:
         return f"Keep {base.name} as it is: of {len(stages.candidates)} candidates none is above it on {where}."
     mine, other = figure(chosen.scores[part], measure), figure(base.scores[part], measure)
-    figures = f"{mine:.1f} against {other:.1f} of {base.name} on {where}, a difference of {change.value:+.1f} (95 % interval {change.low:+.1f} to {change.high:+.1f})"
+    figures = (
+        f"{mine:.1f} against {other:.1f} of {base.name} on {where}, a difference of {change.value:+.1f} "
+        f"(95 % interval {change.low:+.1f} to {change.high:+.1f})"
+    )
     if kept is base:
         return f"Keep {base.name} as it is: the best candidate, {chosen.name}, is not surely above it: {figures}."
     return f"Kept: {chosen.name} ({chosen.how}): {figures}."
