@@ -63,8 +63,9 @@ class Quiet(Progress):
         self._progress.step(step, units, terms)
 
     def evaluated(self, step: int, scores: Mapping[str, float], best: bool) -> None:
-        """Pass on an evaluation."""
-        self._progress.evaluated(step, scores, best)
+        """Pass on an evaluation that gave scores."""
+        if scores:
+            self._progress.evaluated(step, scores, best)
 
     def end(self) -> None:
         """Pass on the end."""

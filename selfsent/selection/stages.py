@@ -8,7 +8,7 @@ side by side        the best encoder with layers and the best word vectors
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from selfsent.encoder.side_by_side import join_side_by_side
 from selfsent.errors import ConfigurationError
 from selfsent.evaluation.labelfree.verdict import SCORE
 from selfsent.pretraining.joined_vectors import build_joined_vectors
-from selfsent.progress import Prefixed, Progress
+from selfsent.progress import Prefixed, Progress, Quiet
 from selfsent.selection.candidates import Candidate, Vectors, short_name
 from selfsent.selection.interpolate import interpolate
 from selfsent.selection.judge import MRR, figure
@@ -238,7 +238,7 @@ class Stages:
             seed=self.config.seed,
             settings=[*_COMMON, *settings],
             resume=True,
-            progress=Quieter(self.progress),
+            progress=Quiet(self.progress),
         )
         return trained.model
 
@@ -277,34 +277,6 @@ class PlannedSteps:
             planned[name] = steps
             atomic.write_json(self._path, self._plan)
         return int(planned[name])
-
-
-class Quieter(Progress):
-    """Passes on progress bars and warnings: a selection speaks for its trainings."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-
-    def say(self, message: str) -> None:
-        """Pass on warnings."""
-        if message.startswith("warning"):
-            self._progress.say(message)
-
-    def report(self, stage: str, done: int, total: int | None = None) -> None:
-        """Pass on how far a stage is."""
-        self._progress.report(stage, done, total)
-
-    def begin(self, step: int, steps: int, unit: str) -> None:
-        """Pass on the start of a training."""
-        self._progress.begin(step, steps, unit)
-
-    def step(self, step: int, units: int, terms: Mapping[str, float]) -> None:
-        """Pass on a step."""
-        self._progress.step(step, units, terms)
-
-    def end(self) -> None:
-        """Pass on the end."""
-        self._progress.end()
 
 
 def _between(base: Candidate, goal: Candidate, share: float) -> SentenceTransformer:

@@ -194,3 +194,14 @@ def test_the_rows_are_in_the_order_of_what_is_chosen_by():
     assert [row["note"] for row in found.rows] == ["kept", "", "base", "", ""]
     assert found.rows[1]["test_score"] == 65  # untrained word vectors are shown on the test documents, too
     assert "test_score" not in found.rows[3]
+
+
+def test_pairs_are_judged_by_finding_the_other_side_and_general_text_by_its_score():
+    base, finds = candidate("base", 60, mrr=50), candidate("finds", 55, base="base", mrr=70, general=78)
+    chooser = stages(base, finds)
+    assert decide(chooser).kept.name == "base"  # by the score of documents it is worse
+    chooser.measure = MRR
+    assert chooser.value(finds[0]) == 70 - 0.5 * (80 - 78)
+    found = decide(chooser)
+    assert found.kept.name == "finds"
+    assert "70.0 against 50.0 of base" in found.sentences[0]
