@@ -198,7 +198,7 @@ def test_the_rows_are_in_the_order_of_what_is_chosen_by():
 
 def test_pairs_are_judged_by_finding_the_other_side_and_general_text_by_its_score():
     base, finds = candidate("base", 60, mrr=50), candidate("finds", 55, base="base", mrr=70, general=78)
-    chooser = stages(base, finds)
+    chooser = stages(base, finds, bm25=results(40, 55))
     assert decide(chooser).kept.name == "base"  # by the score of documents it is worse
     chooser.measure = MRR
     assert chooser.value(finds[0]) == 70 - 0.5 * (80 - 78)
