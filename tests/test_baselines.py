@@ -162,7 +162,7 @@ def test_the_verdict_says_by_the_paired_interval_how_word_vectors_compare(right,
     before, after = results(150), results(60, share=100)
     said = judge_heldout(before, after, {"static": results(right, share)})
     assert f"Word vectors counted in the training text {words}" in said
-    assert ("Use them" in said) == ("better than" in words)
+    assert ("`selfsent fit` starts from them" in said) == ("better than" in words)
 
 
 def test_the_command_shows_a_column_each_and_nothing_where_there_is_no_score(bert, text, tmp_path, monkeypatch, capsys):

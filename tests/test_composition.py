@@ -18,6 +18,7 @@ SENTENCES = sorted(name for name in methods.method_names() if methods.load_metho
 SMALL = {
     "scd": {"projector_width": 32},
     "denosent": {"decoder_layers": 2},
+    "distil": {"teacher": "builtin"},
 }
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from selfsent import api, atomic
+from selfsent import api, atomic, hardware
 from selfsent.config import apply_settings, build_config
 from selfsent.corpus.heldout import HeldOutPairs
 from selfsent.corpus.read import DEMO, resolve_sources
@@ -88,6 +88,8 @@ def fit(
     if (folder / REPORT).is_file() and (folder / MODEL).is_dir():
         progress.say(f"the selection in {folder} is finished: nothing is left to do")
         return _read(folder)
+    # Before the first product: the threads decide the last bits of a factorisation, and a training sets them, too.
+    progress.say(f"machine: {hardware.choose_hardware().line()}")
     limit = int(config.minutes * _BYTES_A_MINUTE)
     text = gather_material(sources, config.corpus, folder / "text", limit, progress)
     progress.say(text.facts.line())

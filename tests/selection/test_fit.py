@@ -90,8 +90,8 @@ def test_a_selection_leaves_its_encoder_its_figures_and_all_that_a_resumption_ne
 def test_the_rows_are_all_candidates_and_word_matching(whole, bert):
     result, said = whole
     names = [row["name"] for row in result.rows]
-    trained = f"{bert} + pairs"
-    assert {str(bert), STATIC, trained, "word vectors", "word vectors, untrained", "BM25"} < set(names)
+    trained = f"{bert.name} + pairs"
+    assert {bert.name, STATIC, trained, "word vectors", "word vectors, untrained", "BM25"} < set(names)
     assert {f"{share} of the way to {trained}" for share in (0.25, 0.5, 0.75)} < set(names)
     assert sum(" beside " in name for name in names) == 3
     assert len(names) == len(set(names)) == 12
@@ -232,12 +232,12 @@ def test_single_lines_are_judged_on_general_text_and_never_by_word_vectors(bert,
     found = selfsent.fit(
         lines, base=str(bert), out=tmp_path / "fit", minutes=1.0, settings=[*QUICK, 'methods=["simcse"]'], progress=told
     )
-    assert found.base == str(bert)
+    assert found.base == bert.name
     names = [row["name"] for row in found.rows]
-    assert f"{bert} + simcse" in names
+    assert f"{bert.name} + simcse" in names
     assert not any("word vectors" in name or name == "BM25" for name in names)
-    assert any("single lines, which have no structure to judge by" in line for line in told.said)
+    assert any("single lines, or of too few documents to judge by" in line for line in told.said)
     assert "documents of general text" in found.sentences[0]
     kept = next(row for row in found.rows if row["name"] == found.kept)
-    base = next(row for row in found.rows if row["name"] == str(bert))
-    assert found.kept == str(bert) or kept["general_test_score"] > base["general_test_score"]
+    base = next(row for row in found.rows if row["name"] == bert.name)
+    assert found.kept == bert.name or kept["general_test_score"] > base["general_test_score"]
