@@ -21,9 +21,10 @@ from selfsent.config import apply_settings, build_config
 from selfsent.corpus.heldout import HeldOutPairs
 from selfsent.corpus.read import DEMO, resolve_sources
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.encoder.load import SHIPPED
+from selfsent.encoder.load import SHIPPED, load_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError, ResumeError
+from selfsent.methods import find_method
 from selfsent.progress import SILENT, Progress
 from selfsent.run import versions
 from selfsent.selection.candidates import Vectors
@@ -84,7 +85,14 @@ def fit(
     sources = [str(source) for source in api.corpus_sources(texts, corpus) or [DEMO]]
     names = list(dict.fromkeys([base] if isinstance(base, str) else base))
     folder = Path(out)
-    plan = _open_plan(folder, {"sources": sources, "bases": names, "settings": asdict(config)}, resume)
+    begun = _begun(folder, resume)
+    if not begun:  # a mistyped name is refused before anything is written or read for minutes
+        resolve_sources(sources)
+        for method in config.methods:
+            find_method(method)
+        for name in names:
+            load_encoder(name)
+    plan = _open_plan(folder, {"sources": sources, "bases": names, "settings": asdict(config)}, begun)
     if (folder / REPORT).is_file() and (folder / MODEL).is_dir():
         progress.say(f"the selection in {folder} is finished: nothing is left to do")
         return _read(folder)
@@ -128,15 +136,21 @@ def fit(
     return _read(folder)
 
 
-def _open_plan(folder: Path, asked: dict[str, Any], resume: bool) -> dict[str, Any]:
-    """Return what was planned before, or start a plan."""
-    path = folder / PLAN
-    asked = json.loads(json.dumps(asked))
-    if folder.exists() and any(folder.iterdir()) and not resume:
+def _begun(folder: Path, resume: bool) -> bool:
+    """Tell whether a selection is in the folder; a plan alone is what a text that was refused has left."""
+    begun = folder.exists() and any(one.name != PLAN for one in folder.iterdir())
+    if begun and not resume:
         raise ConfigurationError(
             f"{folder} is not empty: choose another --out, or add --resume to resume what is in it"
         )
-    if path.is_file():
+    return begun
+
+
+def _open_plan(folder: Path, asked: dict[str, Any], begun: bool) -> dict[str, Any]:
+    """Return what was planned before, or start a plan."""
+    path = folder / PLAN
+    asked = json.loads(json.dumps(asked))
+    if begun and path.is_file():
         plan: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if changed := [key for key in asked if plan["asked"][key] != asked[key]]:
             raise ResumeError(

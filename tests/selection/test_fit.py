@@ -12,7 +12,7 @@ import selfsent
 from selfsent import atomic
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.side_by_side import parts_of
-from selfsent.errors import ConfigurationError, ResumeError
+from selfsent.errors import ConfigurationError, CorpusError, ResumeError, UserError
 from selfsent.evaluation.score import Difference
 from selfsent.progress import Progress
 from selfsent.selection import decision
@@ -241,3 +241,23 @@ def test_single_lines_are_judged_on_general_text_and_never_by_word_vectors(bert,
     kept = next(row for row in found.rows if row["name"] == found.kept)
     base = next(row for row in found.rows if row["name"] == bert.name)
     assert found.kept == bert.name or kept["general_test_score"] > base["general_test_score"]
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"corpus": "nothing.jsonl"}, "nothing.jsonl"),
+        ({"base": ["no/such/folder"]}, "no/such/folder"),
+        ({"settings": ['methods=["simsce"]']}, "simcse"),
+    ],
+)
+def test_a_mistyped_name_is_refused_before_anything_is_written(given, named, text, tmp_path):
+    with pytest.raises(UserError, match=named):
+        selfsent.fit(**{"corpus": text, "out": tmp_path / "fit", **given})
+    assert not (tmp_path / "fit").exists()
+
+
+def test_a_text_that_was_refused_leaves_the_folder_free(tmp_path):
+    for count in (3, 4):
+        with pytest.raises(CorpusError, match=f"{count} documents or lines are too few"):
+            selfsent.fit([f"line number {one}" for one in range(count)], base=STATIC, out=tmp_path / "fit")
