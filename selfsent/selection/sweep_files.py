@@ -239,12 +239,13 @@ def _draw_key(axes: Axes, outcome: SweepOutcome, key: str) -> None:
             known.sort(key=float)
         axes.set_xticks(range(len(known)), known)
         axes.set_xlim(-0.5, len(known) - 0.5)
-        # Trials of one value stand beside each other.
+        # Trials of one value stand beside each other: their dev scores left of it, their test scores right of it.
         seen = [[value for value, _ in done[:place]].count(value) for place, (value, _) in enumerate(done)]
         places = [
-            known.index(value) + _BESIDE * nth / (max(seen) + 1) for (value, _), nth in zip(done, seen, strict=True)
+            known.index(value) + _BESIDE * (nth + 0.5) / (max(seen) + 1)
+            for (value, _), nth in zip(done, seen, strict=True)
         ]
-    for part, colour, marker, aside in (("dev", _DEV, "o", -_BESIDE), ("test", _TEST, "s", 0.05)):
+    for part, colour, marker, aside in (("dev", _DEV, "o", -_BESIDE), ("test", _TEST, "s", 0.0)):
         shift = 0.0 if on_scale else aside
         shown = [
             (x + shift, [getattr(run, part) for run in of_trial]) for x, (_, of_trial) in zip(places, done, strict=True)
