@@ -32,6 +32,7 @@ from selfsent.progress import Progress
 HELD_OUT = 1000  # documents in each of dev and test, at most
 _SHARE = 0.15  # of the documents, dev and test together
 _SMALL, _SHARE_OF_SMALL = 4000, 0.3  # below so many documents
+_FEW = 1000  # documents: fewer and long ones are cut into sections
 _LEAST_DOCUMENTS = 200  # with fewer there is nothing to judge by
 _SENTENCES = 4  # of a text that has a structure: a title or a question of two sentences is a single line here
 _DOCUMENT_SHARE = 0.08  # of all rows, that have one
@@ -62,14 +63,17 @@ class Facts:
     pairs: int
     held_out: int
     share: float  # of the sources that was read; 1: everything
+    cut: int = 0  # long documents that were cut into sections, because they are few
 
     def line(self) -> str:
         """Say it in a sentence."""
         used = "" if self.share >= 1 else f" (a sample of {self.share:.0%}: more minutes read more)"
         if self.kind == "lines":
             return f"text: {self.documents:,} single lines{used}, {self.held_out:,} of them held out"
+        what = "documents" if self.kind == "documents" else "rows of pairs"
+        what = f"sections of {self.cut:,} long documents" if self.cut else what
         return (
-            f"text: {self.documents:,} {'documents' if self.kind == 'documents' else 'rows of pairs'}{used}; "
+            f"text: {self.documents:,} {what}{used}; "
             f"{self.held_out:,} are held out, {self.pairs:,} pairs are made of the others"
         )
 
@@ -116,6 +120,7 @@ def gather_material(
     size = sum(source.size * (_PACKED if _compressed(source.name) else 1) for source in resolved)
     share = min(1.0, limit / size) if size else 1.0
     counts: dict[Kind, int] = {"documents": 0, "pairs": 0, "lines": 0}
+    sentences_read = 0
     with atomic.build_folder(folder) as scratch:
         staged = scratch / "staged.jsonl"
         with staged.open("w", encoding="ascii") as file:
@@ -129,8 +134,14 @@ def gather_material(
                 positive = clean.one_line(clean.clean_text(document.positive))
                 kind: Kind = "pairs" if positive else "documents" if len(sentences) >= _SENTENCES else "lines"
                 counts[kind] += 1
+                sentences_read += len(sentences)
                 file.write(json.dumps([clean.one_line(document.title), summary, sentences, positive]) + "\n")
-        _write(staged, scratch, counts, share)
+        cut = 0
+        if (few := sum(counts.values())) < _FEW and sentences_read >= 2 * _SECTION * few:
+            cut, counts = few, {"documents": _cut(staged, scratch / "sections.jsonl"), "pairs": 0, "lines": 0}
+            staged.unlink()
+            staged = scratch / "sections.jsonl"
+        _write(staged, scratch, counts, share, cut)
         staged.unlink()
     return Material(folder)
 
@@ -139,7 +150,19 @@ def _compressed(name: str) -> bool:
     return not name.endswith((".txt", ".jsonl", ".json", ".csv", ".tsv"))
 
 
-def _write(staged: Path, folder: Path, counts: dict[Kind, int], share: float) -> None:
+def _cut(staged: Path, sections: Path) -> int:
+    """Cut the staged documents, books for instance, into sections, each a document from now on; count them."""
+    count = 0
+    with sections.open("w", encoding="ascii") as file:
+        for title, summary, sentences, _ in _rows(staged):
+            for start in range(0, len(sentences), _SECTION):
+                first = start == 0
+                file.write(json.dumps([title * first, summary * first, sentences[start : start + _SECTION], ""]) + "\n")
+                count += 1
+    return count
+
+
+def _write(staged: Path, folder: Path, counts: dict[Kind, int], share: float, cut: int) -> None:
     """Hold documents out of the staged ones, and write everything else."""
     total = sum(counts.values())
     if total < 2 * _LEAST_DOCUMENTS:
@@ -156,7 +179,7 @@ def _write(staged: Path, folder: Path, counts: dict[Kind, int], share: float) ->
     (folder / "queries.json").write_text(json.dumps(found), encoding="utf-8")
     (folder / "taken.jsonl").unlink()
     texts, pairs = _write_training(staged, folder, taken, held_keys)
-    facts = Facts(kind=kind, documents=total, texts=texts, pairs=pairs, held_out=selection.documents, share=share)
+    facts = Facts(kind=kind, documents=total, texts=texts, pairs=pairs, held_out=selection.documents, share=share, cut=cut)
     (folder / "facts.json").write_text(json.dumps(asdict(facts)), encoding="utf-8")
 
 

@@ -243,3 +243,16 @@ def test_single_lines_are_said_to_be_lines(tmp_path):
     assert found.facts.kind == "lines"
     assert found.facts.line() == f"text: 500 single lines, {found.facts.held_out} of them held out"
     assert not {row["text"] for row in lines(found.texts)} & {text for *_, s in held_rows(found) for text in s}
+
+
+def test_a_few_books_are_cut_into_sections(tmp_path):
+    books = [row | {"title": f"book {number}"} for number, row in enumerate(documents(12, length=1010, seed=7))]
+    found = gather(write(tmp_path, books), tmp_path / "text")
+    assert (found.facts.kind, found.facts.cut, found.facts.documents) == ("documents", 12, 12 * 41)
+    assert found.facts.line().startswith("text: 492 sections of 12 long documents; ")
+    sections = documents_of(found)
+    assert len(sections) == 492
+    for book in books:  # every sentence once, in order
+        own = [section for section in sections if section in book["text"]]
+        assert " ".join(sorted(own, key=book["text"].index)) == book["text"]
+    assert {len(row[3]) for row in held_rows(found)} <= {25, 10}

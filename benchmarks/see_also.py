@@ -1,0 +1,246 @@
+"""The verdict's score held against links that people left in the text: "See also" of manual pages and of docstrings.
+
+    python benchmarks/see_also.py OUT builtin builtin-static FOLDER... --derived builtin --static builtin-static
+
+A page is its description without its name and without the links.  For every page with links, the others are ranked by
+cosine; MRR@10 is that of the nearest linked page, recall@10 the share of the linked ones among ten.  Beside it, on the
+same pages, the verdict's score, which sees no link.  Reported: both of every encoder, BM25, Spearman's correlation of
+the two, and by how much the verdict favours word vectors: the mean residual of those after a line through the others.
+
+Pages come from this machine: /usr/share/man (English, as ``man`` renders them; not those of gcloud, whose links are
+only release tracks) and the numpydoc sections of installed packages.
+"""
+
+import argparse
+import gzip
+import json
+import os
+import re
+import subprocess
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from itertools import takewhile
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from selfsent.builtin import pydocs
+from selfsent.corpus.read import Document
+from selfsent.encoder.encode import encode
+from selfsent.encoder.load import load_encoder
+from selfsent.evaluation.labelfree import document_tests
+from selfsent.evaluation.labelfree.bm25 import bm25_scores
+from selfsent.evaluation.labelfree.documents import parse_rows
+from selfsent.evaluation.labelfree.verdict import SCORE, score_bm25, score_vectors
+
+WORDS = 60  # of a page
+FOLDER = Path("/usr/share/man")
+_LINK = re.compile(r"([\w.+:@-]+)\s?\((\d\w*)\)")
+
+
+def manual_pages() -> list[dict]:
+    """Render the manual pages, and return names, text and linked names of each."""
+    files = [
+        file
+        for section in sorted(FOLDER.glob("man[1-8]"))
+        for file in sorted(section.iterdir())
+        if not file.name.startswith("gcloud") and not file.is_symlink()
+    ]
+    with ThreadPoolExecutor(2) as pool:
+        return [page for page in pool.map(_manual_page, files) if page]
+
+
+def _manual_page(file: Path) -> dict | None:
+    source = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+    if source.lstrip().startswith(b".so "):
+        return None
+    command = ["groff", "-man" if b".SH" in source else "-mandoc", "-t", "-Tascii", "-P-cbou", "-rLL=2000n", "-rHY=0"]
+    shown = subprocess.run(command, input=source, capture_output=True, check=False, env={**os.environ, "LC_ALL": "C"})
+    sections: dict[str, str] = defaultdict(str)
+    current = ""
+    for line in shown.stdout.decode("ascii", errors="replace").splitlines():
+        if line and not line[0].isspace():
+            current = line.strip().upper()
+        else:
+            sections[current] += " " + line.strip() + ("\n" if not line.strip() else "")
+    names, _, what = sections["NAME"].strip().partition(" - ")
+    described = " ".join(sections["DESCRIPTION"].split())
+    linked = {f"{name}({number[0]})" for name, number in _LINK.findall(sections["SEE ALSO"])}
+    if not what or len(described.split()) < 20:
+        return None
+    number = file.name.removesuffix(".gz").rpartition(".")[2][0]
+    own = [name.strip() for name in names.replace("\n", " ").split(",")] + [
+        file.name.removesuffix(".gz").rpartition(".")[0]
+    ]
+    return {
+        "names": sorted({f"{name}({number})" for name in own}),
+        "summary": " ".join(what.split()) + ".",
+        "text": described,
+        "links": sorted(linked),
+    }
+
+
+def docstring_pages() -> list[dict]:
+    """Read the docstrings of installed packages, and the names in their section "See Also"."""
+    kept = {row["title"]: row for row in pydocs.python_documents()}
+    pages, packages = [], set()
+    for title, docstring in pydocs._docstrings():
+        if title not in kept:
+            continue
+        found = re.search(r"See Also\n\s*-{4,}\n(.*?)(?:\n\s*\n\s*\w[^\n]*\n\s*-{4,}|\Z)", docstring, re.DOTALL)
+        links = []
+        for line in found[1].splitlines() if found else ():
+            head = re.match(r"\s*:?(?:\w+:)?`?~?([\w., ]+?)`?\s*(?::|$)", line)
+            links += (
+                [name.strip() for name in head[1].split(",") if re.fullmatch(r"\s*[\w.]+\s*", name)] if head else []
+            )
+        row = kept.pop(title)
+        if links:
+            packages.add(title.partition(".")[0])
+        pages.append({"names": [title], "summary": row["summary"], "text": row["text"], "links": links})
+    return _resolved([page for page in pages if page["names"][0].partition(".")[0] in packages])
+
+
+def _resolved(pages: list[dict]) -> list[dict]:
+    """Turn names as written into qualified ones: the one that shares most with the page's own."""
+    ends = defaultdict(list)
+    for page in pages:
+        ends[page["names"][0].rpartition(".")[2]].append(page["names"][0])
+    for page in pages:
+        own, resolved = page["names"][0].split("."), set()
+        for link in page["links"]:
+            matching = [
+                one
+                for one in ends[link.rpartition(".")[2]]
+                if one.split(".")[0] == own[0] and one != page["names"][0] and _ends_with(one, link)
+            ]
+            if matching:
+                resolved.add(max(matching, key=lambda one: (_shared_parts(one.split("."), own), -len(one))))
+        page["links"] = sorted(resolved)
+    return pages
+
+
+def _shared_parts(one: list[str], other: list[str]) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def _ends_with(qualified: str, written: str) -> bool:
+    parts = written.split(".")
+    parts = parts[1:] if parts[0] in {"numpy", "np", "pandas", "pd", "scipy"} else parts
+    rest = iter(qualified.split("."))
+    return bool(parts) and qualified.rpartition(".")[2] == parts[-1] and all(part in rest for part in parts)
+
+
+class Links:
+    """The pages of one source as texts, and which are linked."""
+
+    def __init__(self, pages: list[dict]) -> None:
+        self.texts = [" ".join(f"{page['summary']} {page['text']}".split()[:WORDS]) for page in pages]
+        place = {name: number for number, page in enumerate(pages) for name in page["names"]}
+        self.linked = {
+            number: np.array(sorted({place[name] for name in page["links"] if name in place} - {number}))
+            for number, page in enumerate(pages)
+        }
+        self.queries = [number for number, targets in self.linked.items() if len(targets)]
+
+    def score(self, similarities: np.ndarray) -> tuple[float, float]:
+        """Return MRR@10 and recall@10 of similarities (queries, pages)."""
+        reciprocal, recall = [], []
+        for row, number in zip(similarities, self.queries, strict=True):
+            row[number] = -np.inf
+            best = np.argsort(-row, kind="stable")[:10]
+            hits = np.flatnonzero(np.isin(best, self.linked[number]))
+            reciprocal.append(1 / (1 + hits[0]) if len(hits) else 0.0)
+            recall.append(len(hits) / min(10, len(self.linked[number])))
+        return 100 * float(np.mean(reciprocal)), 100 * float(np.mean(recall))
+
+    def overlap(self) -> tuple[float, float]:
+        """Return the mean word overlap (Jaccard) of linked pages, and of pages at random."""
+        words = [set(text.casefold().split()) for text in self.texts]
+        draw = np.random.default_rng(0)
+        both = [(number, int(draw.choice(self.linked[number]))) for number in self.queries]
+        random = [(number, int(draw.integers(len(words)))) for number in self.queries]
+        return _shared(words, both), _shared(words, random)
+
+
+def _shared(words: list[set[str]], pairs: list[tuple[int, int]]) -> float:
+    return float(np.mean([len(words[one] & words[other]) / len(words[one] | words[other]) for one, other in pairs]))
+
+
+def tests_of(pages: list[dict]) -> document_tests.DocumentTests:
+    """Make the verdict's tests of some pages."""
+    documents = [
+        Document("\n".join(re.split(r"(?<=[.!?])\s+", page["text"])), "", page["summary"])
+        for page in pages
+        if len(re.split(r"(?<=[.!?])\s+", page["text"])) >= 4
+    ]
+    chosen = [documents[int(at)] for at in np.linspace(0, len(documents) - 1, min(1500, len(documents)))]
+    return document_tests.build_tests([one for one, _ in parse_rows(chosen, "en")], seed=0)
+
+
+def main() -> None:
+    """Score every encoder on links and by the verdict."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("encoders", nargs="+")
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    sources = {}
+    for name, read in (("manual pages", manual_pages), ("docstrings", docstring_pages)):
+        kept = given.out / f"{name}.jsonl"
+        if not kept.is_file():
+            kept.write_text("".join(json.dumps(page) + "\n" for page in read()), encoding="utf-8")
+        pages = [json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()]
+        sources[name] = Links(pages), tests_of(pages)
+        overlap, chance = sources[name][0].overlap()
+        print(
+            f"{name}: {len(pages):,} pages, {len(sources[name][0].queries):,} with links; "
+            f"words shared {overlap:.3f}, by chance {chance:.3f}"
+        )
+    table = given.out / "scores.json"
+    rows = json.loads(table.read_text(encoding="utf-8")) if table.is_file() else {}
+    for place in ["BM25", *given.encoders]:
+        if place in rows:
+            continue
+        rows[place] = {}
+        encoder = None if place == "BM25" else load_encoder(place)
+        for name, (links, tests) in sources.items():
+            if encoder is None:
+                similar = bm25_scores([links.texts[one] for one in links.queries], links.texts)
+                verdict = score_bm25(tests, resamples=0, seed=0)
+            else:
+                every = list(dict.fromkeys([*links.texts, *tests.texts]))
+                row = {text: number for number, text in enumerate(every)}
+                vectors = encode(encoder, every)
+                verdict = score_vectors(
+                    tests, vectors[[row[text] for text in tests.texts]], name=place, resamples=0, seed=0
+                )
+                own = vectors[[row[text] for text in links.texts]]
+                own = own / np.maximum(np.linalg.norm(own, axis=1, keepdims=True), 1e-12)
+                similar = own[links.queries] @ own.T
+            mrr, recall = links.score(np.array(similar))
+            rows[place][name] = {"mrr": mrr, "recall": recall, "verdict": verdict.get(SCORE, "mean").value}
+            rows[place]["static"] = encoder is not None and "StaticEmbedding" in repr(encoder)
+        table.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+        print(place, json.dumps(rows[place]), flush=True)
+    for name in sources:
+        report(name, {place: row for place, row in rows.items() if place != "BM25"})
+
+
+def report(name: str, rows: dict[str, dict]) -> None:
+    """Print the correlation of links and verdict, and the lean towards word vectors."""
+    verdict, links = (np.array([row[name][key] for row in rows.values()]) for key in ("verdict", "mrr"))
+    static = np.array([row["static"] for row in rows.values()])
+    print(f"{name}: Spearman {stats.spearmanr(verdict, links).statistic:.3f} over {len(rows)} encoders")
+    if 2 < static.sum() < len(static) - 2:
+        line = stats.linregress(links[~static], verdict[~static])
+        lean = verdict[static] - line.intercept - line.slope * links[static]
+        print(
+            f"  word vectors lie {lean.mean():+.1f} points above the line of the others "
+            f"({lean.min():+.1f} to {lean.max():+.1f})"
+        )
+
+
+if __name__ == "__main__":
+    main()
