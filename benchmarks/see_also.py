@@ -1,6 +1,6 @@
 """The verdict's score held against links that people left in the text: "See also" of manual pages and of docstrings.
 
-    python benchmarks/see_also.py OUT builtin builtin-static FOLDER... --derived builtin --static builtin-static
+    python benchmarks/see_also.py OUT FOLDER... --derived builtin --derived all-MiniLM-L6-v2
 
 A page is its description without its name and without the links.  For every page with links, the others are ranked by
 cosine; MRR@10 is that of the nearest linked page, recall@10 the share of the linked ones among ten.  Beside it, on the
@@ -24,17 +24,18 @@ from pathlib import Path
 
 import numpy as np
 from scipy import stats
+from verdict_validation import Candidate, correlation, derived, folder, remembered
 
 from selfsent.builtin import pydocs
 from selfsent.corpus.read import Document
-from selfsent.encoder.encode import encode
-from selfsent.encoder.load import load_encoder
 from selfsent.evaluation.labelfree import document_tests
 from selfsent.evaluation.labelfree.bm25 import bm25_scores
 from selfsent.evaluation.labelfree.documents import parse_rows
 from selfsent.evaluation.labelfree.verdict import SCORE, score_bm25, score_vectors
 
-WORDS = 60  # of a page
+WORDS = 40  # of a page
+MOST = 2500  # pages of a source
+DOCUMENTS = 500  # for the verdict's tests
 FOLDER = Path("/usr/share/man")
 _LINK = re.compile(r"([\w.+:@-]+)\s?\((\d\w*)\)")
 
@@ -132,6 +133,16 @@ def _ends_with(qualified: str, written: str) -> bool:
     return bool(parts) and qualified.rpartition(".")[2] == parts[-1] and all(part in rest for part in parts)
 
 
+def chosen(pages: list[dict]) -> list[dict]:
+    """Return at most ``MOST`` pages, those with links and the linked ones first."""
+    known = {name for page in pages for name in page["names"]}
+    linked = {name for page in pages for name in page["links"]}
+    tied = [page for page in pages if set(page["links"]) & known or set(page["names"]) & linked]
+    other = [page for page in pages if not (set(page["links"]) & known or set(page["names"]) & linked)]
+    spread = [tied[int(at)] for at in np.linspace(0, len(tied) - 1, min(MOST, len(tied)))] if tied else []
+    return spread + other[: MOST - len(spread)]
+
+
 class Links:
     """The pages of one source as texts, and which are linked."""
 
@@ -175,15 +186,16 @@ def tests_of(pages: list[dict]) -> document_tests.DocumentTests:
         for page in pages
         if len(re.split(r"(?<=[.!?])\s+", page["text"])) >= 4
     ]
-    chosen = [documents[int(at)] for at in np.linspace(0, len(documents) - 1, min(1500, len(documents)))]
+    chosen = [documents[int(at)] for at in np.linspace(0, len(documents) - 1, min(DOCUMENTS, len(documents)))]
     return document_tests.build_tests([one for one, _ in parse_rows(chosen, "en")], seed=0)
 
 
 def main() -> None:
     """Score every encoder on links and by the verdict."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("encoders", nargs="+")
+    parser.add_argument("out", type=Path, help="keeps the pages, vectors and scores")
+    parser.add_argument("encoders", nargs="*", type=Path)
+    parser.add_argument("--derived", action="append", default=[], help="an encoder whose variants are scored")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     sources = {}
@@ -192,52 +204,57 @@ def main() -> None:
         if not kept.is_file():
             kept.write_text("".join(json.dumps(page) + "\n" for page in read()), encoding="utf-8")
         pages = [json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()]
+        pages = chosen(pages)
         sources[name] = Links(pages), tests_of(pages)
         overlap, chance = sources[name][0].overlap()
         print(
             f"{name}: {len(pages):,} pages, {len(sources[name][0].queries):,} with links; "
             f"words shared {overlap:.3f}, by chance {chance:.3f}"
         )
-    table = given.out / "scores.json"
-    rows = json.loads(table.read_text(encoding="utf-8")) if table.is_file() else {}
-    for place in ["BM25", *given.encoders]:
-        if place in rows:
-            continue
-        rows[place] = {}
-        encoder = None if place == "BM25" else load_encoder(place)
-        for name, (links, tests) in sources.items():
-            if encoder is None:
-                similar = bm25_scores([links.texts[one] for one in links.queries], links.texts)
-                verdict = score_bm25(tests, resamples=0, seed=0)
-            else:
-                every = list(dict.fromkeys([*links.texts, *tests.texts]))
-                row = {text: number for number, text in enumerate(every)}
-                vectors = encode(encoder, every)
-                verdict = score_vectors(
-                    tests, vectors[[row[text] for text in tests.texts]], name=place, resamples=0, seed=0
-                )
-                own = vectors[[row[text] for text in links.texts]]
-                own = own / np.maximum(np.linalg.norm(own, axis=1, keepdims=True), 1e-12)
-                similar = own[links.queries] @ own.T
-            mrr, recall = links.score(np.array(similar))
-            rows[place][name] = {"mrr": mrr, "recall": recall, "verdict": verdict.get(SCORE, "mean").value}
-            rows[place]["static"] = encoder is not None and "StaticEmbedding" in repr(encoder)
-        table.write_text(json.dumps(rows, indent=1), encoding="utf-8")
-        print(place, json.dumps(rows[place]), flush=True)
-    for name in sources:
-        report(name, {place: row for place, row in rows.items() if place != "BM25"})
+    fit = sources["manual pages"][1].texts
+    candidates = [folder(path) for path in given.encoders]
+    for one, path in zip(candidates, given.encoders, strict=True):
+        one.encode = remembered(str(path), one.encode, given.out)
+    for base in given.derived:
+        candidates += derived(base, given.out, fit)
+    for name, (links, tests) in sources.items():
+        print(f"\n{name}: verdict's score, MRR@10 and recall@10 of the linked pages")
+        similar = np.array(bm25_scores([links.texts[one] for one in links.queries], links.texts))
+        shown("BM25", score_bm25(tests, resamples=0, seed=0).get(SCORE, "mean").value, *links.score(similar))
+        rows = [(one.name, *measured(one, links, tests)) for one in candidates]
+        for row in sorted(rows, key=lambda row: -row[2]):
+            shown(*row)
+        report(rows, {one.name for one, path in zip(candidates, given.encoders, strict=False) if _is_static(path)})
 
 
-def report(name: str, rows: dict[str, dict]) -> None:
+def measured(one: Candidate, links: Links, tests: document_tests.DocumentTests) -> tuple[float, float, float]:
+    """Return the verdict's score of an encoder, and MRR@10 and recall@10 of links."""
+    scored = score_vectors(tests, one.encode(tests.texts), name=one.name, resamples=0, seed=0)
+    vectors = one.encode(links.texts)
+    vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return scored.get(SCORE, "mean").value, *links.score(vectors[links.queries] @ vectors.T)
+
+
+def shown(name: str, verdict: float, mrr: float, recall: float) -> None:
+    """Print one encoder."""
+    print(f"{verdict:6.1f} {mrr:6.1f} {recall:6.1f}  {name}", flush=True)
+
+
+def _is_static(path: Path) -> bool:
+    return "StaticEmbedding" in (path / "modules.json").read_text(encoding="utf-8")
+
+
+def report(rows: list[tuple[str, float, float, float]], static: set[str]) -> None:
     """Print the correlation of links and verdict, and the lean towards word vectors."""
-    verdict, links = (np.array([row[name][key] for row in rows.values()]) for key in ("verdict", "mrr"))
-    static = np.array([row["static"] for row in rows.values()])
-    print(f"{name}: Spearman {stats.spearmanr(verdict, links).statistic:.3f} over {len(rows)} encoders")
-    if 2 < static.sum() < len(static) - 2:
-        line = stats.linregress(links[~static], verdict[~static])
-        lean = verdict[static] - line.intercept - line.slope * links[static]
+    verdict, links = (np.array([row[column] for row in rows]) for column in (1, 2))
+    value, low, high = correlation(verdict, links)
+    print(f"Spearman {value:.3f} [{low:.3f}, {high:.3f}] over {len(rows)} encoders")
+    words = np.array([name in static for name, *_ in rows])
+    if 2 < words.sum() < len(words) - 2:
+        line = stats.linregress(links[~words], verdict[~words])
+        lean = verdict[words] - line.intercept - line.slope * links[words]
         print(
-            f"  word vectors lie {lean.mean():+.1f} points above the line of the others "
+            f"word vectors lie {lean.mean():+.1f} points of the verdict's score above the line of the others "
             f"({lean.min():+.1f} to {lean.max():+.1f})"
         )
 

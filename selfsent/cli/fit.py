@@ -54,4 +54,4 @@ def fit(
             "Nothing was downloaded.  A public encoder as the base, such as --base "
             "sentence-transformers/all-MiniLM-L6-v2, usually adds several points on English text."
         )
-    display.print(f"model: {result.model}")
+    display.print(f"model: {result.model}; a page with figures and searches: {result.page}")

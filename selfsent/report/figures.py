@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -174,6 +174,35 @@ def draw_cosines(views: Mapping[str, EncoderView]) -> list[Drawing]:
     return drawings
 
 
+def draw_bars(title: str, values: Mapping[str, float], caption: str, *, marked: str = "") -> Drawing:
+    """Draw a bar for each name, the first at the top, with its value; the marked one in another colour."""
+    with _panel(title) as (figure, axes):
+        names = list(values)
+        colours = [_SERIES[1] if name == marked else _SERIES[0] for name in names]
+        bars = axes.barh(names, [values[name] for name in names], color=colours, height=0.62)
+        axes.bar_label(bars, fmt=lambda value: format_value(value, 1), padding=3, color=_INK, fontsize=10)
+        axes.invert_yaxis()
+        axes.tick_params(axis="y", length=0)
+        axes.grid(axis="y", visible=False)
+        axes.set_xlim(0, 1.15 * max(values.values()))
+        return _drawing(figure, axes, caption, axis="x")
+
+
+def draw_places(
+    title: str, points: Mapping[str, tuple[float, float]], labels: tuple[str, str], caption: str, *, marked: str = ""
+) -> Drawing:
+    """Draw a numbered point for each name, the numbers in their order; the marked one in another colour."""
+    with _panel(title) as (figure, axes):
+        for number, (name, (x, y)) in enumerate(points.items(), 1):
+            colour = _SERIES[1] if name == marked else _SERIES[0]
+            axes.plot(x, y, _MARKERS[name == marked], color=colour, markersize=7 if name == marked else 5)
+            axes.annotate(str(number), (x, y), (4, 3), textcoords="offset points", color=colour, fontsize=10)
+        axes.margins(0.12)
+        axes.set_xlabel(labels[0])
+        axes.set_ylabel(labels[1])
+        return _drawing(figure, axes, caption)
+
+
 @contextmanager
 def _panel(title: str) -> Iterator[tuple[Figure, Axes]]:
     """Yield the figure and axes of one panel, in the page's style."""
@@ -184,8 +213,8 @@ def _panel(title: str) -> Iterator[tuple[Figure, Axes]]:
         yield figure, axes
 
 
-def _drawing(figure: Figure, axes: Axes, caption: str) -> Drawing:
-    axes.locator_params(nbins=5)
+def _drawing(figure: Figure, axes: Axes, caption: str, axis: Literal["both", "x"] = "both") -> Drawing:
+    axes.locator_params(axis=axis, nbins=5)
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     svg = buffer.getvalue()

@@ -3,13 +3,12 @@
 import re
 from collections.abc import Sequence
 from datetime import timedelta
-from importlib.resources import files
 from itertools import count
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from selfsent.evaluation.labelfree.verdict import BASELINES
@@ -44,17 +43,8 @@ def render_page(groups: Sequence[Group], samples: Sequence[EmbeddedSample | str]
     Args:
         samples: of each group, or why there is none.
     """
-    drawn = count()
-
-    def svg(drawing: Drawing) -> Markup:
-        prefix = rf"\g<1>f{next(drawn)}-"  # identifiers are unique on the page
-        return Markup(re.sub(r"(\bid=\"|href=\"#|url\(#)", prefix, drawing.svg))
-
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = open_templates()
     environment.filters |= {
-        "svg": svg,
-        "figure": tables.format_value,
-        "comma": "{:,.0f}".format,
         "time": lambda seconds: timedelta(seconds=round(seconds)),
         "command": command.command_of_run,
         "corpus": read.corpus_of_run,
@@ -63,7 +53,7 @@ def render_page(groups: Sequence[Group], samples: Sequence[EmbeddedSample | str]
         "shape": figures.shape_of,
         "dashes": figures.dash_pattern,
     }
-    template = environment.from_string(files("selfsent.report").joinpath("page.html").read_text(encoding="utf-8"))
+    template = environment.get_template("report/page.html")
     runs = [run for group in groups for run in group.runs]
     return template.render(
         groups=groups,
@@ -77,6 +67,25 @@ def render_page(groups: Sequence[Group], samples: Sequence[EmbeddedSample | str]
         corpora={run.config.get("corpus", {}).get("fingerprint", ""): run for run in runs},
         versions=dict.fromkeys(", ".join(map(" ".join, run.config.get("versions", {}).items())) for run in runs),
     )
+
+
+def open_templates() -> Environment:
+    """Return the package's templates, with the filters that every page needs; of an environment, render one page."""
+    drawn = count()
+
+    def svg(drawing: Drawing) -> Markup:
+        prefix = rf"\g<1>f{next(drawn)}-"  # identifiers are unique on the page
+        return Markup(re.sub(r"(\bid=\"|href=\"#|url\(#)", prefix, drawing.svg))
+
+    environment = Environment(
+        loader=PackageLoader("selfsent", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"svg": svg, "figure": tables.format_value, "comma": "{:,.0f}".format}
+    return environment
 
 
 def _draw(groups: Sequence[Group], kind: str) -> list[Drawing]:

@@ -9,6 +9,7 @@ time, how many steps fit into the minutes, is decided once and kept in ``plan.js
 """
 
 import json
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,14 +29,16 @@ from selfsent.methods import find_method
 from selfsent.progress import SILENT, Progress
 from selfsent.run import versions
 from selfsent.selection.candidates import Vectors
-from selfsent.selection.decision import decide
+from selfsent.selection.decision import Decision, decide
 from selfsent.selection.judge import Judge
 from selfsent.selection.material import PARTS, Material, gather_material
+from selfsent.selection.page import render_selection
 from selfsent.selection.settings import FitConfig
 from selfsent.selection.stages import WORDS_BASE, PlannedSteps, Stages
 
-MODEL, REPORT, PLAN = "model", "fit.json", "plan.json"
+MODEL, REPORT, PLAN, PAGE = "model", "fit.json", "plan.json", "fit.html"
 GENERAL = Path(__file__).parent.parent / "builtin" / "general.jsonl.xz"
+_EXAMPLES = 8  # searches on the page
 _BYTES_A_MINUTE = 6_000_000  # of text that is read for every minute
 
 
@@ -49,6 +52,7 @@ class Fitted:
     base: str  # that it was compared with
     sentences: list[str]  # the first says what was kept
     rows: list[dict[str, Any]]  # of the table, one a candidate
+    page: Path  # the same with figures and searches, in HTML
 
     def __str__(self) -> str:
         return " ".join(self.sentences)
@@ -103,22 +107,7 @@ def fit(
     progress.say(text.facts.line())
     vectors = Vectors(folder / "vectors", _make_judges(text, config), progress)
     stages = Stages(folder, text, vectors, config, PlannedSteps(folder / PLAN, plan), progress)
-    if stages.structured:
-        stages.add_bases(names or list(SHIPPED))
-        # In order of promise: word vectors can be kept alone only where they descend from a base.
-        makers = [stages.add_word_vectors, stages.train_bases]
-        for make in makers if any(base.name == WORDS_BASE for base in stages.bases) else reversed(makers):
-            make()
-        stages.add_weights_between()
-        stages.add_side_by_side()
-    else:
-        progress.say(
-            "this text is made of single lines, or of too few documents to judge by: candidates are judged on general "
-            "text alone, and word vectors are none of them"
-        )
-        stages.add_bases(names or ["builtin"])
-        stages.train_bases()
-        stages.add_weights_between()
+    _make_candidates(stages, names)
     decision = decide(stages)
     if not (folder / MODEL).is_dir():
         with atomic.build_folder(folder / MODEL) as scratch:
@@ -128,12 +117,48 @@ def fit(
         "base": decision.base.name,
         "sentences": decision.sentences,
         "rows": decision.rows,
+        "examples": _search(vectors, decision) if stages.structured else [],
+        "read": text.facts.line(),
         "text": asdict(text.facts),
         "settings": asdict(config),
         "versions": versions(),
     }
-    atomic.write_json(folder / REPORT, content)
+    atomic.write_text(folder / PAGE, render_selection(content, _command(sources, names, settings, config.minutes)))
+    atomic.write_json(folder / REPORT, content)  # last: it says that the selection is finished
     return _read(folder)
+
+
+def _make_candidates(stages: Stages, names: Sequence[str]) -> None:
+    if stages.structured:
+        stages.add_bases(names or list(SHIPPED))
+        # In order of promise: word vectors can be kept alone only where they descend from a base.
+        makers = [stages.add_word_vectors, stages.train_bases]
+        for make in makers if any(base.name == WORDS_BASE for base in stages.bases) else reversed(makers):
+            make()
+        stages.add_weights_between()
+        stages.add_side_by_side()
+    else:
+        stages.progress.say(
+            "this text is made of single lines, or of too few documents to judge by: candidates are judged on general "
+            "text alone, and word vectors are none of them"
+        )
+        stages.add_bases(names or ["builtin"])
+        stages.train_bases()
+        stages.add_weights_between()
+
+
+def _search(vectors: Vectors, decision: Decision) -> list[dict[str, Any]]:
+    """Search with the base and with what was kept, for the page."""
+    if not vectors.judges["test"].paired:
+        return []
+    shown = {one.name: vectors.of(one, "test") for one in (decision.base, decision.kept)}
+    return vectors.judges["test"].search(shown, _EXAMPLES)
+
+
+def _command(sources: Sequence[str], bases: Sequence[str], settings: Sequence[str], minutes: float) -> str:
+    named = [word for base in bases for word in ("--base", base)]
+    changed = [word for setting in settings for word in ("--set", setting)]
+    return shlex.join(["selfsent", "fit", *sources, *named, "--minutes", f"{minutes:g}", *changed])
 
 
 def _begun(folder: Path, resume: bool) -> bool:
@@ -183,4 +208,4 @@ def _make_judges(text: Material, config: FitConfig) -> dict[str, Judge]:
 def _read(folder: Path) -> Fitted:
     content = json.loads((folder / REPORT).read_text(encoding="utf-8"))
     known = {key: content[key] for key in ("kept", "base", "sentences", "rows")}
-    return Fitted(folder=folder, model=folder / MODEL, **known)
+    return Fitted(folder=folder, model=folder / MODEL, page=folder / PAGE, **known)

@@ -4,8 +4,9 @@ score    the mean of the tests of ``evaluation.labelfree.verdict``
 mrr@10   the summary, or else the first sentence, of a document finds its passage among those of all others
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -27,6 +28,7 @@ from selfsent.evaluation.score import Difference, Results, compare_results, meas
 
 MRR = f"mrr@{DEPTH}"
 _RETRIEVAL = "retrieval"
+_SHOWN = 3  # passages that a search shows
 
 
 class Judge:
@@ -87,6 +89,28 @@ class Judge:
         task = read_heldout_retrieval((self._queries.queries, self._queries.passages))
         own = vectors[[self._row[text] for text in task.texts]]
         return replace(results, scores=results.scores + task.score(own, resamples=self._resamples, seed=self._seed))
+
+    def search(self, systems: Mapping[str, Float[np.ndarray, "N D"]], count: int) -> list[dict[str, Any]]:
+        """Return what some queries, drawn at random, find among all passages: by BM25, and by vectors of ``texts``.
+
+        Of each: the query, and by system the place of its own passage and the first ``_SHOWN`` passages.
+        """
+        queries, passages = self._queries.queries, self._queries.passages
+        drawn = np.random.default_rng(self._seed).permutation(len(queries))[:count]
+        similar = {"BM25": bm25_scores([queries[row] for row in drawn], passages)}
+        for name, vectors in systems.items():
+            units = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+            asked = units[[self._row[queries[row]] for row in drawn]]
+            similar[name] = asked @ units[[self._row[text] for text in passages]].T
+        found = []
+        for number, own in enumerate(drawn):
+            systems_found = {}
+            for name, values in similar.items():
+                order = np.argsort(-values[number], kind="stable")
+                first = [{"text": passages[row], "own": bool(row == own)} for row in order[:_SHOWN]]
+                systems_found[name] = {"place": int(np.flatnonzero(order == own)[0]) + 1, "first": first}
+            found.append({"query": queries[own], "systems": systems_found})
+        return found
 
     def score_bm25(self) -> Results:
         """Score word matching, which has no nearness."""

@@ -179,7 +179,9 @@ def _write(staged: Path, folder: Path, counts: dict[Kind, int], share: float, cu
     (folder / "queries.json").write_text(json.dumps(found), encoding="utf-8")
     (folder / "taken.jsonl").unlink()
     texts, pairs = _write_training(staged, folder, taken, held_keys)
-    facts = Facts(kind=kind, documents=total, texts=texts, pairs=pairs, held_out=selection.documents, share=share, cut=cut)
+    facts = Facts(
+        kind=kind, documents=total, texts=texts, pairs=pairs, held_out=selection.documents, share=share, cut=cut
+    )
     (folder / "facts.json").write_text(json.dumps(asdict(facts)), encoding="utf-8")
 
 

@@ -168,16 +168,24 @@ class Stages:
             self._add(made)
 
     def add_weights_between(self) -> None:
-        """Add encoders between each base and the best that was trained from it."""
+        """Add encoders between each base and the best that was trained from it; of word vectors, the untrained ones."""
+        named = {one.name: one for one in self.candidates}
+        ways = [(named[f"{WORDS}, untrained"], named[WORDS])] if WORDS in named else []
         for base in self.bases:
             trained = [one for one in self.candidates if one.layered and one.base == base.name and one is not base]
-            if not trained:
-                continue
-            goal = max(trained, key=self.value)
+            if trained:
+                ways.append((base, max(trained, key=self.value)))
+        for start, goal in ways:
             for share in _SHARES:
-                way = partial(_between, base, goal, share)
-                name = f"{share:g} of the way to {goal.name}"
-                between = Candidate(name=name, how="weights between the two", open=way, base=base.name, layered=True)
+                between = Candidate(
+                    name=f"{share:g} of the way to {goal.name}",
+                    how="weights between the two",
+                    open=partial(_between, start, goal, share),
+                    base=goal.base,
+                    layered=goal.layered,
+                    eligible=goal.eligible,
+                    note=goal.note,
+                )
                 self._add(between)
 
     def add_side_by_side(self) -> None:

@@ -78,7 +78,7 @@ def weights(folder):
 
 def test_a_selection_leaves_its_encoder_its_figures_and_all_that_a_resumption_needs(whole):
     result, _ = whole
-    assert folders(result) == ["candidates", "fit.json", "model", "plan.json", "text", "vectors"]
+    assert folders(result) == ["candidates", "fit.html", "fit.json", "model", "plan.json", "text", "vectors"]
     content = json.loads((result.folder / "fit.json").read_text())
     assert (content["kept"], content["base"], content["sentences"]) == (result.kept, result.base, result.sentences)
     assert content["settings"]["steps"] == 50
@@ -92,9 +92,10 @@ def test_the_rows_are_all_candidates_and_word_matching(whole, bert):
     names = [row["name"] for row in result.rows]
     trained = f"{bert.name} + pairs"
     assert {bert.name, STATIC, trained, "word vectors", "word vectors, untrained", "BM25"} < set(names)
-    assert {f"{share} of the way to {trained}" for share in (0.25, 0.5, 0.75)} < set(names)
+    for goal in (trained, "word vectors"):
+        assert {f"{share} of the way to {goal}" for share in (0.25, 0.5, 0.75)} < set(names)
     assert sum(" beside " in name for name in names) == 3
-    assert len(names) == len(set(names)) == 12
+    assert len(names) == len(set(names)) == 15
     assert result.kept in names
     assert [row["name"] for row in result.rows if row["note"] == "kept"] == [result.kept]
     scored = [line.split(": score")[0] for line in said if ": score " in line]

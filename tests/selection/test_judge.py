@@ -178,3 +178,34 @@ def test_single_lines_have_no_structure(sentences, structured):
     found = judge(documents)
     assert found.structured is structured
     assert found.tests.every  # the halves of lines are a test, too
+
+
+def test_without_resamples_there_are_scores_and_no_intervals():
+    documents = made()
+    one = judge(documents, pairs=queries(documents), resamples=0)
+    scores = [*one.score(bags(one.texts), "bags").scores, *one.score_bm25().scores]
+    assert {score.low for score in scores} == {score.replicates for score in scores} == {None}
+    assert SCORE in {score.task for score in scores}
+
+
+def test_a_search_ranks_all_passages_as_a_loop_does():
+    documents = made()
+    pairs = queries(documents)
+    one = judge(documents, pairs=pairs)
+    vectors = bags(one.texts)
+    rows = {text: vector for text, vector in zip(one.texts, vectors, strict=True)}
+    found = one.search({"bags": vectors}, 5)
+    assert len({example["query"] for example in found}) == 5
+    for example in found:
+        asked = rows[example["query"]]
+        cosines = {
+            passage: float(asked @ rows[passage] / math.sqrt((asked @ asked) * (rows[passage] @ rows[passage])))
+            for passage in pairs.passages
+        }
+        best = sorted(cosines, key=cosines.get, reverse=True)
+        own = pairs.passages[pairs.queries.index(example["query"])]
+        system = example["systems"]["bags"]
+        assert [passage["text"] for passage in system["first"]] == best[:3]
+        assert [passage["own"] for passage in system["first"]] == [text == own for text in best[:3]]
+        assert system["place"] == best.index(own) + 1
+        assert list(example["systems"]) == ["BM25", "bags"]

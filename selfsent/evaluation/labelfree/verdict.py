@@ -312,7 +312,8 @@ def _score_tests(
     for name, parts in ((SCORE, scored), (RETRIEVAL, [score for score in scored if score.metric == "mrr@10"])):
         if parts:
             value = float(np.mean([score.value for score in parts]))
-            drawn = np.mean([score.replicates for score in parts if score.replicates is not None], axis=0)
+            replicates = [score.replicates for score in parts if score.replicates is not None]
+            drawn = np.mean(replicates, axis=0) if replicates else None
             mean_of = {**protocol, "mean of": [f"{score.task} {score.metric}" for score in parts]}
             scores.append(measured(name, "structure", "mean", value, drawn, tests.documents, mean_of))
     return scores

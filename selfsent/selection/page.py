@@ -1,0 +1,49 @@
+"""The page of a selection: what was kept and why, the candidates, and what they find."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from selfsent.report import figures
+from selfsent.report.page import open_templates
+from selfsent.selection.decision import BM25
+
+_MOST_BARS = 8
+
+
+def render_selection(content: Mapping[str, Any], command: str) -> str:
+    """Return one self-contained HTML page.
+
+    Args:
+        content: of ``fit.json``.
+        command: that repeats the selection.
+    """
+    rows = [row for row in content["rows"] if row["name"] != BM25]
+    bars = {row["name"]: row["test_mrr"] for row in content["rows"] if row.get("test_mrr") is not None}
+    places = {
+        row["name"]: (row["dev_score"], row["general_dev_score"])
+        for row in rows
+        if row.get("dev_score") is not None and row.get("general_dev_score") is not None
+    }
+    drawings = []
+    if bars:
+        ordered = sorted(bars.items(), key=lambda one: -one[1])[:_MOST_BARS]
+        caption = (
+            "First sentences of held-out documents, which no candidate has read and which chose none, find their "
+            "passages; higher is better."
+        )
+        shown = {_short(name): value for name, value in ordered}
+        drawings.append(figures.draw_bars("search, MRR@10", shown, caption, marked=_short(content["kept"])))
+    if len(places) > 1:
+        axes = "score on this text", "score on general text"
+        caption = (
+            "Numbers as in the table; further right and further up is better. The square is the encoder that was kept."
+        )
+        drawings.append(
+            figures.draw_places("this text and general text", places, axes, caption, marked=content["kept"])
+        )
+    template = open_templates().get_template("selection/page.html")
+    return template.render(content=content, drawings=drawings, command=command, word_matching=BM25)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 34 else f"{name[:24]}…{name[-9:]}"
