@@ -193,7 +193,7 @@ def test_a_search_ranks_all_passages_as_a_loop_does():
     pairs = queries(documents)
     one = judge(documents, pairs=pairs)
     vectors = bags(one.texts)
-    rows = {text: vector for text, vector in zip(one.texts, vectors, strict=True)}
+    rows = dict(zip(one.texts, vectors, strict=True))
     found = one.search({"bags": vectors}, 5)
     assert len({example["query"] for example in found}) == 5
     for example in found:
