@@ -302,7 +302,7 @@ def _score_before_and_after(
     before = _final_scores(original.to(trained.device), held_out, recipe.data, progress)
     after = _final_scores(trained, held_out, recipe.data, SILENT)
     beside, beside_dev = _score_baselines(recipe, text, progress)
-    verdict = judge_heldout(before, after, beside)
+    verdict = judge_heldout(before, after, beside, structured=held_out.kind != "halves")
     run.finish(
         {
             "base": before.as_dict(),

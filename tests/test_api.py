@@ -223,6 +223,10 @@ def test_the_verdict_says_better_worse_and_cannot_tell():
     assert judge_heldout(results(100), results(150)).startswith("Better.")
     assert judge_heldout(results(150), results(100)).startswith("Worse, do not use it.")
     assert judge_heldout(results(150), results(150)).startswith("Cannot tell.")
+    # Halves of single lines show what is worse, never what is better.
+    lines = {"structured": False}
+    assert judge_heldout(results(100), results(150), **lines).startswith("Cannot tell. Single lines have no structure")
+    assert judge_heldout(results(150), results(100), **lines).startswith("Worse, do not use it.")
 
 
 @pytest.fixture

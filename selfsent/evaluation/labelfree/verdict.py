@@ -219,10 +219,18 @@ def _without_structure(tests: DocumentTests) -> str:
     )
 
 
-def judge_heldout(before: Results, after: Results, baselines: Mapping[str, Results] = MappingProxyType({})) -> str:
+def judge_heldout(
+    before: Results,
+    after: Results,
+    baselines: Mapping[str, Results] = MappingProxyType({}),
+    *,
+    structured: bool = True,
+) -> str:
     """Say in words whether the trained encoder is better than its base on what was held out.
 
     Args:
+        structured: False where single lines were held out, whose halves can show that an encoder was damaged, and
+            nothing else.
         baselines: ``static`` and ``bm25`` on the same pairs, if they were scored; a sentence says how each compares.
     """
     score = next((score for score in after.scores if score.metric == "mrr@10"), after.average())
@@ -233,7 +241,13 @@ def judge_heldout(before: Results, after: Results, baselines: Mapping[str, Resul
         )
     of_mrr = score.metric == "mrr@10"
     what = "In finding the right text from its summary (MRR@10)" if of_mrr else f"In the {score.task}"
-    sentence = word_difference(what, before, after, score)[1]
+    decision, sentence = word_difference(what, before, after, score)
+    if of_mrr and not structured and decision != "worse":
+        return (
+            "Cannot tell. Single lines have no structure to judge by: their halves share words, so that a higher MRR@10 "
+            f"({before.get(score.task, score.metric).value:.1f} before, {score.value:.1f} after) decides nothing. Give "
+            "whole documents of several sentences, or labels: `selfsent evaluate --tasks classification:FILE`."
+        )
     results = {**baselines, "base": before, "trained": after}
     return " ".join([sentence, *_word_baselines(results, _OF_HELD_OUT)])
 
