@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
 from torch import Tensor, nn
 
 from selfsent import hardware
@@ -17,11 +18,16 @@ from selfsent.encoder.fused import fused_products, fused_products_fit
 from selfsent.encoder.inspect import embedding_width, max_length_of, prompt_weights, transformer_of
 from selfsent.encoder.pooling import POOLINGS, pooling_modules
 from selfsent.encoder.side_by_side import SideBySide
+from selfsent.encoder.word_pieces import WordPieces
 from selfsent.errors import ConfigurationError, EncoderError, unknown
 from selfsent.progress import SILENT, Progress
 
 _TOKENS_A_BATCH = 4096  # encode() on a CPU: enough rows for full-speed products, few enough to stay in the cache
+_TEXTS_A_BLOCK = 8192  # of static vectors
 _TOKENS_ELSEWHERE = 16 * _TOKENS_A_BATCH  # on a GPU, which is waited for after each batch; not measured on one
+
+
+_WORD_PIECES: WeakKeyDictionary[nn.Module, WordPieces | None] = WeakKeyDictionary()
 
 
 def encode(
@@ -56,6 +62,9 @@ def encode(
         sides = [encode(one, texts, prompt=prompt, precision=precision, progress=progress) for one in parts]
         return encoder[0].join(sides)[:, :width]
     if transformer_of(encoder) is None:
+        words = _word_pieces(encoder)
+        if words is not None:
+            return _encode_static(encoder, [prompt + text for text in texts], words, progress)[:, :width]
         vectors = encoder.encode(texts, prompt=prompt, truncate_dim=width, show_progress_bar=False)
         return np.asarray(vectors, dtype=np.float32)
     features, pooling = _prompt_features(encoder, prompt), list(encoder)[1:]
@@ -65,6 +74,32 @@ def encode(
 
     (embeddings,) = _encode(encoder, [prompt + text for text in texts], states, [pooling], precision, progress)
     return embeddings[:, :width]
+
+
+def _word_pieces(encoder: SentenceTransformer) -> WordPieces | None:
+    """Return the fast tokenizer of static vectors, kept with the words that it met; None where there is none."""
+    vectors = encoder[0]
+    if not isinstance(vectors, StaticEmbedding) or getattr(vectors.embedding, "mode", "") != "mean":
+        return None
+    if vectors not in _WORD_PIECES:
+        _WORD_PIECES[vectors] = WordPieces.of(vectors.tokenizer)
+    return _WORD_PIECES[vectors]
+
+
+def _encode_static(
+    encoder: SentenceTransformer, texts: Sequence[str], words: WordPieces, progress: Progress
+) -> NDArray[np.float32]:
+    """Average word vectors, without a Python object for a word."""
+    embedding, modules = encoder[0].embedding, list(encoder)[1:]
+    assert isinstance(embedding, nn.EmbeddingBag)
+    blocks = []
+    with torch.inference_mode():
+        for start in range(0, len(texts), _TEXTS_A_BLOCK):
+            ids, offsets = map(torch.from_numpy, words(texts[start : start + _TEXTS_A_BLOCK]))
+            mean = embedding(ids.to(encoder.device), offsets.to(encoder.device))
+            blocks.append(_pool({"sentence_embedding": mean}, modules).cpu().numpy())
+            progress.report("encode", min(start + _TEXTS_A_BLOCK, len(texts)), len(texts))
+    return np.concatenate(blocks) if blocks else np.empty((0, embedding_width(encoder)), np.float32)
 
 
 def resolve_prompt(encoder: SentenceTransformer, prompt_name: str | None = None, prompt: str | None = None) -> str:

@@ -244,8 +244,8 @@ def judge_heldout(
     decision, sentence = word_difference(what, before, after, score)
     if of_mrr and not structured and decision != "worse":
         return (
-            "Cannot tell. Single lines have no structure to judge by: their halves share words, so that a higher MRR@10 "
-            f"({before.get(score.task, score.metric).value:.1f} before, {score.value:.1f} after) decides nothing. Give "
+            "Cannot tell. Single lines have no structure to judge by: their halves share words, so that a higher "
+            f"MRR@10 ({before.get(score.task, score.metric).value:.1f} before, {score.value:.1f} after) decides nothing. Give "
             "whole documents of several sentences, or labels: `selfsent evaluate --tasks classification:FILE`."
         )
     results = {**baselines, "base": before, "trained": after}
