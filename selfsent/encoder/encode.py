@@ -18,7 +18,7 @@ from selfsent.encoder.fused import fused_products, fused_products_fit
 from selfsent.encoder.inspect import embedding_width, max_length_of, prompt_weights, transformer_of
 from selfsent.encoder.pooling import POOLINGS, pooling_modules
 from selfsent.encoder.side_by_side import SideBySide
-from selfsent.encoder.word_pieces import WordPieces
+from selfsent.encoder.word_lookup import WordLookup
 from selfsent.errors import ConfigurationError, EncoderError, unknown
 from selfsent.progress import SILENT, Progress
 
@@ -27,7 +27,7 @@ _TEXTS_A_BLOCK = 8192  # of static vectors
 _TOKENS_ELSEWHERE = 16 * _TOKENS_A_BATCH  # on a GPU, which is waited for after each batch; not measured on one
 
 
-_WORD_PIECES: WeakKeyDictionary[nn.Module, WordPieces | None] = WeakKeyDictionary()
+_LOOKUPS: WeakKeyDictionary[nn.Module, WordLookup | None] = WeakKeyDictionary()
 
 
 def encode(
@@ -62,7 +62,7 @@ def encode(
         sides = [encode(one, texts, prompt=prompt, precision=precision, progress=progress) for one in parts]
         return encoder[0].join(sides)[:, :width]
     if transformer_of(encoder) is None:
-        words = _word_pieces(encoder)
+        words = _word_lookup(encoder)
         if words is not None:
             return _encode_static(encoder, [prompt + text for text in texts], words, progress)[:, :width]
         vectors = encoder.encode(texts, prompt=prompt, truncate_dim=width, show_progress_bar=False)
@@ -76,18 +76,18 @@ def encode(
     return embeddings[:, :width]
 
 
-def _word_pieces(encoder: SentenceTransformer) -> WordPieces | None:
+def _word_lookup(encoder: SentenceTransformer) -> WordLookup | None:
     """Return the fast tokenizer of static vectors, kept with the words that it met; None where there is none."""
     vectors = encoder[0]
     if not isinstance(vectors, StaticEmbedding) or getattr(vectors.embedding, "mode", "") != "mean":
         return None
-    if vectors not in _WORD_PIECES:
-        _WORD_PIECES[vectors] = WordPieces.of(vectors.tokenizer)
-    return _WORD_PIECES[vectors]
+    if vectors not in _LOOKUPS:
+        _LOOKUPS[vectors] = WordLookup.of(vectors.tokenizer)
+    return _LOOKUPS[vectors]
 
 
 def _encode_static(
-    encoder: SentenceTransformer, texts: Sequence[str], words: WordPieces, progress: Progress
+    encoder: SentenceTransformer, texts: Sequence[str], words: WordLookup, progress: Progress
 ) -> NDArray[np.float32]:
     """Average word vectors, without a Python object for a word."""
     embedding, modules = encoder[0].embedding, list(encoder)[1:]

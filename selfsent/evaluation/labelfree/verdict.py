@@ -245,8 +245,9 @@ def judge_heldout(
     if of_mrr and not structured and decision != "worse":
         return (
             "Cannot tell. Single lines have no structure to judge by: their halves share words, so that a higher "
-            f"MRR@10 ({before.get(score.task, score.metric).value:.1f} before, {score.value:.1f} after) decides nothing. Give "
-            "whole documents of several sentences, or labels: `selfsent evaluate --tasks classification:FILE`."
+            f"MRR@10 ({before.get(score.task, score.metric).value:.1f} before, {score.value:.1f} after) decides "
+            "nothing. Give whole documents of several sentences, or labels: `selfsent evaluate --tasks "
+            "classification:FILE`."
         )
     results = {**baselines, "base": before, "trained": after}
     return " ".join([sentence, *_word_baselines(results, _OF_HELD_OUT)])

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from selfsent.encoder import word_pieces
+from selfsent.encoder import word_lookup
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.word_pieces import WordPieces
+from selfsent.encoder.word_lookup import WordLookup
 
 ODD = [
     "",
@@ -49,7 +49,7 @@ def fast(words, texts):
 
 
 def test_odd_texts_together_and_each_alone(tokenizer):
-    words = WordPieces.of(tokenizer)
+    words = WordLookup.of(tokenizer)
     assert fast(words, ODD) == slow(tokenizer, ODD)
     for text in ODD:
         assert fast(words, [text]) == slow(tokenizer, [text]), repr(text)
@@ -59,30 +59,30 @@ def test_odd_texts_together_and_each_alone(tokenizer):
 @settings(max_examples=300, deadline=None)
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), max_size=5))
 def test_any_text_has_the_ids_of_the_tokenizer(texts, tokenizer):
-    words = WordPieces.of(tokenizer)
+    words = WordLookup.of(tokenizer)
     assert fast(words, texts) == slow(tokenizer, texts)
 
 
 @settings(max_examples=200, deadline=None)
 @given(texts=st.lists(st.text("aAb é\u0301\u0338=<[.ß\u4e2d\u00a0\x00\n", max_size=60), max_size=5))
 def test_characters_that_meet_at_a_boundary_have_the_ids_of_the_tokenizer(texts, tokenizer):
-    assert fast(WordPieces.of(tokenizer), texts) == slow(tokenizer, texts)
+    assert fast(WordLookup.of(tokenizer), texts) == slow(tokenizer, texts)
 
 
 def test_words_are_told_apart_when_all_hashes_are_equal_and_when_the_table_grows(tokenizer, monkeypatch):
     draw = np.random.default_rng(0)
     texts = ["".join(draw.choice(list("abcdefgh "), 60)) for _ in range(40)]
     expected = slow(tokenizer, texts)
-    monkeypatch.setattr(word_pieces, "_LEAST", 4)
-    assert fast(WordPieces.of(tokenizer), texts) == expected
-    monkeypatch.setattr(word_pieces, "_hashes", lambda keys: np.zeros(len(keys), np.uint64))
-    words = WordPieces.of(tokenizer)
+    monkeypatch.setattr(word_lookup, "_LEAST", 4)
+    assert fast(WordLookup.of(tokenizer), texts) == expected
+    monkeypatch.setattr(word_lookup, "_hashes", lambda keys: np.zeros(len(keys), np.uint64))
+    words = WordLookup.of(tokenizer)
     assert [fast(words, texts) for _ in range(2)] == [expected] * 2
 
 
 def test_what_was_met_is_forgotten_before_it_fills_the_memory(tokenizer, monkeypatch):
-    monkeypatch.setattr(word_pieces, "_MOST", 50)
-    words = WordPieces.of(tokenizer)
+    monkeypatch.setattr(word_lookup, "_MOST", 50)
+    words = WordLookup.of(tokenizer)
     for start in range(0, 300, 30):
         texts = [f"w{number}q {'long' * 5}{number}" for number in range(start, start + 30)]
         assert fast(words, texts) == slow(tokenizer, texts)
@@ -101,7 +101,7 @@ def test_what_was_met_is_forgotten_before_it_fills_the_memory(tokenizer, monkeyp
 )
 def test_other_tokenizers_are_left_alone(change, tokenizer):
     parts = json.loads(tokenizer.to_str()) | change
-    assert WordPieces.of(Tokenizer.from_str(json.dumps(parts))) is None
+    assert WordLookup.of(Tokenizer.from_str(json.dumps(parts))) is None
 
 
 def test_vectors_are_those_of_sentence_transformers():

@@ -26,7 +26,7 @@ _NORMALIZERS = {"NFC", "BertNormalizer"}
 Numbers = NDArray[np.int64]
 
 
-class WordPieces:
+class WordLookup:
     """A tokenizer's ids of many texts, and the words that were met so far."""
 
     def __init__(self, tokenizer: Tokenizer, *, lowercase: bool) -> None:
@@ -41,7 +41,7 @@ class WordPieces:
         self._forget()
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer) -> "WordPieces | None":
+    def of(cls, tokenizer: Tokenizer) -> "WordLookup | None":
         """Return them for a tokenizer of BERT's kind, and None for any other."""
         parts = json.loads(tokenizer.to_str())
         normalizer, splitter = parts["normalizer"] or {}, parts["pre_tokenizer"] or {}
