@@ -10,7 +10,7 @@ import selfsent
 
 PACKAGE = Path(selfsent.__file__).parent
 FLOORS = {
-    1: {"atomic", "errors", "functional", "hardware", "progress", "randomness"},
+    1: {"atomic", "errors", "functional", "hardware", "progress", "randomness", "word_lookup"},
     2: {
         "batching",
         "builtin",

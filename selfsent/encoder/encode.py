@@ -18,9 +18,9 @@ from selfsent.encoder.fused import fused_products, fused_products_fit
 from selfsent.encoder.inspect import embedding_width, max_length_of, prompt_weights, transformer_of
 from selfsent.encoder.pooling import POOLINGS, pooling_modules
 from selfsent.encoder.side_by_side import SideBySide
-from selfsent.encoder.word_lookup import WordLookup
 from selfsent.errors import ConfigurationError, EncoderError, unknown
 from selfsent.progress import SILENT, Progress
+from selfsent.word_lookup import WordLookup
 
 _TOKENS_A_BATCH = 4096  # encode() on a CPU: enough rows for full-speed products, few enough to stay in the cache
 _TEXTS_A_BLOCK = 8192  # of static vectors

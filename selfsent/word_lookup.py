@@ -10,6 +10,7 @@ in them, and those with a combining character behind a punctuation mark, which N
 
 import json
 from collections.abc import Sequence
+from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,7 @@ class WordLookup:
 
     def __init__(self, tokenizer: Tokenizer, *, lowercase: bool) -> None:
         self._tokenizer = tokenizer
+        self._lock = Lock()
         self._special = [token.content.encode() for token in tokenizer.get_added_tokens_decoder().values()]
         self._kinds = np.full(256, _WORD, np.uint8)
         self._kinds[list(b" \t\n\r")] = _SPACE
@@ -67,13 +69,14 @@ class WordLookup:
             return self._one_by_one(texts)
         data = np.frombuffer(joined, np.uint8)
         starts, ends = self._split(data)
-        words = self._look_up(self._plain[data], starts, ends)
-        counts = self._counts[words]
+        with self._lock:
+            words = self._look_up(self._plain[data], starts, ends)
+            counts, begins, pieces = self._counts[words], self._firsts[words], self._pieces
         before = np.concatenate([[0], np.cumsum(counts)])  # pieces before each word
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         row_starts = np.cumsum(lengths + 1) - lengths - 1
-        places = np.repeat(self._firsts[words] - before[:-1], counts) + np.arange(before[-1])
-        return self._pieces[places], before[np.searchsorted(starts, row_starts)]
+        places = np.repeat(begins - before[:-1], counts) + np.arange(before[-1])
+        return pieces[places], before[np.searchsorted(starts, row_starts)]
 
     def _one_by_one(self, texts: Sequence[str]) -> tuple[Numbers, Numbers]:
         rows = [one.ids for one in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from selfsent.encoder import word_lookup
+from selfsent import word_lookup
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.word_lookup import WordLookup
+from selfsent.word_lookup import WordLookup
 
 ODD = [
     "",
