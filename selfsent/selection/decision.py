@@ -28,22 +28,21 @@ class Decision:
 
 def decide(stages: Stages) -> Decision:
     """Choose the best candidate on the development documents, and keep it if the test documents agree."""
-    base, part = stages.reference(), "test" if stages.structured else "general test"
+    base = stages.reference()
     eligible = [one for one in stages.candidates if one.eligible]
     chosen = max(eligible, key=stages.value)
     shown = [*stages.bases, chosen, *_named(stages, f"{WORDS}, untrained"), *_best_pair(stages)]
     for candidate in dict.fromkeys(map(id, shown)):
         one = next(one for one in shown if id(one) == candidate)
-        one.scores[part] = stages.vectors.score(one, part)
-        one.scores.setdefault("general test", stages.vectors.score(one, "general test"))
-    measure = stages.measure if stages.structured else SCORE
-    change = difference(chosen.scores[part], base.scores[part], measure) if chosen is not base else None
-    kept = chosen if change is not None and change.low > 0 else base
+        one.scores |= {part: stages.vectors.score(one, part) for part in ("test", "general test")}
+    change = difference(chosen.scores["test"], base.scores["test"], stages.measure) if chosen is not base else None
+    loses = not stages.structured and stages.loses(chosen, "general test")
+    kept = chosen if change is not None and change.low > 0 and not loses else base
     bm25 = stages.vectors.judges["test"].score_bm25() if stages.structured else None
-    sentences = [_first_sentence(stages, kept, chosen, base, change, part)]
+    sentences = [_first_sentence(stages, kept, chosen, base, change)]
     if stages.structured:
         sentences += _on_search(kept, base, bm25)
-        sentences += _on_pairs(stages, kept, part)
+        sentences += _on_pairs(stages, kept)
     sentences += _on_general(stages, kept, base)
     return Decision(kept=kept, base=base, sentences=sentences, rows=_rows(stages, kept, base, bm25))
 
@@ -58,20 +57,23 @@ def _best_pair(stages: Stages) -> list[Candidate]:
 
 
 def _first_sentence(
-    stages: Stages, kept: Candidate, chosen: Candidate, base: Candidate, change: Difference | None, part: str
+    stages: Stages, kept: Candidate, chosen: Candidate, base: Candidate, change: Difference | None
 ) -> str:
-    measure = stages.measure if part == "test" else SCORE
-    where = "held-out documents of this text" if part == "test" else "documents of general text"
+    where = "held-out documents of this text"
+    if not stages.structured:
+        where = "held-out lines of this text, each to be found from half of its words (MRR@10)"
     if change is None:
         return f"Keep {base.name} as it is: of {len(stages.candidates)} candidates none is above it on {where}."
-    mine, other = figure(chosen.scores[part], measure), figure(base.scores[part], measure)
+    mine, other = (figure(one.scores["test"], stages.measure) for one in (chosen, base))
     figures = (
         f"{mine:.1f} against {other:.1f} of {base.name} on {where}, a difference of {change.value:+.1f} "
         f"(95 % interval {change.low:+.1f} to {change.high:+.1f})"
     )
-    if kept is base:
-        return f"Keep {base.name} as it is: the best candidate, {chosen.name}, is not surely above it: {figures}."
-    return f"Kept: {chosen.name} ({chosen.how}): {figures}."
+    if kept is chosen:
+        return f"Kept: {chosen.name} ({chosen.how}): {figures}."
+    if change.low > 0:
+        return f"Keep {base.name} as it is: the best candidate, {chosen.name}, loses on general text: {figures}."
+    return f"Keep {base.name} as it is: the best candidate, {chosen.name}, is not surely above it: {figures}."
 
 
 def _on_search(kept: Candidate, base: Candidate, bm25: Results | None) -> list[str]:
@@ -97,12 +99,12 @@ def _on_search(kept: Candidate, base: Candidate, bm25: Results | None) -> list[s
     return sentences
 
 
-def _on_pairs(stages: Stages, kept: Candidate, part: str) -> list[str]:
+def _on_pairs(stages: Stages, kept: Candidate) -> list[str]:
     """Say whether two encoders side by side would be better than the one that is kept."""
     pairs = _best_pair(stages)
     if not pairs or pairs[0] is kept:
         return []
-    change = difference(pairs[0].scores[part], kept.scores[part], stages.measure)
+    change = difference(pairs[0].scores["test"], kept.scores["test"], stages.measure)
     if change.low <= 0:
         return []
     return [

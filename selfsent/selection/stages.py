@@ -7,6 +7,7 @@ weights between     a base and the best that was trained from it
 side by side        the best encoder with layers and the best word vectors
 """
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ from selfsent.pretraining.joined_vectors import build_joined_vectors
 from selfsent.progress import Prefixed, Progress, Quiet
 from selfsent.selection.candidates import Candidate, Vectors, short_name
 from selfsent.selection.interpolate import interpolate
-from selfsent.selection.judge import MRR, figure
+from selfsent.selection.judge import MRR, difference, figure
 from selfsent.selection.material import PARTS, Material
 from selfsent.selection.settings import FitConfig
 
@@ -57,7 +58,7 @@ class Stages:
     """The candidates made so far, and what making more of them needs."""
 
     english = True  # or another language that every base knows
-    measure = SCORE  # of this text; of pairs MRR@10, because tests of documents cannot be made of them
+    measure = SCORE  # of this text; of pairs and lines MRR@10, because tests of documents cannot be made of them
 
     def __init__(
         self,
@@ -75,8 +76,9 @@ class Stages:
         self.bases: list[Candidate] = []
         # Single lines have none: halves of lines reward word overlap, and call word vectors better than they are.
         self.structured = text.facts.kind != "lines" and all(vectors.judges[part].structured for part in PARTS)
-        if text.facts.kind == "pairs" and all(vectors.judges[part].paired for part in PARTS):
-            self.structured, self.measure = True, MRR
+        self.judged = self.structured
+        if not self.structured and all(vectors.judges[part].paired for part in PARTS):
+            self.structured, self.judged, self.measure = text.facts.kind == "pairs", True, MRR
         self.places: dict[str, str] = {}  # of the bases, by name
         self._rates: dict[str, float] = {}  # texts a second that a base encodes
         self.out.mkdir(parents=True, exist_ok=True)
@@ -174,7 +176,7 @@ class Stages:
         for base in self.bases:
             trained = [one for one in self.candidates if one.layered and one.base == base.name and one is not base]
             if trained:
-                ways.append((base, max(trained, key=self.value)))
+                ways.append((base, max(trained, key=lambda one: (self.value(one), self._figure(one, "dev")))))
         for start, goal in ways:
             for share in _SHARES:
                 between = Candidate(
@@ -215,14 +217,23 @@ class Stages:
         return max(self.bases, key=lambda base: self._figure(base, part))
 
     def value(self, candidate: Candidate) -> float:
-        """Return what candidates are chosen by: the score on this text less what is lost on general text, weighed."""
+        """Return what candidates are chosen by: the score on this text less what is lost on general text, weighed.
+
+        Single lines show less than documents do, so that there nothing may be lost.
+        """
         general = self._figure(candidate, "general dev")
         if not self.structured:
-            return general
+            fails = self.loses(candidate, "general dev") or not (self.judged or candidate in self.bases)
+            return -math.inf if fails else self._figure(candidate, "dev")
         if not self.english:
             return self._figure(candidate, "dev")
         lost = max(0.0, self._figure(self.reference(), "general dev") - general)
         return self._figure(candidate, "dev") - self.config.general_loss * lost
+
+    def loses(self, candidate: Candidate, part: str) -> bool:
+        """Tell whether a candidate is surely worse than the base on general text."""
+        base = self.reference()
+        return candidate is not base and difference(candidate.scores[part], base.scores[part], SCORE).high < 0
 
     def _figure(self, candidate: Candidate, part: str) -> float:
         return figure(candidate.scores[part], self.measure if part == "dev" else SCORE) or 0.0

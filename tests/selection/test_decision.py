@@ -31,7 +31,7 @@ def candidate(name, dev, test=None, general=80.0, base="", noise=0.0, mrr=None, 
     of = {
         "dev": results(dev, mrr),
         "test": results(dev if test is None else test, mrr, noise, seed=len(name)),
-        "general dev": results(general),
+        "general dev": results(general, noise=noise, seed=2 + len(name)),
         "general test": results(general, noise=noise, seed=1 + len(name)),
     }
     made.scores = {part: of[part] for part in ("dev", "general dev")}
@@ -50,10 +50,11 @@ class Vectors:
         return self.of[one.name][part]
 
 
-def stages(*made, bm25=None, structured=True, bases=1, **settings):
+def stages(*made, bm25=None, structured=True, bases=1, measure=SCORE, **settings):
     self = object.__new__(Stages)
     self.candidates, self.bases = [one for one, _ in made], [one for one, _ in made[:bases]]
-    self.config, self.structured = FitConfig(**settings), structured
+    self.config, self.structured, self.measure = FitConfig(**settings), structured, measure
+    self.judged = structured or measure == MRR
     self.vectors = Vectors({one.name: of for one, of in made}, bm25 or Results(scores=[]))
     return self
 
@@ -143,14 +144,36 @@ def test_a_gain_on_general_text_counts_nothing():
     assert decide(given).kept.name == "own"
 
 
-def test_on_single_lines_general_text_alone_decides():
-    made = candidate("base", 0, general=80.0), candidate("lines", 90, general=79.0), candidate("other", 0, general=84.0)
-    given = stages(*made, structured=False)
+@pytest.mark.parametrize(
+    ("general", "noise", "kept"),
+    [(80.0, 0.0, "lines"), (79.0, 3.0, "lines"), (79.0, 0.1, "base"), (84.0, 0.0, "lines")],
+)
+def test_on_single_lines_nothing_may_be_lost_on_general_text(general, noise, kept):
+    """The best by finding lines is kept unless general text shows with its whole interval that it lost something."""
+    made = [candidate("base", 0, mrr=50.0), candidate("lines", 0, mrr=58.0, general=general, noise=noise)]
+    given = stages(*made, structured=False, measure=MRR)
     found = decide(given)
-    assert found.kept.name == "other"
-    assert "84.0 against 80.0 of base on documents of general text" in found.sentences[0]
-    assert all(part == "general test" for _, part in given.vectors.asked)
+    assert found.kept.name == kept
     assert BM25 not in [row["name"] for row in found.rows]
+    if kept == "lines":
+        assert "58.0 against 50.0 of base on held-out lines of this text" in found.sentences[0]
+    else:
+        assert found.sentences[0].startswith("Keep base as it is: of 2 candidates none is above it on held-out lines")
+
+
+def test_on_single_lines_what_loses_on_the_deciding_half_of_general_text_is_not_kept():
+    one, of = candidate("lines", 0, mrr=58.0, noise=0.1)
+    of["general test"] = results(70.0, noise=0.1)
+    given = stages(candidate("base", 0, mrr=50.0), (one, of), structured=False, measure=MRR)
+    found = decide(given)
+    assert found.kept.name == "base"
+    assert "the best candidate, lines, loses on general text: 58.0 against 50.0 of base" in found.sentences[0]
+
+
+def test_lines_that_cannot_be_judged_keep_their_base():
+    made = candidate("base", 0), candidate("lines", 90, general=99.0)
+    given = stages(*made, structured=False)
+    assert decide(given).kept.name == "base"
 
 
 @pytest.mark.parametrize(
