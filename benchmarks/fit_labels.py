@@ -28,10 +28,11 @@ from selfsent.evaluation.custom.public_datasets import find_public_dataset, read
 from selfsent.evaluation.labelfree.verdict import SCORE
 from selfsent.evaluation.suite import Suite, read_suite
 from selfsent.selection import fit as fitting
-from selfsent.selection.candidates import short_name
+from selfsent.selection.candidates import Candidate, short_name
 from selfsent.selection.judge import difference
+from selfsent.selection.stages import Stages
 
-PUBLIC = {"banking77": "accuracy", "clinc150": "accuracy", "emotion": "accuracy", "stackoverflow": "v_measure"}
+PUBLIC = {"banking77": "accuracy", "clinc150": "accuracy", "emotion": "accuracy", "stackoverflow": "v-measure"}
 CORPORA = (*PUBLIC, "hwu64", "sts")
 NEAR = 0.3  # points: a smaller labelled difference has no sign
 
@@ -82,6 +83,7 @@ class Labelled:
 
 def measure(given: argparse.Namespace, labelled: Labelled, base: str, seed: int, known: dict[str, float]) -> dict:
     """Fit once, and score every candidate with labels."""
+    place = given.out / f"{labelled.name}-{short_name(base)}-{seed}"
     seen = {}
 
     def remember(stages):
@@ -94,7 +96,7 @@ def measure(given: argparse.Namespace, labelled: Labelled, base: str, seed: int,
         fitting.fit(
             labelled.texts,
             base=base,
-            out=given.out / f"{labelled.name}-{short_name(base)}-{seed}",
+            out=place,
             minutes=given.minutes,
             settings=[f"seed={seed}", *given.settings],
             resume=True,
@@ -102,17 +104,19 @@ def measure(given: argparse.Namespace, labelled: Labelled, base: str, seed: int,
     finally:
         fitting.decide = decide
     stages, decision = seen["stages"], seen["decision"]
-    labels, verdicts = {}, {}
+    scored = place / "labels.json"
+    labels = json.loads(scored.read_text(encoding="utf-8")) if scored.is_file() else {}
+    verdicts = {}
     for one in stages.candidates:
         if one is not decision.base:
-            part = "test" if stages.structured else "general test"
-            one.scores.setdefault(part, stages.vectors.score(one, part))
-            change = difference(one.scores[part], decision.base.scores[part], SCORE)
-            said = "better" if change.low > 0 else "worse" if change.high < 0 else "cannot tell"
-            verdicts[one.name] = [said, round(change.value, 2), round(change.low, 2), round(change.high, 2)]
+            verdicts[one.name] = verdict(stages, one, decision.base)
+        if one is decision.base and known:
+            labels |= known
+        if one.name not in labels:
+            labels[one.name] = round(labelled.score(one.open()), 3)
+            scored.write_text(json.dumps(labels), encoding="utf-8")
         if one is decision.base:
-            known.setdefault(one.name, labelled.score(one.open()))
-        labels[one.name] = round(known[one.name] if one is decision.base else labelled.score(one.open()), 3)
+            known |= {one.name: labels[one.name]}
     best = max(labels, key=lambda name: labels[name])
     return {
         "corpus": labelled.name,
@@ -123,6 +127,20 @@ def measure(given: argparse.Namespace, labelled: Labelled, base: str, seed: int,
         "labels": labels,
         "verdicts": verdicts,
     }
+
+
+def verdict(stages: Stages, one: Candidate, base: Candidate) -> tuple[str, float, float]:
+    """Return what fit sees of a candidate: better or worse on this text, and nothing surely against it elsewhere."""
+    for part in ("test", "general test"):
+        one.scores.setdefault(part, stages.vectors.score(one, part))
+    own = difference(one.scores["test"], base.scores["test"], stages.measure)
+    general = difference(one.scores["general test"], base.scores["general test"], SCORE)
+    said = "cannot tell"
+    if own.low > 0 and general.high >= 0:
+        said = "better"
+    if own.high < 0 and general.low <= 0:
+        said = "worse"
+    return said, round(own.value, 2), round(general.value, 2)
 
 
 def table(out: Path) -> str:
