@@ -61,7 +61,7 @@ def _first_sentence(
 ) -> str:
     where = "held-out documents of this text"
     if not stages.structured:
-        where = "held-out lines of this text, each to be found from half of its words (MRR@10)"
+        where = "held-out lines of this text, each to be found from a third of its words (MRR@10)"
     if change is None:
         return f"Keep {base.name} as it is: of {len(stages.candidates)} candidates none is above it on {where}."
     mine, other = (figure(one.scores["test"], stages.measure) for one in (chosen, base))

@@ -30,7 +30,7 @@ from selfsent.progress import SILENT, Progress
 from selfsent.run import versions
 from selfsent.selection.candidates import Vectors
 from selfsent.selection.decision import Decision, decide
-from selfsent.selection.judge import Judge, pairs_of_lines
+from selfsent.selection.judge import Judge
 from selfsent.selection.material import PARTS, Material, gather_material
 from selfsent.selection.page import render_selection
 from selfsent.selection.settings import FitConfig
@@ -140,8 +140,8 @@ def _make_candidates(stages: Stages, names: Sequence[str]) -> None:
     else:
         stages.progress.say(
             "this text is made of single lines, or of too few documents to judge by: a candidate has to find lines "
-            "from half of their words more often than its base does, and must not lose on general text; word vectors "
-            "are no candidates"
+            "from a third of their words more often than its base does, and must not lose on general text; word "
+            "vectors are no candidates"
         )
         stages.add_bases(names or ["builtin"])
         stages.train_bases()
@@ -196,9 +196,7 @@ def _make_judges(text: Material, config: FitConfig) -> dict[str, Judge]:
     judges = {}
     for part in PARTS:
         documents, owners = text.held_out(part)
-        lines = text.facts.kind == "lines"
-        queries = pairs_of_lines([one.text for one in documents]) if lines else text.queries(part)
-        judges[str(part)] = Judge(documents, owners, queries, language=language, resamples=resamples)
+        judges[str(part)] = Judge(documents, owners, text.queries(part), language=language, resamples=resamples)
     columns = CorpusConfig().columns
     general = [one for source in resolve_sources([str(GENERAL)]) for one in source.documents(columns)]
     for number, part in enumerate(PARTS):

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from selfsent.corpus import clean
 from selfsent.corpus.heldout import HeldOutPairs
 from selfsent.corpus.read import Document
 from selfsent.evaluation import bootstrap
@@ -24,14 +23,12 @@ from selfsent.evaluation.labelfree.heldout_retrieval import (
     expected_scores,
     read_heldout_retrieval,
 )
-from selfsent.evaluation.labelfree.perturbations import dropped_words
 from selfsent.evaluation.labelfree.verdict import SCORE, SCORED, score_bm25, score_vectors
 from selfsent.evaluation.score import Difference, Results, compare_results, measured
 
 MRR = f"mrr@{DEPTH}"
 _RETRIEVAL = "retrieval"
 _SHOWN = 3  # passages that a search shows
-_LINE_WORDS = 4  # of a line that is found from half of them
 
 
 class Judge:
@@ -128,20 +125,6 @@ class Judge:
         protocol = {"similarity": "cosine", "passages": len(values), "ties": "expected rank"}
         score = measured(_RETRIEVAL, "held-out", MRR, float(values[:, 0].mean()), drawn[0], len(values), protocol)
         return replace(results, scores=[*results.scores, score])
-
-
-def pairs_of_lines(lines: Sequence[str], seed: int = 0) -> HeldOutPairs:
-    """Return single lines as passages, each to be found from a random half of its words, and those too short left out.
-
-    Halves that share no word with each other would show topic alone, and all words word overlap alone.
-    """
-    found = HeldOutPairs()
-    for number, line in enumerate(lines):
-        if clean.count_words(line) >= _LINE_WORDS:
-            found.queries.append(dropped_words(line, np.random.default_rng([seed, number])))
-            found.passages.append(line)
-            found.titles.append("")
-    return found
 
 
 def figure(results: Results, name: str) -> float | None:

@@ -27,6 +27,7 @@ from selfsent.corpus.prepare import read_texts
 from selfsent.corpus.read import Document, resolve_sources
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.errors import CorpusError
+from selfsent.evaluation.labelfree.perturbations import dropped_words
 from selfsent.progress import Progress
 
 HELD_OUT = 1000  # documents in each of dev and test, at most
@@ -43,12 +44,9 @@ _PASSAGE_LEAST = 8
 _SECTION = 25  # sentences of a part of a long document
 _TESTED = 600  # parts of long documents that tests are made of, at most
 
+_LINE_WORDS, _DROPPED = 5, 2 / 3  # of a single line that is found from the others, and the share that is dropped
+
 Kind = Literal["documents", "pairs", "lines"]
-_HELD_OUT_KINDS: dict[Kind, Literal["summary-body", "halves", "pairs"]] = {
-    "documents": "summary-body",
-    "pairs": "pairs",
-    "lines": "halves",
-}
 Part = Literal["dev", "test"]
 PARTS: tuple[Part, Part] = ("dev", "test")
 
@@ -76,6 +74,19 @@ class Facts:
             f"text: {self.documents:,} {what}{used}; "
             f"{self.held_out:,} are held out, {self.pairs:,} pairs are made of the others"
         )
+
+
+class _Lines(Selection):
+    """Single lines, each to be found from a random third of its words.
+
+    Halves of a line, one to find the other, would show topic alone, and all words word overlap alone.
+    """
+
+    def _pair(self, summary: str, sentences: Sequence[str]) -> tuple[str, str]:
+        line = " ".join(sentences)
+        if clean.count_words(line) < _LINE_WORDS:
+            return "", line
+        return dropped_words(line, np.random.default_rng(clean.content_key(line)), share=_DROPPED), line
 
 
 class Material:
@@ -173,7 +184,8 @@ def _write(staged: Path, folder: Path, counts: dict[Kind, int], share: float, cu
     elif counts["documents"] >= _LEAST_DOCUMENTS and counts["documents"] >= _DOCUMENT_SHARE * total:
         kind = "documents"
     held = _SHARE_OF_SMALL if total < _SMALL else _SHARE
-    selection = Selection(_HELD_OUT_KINDS[kind], HELD_OUT, held, folder / "taken.jsonl")
+    of_kind: Literal["summary-body", "pairs"] = "summary-body" if kind == "documents" else "pairs"
+    selection = (_Lines if kind == "lines" else Selection)(of_kind, HELD_OUT, held, folder / "taken.jsonl")
     taken, held_keys = _hold_out(staged, folder / "held_out.jsonl", kind, selection)
     found = {part: asdict(getattr(selection.found, part)) for part in PARTS}
     (folder / "queries.json").write_text(json.dumps(found), encoding="utf-8")

@@ -226,7 +226,7 @@ def test_two_encoders_side_by_side_are_kept_only_where_that_was_asked(asked, tex
     assert all(("--set side_by_side=true" in row["note"]) is not asked for row in pairs)
 
 
-def test_single_lines_are_judged_by_finding_them_from_half_of_their_words_and_never_by_word_vectors(bert, tmp_path):
+def test_single_lines_are_judged_by_finding_them_from_a_third_of_their_words_and_never_by_word_vectors(bert, tmp_path):
     draw = np.random.default_rng(0)
     lines = [" ".join(draw.choice(WORDS, 14)) for _ in range(420)]
     told = Told()
@@ -238,7 +238,7 @@ def test_single_lines_are_judged_by_finding_them_from_half_of_their_words_and_ne
     assert f"{bert.name} + simcse" in names
     assert not any("word vectors" in name or name == "BM25" for name in names)
     assert any("single lines, or of too few documents to judge by" in line for line in told.said)
-    assert "held-out lines of this text, each to be found from half of its words" in found.sentences[0]
+    assert "held-out lines of this text, each to be found from a third of its words" in found.sentences[0]
     kept = next(row for row in found.rows if row["name"] == found.kept)
     base = next(row for row in found.rows if row["name"] == bert.name)
     assert found.kept == bert.name or kept["test_mrr"] > base["test_mrr"]

@@ -256,3 +256,29 @@ def test_a_few_books_are_cut_into_sections(tmp_path):
         own = [section for section in sections if section in book["text"]]
         assert " ".join(sorted(own, key=book["text"].index)) == book["text"]
     assert {len(row[3]) for row in held_rows(found)} <= {25, 10}
+
+
+def test_a_line_is_found_from_a_third_of_its_words_in_their_order(tmp_path):
+    path = tmp_path / "text.txt"
+    draw = np.random.default_rng(0)
+    path.write_text("\n".join([*(sentence(draw, 9) for _ in range(500)), *["Too short."] * 3]), encoding="utf-8")
+    found = gather(path, tmp_path / "text")
+    for part in ("dev", "test"):
+        pairs = found.queries(part)
+        assert len(pairs) > 40
+        for query, line in zip(pairs.queries, pairs.passages, strict=True):
+            words = iter(line.rstrip(".").split())
+            assert len(query.rstrip(".").split()) == 3
+            assert all(word in words for word in query.rstrip(".").split())
+            assert [line] in [row[3] for row in held_rows(found) if row[0] == part]
+    # Each line has its own draw.
+    assert (
+        len(
+            {
+                tuple(line.split().index(word) for word in query.split())
+                for query, line in zip(pairs.queries, pairs.passages, strict=True)
+                if "." not in query
+            }
+        )
+        > 10
+    )

@@ -28,10 +28,10 @@ def typos(text: str, draw: np.random.Generator) -> str:
     return "".join(words)
 
 
-def dropped_words(text: str, draw: np.random.Generator) -> str:
-    """Leave out some of the words, at least one and never all."""
+def dropped_words(text: str, draw: np.random.Generator, share: float = _DROPPED) -> str:
+    """Leave out a share of the words, at least one and never all."""
     words = clean.with_gaps(text)
-    count = min(len(words) - 1, max(1, round(_DROPPED * len(words))))
+    count = min(len(words) - 1, max(1, round(share * len(words))))
     dropped = set(draw.choice(len(words), count, replace=False).tolist())
     return clean.one_line("".join(word for place, word in enumerate(words) if place not in dropped))
 
