@@ -29,7 +29,9 @@ from selfsent.corpus.dataset import Corpus, DocumentRows
 from selfsent.corpus.heldout import HeldOut
 from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.read import DEMO, spool_texts
+from selfsent.corpus.sample import first_texts
 from selfsent.corpus.settings import CorpusConfig
+from selfsent.encoder.coverage import BEGINNING, check_coverage
 from selfsent.encoder.inspect import embedding_width, template_length, tokenizer_of, transformer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.pooling import pooling_name
@@ -211,6 +213,7 @@ def _prepare_text(
     config = replace(config, max_length=config.max_length + template_length(encoder))
     if recipe.texts == (DEMO,):
         progress.say("text: the Python documentation of this machine; --corpus takes yours")
+    check_coverage(encoder, first_texts(recipe.texts, config, BEGINNING), recipe.base, progress)
     text = prepare_corpus(recipe.texts, config, tokenizer_of(encoder), unit=plan.unit, progress=progress)
     progress.say(f"corpus: {'reused from' if text.reused else 'prepared into'} {text.folder}")
     for line in text.account.lines():

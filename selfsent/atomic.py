@@ -1,23 +1,31 @@
-"""Atomic files and folders: what stands under its name is whole, whenever the process was killed.
+"""Atomic files and folders: what stands under its name is whole, whenever the process was killed, and unchanged since.
 
 The only module that writes what is trusted later (checkpoints, caches, models, reports, scores).  A file or folder is
-written under a temporary name beside its target, flushed to the disk, and renamed.  Each operation is announced to
-``fault`` before it happens, so that a test can stop the process at any of them.
+written under a temporary name beside its target, flushed to the disk, and renamed.  What is read back carries size and
+checksum of its files, which ``verify`` and ``read_sealed`` compare first.  Each operation is announced to ``fault``
+before it happens, so that a test can stop the process at any of them.
 """
 
 import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 import xxhash
 from filelock import FileLock, Timeout
 
-Operation = Literal["open", "write", "fsync", "rename", "unlink"]
+from selfsent.errors import ConfigurationError, ResumeError, first_line
+
+CHECKSUMS = ".checksums"  # of a folder: size and checksum of every other file in it
+OURS = ".selfsent"  # the lock in an output folder; it stays there, and tells that the folder was written by us
+
+_UNREADABLE = (OSError, ValueError, AttributeError, TypeError, RecursionError)  # what damaged JSON raises, and disks
+Operation = Literal["open", "read", "write", "fsync", "rename", "unlink"]
 
 fault: Callable[[Operation, Path], None] | None = None  # called before each operation; a test raises from it
 
@@ -31,7 +39,8 @@ def _announce(operation: Operation, path: Path) -> None:
 def replacing(target: Path) -> Iterator[Path]:
     """Yield a temporary path to write a file or a folder to; it replaces ``target`` when the block ends well.
 
-    Nothing is left of it when the block raises; what a kill leaves is replaced by the next call.
+    A folder is sealed: ``verify`` can tell later whether it is unchanged.  Nothing is left of it when the block raises;
+    what a kill leaves is replaced by the next call.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = unfinished(target)
@@ -39,6 +48,8 @@ def replacing(target: Path) -> Iterator[Path]:
     try:
         _announce("open", partial)
         yield partial
+        if partial.is_dir():
+            seal(partial)
         flush(partial)
         if target.is_dir() and not target.is_symlink():  # no rename replaces a folder that holds something
             remove(target)
@@ -98,8 +109,12 @@ def rename(source: Path, target: Path) -> None:
     """Rename, and flush the folder that holds the name."""
     _announce("rename", target)
     source.replace(target)
+    _sync_names(target.parent)
+
+
+def _sync_names(folder: Path) -> None:
     if os.name == "posix":
-        handle = os.open(target.parent, os.O_RDONLY)
+        handle = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:
@@ -114,19 +129,148 @@ def sync(file: BinaryIO, path: Path) -> None:
 
 
 def flush(path: Path) -> None:
-    """Flush a closed file, or every file of a folder, to the disk."""
-    for place in [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file()):
-        with place.open("rb") as file:
-            sync(file, place)
+    """Flush a closed file, or a folder with everything in it, to the disk."""
+    for place in [path] if path.is_file() else sorted([path, *path.rglob("*")]):
+        if place.is_dir():
+            _sync_names(place)
+        else:
+            with place.open("rb") as file:
+                sync(file, place)
+
+
+# --------------------------------------------------------------------------------------------------------- checksums
+
+
+def seal(folder: Path) -> None:
+    """Write size and checksum of every file of a folder into it; ``replacing`` and ``build_folder`` do."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / CHECKSUMS)
+    digests = {path.relative_to(folder).as_posix(): file_digest(path) for path in files}
+    _announce("write", folder / CHECKSUMS)
+    (folder / CHECKSUMS).write_text(json.dumps(digests, indent=1), encoding="utf-8")
+
+
+@contextmanager
+def sealed_file(target: Path) -> Iterator[BinaryIO]:
+    """Open a binary file that appears when the block ends well, after its checksum, ``.NAME.checksum``, has.
+
+    For a file that is written once, or always with the same bytes: were others to replace it, a kill between the two
+    would leave the old file beside the checksum of the new one.
+    """
+    with replacing(target) as partial:
+        with partial.open("wb") as file:
+            yield file
+        write_text(checksum_of(target), file_digest(partial))
+
+
+def checksum_of(file: Path) -> Path:
+    """Return where ``sealed_file`` keeps the checksum of a file."""
+    return file.with_name(f".{file.name}.checksum")
+
+
+def verify(place: Path, advice: str) -> None:
+    """Make sure that a sealed folder, or a file of ``sealed_file``, holds the bytes that were written.
+
+    Raises:
+        ResumeError: a file is missing, cannot be read, or was changed; the message names it and ends in ``advice``.
+    """
+    folder, seal_file = (place, place / CHECKSUMS) if place.is_dir() else (place.parent, checksum_of(place))
+    try:
+        _announce("read", seal_file)
+        content = seal_file.read_text(encoding="utf-8")
+        digests: dict[str, str] = json.loads(content) if place.is_dir() else {place.name: content}
+        for name, digest in digests.items():
+            if file_digest(folder / name) != digest:
+                raise ResumeError(f"{folder / name} was cut off or changed since it was written: {advice}")
+    except _UNREADABLE as error:
+        raise _damaged(seal_file, error, advice) from error
+
+
+def write_sealed(target: Path, content: Mapping[str, object]) -> None:
+    """Write a JSON table with a checksum of its own as its last key, whole or not at all."""
+    write_json(target, {**content, "checksum": _table_digest(content)})
+
+
+def read_sealed(path: Path, advice: str) -> dict[str, Any]:
+    """Read a table that ``write_sealed`` wrote; one without a checksum was written by an earlier version.
+
+    Raises:
+        ResumeError: it is missing, cannot be read, or was changed; the message names it and ends in ``advice``.
+    """
+    try:
+        _announce("read", path)
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        checksum = content.pop("checksum", None)
+    except _UNREADABLE as error:
+        raise _damaged(path, error, advice) from error
+    if checksum is not None and checksum != _table_digest(content):
+        raise ResumeError(f"{path} was changed since it was written: {advice}")
+    return content
+
+
+def _table_digest(content: Mapping[str, object]) -> str:
+    plain = json.dumps(json.loads(json.dumps(content)), sort_keys=True)  # as it will be read back
+    return xxhash.xxh3_128_hexdigest(plain.encode())
+
+
+def _damaged(path: Path, error: Exception, advice: str) -> ResumeError:
+    if isinstance(error, OSError):
+        return ResumeError(f"{error.filename or path} cannot be read ({error.strerror or error}): {advice}")
+    reason = first_line(error) if isinstance(error, ValueError) else "its JSON is of another form"
+    return ResumeError(f"{path} is damaged ({reason}): {advice}")
 
 
 def file_digest(path: Path) -> str:
     """Return size and xxh3 checksum of a file."""
+    _announce("read", path)
     hasher = xxhash.xxh3_128()
     with path.open("rb") as file:
         while block := file.read(1 << 22):
             hasher.update(block)
     return f"{path.stat().st_size}:{hasher.hexdigest()}"
+
+
+# ------------------------------------------------------------------------------------------------- outputs and caches
+
+
+@contextmanager
+def exclusive(target: Path, *, folder: bool = True) -> Iterator[None]:
+    """Keep other processes away from an output until the block ends; a process that dies lets go of it.
+
+    The lock of a folder is a file in it, which stays; the lock of a file is beside it and is removed.
+
+    Raises:
+        ConfigurationError: another process has the output, or nothing can be written there.
+    """
+    place = target / OURS if folder else target.with_name(f".{target.name}.lock")
+    made = [above for above in (place.parent, *place.parent.parents) if not above.exists()]
+    lock = FileLock(place)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise ConfigurationError(
+            f"{_holder(place)} is writing {target}: wait for its end, or name another output"
+        ) from None
+    except OSError as error:
+        raise ConfigurationError(f"cannot write to {target}: {error.strerror}; name another output") from error
+    try:
+        with suppress(OSError):  # a full disk is met by the work itself
+            place.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
+        yield
+    finally:
+        if not folder or (target.is_dir() and all(one == place for one in target.iterdir())):
+            place.unlink(missing_ok=True)
+            for above in made:  # nothing came of it
+                with suppress(OSError):
+                    above.rmdir()
+        lock.release()
+
+
+def _holder(lock_file: Path) -> str:
+    """Say who holds a lock, as far as it is known."""
+    with suppress(OSError, ValueError):
+        return lock_file.read_text(encoding="utf-8") or "another process"
+    return "another process"
 
 
 def cache_folder(kind: str, fingerprint: str, root: Path | None = None) -> Path:
@@ -137,7 +281,7 @@ def cache_folder(kind: str, fingerprint: str, root: Path | None = None) -> Path:
 
 @contextmanager
 def build_folder(target: Path) -> Iterator[Path]:
-    """Yield a scratch folder that becomes ``target`` when the block ends well, and vanishes when it does not.
+    """Yield a scratch folder that becomes ``target``, sealed, when the block ends well, and vanishes when it does not.
 
     A builder holds a lock for as long as it lives, so what a killed one left behind is known by its free lock
     and is removed by the next.  Of two builders of one target the second to finish discards its own work.
@@ -151,6 +295,7 @@ def build_folder(target: Path) -> Iterator[Path]:
             _announce("open", scratch)
             scratch.mkdir()
             yield scratch
+            seal(scratch)
             flush(scratch)
             try:
                 rename(scratch, target)

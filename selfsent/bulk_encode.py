@@ -20,6 +20,7 @@ from sentence_transformers import SentenceTransformer
 
 from selfsent import atomic
 from selfsent.corpus import formats, read
+from selfsent.encoder.coverage import checked_texts
 from selfsent.encoder.encode import computes_in_bf16, encode, resolve_prompt, task_prompt
 from selfsent.encoder.inspect import encoder_digest
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError, unknown
@@ -103,7 +104,7 @@ def encode_to(
         try:
             _write_shards(
                 output,
-                map(str, texts) if stream else found,
+                checked_texts(encoder, map(str, texts) if stream else found, "this encoder", progress),
                 lambda part: encode(encoder, part, prompt=prompt, truncate_dim=truncate_dim, precision=precision),
                 np.dtype(dtype),
                 progress,
@@ -224,7 +225,7 @@ def _write_shards(
     if _complete(output):
         return
     rows = kept_texts(output)
-    rest = islice(texts, rows, None)
+    rest, zeros = islice(texts, rows, None), 0
     while parts := [embed(part) for part in _parts(islice(rest, _BLOCK))]:
         with np.errstate(over="ignore"):
             vectors = np.concatenate(parts).astype(dtype, order="C")
@@ -237,8 +238,10 @@ def _write_shards(
         with atomic.replacing_file(_unfinished(output) / "shards" / f"vectors-{rows // _BLOCK:06}.npy") as file:
             _write_header(file, vectors.shape, dtype)
             file.write(vectors.data)  # not ndarray.tofile, whose error does not say that the disk is full
-        rows += len(vectors)
+        rows, zeros = rows + len(vectors), zeros + len(vectors) - int(vectors.any(axis=1).sum())
         progress.report("encode", rows)
+    if zeros:
+        progress.say(f"warning: {zeros:,} of the vectors are zeros: their texts are empty, or hold no known word piece")
     if not rows:
         atomic.remove(_unfinished(output))
         raise CorpusError("nothing to encode: the source held no texts")

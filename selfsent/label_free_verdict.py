@@ -16,6 +16,7 @@ from selfsent.corpus.dataset import HELD_OUT_DOCUMENTS, Corpus
 from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.read import Document
 from selfsent.corpus.settings import CorpusConfig
+from selfsent.encoder.coverage import check_coverage
 from selfsent.encoder.encode import encode
 from selfsent.encoder.inspect import embedding_width, template_length, tokenizer_of
 from selfsent.encoder.load import load_encoder
@@ -91,6 +92,7 @@ def verdict(
         encoder = load_encoder(model).to(device)
         shape = f"pooling {pooling_name(encoder)}, {embedding_width(encoder)} wide"
         progress.say(f"{system}: {model}, {shape}; {len(tests.texts):,} texts are encoded")
+        check_coverage(encoder, tests.texts, f"the {system} encoder {model}", progress)
         facts[f"{system} encoder"] = str(model)
         results[system] = score(encoder, f"the {system} encoder {model}")
     if static:

@@ -11,6 +11,7 @@ from sentence_transformers import SentenceTransformer
 from selfsent import atomic
 from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
+from selfsent.encoder.coverage import check_coverage
 from selfsent.encoder.encode import encode, encode_poolings
 from selfsent.encoder.inspect import max_length_of, tokenizer_of
 from selfsent.encoder.load import load_encoder
@@ -63,6 +64,7 @@ def evaluate(
             on, or vectors that are not finite.
     """
     own, public = split_tasks(tasks)
+    prepared = held_out is not None
     encoder = model if isinstance(model, SentenceTransformer) else load_encoder(model, pooling=pooling)
     public_scores = []
     if public:
@@ -76,6 +78,8 @@ def evaluate(
     suite = read_suite(own, data, held_out=held_out, classifier=classifier, stop_on=stop_on)
     for line in suite.notes:
         progress.say(line)
+    if not prepared:  # pairs that a run held out are of the text that it was trained on, which was checked
+        check_coverage(encoder, suite.sentences, "this encoder", progress)
     progress.say(f"encoding {len(suite.sentences):,} different texts (tasks: {len(suite.tasks)})")
     vectors = encode(encoder, suite.sentences, precision=precision, progress=progress)
     score = partial(suite.score, bootstrap=bootstrap, progress=progress)

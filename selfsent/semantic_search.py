@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from selfsent import atomic
 from selfsent.corpus import clean, read
+from selfsent.encoder.coverage import check_coverage, require_known_query
 from selfsent.encoder.encode import encode, task_prompt
 from selfsent.encoder.inspect import encoder_digest
 from selfsent.encoder.load import load_encoder
@@ -53,6 +54,7 @@ class SearchIndex:
 
     def search(self, query: str, top: int) -> list[Hit]:
         """Return the ``top`` texts nearest to the query, which gets the folder's prompt for queries, by cosine."""
+        require_known_query(self._encoder, query)
         vector = encode(self._encoder, [query], prompt=task_prompt(self._encoder, "query"))
         (hits,) = util.semantic_search(
             F.normalize(torch.from_numpy(vector), dim=1), self._embeddings, top_k=2 * top, score_function=util.dot_score
@@ -117,6 +119,7 @@ def build_index(
         raise CorpusError(f"{corpus} holds no text to search: give a file with some")
     longer = [row for row, (opening, (_, text)) in enumerate(zip(openings, texts, strict=True)) if opening != text]
     embedded = [*openings, *(texts[row][1] for row in longer)]
+    check_coverage(encoder, embedded, str(model), progress)
     embeddings = encode(encoder, embedded, prompt=prompt, progress=progress)
     with atomic.build_folder(folder) as scratch:
         (scratch / "texts.json").write_text(json.dumps(texts, ensure_ascii=False), encoding="utf-8")

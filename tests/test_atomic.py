@@ -1,8 +1,10 @@
-"""Files and folders are whole or absent, wherever a process is killed."""
+"""Files and folders are whole or absent wherever a process is killed, unchanged since, and written by one process."""
 
+import errno
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ import torch
 
 from selfsent import atomic
 from selfsent.atomic import build_folder, cache_folder
+from selfsent.errors import ConfigurationError, ResumeError
 from selfsent.run import Run
 
 BUILD_AND_WAIT = """
@@ -26,7 +29,7 @@ with build_folder(Path(sys.argv[1])) as scratch:
 
 
 def names(path):
-    return sorted(p.name for p in path.iterdir())
+    return sorted(p.name for p in path.iterdir() if p.name != atomic.CHECKSUMS)
 
 
 def test_the_root_is_that_of_the_environment(tmp_path, monkeypatch):
@@ -175,3 +178,143 @@ def test_a_cached_folder_is_whole_or_absent_wherever_the_process_is_killed(tmp_p
     killed_at_every_operation(build, check)
     build()
     assert names(target.parent) == ["abc"]
+
+
+# --------------------------------------------------------------------------------------------------------- checksums
+
+
+def every_damage(path):
+    """Yield the name of a damage after it was done: each byte flipped, each truncation, the file gone; then mend it."""
+    content = path.read_bytes()
+    for place in range(len(content)):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        yield f"byte {place} flipped"
+        path.write_bytes(content[:place])
+        yield f"{place} bytes left"
+    path.unlink()
+    yield "gone"
+    path.write_bytes(content)
+
+
+def test_every_flipped_byte_and_every_truncation_of_a_sealed_folder_is_refused_by_name(tmp_path):
+    target = tmp_path / "abc"
+    with build_folder(target) as scratch:
+        (scratch / "data").write_bytes(b"\0\1\2")
+        (scratch / "inner").mkdir()
+        (scratch / "inner" / "more").write_bytes(b"text")
+    atomic.verify(target, "delete it")
+    for path in (target / "data", target / "inner" / "more", target / atomic.CHECKSUMS):
+        for damage in every_damage(path):
+            with pytest.raises(ResumeError, match="delete it") as refused:
+                atomic.verify(target, "delete it")
+            assert str(target) in str(refused.value), damage
+    atomic.verify(target, "delete it")
+
+
+def test_every_flipped_byte_and_every_truncation_of_a_sealed_file_is_refused_by_name(tmp_path):
+    target = tmp_path / "vectors.npy"
+    with atomic.sealed_file(target) as file:
+        file.write(b"\0\1\2\3")
+    atomic.verify(target, "delete it")
+    for path in (target, atomic.checksum_of(target)):
+        for damage in every_damage(path):
+            with pytest.raises(ResumeError, match="delete it") as refused:
+                atomic.verify(target, "delete it")
+            assert str(tmp_path) in str(refused.value), damage
+
+
+def test_a_damaged_table_is_refused_or_has_the_same_content(tmp_path):
+    """Of two kinds of white space either will do, and a damaged name of the checksum leaves the content as it was."""
+    path, content = tmp_path / "plan.json", {"steps": {"a": 50}, "rate": 1e-5, "name": "é", "list": [None, True]}
+    atomic.write_sealed(path, content)
+    assert atomic.read_sealed(path, "delete it") == content
+    harmless = 0
+    for damage in every_damage(path):
+        try:
+            found = atomic.read_sealed(path, "delete it")
+        except ResumeError:
+            continue
+        harmless += 1
+        assert {key: value for key, value in found.items() if key in content} == content, damage
+    assert harmless < len(path.read_bytes()) / 4
+
+
+@pytest.mark.parametrize("garbage", [b"5", b"[]", b"null", b"NaN", b"\xff\xfe", b"[" * 100_000, b'"' + b"1" * 9_000])
+def test_garbage_in_the_place_of_a_table_or_of_checksums_is_refused_by_a_sentence(tmp_path, garbage):
+    (tmp_path / "plan.json").write_bytes(garbage)
+    with pytest.raises(ResumeError, match=r"plan\.json is damaged .*: delete it"):
+        atomic.read_sealed(tmp_path / "plan.json", "delete it")
+    (tmp_path / "abc").mkdir()
+    (tmp_path / "abc" / atomic.CHECKSUMS).write_bytes(garbage)
+    with pytest.raises(ResumeError, match=r"checksums is damaged .*: delete it"):
+        atomic.verify(tmp_path / "abc", "delete it")
+
+
+def test_a_table_of_an_earlier_version_is_read(tmp_path):
+    (tmp_path / "plan.json").write_text('{"steps": 3}')
+    assert atomic.read_sealed(tmp_path / "plan.json", "") == {"steps": 3}
+
+
+def test_a_sealed_file_is_whole_or_absent_wherever_the_process_is_killed(tmp_path):
+    target = tmp_path / "vectors.npy"
+
+    def write():
+        with atomic.sealed_file(target) as file:
+            file.write(b"data")
+
+    def check(ended):
+        assert target.exists() or not ended
+        if target.exists():
+            atomic.verify(target, "delete it")
+            target.unlink()
+
+    assert killed_at_every_operation(write, check) > 4
+
+
+def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path, monkeypatch):
+    with build_folder(tmp_path / "abc") as scratch:
+        (scratch / "data").write_text("x")
+
+    def broken(operation, path):
+        if operation == "read" and path.name == "data":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    monkeypatch.setattr(atomic, "fault", broken)
+    with pytest.raises(ResumeError, match=r"data cannot be read \(Input/output error\): delete it"):
+        atomic.verify(tmp_path / "abc", "delete it")
+
+
+# ------------------------------------------------------------------------------------------------------------- locks
+
+HOLD = """
+import sys
+from pathlib import Path
+from selfsent import atomic
+with atomic.exclusive(Path(sys.argv[1]), folder=sys.argv[2] == "folder"):
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_an_output_has_one_process_which_is_named_and_lets_go_when_it_is_killed(tmp_path, kind):
+    target = tmp_path / "runs" / "out"
+    target.parent.mkdir()
+    command = [sys.executable, "-c", HOLD, str(target), kind]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "ready\n"
+        whose = rf"process {holder.pid} on {socket.gethostname()} is writing .*out: wait for its end"
+        with pytest.raises(ConfigurationError, match=whose), atomic.exclusive(target, folder=kind == "folder"):
+            pass
+        os.kill(holder.pid, signal.SIGKILL)
+        holder.wait()
+    with atomic.exclusive(target, folder=kind == "folder"):
+        (target if kind == "file" else target / "data").write_text("x")
+    assert [path.name for path in target.parent.iterdir()] == ["out"]
+    assert kind == "file" or sorted(path.name for path in target.iterdir()) == [atomic.OURS, "data"]
+
+
+def test_a_folder_in_which_nothing_was_written_is_as_it_was(tmp_path):
+    with pytest.raises(KeyError), atomic.exclusive(tmp_path / "runs" / "out"):
+        raise KeyError
+    assert list(tmp_path.iterdir()) == []

@@ -56,7 +56,9 @@ def refused(command, message, *words):
     assert "Traceback" not in out + err
 
 
-def full_disk(*_):
+def full_disk(operation, _):
+    if operation == "read":
+        return
     raise OSError(errno.ENOSPC, "No space left on device", "ids.npy")
 
 
@@ -97,8 +99,8 @@ def test_an_unknown_name_or_value_is_refused_with_the_nearest_that_exists(comman
         (b"", "empty"),
         (b"\x00\x01\x02binary\x00" * 200, "binary"),
         (b"a good line of text here\n" * 3 + b"caf\xe9 is latin-1\n", "line 4"),
-        (b"the same line of text again and again\n" * 500, "duplicate"),
-        (b"one line of text\nand another line here\nand a third line too\n", "one batch of 8"),
+        (b"the same old cat sat again and again\n" * 500, "duplicate"),
+        (b"the cat sat on the mat\na dog barked all night\nrain fell on the town\n", "one batch of 8"),
     ],
 )
 def test_a_corpus_that_cannot_be_trained_on_is_refused_and_leaves_nothing(command, tmp_path, bert, content, message):

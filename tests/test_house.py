@@ -143,3 +143,19 @@ def test_the_layers_in_contributing_are_those_that_are_checked():
     rows = [line.split("|") for line in table.split("\n\n")[0].splitlines()[2:]]
     written = {int(row[1]): set(re.findall(r"`(\w+)/?`", row[2])) for row in rows}
     assert written == FLOORS
+
+
+def test_no_library_is_let_run_the_code_of_a_model():
+    """transformers asks on standard input unless it is told, and takes a text for the answer."""
+    opens = [
+        (f"{path.relative_to(PACKAGE)}:{node.lineno}", ast.unparse(node))
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and (
+            ast.unparse(node.func).endswith("from_pretrained")
+            or ast.unparse(node).startswith("SentenceTransformer(str(")
+        )
+    ]
+    assert len(opens) > 8
+    assert [place for place, call in opens if "**CLOSED" not in call and "trust_remote_code=False" not in call] == []

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import xxhash
@@ -21,6 +21,7 @@ from transformers import AutoConfig, GenerationConfig, MarianMTModel
 from selfsent import hardware
 from selfsent.augment.cache import Generated, OutputCache
 from selfsent.augment.produce import Backend
+from selfsent.encoder.integrity import require_loaded
 from selfsent.encoder.load import quietly
 from selfsent.errors import ConfigurationError, EncoderError, first_line
 from selfsent.progress import Progress
@@ -62,11 +63,15 @@ class Translator:
             with quietly(), warnings.catch_warnings():
                 # It recommends a package for its normalize(), which translation does not call.
                 warnings.filterwarnings("ignore", message=".*sacremoses")
-                config = AutoConfig.from_pretrained(self.name)
+                config = AutoConfig.from_pretrained(self.name, trust_remote_code=False)
                 if config.model_type != "marian":
                     raise ValueError(f"its type is {config.model_type!r}")
-                self._tokenizer = MarianTokenizer.from_pretrained(self.name)
-                self.model = MarianMTModel.from_pretrained(self.name).eval()
+                self._tokenizer = MarianTokenizer.from_pretrained(self.name, trust_remote_code=False)
+                loaded: Any = MarianMTModel.from_pretrained(
+                    self.name, trust_remote_code=False, use_safetensors=True, output_loading_info=True
+                )
+                self.model: Any = loaded[0].eval()
+                require_loaded(self.name, self.model, loaded[1], needed=lambda _: True)
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
             reason = first_line(error).rstrip(".")
             raise EncoderError(

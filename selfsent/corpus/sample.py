@@ -2,15 +2,25 @@
 
 import heapq
 from collections.abc import Sequence
+from itertools import islice
 
 import xxhash
 
 from selfsent.corpus import prepare
-from selfsent.corpus.read import Document
+from selfsent.corpus.read import Document, resolve_sources
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.progress import SILENT, Progress
 
+_SOURCES = 20  # at most, that a first look opens
 _SPARE = 1.5  # documents drawn for each that is wanted: some turn out to be near-duplicates
+
+
+def first_texts(sources: Sequence[str], config: CorpusConfig, size: int) -> list[str]:
+    """Return about ``size`` uncleaned texts from the beginnings of some sources, evenly spread over all."""
+    found = resolve_sources(sources)
+    chosen = found[:: -(-len(found) // _SOURCES)]
+    each = -(-size // len(chosen))
+    return [one.text for source in chosen for one in islice(source.documents(config.columns), each)]
 
 
 def draw_documents(

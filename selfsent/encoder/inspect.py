@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import torch
 import xxhash
@@ -13,6 +14,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTok
 from selfsent.encoder import prompt
 from selfsent.errors import EncoderError
 
+# Of a transformer: settings that change between two saves, or act in training alone.
+_WITHOUT_EFFECT = re.compile(
+    "_name_or_path|transformers_version|architectures|dtype|dropout|use_cache|output_hidden_states|initializer"
+).search
 UNLIMITED = 1 << 20  # word pieces: the maximum length of static vectors, which have none
 
 
@@ -69,9 +74,11 @@ def embedding_width(encoder: SentenceTransformer) -> int:
 
 
 def encoder_digest(encoder: SentenceTransformer) -> str:
-    """Digest all that an embedding depends on: modules, weights, tokenizer, maximum length, prompts and truncation."""
+    """Digest all that an embedding depends on: modules, weights, tokenizer, maximum length, prompts and settings."""
     settings = [encoder.prompts, encoder.default_prompt_name, encoder.truncate_dim, max_length_of(encoder)]
-    digest = xxhash.xxh3_128(repr([str(encoder), *settings]).encode())
+    configs = [module.config.to_dict() for module in encoder.modules() if isinstance(module, PreTrainedModel)]
+    acting = [(key, config[key]) for config in configs for key in sorted(config) if not _WITHOUT_EFFECT(key)]
+    digest = xxhash.xxh3_128(repr([str(encoder), *settings, acting]).encode())
     for name, tensor in encoder.state_dict().items():
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)

@@ -1,6 +1,5 @@
 """Open an encoder: the built-in one, a folder, or a name on the hub."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,20 +8,21 @@ import torch
 from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding, WordWeights
-from sentence_transformers.util import load_file_path
-from transformers import MODEL_FOR_MASKED_LM_MAPPING, AutoConfig
 from transformers.utils import logging
 
 from selfsent.encoder import prompt
 from selfsent.encoder.dropout import install_dropout, set_dropout
 from selfsent.encoder.embed import install_word_dropout
 from selfsent.encoder.inspect import transformer_of
+from selfsent.encoder.integrity import limit_length, require_transformer, require_vectors, require_vocabulary
+from selfsent.encoder.model_folder import CLOSED, SIDE_BY_SIDE, ModuleEntry, find_model, read_modules
 from selfsent.encoder.pooling import POOLINGS, assemble, pooling_name, without_pooler
-from selfsent.encoder.side_by_side import SideBySide
-from selfsent.errors import ConfigurationError, EncoderError, first_line, unknown
+from selfsent.encoder.side_by_side import open_side_by_side
+from selfsent.errors import ConfigurationError, EncoderError, SelfsentError, first_line, unknown
 
 BUILTIN = Path(__file__).parent.parent / "builtin" / "encoder"
 SHIPPED = {"builtin": BUILTIN, "builtin-static": BUILTIN.parent / "static"}  # the encoders that come with the package
+_FIXED = {"StaticEmbedding": "static vectors, which are averaged", SIDE_BY_SIDE: "two encoders side by side"}
 
 
 def load_encoder(
@@ -54,53 +54,77 @@ def load_encoder(
         raise ConfigurationError(
             f"template {template!r} does not fit pooling {pooling!r}: give it with pooling 'prompt'"
         )
-    where = str(SHIPPED.get(str(name), name))
-    found = load_file_path(where, "modules.json")
-    modules = json.loads(Path(found).read_text(encoding="utf-8")) if found else []
-    if any(module["type"].endswith(".SideBySide") for module in modules):
-        if pooling is not None:
-            raise EncoderError(f"{str(name)!r} holds two encoders side by side: leave pooling {pooling!r} out")
-        with quietly():
-            return SentenceTransformer(modules=[SideBySide.load(where)], device="cpu").eval()
-    layered = not any(module["type"].endswith("StaticEmbedding") for module in modules)
-    if layered:
-        _require_encoder(where)
-    elif pooling not in (None, "mean"):
-        raise EncoderError(f"{str(name)!r} holds static vectors, which are averaged: leave pooling {pooling!r} out")
+    with quietly(), one_sentence(str(name)):
+        folder = SHIPPED.get(str(name)) or find_model(str(name))
+        first = read_modules(folder)[0]
+        if first.kind in _FIXED and pooling not in (None, *["mean"] * (first.kind == "StaticEmbedding")):
+            raise EncoderError(f"{str(name)!r} holds {_FIXED[first.kind]}: leave pooling {pooling!r} out")
+        if first.kind == SIDE_BY_SIDE:
+            return open_side_by_side(folder, load_encoder)
+        if first.kind == "Transformer":
+            require_transformer(first.folder)
+        encoder = _open(folder, first, pooling, template)
+        require_vocabulary(encoder, str(name))
+        for module in encoder:
+            if isinstance(module, WordWeights):
+                module.requires_grad_(False)  # the weights of words are fixed
+        model = transformer_of(encoder)
+        if model is not None:
+            model.float()
+            install_dropout(model)
+            limit_length(encoder, max_length)
+        elif isinstance(encoder[0], StaticEmbedding):
+            install_word_dropout(encoder[0].float())
+        if dropout is not None:
+            set_dropout(encoder, dropout)
+        if not prompts:
+            encoder.prompts, encoder.default_prompt_name, encoder.truncate_dim = {}, None, None
+        require_vectors(encoder.eval(), str(name))
+        return encoder
+
+
+def _open(folder: Path, first: ModuleEntry, pooling: str | None, template: str | None) -> SentenceTransformer:
+    encoder = None
+    if (folder / "modules.json").exists() and pooling in (None, "prompt", "mean"):
+        kwargs = {}
+        if first.kind == "Transformer":
+            # In fp32 from the start: modules behind a transformer in fp16 would be rounded to it.
+            kwargs = {"dtype": torch.float32, "use_safetensors": True, **without_pooler(first.folder)}
+        encoder = SentenceTransformer(str(folder), device="cpu", model_kwargs=kwargs, **CLOSED)
+    # A mean with weights for words counts as that folder's mean.
+    own = () if encoder is None else (None, pooling_name(encoder).removeprefix("weighted_"))
+    if encoder is None or pooling not in own or template is not None:
+        encoder = assemble(first.folder, pooling or "mean", template or prompt.TEMPLATE)
+    return encoder
+
+
+@contextmanager
+def one_sentence(name: str) -> Iterator[None]:
+    """Turn whatever a library raises over the files of a model into one sentence; they may hold anything."""
     try:
-        with quietly():
-            encoder = None
-            if modules and pooling in (None, "prompt", "mean"):
-                # In fp32 from the start: modules behind a transformer in fp16 would be rounded to it.
-                kwargs = {"dtype": torch.float32, **without_pooler(where)} if layered else {}
-                encoder = SentenceTransformer(where, device="cpu", model_kwargs=kwargs)
-            # A mean with weights for words counts as that folder's mean.
-            own = () if encoder is None else (None, pooling_name(encoder).removeprefix("weighted_"))
-            if encoder is None or pooling not in own or template is not None:
-                encoder = assemble(where, pooling or "mean", template or prompt.TEMPLATE)
+        yield
+    except SelfsentError:
+        raise
     except SafetensorError as error:
         raise EncoderError(
             f"the weights in {name} are cut short or damaged ({error}): wait if they are still being written, "
             "or copy them again"
         ) from error
-    except (OSError, ValueError) as error:
-        raise EncoderError(f"cannot open {str(name)!r} as an encoder: {first_line(error)}") from error
-    for module in encoder:
-        if isinstance(module, WordWeights):
-            module.requires_grad_(False)  # the weights of words are fixed
-    model = transformer_of(encoder)
-    if model is not None:
-        model.float()
-        install_dropout(model)
-    elif isinstance(encoder[0], StaticEmbedding):
-        install_word_dropout(encoder[0].float())
-    if max_length is not None and layered:
-        encoder.max_seq_length = max_length
-    if dropout is not None:
-        set_dropout(encoder, dropout)
-    if not prompts:
-        encoder.prompts, encoder.default_prompt_name, encoder.truncate_dim = {}, None, None
-    return encoder.eval()
+    except BaseException as error:
+        # The Rust of tokenizers panics with an exception that is none of Python's.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        if "trust_remote_code" in str(error):
+            raise EncoderError(
+                f"{name} brings Python code of its own that it would run (auto_map in its JSON files), which is never "
+                "done: give a model whose class is part of transformers"
+            ) from error
+        reason = first_line(error)
+        if "processing class" in reason:
+            reason = "its tokenizer is missing or damaged; expected a whole tokenizer.json and tokenizer_config.json"
+        elif not isinstance(error, OSError | ValueError):
+            reason = f"one of its files is damaged or means something else ({type(error).__name__}: {reason})"
+        raise EncoderError(f"cannot open {name!r} as an encoder: {reason}") from error
 
 
 @contextmanager
@@ -115,28 +139,3 @@ def quietly() -> Iterator[None]:
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
-
-
-def _require_encoder(where: str) -> None:
-    folder = Path(where)
-    if folder.is_file():
-        raise EncoderError(f"{folder} is a file: give the folder of the model, or a name on the hub")
-    if folder.is_dir() and not (folder / "config.json").is_file():
-        if (folder / "modules.json").is_file():
-            return  # its transformer, if it has one, is in a subfolder
-        raise EncoderError(
-            f"{folder} holds no encoder: expected a config.json or modules.json, as save_pretrained writes"
-        )
-    try:
-        if not folder.is_dir() and (len(folder.parts) > 2 or folder.is_absolute()):
-            raise OSError("no such folder")
-        config = AutoConfig.from_pretrained(where)
-    except (OSError, ValueError) as error:
-        raise EncoderError(
-            f"base {where!r} cannot be found ({first_line(error)}): give 'builtin', a folder, or a name on the hub"
-        ) from error
-    if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or getattr(config, "is_encoder_decoder", False):
-        raise EncoderError(
-            f"{where!r} is no encoder: its model type is {config.model_type!r}; "
-            "give a bidirectional one, such as BERT, RoBERTa, DistilBERT, MPNet or ELECTRA"
-        )

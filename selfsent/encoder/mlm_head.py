@@ -12,8 +12,10 @@ from transformers import AutoModelForMaskedLM, PreTrainedModel
 
 from selfsent.encoder.embed import Tokens
 from selfsent.encoder.inspect import mask_id, transformer_of
-from selfsent.encoder.load import quietly
-from selfsent.errors import EncoderError, first_line
+from selfsent.encoder.integrity import require_loaded
+from selfsent.encoder.load import one_sentence, quietly
+from selfsent.encoder.model_folder import CLOSED
+from selfsent.errors import EncoderError
 from selfsent.functional import vocabulary_loss
 
 _MLM_HEADS = (  # the dense layer, LayerNorm and activation of a head; no activation means gelu
@@ -59,13 +61,17 @@ def load_mlm_head(encoder: SentenceTransformer) -> MLMHead:
     if model is None:
         raise EncoderError("a masked-LM head needs an encoder with layers: these are static vectors")
     where = model.name_or_path or ""
-    try:
-        with quietly():
-            whole, loading = AutoModelForMaskedLM.from_pretrained(where, dtype=torch.float32, output_loading_info=True)
-    except (OSError, ValueError) as error:
-        raise EncoderError(f"cannot open {where!r} for its masked-LM head: {first_line(error)}") from error
+    with quietly(), one_sentence(where):
+        whole, found = AutoModelForMaskedLM.from_pretrained(
+            where, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **CLOSED
+        )
     dense, norm, activation = _head_modules(whole)
-    if any(not key.startswith(f"{whole.base_model_prefix}.") for key in loading["missing_keys"]):
+    tied = whole.get_input_embeddings().weight
+    own = {name for name, parameter in whole.named_parameters() if parameter is not tied}
+    head = {name for name in own if not name.startswith(f"{whole.base_model_prefix}.")}
+    fresh = head <= found["missing_keys"]
+    require_loaded(where, whole, found, needed=lambda key: key in head and not fresh)
+    if fresh:
         warnings.warn(f"{where!r} holds no masked-LM head: a fresh one, from random weights, is trained", stacklevel=2)
     return MLMHead(dense, activation, norm, whole.get_output_embeddings().bias)
 
@@ -74,8 +80,8 @@ def assemble_masked_lm(encoder: SentenceTransformer, head: MLMHead, start: str |
     """Return the masked LM that ``start`` names with the weights of an encoder and a head of its shape."""
     inner = transformer_of(encoder)
     assert inner is not None
-    with quietly():
-        whole = AutoModelForMaskedLM.from_pretrained(str(start))
+    with quietly(), one_sentence(str(start)):
+        whole = AutoModelForMaskedLM.from_pretrained(str(start), use_safetensors=True, **CLOSED)
     whole.base_model.load_state_dict(inner.state_dict())
     dense, norm, _ = _head_modules(whole)
     dense.load_state_dict(head.dense.state_dict())

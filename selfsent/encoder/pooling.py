@@ -18,18 +18,20 @@ from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PreTrainedModel
 
 from selfsent.encoder import prompt
 from selfsent.encoder.inspect import prompt_weights
+from selfsent.encoder.model_folder import CLOSED
 from selfsent.errors import EncoderError
 
 POOLINGS = ("cls", "cls_pooler", "first_last", "first_last_paper", "mean", "prompt", "top2")
 _OF_LAYERS = {"first_last_paper": 0, "first_last": 1, "top2": -1}  # the first layer of the mean; the other is the last
 
 
-def assemble(where: str, pooling: str, template: str) -> SentenceTransformer:
+def assemble(where: Path, pooling: str, template: str) -> SentenceTransformer:
     """Build a SentenceTransformer of stock modules that pools as asked."""
     base = Transformer(
-        where,
-        model_kwargs={} if pooling == "cls_pooler" else without_pooler(where),
-        config_kwargs={"output_hidden_states": True} if pooling in _OF_LAYERS else {},
+        str(where),
+        model_kwargs={"use_safetensors": True, **({} if pooling == "cls_pooler" else without_pooler(where)), **CLOSED},
+        config_kwargs={**({"output_hidden_states": True} if pooling in _OF_LAYERS else {}), **CLOSED},
+        processor_kwargs={**CLOSED},
     )
     model = base.model
     weights = None
@@ -41,9 +43,9 @@ def assemble(where: str, pooling: str, template: str) -> SentenceTransformer:
             words[number] = word
         weights = WordWeights(words, {mask: 1.0}, unknown_word_weight=0.0)
     if pooling == "cls_pooler":
-        _, loading = AutoModel.from_pretrained(where, output_loading_info=True)
+        _, loading = AutoModel.from_pretrained(where, use_safetensors=True, output_loading_info=True, **CLOSED)
         if getattr(model, "pooler", None) is None or any("pooler" in key for key in loading["missing_keys"]):
-            raise EncoderError(f"{where!r} has no pretrained pooler: choose pooling 'cls' or 'mean'")
+            raise EncoderError(f"{str(where)!r} has no pretrained pooler: choose pooling 'cls' or 'mean'")
     return SentenceTransformer(modules=[base, *pooling_modules(pooling, model, weights)], device="cpu")
 
 
@@ -95,11 +97,9 @@ def pooling_name(encoder: SentenceTransformer) -> str:
     return mode if isinstance(mode, str) else "+".join(mode)
 
 
-def without_pooler(where: str) -> dict[str, object]:
+def without_pooler(where: Path) -> dict[str, object]:
     """Leave BERT's pooler out where the class allows: it is unused, and often random, which no digest could compare."""
-    if Path(where).is_dir() and not (Path(where) / "config.json").is_file():
-        return {}
-    model = MODEL_MAPPING.get(type(AutoConfig.from_pretrained(where)), None)
+    model = MODEL_MAPPING.get(type(AutoConfig.from_pretrained(where, **CLOSED)), None)
     return {"add_pooling_layer": False} if isinstance(model, type) and may_have_pooler(model) else {}
 
 

@@ -9,6 +9,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense
 from torch import nn
 
+from selfsent import atomic
 from selfsent.encoder.inspect import UNLIMITED, max_length_of, transformer_of
 from selfsent.encoder.load import quietly
 from selfsent.encoder.pooling import may_have_pooler
@@ -64,6 +65,7 @@ def save_encoder(encoder: SentenceTransformer, folder: Path, *, head: nn.Linear 
         for path in folder.glob(pattern):
             content = change(json.loads(path.read_text(encoding="utf-8")))
             path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    atomic.seal(folder)
 
 
 def _with_older_type(entry: dict[str, Any]) -> dict[str, Any]:

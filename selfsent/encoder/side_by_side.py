@@ -7,7 +7,7 @@ opens it, and so does ``SentenceTransformer(folder, trust_remote_code=True)`` wh
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules.input_module import InputModule
 from torch import nn
 from torch.nn import functional as F
+
+from selfsent.encoder.model_folder import CLOSED, read_table
+from selfsent.errors import EncoderError
 
 _SETTINGS = "side_by_side.json"
 
@@ -75,10 +78,10 @@ class SideBySide(InputModule):
     @classmethod
     def load(cls, model_name_or_path: str, *args: object, **kwargs: object) -> "SideBySide":
         """Open the encoders of a saved folder."""
-        folder = Path(model_name_or_path)
-        weights = json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))["weights"]
-        encoders = [SentenceTransformer(str(folder / str(number)), device="cpu") for number in range(len(weights))]
-        return cls(encoders, weights)
+        encoder = open_side_by_side(
+            Path(model_name_or_path), lambda part: SentenceTransformer(str(part), device="cpu", **CLOSED)
+        )
+        return encoder[0]  # type: ignore[return-value]
 
 
 def parts_of(encoder: SentenceTransformer) -> list[SentenceTransformer]:
@@ -89,3 +92,19 @@ def parts_of(encoder: SentenceTransformer) -> list[SentenceTransformer]:
 def join_side_by_side(encoders: Sequence[SentenceTransformer], weights: Sequence[float]) -> SentenceTransformer:
     """Join encoders; ``weights`` are their shares of the cosine."""
     return SentenceTransformer(modules=[SideBySide(encoders, weights)], device="cpu").eval()
+
+
+def open_side_by_side(folder: Path, open_part: Callable[[Path], SentenceTransformer]) -> SentenceTransformer:
+    """Open the encoders of a saved folder, each by ``open_part``, and join them.
+
+    Raises:
+        EncoderError: the file of their weights is damaged.
+    """
+    weights = read_table(folder / _SETTINGS).get("weights")
+    if (
+        not isinstance(weights, list)
+        or len(weights) < 2
+        or not all(isinstance(one, float) and one > 0 for one in weights)
+    ):
+        raise EncoderError(f"{folder / _SETTINGS} is damaged: its weights are {str(weights)[:80]}, and they are shares")
+    return join_side_by_side([open_part(folder / str(number)) for number in range(len(weights))], weights)

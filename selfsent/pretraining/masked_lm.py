@@ -25,6 +25,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, RobertaPreLayerNormConfig, RobertaPreLayerNormForMaskedLM
 
+from selfsent import atomic
 from selfsent.config import setting
 from selfsent.corpus.dataset import Corpus
 from selfsent.corpus.heldout import HeldOut
@@ -191,6 +192,7 @@ def start_encoder(
         modules.append(Pooling(size.width, "mean"))
         SentenceTransformer(modules=modules, device="cpu").save(str(folder), create_model_card=False)
         model.save_pretrained(folder)  # once more: the modules' save writes the encoder alone
+    atomic.seal(folder)
 
 
 def save_base(folder: Path, encoder: SentenceTransformer) -> None:
@@ -204,6 +206,7 @@ def save_base(folder: Path, encoder: SentenceTransformer) -> None:
     with quietly():
         assemble_masked_lm(encoder, head, inner.name_or_path or "").save_pretrained(folder)
         encoder.tokenizer.save_pretrained(folder)
+    atomic.seal(folder)
 
 
 def export_masked_lm(
@@ -222,6 +225,7 @@ def export_masked_lm(
     config = folder / "config.json"
     content = json.loads(config.read_text(encoding="utf-8")) | {"dtype": "float32"}
     config.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    atomic.seal(folder)
 
 
 def score_masked_words(

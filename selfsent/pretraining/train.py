@@ -26,6 +26,7 @@ from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.dropout import set_dropout
 from selfsent.encoder.inspect import tokenizer_of
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.model_folder import CLOSED
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, UserError, unknown
 from selfsent.evaluation.suite import Suite, read_suite
 from selfsent.pretraining import factorization, masked_lm, static_vectors, vocabulary
@@ -305,7 +306,7 @@ def _tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Return the tokenizer of a run that has started, of what it starts from, or a new one."""
     if start is not None:
-        tokenizer = PreTrainedTokenizerFast.from_pretrained(str(start))
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(str(start), **CLOSED)
     elif settings.base is not None:
         tokenizer = tokenizer_of(load_encoder(settings.base))
     elif settings.static is not None:

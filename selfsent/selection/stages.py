@@ -17,8 +17,8 @@ from pathlib import Path
 from sentence_transformers import SentenceTransformer
 
 from selfsent import api, atomic
-from selfsent.corpus import clean
-from selfsent.encoder.inspect import tokenizer_of, transformer_of
+from selfsent.encoder.coverage import check_coverage
+from selfsent.encoder.inspect import transformer_of
 from selfsent.encoder.load import SHIPPED, load_encoder
 from selfsent.encoder.side_by_side import join_side_by_side
 from selfsent.errors import ConfigurationError
@@ -34,8 +34,6 @@ from selfsent.selection.settings import FitConfig
 WORDS, WORDS_BASE = "word vectors", "builtin-static"  # the candidate, and what its general half is
 _SHARES = (0.25, 0.5, 0.75)  # of the way from a base to what was trained from it
 _WEIGHTS = (0.3, 0.5, 0.7)  # of the first of two side by side
-_NOTICED = 500  # texts that show whether a base knows their language
-_UNKNOWN, _PIECES = 0.05, 3.0  # share of unknown word pieces, and pieces a word, above which it does not
 _TRAINING_COST = 6.0  # encodings of a text that one training step on it costs
 _FOR_TRAINING = 0.7  # of the minutes; the rest is for scoring
 _FEWEST = 50  # steps: a shorter training is left out
@@ -94,25 +92,13 @@ class Stages:
             with self._timed(base.slug) as seconds:  # kept: vectors that are read from disk say nothing of its speed
                 encoder = base.open()
                 base.layered = transformer_of(encoder) is not None
-                self._notice_language(name, encoder)
+                # What is lost on general text, which is English, counts nothing for text of another language.
+                if check_coverage(encoder, self.vectors.judges["dev"].texts, name, self.progress).foreign:
+                    self.english = False
                 self._add(base)
             texts = sum(len(self.vectors.judges[part].texts) for part in ("dev", "general dev"))
             self._rates[name] = texts / max(seconds(), 0.1)
             self.bases.append(base)
-
-    def _notice_language(self, name: str, encoder: SentenceTransformer) -> None:
-        """Warn where a base's vocabulary does not fit the text; what is lost on English text then counts nothing."""
-        texts = self.vectors.judges["dev"].texts[:_NOTICED]
-        tokenizer = tokenizer_of(encoder)
-        pieces = [piece for row in tokenizer(texts, add_special_tokens=False)["input_ids"] for piece in row]
-        unknown = sum(piece == tokenizer.unk_token_id for piece in pieces) / max(1, len(pieces))
-        each = len(pieces) / max(1, sum(map(clean.count_words, texts)))
-        if unknown > _UNKNOWN or each > _PIECES:
-            self.english = False
-            self.progress.say(
-                f"warning: {name} does not know the language of this text: {unknown:.0%} of the pieces are "
-                f"unknown to it, and a word takes {each:.1f} of them; give --base an encoder of this language"
-            )
 
     def add_word_vectors(self) -> None:
         """Count word vectors in the text, join them with the general ones, and train them on the pairs."""

@@ -83,5 +83,8 @@ def test_damaged_weights_are_one_sentence(bert, tmp_path, pooling):
     save_encoder(load_encoder(bert), tmp_path / "model")
     weights = tmp_path / "model" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(EncoderError, match=r"model.safetensors was cut off or changed"):
+        load_encoder(tmp_path / "model", pooling=pooling)
+    (tmp_path / "model" / ".checksums").unlink()
     with pytest.raises(EncoderError, match=r"model are cut short or damaged .*: wait if they are still being written"):
         load_encoder(tmp_path / "model", pooling=pooling)

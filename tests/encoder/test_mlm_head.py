@@ -76,7 +76,7 @@ def test_an_encoder_that_cannot_have_an_mlm_head_is_refused(bert, tmp_path):
 
     gone = load_encoder(shutil.copytree(bert, tmp_path / "gone"))
     shutil.rmtree(tmp_path / "gone")
-    with pytest.raises(UserError, match=r"cannot open .*gone. for its masked-LM head"):
+    with pytest.raises(UserError, match=r"cannot open .*gone"):
         load_mlm_head(gone)
 
     with quietly():

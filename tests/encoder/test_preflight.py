@@ -24,7 +24,7 @@ def test_a_family_whose_dropout_is_out_of_reach_is_refused_by_name(bert, tmp_pat
     size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
     tokens = {"pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3}
     config = ModernBertConfig(
-        vocab_size=64, **size, **tokens, attention_dropout=0.1, embedding_dropout=0.1, mlp_dropout=0.1
+        vocab_size=39, **size, **tokens, attention_dropout=0.1, embedding_dropout=0.1, mlp_dropout=0.1
     )
     with quietly():
         ModernBertForMaskedLM(config).save_pretrained(tmp_path)

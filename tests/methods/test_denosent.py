@@ -113,7 +113,9 @@ def of_the_authors(values, folder, dtype):
         assert not missing.unexpected_keys
         assert set(missing.missing_keys) <= {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
         model.save_pretrained(folder)
-    make_tokenizer().save_pretrained(folder)
+    tokenizer = make_tokenizer()
+    tokenizer.add_tokens([f"unused{number}" for number in range(len(tokenizer), config.vocab_size)])
+    tokenizer.save_pretrained(folder)
     encoder = load_encoder(folder, pooling="prompt", template=TEMPLATE)
     transformer_of(encoder).set_attn_implementation("eager")  # ours takes its softmax in float32
     objective = make(

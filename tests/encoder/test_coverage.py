@@ -1,0 +1,131 @@
+"""How much of a text a vocabulary knows is said by every command that reads text; what it cannot read is refused."""
+
+import json
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from tiny import TEXTS, make_tokenizer
+
+from selfsent.api import train
+from selfsent.bulk_encode import encode_to
+from selfsent.encoder.coverage import check_coverage, measure_coverage
+from selfsent.encoder.load import load_encoder
+from selfsent.encoder.save import save_encoder
+from selfsent.encoder.side_by_side import join_side_by_side
+from selfsent.errors import EncoderError
+from selfsent.label_free_verdict import verdict
+from selfsent.progress import SILENT, Progress
+from selfsent.scoring import evaluate
+from selfsent.semantic_search import build_index
+
+CHINESE = ["我们今天去公园散步。", "孩子们在河边玩耍。", "她读了一本关于船的书。"]
+
+
+class Told(Progress):
+    def __init__(self):
+        self.lines = []
+
+    def say(self, line):
+        self.lines.append(line)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
+
+
+def static(words):
+    """Static vectors of a vocabulary in which ``words`` are zeros, as unknown ones are."""
+    tokenizer = make_tokenizer()
+    table = np.random.default_rng(0).normal(size=(len(tokenizer), 12)).astype(np.float32)
+    table[tokenizer.convert_tokens_to_ids(words)] = 0
+    return SentenceTransformer(modules=[StaticEmbedding(tokenizer.backend_tokenizer, embedding_weights=table)])
+
+
+def test_the_shares_are_those_of_a_count_by_hand(encoder):
+    texts = ["the cat sat", "the zebra sat", "zebra gnu", "gnu !", "", "  "]
+    found = measure_coverage(encoder, texts)  # 3 + 2 known pieces of 10, and two texts of four without any
+    assert (found.unknown, found.lost) == pytest.approx((0.5, 0.5))
+    assert found.pieces == 1
+    assert measure_coverage(encoder, TEXTS).unknown == measure_coverage(encoder, ["", " "]).lost == 0
+
+
+def test_little_is_not_mentioned_much_is_warned_of_and_most_is_refused(encoder):
+    told = Told()
+    check_coverage(encoder, [*TEXTS * 10, "a zebra"], "it", told)
+    assert told.lines == []
+    check_coverage(encoder, [*TEXTS, "zebra gnu"], "it", told)
+    assert len(told.lines) == 1
+    assert "5% of the word pieces are unknown to it, and 14% of the texts hold no word that it knows" in told.lines[0]
+    with pytest.raises(EncoderError, match=r"it cannot read this text: 5\d% .* selfsent pretrain"):
+        check_coverage(encoder, [*TEXTS[:2], *["zebra gnu okapi tapir"] * 4], "it", told)
+    with pytest.raises(EncoderError, match=r"it cannot read this text: 100% of the word pieces .* 100% of the texts"):
+        check_coverage(encoder, ["😀 🎉"], "it", told)
+
+
+def test_a_language_that_is_spelled_is_noticed_and_documentation_is_not():
+    """German has 2.1 pieces a word; English documentation, of all words 2.0, of plain ones 1.2."""
+    encoder, told = load_encoder("builtin"), Told()
+    german = "Wir sind heute bei schönem Wetter spazieren gegangen, obwohl die Gebühren nicht gestiegen sind."
+    code = "Call shutil.copytree(src, dst, dirs_exist_ok=True) to copy the tree that os.walk() found in PY_SRC_DIR."
+    assert measure_coverage(encoder, [german]).foreign
+    assert not measure_coverage(encoder, [code]).foreign
+    check_coverage(encoder, [german], "builtin", told)
+    assert "badly: a plain word takes 2." in told.lines[0]
+
+
+def test_of_two_side_by_side_the_one_that_knows_more_counts(encoder):
+    joined = join_side_by_side([load_encoder("builtin"), encoder], (0.5, 0.5))
+    assert measure_coverage(joined, ["zebras and gnus were seen"]).unknown == 0
+    assert measure_coverage(joined, CHINESE).lost == 1
+
+
+@pytest.fixture
+def chinese(tmp_path):
+    path = tmp_path / "chinese.jsonl"
+    draw = np.random.default_rng(0)
+    with path.open("w") as file:
+        for _ in range(70):
+            sentences = ["".join(map(chr, draw.integers(0x4E00, 0x9000, 14))) + "。" for _ in range(8)]
+            file.write(json.dumps({"text": "\n".join(sentences)}) + "\n")
+    return path
+
+
+def test_every_command_refuses_a_text_that_the_model_cannot_read(bert, chinese, tmp_path):
+    encoder = load_encoder(bert)
+    other = tmp_path / "other"
+    save_encoder(load_encoder(bert, pooling="cls"), other)
+    (tmp_path / "labels.csv").write_text("text,label\n" + "".join(f"{CHINESE[n % 3]}{n},{n % 2}\n" for n in range(40)))
+    commands = {
+        "train": lambda: train("simcse", corpus=[chinese], base=str(bert), out=tmp_path / "run"),
+        "encode": lambda: encode_to(tmp_path / "a.npy", encoder, [chinese]),
+        "encode, a stream": lambda: encode_to(tmp_path / "b.npy", encoder, CHINESE, stream=True),
+        "search": lambda: build_index(bert, chinese),
+        "verdict": lambda: verdict(bert, other, [chinese], static=False),
+        "evaluate": lambda: evaluate(encoder, [f"classification:{tmp_path / 'labels.csv'}"]),
+    }
+    for name, command in commands.items():
+        with pytest.raises(EncoderError, match=r"cannot read this text: 100% of the word pieces"):
+            command()
+            pytest.fail(name)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_query_that_the_model_cannot_read_is_refused(bert, tmp_path):
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    index = build_index(bert, tmp_path / "texts.txt")
+    assert index.search(TEXTS[0], 1)[0].text == TEXTS[0]
+    assert len(index.search("zebra gnu cat", 1)) == 1  # one known word is enough
+    with pytest.raises(EncoderError, match="knows no word of the query"):
+        index.search(CHINESE[0], 1)
+
+
+def test_vectors_of_zeros_are_counted(tmp_path):
+    (tmp_path / "texts.txt").write_text("\n".join([*TEXTS * 10, "", "zebra"]))
+    told = Told()
+    encode_to(tmp_path / "vectors.npy", static(["[UNK]"]), [tmp_path / "texts.txt"], progress=told)
+    assert (~np.load(tmp_path / "vectors.npy").any(axis=1)).sum() == 2
+    assert any("2 of the vectors are zeros" in line for line in told.lines)
+    encode_to(tmp_path / "none.npy", static([]), TEXTS, stream=True, progress=SILENT)
