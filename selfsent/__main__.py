@@ -1,6 +1,7 @@
 """python -m selfsent, and the ``selfsent`` command: run one command, and turn our errors into one sentence."""
 
 import errno
+import io
 import os
 import shlex
 import sys
@@ -10,6 +11,8 @@ def main() -> None:
     """Run the command line."""
     # Rust tokenizers and our own worker processes would otherwise warn each other about forks.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # where it is not UTF-8, as standard error does by itself
     from selfsent.cli import app
     from selfsent.errors import Interrupted, UserError
 
@@ -33,7 +36,9 @@ def main() -> None:
 
 
 def _fail(message: str, status: int) -> None:
-    print(f"error: {message}" if status == 1 else message, file=sys.stderr)  # noqa: T201
+    from selfsent.cli.display import printable  # the message may quote a text, a title or the name of a file
+
+    print(printable(f"error: {message}" if status == 1 else message), file=sys.stderr)  # noqa: T201
     sys.exit(status)
 
 

@@ -6,6 +6,7 @@ checksum of its files, which ``verify`` and ``read_sealed`` compare first.  Each
 before it happens, so that a test can stop the process at any of them.
 """
 
+import errno
 import json
 import os
 import secrets
@@ -62,9 +63,32 @@ def replacing(target: Path) -> Iterator[Path]:
 @contextmanager
 def replacing_file(target: Path) -> Iterator[BinaryIO]:
     """Open a binary file that replaces ``target`` when the block ends well."""
+    _require_no_folder(target)
     with replacing(target) as partial, partial.open("wb") as file:
         yield file
         sync(file, partial)
+
+
+def _require_no_folder(target: Path) -> None:
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
+
+
+def require_writable(target: Path) -> None:
+    """Refuse a file that cannot be written, before any work is done for it.
+
+    Raises:
+        ConfigurationError: it is a folder, or there is no folder for it that can be written to.
+    """
+    try:
+        _require_no_folder(target)
+        probe = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot write {target}: {error.strerror}; give a file in a folder that you can write to"
+        ) from error
 
 
 def write_bytes(target: Path, content: bytes) -> None:

@@ -1,20 +1,19 @@
 """Encode any number of texts to disk: streamed, resumable, and byte-identical after a restart.
 
-Each block of ``_BLOCK`` rows is an ``.npy`` shard that is written whole or not at all; a job that was killed resumes
-after the last.  At the end the shards become the output.  All of it happens in a folder beside the output,
-``.NAME.encoding``, which needs as much disk space again as the output; a folder of shards needs none.
+Each block of ``_BLOCK`` rows is an ``.npy`` shard that is written whole or not at all, with its checksum; a job that
+was killed resumes after the last that is still what was written.  At the end the shards become the output.  All of it
+happens in a folder beside the output, ``.NAME.encoding``, which needs as much disk space again as the output; a folder
+of shards needs none.
 """
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
@@ -23,13 +22,13 @@ from selfsent.corpus import formats, read
 from selfsent.encoder.coverage import checked_texts
 from selfsent.encoder.encode import computes_in_bf16, encode, resolve_prompt, task_prompt
 from selfsent.encoder.inspect import encoder_digest
-from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError, unknown
+from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError, first_line, unknown
 from selfsent.progress import SILENT, Progress
 
 DTYPES = ("float32", "float16")
 SUFFIXES = (".npy", ".parquet", ".arrow")
 _BLOCK = 16_384  # rows that are sorted by length together, lost at most by a kill, and make one shard
-_CHARACTERS = 1 << 24  # of a block that are held in memory at once
+_CHARACTERS = 1 << 21  # of a block that are tokenised together, which takes some 160 bytes each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +71,7 @@ def encode_to(
         truncate_dim: keep this many leading dimensions.  Default: as many as the folder says, or all.
         precision: "fp32", "bf16", or "auto" for bf16 where this machine is faster at it.
         dtype: what is written, "float32" or "float16".
-        overwrite: replace an output that exists, once the new one is whole.
+        overwrite: replace an output of an earlier call, once the new one is whole; nothing else is ever replaced.
 
     Raises:
         UserError: no such source or nothing in it; an output that exists or does not fit; an unfinished output of
@@ -99,8 +98,9 @@ def encode_to(
     # A corpus may have other columns, which are not read here: all of them name that of the text.
     columns = read.Columns(text=text_column, title=text_column, summary=text_column, positive=text_column)
     found = (document.text for source in sources for document in source.documents(columns))
-    with _alone(output):
-        resumed = _open(output, json.loads(json.dumps(plan)), resume=not stream, overwrite=overwrite)
+    with atomic.exclusive(output, folder=False):
+        plan = json.loads(json.dumps(plan))
+        resumed = _open(output, plan, resume=not stream, overwrite=overwrite, progress=progress)
         try:
             _write_shards(
                 output,
@@ -160,58 +160,113 @@ def _unfinished(output: Path) -> Path:
     return output.absolute().parent / f".{output.name}.encoding"
 
 
+def _whole(output: Path) -> Path:
+    """Return where an output is whole before it is put in its place."""
+    return _unfinished(output) / ("whole" if output.suffix else "shards")
+
+
 def _complete(output: Path) -> tuple[int, int] | None:
     """Return the rows and the width of an output that is whole, though perhaps not in its place."""
     mark = _unfinished(output) / "complete.json"
     if not mark.is_file():
         return None
-    facts = json.loads(mark.read_text(encoding="utf-8"))
+    facts = atomic.read_sealed(mark, _afresh(output))
     return facts["rows"], facts["width"]
+
+
+def _afresh(output: Path) -> str:
+    return f"remove {_unfinished(output)} to start again"
 
 
 def _shards(output: Path) -> list[Path]:
     return sorted((_unfinished(output) / "shards").glob("vectors-*.npy"))
 
 
-@contextmanager
-def _alone(output: Path) -> Iterator[None]:
-    """Keep a second process out for the block, and turn a refusal of the file system into a sentence."""
-    lock = FileLock(f"{_unfinished(output)}.lock")
-    try:
-        with lock.acquire(blocking=False):
-            try:
-                yield
-            finally:
-                Path(lock.lock_file).unlink(missing_ok=True)
-    except Timeout:
-        raise ConfigurationError(f"another process is writing {output}: wait for it, or name another output") from None
-    except PermissionError as error:  # a full disk has its own sentence, for every command
-        raise ConfigurationError(f"cannot write {output}: {error.strerror} ({error.filename})") from error
+def _shard(output: Path, row: int) -> Path:
+    return _unfinished(output) / "shards" / f"vectors-{row // _BLOCK:06}.npy"
 
 
-def _open(output: Path, plan: dict[str, Any], *, resume: bool, overwrite: bool) -> int:
+def _open(output: Path, plan: dict[str, Any], *, resume: bool, overwrite: bool, progress: Progress) -> int:
     """Start, or resume where the plan is the same; return how many rows an earlier job encoded."""
     folder = _unfinished(output)
     path = folder / "plan.json"
     resuming = resume and path.is_file()
-    before = json.loads(path.read_text(encoding="utf-8")) if resuming else plan
-    if before != plan:
+    before = atomic.read_sealed(path, _afresh(output)) if resuming else plan
+    if before != plan and not kept_texts(output):
+        resuming = False
+    elif before != plan:
         changed = ", ".join(key for key in plan if before.get(key) != plan[key])
         raise ResumeError(
             f"{output} was begun with another {changed}: repeat that command to finish it, or remove {folder} to start "
             "again"
         )
     if resuming and _complete(output):
-        return kept_texts(output)
+        if _is_intact(output):
+            return kept_texts(output)
+        atomic.remove(folder / "complete.json")
     if output.exists() and not overwrite:
         raise ConfigurationError(f"output {output} exists: remove it, choose another name, or add --overwrite")
-    if output.is_dir() and not (output / "manifest.json").is_file() and any(output.iterdir()):
-        raise ConfigurationError(f"output {output} is a folder of something else: choose another name")
-    if not resuming:
+    if output.exists():
+        _require_ours(output)
+    if resuming:
+        _remove_damaged(output, progress)
+    else:
         atomic.remove(folder)
         (folder / "shards").mkdir(parents=True)
-        atomic.write_json(path, plan)
+        atomic.write_sealed(path, plan)
     return kept_texts(output)
+
+
+def _is_intact(output: Path) -> bool:
+    """Tell whether a complete output is still what was written, or is in its place."""
+    whole = _whole(output)
+    if not whole.exists():
+        return output.exists()
+    try:
+        if output.suffix:
+            atomic.verify(whole, _afresh(output))
+            return True
+        digests = atomic.read_sealed(whole / "manifest.json", _afresh(output))["checksums"]
+        return all(atomic.file_digest(whole / name) == digest for name, digest in digests.items())
+    except (ResumeError, OSError):
+        return False
+
+
+def _require_ours(output: Path) -> None:
+    """Refuse to replace what was not written here: another table, or a folder that holds something else, too."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    others: Iterable[str] = []
+    try:
+        if output.is_dir():
+            others = sorted(path.name for path in output.iterdir() if path.name != "manifest.json")
+            shards = json.loads((output / "manifest.json").read_text(encoding="utf-8"))["shards"] if others else []
+            others = [name for name in others if name not in shards]
+        elif output.suffix == ".npy":
+            others = [] if np.load(output, mmap_mode="r").ndim == 2 else ["an array of another shape"]
+        else:
+            table = parquet.read_schema(output) if output.suffix == ".parquet" else pa.ipc.open_file(output).schema
+            others = {*table.names} ^ {"row", "vector"}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        others = others or [first_line(error)]
+    for one in others:
+        raise ConfigurationError(f"output {output} is of something else ({one}): choose another name, or remove it")
+
+
+def _remove_damaged(output: Path, progress: Progress) -> None:
+    """Remove the first shard that is missing or not what was written, and those behind it: they are made again."""
+    row, rest = 0, _shards(output)
+    while (shard := _shard(output, row)) in (rest := _shards(output)[row // _BLOCK :]):
+        try:
+            atomic.verify(shard, "")
+        except ResumeError:
+            break
+        row += len(np.load(shard, mmap_mode="r"))
+    for shard in rest:
+        atomic.remove(shard)
+    if rest:
+        progress.say(f"warning: {shard.parent} was changed: from row {row:,} on, texts are encoded again")
 
 
 def _write_shards(
@@ -235,7 +290,7 @@ def _write_shards(
                 f"row {rows + int(finite.argmin())} has a value that is not finite in {dtype}: give dtype float32 or "
                 "precision fp32; if both are given, the model's weights are broken"
             )
-        with atomic.replacing_file(_unfinished(output) / "shards" / f"vectors-{rows // _BLOCK:06}.npy") as file:
+        with atomic.sealed_file(_shard(output, rows)) as file:
             _write_header(file, vectors.shape, dtype)
             file.write(vectors.data)  # not ndarray.tofile, whose error does not say that the disk is full
         rows, zeros = rows + len(vectors), zeros + len(vectors) - int(vectors.any(axis=1).sum())
@@ -252,30 +307,33 @@ def _parts(texts: Iterable[str]) -> Iterator[list[str]]:
     part: list[str] = []
     held = 0
     for text in texts:
-        part.append(text)
-        held += len(text)
-        if held >= _CHARACTERS:
+        if part and held + len(text) > _CHARACTERS:
             yield part
             part, held = [], 0
+        part.append(text)
+        held += len(text)
     if part:
         yield part
 
 
 def _publish(output: Path, dtype: np.dtype[Any]) -> tuple[int, int]:
     """Make the output of the shards and put it in its place, as far as an earlier job did not; return its shape."""
-    folder = _unfinished(output)
-    whole, shards = folder / ("whole" if output.suffix else "shards"), _shards(output)
+    folder, whole = _unfinished(output), _whole(output)
     shape = _complete(output)
     if shape is None:
+        shards = _shards(output)
         shape = rows, width = kept_texts(output), np.load(shards[0], mmap_mode="r").shape[1]
         if output.suffix:
-            with atomic.replacing_file(whole) as file:
+            with atomic.sealed_file(whole) as file:
                 _write_whole(file, output.suffix, shards, shape, dtype)
         else:
             facts = {"rows": rows, "width": width, "dtype": str(dtype), "rows_a_shard": _BLOCK}
-            atomic.write_json(whole / "manifest.json", {**facts, "shards": [shard.name for shard in shards]})
-        atomic.write_json(folder / "complete.json", {"rows": rows, "width": width})
+            digests = {shard.name: atomic.checksum_of(shard).read_text(encoding="utf-8") for shard in shards}
+            atomic.write_sealed(whole / "manifest.json", {**facts, "shards": [*digests], "checksums": digests})
+        atomic.write_sealed(folder / "complete.json", {"rows": rows, "width": width})
     if whole.exists():
+        for shard in [] if output.suffix else _shards(output):
+            atomic.remove(atomic.checksum_of(shard))  # it is in the manifest
         if output.is_dir():  # no rename replaces a folder that holds something
             atomic.rename(output, folder / "replaced")
         atomic.rename(whole, output)

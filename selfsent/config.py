@@ -182,14 +182,20 @@ def read_recipe(name: str | Path) -> Table:
     if not path.exists():
         path = RECIPES / f"{path.name.removesuffix('.toml')}.toml"
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return _parse_toml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         shipped = ", ".join(sorted(recipe.stem for recipe in RECIPES.glob("*.toml")))
         raise ConfigurationError(
             f"there is no recipe {name}: give a .toml file, the name of a method, or one of {shipped}"
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise ConfigurationError(f"{path} is not a recipe in TOML: {error}") from error
+
+
+def _parse_toml(text: str) -> Table:
+    """Parse TOML into the values of JSON, which a run's config.json can hold: dates become strings."""
+    table: Table = json.loads(json.dumps(tomllib.loads(text), default=str))
+    return table
 
 
 def sweep_lists(name: str | Path) -> Table:
@@ -232,9 +238,10 @@ def _value(text: str) -> object:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        parsed = _parse_toml(f"value = {text}")
+    except (ValueError, RecursionError):  # no TOML, too many digits, nested too deeply
         return text
+    return parsed["value"] if len(parsed) == 1 else text
 
 
 # ------------------------------------------------------------------------------------------------------ description

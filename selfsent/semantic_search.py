@@ -7,11 +7,13 @@ nearer of the two counts.
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer, util
 from torch.nn import functional as F
 
@@ -21,13 +23,13 @@ from selfsent.encoder.coverage import check_coverage, require_known_query
 from selfsent.encoder.encode import encode, task_prompt
 from selfsent.encoder.inspect import encoder_digest
 from selfsent.encoder.load import load_encoder
-from selfsent.errors import ConfigurationError, CorpusError
+from selfsent.errors import ConfigurationError, CorpusError, EncoderError
 from selfsent.progress import SILENT, Progress
 
 _WORDS = 80  # of a document that are embedded: its beginning
 _OPENING = 40  # words of its first sentence, at most
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s")
-_FORMAT = 2  # of the index; raised whenever the same corpus would give another
+_FORMAT = 3  # of the index; raised whenever the same corpus would give another
 
 
 @dataclass(frozen=True)
@@ -42,20 +44,54 @@ class Hit:
 class SearchIndex:
     """Texts and their unit-length embeddings."""
 
-    def __init__(self, folder: Path, encoder: SentenceTransformer, *, reused: bool) -> None:
+    def __init__(
+        self,
+        encoder: SentenceTransformer,
+        texts: Sequence[tuple[str, str]],
+        documents: NDArray[np.int64],
+        embeddings: NDArray[np.float32],
+        *,
+        reused: bool,
+    ) -> None:
         self.reused = reused  # from an earlier search
         self._encoder = encoder
-        self._texts: list[tuple[str, str]] = json.loads((folder / "texts.json").read_text(encoding="utf-8"))
-        self._embeddings = torch.from_numpy(np.load(folder / "embeddings.npy"))
-        self._documents: list[int] = np.load(folder / "documents.npy").tolist()  # of each embedding
+        self._texts = texts  # (title, text)
+        self._documents: list[int] = documents.tolist()  # of each embedding
+        self._embeddings = torch.from_numpy(embeddings)
+
+    @classmethod
+    def open(cls, folder: Path, encoder: SentenceTransformer) -> "SearchIndex":
+        """Open what ``save`` wrote.
+
+        Raises:
+            ResumeError: a file is missing or was changed.
+        """
+        atomic.verify(folder, f"delete {folder} and search again")
+        texts = [(title, text) for title, text in json.loads((folder / "texts.json").read_text(encoding="utf-8"))]
+        arrays = (np.load(folder / f"{name}.npy") for name in ("documents", "embeddings"))
+        return cls(encoder, texts, *arrays, reused=True)
+
+    def save(self, folder: Path) -> None:
+        """Write everything but the encoder."""
+        with atomic.build_folder(folder) as scratch:
+            (scratch / "texts.json").write_text(json.dumps(self._texts), encoding="utf-8")
+            np.save(scratch / "documents.npy", np.array(self._documents, np.int64))
+            np.save(scratch / "embeddings.npy", self._embeddings.numpy())
 
     def __len__(self) -> int:
         return len(self._texts)
 
     def search(self, query: str, top: int) -> list[Hit]:
-        """Return the ``top`` texts nearest to the query, which gets the folder's prompt for queries, by cosine."""
+        """Return the ``top`` texts nearest to the query, which gets the folder's prompt for queries, by cosine.
+
+        Raises:
+            UserError: a query without a word, or the encoder gives NaN or infinity for it.
+        """
+        if not query.strip():
+            raise ConfigurationError("the query is empty: say what to look for")
         require_known_query(self._encoder, query)
         vector = encode(self._encoder, [query], prompt=task_prompt(self._encoder, "query"))
+        _require_finite(vector, [query])
         (hits,) = util.semantic_search(
             F.normalize(torch.from_numpy(vector), dim=1), self._embeddings, top_k=2 * top, score_function=util.dot_score
         )
@@ -103,12 +139,13 @@ def build_index(
     fingerprint = hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:24]
     folder = atomic.cache_folder("indexes", fingerprint)
     if folder.is_dir():
-        return SearchIndex(folder, encoder, reused=True)
+        return SearchIndex.open(folder, encoder)
     columns = read.Columns(text=text_column, title="title", summary="summary")
     texts: list[tuple[str, str]] = []
     openings: list[str] = []
     for source in sources:
         for document in source.documents(columns):
+            document = read.Document(*map(clean.encodable, document))
             whole = clean.one_line(" ".join(part for part in (document.summary, document.text) if part))
             if whole:
                 texts.append((document.title, " ".join(whole.split()[:_WORDS])))
@@ -121,8 +158,22 @@ def build_index(
     embedded = [*openings, *(texts[row][1] for row in longer)]
     check_coverage(encoder, embedded, str(model), progress)
     embeddings = encode(encoder, embedded, prompt=prompt, progress=progress)
-    with atomic.build_folder(folder) as scratch:
-        (scratch / "texts.json").write_text(json.dumps(texts, ensure_ascii=False), encoding="utf-8")
-        np.save(scratch / "documents.npy", np.array([*range(len(texts)), *longer], np.int64))
-        np.save(scratch / "embeddings.npy", F.normalize(torch.from_numpy(embeddings), dim=1).numpy())
-    return SearchIndex(folder, encoder, reused=False)
+    _require_finite(embeddings, embedded)
+    unit = F.normalize(torch.from_numpy(embeddings), dim=1).numpy()
+    index = SearchIndex(encoder, texts, np.array([*range(len(texts)), *longer], np.int64), unit, reused=False)
+    try:
+        index.save(folder)
+    except OSError as error:  # a full disk, or a cache that is read-only
+        progress.say(
+            f"warning: {folder} cannot be written ({error.strerror}): the next search encodes these texts again"
+        )
+    return index
+
+
+def _require_finite(vectors: NDArray[np.float32], texts: Sequence[str]) -> None:
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        raise EncoderError(
+            f"the encoder gives NaN or infinity for {int((~finite).sum())} texts, first for "
+            f"{texts[int(finite.argmin())][:60]!r}: its weights are broken or its precision is too low"
+        )

@@ -318,3 +318,11 @@ def test_a_folder_in_which_nothing_was_written_is_as_it_was(tmp_path):
     with pytest.raises(KeyError), atomic.exclusive(tmp_path / "runs" / "out"):
         raise KeyError
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_never_takes_the_place_of_a_folder(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "notes").write_text("mine")
+    with pytest.raises(IsADirectoryError):
+        atomic.write_text(tmp_path / "folder", "new")
+    assert (tmp_path / "folder" / "notes").read_text() == "mine"

@@ -8,13 +8,15 @@ import sys
 import numpy as np
 import pyarrow as pa
 import pytest
+import xxhash
 from pyarrow import parquet
 from tiny import TEXTS
 
 from selfsent import atomic, bulk_encode
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder, torch
-from selfsent.errors import UserError
+from selfsent.errors import ResumeError, UserError
+from selfsent.progress import Progress
 
 MANY = [f"{text} {' '.join(text.split()[: n % 5])}" for n in range(9) for text in TEXTS] + ["", "rain " * 30, ""]
 OUTPUTS = ["vectors.npy", "vectors.parquet", "vectors.arrow", "vectors"]
@@ -223,9 +225,95 @@ def test_an_existing_output_is_kept_until_a_whole_one_replaces_it(encoder, sourc
 def test_a_folder_of_something_else_is_never_replaced(encoder, source, tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("mine")
-    with pytest.raises(UserError, match="folder of something else"):
+    with pytest.raises(UserError, match=r"of something else \(chapter\)"):
         bulk_encode.encode_to(tmp_path / "thesis", encoder, [source], overwrite=True)
     assert (tmp_path / "thesis" / "chapter").read_text() == "mine"
+
+
+def test_a_folder_of_shards_with_a_file_of_somebody_else_in_it_is_never_replaced(encoder, source, tmp_path):
+    output = tmp_path / "vectors"
+    bulk_encode.encode_to(output, encoder, [source])
+    (output / "notes").write_text("mine")
+    with pytest.raises(UserError, match=r"of something else \(notes\)"):
+        bulk_encode.encode_to(output, encoder, [source], overwrite=True)
+    assert (output / "notes").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["corpus.parquet", "cube.npy", "garbage.npy", "garbage.arrow"])
+def test_a_file_that_encode_did_not_write_is_never_replaced(encoder, tmp_path, name):
+    output = tmp_path / name
+    output.write_bytes(b"mine")
+    if name == "corpus.parquet":  # the source itself
+        parquet.write_table(pa.table({"text": TEXTS}), output)
+    elif name == "cube.npy":
+        np.save(output, np.zeros((2, 2, 2)))
+    before = output.read_bytes()
+    source = tmp_path / "corpus.parquet"
+    parquet.write_table(pa.table({"text": TEXTS}), source)
+    with pytest.raises(UserError, match=f"{name} is of something else"):
+        bulk_encode.encode_to(output, encoder, [source], overwrite=True)
+    assert output.read_bytes() == before
+
+
+def damage(place, how):
+    """Remove a file, cut it in half, or flip one bit of it."""
+    content = bytearray(place.read_bytes())
+    content[len(content) // 2] ^= 1
+    if how == "removed":
+        place.unlink()
+    else:
+        place.write_bytes(content[: len(content) // 2] if how == "cut" else content)
+
+
+KEPT = ["vectors-000000.npy", "vectors-000001.npy", ".vectors-000001.npy.checksum"]
+
+
+@pytest.mark.parametrize("how", ["removed", "cut", "flipped"])
+@pytest.mark.parametrize("name", KEPT)
+def test_a_shard_that_was_damaged_meanwhile_is_encoded_again(encoder, source, tmp_path, monkeypatch, name, how):
+    said = []
+    output, progress = tmp_path / "vectors.npy", Progress()
+    progress.say = said.append
+    killed_after(3, monkeypatch, output, encoder, [source], precision="fp32")
+    damage(tmp_path / ".vectors.npy.encoding" / "shards" / name, how)
+    done = bulk_encode.encode_to(output, encoder, [source], precision="fp32", progress=progress)
+    row = 0 if "000000" in name else 8
+    assert done.resumed == row
+    assert f"was changed: from row {row} on" in said[0]
+    np.testing.assert_array_equal(np.load(output), by_blocks(encoder))
+
+
+@pytest.mark.parametrize("how", ["removed", "cut", "flipped"])
+@pytest.mark.parametrize("name", ["plan.json", "complete.json", "whole", "shards/vectors-000001.npy"])
+def test_no_damage_before_the_last_rename_reaches_the_output(encoder, source, tmp_path, monkeypatch, name, how):
+    output = tmp_path / ("vectors" if name.startswith("shards") else "vectors.npy")
+
+    def killed(operation, path):
+        if (operation, path) == ("rename", output):
+            raise Killed
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(atomic, "fault", killed)
+        bulk_encode.encode_to(output, encoder, [source], precision="fp32")
+    damage(tmp_path / f".{output.name}.encoding" / name, how)
+    refused = False
+    try:
+        bulk_encode.encode_to(output, encoder, [source], precision="fp32")
+    except ResumeError:
+        refused = True
+    assert output.exists() != refused
+    if refused:
+        assert name.endswith(".json")
+    else:
+        np.testing.assert_array_equal(read(output), by_blocks(encoder))
+
+
+def test_the_manifest_holds_the_checksum_of_every_shard(encoder, source, tmp_path):
+    bulk_encode.encode_to(tmp_path / "vectors", encoder, [source])
+    manifest = json.loads((tmp_path / "vectors" / "manifest.json").read_text())
+    for name in manifest["shards"]:
+        content = (tmp_path / "vectors" / name).read_bytes()
+        assert manifest["checksums"][name] == f"{len(content)}:{xxhash.xxh3_128_hexdigest(content)}"
 
 
 @pytest.mark.parametrize(("value", "message"), [(np.nan, "not finite in float16"), (1e6, "not finite in float16")])
@@ -245,8 +333,8 @@ def test_vectors_that_are_no_numbers_are_refused_by_their_row(encoder, source, t
 
 def test_a_second_process_at_the_same_output_is_refused(encoder, source, tmp_path):
     with (
-        bulk_encode.FileLock(tmp_path / ".vectors.npy.encoding.lock"),
-        pytest.raises(UserError, match="another process"),
+        atomic.exclusive(tmp_path / "vectors.npy", folder=False),
+        pytest.raises(UserError, match=r"process \d+ on .* is writing"),
     ):
         bulk_encode.encode_to(tmp_path / "vectors.npy", encoder, [source])
 

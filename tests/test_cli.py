@@ -5,13 +5,14 @@ import io
 import json
 import subprocess
 import sys
+from contextlib import suppress
 
 import numpy as np
 import pytest
 from test_api import QUICK, WORDS
 from tiny import make_base
 
-from selfsent import atomic, bulk_encode, methods
+from selfsent import atomic, bulk_encode, hardware, label_free_verdict, methods
 from selfsent.__main__ import main
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
@@ -158,6 +159,47 @@ def test_train_resume_evaluate_encode_and_search_follow_each_other(command, tmp_
     written = json.loads((tmp_path / "scores.json").read_text())
     assert {"scores", "model", "versions"} <= set(written)
     assert written["model"] == "run/model"
+
+
+@pytest.mark.parametrize("place", ["run", "no/scores.json", "text.txt/scores.json"])
+@pytest.mark.parametrize("words", [["evaluate", "MODEL", "--tasks", "retrieval"], ["verdict", "MODEL", "builtin"]])
+def test_a_file_of_scores_that_cannot_be_written_is_refused_before_scoring(
+    command, tmp_path, text, monkeypatch, words, place
+):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes").write_text("mine")
+    monkeypatch.setattr(hardware, "choose_hardware", None)  # nothing is begun
+    monkeypatch.setattr(label_free_verdict, "verdict", None)
+    refused(command, f"cannot write {place}", *words, "--corpus", text, "--json", place)
+    assert (tmp_path / "run" / "notes").read_text() == "mine"
+
+
+def test_search_reads_queries_from_standard_input_and_skips_empty_ones(command, bert, text, monkeypatch):
+    for given, status, message in ((b"\n \nthe cat\n", 0, "texts encoded"), (b"caf\xe9\n", 1, "line 1 is not UTF-8")):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
+        found, out, err = command("search", bert, text, "--top", "1")
+        assert (found, len(out.splitlines()) > 0) == (status, not status)
+        assert message in err
+        assert "Traceback" not in err
+    refused(command, "the query is empty", "search", bert, text, " ")
+
+
+def test_a_terminal_of_another_encoding_gets_question_marks(bert, tmp_path, monkeypatch):
+    (tmp_path / "text.txt").write_text("the café\nrain fell\n", encoding="utf-8")
+    shown = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "stdout", shown)
+    monkeypatch.setattr(sys, "argv", ["selfsent", "search", str(bert), str(tmp_path / "text.txt"), "the café"])
+    with suppress(SystemExit):
+        main()
+    shown.flush()
+    assert b"the caf?" in shown.buffer.getvalue()
+
+
+def test_an_error_that_quotes_control_characters_is_shown_without_them(command):
+    status, _, err = command("encode", "builtin", "\x1b[31mnone.txt")
+    assert status == 1
+    assert "�[31mnone.txt does not exist" in err
 
 
 def test_encode_reads_standard_input_and_warns_that_it_cannot_be_resumed(command, tmp_path, bert, monkeypatch):

@@ -1,9 +1,25 @@
 """Recipes: what is written is what runs, and what cannot run is refused by name."""
 
-import pytest
+import json
 
-from selfsent.config import TrainConfig, apply_settings, read_recipe, recipe_table, resolve_recipe
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from selfsent.config import (
+    Recipe,
+    TrainConfig,
+    apply_settings,
+    build_config,
+    describe,
+    read_recipe,
+    recipe_table,
+    resolve_recipe,
+)
+from selfsent.corpus.settings import CorpusConfig
 from selfsent.errors import UserError
+from selfsent.selection.settings import FitConfig
+from selfsent.selection.space import split_settings
 
 
 def resolved(*settings: str, **table):
@@ -59,3 +75,34 @@ def test_a_missing_recipe_file_and_a_broken_one_are_said_to_be_so(tmp_path):
 def test_a_recipe_survives_the_way_into_json_and_back():
     recipe = resolved("train.steps=7", "encoder.dropout=0.2", paper={"average": 76.25})
     assert resolve_recipe(recipe_table(recipe)) == recipe
+
+
+KEYS = [setting.key for setting in describe(Recipe)] + [f"corpus.{setting.key}" for setting in describe(CorpusConfig)]
+ANY_TEXT = st.text(st.characters(), max_size=20)  # lone surrogates are what a shell's invalid bytes become
+VALUES = (
+    st.integers().map(str)
+    | st.floats().map(str)
+    | st.booleans().map(json.dumps)
+    | st.lists(st.integers()).map(str)
+    | st.sampled_from(
+        ["none", "9" * 5000, "[" * 5000, "{a.b=1}", '"', "1e999", "2026-01-01", "", "0x1", "'x", "\\ud800"]
+    )
+    | ANY_TEXT
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(KEYS), VALUES).map("=".join) | ANY_TEXT, max_size=3))
+@settings(max_examples=400, deadline=None)
+def test_any_setting_is_accepted_or_refused_in_one_sentence(given_settings):
+    def refused_or(make):
+        try:
+            return make()
+        except UserError as error:
+            return str(error) == ""
+
+    recipe = refused_or(lambda: resolved(*given_settings))
+    if recipe:
+        refused_or(lambda: build_config(CorpusConfig, recipe.corpus, "corpus"))
+        assert resolve_recipe(json.loads(json.dumps(recipe_table(recipe)))) == recipe  # what a run writes down
+    refused_or(lambda: build_config(FitConfig, apply_settings({}, given_settings), ""))
+    refused_or(lambda: split_settings(given_settings))

@@ -1,8 +1,9 @@
 """A terminal gets bars, a log a line every ten seconds, and standard output only results."""
 
 import pytest
+from rich.table import Table
 
-from selfsent.cli.display import Display
+from selfsent.cli.display import Display, printable
 
 
 @pytest.fixture
@@ -68,3 +69,35 @@ def test_results_alone_go_to_standard_output(capsys):
     display.print("result")
     out, err = capsys.readouterr()
     assert (out.strip(), err.strip()) == ("result", "warning: odd")
+
+
+EVIL = "\x1b[31mred\x1b]0;title\x07 \x9b5m back\rspace\x08 turned \u202e lone \ud800"
+SHOWN = "�[31mred�]0;title� �5m back�space� turned � lone �"
+
+
+def test_what_a_text_holds_is_shown_and_not_obeyed(terminal, capsys):
+    display = Display()
+    table = Table(EVIL, title=EVIL)
+    table.add_row(EVIL)
+    for show in (display.say, display.print):
+        for what in (EVIL, table) if show == display.print else (EVIL, f"warning: {EVIL}"):
+            show(what)
+    display.report(EVIL, 1, 2)
+    display.end()
+    out, err = capsys.readouterr()
+    assert not set("\x07\x08\x9b\u202e") & {*out, *err}
+    for held in ("[31mred", "]0;title"):
+        assert f"\x1b{held}" not in out + err
+        assert f"�{held}" in out
+        assert f"�{held}" in err
+
+
+def test_printable_keeps_what_is_text():
+    assert printable(EVIL) == SHOWN
+    for text in ("two\nlines\tand a tab", "Ünïcode 漢字 עברית \u200f 👍🏽", ""):
+        assert printable(text) == text
+
+
+def test_markup_in_the_name_of_a_stage_is_no_markup(terminal):
+    Display().report("pairs:[/red]a.csv", 1, 2)
+    assert "pairs:[/red]a.csv" in terminal()

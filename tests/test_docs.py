@@ -230,6 +230,13 @@ def workplace(tmp_path_factory) -> Path:
     return folder
 
 
+def test_every_test_that_the_guarantees_name_exists():
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8"))
+    assert len(named) > 20
+    for path, name in named:
+        assert f"\ndef {name}(" in (ROOT / path).read_text(encoding="utf-8"), f"{path}::{name}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_blocks_of_a_page_run_in_their_order(page, workplace, monkeypatch, capsys):
     monkeypatch.chdir(workplace)

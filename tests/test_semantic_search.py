@@ -1,16 +1,20 @@
 """Search: the nearest texts by cosine, any column of a table, cached by model, corpus, column and prompt."""
 
+import errno
 import json
 
 import numpy as np
 import pytest
+from test_bulk_encode import damage
 from tiny import TEXTS
 
 import selfsent
+from selfsent import atomic, semantic_search
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
-from selfsent.errors import ConfigurationError, CorpusError
+from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError
+from selfsent.progress import Progress
 from selfsent.semantic_search import build_index
 
 
@@ -70,3 +74,52 @@ def test_a_corpus_without_text_is_refused(bert, tmp_path):
 def test_a_search_for_no_text_is_refused(bert, corpus):
     with pytest.raises(ConfigurationError, match="top = 0 does not fit"):
         selfsent.search(bert, corpus, "rain", top=0)
+
+
+@pytest.mark.parametrize("query", ["", " \n"])
+def test_a_search_for_nothing_is_refused(bert, corpus, query):
+    with pytest.raises(ConfigurationError, match="the query is empty"):
+        selfsent.search(bert, corpus, query)
+
+
+@pytest.mark.parametrize("asked", ["corpus", "query"])
+def test_an_encoder_that_gives_no_numbers_is_refused_instead_of_printing_them(bert, corpus, monkeypatch, asked):
+    def broken(encoder, texts, **how):
+        vectors = encode(encoder, texts, **how)
+        return vectors * np.nan if (len(texts) == 1) == (asked == "query") else vectors
+
+    monkeypatch.setattr(semantic_search, "encode", broken)
+    with pytest.raises(EncoderError, match="NaN or infinity for"):
+        selfsent.search(bert, corpus, "rain")
+
+
+def test_a_full_disk_does_not_lose_the_answer(bert, corpus, monkeypatch):
+    said, progress = [], Progress()
+    progress.say = said.append
+
+    def full(operation, path):
+        if operation in ("write", "fsync", "rename"):
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    expected = selfsent.search(bert, corpus, "rain fell", top=3)
+    monkeypatch.setenv("SELFSENT_CACHE", f"{corpus}.full")
+    monkeypatch.setattr(atomic, "fault", full)
+    assert selfsent.search(bert, corpus, "rain fell", top=3, progress=progress) == expected
+    assert "(No space left on device): the next search encodes these texts again" in said[-1]
+    assert not build_index(bert, corpus).reused
+
+
+@pytest.mark.parametrize("name", ["texts.json", "documents.npy", "embeddings.npy"])
+@pytest.mark.parametrize("how", ["removed", "cut", "flipped"])
+def test_an_index_that_was_damaged_is_named_and_not_searched(bert, corpus, tmp_path, name, how):
+    build_index(bert, corpus)
+    (place,) = tmp_path.glob(f"cache/indexes/*/{name}")
+    damage(place, how)
+    with pytest.raises(ResumeError, match=rf"{place}.*delete {place.parent} and search again"):
+        build_index(bert, corpus)
+
+
+def test_lone_surrogates_are_found_and_printed_as_a_mark(bert, tmp_path):
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": "rain \ud800 fell", "title": "\ud800"}))
+    (hit,) = selfsent.search(bert, tmp_path / "a.jsonl", "rain \ud800")
+    assert (hit.title, hit.text) == ("?", "rain ? fell")

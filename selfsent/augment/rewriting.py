@@ -2,20 +2,22 @@
 
 The client repeats a request after 408, 409, 429, 5xx, a lost connection or a timeout by itself: exponential back-off
 with jitter, or what Retry-After says.  A text that fails for good is counted and left out, and the run stops where the
-first text gets no answer or several in a row fail.
+first text gets no answer or several in a row fail.  A server is not trusted: an answer has a limited time and size in
+all, whatever it holds is kept as text or counted as a failure, and a redirect, which would carry texts and the key to
+another place, is not followed.
 """
 
 import json
 import os
 import re
 from collections import Counter
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from selfsent.augment.cache import Generated, OutputCache
@@ -25,11 +27,12 @@ from selfsent.errors import ConfigurationError, UserError, first_line
 from selfsent.progress import Progress
 
 if TYPE_CHECKING:
-    from openai import OpenAI
+    from openai import AsyncOpenAI
 
 PROMPT = Path(__file__).parent / "prompt.txt"
 PLACEHOLDER = "{text}"
 _MAX_FAILURES = 8  # texts that may fail in a row before the run stops
+_LONGEST = 1 << 21  # bytes of an answer
 _BYTES_PER_TOKEN = 4  # roughly, in the most common languages and tokenizers
 _REASONING = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 _QUOTES = (('"', '"'), ("“", "”"), ("„", "“"), ("«", "»"), ("'", "'"))
@@ -87,24 +90,27 @@ class Rewriting(Backend):
 
         However it ends, requests that were sent are waited for and their answers stored: they are paid for.
         """
-        from openai import OpenAI
+        from anyio.from_thread import start_blocking_portal
+        from openai import AsyncOpenAI
 
-        key = os.environ.get("OPENAI_API_KEY") or "none"  # most local servers need none
-        options: dict[str, Any] = {"max_retries": self.retries, "timeout": self.timeout}
+        key = os.environ.get("OPENAI_API_KEY", "").strip() or "none"  # most local servers need none
+        if not (key.isascii() and key.isprintable()):
+            raise ConfigurationError("OPENAI_API_KEY holds a character that no key has: set it anew")
+        options: dict[str, Any] = {"max_retries": self.retries, "http_client": _http_client(self.timeout)}
         failures: Counter[str] = Counter()
         texts, total = chain.from_iterable(cache.pending()), cache.remaining()[0]
         sent: set[Future[Generated]] = set()
         failed_in_a_row = 0
         with (
-            OpenAI(base_url=self._base_url, api_key=key, **options) as client,
-            ThreadPoolExecutor(self.concurrency) as pool,
+            start_blocking_portal() as portal,
+            portal.wrap_async_context_manager(AsyncOpenAI(base_url=self._base_url, api_key=key, **options)) as client,
         ):
             try:
                 while True:
                     # One request alone until the first answer: a server that cannot answer is sent no more.
                     for text in islice(texts, (self.concurrency if cache.made else 1) - len(sent)):
                         cache.count_requests(1)
-                        sent.add(pool.submit(self._ask, client, text))
+                        sent.add(portal.start_task_soon(self._ask, client, text))
                     if not sent:
                         break
                     done = wait(sent, return_when=FIRST_COMPLETED).done
@@ -128,22 +134,17 @@ class Rewriting(Backend):
                 raise
         return failures
 
-    def _ask(self, client: "OpenAI", text: str) -> Generated:
-        """Request an answer; runs in a thread."""
+    async def _ask(self, client: "AsyncOpenAI", text: str) -> Generated:
+        """Request an answer."""
         content = self.settings["prompt_text"].replace(PLACEHOLDER, text)
         request: dict[str, Any] = {"model": self.model, "messages": [{"role": "user", "content": content}]}
         options = {"temperature": self.temperature, "max_tokens": self.limit}
         request |= {key: value for key, value in options.items() if value is not None}
-        try:
-            answer: Any = client.chat.completions.create(**request)
-            # The client returns a string where the Content-Type is not JSON, and leaves out fields that are missing.
-            choice = answer.choices[0]
-            output = "".join([choice.message.content or ""])  # a TypeError where it is no string
-        except (json.JSONDecodeError, AttributeError, IndexError, TypeError) as error:
-            raise UserError("an answer that is no chat completion") from error
-        self.tokens_in += getattr(answer.usage, "prompt_tokens", None) or 0
-        self.tokens_out += getattr(answer.usage, "completion_tokens", None) or 0
-        return Generated(text, output, (self.limit or 0) if choice.finish_reason == "length" else None)
+        response: Any = await client.chat.completions.with_raw_response.create(**request)
+        answer = read_answer(response.content)
+        self.tokens_in += answer.tokens_in
+        self.tokens_out += answer.tokens_out
+        return Generated(text, answer.output, (self.limit or 0) if answer.truncated else None)
 
     def positive_from(self, text: str, output: str) -> str:
         """Put an answer on one line, without its reasoning and without quotation marks that the text lacks."""
@@ -153,6 +154,61 @@ class Rewriting(Backend):
             if quoted and not text.startswith(left) and left not in line[1:-1]:
                 return line[1:-1].strip()
         return line
+
+
+def _http_client(seconds: float) -> Any:  # noqa: ANN401 - its class needs openai
+    """Return a client that follows no redirect and gives a whole answer so many seconds; httpx's are of each byte."""
+    import httpx2
+    from anyio import fail_after
+    from openai import DefaultAsyncHttpxClient
+
+    class Client(DefaultAsyncHttpxClient):
+        async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:  # noqa: ANN401
+            body = bytearray()
+            try:
+                with fail_after(seconds):
+                    response = await super().send(request, **{**options, "stream": True})
+                    try:
+                        async for part in response.aiter_bytes():
+                            body += part
+                            if len(body) > _LONGEST:
+                                raise UserError(f"an answer of more than {_LONGEST >> 20} MiB")
+                    finally:
+                        await response.aclose()
+            except TimeoutError as error:
+                raise httpx2.ReadTimeout("the answer took too long", request=request) from error
+            packed = ("content-encoding", "content-length", "transfer-encoding")
+            headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in packed]
+            return httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=request)
+
+    return Client(follow_redirects=False, timeout=seconds)
+
+
+class Answer(NamedTuple):
+    """What is read from a chat completion."""
+
+    output: str
+    truncated: bool
+    tokens_in: int  # as the server counts, 0 where it does not
+    tokens_out: int
+
+
+def read_answer(content: bytes) -> Answer:
+    """Read a chat completion, of which only the text of the first choice must be there.
+
+    Raises:
+        UserError: it is none.
+    """
+    try:
+        answer = json.loads(content)
+        choice, usage = answer["choices"][0], answer.get("usage")
+        output = "".join([choice["message"]["content"] or ""])  # a TypeError where it is no string
+        truncated = choice.get("finish_reason") == "length"
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError("an answer that is no chat completion") from error
+    counts = (usage.get(key) if isinstance(usage, dict) else 0 for key in ("prompt_tokens", "completion_tokens"))
+    tokens = [count if isinstance(count, int) and count > 0 else 0 for count in counts]
+    return Answer(clean.encodable(output), truncated, *tokens)
 
 
 def read_prompt(path: Path) -> str:
@@ -171,6 +227,9 @@ def _reason(error: BaseException) -> tuple[str, bool]:
     import openai
 
     if isinstance(error, openai.APIStatusError):
+        if 300 <= error.status_code < 400:
+            there = clean.one_line(error.response.headers.get("location", "nowhere"))[:120]
+            return f"{error.status_code}, a redirect to {there}, which is not followed", False
         said = error.body.get("message") if isinstance(error.body, dict) else None
         line = clean.one_line(f"{error.status_code} {said or ''}").rstrip(".")
         return line if len(line) <= 120 else f"{line[:119]}…", error.status_code in (400, 422)
@@ -182,6 +241,7 @@ def _reason(error: BaseException) -> tuple[str, bool]:
 def _without_password(endpoint: str) -> str:
     try:
         parts = urlsplit(endpoint)
+        parts.port  # noqa: B018 - a ValueError where it is no number
     except ValueError:  # such as http://[broken
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname:

@@ -1,27 +1,46 @@
 """Progress bars on a terminal, a plain line now and then elsewhere (a file, CI).
 
-Results go to standard output, everything else to standard error.
+Results go to standard output, everything else to standard error.  What stands in texts, titles and names of files can
+hide, overwrite or colour what a terminal shows, so that every control character is replaced first.
 """
 
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as ProgressBar
+from rich.segment import Segment
 
 from selfsent.progress import Progress
 
 _PAUSE = 10.0  # seconds between plain lines
+# Control characters but for tabs and line ends, marks that turn the direction of writing, lone surrogates.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Replace by U+FFFD what a terminal would obey or could not show."""
+    return _CONTROL.sub("\ufffd", text)
+
+
+class SafeConsole(Console):
+    """A console that shows the control characters of what it is given, and obeys none."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Yield the pieces to write, of which only rich's own hold control characters."""
+        for piece in super().render(renderable, options):
+            yield piece if piece.control else Segment(printable(piece.text), piece.style)
 
 
 class Display(Progress):
     """Shows progress to a person."""
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
-        self._result = Console(highlight=False)
+        self._console = SafeConsole(stderr=True, highlight=False, soft_wrap=True)
+        self._result = SafeConsole(highlight=False)
         if not self._result.is_terminal:  # a table in a file may be wider than the terminal
             self._result.width = max(100, self._result.width)
         self.live = self._console.is_terminal
@@ -93,8 +112,11 @@ class Display(Progress):
         self.end()
         self._stage, self._last_line = stage, time.perf_counter()
         if self.live:
-            columns = BarColumn(bar_width=24), TextColumn("{task.fields[state]}"), TimeRemainingColumn()
-            self._bar = ProgressBar("{task.description}", *columns, console=self._console, transient=transient)
+            stage_column, state = (
+                TextColumn(f"{{task.{field}}}", markup=False) for field in ("description", "fields[state]")
+            )
+            columns = stage_column, BarColumn(bar_width=24), state, TimeRemainingColumn()
+            self._bar = ProgressBar(*columns, console=self._console, transient=transient)
             self._bar.start()
             self._bar.add_task(stage, total=total, completed=done, state="")
 

@@ -20,7 +20,7 @@ def encode(
     prompt_name: Annotated[str | None, typer.Option(help="A prompt of the model  \\[default: for documents]")] = None,
     precision: Annotated[str, typer.Option(help="Of the computation: auto, bf16 or fp32")] = "auto",
     dtype: Annotated[str, typer.Option(help="Of the output: float32 or float16")] = "float32",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that encode wrote before")] = False,
 ) -> None:
     """Encode texts into a matrix of embeddings, one row per text, in their order.
 

@@ -52,22 +52,22 @@ def evaluate(
 
     display = Display()
     display.opening("loading torch and transformers")
-    from selfsent import hardware, scoring
+    from selfsent import atomic, hardware, scoring
     from selfsent.cli.tables import difference_table, results_table
     from selfsent.errors import ConfigurationError
-    from selfsent.evaluation.senteval import declutr_averages
+    from selfsent.evaluation.senteval.declutr_averages import averages, summary
 
     names = [name.strip() for name in tasks.split(",") if name.strip()]
     if compare != (len(models) == 2) or len(models) > 2:
-        raise ConfigurationError(
-            f"{len(models)} model{'s were' if len(models) > 1 else ' was'} given "
-            f"{'with' if compare else 'without'} --compare: give two with it, or one without"
-        )
+        given = f"{len(models)} {'models were' if len(models) > 1 else 'model was'} given"
+        raise ConfigurationError(f"{given} with{'' if compare else 'out'} --compare: give two with it, or one without")
     if compare and (baselines or pooling or json or "retrieval" in names):
         raise ConfigurationError("--compare goes without --baselines, --pooling, --json and the task retrieval")
+    if json is not None:
+        atomic.require_writable(json)
     hardware.choose_hardware()
-    how: dict[str, Any] = {"data": data, "classifier": classifier, "stop_on": stop_on, "precision": precision}
-    how.update(bootstrap=bootstrap, progress=display)
+    how: dict[str, Any] = {"data": data, "classifier": classifier, "stop_on": stop_on, "bootstrap": bootstrap}
+    how |= {"precision": precision, "progress": display}
     if compare:
         one, two = ([seed for seed in model.split(",") if seed] for model in models)
         return display.print(difference_table(models, *scoring.compare(one, two, names, **how)))
@@ -80,9 +80,9 @@ def evaluate(
         whitening=("pca", "zca", "group") if baselines else (),
         **how,
     )
-    if json is not None:
-        scoring.write_scores(json, results, models[0])
     display.print(results_table(results))
     if {"downstream", "probing"} & {*names}:
         for name, scored in results.items():
-            display.print(f"{name}: {declutr_averages.summary(declutr_averages.averages(scored.scores))}")
+            display.print(f"{name}: {summary(averages(scored.scores))}")
+    if json is not None:  # last: a disk that is full by now costs no scores
+        scoring.write_scores(json, results, models[0])

@@ -1,6 +1,7 @@
 """selfsent search: find texts by meaning."""
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,11 +20,17 @@ def search(
     display = Display()
     display.opening("loading torch and transformers")
     from selfsent import hardware, semantic_search
+    from selfsent.corpus import clean, formats
+    from selfsent.errors import ConfigurationError
 
+    if query is not None and not query.strip():
+        raise ConfigurationError("the query is empty: say what to look for, or leave it out to be asked")
     hardware.choose_hardware()
     opened = semantic_search.build_index(model, corpus, text_column=text_column, progress=display)
     display.say(f"{len(opened):,} texts {'from the last search' if opened.reused else 'encoded'}")
-    for asked in [query] if query is not None else map(str.strip, sys.stdin):
-        for hit in opened.search(asked, top):
-            title = f"{hit.title}: " if hit.title else ""
+    asked = formats.OpenFile(Path("standard input"))
+    asked.stream = sys.stdin.buffer
+    for one in [query] if query is not None else filter(str.strip, asked.lines()):
+        for hit in opened.search(one.strip(), top):
+            title = f"{clean.one_line(hit.title)}: " if hit.title else ""
             display.print(f"{hit.cosine:.3f}  {title}{hit.text[:300]}")

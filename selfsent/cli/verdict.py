@@ -29,6 +29,8 @@ def verdict(
     from selfsent.cli.tables import verdict_table
     from selfsent.errors import ConfigurationError
 
+    if json is not None:
+        atomic.require_writable(json)
     result = label_free_verdict.verdict(
         base,
         trained,
@@ -41,14 +43,14 @@ def verdict(
         details=details,
         progress=display,
     )
-    if json is not None:
-        try:
-            atomic.write_json(json, result.as_dict())
-        except OSError as error:
-            raise ConfigurationError(f"cannot write {json}: {error.strerror}") from error
     display.print(verdict_table(result))
     for name, why in result.left_out.items():
         display.print(f"left out: {name}, because {why}")
     display.print("")
     for number, sentence in enumerate(result.sentences):
         display.print(sentence, style=None if number else "bold")
+    if json is not None:
+        try:
+            atomic.write_json(json, result.as_dict())
+        except OSError as error:
+            raise ConfigurationError(f"cannot write {json}: {error.strerror}") from error

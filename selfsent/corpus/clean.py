@@ -45,6 +45,15 @@ def clean_text(text: str) -> str:
     return text
 
 
+def encodable(text: str) -> str:
+    """Replace lone surrogates by question marks: JSON can hold them, and neither UTF-8 nor a tokenizer takes them."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="replace").decode()
+    return text
+
+
 def one_line(text: str) -> str:
     """Replace every run of white space by a single space."""
     return " ".join(text.split())

@@ -1,28 +1,40 @@
-"""Lines and rows of one file, whatever its format and compression; an error names the line."""
+"""Lines and rows of one file, whatever its format and compression; an error names the line.
+
+No line, cell or row is longer than ``LONGEST``, so that memory does not grow with what a file holds.
+"""
 
 import bz2
+import codecs
 import csv
 import gzip
 import io
 import json
 import lzma
+import re
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, zip_longest
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from selfsent.errors import CorpusError
+from selfsent.errors import CorpusError, first_line
 
 FORMATS = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet")
 COMPRESSIONS = (".gz", ".xz", ".zst", ".bz2")
 KNOWN = f"{', '.join(FORMATS)}, each also with {', '.join(COMPRESSIONS)}"
+LONGEST = 1 << 21  # bytes of one line, cell or row; tokenising takes some 160 times as many
 _BINARY = (b"\x89PNG", b"GIF8", b"%PDF", b"(\xb5/\xfd")  # binary files whose first line has no NUL byte
+
+_MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+_GAP = re.compile(r"[ \t\r\n]*")
+_BATCH = 16  # rows of a Parquet file that are in memory together, each of which may have ``LONGEST`` bytes
+_XZ_MEMORY = 1 << 28  # bytes for the dictionary of an .xz file, which may ask for 4 GB; xz -9 takes 64 MiB
 
 Row = Mapping[str, Any]
 _Located = tuple[object, Row]  # (place in the file, for messages; the row)
@@ -54,19 +66,35 @@ class OpenFile:
     def __str__(self) -> str:
         return f"{self.path}, line {self.line}"
 
-    def lines(self) -> Iterator[str]:
+    def parts(self) -> Iterator[bytes]:
+        """Yield lines as bytes; one that is longer than ``LONGEST`` comes in parts."""
+        begins = True
+        for part in iter(partial(self.stream.readline, LONGEST + 1), b""):
+            self.line += begins
+            if begins and self.line == 1:
+                for mark, encoding in _MARKS.items():
+                    if part.startswith(mark):
+                        raise CorpusError(f"{self.path} is {encoding}: save it as UTF-8")
+            if b"\0" in part or (begins and self.line == 1 and part.startswith(_BINARY)):
+                raise CorpusError(f"{self} is not text but binary, or not UTF-8: give a file of one of {KNOWN}")
+            begins = part.endswith(b"\n")
+            if self.line == 1 and not begins and b"\r" in part.rstrip(b"\r"):
+                raise CorpusError(f"{self.path} ends its lines by CR alone, as old Macs did: save it with LF or CR LF")
+            yield part
+
+    def lines(self, parts: Iterable[bytes] | None = None) -> Iterator[str]:
         """Yield decoded lines."""
-        for line in self.stream:
-            self.line += 1
-            if self.line == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
-                raise CorpusError(f"{self.path} is UTF-16: save it as UTF-8")
-            if b"\0" in line or (self.line == 1 and line.startswith(_BINARY)):
-                raise CorpusError(f"{self} is not text but binary: give a file of one of {KNOWN}")
+        for line in self.parts() if parts is None else parts:
+            if len(line) > LONGEST:
+                raise too_long(self)
             try:
-                yield line.decode("utf-8-sig" if self.line == 1 else "utf-8")
+                yield line.removeprefix(codecs.BOM_UTF8).decode()
             except UnicodeDecodeError as error:
-                byte = line[error.start]
-                raise CorpusError(f"{self} is not UTF-8 (byte 0x{byte:02x}): save the file as UTF-8") from error
+                raise self.undecodable(error) from error
+
+    def undecodable(self, error: UnicodeDecodeError) -> CorpusError:
+        """Build the error for bytes that are not UTF-8."""
+        return CorpusError(f"{self} is not UTF-8 (byte 0x{error.object[error.start]:02x}): save the file as UTF-8")
 
 
 def compression_of(path: Path) -> str:
@@ -83,13 +111,22 @@ def format_of(path: Path) -> str:
 @contextmanager
 def open_unpacked(path: Path) -> Iterator[OpenFile]:
     """Open a file, decompressed as its name says."""
+    require_regular(path)
     file = OpenFile(path)
     try:
+        if compression_of(path) and not path.stat().st_size:  # gzip and zstd would call that a whole file
+            raise EOFError("it has no bytes")
         with path.open("rb") as file.packed:
             file.stream = _decompressed(file.packed, compression_of(path))
             yield file
     except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
         raise unreadable(path, error, file.line) from error
+
+
+def require_regular(path: Path) -> None:
+    """Refuse a pipe or a device, which may never end and cannot be read twice."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise CorpusError(f"{path} is a pipe or a device: write its text to a file, and give that")
 
 
 def unreadable(path: Path, error: Exception, line: int = 0) -> CorpusError:
@@ -109,8 +146,46 @@ def _decompressed(file: BinaryIO, compression: str) -> Any:  # noqa: ANN401 - ea
 
         unpacked: Any = pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")
     else:
-        unpacked = (gzip if compression == ".gz" else bz2 if compression == ".bz2" else lzma).open(file)
-    return io.BufferedReader(unpacked, 1 << 20)  # LZMAFile reads 8 KiB at a time
+        begin = bz2.BZ2Decompressor if compression == ".bz2" else _xz_decompressor
+        unpacked = (gzip.open if compression == ".gz" else partial(_Unpacked, begin))(file)
+    return io.BufferedReader(unpacked, 1 << 20)
+
+
+def _xz_decompressor() -> lzma.LZMADecompressor:
+    return lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
+
+
+class _Unpacked(io.RawIOBase):
+    """Decompresses one stream after the other; ``lzma.open`` and ``bz2.open`` ignore a later one that is damaged."""
+
+    def __init__(self, begin: Callable[[], Any], file: BinaryIO) -> None:
+        self._file, self._begin = file, begin
+        self._stream = begin()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - whatever has the buffer protocol
+        data = b""
+        while not data:
+            packed = b""
+            if self._stream.eof:
+                packed = self._stream.unused_data.lstrip(b"\0")  # which some tools pad with
+                while not packed:
+                    if not (block := self._file.read(1 << 16)):
+                        return 0
+                    packed = block.lstrip(b"\0")
+                self._stream = self._begin()
+            elif self._stream.needs_input and not (packed := self._file.read(1 << 16)):
+                raise EOFError("it ends in the middle of its data")
+            data = self._stream.decompress(packed, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def too_long(place: object) -> CorpusError:
+    """Build the error for a line, cell or row that is longer than ``LONGEST``."""
+    return CorpusError(f"{place} is longer than {LONGEST >> 20} MiB, the most that one text may have: split it")
 
 
 def _text_rows(file: OpenFile, columns: Columns | None) -> Iterator[_Located]:
@@ -119,13 +194,13 @@ def _text_rows(file: OpenFile, columns: Columns | None) -> Iterator[_Located]:
 
 
 def _json_rows(file: OpenFile, columns: Columns | None) -> Iterator[_Located]:
-    """Read objects line by line, or one list of objects, which is held in memory as a whole."""
-    lines = (line for line in file.lines() if not line.isspace())
-    first = next(lines, "")
-    rows: Iterator[tuple[object, Any]] = ((file, _parsed(line, file)) for line in chain([first] * bool(first), lines))
-    if first.lstrip().startswith("["):
-        items = _parsed(first + "".join(lines), file)
-        rows = ((f"{file.path}, item {n}", item) for n, item in enumerate(items, 1))
+    """Read objects line by line, or one list of objects."""
+    parts = (part for part in file.parts() if not part.isspace())
+    first = next(parts, b"")
+    every = chain([first] * bool(first), parts)
+    rows: Iterator[tuple[object, Any]] = ((file, _parsed(line, file)) for line in file.lines(every))
+    if first.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"["):
+        rows = _json_items(file, every)
     for place, row in rows:
         if not isinstance(row, Mapping):
             kind = type(row).__name__
@@ -133,25 +208,114 @@ def _json_rows(file: OpenFile, columns: Columns | None) -> Iterator[_Located]:
         yield place, row
 
 
-def _parsed(line: str, file: OpenFile) -> Any:  # noqa: ANN401 - JSON is anything
+def _json_items(file: OpenFile, parts: Iterable[bytes]) -> Iterator[tuple[object, Any]]:
+    """Read the items of a list, of which one is held in memory at a time."""
+    decode = codecs.getincrementaldecoder("utf-8-sig")().decode
+    text, failed, number, expected = "", 0, 1, "["
+    for part in chain(parts, [b""]):
+        try:
+            text += decode(part, not part)
+        except UnicodeDecodeError as error:
+            raise file.undecodable(error) from error
+        at = 0
+        if part and len(text) < 2 * failed:  # or an item of many lines would be tried with each of them
+            continue
+        while (at := _end_of_gap(text, at)) < len(text):
+            place, character = f"{file.path}, item {number}", text[at]
+            if expected == "item":
+                try:
+                    item, at = _JSON.raw_decode(text, at)
+                except (ValueError, RecursionError) as error:
+                    if len(text) - at > LONGEST:
+                        raise too_long(f"{place} is not valid JSON, or it") from error
+                    if part:
+                        break  # there may be more of it
+                    raise _invalid_json(place, error) from error
+                yield place, item
+                number, expected = number + 1, ","
+            elif character == "]" and expected in ("]", ","):
+                at, expected = at + 1, ""
+            elif expected == "]":
+                expected = "item"
+            elif character == expected:
+                at, expected = at + 1, "]" if character == "[" else "item"
+            else:
+                raise _invalid_json(place, ValueError(f"{character!r} before it"))
+        text = text[at:]
+        failed = len(text)
+    if expected:
+        raise CorpusError(f"{file.path} is cut short after item {number - 1}: copy or download it again")
+
+
+def _end_of_gap(text: str, start: int) -> int:
+    gap = _GAP.match(text, start)
+    return gap.end() if gap else start
+
+
+def _parsed(line: str, place: object) -> Any:  # noqa: ANN401 - JSON is anything
     try:
-        return json.loads(line)
-    except json.JSONDecodeError as error:
-        raise CorpusError(f"{file} is not valid JSON ({error.msg} at column {error.colno}): mend that line") from error
+        return _JSON.decode(line)
+    except (ValueError, RecursionError) as error:
+        raise _invalid_json(place, error) from error
+
+
+def _invalid_json(place: object, error: Exception) -> CorpusError:
+    reason = str(error)
+    if isinstance(error, json.JSONDecodeError):
+        reason = f"{error.msg} at column {error.colno}"
+    elif isinstance(error, RecursionError):
+        reason = "it is nested too deeply"
+    elif "digits" in reason:  # of Python's limit for the conversion of integers
+        reason = "a number has too many digits"
+    return CorpusError(f"{place} is not valid JSON ({reason}): mend it")
+
+
+def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise ValueError(f"{_doubled([name for name, _ in pairs])!r} is there twice")
+    return row
+
+
+_JSON = json.JSONDecoder(object_pairs_hook=_object)
+
+
+def _doubled(names: Sequence[str]) -> str:
+    """Return a name that is there twice, or ""; nameless columns are what some tools put after the last."""
+    return next((name for name, count in Counter(names).items() if name and count > 1), "")
+
+
+def _require_distinct(place: object, header: Sequence[str], columns: Columns | None) -> None:
+    read = [name for name in header if columns is None or name in columns.names()]
+    if name := _doubled(read):
+        raise CorpusError(f"{place} has the column {name!r} twice: rename one of them")
 
 
 def _csv_rows(
     file: OpenFile, columns: Columns | None, delimiter: str = ",", quoting: Literal[0, 3] = csv.QUOTE_MINIMAL
 ) -> Iterator[_Located]:
-    csv.field_size_limit(1 << 30)  # a cell may hold a whole document
-    rows = csv.reader(file.lines(), delimiter=delimiter, quoting=quoting, strict=True)
+    csv.field_size_limit(LONGEST)
+    held = 0  # characters of a row, whose cells may have line ends
+
+    def lines() -> Iterator[str]:
+        nonlocal held
+        for line in file.lines():
+            held += len(line)
+            if held > LONGEST:
+                raise too_long(file)
+            yield line
+
+    rows = csv.reader(lines(), delimiter=delimiter, quoting=quoting, strict=True)
     try:
         header = next(rows, [])
-        for cells in filter(None, rows):
-            # Where columns belong together, a missing or surplus cell would pair texts that are not a pair.
-            if len(cells) != len(header) and (columns is None or columns.positive in header):
+        _require_distinct(file, header, columns)
+        for cells in rows:
+            held = 0
+            if not cells:
+                continue
+            if len(cells) != len(header):  # a delimiter inside a text, or columns that moved
                 raise CorpusError(f"{file} has {len(cells)} cells and the header {len(header)}: mend that row")
-            yield file, dict(zip_longest(header, cells[: len(header)]))
+            yield file, dict(zip(header, cells, strict=True))
     except csv.Error as error:
         raise CorpusError(f"{file} is not valid CSV ({error}): mend that row") from error
 
@@ -160,20 +324,43 @@ def _parquet_rows(file: OpenFile, columns: Columns | None) -> Iterator[_Located]
     import pyarrow as pa
     from pyarrow import parquet
 
+    number = 0
     with ExitStack() as stack:
         stream = file.stream
-        if stream is not file.packed:  # Parquet is read from its end, so the stream must be seekable
-            stream = stack.enter_context(tempfile.TemporaryFile())
-            shutil.copyfileobj(file.stream, stream)
         try:
-            table = parquet.ParquetFile(stream)
-        except pa.ArrowInvalid as error:
-            raise CorpusError(f"{file.path} is no Parquet file: {str(error).splitlines()[0]}") from error
-        names = list(table.schema_arrow.names)
-        if columns is not None and columns.text in names:
-            names = [name for name in names if name in columns.names()]
-        rows = (row for batch in table.iter_batches(batch_size=1024, columns=names) for row in batch.to_pylist())
-        yield from ((f"{file.path}, row {n}", row) for n, row in enumerate(rows, 1))
+            if stream is not file.packed:  # Parquet is read from its end, so the stream must be seekable
+                if stream.peek(4)[:4] != b"PAR1":
+                    raise pa.ArrowInvalid("its first bytes are others")
+                stream = stack.enter_context(tempfile.TemporaryFile())
+                shutil.copyfileobj(file.stream, stream)
+            table = parquet.ParquetFile(stream, page_checksum_verification=True)
+            names = list(table.schema_arrow.names)
+            if columns is not None and columns.text in names:
+                names = [name for name in names if name in columns.names()]
+            _require_distinct(file.path, names, columns)
+            _require_short(file.path, table.metadata)
+            for batch in table.iter_batches(batch_size=_BATCH, columns=names):
+                for row in batch.to_pylist():
+                    number += 1
+                    place = f"{file.path}, row {number}"
+                    if any(isinstance(value, str) and len(value) > LONGEST for value in row.values()):
+                        raise too_long(place)
+                    yield place, row
+        except UnicodeDecodeError as error:
+            raise CorpusError(f"{file.path} has text after row {number} that is not UTF-8: write it anew") from error
+        except pa.ArrowException as error:
+            if number:
+                raise unreadable(file.path, error) from error
+            raise CorpusError(f"{file.path} is no Parquet file: {first_line(error)}") from error
+
+
+def _require_short(path: Path, metadata: Any) -> None:  # noqa: ANN401 - pyarrow has no types
+    """Refuse a Parquet file whose values are too long on average, before they are unpacked."""
+    for group in range(metadata.num_row_groups):
+        for column in range(metadata.num_columns):
+            chunk = metadata.row_group(group).column(column)
+            if chunk.total_uncompressed_size > (chunk.num_values + 1) * LONGEST:
+                raise too_long(f"a value of {path}")
 
 
 # The last argument names the columns to read; None: all.

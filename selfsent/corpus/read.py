@@ -5,7 +5,9 @@ line; hub names go through ``datasets``.
 """
 
 import csv
+import errno
 import json
+import os
 import re
 import shutil
 import tempfile
@@ -97,13 +99,21 @@ def resolve_sources(names: Sequence[str]) -> list[Source]:
 
 
 def _resolve(name: str) -> list[Source]:
+    if not name.strip():  # which would be the current folder
+        raise CorpusError("the name of a source of text is empty: name a file, a folder, a hub dataset or pydocs")
     path = Path(name).expanduser()
+    try:
+        path.lstat()
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+            raise formats.unreadable(path, error) from error
+    except ValueError as error:  # a NUL byte
+        raise CorpusError(f"{name!r} is no name of a file: name one that exists") from error
     if path.is_dir():
-        files = [p for p in path.rglob("*") if p.is_file() and formats.format_of(p)]
-        shown = [_file(p) for p in sorted(files) if not any(n.startswith(".") for n in p.relative_to(path).parts)]
-        if not shown:
+        files = [_file(p) for p in sorted(_files(path))]
+        if not files:
             raise CorpusError(f"{path} holds no text: known files are {formats.KNOWN}")
-        return shown
+        return files
     if path.exists():
         return [_file(path)]
     if name == DEMO:
@@ -116,7 +126,33 @@ def _resolve(name: str) -> list[Source]:
     raise CorpusError(f"{name} does not exist: {hint}")
 
 
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield the files of a known format in a folder and below, without what is hidden.
+
+    Raises:
+        CorpusError: a folder cannot be opened, or a link leads out of ``folder``, where nobody chose the text.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise formats.unreadable(Path(error.filename), error) from error
+
+    home = folder.resolve()
+    for above, folders, files in os.walk(folder, onerror=refuse):
+        if Path(above) != folder and {atomic.OURS, atomic.CHECKSUMS} & {*files}:
+            folders.clear()  # a run, a model or a checkpoint: what we wrote ourselves is no text
+            continue
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        known = [name for name in files if not name.startswith(".") and formats.format_of(Path(name))]
+        for place in (Path(above, name) for name in [*folders, *known]):
+            if place.is_symlink() and not place.resolve().is_relative_to(home):
+                raise CorpusError(
+                    f"{place} links to {place.resolve()}, out of {folder}: remove it, or name what is meant"
+                )
+        yield from (Path(above, name) for name in known)
+
+
 def _file(path: Path) -> Source:
+    formats.require_regular(path)
     if not formats.format_of(path):
         raise CorpusError(f"{path} has an unknown format: known are {formats.KNOWN}")
     return Source(str(path), formats.format_of(path), path)
@@ -153,6 +189,8 @@ def spool_texts(texts: Iterable[object], cache: Path | None = None) -> Path:
             if not isinstance(text, str):
                 raise CorpusError(f"item {position} of the texts is a {type(text).__name__}: it must be a string")
             line = json.dumps({"text": text}).encode() + b"\n"
+            if len(line) > formats.LONGEST:
+                raise formats.too_long(f"item {position} of the texts")
             digest.update(line)
             spooled.write(line)
         folder = root / digest.hexdigest()
@@ -192,11 +230,14 @@ def _document(row: Row, where: object, columns: Columns) -> Document:
     if columns.text not in row:
         names = ", ".join(map(str, row)) or "none at all"
         raise CorpusError(f"{where} has no column {columns.text!r}: set text_column to one of {names}")
-    text, title, summary, positive = (row.get(name) or "" for name in columns.names())
-    for name, value in ((columns.text, text), (columns.positive, positive)):
-        if not isinstance(value, str):
-            raise CorpusError(f"{where}: column {name!r} holds a {type(value).__name__}: it must hold text")
-    return Document(text, str(title), str(summary), positive)
+    cells = [row.get(name) for name in columns.names()]
+    texts = ["" if cell is None else cell for cell in cells]
+    if not all(isinstance(text, str) for text in texts):
+        for name, text in zip(columns.names(), texts, strict=True):
+            if not isinstance(text, str) and name != columns.title:
+                raise CorpusError(f"{where}: column {name!r} holds a {type(text).__name__}: it must hold text")
+        texts[1] = str(texts[1])  # a number or a date
+    return Document(*texts)
 
 
 def _hub_rows(name: str) -> Iterator[Row]:

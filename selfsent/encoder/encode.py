@@ -13,6 +13,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling, StaticEm
 from torch import Tensor, nn
 
 from selfsent import hardware
+from selfsent.corpus import clean
 from selfsent.encoder.embed import Tokens, collate
 from selfsent.encoder.fused import fused_products, fused_products_fit
 from selfsent.encoder.inspect import embedding_width, max_length_of, prompt_weights, transformer_of
@@ -54,7 +55,7 @@ def encode(
     """
     if isinstance(texts, str):
         raise ValueError("encode takes several texts, not one string: give a list")
-    texts = list(texts)
+    texts = [clean.encodable(text) for text in texts]
     prompt = resolve_prompt(encoder, prompt_name, prompt)
     width = truncate_dim if truncate_dim is not None else encoder.truncate_dim
     if isinstance(encoder[0], SideBySide):  # each by its own fastest way

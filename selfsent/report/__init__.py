@@ -8,7 +8,6 @@ command.py     the command that repeats a run
 page.py        all of it -> HTML, through page.html
 """
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -35,10 +34,7 @@ def write_report(folders: Sequence[str | Path], out: str | Path | None = None, *
         raise ConfigurationError("there is nothing to report on: give the folder of a run, such as runs/simcse")
     runs = [read.read_run(folder) for folder in by_folder.values()]
     out = Path(out) if out is not None else (runs[0].folder if len(runs) == 1 else Path()) / "report.html"
-    above = out.absolute().parent
-    if out.is_dir() or not above.is_dir() or not os.access(above, os.W_OK):  # before the encoders are opened
-        raise ConfigurationError(f"cannot write {out}: give a file, such as report.html, in a folder you can write to")
-
+    atomic.require_writable(out)
     groups = read.group_runs(runs)
     cache: dict[object, embeddings.Vectors] = {}
     samples: list[embeddings.EmbeddedSample | str] = []

@@ -22,7 +22,8 @@ def chat(content, finish="stop"):
 class Server(ThreadingHTTPServer):
     """Answers with what ``answer(text, number of this request for that text)`` returns.
 
-    That is a dict (a body), bytes (a body as it is), (status, body, headers), "stall" or "hang up".
+    That is a dict (a body), bytes (a body as it is), (status, body, headers), "stall", "hang up" or "drip": a byte
+    every 50 ms.
     """
 
     daemon_threads = True
@@ -67,6 +68,10 @@ class Handler(BaseHTTPRequestHandler):
                 answer = "hang up"
             if answer == "hang up":
                 self.close_connection = True
+                return
+            if answer == "drip":
+                while not server.over.wait(0.05):
+                    self.wfile.write(b"H")
                 return
             status, content, headers = answer if isinstance(answer, tuple) else (200, answer, {})
             content = content if isinstance(content, bytes) else json.dumps(content).encode()

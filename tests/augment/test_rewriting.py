@@ -1,5 +1,7 @@
 """OpenAI's client against a local server that fails in every way: no text is sent twice without need."""
 
+import gzip
+import json
 import re
 import sqlite3
 import threading
@@ -7,12 +9,14 @@ from contextlib import closing
 
 import openai._base_client
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from server import chat, serving
 
 from selfsent.augment import rewriting as rewrite
 from selfsent.augment.cache import OutputCache
 from selfsent.augment.produce import produce_pairs
-from selfsent.augment.rewriting import Rewriting, read_prompt
+from selfsent.augment.rewriting import Rewriting, read_answer, read_prompt
 from selfsent.errors import ConfigurationError, UserError
 
 HTML = (200, b"<html>a login page</html>", {"Content-Type": "text/html"})
@@ -64,8 +68,8 @@ def test_the_request_holds_the_model_the_prompt_and_the_key(tmp_path, monkeypatc
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     (tmp_path / "prompt").write_text('Rewrite {"json": true}:\n{text}\n')
     with serving(otherwise) as server:
-        settings = {"prompt": tmp_path / "prompt", "temperature": 0.5, "limit": 99}
-        rewriting = backend(server, **settings)
+        changes = {"prompt": tmp_path / "prompt", "temperature": 0.5, "limit": 99}
+        rewriting = backend(server, **changes)
         run(rewriting, tmp_path, TEXTS[:1])
     ((text, body, headers, path),) = server.requests
     assert path == "/v1/chat/completions"
@@ -112,7 +116,11 @@ def test_a_request_that_fails_once_is_repeated(tmp_path, trouble):
 
 def test_the_pause_before_a_repetition_is_what_retry_after_says(tmp_path, monkeypatch):
     pauses = []
-    monkeypatch.setattr(openai._base_client.time, "sleep", pauses.append)
+
+    async def pause(seconds):
+        pauses.append(seconds)
+
+    monkeypatch.setattr(openai._base_client.anyio, "sleep", pause)
     limited = failed(429, "slow down", {"Retry-After": "37"})
     with serving(lambda text, number: limited if number == 1 else otherwise(text)) as server:
         run(backend(server), tmp_path, TEXTS[:1])
@@ -136,8 +144,14 @@ def test_a_request_that_times_out_is_repeated(tmp_path):
         ({"object": "chat.completion"}, "an answer that is no chat completion"),
         ({"choices": []}, "an answer that is no chat completion"),
         ({"choices": [{"message": {"content": {"parts": []}}}]}, "an answer that is no chat completion"),
+        ({"choices": 5}, "an answer that is no chat completion"),
+        (b"[" * 100_000, "an answer that is no chat completion"),
+        (b'{"choices": [{"message": {"content": "' + b"a" * (1 << 23) + b'"}}]}', "an answer of more than 2 MiB"),
+        ((200, gzip.compress(b"a" * (1 << 24)), {"Content-Encoding": "gzip"}), "an answer of more than 2 MiB"),
+        ((302, b"", {"Location": "/v2"}), "302, a redirect to /v2, which is not followed"),
         ("hang up", "Connection error"),
         ("stall", "Request timed out"),
+        ("drip", "Request timed out"),
     ],
 )
 def test_a_text_that_always_fails_is_counted_and_sent_again_by_the_next_run(tmp_path, trouble, reason):
@@ -261,6 +275,59 @@ def test_identical_and_empty_answers_are_dropped_and_not_sent_again(tmp_path):
         assert (summary.dropped["identical to their text"], summary.dropped["empty"], summary.pairs) == (2, 2, 16)
         assert run(backend(server), tmp_path).made == 0
     assert server.asked.total() == 20
+
+
+def test_texts_and_the_key_do_not_follow_a_redirect_to_another_host(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    with serving(otherwise) as other, serving(lambda *_: (307, b"", {"Location": f"{other.url}/x"})) as server:
+        refusal = pytest.raises(UserError, match=rf"307, a redirect to {other.url}/x, which is not followed")
+        with refusal:
+            run(backend(server), tmp_path)
+    assert other.requests == []
+
+
+def test_what_a_chat_completion_holds_beside_its_text_does_not_matter(tmp_path):
+    odd = [
+        {**chat("One."), "usage": "none"},
+        {**chat("Two."), "usage": {"prompt_tokens": "10", "completion_tokens": -1}},
+        {"choices": [{"message": {"content": "Lone \ud800 surrogate, and \0."}}]},
+        {"choices": [{"message": {"content": "Four."}, "finish_reason": ["length"]}, 5], "id": []},
+    ]
+    with serving(lambda text, number: odd[TEXTS.index(text)]) as server:
+        rewriting = backend(server)
+        assert run(rewriting, tmp_path, TEXTS[:4]).pairs == 4
+    assert (rewriting.tokens_in, rewriting.tokens_out) == (0, 0)
+    rows = [json.loads(line) for line in (tmp_path / "pairs.jsonl").read_text().splitlines()]
+    assert [row["positive"] for row in rows] == ["One.", "Two.", "Lone ? surrogate, and \0.", "Four."]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=9,
+)
+
+
+def fields(**known):
+    """Objects with some of these fields, each as it should be or anything."""
+    return st.fixed_dictionaries({}, optional={name: kind | JSON for name, kind in known.items()})
+
+
+USAGE = fields(prompt_tokens=st.integers(), completion_tokens=st.integers())
+CHOICE = fields(message=fields(content=st.text(st.characters())), finish_reason=st.just("length"))
+
+
+@given(JSON | fields(choices=st.lists(CHOICE, max_size=2), usage=USAGE) | st.binary())
+@settings(max_examples=500, deadline=None)
+def test_any_answer_is_kept_as_text_or_refused(answer):
+    content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+    try:
+        kept = read_answer(content)
+    except UserError:
+        return
+    kept.output.encode()  # what a database takes
+    assert min(kept.tokens_in, kept.tokens_out) >= 0
+    assert kept.output in ("", answer["choices"][0]["message"]["content"].encode(errors="replace").decode())
 
 
 @pytest.mark.parametrize(

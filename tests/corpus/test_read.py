@@ -8,6 +8,8 @@ import json
 import lzma
 import os
 import tracemalloc
+from functools import partial
+from pathlib import Path
 
 import datasets
 import huggingface_hub
@@ -15,8 +17,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pyarrow import parquet
 
+from selfsent.corpus import formats
 from selfsent.corpus.read import Columns, file_identity, read_rows, resolve_sources, spool_texts
 from selfsent.errors import CorpusError
 
@@ -48,9 +53,9 @@ def as_tsv(rows):
     return as_csv(rows, "\t")
 
 
-def as_parquet(rows):
+def as_parquet(rows, **options):
     file = io.BytesIO()
-    parquet.write_table(pa.Table.from_pylist(rows), file)
+    parquet.write_table(pa.Table.from_pylist(rows), file, **options)
     return file.getvalue()
 
 
@@ -92,6 +97,123 @@ def test_a_folder_is_read_in_order_of_names_without_hidden_and_foreign_files(tmp
         (tmp_path / name).parent.mkdir(exist_ok=True)
         write(tmp_path / name, name.encode())
     assert [d.text for d in read(tmp_path)] == ["a.txt", "b.txt", "deep/c.txt"]
+
+
+@pytest.mark.parametrize("target", ["outside/secret.txt", "outside", "nowhere.txt", "."])
+def test_a_link_that_leads_out_of_a_folder_is_refused_and_no_other(tmp_path, target):
+    for name in ("outside/secret.txt", "corpus/a.txt"):
+        (tmp_path / name).parent.mkdir()
+        write(tmp_path / name, b"text")
+    folder = tmp_path / "corpus"
+    (folder / "b.txt").symlink_to(folder / "a.txt")
+    (folder / f"link{'.txt' * target.endswith('.txt')}").symlink_to(folder if target == "." else tmp_path / target)
+    if target == ".":
+        assert [d.text for d in read(folder)] == ["text", "text"]
+    else:
+        with pytest.raises(CorpusError, match=r"corpus/link.* links to .*, out of .*corpus: remove it"):
+            read(folder)
+
+
+@pytest.mark.parametrize("mark", [".selfsent", ".checksums"])
+def test_a_run_in_the_folder_of_its_own_corpus_is_no_text(tmp_path, mark):
+    for name in ("a.txt", f"run/{mark}", "run/log.jsonl", "run/model/deep.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path / name, b"text")
+    assert [d.text for d in read(tmp_path)] == ["text"]
+
+
+def test_a_folder_that_cannot_be_opened_is_named(tmp_path, monkeypatch):
+    (tmp_path / "open.txt").write_text("text")
+    (tmp_path / "closed").mkdir()
+    genuine = os.scandir
+
+    def scandir(path):
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return genuine(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)  # permissions do not bind root, under whom tests may run
+    with pytest.raises(CorpusError, match="closed cannot be opened: Permission denied"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_pipe_is_refused_instead_of_being_waited_for(tmp_path, inside):
+    os.mkfifo(tmp_path / "a.txt")
+    with pytest.raises(CorpusError, match=r"a\.txt is a pipe or a device"):
+        read(tmp_path if inside else tmp_path / "a.txt")
+
+
+@pytest.mark.parametrize("name", ["", " ", "a" * 300 + ".txt", "a\0.txt"])
+def test_a_name_that_no_file_can_have_is_refused(name):
+    with pytest.raises(CorpusError):
+        read(name)
+
+
+NAMES = [f"a{form}{packing}" for form in formats.FORMATS for packing in ("", *formats.COMPRESSIONS)]
+BITS = [
+    b'"text"',
+    b"\n",
+    b"\r",
+    b"\t",
+    b"\0",
+    b"\\ud800",
+    b"\xff",
+    b"text",
+    b"PAR1",
+    b"false",
+    b'{"text": "a"}',
+    b"1e999",
+]
+BITS += [b"[" * 50_000, b'{"text":' * 50_000, b"9" * 5_000, b'"n":']
+BITS += ["\ufeff".encode(), *(bytes([byte]) for byte in b'{}[]:,"\\0')]
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory):
+    """A valid file of every format."""
+    folder = tmp_path_factory.mktemp("valid")
+    forms = {".txt": lambda rows: b"one\ntwo\n", ".jsonl": as_jsonl, ".json": as_json, ".csv": as_csv}
+    forms |= {".tsv": as_tsv, ".parquet": partial(as_parquet, compression="none")}
+    rows = [*ROWS, {"title": "long", "text": " ".join(str(number**3) for number in range(300))}]
+    return {
+        name: pack(forms[formats.format_of(Path(name))](rows), formats.compression_of(Path(name)), folder)
+        for name in NAMES
+    }
+
+
+def read_or_refuse(path):
+    """Rows of text, or one sentence."""
+    for reader in (read, lambda path: list(read_rows(path))):
+        try:
+            for row in reader(path):
+                assert isinstance(row[0], str) or reader is not read
+        except CorpusError:
+            pass
+
+
+@given(
+    st.sampled_from(NAMES),
+    st.binary(max_size=99) | st.lists(st.sampled_from(BITS), max_size=30).map(b"".join),
+    st.booleans(),
+)
+@settings(max_examples=600, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_any_bytes_under_any_name_give_rows_or_one_sentence(tmp_path, name, content, pack_them):
+    suffix = formats.compression_of(Path(name))
+    read_or_refuse(write(tmp_path / name, pack(content, suffix, tmp_path) if pack_them else content))
+
+
+@given(
+    st.sampled_from(NAMES),
+    st.lists(st.tuples(st.floats(0, 0.999), st.integers(0, 255)), max_size=4),
+    st.just(1.0) | st.floats(0, 1),
+)
+@settings(max_examples=600, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_a_damaged_file_gives_rows_or_one_sentence(tmp_path, packed, name, changes, left):
+    content = bytearray(packed[name])
+    for place, byte in changes:
+        content[int(place * len(content))] = byte
+    read_or_refuse(write(tmp_path / name, bytes(content[: round(left * len(content))])))
 
 
 def test_the_summary_of_a_row_is_kept(tmp_path):
@@ -146,9 +268,92 @@ def test_a_binary_file_is_refused_as_such(tmp_path, data):
         read(write(tmp_path / "a.txt", data))
 
 
-def test_utf_16_is_recognised(tmp_path):
-    with pytest.raises(CorpusError, match="is UTF-16: save it as UTF-8"):
-        read(write(tmp_path / "a.txt", "text".encode("utf-16")))
+@pytest.mark.parametrize("encoding", ["UTF-16", "UTF-32"])
+def test_another_encoding_is_recognised_by_its_mark(tmp_path, encoding):
+    with pytest.raises(CorpusError, match=f"is {encoding}: save it as UTF-8"):
+        read(write(tmp_path / "a.txt", "text".encode(encoding)))
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv"])
+def test_lines_that_end_in_carriage_returns_alone_are_not_one_text(tmp_path, name):
+    with pytest.raises(CorpusError, match="ends its lines by CR alone"):
+        read(write(tmp_path / name, b"one\rtwo\rthree\r"))
+
+
+def test_byte_order_marks_of_files_that_were_joined_are_no_text(tmp_path):
+    assert [d.text for d in read(write(tmp_path / "a.txt", "\ufeffone\n\ufefftwo\n".encode()))] == ["one", "two"]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2", ".zst"])
+@pytest.mark.parametrize("end", ["empty", "damaged"])
+def test_an_archive_without_bytes_or_with_a_damaged_second_stream_is_refused(tmp_path, suffix, end):
+    packed = pack(b"good\n", suffix, tmp_path)
+    content = b"" if end == "empty" else packed + b"?" + packed[1:]
+    with pytest.raises(CorpusError, match="damaged or cut short"):
+        read(write(tmp_path / f"a.txt{suffix}", content))
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2", ".zst"])
+def test_archives_that_were_joined_are_read_to_their_end(tmp_path, suffix):
+    packed = pack(b"one\n", suffix, tmp_path) + pack(b"two\n", suffix, tmp_path)
+    assert [d.text for d in read(write(tmp_path / f"a.txt{suffix}", packed))] == ["one", "two"]
+
+
+def spread(rows, per_line):
+    """A list of objects in as many lines as its layout gives."""
+    return json.dumps(rows, indent=1 if per_line else None).encode()
+
+
+@pytest.mark.parametrize("per_line", [False, True])
+def test_a_list_of_objects_longer_than_one_line_may_be_is_read_item_by_item(tmp_path, monkeypatch, per_line):
+    monkeypatch.setattr(formats, "LONGEST", 64)
+    rows = [{"text": f"né [1] {number}"} for number in range(50)]
+    assert [d.text for d in read(write(tmp_path / "a.json", spread(rows, per_line)))] == [row["text"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.txt", b"a" * 65),
+        ("a.txt.gz", gzip.compress(b"a" * 65)),
+        ("a.jsonl", b'{"text": "' + b"a" * 65 + b'"}'),
+        ("a.json", b'[{"text": "a"}, {"text": "' + b"a" * 200 + b'"}]'),
+        ("a.csv", b'text\n"' + b"a\n" * 40 + b'"\n'),
+        ("a.csv", b"text\n" + b'"a\n",' * 40),
+        ("a.parquet", as_parquet([{"text": "b"}, {"text": "a" * 65}])),
+        ("a.parquet", as_parquet([{"text": "a" * 1000}])),
+    ],
+)
+def test_a_text_that_is_too_long_is_refused_before_it_is_read_whole(tmp_path, monkeypatch, name, content):
+    monkeypatch.setattr(formats, "LONGEST", 64)
+    with pytest.raises(CorpusError, match=rf"{name}.* is longer than .*, the most that one text may have: split it"):
+        read(write(tmp_path / name, content))
+
+
+def test_a_text_in_memory_that_is_too_long_is_refused_by_its_number(tmp_path, monkeypatch):
+    monkeypatch.setattr(formats, "LONGEST", 64)
+    with pytest.raises(CorpusError, match="item 1 of the texts is longer"):
+        spool_texts(["a", "b" * 65], tmp_path)
+
+
+def test_an_xz_file_cannot_ask_for_gigabytes(tmp_path):
+    filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 29}]
+    with pytest.raises(CorpusError, match=r"a\.txt\.xz is missing, damaged"):
+        read(write(tmp_path / "a.txt.xz", lzma.compress(b"good\n", filters=filters)))
+
+
+def test_parquet_text_that_is_not_utf_8_is_refused(tmp_path):
+    buffers = [None, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe")]
+    parquet.write_table(pa.table({"text": pa.Array.from_buffers(pa.string(), 1, buffers)}), tmp_path / "a.parquet")
+    with pytest.raises(CorpusError, match="text after row 0 that is not UTF-8"):
+        read(tmp_path / "a.parquet")
+
+
+def test_a_column_that_a_parquet_file_has_twice_is_refused(tmp_path):
+    table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
+    parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(CorpusError, match="has the column 'text' twice"):
+        read(tmp_path / "a.parquet")
 
 
 @pytest.mark.parametrize(
@@ -162,6 +367,21 @@ def test_utf_16_is_recognised(tmp_path):
             r"line 1 has no column 'text': set text_column to one of id, body",
         ),
         ("a.jsonl", b'{"text": 5}\n', r"line 1: column 'text' holds a int: it must hold text"),
+        ("a.jsonl", b'{"text": 0}\n', r"column 'text' holds a int"),
+        ("a.jsonl", b'{"text": false}\n', r"column 'text' holds a bool"),
+        ("a.jsonl", b'{"text": []}\n', r"column 'text' holds a list"),
+        ("a.jsonl", b'{"text": "a", "positive": 0}\n', r"column 'positive' holds a int"),
+        ("a.jsonl", b'{"text": "a", "summary": []}\n', r"column 'summary' holds a list"),
+        ("a.jsonl", b'{"text": "a", "text": "b"}\n', r"line 1 is not valid JSON \('text' is there twice\)"),
+        ("a.jsonl", b'{"text": ' + b"[" * 100_000, r"line 1 is not valid JSON \(it is nested too deeply\)"),
+        ("a.json", b"[" * 100_000, r"item 1 is not valid JSON \(it is nested too deeply\)"),
+        ("a.jsonl", b'{"text": "a", "n": ' + b"9" * 5000 + b"}", r"line 1 .*\(a number has too many digits\)"),
+        ("a.json", b'[{"text": "a"}', r"a\.json is cut short after item 1"),
+        ("a.json", b'[{"text": "a"},', r"a\.json is cut short after item 1"),
+        ("a.json", b'[{"text": "a"}]\n[{"text": "b"}]', r"item 2 is not valid JSON"),
+        ("a.csv", b"text,id,text\na,1,b\n", r"line 1 has the column 'text' twice: rename one"),
+        ("a.csv", b"id,text\n1,one, two\n", r"line 2 has 3 cells and the header 2: mend"),
+        ("a.tsv", b"id\ttext\n1\n", r"line 2 has 1 cells and the header 2: mend"),
         ("a.json", b'[{"text": "a"}, {"b": 1}]', r"a\.json, item 2 has no column 'text'"),
         ("a.csv", b"id,body\n1,x\n", r"line 2 has no column 'text': set text_column to one of id, body"),
         ("a.csv", b'text\n"x"y\n', r"line 2 is not valid CSV"),
@@ -283,7 +503,7 @@ def test_what_is_not_texts_is_refused_and_leaves_nothing(tmp_path, texts, messag
 
 def test_memory_does_not_grow_with_the_texts(tmp_path):
     peaks = []
-    for count in (1_000, 20_000):
+    for count in (20_000, 60_000):
         tracemalloc.start()
         spool_texts((f"text {number} " * 20 for number in range(count)), tmp_path)
         peaks.append(tracemalloc.get_traced_memory()[1])

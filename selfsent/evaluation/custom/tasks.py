@@ -10,12 +10,15 @@ Tables are .csv, .tsv, .jsonl, .json or .parquet.  A column may have another of 
 left.
 """
 
+import os
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 
+from selfsent.corpus import clean
 from selfsent.corpus.formats import FORMATS
 from selfsent.corpus.read import read_lines, read_rows
 from selfsent.errors import DataError
@@ -33,6 +36,7 @@ NAMES = {
     "text1": ("text1", "sentence1", "left", "question1"),
     "text2": ("text2", "sentence2", "right", "question2"),
 }
+_GRADE = re.compile(r"-?[0-9]{1,9}")
 YES, NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no"}
 
 
@@ -44,7 +48,7 @@ def read_custom_task(task: str) -> Task:
     """
     kind, _, place = task.partition(":")
     path = Path(place)
-    if not path.exists():
+    if not place or not os.path.exists(path):  # noqa: PTH110 - unlike that of Path, it takes any name
         raise DataError(f"{task}: there is no file or folder {place!r}")
     return KINDS[kind](task, path)
 
@@ -115,9 +119,9 @@ def retrieval_task(task: str, path: Path) -> Ranking:
     graded: dict[str, dict[int, int]] = {}
     for line, content in enumerate(read_lines(judged), start=1):
         cells = content.split()
-        if not cells or (line == 1 and not cells[-1].lstrip("-").isdigit()):
+        if not cells or (line == 1 and not re.search(r"\d", cells[-1])):
             continue  # the header
-        if len(cells) != 3 or not cells[2].lstrip("-").isdigit():
+        if len(cells) != 3 or not _GRADE.fullmatch(cells[2]):
             raise DataError(f"{judged}, line {line} is not a query, a document and a grade: {content.strip()[:60]!r}")
         for name, known, file in ((cells[0], queries, "queries"), (cells[1], documents, "corpus")):
             if name not in known:
@@ -194,11 +198,14 @@ def _labelled(path: Path, rows: Rows) -> Labelled:
 def _text(where: str, value: object) -> str:
     if not isinstance(value, str):
         raise DataError(f"{where} has {value!r} where a text should be")
-    return value
+    return clean.encodable(value)
 
 
 def _label(where: str, value: object) -> str:
-    label = "" if value is None else str(value).strip()
+    known = value is None or isinstance(value, str | int | float)
+    if not known or value != value:  # NaN
+        raise DataError(f"{where} has the label {value!r:.60}: give a word or a number")
+    label = "" if value is None else clean.encodable(str(value)).strip()
     if not label:
         raise DataError(f"{where} has no label: give every text one, or leave the row out")
     return label
@@ -222,5 +229,5 @@ def _identified(path: Path) -> dict[str, str]:
         name, title, text = row.get("_id", row.get("id")), row.get("title"), _text(where, row.get("text"))
         if name is None or str(name) in texts:
             raise DataError(f"{where} has the '_id' {name!r}: every row needs one of its own")
-        texts[str(name)] = f"{title} {text}" if title else text
+        texts[str(name)] = f"{_text(where, title)} {text}" if title else text
     return texts

@@ -86,6 +86,9 @@ def test_retrieval_in_beirs_layout(tmp_path, header):
         ("clustering", "t.jsonl", '{"text": "a", "label": "x"}\n{"text"\n', "line 2 is not valid JSON"),
         ("clustering", "t.jsonl", '["a"]\n', "holds a str"),
         ("clustering", "t.jsonl", '{"text": 3, "label": "x"}\n', "line 1 has 3 where a text should be"),
+        ("clustering", "t.jsonl", '{"text": "a", "label": ["x"]}\n', r"line 1 has the label \['x'\]: give a word"),
+        ("clustering", "t.jsonl", '{"text": "a", "label": NaN}\n', "line 1 has the label nan: give a word"),
+        ("clustering", "t.csv", "text,label,label\na,x,y\n", "has the column 'label' twice"),
         ("pairs", "t.csv", "text1,text2,label\na,b,maybe\n", "line 2 has the label 'maybe': it should be 1 or 0"),
         ("pairs", "t.csv", "text1,text2,label\na,b,1\n", "pairs of one kind only"),
         ("reranking", "t.jsonl", '{"query": "q", "positive": "a"}\n', "should have a 'query' and the lists"),
@@ -116,6 +119,10 @@ def test_what_does_not_fit_is_named(tmp_path, task, name, content, message):
         (("qrels/test.tsv", "x\td\t1\n"), r"names 'x', which queries\.jsonl does not hold"),
         (("qrels/test.tsv", "q\td\t0\n"), "no document that answers a query"),
         (("qrels/test.tsv", "head\nq d\n"), "line 2 is not a query, a document and a grade"),
+        (("qrels/test.tsv", "q\td\t1.5\n"), "line 1 is not a query, a document and a grade"),
+        (("qrels/test.tsv", "head\nq\td\t²\n"), "line 2 is not a query, a document and a grade"),
+        (("qrels/test.tsv", "head\nq\td\t--5\n"), "line 2 is not a query, a document and a grade"),
+        (("qrels/test.tsv", "q\td\t" + "9" * 5000), "line 1 is not a query, a document and a grade"),
     ],
 )
 def test_retrieval_that_does_not_fit_is_named(tmp_path, change, message):
@@ -130,11 +137,20 @@ def test_retrieval_that_does_not_fit_is_named(tmp_path, change, message):
 def test_files_that_are_not_there_are_named(tmp_path):
     with pytest.raises(UserError, match="there is no file or folder"):
         tasks.read_custom_task(f"classification:{tmp_path / 'none.csv'}")
+    with pytest.raises(UserError, match="there is no file or folder"):
+        tasks.read_custom_task(f"classification:{'a' * 300}.csv")
     with pytest.raises(UserError, match="has no train file"):
         tasks.read_custom_task(f"classification:{tmp_path}")
     write(tmp_path / "corpus.jsonl", [{"_id": "d", "text": "a"}])
     with pytest.raises(UserError, match=r"queries\.jsonl cannot be opened"):
         tasks.read_custom_task(f"retrieval:{tmp_path}")
+
+
+def test_a_lone_surrogate_does_not_end_an_evaluation(tmp_path):
+    rows = [{"text": f"{number} \ud800", "label": "x\ud800"[number % 2 :]} for number in range(4)]
+    task = tasks.read_custom_task(f"clustering:{write(tmp_path / 't.jsonl', rows)}")
+    assert task.texts[0] == "0 ?"
+    assert task.fingerprint
 
 
 def test_text_that_is_not_utf8_is_named(tmp_path):
