@@ -68,7 +68,7 @@ def settings() -> str:
         method = methods.load_method(name)
         page += [f"\n## objective: {name}", f"{method.__doc__.splitlines()[0]}\n", *table(method.Config, "objective.")]
         for preset, changes in method.presets.items():
-            changed = ", ".join(f"`{key}={value}`" for key, value in changes.items()) or "the defaults"
+            changed = ", ".join(f"`{key}={value}`" for key, value in methods.preset_settings(changes).items())
             page += [f"\nPreset `{preset}`: {changed}."]
     page += ["\n## fit", "For `selfsent fit`, whose keys have no prefix; those of `corpus.*` are taken, too.\n"]
     page += table(FitConfig, skip=("corpus.",))

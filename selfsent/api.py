@@ -190,12 +190,21 @@ def corpus_sources(
     return [spool_texts(texts)]
 
 
+def _open_base(recipe: Recipe, *, dropout: float | None = None, prompts: bool = True) -> SentenceTransformer:
+    given = recipe.encoder
+    return load_encoder(
+        recipe.base,
+        pooling=given.pooling,
+        template=given.template,
+        max_length=given.max_length,
+        dropout=dropout,
+        prompts=prompts,
+    )
+
+
 def _load_base(recipe: Recipe, progress: Progress) -> tuple[SentenceTransformer, Hardware]:
     machine = hardware.choose_hardware(**asdict(recipe.hardware))
-    given = recipe.encoder
-    encoder = load_encoder(
-        recipe.base, pooling=given.pooling, template=given.template, dropout=given.dropout, prompts=False
-    )
+    encoder = _open_base(recipe, dropout=recipe.encoder.dropout, prompts=False)
     if parts_of(encoder):
         raise EncoderError(f"{recipe.base} holds two encoders side by side, which are not trained: give one of them")
     if transformer_of(encoder) is None and recipe.hardware.precision == "auto":
@@ -233,14 +242,9 @@ def _plan_batches(
     if plan.unit == "documents":
         places = np.arange(len(text)) if chosen is None else np.flatnonzero(chosen)
         rows, lengths, keys = DocumentRows(text, places), lengths[places], keys[places]
-    batches = Batches(
-        lengths,
-        keys,
-        recipe.train.batch_size,
-        seed=recipe.seed,
-        bucketed=recipe.train.bucketed,
-        least=objective.least_rows,
-    )
+    given = recipe.train
+    least = max(objective.least_rows, given.batch_size if given.drop_last else 0)
+    batches = Batches(lengths, keys, given.batch_size, seed=recipe.seed, bucketed=given.bucketed, least=least)
     batches(0)  # plans the first epoch, or says here why it cannot
     if batches.left_out:
         progress.say(
@@ -301,8 +305,7 @@ def _score_before_and_after(
 ) -> Trained:
     """Score base, trained encoder and what needs no training on the held-out test half, and finish the run."""
     held_out = text.held_out
-    original = load_encoder(recipe.base, pooling=recipe.encoder.pooling, template=recipe.encoder.template)
-    before = _final_scores(original.to(trained.device), held_out, recipe.data, progress)
+    before = _final_scores(_open_base(recipe).to(trained.device), held_out, recipe.data, progress)
     after = _final_scores(trained, held_out, recipe.data, SILENT)
     beside, beside_dev = _score_baselines(recipe, text, progress)
     verdict = judge_heldout(before, after, beside, structured=held_out.kind != "halves")
@@ -355,10 +358,9 @@ def rescore(trained: Trained, recipe: Recipe, progress: Progress = SILENT) -> Tr
     encoder, machine = _load_base(recipe, progress)
     plan = methods.plan_objective(recipe.method, recipe.objective)
     text = _prepare_text(recipe, build_config(CorpusConfig, recipe.corpus, "corpus"), encoder, plan, progress)
-    original = load_encoder(recipe.base, pooling=recipe.encoder.pooling, template=recipe.encoder.template)
     before, after = (
         _final_scores(one.to(machine.device), text.held_out, recipe.data, SILENT)
-        for one in (original, load_encoder(trained.model))
+        for one in (_open_base(recipe), load_encoder(trained.model))
     )
     return replace(trained, before=before, after=after)
 

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import tomllib
 import types
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
@@ -25,6 +26,15 @@ def setting(default: Any, description: str, **bounds: int | float) -> Any:  # no
     return Field(default=default, description=description, **bounds)  # type: ignore[call-overload]
 
 
+def warn_of_idle(config: object, because: str, *names: str) -> None:
+    """Warn of each of these keys that differs from its default, although another one leaves it without effect."""
+    fields = type(config).__pydantic_fields__  # type: ignore[attr-defined]
+    for name in names:
+        value = getattr(config, name)
+        if value != fields[name].default:
+            warnings.warn(f"{name} {value!r} has no effect, because {because}", stacklevel=4)
+
+
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
     """How the base is opened."""
@@ -32,6 +42,12 @@ class EncoderConfig:
     pooling: str | None = setting(None, "None: the base's own, or mean where it has none")
     template: str | None = setting(None, "text around a text under pooling prompt; None: DenoSent's")
     dropout: float | None = setting(None, "rate of every dropout while training; None: the base's own")
+    max_length: int | None = setting(
+        None,
+        "word pieces read of a text, with special tokens and without a prompt's, by evaluations and the saved model; "
+        "None: the base's own",
+        ge=4,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +69,15 @@ class TrainConfig:
     adam_epsilon: float = setting(1e-8, "AdamW's epsilon")
     adam_bias_correction: bool = setting(True, "False: BERT's AdamW, whose first update is 3 times larger")
     bucketed: bool = setting(True, "batches of texts of similar length; False: plain shuffling")
+    drop_last: bool = setting(False, "leave out the last batch of an epoch where it is smaller")
     accumulation: int = setting(1, "batches a step; in-batch losses need allow_accumulation", ge=1)
     allow_accumulation: bool = setting(False, "accumulate although negatives stay within one batch")
     evaluate_every: int = setting(125, "steps; 0: only at the end", ge=0)
     checkpoint_every: int | None = setting(None, "steps; None: at every evaluation", ge=1)
     select: str = setting("auto", "score that picks the best weights; last: the final weights are kept")
-    patience: int | None = setting(None, "stop after so many evaluations without a better score", ge=1)
+    patience: int | None = setting(
+        None, "stop after so many evaluations without a better score; ignored where select is last", ge=1
+    )
     log_every: int = setting(10, "steps", ge=1)
     baselines: bool = setting(
         True, "also score BM25, and word vectors counted in the training text, on the held-out pairs"

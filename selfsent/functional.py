@@ -218,11 +218,12 @@ def group_whiten(
     *,
     permutation: Int[Tensor, "*V D"] | None = None,
     eps: float = 1e-5,
+    form: Literal["zca", "pca"] = "zca",
     gradient: Literal["detach", "full"] = "detach",
 ) -> Float[Tensor, "*V B D"]:
-    """Whiten ``groups`` equal slices of the features over the rows (ZCA), after a permutation if one is given.
+    """Whiten ``groups`` equal slices of the features over the rows, after a permutation if one is given.
 
-    With X (B, w) the centred rows of one group, w = D / groups: Y = X (X^T X / B + eps I)^(-1/2).
+    With X (B, w) the centred rows of one group, w = D / groups: Y = X W, W the ``whitening_matrix`` of X^T X / B.
 
     Args:
         groups: must divide D, into slices of at most B - 1 features.
@@ -248,11 +249,26 @@ def group_whiten(
         x = x.gather(-1, permutation.unsqueeze(-2).expand_as(x))
     sliced = (x - x.mean(-2, keepdim=True)).unflatten(-1, (groups, width)).transpose(-3, -2)  # (G, B, w)
     covariance = sliced.mT @ sliced / rows  # (G, w, w)
-    matrix = inverse_square_root(covariance.detach() if gradient == "detach" else covariance, eps)
+    matrix = whitening_matrix(covariance.detach() if gradient == "detach" else covariance, eps, form)
     whitened = (sliced @ matrix).transpose(-3, -2).flatten(-2)
     if permutation is not None:
         whitened = whitened.gather(-1, permutation.argsort(-1).unsqueeze(-2).expand_as(whitened))
     return whitened
+
+
+@_full_precision
+def whitening_matrix(
+    covariance: Float[Tensor, "*G w w"], eps: float, form: Literal["zca", "pca"]
+) -> Float[Tensor, "*G w w"]:
+    """Return W so that rows X of this covariance become white as X W.
+
+    zca: the symmetric (covariance + eps I)^(-1/2).  pca: U diag(l + eps)^(-1/2) with covariance = U diag(l) U^T, which
+    turns the rows onto their principal axes; which way an axis points is arbitrary.
+    """
+    if form == "zca":
+        return inverse_square_root(covariance, eps)
+    values, vectors = torch.linalg.eigh(covariance)
+    return vectors * (values.clamp(min=0) + eps).rsqrt().unsqueeze(-2)
 
 
 @_full_precision

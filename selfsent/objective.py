@@ -16,6 +16,7 @@ Rows = Sequence[Sequence[int]]  # token ids of the texts of a batch, special tok
 Batch = dict[str, Tokens]  # the columns that views() named, padded
 Views = tuple[Float[Tensor, "B D"], ...]  # embeddings, a tensor for each column that columns() named
 Terms = dict[str, Float[Tensor, ""]]  # weighted; their sum is the loss
+RecipeTable = dict[str, dict[str, object]]  # section of a recipe -> keys and values
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ class Objective(nn.Module):
     """
 
     Config: ClassVar[type[Any]]  # nested, frozen, keyword-only; a method's defaults are written there, once
-    presets: ClassVar[dict[str, dict[str, object]]] = {}  # name -> what it changes in Config
-    recipe: ClassVar[dict[str, dict[str, object]]] = {}  # section -> keys that the method sets unless the recipe does
+    recipe: ClassVar[RecipeTable] = {}  # what the method sets, objective apart, unless the user's recipe does
+    presets: ClassVar[dict[str, RecipeTable]] = {}  # name -> a published recipe: what it changes in Config and recipe
     unit: ClassVar[Literal["sentences", "documents"]] = "sentences"  # what a row of its corpus is
     in_batch: ClassVar[bool] = True  # the loss couples the texts of a batch: accumulation would change it
     needs_dropout: ClassVar[bool] = True  # the views of a text differ by dropout alone

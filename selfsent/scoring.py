@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sentence_transformers import SentenceTransformer
 
 from selfsent import atomic
-from selfsent.corpus.prepare import prepare_corpus
+from selfsent.corpus.prepare import corpus_texts, prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.coverage import check_coverage
 from selfsent.encoder.encode import encode, encode_poolings
@@ -22,7 +22,7 @@ from selfsent.evaluation.score import Difference, Results, compare_results, over
 from selfsent.evaluation.senteval.declutr_averages import averages
 from selfsent.evaluation.senteval.relatedness import StopOn
 from selfsent.evaluation.suite import DEFAULT_CLASSIFIER, HeldOut, read_suite, resolve_tasks
-from selfsent.evaluation.whitening import whiten_target
+from selfsent.evaluation.whitening import Whitening, whiten_target
 from selfsent.progress import SILENT, Progress
 from selfsent.run import versions
 
@@ -38,8 +38,10 @@ def evaluate(
     held_out: HeldOut | None = None,
     corpus: Sequence[str | Path] = (),
     pooling: str | None = None,
+    max_length: int | None = None,
     poolings: Sequence[str] = (),
     whitening: Sequence[str] = (),
+    whiten_on: Sequence[str | Path] = (),
     classifier: str = DEFAULT_CLASSIFIER,
     stop_on: StopOn = "pearson",
     precision: str = "auto",
@@ -54,8 +56,10 @@ def evaluate(
         held_out: queries and the passage that answers each, for the task "retrieval".
         corpus: documents to take queries and passages from where ``held_out`` is None.
         pooling: in place of the model's own.
+        max_length: word pieces read of a text, special tokens included and a prompt's own not, in place of the model's.
         poolings: also score these poolings of the same encoder, without any head.
         whitening: also score the model's vectors whitened: "pca", "zca" or "group", fitted to each task's texts.
+        whiten_on: files, folders or hub names of texts, a line each, that whitening is fitted to instead.
         classifier: for labelled tasks: "senteval_full", "senteval_fast", "senteval_mlp" or "sklearn".
         stop_on: the development correlation that stops the regressions of relatedness: "pearson" or "spearman".
 
@@ -65,7 +69,9 @@ def evaluate(
     """
     own, public = split_tasks(tasks)
     prepared = held_out is not None
-    encoder = model if isinstance(model, SentenceTransformer) else load_encoder(model, pooling=pooling)
+    encoder = (
+        model if isinstance(model, SentenceTransformer) else load_encoder(model, pooling=pooling, max_length=max_length)
+    )
     public_scores = []
     if public:
         cache = atomic.cache_folder("mteb", "")
@@ -87,9 +93,17 @@ def evaluate(
 
     scored = score(vectors, protocol=protocol)
     results = {"model": replace(scored, scores=scored.scores + public_scores)}
+    other = None
+    if whitening and whiten_on:
+        progress.say("encoding the texts that whitening is fitted to")
+        texts = list(corpus_texts([str(name) for name in whiten_on], CorpusConfig(preset="as_is", min_words=1)))
+        other = encode(encoder, texts, precision=precision, progress=progress)
     for kind in whitening:
-        known = {**protocol, "whitening": f"{kind}, target"}
-        results[f"{kind} whitening"] = score(vectors, protocol=known, transform=partial(whiten_target, kind))
+        transform = partial(whiten_target, kind) if other is None else Whitening(kind=kind).fit(other).transform
+        on = "target" if other is None else f"{len(other):,} texts of {', '.join(Path(n).name for n in whiten_on)}"
+        results[f"{kind} whitening"] = score(
+            vectors, protocol={**protocol, "whitening": f"{kind}, {on}"}, transform=transform
+        )
     if poolings:
         pooled = encode_poolings(encoder, suite.sentences, poolings, precision=precision, progress=progress)
         results |= {name: score(pooled[name], protocol={**protocol, "pooling": name}) for name in pooled}

@@ -155,6 +155,8 @@ class Trainer:
                 "this objective compares the texts of a batch: raise train.batch_size, or set "
                 "train.allow_accumulation=true"
             )
+        if config.patience is not None and self.select == "last":
+            self.progress.say("warning: train.patience has no effect, because no score is selected by: last is kept")
         if config.warmup_steps >= self.steps:
             self.progress.say(
                 f"warning: the learning rate warms up for {config.warmup_steps:,} steps and the run has "
@@ -293,7 +295,7 @@ class Trainer:
             if better:
                 state.best_step, state.best_score, state.since_best = state.step, scores[self.select], 0
                 self.run.checkpoints.save_best(state.step, self.encoder.state_dict())
-            elif candidate:
+            elif candidate and self.select != "last":
                 state.since_best += 1
         self.run.log(step=state.step, scores=scores, best=better)
         self.progress.evaluated(state.step, scores, better)

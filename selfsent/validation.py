@@ -46,7 +46,7 @@ class Validator:
         if name != "last" and name not in self.names:
             raise ConfigurationError(
                 f"train.select = {name!r} cannot be computed here: this corpus and data give "
-                f"{', '.join([*self.names, 'last'])}"
+                f"{', '.join([*self.names, 'last'])}; STS scores need evaluation data, --data"
             )
         return name
 

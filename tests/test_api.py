@@ -331,3 +331,22 @@ def test_a_prompt_takes_no_room_from_the_text(bert, text, tmp_path):
     prompted = load_encoder(bert, pooling="prompt")
     assert template_length(prompted) > 0
     assert lengths.max() == 10 + template_length(prompted)
+
+
+@pytest.mark.filterwarnings("ignore:template")
+def test_the_length_of_evaluation_is_that_of_scores_and_of_the_saved_model(bert, text, tmp_path):
+    quick = ["corpus.max_length=16", "encoder.pooling=prompt", "encoder.max_length=8"]
+    result = train(bert, text, tmp_path / "run", *quick)
+    whole = 8 + template_length(load_encoder(bert, pooling="prompt"))
+    assert SentenceTransformer(str(result.model), device="cpu").max_seq_length == whole
+    for scored in (result.before, result.after):
+        assert {score.protocol["max_length"] for score in scored.scores} == {whole}
+
+
+def test_a_smaller_last_batch_is_left_out_where_asked(bert, text, tmp_path):
+    steps = {}
+    for drop in ("false", "true"):
+        settings = ["train.steps=none", "train.batch_size=100", f"train.drop_last={drop}", "corpus.held_out=0"]
+        settings += ["corpus.max_texts=250", "train.select=last"]
+        steps[drop] = train(bert, text, tmp_path / drop, *settings).outcome.steps
+    assert steps == {"false": 3, "true": 2}

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tiny import make_examples
 
-from selfsent import methods
+from selfsent import api, methods
 from selfsent.config import describe
 from selfsent.encoder.embed import collate
 from selfsent.encoder.encode import encode
@@ -187,7 +187,9 @@ def test_a_setting_that_cannot_be_is_refused_by_name_and_value(name, changes, me
 @pytest.mark.parametrize(("name", "preset"), PRESETS)
 def test_a_preset_is_found_by_name_and_makes_a_config(name, preset):
     method, changes = methods.find_method(preset)
-    assert (method, changes) == (methods.load_method(name), methods.load_method(name).presets[preset])
+    table = methods.load_method(name).presets[preset]
+    assert (method, changes) == (methods.load_method(name), table.get("objective", {}))
+    assert set(table) <= {"objective", "encoder", "train"}
     config = method.Config(**changes)
     assert {key: getattr(config, key) for key in changes} == changes
     assert preset not in methods.method_names()
@@ -210,6 +212,36 @@ def test_presets_hold_the_published_numbers():
         128,
         "by_view",
     )
+
+
+# What the authors' commands and papers say; the schedules are written out where they are not transformers' default.
+PUBLISHED = {
+    "scd_released": ("cls", None, 192, 3e-5, "linear", 0, None, 250, "sickr-dev"),
+    "scd_paper_literal": ("cls", None, 192, 3e-5, "linear", 0, None, 250, "stsb-dev"),
+    "scd_roberta": ("cls", None, 192, 3e-5, "linear", 0, None, 250, "sickr-dev"),
+    "whitenedcse_paper": ("cls", None, 64, 3e-5, "linear", 0, None, 125, "stsb-dev"),
+    "whitenedcse_released": ("cls", None, 128, 1e-5, "linear", 0, None, 125, "stsb-dev"),
+    "denosent_released": ("prompt", 32, 64, 4e-5, "constant", 500, 5000, 50, "sts-dev"),
+    "denosent_paper": ("prompt", 32, 64, 5e-5, "constant", 500, 5000, 50, "stsb-dev"),
+    "declutr_paper": ("mean", None, 16, 5e-5, "slanted", 0, None, 125, "last"),
+}
+
+
+@pytest.mark.parametrize("preset", [preset for _, preset in PRESETS])
+def test_a_preset_trains_as_published_and_what_is_set_outweighs_it(preset):
+    recipe = api.resolve(preset)
+    encoder, train = recipe.encoder, recipe.train
+    assert (
+        *(encoder.pooling, encoder.max_length, train.batch_size, train.learning_rate, train.schedule),
+        *(train.warmup_steps, train.steps, train.evaluate_every, train.select),
+    ) == PUBLISHED[preset]
+    assert (train.bucketed, train.epochs, train.max_grad_norm) == (False, 1, 1)
+    ours = preset == "declutr_paper"
+    assert (train.weight_decay, train.adam_epsilon) == ((0.1, 1e-6) if ours else (0, 1e-8))
+    assert (train.drop_last, train.adam_bias_correction) == ((True, False) if ours else (False, True))
+    changed = api.resolve(preset, settings=["train.batch_size=8", "encoder.pooling=mean"])
+    assert (changed.train.batch_size, changed.encoder.pooling) == (8, "mean")
+    assert changed.train.learning_rate == train.learning_rate
 
 
 def test_a_method_is_found_by_name_with_nothing_changed():

@@ -188,6 +188,29 @@ def test_patience_stops_after_so_many_evaluations_without_a_better_score(bert, t
     assert any("no better score in 2 evaluations" in message for message in watch.said)
 
 
+def test_patience_is_ignored_where_the_last_weights_are_kept(bert, tmp_path):
+    watch = Watch()
+    _, _, outcome = fit(bert, tmp_path / "run", select="last", patience=1, watch=watch)
+    assert (outcome.steps, outcome.best_step) == (8, 8)
+    assert any("train.patience has no effect" in message for message in watch.said)
+
+
+def test_weight_decay_shrinks_matrices_and_leaves_biases_and_layer_norms(bert, tmp_path, monkeypatch):
+    """Without gradients AdamW's update is the decay alone: each step multiplies by 1 - rate x decay."""
+    start = load_encoder(bert, pooling="cls").state_dict()
+    monkeypatch.setattr(
+        methods.load_method("simcse"), "terms", lambda self, first, second: {"contrast": 0 * (first + second).sum()}
+    )
+    changes = {"steps": 3, "schedule": "constant", "learning_rate": 0.1, "weight_decay": 0.5}
+    encoder, _, _ = fit(bert, tmp_path / "run", select="last", **changes)
+    decayed = {name for name, weights in encoder.named_parameters() if not torch.equal(weights, start[name])}
+    trained = {name for name, weights in encoder.named_parameters() if weights.requires_grad}
+    vectors = {name for name in trained if name.endswith("bias") or "LayerNorm" in name}
+    assert decayed == trained - vectors
+    for name in decayed:
+        torch.testing.assert_close(encoder.state_dict()[name], start[name] * 0.95**3)
+
+
 def test_a_score_that_does_not_exist_stops_the_run_before_its_first_step(bert, tmp_path):
     watch = Watch()
     with pytest.raises(UserError, match="unknown score to select by 'scor': did you mean 'score'"):

@@ -26,17 +26,22 @@ def evaluate(
         typer.Option(help="A folder in SentEval's layout, or hub: the copies on the hub, where there are any"),
     ] = None,
     corpus: Annotated[
-        list[str] | None,
-        typer.Option(help="For retrieval: documents whose held-out part is searched; may be repeated"),
+        list[str] | None, typer.Option(help="For retrieval: documents, of which a held-out part is searched")
     ] = None,
     json: Annotated[Path | None, typer.Option(help="Also write the scores to this file.")] = None,
     pooling: Annotated[
-        str | None, typer.Option(help="cls, mean, first_last, top2, cls_pooler  \\[default: the model's own]")
+        str | None,
+        typer.Option(help="cls, mean, first_last, first_last_paper, top2, cls_pooler  \\[default: the model's own]"),
+    ] = None,
+    max_length: Annotated[
+        int | None, typer.Option(help="Word pieces read of a text  \\[default: the model's own]", min=4)
     ] = None,
     baselines: Annotated[
-        bool,
-        typer.Option("--baselines", help="Add training-free poolings and whitening of the same encoder."),
+        bool, typer.Option("--baselines", help="Add training-free poolings and whitening of the same encoder.")
     ] = False,
+    whiten_on: Annotated[
+        list[str] | None, typer.Option(help="Fit whitening to the lines of this file instead; may be repeated")
+    ] = None,
     classifier: Annotated[
         str, typer.Option(help="For labelled tasks: senteval_full, senteval_fast, senteval_mlp, sklearn")
     ] = "senteval_full",
@@ -54,20 +59,15 @@ def evaluate(
     display.opening("loading torch and transformers")
     from selfsent import atomic, hardware, scoring
     from selfsent.cli.tables import difference_table, results_table
-    from selfsent.errors import ConfigurationError
-    from selfsent.evaluation.senteval.declutr_averages import averages, summary
+    from selfsent.evaluation.senteval import declutr_averages
 
     names = [name.strip() for name in tasks.split(",") if name.strip()]
-    if compare != (len(models) == 2) or len(models) > 2:
-        given = f"{len(models)} {'models were' if len(models) > 1 else 'model was'} given"
-        raise ConfigurationError(f"{given} with{'' if compare else 'out'} --compare: give two with it, or one without")
-    if compare and (baselines or pooling or json or "retrieval" in names):
-        raise ConfigurationError("--compare goes without --baselines, --pooling, --json and the task retrieval")
+    _require_fitting(len(models), compare, bool(baselines or whiten_on or pooling or json or "retrieval" in names))
     if json is not None:
         atomic.require_writable(json)
     hardware.choose_hardware()
-    how: dict[str, Any] = {"data": data, "classifier": classifier, "stop_on": stop_on, "bootstrap": bootstrap}
-    how |= {"precision": precision, "progress": display}
+    how: dict[str, Any] = {"data": data, "classifier": classifier, "stop_on": stop_on, "precision": precision}
+    how.update(bootstrap=bootstrap, max_length=max_length, progress=display)
     if compare:
         one, two = ([seed for seed in model.split(",") if seed] for model in models)
         return display.print(difference_table(models, *scoring.compare(one, two, names, **how)))
@@ -76,13 +76,29 @@ def evaluate(
         names,
         corpus=corpus or ["pydocs"],
         pooling=pooling,
-        poolings=("cls", "mean", "first_last", "top2") if baselines else (),
-        whitening=("pca", "zca", "group") if baselines else (),
+        poolings=("cls", "mean", "first_last", "first_last_paper", "top2") if baselines else (),
+        whitening=("pca", "zca", "group") if baselines or whiten_on else (),
+        whiten_on=whiten_on or (),
         **how,
     )
     display.print(results_table(results))
     if {"downstream", "probing"} & {*names}:
         for name, scored in results.items():
-            display.print(f"{name}: {summary(averages(scored.scores))}")
+            display.print(f"{name}: {declutr_averages.summary(declutr_averages.averages(scored.scores))}")
     if json is not None:  # last: a disk that is full by now costs no scores
         scoring.write_scores(json, results, models[0])
+
+
+def _require_fitting(count: int, compare: bool, of_one: bool) -> None:
+    """Refuse a number of models, or options of one model, that do not go with ``--compare``."""
+    from selfsent.errors import ConfigurationError
+
+    if compare != (count == 2) or count > 2:
+        raise ConfigurationError(
+            f"{count} model{'s were' if count > 1 else ' was'} given {'with' if compare else 'without'} --compare: "
+            "give two with it, or one without"
+        )
+    if compare and of_one:
+        raise ConfigurationError(
+            "--compare goes without --baselines, --whiten-on, --pooling, --json and the task retrieval"
+        )

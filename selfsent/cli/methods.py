@@ -20,7 +20,8 @@ def _outlines() -> dict[str, tuple[str, list[str]]]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         fields = [node for node in ast.walk(tree) if isinstance(node, ast.AnnAssign) and node.value]
         presets = [node.value for node in fields if ast.unparse(node.target) == "presets"]
-        names = [name for value in presets if value for name in ast.literal_eval(value)]
+        keys = [key for value in presets if isinstance(value, ast.Dict) for key in value.keys]
+        names = [key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
         found[path.stem] = (ast.get_docstring(tree) or "").partition("\n")[0], names
     return found
 
@@ -47,14 +48,14 @@ def methods(
         return
     require_methods(name)
     from selfsent.config import describe
-    from selfsent.methods import find_method
+    from selfsent.methods import find_method, preset_settings
 
     method_class, changes = find_method(name)
     typer.echo((sys.modules[method_class.__module__].__doc__ or "").strip())
     typer.echo(f"\nKeys, for --set objective.KEY=VALUE{'; * differs in this preset' if changes else ''}:\n")
     _table([one._replace(default=changes.get(one.key, one.default)) for one in describe(method_class.Config)], changes)
     for preset, changed in method_class.presets.items():
-        typer.echo(f"\npreset {preset}: " + (", ".join(f"{k}={v}" for k, v in changed.items()) or "the defaults"))
+        typer.echo(f"\npreset {preset}: " + ", ".join(f"{k}={v}" for k, v in preset_settings(changed).items()))
 
 
 def settings(

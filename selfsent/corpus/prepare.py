@@ -61,8 +61,12 @@ def prepare_corpus(
     resolved = resolve_sources(sources)
     pieces = WordPieces(tokenizer)
     settings = dataclasses.asdict(config)
+    del settings["preset"]  # it has set other keys
+    # Without these the corpus is the one that was prepared before the setting existed.
     if config.order != "meaningful":
-        del settings["order"]  # the corpus is the one that was prepared before the setting existed
+        del settings["order"]
+    if config.clean:
+        del settings["clean"]
     identity = {
         "format": FORMAT,
         "unit": unit,

@@ -1,17 +1,33 @@
 """The settings of corpus preparation, ``corpus.*`` of a recipe."""
 
-from typing import Literal
+from typing import Any, Literal
 
+from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 
 from selfsent.config import setting
 from selfsent.corpus.formats import Columns
+
+PRESETS: dict[str, dict[str, object]] = {
+    "as_is": {
+        "clean": False,
+        "split": "no",
+        "min_words": 0,
+        "max_words": None,
+        "deduplicate": "none",
+        "held_out": 0,
+    }
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusConfig:
     """How raw text becomes training texts."""
 
+    preset: Literal["as_is"] | None = setting(
+        None, "as_is: every line or row is a training text as it stands, as the papers use their published files"
+    )
+    clean: bool = setting(True, "remove markup, empty lines and pairs of a text with itself; False: keep all as it is")
     max_length: int = setting(32, "word pieces with special tokens; longer texts are truncated", ge=4)
     max_texts: int | None = setting(None, "stop after so many kept texts; None: keep all", ge=1)
     split: Literal["auto", "yes", "no"] = setting(
@@ -38,6 +54,13 @@ class CorpusConfig:
     positive_column: str = setting("positive", "where one row has it, rows without it are dropped")
     held_out: int = setting(1000, "maximum documents in each of dev and test", ge=0)
     held_out_share: float = setting(0.05, "of all documents, dev and test together", ge=0, le=0.5)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_preset(cls, given: Any) -> Any:  # noqa: ANN401
+        """Put the preset's values under those that were given."""
+        keys = given if isinstance(given, dict) else given.kwargs or {}  # a table, or the arguments of a call
+        return {**PRESETS.get(str(keys.get("preset")), {}), **keys}
 
     def __post_init__(self) -> None:
         if self.min_words is not None and self.max_words is not None and self.min_words > self.max_words:

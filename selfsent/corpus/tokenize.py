@@ -82,7 +82,13 @@ class TextRules(NamedTuple):
 
 
 def split_document(document: Document, rules: TextRules) -> tuple[str, str, list[str]]:
-    """Return the cleaned text and summary of a document, and its sentences, or its single line if it is not split."""
+    """Return the cleaned text and summary of a document, and its sentences, or its single line if it is not split.
+
+    Without cleaning a line is what it was, an empty one a space, and a whole document loses runs of white space alone.
+    """
+    if not rules.config.clean and not rules.split:
+        text = clean.encodable(document.text)
+        return document.text, "", [(clean.one_line(text) if rules.whole else text) or " "]
     text = clean.clean_text(document.text)
     if not rules.split:
         return text, "", [line] if (line := clean.one_line(text)) else []
@@ -107,6 +113,8 @@ class TokenizedTexts:
         self.folder = table.folder
         self.pieces = pieces
         self.has_pairs = False  # whether a row came with its own positive
+        # A row of no word piece at all has no hash.
+        self._drops_empty = config.clean or config.deduplicate == "near" or not pieces.specials
         # The positive of a sentence is the next one; positives in rows are ignored.
         self._adjacent = config.positives == "adjacent"
         self.rows_adjacent = self._adjacent and config.order == "meaningful"
@@ -194,7 +202,9 @@ class TokenizedTexts:
         """Return the texts of one document; none if it is held out."""
         counts = self.counts
         counts.documents += 1
-        positive = "" if self._adjacent else clean.one_line(clean.clean_text(document.positive))
+        positive = "" if self._adjacent else clean.encodable(document.positive)
+        if rules.config.clean:
+            positive = clean.one_line(clean.clean_text(positive))
         if positive:
             self.has_pairs = True
             rules = rules._replace(split=False)  # texts of pairs are short on purpose
@@ -214,8 +224,9 @@ class TokenizedTexts:
         keys = [clean.content_key(text) for text in texts]
         if positive:
             key = clean.content_key(positive)
-            counts.identical_pairs += key == keys[0]
-            if key == keys[0] or self.pairs.take(document, texts[0], [positive], [*keys, key]):
+            identical = rules.config.clean and key == keys[0]
+            counts.identical_pairs += identical
+            if identical or self.pairs.take(document, texts[0], [positive], [*keys, key]):
                 return []
         elif self.documents.take(document, clean.one_line(summary), sentences if rules.whole else texts, keys):
             return []
@@ -233,18 +244,19 @@ class TokenizedTexts:
     def _store(self, chunk: list[_Text]) -> None:
         """Tokenise, hash and write one chunk; runs in the worker thread, one chunk after the other."""
         ids, lengths = self.pieces.encode([one.text for one in chunk])
-        rows = [one for one, length in zip(chunk, lengths, strict=True) if length]
-        self.without_pieces += len(chunk) - len(rows)
-        if not rows:
+        if self._drops_empty:
+            chunk = [one for one, length in zip(chunk, lengths, strict=True) if length]
+            self.without_pieces += len(lengths) - len(chunk)
+            lengths = lengths[lengths > 0]
+        if not chunk:
             return
-        lengths = lengths[lengths > 0]
-        encoded = [one.text.encode() for one in rows]
+        encoded = [one.text.encode() for one in chunk]
         self.texts.append(np.frombuffer(b"".join(encoded), np.uint8), np.array([len(text) for text in encoded]))
         self.ids.append(ids, lengths)
-        self.positives.append(*self.pieces.encode([one.positive for one in rows]))
-        self.positive_keys.append(np.array([clean.content_key(one.positive) for one in rows], np.uint64))
+        self.positives.append(*self.pieces.encode([one.positive for one in chunk]))
+        self.positive_keys.append(np.array([clean.content_key(one.positive) for one in chunk], np.uint64))
         if self.bands:
             hashes = dedup.shingles(ids, lengths)
             for column, band in zip(self.bands, dedup.band_keys(hashes, lengths, self._width), strict=True):
                 column.append(band)
-        self.keys.append(np.array([one.key for one in rows], np.uint64))
+        self.keys.append(np.array([one.key for one in chunk], np.uint64))

@@ -9,7 +9,14 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 from transformers import MODEL_FOR_MASKED_LM_MAPPING, AutoConfig, AutoModel, PreTrainedModel
 
-from selfsent.encoder.inspect import UNLIMITED, embedding_width, max_length_of, tokenizer_of, transformer_of
+from selfsent.encoder.inspect import (
+    UNLIMITED,
+    embedding_width,
+    max_length_of,
+    template_length,
+    tokenizer_of,
+    transformer_of,
+)
 from selfsent.encoder.model_folder import CLOSED, read_headers
 from selfsent.errors import ConfigurationError, EncoderError, first_line
 
@@ -126,17 +133,18 @@ def require_vectors(encoder: SentenceTransformer, name: str) -> None:
 
 
 def limit_length(encoder: SentenceTransformer, max_length: int | None) -> None:
-    """Set how many word pieces an encoder reads, at most as many as it has positions.
+    """Set how many word pieces of a text an encoder reads, beside those of its prompt, if it has positions for them.
 
     Raises:
         ConfigurationError: ``max_length`` is more.
     """
     table = getattr(getattr(transformer_of(encoder), "embeddings", None), "position_embeddings", None)
-    positions = UNLIMITED
+    positions, around = UNLIMITED, template_length(encoder)
     if isinstance(table, nn.Embedding):
         positions = table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
-    if max_length is not None and not 0 < max_length <= positions:
+    if max_length is not None and not 0 < max_length <= positions - around:
         raise ConfigurationError(
-            f"max_length = {max_length} does not fit: this encoder reads 1 to {positions} word pieces"
+            f"max_length {max_length} does not fit: the encoder reads {positions - around} word pieces of a text at "
+            "most"
         )
-    encoder.max_seq_length = min(positions, max_length or max_length_of(encoder))
+    encoder.max_seq_length = min(positions, max_length_of(encoder) if max_length is None else max_length + around)

@@ -40,7 +40,8 @@ def load_encoder(
         name: "builtin", "builtin-static", a folder, or a name on the Hugging Face hub.
         pooling: one of ``POOLINGS``; ``mean`` keeps a folder's word weights.  Default: the folder's, or ``mean``.
         template: what ``prompt`` puts around a text.  Default: the folder's, or ``prompt.TEMPLATE``.
-        max_length: word pieces, special tokens included; static vectors read everything.  Default: the encoder's own.
+        max_length: word pieces of a text, special tokens included and a prompt's own not; longer texts are cut.  Static
+            vectors read everything.  Default: the encoder's own.
         dropout: the rate for every site.  Default: the encoder's own rates.
         prompts: keep the folder's prompts and truncation for ``encode``; training reads and embeds plain texts.
 

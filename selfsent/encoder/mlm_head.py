@@ -59,7 +59,9 @@ def load_mlm_head(encoder: SentenceTransformer) -> MLMHead:
     """Copy the masked-LM head of the checkpoint that the encoder was loaded from; warn where it holds none."""
     model = transformer_of(encoder)
     if model is None:
-        raise EncoderError("a masked-LM head needs an encoder with layers: these are static vectors")
+        raise EncoderError(
+            "a masked-LM head needs an encoder with layers: these are static vectors, to be trained with mlm_weight=0"
+        )
     where = model.name_or_path or ""
     with quietly(), one_sentence(where):
         whole, found = AutoModelForMaskedLM.from_pretrained(

@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from selfsent.composition import Composition, require_one_unit
 from selfsent.config import build_config
 from selfsent.errors import ConfigurationError, unknown
-from selfsent.objective import Objective
+from selfsent.objective import Objective, RecipeTable
 
 
 def method_names() -> list[str]:
@@ -106,26 +106,39 @@ def plan_objective(name: str, table: Mapping[str, Any]) -> ObjectivePlan:
     return ObjectivePlan(kinds, configs, {part: float(weights.get(part, 1.0)) for part in found})
 
 
-def method_recipe(name: str) -> dict[str, dict[str, object]]:
-    """Return the training and encoder settings that the named methods bring; the first of joined methods wins."""
-    wanted: dict[str, dict[str, object]] = {}
+def method_recipe(name: str) -> RecipeTable:
+    """Return the training and encoder settings that methods or presets bring; the first of joined ones wins."""
+    wanted: RecipeTable = {}
     for part in name.split("+"):
-        for section, keys in find_method(part.strip())[0].recipe.items():
-            wanted[section] = {**keys, **wanted.get(section, {})}
+        kind, preset = _find(part.strip())
+        for table in (preset, kind.recipe):
+            for section, keys in table.items():
+                if section != "objective":
+                    wanted[section] = {**keys, **wanted.get(section, {})}
     return wanted
 
 
 def find_method(name: str) -> tuple[type[Objective], dict[str, object]]:
     """Return the objective that a method or preset name means, and what it changes in the Config.
 
-    ``find("scd")`` changes nothing; ``find("scd_paper_literal")`` is SCD with the changes of that preset.
+    ``find_method("scd")`` changes nothing; ``find_method("scd_paper_literal")`` is SCD with the changes of that preset.
 
     Raises:
         ConfigurationError: neither a method, nor a preset, nor an importable module.
     """
+    kind, preset = _find(name)
+    return kind, dict(preset.get("objective", {}))
+
+
+def preset_settings(preset: RecipeTable) -> dict[str, object]:
+    """Return the keys of a preset as ``--set`` takes them, with their values."""
+    return {f"{section}.{key}": value for section, keys in preset.items() for key, value in keys.items()}
+
+
+def _find(name: str) -> tuple[type[Objective], RecipeTable]:
     if "." in name or name in method_names():
         return load_method(name), {}
     presets = {preset: method for method in map(load_method, method_names()) for preset in method.presets}
     if name not in presets:
         raise unknown("method", name, [*method_names(), *presets])
-    return presets[name], dict(presets[name].presets[name])
+    return presets[name], presets[name].presets[name]

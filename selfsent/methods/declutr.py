@@ -11,9 +11,12 @@ N anchors of all documents of the batch; the 2N rows e are the anchors and, for 
 r' is the partner of r; tau the temperature.  One forward pass of the masked anchors gives both the predictions and the
 anchors' embeddings.  There is no head but the masked-LM head, which starts as the base's own.
 
-Defaults: the authors' configuration.  ``declutr_paper`` weighs the contrast as their runs on four GPUs did, where the
-gathered shards of other processes carried no gradient.  ``projection`` and ``memory_size`` are the two experiments of
-the paper's supplement, neither of which it kept.
+Where ``mlm_weight`` is 0 nothing is masked, as in the authors' code: their ablation without masked LM reads the anchors
+as they are.
+
+Defaults: the authors' configuration.  ``declutr_paper`` trains as the paper's runs did: the contrast weighed as on four
+GPUs, where the gathered shards of other processes carried no gradient; Adam without bias correction; no smaller last
+batch.  ``projection`` and ``memory_size`` are the two experiments of the paper's supplement, neither of which it kept.
 
 Departs from the authors' code: spans are slices of the tokenised document, not decoded and tokenised again; the last
 word piece of a byte-level tokenizer's span may thus differ at a cut.  Their loss saturates at 87.3 a row for small
@@ -32,15 +35,15 @@ from pydantic.dataclasses import dataclass
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from selfsent.config import setting
+from selfsent.config import setting, warn_of_idle
 from selfsent.corpus.tokenize import WordPieces
 from selfsent.encoder.embed import Tokens, embed, embed_with_tokens, split_by_length
-from selfsent.encoder.inspect import embedding_width, max_length_of, tokenizer_of, transformer_of
+from selfsent.encoder.inspect import embedding_width, max_length_of, tokenizer_of
 from selfsent.encoder.mlm_head import load_mlm_head, mask_tokens, word_embeddings
 from selfsent.encoder.pooling import pooling_name
 from selfsent.errors import ConfigurationError, CorpusError
 from selfsent.functional import init_linear_, nt_xent
-from selfsent.objective import Batch, Examples, Objective, Rows, Terms, gather
+from selfsent.objective import Batch, Examples, Objective, RecipeTable, Rows, Terms, gather
 
 Span = tuple[int, int]  # start and end in the document's word pieces, the end excluded
 Placement = Literal["any", "subsuming", "adjacent"]
@@ -52,8 +55,13 @@ class DeCLUTR(Objective):
 
     unit: ClassVar[Literal["sentences", "documents"]] = "documents"
     needs_dropout: ClassVar[bool] = False
-    presets: ClassVar[dict[str, dict[str, object]]] = {"declutr_paper": {"contrast_weight": 0.25}}
-    recipe: ClassVar[dict[str, dict[str, object]]] = {
+    presets: ClassVar[dict[str, RecipeTable]] = {
+        "declutr_paper": {
+            "objective": {"contrast_weight": 0.25},
+            "train": {"adam_bias_correction": False, "drop_last": True},
+        }
+    }
+    recipe: ClassVar[RecipeTable] = {
         "encoder": {"pooling": "mean"},
         "train": {
             "batch_size": 16,
@@ -81,10 +89,16 @@ class DeCLUTR(Objective):
         temperature: float = setting(0.05, "tau: divides the cosines", gt=0)
         contrast_weight: float = setting(1.0, "0: no contrast", ge=0)
         loss_reduction: Literal["mean", "sum"] = setting("mean", "of the contrast over its 2N rows")
-        contrast_on_masked_anchor: bool = setting(True, "False: a third pass embeds the anchors unmasked")
+        contrast_on_masked_anchor: bool = setting(
+            True, "with masked LM: the masked anchors are contrasted; False: a third pass embeds them unmasked"
+        )
         mlm_weight: float = setting(1.0, "0: no masked language modelling", ge=0)
         mlm_probability: float = setting(0.15, "share of the anchors' words that are masked", gt=0, lt=1)
-        projection: bool = setting(False, "two layers with ReLU between pooling and contrast, dropped after training")
+        projection: Literal["none", "linear", "relu"] = setting(
+            "none", "head between pooling and contrast, dropped after training; relu: between its layers"
+        )
+        projection_layers: int = setting(2, "of the head", ge=1)
+        projection_width: int | None = setting(None, "of its layers; None: the encoder's", ge=1)
         memory_size: int = setting(0, "embeddings of earlier batches that serve as negatives", ge=0)
 
         def __post_init__(self) -> None:
@@ -92,6 +106,14 @@ class DeCLUTR(Objective):
                 raise ValueError(f"max_length is {self.max_length}: it should exceed min_length {self.min_length} by 2")
             if self.contrast_weight == self.mlm_weight == 0:
                 raise ValueError("contrast_weight and mlm_weight are both 0: give one of them a weight")
+            masking = ("mlm_probability", "contrast_on_masked_anchor")
+            contrast = ("temperature", "loss_reduction", "contrast_on_masked_anchor", "projection", "memory_size")
+            if not self.mlm_weight:
+                warn_of_idle(self, "mlm_weight is 0", *masking)
+            if not self.contrast_weight:
+                warn_of_idle(self, "contrast_weight is 0", *contrast)
+            if self.projection == "none":
+                warn_of_idle(self, "projection is 'none'", "projection_layers", "projection_width")
 
     memory: Tensor
     remembered: Tensor
@@ -104,8 +126,6 @@ class DeCLUTR(Objective):
             raise ConfigurationError(
                 "pooling 'prompt' does not fit declutr, whose anchors are masked: use 'mean' or 'cls'"
             )
-        if transformer_of(encoder) is None and not config.mlm_weight and config.contrast_on_masked_anchor:
-            raise ConfigurationError("static vectors have no mask: set objective.contrast_on_masked_anchor=false")
         reads = max_length_of(encoder)
         self.longest = config.max_length or min(reads, _LONGEST)  # l_max
         if not config.min_length + 2 <= self.longest <= reads:
@@ -115,11 +135,7 @@ class DeCLUTR(Objective):
             )
         width = embedding_width(encoder)
         self.mlm = load_mlm_head(encoder) if config.mlm_weight else None
-        self.head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
-        if config.projection:
-            init_linear_(self.head)
-        else:
-            self.head = nn.Sequential()
+        self.head, width = _projection(config, width)
         self.register_buffer("memory", torch.zeros(config.memory_size, width))
         self.register_buffer("remembered", torch.zeros((), dtype=torch.long))  # rows written so far
         self._last: dict[str, float] = {}
@@ -228,13 +244,11 @@ class DeCLUTR(Objective):
     def forward(self, encoder: SentenceTransformer, batch: Batch) -> Terms:
         """Return the terms ``contrast`` and ``masked_lm``, without one whose weight is 0."""
         config = self.config
-        masked, chosen = batch["anchor"], torch.empty(0)
-        if config.mlm_weight or config.contrast_on_masked_anchor:
-            masked, chosen = mask_tokens(encoder, batch["anchor"], config.mlm_probability)
         terms: Terms = {}
         if self.mlm is None:
-            anchors = _embed_by_length(encoder, masked)
+            anchors = _embed_by_length(encoder, batch["anchor"])  # nothing is predicted, so nothing is masked
         else:
+            masked, chosen = mask_tokens(encoder, batch["anchor"], config.mlm_probability)
             anchors, states, labels = self._read(encoder, masked, batch["anchor"]["input_ids"], chosen)
             terms["masked_lm"] = config.mlm_weight * self.mlm.loss(states, word_embeddings(encoder), labels)
         if config.contrast_weight:
@@ -327,6 +341,19 @@ def draw_positive(
         size = math.floor(share * (longest - shortest) + shortest)
         first = int(draw.integers(max(0, start - size), min(end, length - size) + 1))
     return first, first + size
+
+
+def _projection(config: "DeCLUTR.Config", width: int) -> tuple[nn.Sequential, int]:
+    """Return the head between pooling and contrast, and how wide its output is."""
+    head = nn.Sequential()
+    if config.projection != "none":
+        for layer in range(config.projection_layers):
+            if layer and config.projection == "relu":
+                head.append(nn.ReLU())
+            head.append(nn.Linear(width, config.projection_width or width))
+            width = config.projection_width or width
+    init_linear_(head)
+    return head, width
 
 
 def _embed_by_length(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, "N D"]:

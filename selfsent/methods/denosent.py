@@ -13,12 +13,13 @@ causal mask, and attends to one vector, s: what the noise removed is available o
 at its position, those of the prompt too, with the base's own masked-LM head, tied to the encoder's word embeddings.
 Projector, decoder and head are dropped after training; a text is embedded by the state at [MASK] before the projector.
 
-Defaults: the authors' command for bert-base-uncased (``denosent_released``), batches of 64 at a constant 4e-5 after 500
-steps of warm-up; it stops after 5,000 steps, which is left to ``train.steps``.  ``denosent_paper`` weighs as the paper
-says, which trains at 5e-5.
+Defaults: the authors' command for bert-base-uncased, batches of 64 at a constant 4e-5 after 500 steps of warm-up.
+``denosent_released`` is the whole command: 5,000 steps, an evaluation every 50, and 32 word pieces of every text, also
+when it is evaluated and used.  ``denosent_paper`` follows the paper where it says something else: temperature, weights,
+a rate of 5e-5, what is restored, and selection by STS-B.
 
-Where the paper and the authors' code differ, the code is the default.  The paper's decoder restores x (its equation 3):
-in the code it restores x+ itself (``denoise_target``), so that the original has a part in s alone (``memory_from``).
+Where the paper and the authors' code differ, the code is the default.  The paper's decoder restores x (its equations 3
+and 4): in the code it restores x+ itself (``denoise_target``), so that x has a part in s alone (``memory_from``).
 The paper names neither projector nor head, sums equation 4 where the code takes the mean, and leaves the positive
 out of the denominator of equation 5.  Departs from the code: its layers start as copies of one, ours do not; it pads
 every text to 40 tokens and fills the prompt as a string, ours is
@@ -34,7 +35,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selfsent.config import setting
+from selfsent.config import setting, warn_of_idle
 from selfsent.corpus.tokenize import WordPieces
 from selfsent.encoder.dropout import Dropout
 from selfsent.encoder.embed import Tokens, embed_inputs
@@ -42,20 +43,34 @@ from selfsent.encoder.inspect import embedding_width, tokenizer_of, transformer_
 from selfsent.encoder.mlm_head import MLMHead, load_mlm_head, word_embeddings
 from selfsent.errors import ConfigurationError
 from selfsent.functional import info_nce, init_linear_
-from selfsent.objective import Batch, Objective, Terms, Views, gather, second
+from selfsent.objective import Batch, Objective, RecipeTable, Terms, Views, gather, second
+
+_COMMAND: RecipeTable = {  # of the authors' README, beside what every run of the method takes from it
+    "encoder": {"max_length": 32},
+    "train": {"steps": 5000, "bucketed": False, "evaluate_every": 50, "select": "sts-dev"},
+}
 
 
 class DenoSent(Objective):
     """Pull a text and its positive together, and rebuild a text from its noisy words and a sentence vector."""
 
     selection: ClassVar[str] = "sts-dev"
-    presets: ClassVar[dict[str, dict[str, object]]] = {
-        "denosent_released": {},
-        "denosent_paper": {"temperature": 0.03, "contrast_weight": 1.0, "denoise_weight": 1.0},
-    }
-    recipe: ClassVar[dict[str, dict[str, object]]] = {
+    recipe: ClassVar[RecipeTable] = {
         "encoder": {"pooling": "prompt"},
         "train": {"batch_size": 64, "learning_rate": 4e-5, "schedule": "constant", "warmup_steps": 500},
+    }
+    presets: ClassVar[dict[str, RecipeTable]] = {
+        "denosent_released": _COMMAND,
+        "denosent_paper": {
+            **_COMMAND,
+            "objective": {
+                "temperature": 0.03,
+                "contrast_weight": 1.0,
+                "denoise_weight": 1.0,
+                "denoise_target": "original",
+            },
+            "train": {**_COMMAND["train"], "learning_rate": 5e-5, "select": "stsb-dev"},
+        },
     }
 
     @dataclass(frozen=True, kw_only=True)
@@ -80,6 +95,12 @@ class DenoSent(Objective):
         def __post_init__(self) -> None:
             if self.contrast_weight == self.denoise_weight == 0:
                 raise ValueError("contrast_weight and denoise_weight are both 0: give one of them a weight")
+            if not self.contrast_weight:
+                warn_of_idle(self, "contrast_weight is 0", "temperature")
+            if not self.denoise_weight:
+                decoder = ("decoder_layers", "decoder_heads", "decoder_width", "decoder_dropout", "mlm_head")
+                source = ("noise", "denoise_target", "memory_from", "detach_decoder_input", "loss_on_template")
+                warn_of_idle(self, "denoise_weight is 0", *decoder, *source)
 
     def __init__(self, config: Config, encoder: SentenceTransformer) -> None:
         super().__init__(config, encoder)

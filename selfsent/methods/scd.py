@@ -12,10 +12,16 @@ three layers with batch norm, applied to each view on its own; tau divides the c
 lies off the diagonal.  There is no head: h and k are the embeddings themselves.  The projector is dropped
 after training.
 
-Defaults: the authors' README command for bert-base-uncased, which is preset ``scd_released``.
-``scd_paper_literal`` takes the coefficients printed in the paper, where no temperature divides the cosine,
-so that its beta weighs 20 times more; ``scd_roberta`` the printed ones for RoBERTa, with the released
-temperature.
+Defaults: the loss of the authors' README command for bert-base-uncased; ``scd_released`` is the whole command: batches
+of 192, an evaluation every 250 steps, weights selected by SICK-R.  ``scd_paper_literal`` takes the coefficients printed
+in the paper, where no temperature divides the cosine, so that its beta weighs 20 times more, and selects by STS-B, as
+SimCSE does, which the paper follows; ``scd_roberta`` takes the printed ones for RoBERTa, with the released temperature.
+
+Small encoders need a smaller w_S.  From the built-in one (6 layers of 256, batches of 64 at 1e-4) with w_S 1 the
+gradient of S grows from 0.35 of Q's to 2.0 in 60 steps, and the views part by one vector that all texts share (6 % of
+their squared distance at first, 84 % after 70 steps), which C, centred over the batch, does not see: different texts
+reach a cosine of .90, and STS-B dev falls from 70.0 to 44.2.  With w_S 0.1 or less that gradient stays below a tenth of
+Q's, the views' cosine above .9, and STS-B at 70 to 71 (benchmarks/scd_weights.py).
 
 Departs from the paper: the sign of the diagonal term in its equation 4 is minus, which would drive the
 views to anti-correlate, against its own prose and the authors' code (``diag_sign``); its equation 3 is no
@@ -37,25 +43,44 @@ from selfsent.encoder.dropout import dropout_rate, dropout_rates, dropout_rows
 from selfsent.encoder.embed import embed, embed_columns
 from selfsent.encoder.inspect import embedding_width
 from selfsent.functional import correlation_summary, init_linear_
-from selfsent.objective import Batch, Objective, Terms, gather, second
+from selfsent.objective import Batch, Objective, RecipeTable, Terms, gather, second
+
+_COMMAND: RecipeTable = {  # of the authors' README, but for the objective's own settings, which are the defaults
+    "encoder": {"pooling": "cls"},
+    "train": {
+        "batch_size": 192,
+        "learning_rate": 3e-5,
+        "bucketed": False,
+        "evaluate_every": 250,
+        "select": "sickr-dev",
+    },
+}
 
 
 class SCD(Objective):
     """Learn from one text seen through two dropout rates; needs no negatives."""
 
-    presets: ClassVar[dict[str, dict[str, object]]] = {
-        "scd_released": {},
+    selection: ClassVar[str] = "sickr-dev"
+    presets: ClassVar[dict[str, RecipeTable]] = {
+        "scd_released": _COMMAND,
         "scd_paper_literal": {
-            "dropout_high": 0.15,
-            "temperature": 1.0,
-            "decorrelation_weight": 0.005,
-            "off_diagonal_weight": 0.013,
+            **_COMMAND,
+            "objective": {
+                "dropout_high": 0.15,
+                "temperature": 1.0,
+                "decorrelation_weight": 0.005,
+                "off_diagonal_weight": 0.013,
+            },
+            "train": {**_COMMAND["train"], "select": "stsb-dev"},
         },
         "scd_roberta": {
-            "dropout_low": 0.065,
-            "dropout_high": 0.24,
-            "decorrelation_weight": 0.0033,
-            "off_diagonal_weight": 0.028,
+            **_COMMAND,
+            "objective": {
+                "dropout_low": 0.065,
+                "dropout_high": 0.24,
+                "decorrelation_weight": 0.0033,
+                "off_diagonal_weight": 0.028,
+            },
         },
     }
 

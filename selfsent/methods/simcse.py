@@ -24,7 +24,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selfsent.config import setting
+from selfsent.config import setting, warn_of_idle
 from selfsent.encoder.embed import embed_tokens
 from selfsent.encoder.inspect import embedding_width
 from selfsent.encoder.mlm_head import load_mlm_head, mask_tokens, word_embeddings
@@ -47,6 +47,8 @@ class SimCSE(Objective):
         mlm_probability: float = setting(0.15, "mask probability", gt=0, lt=1)
 
         def __post_init__(self) -> None:
+            if not self.mlm_weight:
+                warn_of_idle(self, "mlm_weight is 0", "mlm_probability")
             if self.eval_head and not self.head:
                 raise ValueError("eval_head keeps a head, and head is false: leave one of them out")
 

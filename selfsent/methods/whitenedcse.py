@@ -13,12 +13,16 @@ B texts, tau the temperature, lambda the weight; view 1 is the anchor, the other
 Whitening and head are dropped after training: at test time an embedding is what the encoder's pooling
 gives.  On a corpus of pairs the positives take turns with the text behind the anchor, beyond the paper.
 
-Defaults: the paper's, read so that it works, which is preset ``whitenedcse_paper`` but for eps (the paper
-names none).  Its "group size 384" is the number of groups of 768 features, hence width 2: groups of 384
-features cannot be whitened over a batch of 64.  ``whitenedcse_released`` follows the authors' code @
-65fe70a: 128 groups, no eps, and its cut of the rows.  That code lays the rows out text by text and cuts
-them into three consecutive parts, which it shuffles and whitens one by one; so the views of a text nearly
-always share a shuffle (126 of 128 texts), against the paper's point.
+Defaults: the paper's, read so that it works; ``whitenedcse_paper`` also trains as the paper says.  The paper names no
+eps: without one, two features that are equal in a batch and share a group have no finite whitening.  Its "group size
+384" is the number of groups of 768 features, hence width 2: groups of 384 features cannot be whitened over a batch of
+64.  ``whitenedcse_released`` follows the authors' code @ 65fe70a: 128 groups, no eps, its cut of the rows, and batches
+of 128 at 1e-5.  That code lays the rows out text by text and cuts them into three consecutive parts, which it shuffles
+and whitens one by one; so the views of a text nearly always share a shuffle (126 of 128 texts), against the paper's
+point.
+
+``whitening_form`` "pca" whitens by U diag(l + eps)^(-1/2) in place of the symmetric root, where U diag(l) U^T is the
+covariance of a group; ``eval_head`` keeps the head's Linear and tanh in the model, without the whitening.
 
 Departs from the paper: its equation 8 is printed with the sign of the positives reversed; ``loss``
 "softmin" is the corrected form.  At width 2 the whitened vector is close to a standardized one (cosine
@@ -26,7 +30,6 @@ about 0.998), so compare with ``whitening`` "batch_norm" before believing in the
 ``shuffle_cosine`` says how far apart two shuffles of the same embeddings end up.
 """
 
-import warnings
 from typing import ClassVar, Literal
 
 import torch
@@ -36,20 +39,34 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selfsent.config import setting
+from selfsent.config import setting, warn_of_idle
 from selfsent.encoder.inspect import embedding_width
-from selfsent.functional import group_whiten, init_linear_, inverse_square_root, multi_positive, standardize
-from selfsent.objective import Batch, Objective, Terms, Views, gather, second
+from selfsent.functional import group_whiten, init_linear_, multi_positive, standardize, whitening_matrix
+from selfsent.objective import Batch, Objective, RecipeTable, Terms, Views, gather, second
 
 _RELEASED_PARTS = 3  # written into the authors' module
+_PUBLISHED: RecipeTable = {
+    "encoder": {"pooling": "cls"},
+    "train": {
+        "batch_size": 64,
+        "learning_rate": 3e-5,
+        "bucketed": False,
+        "evaluate_every": 125,
+        "select": "stsb-dev",
+    },
+}
 
 
 class WhitenedCSE(Objective):
     """Contrast several views of a text, each whitened in groups of shuffled features."""
 
-    presets: ClassVar[dict[str, dict[str, object]]] = {
-        "whitenedcse_paper": {"eps": 0.0},
-        "whitenedcse_released": {"num_groups": 128, "sgw_chunking": "released", "eps": 0.0},
+    presets: ClassVar[dict[str, RecipeTable]] = {
+        "whitenedcse_paper": _PUBLISHED,
+        "whitenedcse_released": {
+            **_PUBLISHED,
+            "objective": {"num_groups": 128, "sgw_chunking": "released", "eps": 0.0},
+            "train": {**_PUBLISHED["train"], "batch_size": 128, "learning_rate": 1e-5},
+        },
     }
 
     @dataclass(frozen=True, kw_only=True)
@@ -63,6 +80,7 @@ class WhitenedCSE(Objective):
         whitening: Literal["group", "batch_norm", "batch", "none"] = setting("group", "batch: running statistics")
         sgw_chunking: Literal["by_view", "released"] = setting("by_view", "rows of one shuffle: a view's, a third")
         backbone_passes: Literal["per_view", "shared"] = setting("per_view", "dropout masks of a text: V or 1")
+        whitening_form: Literal["zca", "pca"] = setting("zca", "pca: onto the principal axes of each group")
         whiten_grad: Literal["detach", "full"] = setting("detach", "detach: its matrix is a constant")
         eps: float = setting(1e-5, "added to the variances", ge=0)
         momentum: float = setting(0.1, "share of the new batch in running statistics", gt=0, le=1)
@@ -72,6 +90,7 @@ class WhitenedCSE(Objective):
         loss: Literal["eq7", "softmin"] = setting("eq7", "softmin: the least similar positive counts")
         positive_reduction: Literal["sum", "mean"] = setting("sum", "of eq7 over the V - 1 positives")
         negatives: Literal["same_view", "all_views"] = setting("same_view", "the other texts, in which views")
+        eval_head: bool = setting(False, "keep Linear and tanh in the exported model, as Dense behind the pooling")
 
         def __post_init__(self) -> None:
             if self.group_width is not None and self.num_groups is not None:
@@ -79,8 +98,23 @@ class WhitenedCSE(Objective):
                 raise ValueError(f"{both} are both given: give one, the other follows")
             if self.sgw_chunking == "released" and self.num_views != _RELEASED_PARTS:
                 raise ValueError(f"num_views is {self.num_views}: it should be 3 for sgw_chunking 'released'")
-            if self.loss == "softmin" and self.positive_reduction == "mean":
-                warnings.warn("loss 'softmin' has one term a text: positive_reduction is ignored", stacklevel=3)
+            if self.whitening_form == "pca" and self.whiten_grad == "full":
+                raise ValueError(
+                    "whiten_grad is 'full': it should be 'detach' for whitening_form 'pca', whose axes jump"
+                )
+            if self.loss == "softmin":
+                warn_of_idle(self, "loss 'softmin' has one term a text", "positive_reduction")
+            because = f"whitening is {self.whitening!r}"
+            if self.whitening != "group":
+                warn_of_idle(self, because, "num_groups", "group_width", "shuffle", "whiten_grad")
+            if self.whitening != "batch":
+                warn_of_idle(self, because, "momentum")
+            if self.whitening in ("batch", "none"):
+                warn_of_idle(self, because, "sgw_chunking")
+            if self.whitening in ("batch_norm", "none"):
+                warn_of_idle(self, because, "whitening_form")
+            if self.whitening == "none":
+                warn_of_idle(self, because, "eps", "anchor")
 
         def groups(self, dim: int) -> int:
             """Return G for embeddings of ``dim`` features.
@@ -105,7 +139,9 @@ class WhitenedCSE(Objective):
             self.groups = config.groups(dim)
             self._width = dim // self.groups
         if config.whitening == "batch":
-            self.batch_whitening = BatchWhitening(dim, momentum=config.momentum, eps=config.eps)
+            self.batch_whitening = BatchWhitening(
+                dim, momentum=config.momentum, eps=config.eps, form=config.whitening_form
+            )
         self.head = nn.Sequential(nn.Linear(dim, dim), nn.Tanh())
         init_linear_(self.head)
         self._last: tuple[Tensor, Tensor] | None = None
@@ -162,7 +198,12 @@ class WhitenedCSE(Objective):
             if permutations is not None:
                 self._last = parts[0].detach(), permutations[:2]
             parts = group_whiten(
-                parts, self.groups, permutation=permutations, eps=config.eps, gradient=config.whiten_grad
+                parts,
+                self.groups,
+                permutation=permutations,
+                eps=config.eps,
+                form=config.whitening_form,
+                gradient=config.whiten_grad,
             )
         return parts.reshape(rows, views, dim).transpose(0, 1) if by_text else parts
 
@@ -173,6 +214,14 @@ class WhitenedCSE(Objective):
         rows, permutations = self._last
         first, second = group_whiten(rows.expand(2, -1, -1), self.groups, permutation=permutations, eps=self.config.eps)
         return {"shuffle_cosine": F.cosine_similarity(first, second).mean().item()}
+
+    def exported_head(self) -> nn.Linear | None:
+        """Return the head's Linear if ``eval_head`` keeps it."""
+        if not self.config.eval_head:
+            return None
+        linear = self.head[0]
+        assert isinstance(linear, nn.Linear)
+        return linear
 
 
 class BatchWhitening(nn.Module):
@@ -187,9 +236,11 @@ class BatchWhitening(nn.Module):
     mean: Tensor
     covariance: Tensor
 
-    def __init__(self, dim: int, *, momentum: float = 0.1, eps: float = 1e-5) -> None:
+    def __init__(
+        self, dim: int, *, momentum: float = 0.1, eps: float = 1e-5, form: Literal["zca", "pca"] = "zca"
+    ) -> None:
         super().__init__()
-        self.momentum, self.eps = momentum, eps
+        self.momentum, self.eps, self.form = momentum, eps, form
         self.register_buffer("mean", torch.zeros(dim))
         self.register_buffer("covariance", torch.eye(dim))
 
@@ -200,7 +251,7 @@ class BatchWhitening(nn.Module):
                 rows = x.detach().to(self.mean.dtype)
                 self.mean.lerp_(rows.mean(0), self.momentum)
                 self.covariance.lerp_(rows.mT.cov(correction=0), self.momentum)
-            return (x - self.mean) @ inverse_square_root(self.covariance, self.eps)
+            return (x - self.mean) @ whitening_matrix(self.covariance, self.eps, self.form)
 
 
 METHOD = WhitenedCSE

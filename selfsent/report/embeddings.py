@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -72,9 +73,10 @@ def embed_sample(run: Record, cache: dict[object, Vectors], progress: Progress) 
         )
     texts = _sample_texts(corpus.held_out)
     settings = run.recipe.get("encoder", {})
+    opened = {name: settings.get(name) for name in ("pooling", "template", "max_length")}
     encoders = {
-        "base": (str(run.recipe.get("base")), settings.get("pooling"), settings.get("template")),
-        "trained": (str(run.folder / "model"), None, None),
+        "base": (str(run.recipe.get("base")), opened),
+        "trained": (str(run.folder / "model"), {}),
     }
     rows = {side: _embed(texts, *encoder, cache, progress) for side, encoder in encoders.items()}
     return compare_embeddings(texts, rows["base"], rows["trained"], _KINDS[corpus.held_out.kind])
@@ -92,16 +94,15 @@ def _sample_texts(held_out: HeldOut) -> list[str]:
 def _embed(
     texts: list[str],
     source: str,
-    pooling: str | None,
-    template: str | None,
+    opened: dict[str, Any],
     cache: dict[object, Vectors],
     progress: Progress,
 ) -> Vectors:
-    """Return unit vectors."""
-    key = source, pooling, template, tuple(texts)
+    """Return unit vectors of the encoder that ``source`` names, opened with these settings."""
+    key = source, tuple(opened.items()), tuple(texts)
     if key not in cache:
         progress.report(f"encoding {len(texts):,} texts with {source}", 0)
-        cache[key] = unit(encode(load_encoder(source, pooling=pooling, template=template), texts))
+        cache[key] = unit(encode(load_encoder(source, **opened), texts))
         if not np.isfinite(cache[key]).all():
             raise UserError(f"The embeddings of {source} hold NaN or infinity: its weights are broken.")
     return cache[key]

@@ -338,3 +338,48 @@ def test_texts_are_those_that_prepare_finds(prepare, tmp_path, content, name):
     found = prepare(content, name, held_out=0, deduplicate="none")
     config = CorpusConfig(held_out=0)
     assert list(preparing.corpus_texts([str(tmp_path / name)], config)) == everything(found)
+
+
+AS_IT_IS = [
+    "He wrote <b>it</b> &amp; left [http://a.org the page].",
+    "",
+    "a  double   space and a\u200b gap",
+    "the same line",
+    "The  same line",
+    "one",
+    " ".join(WORDS * 20),
+    "",
+]
+
+
+def test_a_published_file_is_used_as_it_is(prepare, tokenizer):
+    found = prepare("".join(f"{line}\n" for line in AS_IT_IS), preset="as_is", max_length=16)
+    texts = [line or " " for line in AS_IT_IS]  # as the authors' code has it
+    assert everything(found) == texts
+    assert found.rows(range(len(texts))) == tokenizer(texts, truncation=True, max_length=16)["input_ids"]
+    assert len(found.held_out.dev) == len(found.held_out.test) == dropped(found.account) == 0
+
+
+def test_published_pairs_are_used_as_they_are_equal_ones_too(prepare):
+    pairs = [("a <i>b</i>", "a b"), ("the same", "the same"), ("one two", "three")]
+    found = prepare(table(pairs), "a.jsonl", preset="as_is")
+    assert everything(found) == [text for text, _ in pairs]
+
+
+def test_a_document_as_it_is_loses_runs_of_white_space_alone(prepare):
+    content = json.dumps({"text": "A  <b>word</b>.\n\nAnother line"}) + "\n"
+    found = prepare(content * 2, "a.jsonl", preset="as_is", unit="documents")
+    assert everything(found) == ["A <b>word</b>. Another line"] * 2
+
+
+def test_a_preset_gives_way_to_what_is_set_and_is_checked():
+    config = build_config(CorpusConfig, {"preset": "as_is", "deduplicate": "exact"}, "corpus")
+    assert (config.deduplicate, config.clean, config.held_out) == ("exact", False, 0)
+    assert dataclasses.replace(config, max_length=8) == CorpusConfig(preset="as_is", deduplicate="exact", max_length=8)
+    with pytest.raises(ConfigurationError, match=r"corpus\.preset"):
+        build_config(CorpusConfig, {"preset": "asis"}, "corpus")
+
+
+def test_without_cleaning_near_duplicates_are_still_found(prepare):
+    found = prepare(f"{lines(40)}\n\n{sentence(3)}\n", clean=False, held_out=0)
+    assert len(found) == 40

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from selfsent.encoder import dropout
 from selfsent.encoder.dropout import ATTENTION, Dropout, attend, dropout_rate, dropout_rows, dropout_sites
 from selfsent.encoder.embed import collate, embed
 from selfsent.encoder.inspect import transformer_of
@@ -78,6 +79,36 @@ def test_our_attention_equals_the_eager_one(encoder, rows):
     ours = embed(encoder, tokens)
     model.set_attn_implementation("eager")
     torch.testing.assert_close(ours, embed(encoder, tokens), atol=1e-6, rtol=1e-5)
+
+
+def test_attention_is_fused_where_the_device_is_no_cpu():
+    assert [dropout.fused_attention_fits(device) for device in ("cpu", "cuda", "mps")] == [False, True, True]
+    query = torch.empty(2, 3, 5, 4, device="meta")
+    attended, weights = attend(Block(1.0), query, query, query, None)
+    assert (attended.shape, weights) == ((2, 5, 3, 4), None)  # no weights of (T, T) were made
+
+
+def test_fused_attention_equals_ours_and_drops_at_the_site_s_rate(encoder, rows, monkeypatch):
+    tokens = collate(encoder.eval(), rows)
+    ours = embed(encoder, tokens)
+    calls = []
+    fused = nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(dropout, "fused_attention_fits", lambda device: True)
+    monkeypatch.setattr(
+        nn.functional, "scaled_dot_product_attention", lambda *given, **k: calls.append(given[4]) or fused(*given, **k)
+    )
+    torch.testing.assert_close(embed(encoder, tokens), ours, atol=1e-6, rtol=1e-5)
+    assert calls == [0.0, 0.0]  # two layers
+    encoder.train()
+    with dropout_rate(encoder, 0.0, attention=0.0):
+        torch.testing.assert_close(embed(encoder, tokens), ours, atol=1e-6, rtol=1e-5)
+    with dropout_rate(encoder, 0.0, attention=0.4):
+        assert not torch.allclose(embed(encoder, tokens), ours, atol=1e-3)
+    assert calls[2:] == [0.0, 0.0, 0.4, 0.4]
+    with dropout_rows(encoder, (0.0, 0.5)):
+        noisy = embed(encoder, tokens)
+    assert len(calls) == 6  # rates by row are beyond it
+    torch.testing.assert_close(noisy[:3], ours[:3], atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("scaling", [None, 0.3])

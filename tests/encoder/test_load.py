@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sentence_transformers import SentenceTransformer
 from tiny import PROMPT, TEXTS
 from transformers import GPT2Config, GPT2Model
 
@@ -11,7 +12,7 @@ from selfsent.encoder.load import load_encoder, quietly
 from selfsent.encoder.mlm_head import load_mlm_head
 from selfsent.encoder.pooling import pooling_name
 from selfsent.encoder.save import save_encoder
-from selfsent.errors import EncoderError, UserError
+from selfsent.errors import ConfigurationError, EncoderError, UserError
 
 
 def test_a_prompted_folder_keeps_its_prompt_under_any_pooling(prompted, tmp_path):
@@ -43,6 +44,8 @@ def test_the_usual_prompt_goes_around_the_built_in_encoder():
     assert template_length(encoder) == 5
     tokens = encoder.tokenizer("the cat")["input_ids"]
     assert tokens == load_encoder("builtin").tokenizer('"the cat" means [MASK].')["input_ids"]
+    # 37: the longest row that the authors' code makes of texts cut at 32.
+    assert load_encoder("builtin", pooling="prompt", max_length=32).max_seq_length == 37
     load_mlm_head(encoder)  # needs no mask token among the tokenizer's own
 
 
@@ -88,3 +91,23 @@ def test_damaged_weights_are_one_sentence(bert, tmp_path, pooling):
     (tmp_path / "model" / ".checksums").unlink()
     with pytest.raises(EncoderError, match=r"model are cut short or damaged .*: wait if they are still being written"):
         load_encoder(tmp_path / "model", pooling=pooling)
+
+
+@pytest.mark.parametrize(("pooling", "template", "prompt"), [("mean", None, 0), ("prompt", PROMPT, 6)])
+def test_a_length_cuts_the_text_and_never_the_prompt_and_is_saved(bert, tmp_path, pooling, template, prompt):
+    encoder = load_encoder(bert, pooling=pooling, template=template, max_length=6)
+    text, beginning = "the cat sat on the mat", "the cat sat on"  # with [CLS] and [SEP] 6 word pieces
+    assert encoder.max_seq_length == 6 + prompt
+    long, short = encode(encoder, [text, beginning], precision="fp32")
+    np.testing.assert_array_equal(long, short)
+    save_encoder(encoder, tmp_path)
+    for again in (load_encoder(tmp_path), SentenceTransformer(str(tmp_path), device="cpu")):
+        assert again.max_seq_length == 6 + prompt
+        np.testing.assert_allclose(again.encode([text])[0], short, atol=1e-6)
+    whole = load_encoder(bert, pooling=pooling, template=template)
+    assert not np.allclose(*encode(whole, [text, beginning], precision="fp32"), atol=1e-4)
+
+
+def test_a_length_that_the_encoder_cannot_read_is_refused(bert):
+    with pytest.raises(ConfigurationError, match="max_length 60 does not fit: the encoder reads 58 word pieces"):
+        load_encoder(bert, pooling="prompt", template=PROMPT, max_length=60)

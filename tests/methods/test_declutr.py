@@ -328,6 +328,15 @@ def test_the_mask_changes_the_anchors_unless_they_are_read_clean(encoder, rows):
         assert (losses[0] == losses[1]) is clean
 
 
+def test_without_masked_lm_the_anchors_are_read_clean(bert, rows):
+    encoder = load_encoder(bert, pooling="mean").eval()
+    objective = make(encoder, max_length=20, min_length=4, mlm_weight=0.0)
+    batch = batch_of(objective, encoder, rows)
+    anchors, positives = embed(encoder, batch["anchor"]), embed(encoder, batch["positive"])
+    expected = nt_xent(anchors, positives.unflatten(0, (len(anchors), -1)).mean(1), 0.05)
+    torch.testing.assert_close(objective(encoder, batch)["contrast"], expected, rtol=1e-4, atol=1e-5)
+
+
 def test_every_anchor_meets_its_own_positives_whatever_their_lengths(encoder, rows, monkeypatch):
     objective = make(encoder.eval(), max_length=20, min_length=4).eval()
     monkeypatch.setattr(
@@ -371,11 +380,26 @@ def test_the_memory_holds_the_newest_embeddings_and_serves_as_negatives(encoder)
 
 
 def test_the_projection_stands_between_pooling_and_contrast(encoder):
-    objective = make(encoder, mlm_weight=0.0, projection=True)
+    objective = make(encoder, mlm_weight=0.0, projection="relu")
     anchors, positives = torch.randn(3, 32), torch.randn(3, 32)
     expected = nt_xent(objective.head(anchors), objective.head(positives), 0.05)
     torch.testing.assert_close(objective.terms(anchors, positives)["contrast"], expected)
     assert objective.exported_head() is None
+
+
+@pytest.mark.parametrize("form", ["linear", "relu"])
+def test_the_projection_has_the_given_layers_width_and_form(encoder, form):
+    objective = make(encoder, mlm_weight=0.0, projection=form, projection_layers=3, projection_width=8, memory_size=4)
+    linear = [layer for layer in objective.head if isinstance(layer, torch.nn.Linear)]
+    assert [layer.weight.shape for layer in linear] == [(8, 32), (8, 8), (8, 8)]
+    rows = torch.randn(5, 32)
+    expected = rows
+    for number, layer in enumerate(linear):
+        given = expected.clamp(min=0) if number and form == "relu" else expected
+        expected = given @ layer.weight.T + layer.bias
+    torch.testing.assert_close(objective.head(rows), expected)
+    objective.train().terms(rows[:2], rows[2:4])
+    assert objective.memory.shape == (4, 8)
 
 
 def test_reading_by_length_changes_nothing_but_the_padding(encoder):

@@ -29,6 +29,7 @@ TEMPLATE = "she reads [X] about the [MASK] book"  # in words of the tiny encoder
 def make(encoder, **changes):
     """The objective with a decoder small enough for a test and, unless told otherwise, no dropout inside it."""
     small = {"decoder_layers": 2, "decoder_width": 64, "decoder_dropout": 0.0}
+    small = small if changes.get("denoise_weight", 1) else {}
     return DenoSent(DenoSent.Config(**{**small, **changes}), encoder)
 
 
@@ -640,13 +641,14 @@ def test_bf16_arithmetic_and_bf16_matrices_move_the_terms_little(prompted, pairs
 
 
 def test_the_recipe_asks_for_a_prompt_and_the_authors_schedule():
-    assert methods.method_recipe("denosent_paper") == {
+    assert methods.method_recipe("denosent") == {
         "encoder": {"pooling": "prompt"},
         "train": {"batch_size": 64, "learning_rate": 4e-5, "schedule": "constant", "warmup_steps": 500},
     }
     kind, changes = methods.find_method("denosent_paper")
     config = kind.Config(**changes)
     assert (config.temperature, config.contrast_weight, config.denoise_weight) == (0.03, 1.0, 1.0)
+    assert config.denoise_target == "original"
     released = kind.Config(**methods.find_method("denosent_released")[1])
     assert (released.temperature, released.contrast_weight, released.denoise_weight) == (0.05, 5.0, 7.0)
     assert (released.noise, released.decoder_layers, released.decoder_heads) == (0.825, 16, 1)
@@ -662,3 +664,11 @@ def test_an_encoder_that_cannot_be_denoised_is_refused(encoder):
     with pytest.raises(UserError, match="the decoder's states would be 32 wide and sentence vectors are 16"):
         make(narrow)
     assert make(narrow, denoise_weight=0.0).projector.in_features == 16
+
+
+def test_what_has_no_effect_without_denoising_is_warned_of():
+    with pytest.warns(UserWarning, match="has no effect") as said:
+        DenoSent.Config(denoise_weight=0.0, noise=0.9, decoder_heads=2)
+    assert [str(one.message) for one in said] == [
+        f"{key} has no effect, because denoise_weight is 0" for key in ("decoder_heads 2", "noise 0.9")
+    ]

@@ -7,6 +7,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch.nn import functional as F
 
+from selfsent import methods
 from selfsent.encoder.embed import embed
 from selfsent.encoder.encode import encode
 from selfsent.functional import group_whiten, info_nce
@@ -273,5 +274,65 @@ def test_a_batch_too_small_for_a_group_is_refused():
 
 
 def test_a_reduction_that_softmin_ignores_is_warned_of():
-    with pytest.warns(UserWarning, match="positive_reduction is ignored"):
+    with pytest.warns(UserWarning, match="positive_reduction 'mean' has no effect"):
         WhitenedCSE.Config(loss="softmin", positive_reduction="mean")
+
+
+def test_the_paper_s_preset_whitens_two_equal_features_to_finite_values():
+    """For the released eps of 0 the matrix of such a group does not exist."""
+    _, changes = methods.find_method("whitenedcse_paper")
+    cse = make(24, **changes)
+    h = vectors(3, 16, 24).float()
+    h[..., 1] = h[..., 0]
+    assert cse.whiten(h, torch.arange(24).repeat(3, 1)).isfinite().all()
+    assert not make(24, eps=0.0).whiten(h, torch.arange(24).repeat(3, 1)).isfinite().all()
+
+
+@pytest.mark.parametrize("width", [2, 4])
+def test_pca_turns_every_group_onto_its_principal_axes(width):
+    h, order = vectors(2, 40, 24), torch.stack([torch.randperm(24) for _ in range(2)])
+    cse = make(24, group_width=width, whitening_form="pca", eps=1e-5)
+    for view, permutation, found in zip(h, order, cse.whiten(h, order), strict=True):
+        for channels in permutation.split(width):
+            rows = (view[:, channels] - view[:, channels].mean(0)).numpy()
+            _, spread, axes = np.linalg.svd(rows, full_matrices=False)
+            expected = rows @ axes.T / np.sqrt(spread**2 / 40 + 1e-5)
+            given = found[:, channels].numpy()[:, ::-1]  # smallest axis first
+            np.testing.assert_allclose(given * np.sign((given * expected).sum(0)), expected, atol=1e-9)
+
+
+def test_running_statistics_whiten_onto_principal_axes_too():
+    cse, x = make(8, whitening="batch", whitening_form="pca", momentum=1.0, eps=0.0), vectors(3, 50, 8).float()
+    white = cse.train().whiten(x).flatten(0, 1)
+    torch.testing.assert_close(white.T.cov(correction=0), torch.eye(8), atol=1e-3, rtol=0)
+    axes = cse.batch_whitening.covariance @ (x.flatten(0, 1) - cse.batch_whitening.mean).T @ white / 150
+    assert axes.shape == (8, 8)  # eigenvectors, each times the square root of its eigenvalue cubed
+    gram = axes.T @ axes
+    torch.testing.assert_close(gram, gram.diag().diag(), atol=1e-2 * gram.max().item(), rtol=0)
+
+
+def test_the_head_is_exported_only_if_asked():
+    assert make().exported_head() is None
+    cse = make(eval_head=True)
+    assert cse.exported_head() is cse.head[0]
+
+
+@pytest.mark.parametrize(
+    ("whitening", "idle"),
+    [
+        ("none", {"num_groups": 12, "shuffle": False, "sgw_chunking": "released", "eps": 0.1, "anchor": "raw"}),
+        ("batch_norm", {"group_width": 4, "whiten_grad": "full"}),
+        ("batch", {"sgw_chunking": "released"}),
+        ("group", {"momentum": 0.5}),
+    ],
+)
+def test_what_has_no_effect_is_warned_of(whitening, idle):
+    with pytest.warns(UserWarning, match="has no effect") as said:
+        WhitenedCSE.Config(whitening=whitening, **idle)
+    expected = {f"{key} {value!r} has no effect, because whitening is {whitening!r}" for key, value in idle.items()}
+    assert {str(one.message) for one in said} == expected
+
+
+def test_axes_have_no_gradient_to_ask_for():
+    with pytest.raises(ValueError, match="whiten_grad is 'full'"):
+        WhitenedCSE.Config(whitening_form="pca", whiten_grad="full")

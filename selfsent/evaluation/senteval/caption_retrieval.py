@@ -139,12 +139,8 @@ def train_caption_retrieval(
             contrasts = torch.from_numpy(order[np.where(others >= start, others + len(rows), others)])
             image, text = model(images[rows // CAPTIONS].to(device), texts[rows].to(device))
             other = model(images[contrasts[0] // CAPTIONS].to(device), texts[contrasts[1]].to(device))
-            other_images, other_texts = (vectors.view(len(rows), CONTRASTS, -1) for vectors in other)
-            match = (image * text).sum(dim=1, keepdim=True)
-            to_texts = (MARGIN - match + (image[:, None] * other_texts).sum(dim=2)).clamp(min=0).sum()
-            to_images = (MARGIN - match + (text[:, None] * other_images).sum(dim=2)).clamp(min=0).sum()
             optimizer.zero_grad()
-            (to_texts + to_images).backward()
+            hinge_loss(image, text, *(vectors.view(len(rows), CONTRASTS, -1) for vectors in other)).backward()
             optimizer.step()
         passes += 1
         progress.report("passes", passes, MAX_PASSES)
@@ -152,6 +148,19 @@ def train_caption_retrieval(
             kept = {key: value.clone() for key, value in model.state_dict().items()}
     model.load_state_dict(kept)
     return model, float(stopping.best[0])
+
+
+def hinge_loss(
+    images: Float[Tensor, "N P"],
+    texts: Float[Tensor, "N P"],
+    other_images: Float[Tensor, "N K P"],
+    other_texts: Float[Tensor, "N K P"],
+) -> Float[Tensor, ""]:
+    """Sum over all contrasts how much less than the margin the similarity of a matching pair lies above theirs."""
+    match = (images * texts).sum(dim=1, keepdim=True)
+    to_texts = (MARGIN - match + (images[:, None] * other_texts).sum(dim=2)).clamp(min=0)
+    to_images = (MARGIN - match + (texts[:, None] * other_images).sum(dim=2)).clamp(min=0)
+    return to_texts.sum() + to_images.sum()
 
 
 @torch.no_grad()

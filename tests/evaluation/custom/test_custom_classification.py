@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
 from selfsent.errors import DataError
 from selfsent.evaluation.custom.classification import FewShot, few_shot_draws
@@ -28,6 +29,35 @@ def test_classes_that_lie_apart_are_told_apart():
     assert (accuracy.value, accuracy.low, accuracy.high, f1.value) == (100, 100, 100, 100)
     assert accuracy.n == 9
     assert accuracy.protocol["classifier"] == "logistic regression, 2 texts a class, 10 draws"
+
+
+def test_the_classifier_is_a_logistic_regression_of_c_1():
+    """Its minimum, found by scipy: C times the summed log loss, and half the squared weights; the intercept is free."""
+    draw = np.random.default_rng(3)
+    labels = np.arange(24) % 2
+    rows = draw.normal(size=(24 + 2000, 4)) * [1, 1, 0.2, 0.2]
+    rows[:24] += 0.4 * labels[:, None]
+    given = FewShot(
+        name="own",
+        train=[(f"text {i}", f"c{label}") for i, label in enumerate(labels)],
+        test=[(f"new {i}", f"c{i % 2}") for i in range(2000)],
+        shots=12,
+        experiments=1,
+    )
+
+    def objective(weights, c):
+        signs = 2 * labels - 1
+        return (
+            c * np.logaddexp(0, -signs * (rows[:24] @ weights[:4] + weights[4])).sum() + weights[:4] @ weights[:4] / 2
+        )
+
+    def accuracy(c):
+        weights = minimize(objective, np.zeros(5), (c,), tol=1e-10).x
+        return 100 * np.mean((rows[24:] @ weights[:4] + weights[4] > 0) == np.arange(2000) % 2)
+
+    found = given.score(rows, resamples=0, seed=0)[0].value
+    assert found == pytest.approx(accuracy(1.0), abs=0.051)  # a text on the border
+    assert all(abs(found - accuracy(c)) > 0.2 for c in (0.1, 10.0))
 
 
 def test_vectors_that_say_nothing_score_like_guessing():

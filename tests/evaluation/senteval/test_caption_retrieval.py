@@ -65,6 +65,34 @@ def test_captions_that_know_their_image_find_it_and_others_guess(tmp_path, monke
     assert task.score(blind, resamples=0, seed=0)[0].value < 40
 
 
+def test_the_hinge_loss_is_its_formula_with_the_published_margin():
+    torch.manual_seed(0)
+    images, texts = torch.nn.functional.normalize(torch.randn(2, 4, 3), dim=-1)
+    other_images, other_texts = torch.nn.functional.normalize(torch.randn(2, 4, 6, 3), dim=-1)
+    expected = 0.0
+    for n in range(4):
+        match = images[n] @ texts[n]
+        for k in range(6):
+            expected += max(0.0, (0.2 - match + images[n] @ other_texts[n, k]).item())
+            expected += max(0.0, (0.2 - match + texts[n] @ other_images[n, k]).item())
+    assert caption_retrieval.hinge_loss(images, texts, other_images, other_texts).item() == pytest.approx(expected)
+
+
+def test_every_row_of_a_batch_has_thirty_contrasts_in_each_direction(monkeypatch):
+    seen = []
+    monkeypatch.setattr(caption_retrieval, "WIDTH", 4)
+    monkeypatch.setattr(caption_retrieval, "MAX_PASSES", 1)
+    original = caption_retrieval.hinge_loss
+    monkeypatch.setattr(
+        caption_retrieval,
+        "hinge_loss",
+        lambda *g: seen.append([len(g[0]), *(x.shape[:2] for x in g[2:])]) or original(*g),
+    )
+    images, texts = torch.randn(40, 3), torch.randn(200, 3)
+    caption_retrieval.train_caption_retrieval((images, texts), (images, texts))
+    assert seen == [[rows, (rows, 30), (rows, 30)] for rows in (128, 72)]
+
+
 def by_hand(similarity):
     """Ranks one by one."""
     images = len(similarity)
