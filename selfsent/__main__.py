@@ -30,7 +30,9 @@ def main() -> None:
         sys.exit(1)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
+            if not error.filename:
+                raise
+            _fail(f"cannot read or write {error.filename}: {error.strerror}", 1)
         where = f" for {error.filename}" if error.filename else ""
         _fail(f"no space is left on the disk{where}: free some and repeat the command; what was saved is whole", 1)
 

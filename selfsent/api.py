@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
-from selfsent import baselines, hardware, methods
+from selfsent import atomic, baselines, hardware, methods
 from selfsent.batching import Batches
 from selfsent.config import (
     Recipe,
@@ -32,7 +32,7 @@ from selfsent.corpus.read import DEMO, spool_texts
 from selfsent.corpus.sample import first_texts
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.coverage import BEGINNING, check_coverage
-from selfsent.encoder.inspect import embedding_width, template_length, tokenizer_of, transformer_of
+from selfsent.encoder.inspect import embedding_width, encoder_digest, template_length, tokenizer_of, transformer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.pooling import pooling_name
 from selfsent.encoder.preflight import check_dropout
@@ -45,7 +45,7 @@ from selfsent.hardware import Hardware
 from selfsent.methods import ObjectivePlan
 from selfsent.objective import Objective
 from selfsent.progress import SILENT, Progress
-from selfsent.run import Run, versions
+from selfsent.run import RESUMABLE, Run, versions
 from selfsent.scoring import evaluate
 from selfsent.trainer import Trainer, TrainingOutcome
 from selfsent.validation import Validator
@@ -100,8 +100,17 @@ def train(
     corpus_config = build_config(CorpusConfig, recipe.corpus, "corpus")
     folder = Path(out) if out is not None else default_folder(method)
     if not resume:
-        Run.require_free(folder, "choose another --out, or add --resume to resume the run in it")
+        Run.require_free(folder, RESUMABLE)
+    with atomic.exclusive(folder):
+        return _train_in(folder, recipe, plan, corpus_config, resume=resume, progress=progress)
+
+
+def _train_in(
+    folder: Path, recipe: Recipe, plan: ObjectivePlan, corpus_config: CorpusConfig, *, resume: bool, progress: Progress
+) -> Trained:
+    """Run a recipe in a folder that no other process works in."""
     encoder, machine = _load_base(recipe, progress)
+    base = encoder_digest(encoder)
     text = _prepare_text(recipe, corpus_config, encoder, plan, progress)
     torch.manual_seed(recipe.seed)
     objective = plan.build(encoder).to(machine.device)
@@ -113,7 +122,8 @@ def train(
     dev, test = len(text.held_out.dev), len(text.held_out.test)
     progress.say(f"held-out pairs: {dev:,} to select the weights by, {test:,} others for the table at the end")
     progress.say(f"best weights by: {select}")
-    run = Run.open(folder, _resolved(recipe, plan, text, machine), resume=resume, progress=progress)
+    config = {**_resolved(recipe, plan, text, machine), "base": base}
+    run = Run.open(folder, config, resume=resume, progress=progress)
     finished = _finished(run)
     if finished is not None:
         progress.say(f"the run in {folder} is finished: nothing is left to do")
@@ -220,6 +230,13 @@ def _prepare_text(
 ) -> Corpus:
     # A prompt's own word pieces are not counted as the text's.
     config = replace(config, max_length=config.max_length + template_length(encoder))
+    model = transformer_of(encoder)
+    positions = getattr(model and model.config, "max_position_embeddings", None) or config.max_length
+    if plan.unit == "sentences" and config.max_length > positions:
+        raise ConfigurationError(
+            f"corpus.max_length = {config.max_length} is more than the {positions} word pieces that {recipe.base} can "
+            "read: give fewer"
+        )
     if recipe.texts == (DEMO,):
         progress.say("text: the Python documentation of this machine; --corpus takes yours")
     check_coverage(encoder, first_texts(recipe.texts, config, BEGINNING), recipe.base, progress)

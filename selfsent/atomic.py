@@ -6,7 +6,7 @@ checksum of its files, which ``verify`` and ``read_sealed`` compare first.  Each
 before it happens, so that a test can stop the process at any of them.
 """
 
-import errno
+import hashlib
 import json
 import os
 import secrets
@@ -63,15 +63,11 @@ def replacing(target: Path) -> Iterator[Path]:
 @contextmanager
 def replacing_file(target: Path) -> Iterator[BinaryIO]:
     """Open a binary file that replaces ``target`` when the block ends well."""
-    _require_no_folder(target)
+    if target.is_dir():
+        target.open("wb")  # which raises that it is one
     with replacing(target) as partial, partial.open("wb") as file:
         yield file
         sync(file, partial)
-
-
-def _require_no_folder(target: Path) -> None:
-    if target.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
 
 
 def require_writable(target: Path) -> None:
@@ -80,10 +76,9 @@ def require_writable(target: Path) -> None:
     Raises:
         ConfigurationError: it is a folder, or there is no folder for it that can be written to.
     """
+    probe = target if target.is_dir() else target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        _require_no_folder(target)
-        probe = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-        probe.touch()
+        probe.open("wb").close()
         probe.unlink()
     except OSError as error:
         raise ConfigurationError(
@@ -114,17 +109,22 @@ def unfinished(target: Path) -> Path:
 
 
 def is_unfinished(path: Path) -> bool:
-    """Tell whether a path is what a killed process left half written."""
-    return path.name.startswith(".") and path.name.endswith(".partial")
+    """Tell whether a path is what a killed process left half written, or its lock."""
+    return path.name == OURS or (path.name.startswith(".") and path.name.endswith(".partial"))
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a folder, if it is there."""
+    """Remove a file or a folder, if it is there; no part of a folder is left under its name."""
     if not path.exists() and not path.is_symlink():
         return
     _announce("unlink", path)
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
+        doomed = path
+        if not is_unfinished(path):
+            doomed = path.with_name(f".{path.name}.removed.partial")
+            shutil.rmtree(doomed, ignore_errors=True)
+            path.replace(doomed)
+        shutil.rmtree(doomed)
     else:
         path.unlink(missing_ok=True)
 
@@ -186,23 +186,36 @@ def sealed_file(target: Path) -> Iterator[BinaryIO]:
         write_text(checksum_of(target), file_digest(partial))
 
 
+def seal_file(file: Path) -> None:
+    """Write the checksum of a file that stands in its place beside it."""
+    write_text(checksum_of(file), file_digest(file))
+
+
 def checksum_of(file: Path) -> Path:
     """Return where ``sealed_file`` keeps the checksum of a file."""
     return file.with_name(f".{file.name}.checksum")
 
 
-def verify(place: Path, advice: str) -> None:
+def verify(place: Path, advice: str, *, plain: bool = False) -> None:
     """Make sure that a sealed folder, or a file of ``sealed_file``, holds the bytes that were written.
+
+    Args:
+        plain: accept one without checksums, as earlier versions wrote it.
 
     Raises:
         ResumeError: a file is missing, cannot be read, or was changed; the message names it and ends in ``advice``.
     """
     folder, seal_file = (place, place / CHECKSUMS) if place.is_dir() else (place.parent, checksum_of(place))
+    if plain and not seal_file.exists():
+        return
     try:
         _announce("read", seal_file)
         content = seal_file.read_text(encoding="utf-8")
         digests: dict[str, str] = json.loads(content) if place.is_dir() else {place.name: content}
+        if not digests:
+            raise ValueError("it names no file")
         for name, digest in digests.items():
+            _announce("read", folder / name)
             if file_digest(folder / name) != digest:
                 raise ResumeError(f"{folder / name} was cut off or changed since it was written: {advice}")
     except _UNREADABLE as error:
@@ -211,23 +224,40 @@ def verify(place: Path, advice: str) -> None:
 
 def write_sealed(target: Path, content: Mapping[str, object]) -> None:
     """Write a JSON table with a checksum of its own as its last key, whole or not at all."""
-    write_json(target, {**content, "checksum": _table_digest(content)})
+    write_json(target, with_checksum(content))
 
 
-def read_sealed(path: Path, advice: str) -> dict[str, Any]:
-    """Read a table that ``write_sealed`` wrote; one without a checksum was written by an earlier version.
+def with_checksum(content: Mapping[str, object]) -> dict[str, object]:
+    """Return a JSON table with its own checksum as last key."""
+    return {**content, "checksum": _table_digest(content)}
+
+
+def read_sealed(path: Path, advice: str, *, plain: bool = False) -> dict[str, Any]:
+    """Read a table that ``write_sealed`` wrote.
+
+    Args:
+        plain: accept one without a checksum, as earlier versions wrote it.
 
     Raises:
         ResumeError: it is missing, cannot be read, or was changed; the message names it and ends in ``advice``.
     """
     try:
         _announce("read", path)
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        checksum = content.pop("checksum", None)
+        return open_sealed(path.read_bytes(), plain=plain)
     except _UNREADABLE as error:
         raise _damaged(path, error, advice) from error
-    if checksum is not None and checksum != _table_digest(content):
-        raise ResumeError(f"{path} was changed since it was written: {advice}")
+
+
+def open_sealed(line: bytes, *, plain: bool = False) -> dict[str, Any]:
+    """Return the table in the JSON that ``with_checksum`` sealed.
+
+    Raises:
+        ValueError: it was changed since; other errors where it is no table.
+    """
+    content: dict[str, Any] = json.loads(line.decode())
+    checksum = content.pop("checksum", None)
+    if checksum != _table_digest(content) and not (plain and checksum is None):
+        raise ValueError("it was changed since it was written, or is of an earlier version")
     return content
 
 
@@ -245,12 +275,14 @@ def _damaged(path: Path, error: Exception, advice: str) -> ResumeError:
 
 def file_digest(path: Path) -> str:
     """Return size and xxh3 checksum of a file."""
-    _announce("read", path)
-    hasher = xxhash.xxh3_128()
     with path.open("rb") as file:
-        while block := file.read(1 << 22):
-            hasher.update(block)
-    return f"{path.stat().st_size}:{hasher.hexdigest()}"
+        digest = hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()
+        return f"{file.tell()}:{digest}"
+
+
+def bytes_digest(content: bytes) -> str:
+    """Return what ``file_digest`` returns of a file with this content."""
+    return f"{len(content)}:{xxhash.xxh3_128_hexdigest(content)}"
 
 
 # ------------------------------------------------------------------------------------------------- outputs and caches
@@ -266,9 +298,10 @@ def exclusive(target: Path, *, folder: bool = True) -> Iterator[None]:
         ConfigurationError: another process has the output, or nothing can be written there.
     """
     place = target / OURS if folder else target.with_name(f".{target.name}.lock")
-    made = [above for above in (place.parent, *place.parent.parents) if not above.exists()]
     lock = FileLock(place)
     try:
+        made = [above for above in (place.parent, *place.parent.parents) if not above.exists()]
+        foreign = folder and target.is_dir() and not place.exists() and any(target.iterdir())
         place.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire(blocking=False)
     except Timeout:
@@ -281,8 +314,9 @@ def exclusive(target: Path, *, folder: bool = True) -> Iterator[None]:
         with suppress(OSError):  # a full disk is met by the work itself
             place.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
         yield
+        foreign = False
     finally:
-        if not folder or (target.is_dir() and all(one == place for one in target.iterdir())):
+        if foreign or not folder or (target.is_dir() and all(one == place for one in target.iterdir())):
             place.unlink(missing_ok=True)
             for above in made:  # nothing came of it
                 with suppress(OSError):
@@ -303,6 +337,21 @@ def cache_folder(kind: str, fingerprint: str, root: Path | None = None) -> Path:
     return (root or Path(default)).expanduser() / kind / fingerprint
 
 
+def cached(folder: Path) -> bool:
+    """Tell whether a folder of ``build_folder`` is there and unchanged; one without checksums is removed.
+
+    Raises:
+        ResumeError: it is damaged; the message says what to delete.
+    """
+    if not folder.is_dir():
+        return False
+    if not (folder / CHECKSUMS).is_file():  # of an earlier version
+        remove(folder)
+        return False
+    verify(folder, f"delete {folder} and repeat the command, which makes it again")
+    return True
+
+
 @contextmanager
 def build_folder(target: Path) -> Iterator[Path]:
     """Yield a scratch folder that becomes ``target``, sealed, when the block ends well, and vanishes when it does not.
@@ -310,25 +359,32 @@ def build_folder(target: Path) -> Iterator[Path]:
     A builder holds a lock for as long as it lives, so what a killed one left behind is known by its free lock
     and is removed by the next.  Of two builders of one target the second to finish discards its own work.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(target.parent)
     scratch = target.parent / f".{target.name}.{secrets.token_hex(4)}"
     lock = _lock(scratch)
-    with lock:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(target.parent)
+        lock.acquire()
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot write to {target.parent}: {error.strerror}; make room for it and make it writable, or move the "
+            "cache with SELFSENT_CACHE"
+        ) from error
+    try:
+        _announce("open", scratch)
+        scratch.mkdir()
+        yield scratch
+        seal(scratch)
+        flush(scratch)
         try:
-            _announce("open", scratch)
-            scratch.mkdir()
-            yield scratch
-            seal(scratch)
-            flush(scratch)
-            try:
-                rename(scratch, target)
-            except OSError:
-                if not target.is_dir():
-                    raise
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-            Path(lock.lock_file).unlink(missing_ok=True)
+            rename(scratch, target)
+        except OSError:
+            if not target.is_dir():
+                raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+        Path(lock.lock_file).unlink(missing_ok=True)
+        lock.release()
 
 
 def _lock(scratch: Path) -> FileLock:

@@ -7,9 +7,9 @@ import types
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
@@ -18,12 +18,18 @@ from selfsent.errors import ConfigurationError, unknown
 T = TypeVar("T")
 Table = dict[str, Any]
 
+FINITE = ConfigDict(allow_inf_nan=False)  # of every configuration class: no number is infinite or nan
+MANY = 1_000_000_000  # the highest number of steps and texts
+SEEDS = 2**32 - 1  # the highest seed
 RECIPES = Path(__file__).parent / "recipes"  # those that ship with the package
 
 
 def setting(default: Any, description: str, **bounds: int | float) -> Any:  # noqa: ANN401
     """Declare a key of a configuration class: its default, its unit and meaning, and bounds (gt, ge, lt, le)."""
     return Field(default=default, description=description, **bounds)  # type: ignore[call-overload]
+
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 def warn_of_idle(config: object, because: str, *names: str) -> None:
@@ -35,50 +41,54 @@ def warn_of_idle(config: object, because: str, *names: str) -> None:
             warnings.warn(f"{name} {value!r} has no effect, because {because}", stacklevel=4)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=FINITE)
 class EncoderConfig:
     """How the base is opened."""
 
     pooling: str | None = setting(None, "None: the base's own, or mean where it has none")
     template: str | None = setting(None, "text around a text under pooling prompt; None: DenoSent's")
-    dropout: float | None = setting(None, "rate of every dropout while training; None: the base's own")
+    dropout: float | None = setting(None, "rate of every dropout while training; None: the base's own", ge=0, lt=1)
     max_length: int | None = setting(
         None,
         "word pieces read of a text, with special tokens and without a prompt's, by evaluations and the saved model; "
         "None: the base's own",
         ge=4,
+        le=1_000_000,
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=FINITE)
 class TrainConfig:
     """How the training loop runs."""
 
-    epochs: float = setting(1.0, "passes over the corpus; ignored where steps is given", gt=0)
-    steps: int | None = setting(None, "optimizer steps", ge=1)
-    batch_size: int = setting(64, "texts", ge=2)
-    learning_rate: float = setting(3e-5, "peak", gt=0)
+    epochs: float = setting(1.0, "passes over the corpus; ignored where steps is given", gt=0, le=1_000_000)
+    steps: int | None = setting(None, "optimizer steps", ge=1, le=MANY)
+    batch_size: int = setting(64, "texts", ge=2, le=1_000_000)
+    learning_rate: float = setting(3e-5, "peak", gt=0, le=10)
     schedule: Literal["linear", "constant", "cosine", "slanted"] = setting(
         "linear",
         "of the learning rate: linear (to zero), constant, cosine, slanted (triangular, DeCLUTR's)",
     )
-    warmup_steps: int = setting(0, "steps in which the learning rate rises linearly from zero", ge=0)
-    weight_decay: float = setting(0.0, "on matrices, not on biases and LayerNorms")
-    max_grad_norm: float = setting(1.0, "clips encoder and objective together; 0: no clipping")
-    adam_betas: tuple[float, float] = setting((0.9, 0.999), "AdamW's beta1 and beta2")
-    adam_epsilon: float = setting(1e-8, "AdamW's epsilon")
+    warmup_steps: int = setting(0, "steps in which the learning rate rises linearly from zero", ge=0, le=MANY)
+    weight_decay: float = setting(0.0, "on matrices, not on biases and LayerNorms", ge=0, le=10)
+    max_grad_norm: float = setting(1.0, "clips encoder and objective together; 0: no clipping", ge=0, le=1_000_000)
+    adam_betas: tuple[Beta, Beta] = setting((0.9, 0.999), "AdamW's beta1 and beta2")
+    adam_epsilon: float = setting(1e-8, "AdamW's epsilon", gt=0, le=1)
     adam_bias_correction: bool = setting(True, "False: BERT's AdamW, whose first update is 3 times larger")
     bucketed: bool = setting(True, "batches of texts of similar length; False: plain shuffling")
     drop_last: bool = setting(False, "leave out the last batch of an epoch where it is smaller")
-    accumulation: int = setting(1, "batches a step; in-batch losses need allow_accumulation", ge=1)
+    accumulation: int = setting(1, "batches a step; in-batch losses need allow_accumulation", ge=1, le=1_000_000)
     allow_accumulation: bool = setting(False, "accumulate although negatives stay within one batch")
-    evaluate_every: int = setting(125, "steps; 0: only at the end", ge=0)
-    checkpoint_every: int | None = setting(None, "steps; None: at every evaluation", ge=1)
+    evaluate_every: int = setting(125, "steps; 0: only at the end", ge=0, le=MANY)
+    checkpoint_every: int | None = setting(None, "steps; None: at every evaluation", ge=1, le=MANY)
     select: str = setting("auto", "score that picks the best weights; last: the final weights are kept")
     patience: int | None = setting(
-        None, "stop after so many evaluations without a better score; ignored where select is last", ge=1
+        None,
+        "stop after so many evaluations without a better score; ignored where select is last",
+        ge=1,
+        le=MANY,
     )
-    log_every: int = setting(10, "steps", ge=1)
+    log_every: int = setting(10, "steps", ge=1, le=MANY)
     baselines: bool = setting(
         True, "also score BM25, and word vectors counted in the training text, on the held-out pairs"
     )
@@ -88,17 +98,17 @@ class TrainConfig:
             raise ValueError("warmup_steps does not fit the schedule 'slanted', which has its own warm-up: leave it 0")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=FINITE)
 class HardwareConfig:
     """What is otherwise chosen for the machine."""
 
     precision: str = setting("auto", "auto, bf16 or fp32")
-    threads: int | None = setting(None, "None: one for each usable core")
+    threads: int | None = setting(None, "None: one for each usable core", ge=1, le=4096)
     device: str | None = setting(None, "cpu, cuda or mps; None: the fastest available")
     keep_heap: bool = setting(True, "keep freed memory in the process (glibc)")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=FINITE)
 class Recipe:
     """Everything that decides a run, as given; the corpus and objective tables are read where they are used."""
 
@@ -106,7 +116,7 @@ class Recipe:
     base: str = setting("builtin", "builtin, a folder, or a name on the hub")
     texts: tuple[str, ...] = setting(("pydocs",), "files, folders, names on the hub, or pydocs")
     data: str | None = setting(None, "evaluation data in SentEval's layout, or hub, for labelled scores")
-    seed: int = setting(42, "of every random draw")
+    seed: int = setting(42, "of every random draw", ge=0, le=SEEDS)
     encoder: EncoderConfig = Field(default_factory=EncoderConfig)
     corpus: Mapping[str, Any] = Field(default_factory=dict)
     objective: Mapping[str, Any] = Field(default_factory=dict)
@@ -137,6 +147,8 @@ def build_config(kind: type[T], table: Mapping[str, Any], where: str) -> T:
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]
         if dataclasses.is_dataclass(field.type) and isinstance(table.get(field.name), dict):
             table[field.name] = build_config(field.type, table[field.name], prefix + field.name)  # type: ignore[arg-type]
+        elif "none" in get_args(field.type) and field.name in table and table[field.name] is None:
+            table[field.name] = "none"  # here it is a word, and not the absence of a value
     try:
         return TypeAdapter(kind).validate_python(table)
     except ValidationError as error:
@@ -152,12 +164,18 @@ def _sentence(error: ValidationError, known: list[str], prefix: str, where: str)
         choices = context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
         return unknown(f"{prefix}{place}", str(first["input"]), choices)
     message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "finite_number":
+        message = "it must be a finite number"
     for bound, words in _BOUNDS.items():
         if bound in context:
-            message = f"it must be {words} {context[bound]:g}"
+            message = f"it must be {words} {_number(context[bound])}"
     if not place:
         return ConfigurationError(f"{prefix}{message}" if message.partition(" ")[0] in known else f"{where}: {message}")
     return ConfigurationError(f"{prefix}{place} = {first['input']!r} does not fit: {message}")
+
+
+def _number(bound: int | float) -> str:
+    return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
 
 
 def resolve_recipe(table: Table) -> Recipe:
@@ -295,7 +313,7 @@ def _kind(annotation: Any, info: FieldInfo) -> str:  # noqa: ANN401
     if get_origin(annotation) in (Union, types.UnionType):
         return " or ".join(_kind(part, info) if part is not type(None) else "none" for part in get_args(annotation))
     bounds = [
-        f"{words} {getattr(rule, bound):g}"
+        f"{words} {_number(getattr(rule, bound))}"
         for rule in info.metadata
         for bound, words in _BOUNDS.items()
         if annotation in (int, float) and hasattr(rule, bound)

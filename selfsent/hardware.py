@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from selfsent.errors import UserError, unknown
+from selfsent.errors import UserError, first_line, unknown
 
 PRECISIONS = ("auto", "bf16", "fp32")
 # mallopt(3) parameter numbers: glibc gives memory back above the first, maps blocks above the second separately,
@@ -94,7 +94,14 @@ def choose_hardware(
         raise unknown("precision", precision, PRECISIONS)
     if threads is not None and threads < 1:
         raise UserError(f"{threads} threads cannot work: give 1 or more, or leave it out for one a core")
-    if device is None:
+    if device is not None:
+        try:
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError) as error:
+            raise UserError(
+                f"device {device!r} cannot be used here ({first_line(error)}): give cpu, cuda or mps, or leave it out"
+            ) from error
+    else:
         device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     if precision == "auto":
         precision = "bf16" if has_fast_bf16(device) else "fp32"

@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from selfsent import atomic, hardware, methods
 from selfsent.config import build_config, resolve_recipe
 from selfsent.corpus import read, sample
-from selfsent.corpus.dataset import HELD_OUT_DOCUMENTS, Corpus
+from selfsent.corpus.dataset import Corpus
 from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.read import Document
 from selfsent.corpus.settings import CorpusConfig
@@ -166,7 +166,7 @@ def _training_corpus(run: Run, progress: Progress) -> Corpus:
     """Open the corpus of a run; prepare it again if it is no longer in the cache."""
     config = run.config()
     folder = atomic.cache_folder("corpora", config["corpus"]["fingerprint"])
-    if (folder / HELD_OUT_DOCUMENTS).is_file():
+    if atomic.cached(folder):
         return Corpus(folder)
     recipe, encoder = resolve_recipe(config["recipe"]), load_encoder(run.model)
     settings = build_config(CorpusConfig, recipe.corpus, "corpus")

@@ -1,15 +1,15 @@
 """One run = one folder: config.json, log.jsonl, model/, scores.json, checkpoints/; it can be resumed after any kill.
 
-A file or folder appears under its name only when it is whole (``atomic``).  A run is finished when it has a model and
-scores.json; its checkpoints are then removed.
+A file or folder appears under its name only when it is whole, and is refused when it was changed since (``atomic``).
+A run is finished when it has a model and scores.json; its checkpoints are then removed.
 """
 
+import errno
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from selfsent import atomic
-from selfsent.errors import ConfigurationError, ResumeError, UserError
+from selfsent.errors import ConfigurationError, ResumeError, UserError, first_line
 from selfsent.progress import Progress
 
+RESUMABLE = "choose another --out, or add --resume to resume the run in it"
 KEPT = 2  # checkpoints: should the newest be damaged by the disk, the one before it is still there
 _LATER = (("train", "baselines"),)  # settings added after runs were made, which change nothing in the training
 PACKAGES = ("selfsent", "torch", "transformers", "sentence-transformers", "accelerate", "datasets", "numpy", "scipy")
@@ -72,7 +73,7 @@ class Run:
             UserError: as ``create`` and ``reopen``.
         """
         if not (resume and (folder / "config.json").is_file()):
-            return cls.create(folder, config)
+            return cls.create(folder, config, resume=resume)
         run = cls.reopen(folder, config)
         before = run.config()
         for what in ("hardware", "versions"):
@@ -85,13 +86,15 @@ class Run:
         return run
 
     @classmethod
-    def create(cls, folder: Path, config: Mapping[str, Any]) -> "Run":
+    def create(cls, folder: Path, config: Mapping[str, Any], *, resume: bool = False) -> "Run":
         """Make the folder of a new run.
 
         Raises:
             UserError: the folder is there already and is not empty, or cannot be written.
         """
-        cls.require_free(folder, "choose another --out, or add --resume to resume the run in it")
+        cls.require_free(
+            folder, RESUMABLE if not resume else "it has no config.json to resume by; choose another --out"
+        )
         run = cls(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -109,9 +112,12 @@ class Run:
         Raises:
             UserError: it holds something, it is a file, or it cannot be written.
         """
-        if folder.exists() and not (folder.is_dir() and all(map(atomic.is_unfinished, folder.iterdir()))):
-            raise ConfigurationError(f"output {folder} exists: {otherwise}")
-        above = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+        try:
+            if folder.exists() and not (folder.is_dir() and all(map(atomic.is_unfinished, folder.iterdir()))):
+                raise ConfigurationError(f"output {folder} exists: {otherwise}")
+            above = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+        except OSError as error:
+            raise ConfigurationError(f"cannot write to {folder}: {error.strerror}; choose another --out") from error
         if not os.access(above, os.W_OK):
             raise ConfigurationError(f"cannot write to {folder}: {above} is not writable; choose another --out")
 
@@ -120,10 +126,15 @@ class Run:
         """Open the folder of a run to resume it.
 
         Raises:
-            ResumeError: it was made by another recipe; the message names the first key that differs.
+            ResumeError: it was made by another recipe, text or base; the message names the first key that differs.
         """
         run = cls(folder)
         before = _with_new_settings(run.config(), config)
+        if "base" in before and before["base"] != config.get("base"):
+            raise ResumeError(
+                f"cannot resume {folder}: the base that it was started from has changed since (weights, tokenizer or "
+                "settings); put it back, or start a new run with another --out"
+            )
         for section in ("recipe", "corpus"):
             changed = first_difference(before.get(section, {}), config.get(section, {}))
             if changed:
@@ -140,22 +151,31 @@ class Run:
 
     def finish(self, scores: Mapping[str, Any]) -> None:
         """Write scores.json, which marks the run as finished, and only then remove its checkpoints."""
+        if self._log.exists():
+            with _saved(self._log):
+                atomic.seal_file(self._log)
         self.write("scores.json", scores)
         self.release()
 
     def finished(self) -> dict[str, Any] | None:
-        """Return the scores of a run that came to its end, or None if there is more to do."""
-        if not (self.model / "modules.json").is_file():
+        """Return the scores of a run that came to its end, or None if there is more to do.
+
+        Raises:
+            ResumeError: its model, log or scores were changed since.
+        """
+        path = self.folder / "scores.json"
+        if not self.model.is_dir() or not path.exists():
             return None
-        try:
-            scores = json.loads((self.folder / "scores.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        return scores if isinstance(scores, dict) else None
+        again = f"delete {self.model} and {path} and add --resume to train it again"
+        atomic.verify(self.model, again, plain=True)
+        if self._log.exists():
+            atomic.verify(self._log, "delete it, only the curves of the report need it", plain=True)
+        return atomic.read_sealed(path, again, plain=True)
 
     def release(self) -> None:
         """Remove the checkpoints; what a kill leaves of them, the next ``--resume`` of the finished run removes."""
-        shutil.rmtree(self.checkpoints.folder, ignore_errors=True)
+        with suppress(OSError):
+            atomic.remove(self.checkpoints.folder)
 
     def config(self) -> dict[str, Any]:
         """Read config.json back.
@@ -164,43 +184,50 @@ class Run:
             UserError: it is missing or damaged.
         """
         path = self.folder / "config.json"
-        try:
-            config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise ResumeError(f"{self.folder} holds no run: expected a config.json, as train writes") from None
-        except json.JSONDecodeError as error:
-            raise ResumeError(f"{path} is damaged ({error}): start a new run with another --out") from error
-        return config
+        if not path.exists():
+            raise ResumeError(f"{self.folder} holds no run: expected a config.json, as train writes")
+        return atomic.read_sealed(path, "start a new run with another --out", plain=True)
 
     # ---------------------------------------------------------------------------------------------------- files
 
-    def write(self, name: str, content: object) -> None:
-        """Write a JSON file of the run, whole or not at all."""
+    def write(self, name: str, content: Mapping[str, object]) -> None:
+        """Write a JSON file of the run, whole or not at all, with its checksum."""
         with _saved(self.folder / name):
-            atomic.write_json(self.folder / name, content)
+            atomic.write_sealed(self.folder / name, content)
 
     def log(self, **values: object) -> None:
         """Append one line to log.jsonl."""
-        with self._log.open("a", encoding="utf-8") as file:
+        with _saved(self._log), self._log.open("a", encoding="utf-8") as file:
             file.write(json.dumps(values) + "\n")
 
-    def rewind(self, step: int) -> None:
-        """Drop the log lines after ``step``: those steps will be run again."""
+    def logged(self) -> str:
+        """Return size and checksum of log.jsonl, for a checkpoint; the log is on the disk then."""
+        if not self._log.exists():
+            return ""
+        with _saved(self._log):
+            atomic.flush(self._log)
+            return atomic.file_digest(self._log)
+
+    def rewind(self, logged: str) -> None:
+        """Drop the log lines that were written after ``logged``: those steps will be run again.
+
+        Raises:
+            ResumeError: the lines before were changed since.
+        """
         if not self._log.exists():
             return
-        kept = []
-        for line in self._log.read_text(encoding="utf-8").splitlines():
-            try:
-                if json.loads(line)["step"] > step:
-                    continue
-            except (json.JSONDecodeError, KeyError):
-                continue  # a line cut off by a kill
-            kept.append(line + "\n")
+        kept = int(logged.partition(":")[0] or 0)
         with _saved(self._log):
-            atomic.write_text(self._log, "".join(kept))
+            content = self._log.read_bytes()[:kept]
+            if logged and atomic.bytes_digest(content) != logged:
+                raise ResumeError(
+                    f"{self._log} was cut off or changed since it was written: delete it to resume without its lines, "
+                    "which only the curves of the report need"
+                )
+            atomic.write_bytes(self._log, content)
 
     def publish(self, save: Callable[[Path], None], name: str = "model") -> Path:
-        """Put a folder of the run in its place when it is whole; ``model`` is the finished encoder."""
+        """Put a folder of the run in its place when it is whole, and seal it; ``model`` is the finished encoder."""
         target = self.folder / name
         with _saved(target), atomic.replacing(target) as partial:
             partial.mkdir()
@@ -209,10 +236,7 @@ class Run:
 
 
 class CheckpointStore:
-    """The checkpoints of a run, ``step-N/``, and the weights of its best step, ``best-N.safetensors``.
-
-    A checkpoint carries size and checksum of each of its files, and is refused when one does not fit.
-    """
+    """The checkpoints of a run, ``step-N/``, and the weights of its best step, ``best-N/``; both carry checksums."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -225,8 +249,6 @@ class CheckpointStore:
             partial.mkdir()
             _save_tensors(weights, partial / "weights.safetensors")
             torch.save(dict(state), partial / "state.pt")
-            digests = {path.name: atomic.file_digest(path) for path in sorted(partial.iterdir())}
-            (partial / "digests.json").write_text(json.dumps(digests), encoding="utf-8")
         for old in self._saved_steps()[:-KEPT]:
             atomic.remove(old)
 
@@ -241,22 +263,17 @@ class CheckpointStore:
             return None
         newest = steps[-1]
         advice = f"delete {newest} to resume from {steps[-2].name if len(steps) > 1 else 'the beginning'}"
-        try:
-            digests: dict[str, str] = json.loads((newest / "digests.json").read_text(encoding="utf-8"))
-            for name, digest in digests.items():
-                if atomic.file_digest(newest / name) != digest:
-                    raise ResumeError(f"checkpoint {newest / name} is truncated or damaged: {advice}")
-            weights = load_file(newest / "weights.safetensors")
-            state = torch.load(newest / "state.pt", weights_only=True)
-        except (OSError, ValueError, SafetensorError) as error:
-            raise ResumeError(f"checkpoint {newest} is truncated or damaged ({error}): {advice}") from error
+        atomic.verify(newest, advice)
+        weights = load_file(newest / "weights.safetensors")
+        state = torch.load(newest / "state.pt", weights_only=True)
         return int(newest.name.removeprefix("step-")), weights, state
 
     def save_best(self, step: int, weights: Mapping[str, Tensor]) -> None:
         """Keep the encoder's weights of the best step so far; earlier ones go with the next ``forget_best``."""
         target = self._best(step)
         with _saved(target), atomic.replacing(target) as partial:
-            _save_tensors(weights, partial)
+            partial.mkdir()
+            _save_tensors(weights, partial / "weights.safetensors")
 
     def load_best(self, step: int) -> dict[str, Tensor]:
         """Return the weights that ``save_best`` kept.
@@ -264,16 +281,13 @@ class CheckpointStore:
         Raises:
             ResumeError: they are missing or damaged.
         """
-        try:
-            return load_file(self._best(step))
-        except (OSError, SafetensorError) as error:
-            raise ResumeError(
-                f"the best weights {self._best(step)} cannot be read ({error}): start a new run"
-            ) from error
+        best = self._best(step)
+        atomic.verify(best, f"delete {self.folder} and add --resume to train it again")
+        return load_file(best / "weights.safetensors")
 
     def forget_best(self, keep: set[int]) -> None:
         """Remove the best weights of other steps, once no checkpoint refers to them."""
-        for path in self.folder.glob("best-*.safetensors"):
+        for path in self.folder.glob("best-*"):
             if path not in {self._best(step) for step in keep}:
                 atomic.remove(path)
 
@@ -283,7 +297,7 @@ class CheckpointStore:
             atomic.remove(path)
 
     def _best(self, step: int) -> Path:
-        return self.folder / f"best-{step:08d}.safetensors"
+        return self.folder / f"best-{step:08d}"
 
     def _saved_steps(self) -> list[Path]:
         return sorted(self.folder.glob("step-*"))
@@ -299,16 +313,12 @@ def _saved(target: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
+        number = error.errno if isinstance(error, OSError) else None
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
+        remedy = "make it writable" if number in (errno.EACCES, errno.EPERM, errno.EROFS) else "free some space"
         raise UserError(
-            f"cannot write {target}: {_reason(error)}; what was saved before is intact: "
-            "free some space and add --resume"
+            f"cannot write {target}: {reason}; what was saved before is intact: {remedy} and add --resume"
         ) from error
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error).splitlines()[0]
 
 
 def _with_new_settings(before: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:

@@ -223,7 +223,7 @@ class Trainer:
             self.learner.load_state_dict(weights)
             self.state = TrainingState(**content["progress"])
             self.progress.say(f"resumed at step {step:,} of {self.steps:,}")
-        self.run.rewind(-1 if saved is None else saved[0])
+        self.run.rewind("" if saved is None else content["log"])
         self.masters = MasterWeights(self.learner) if self._hardware.precision == "bf16" else None
         learned = [parameter for parameter in self.learner.parameters() if parameter.requires_grad]
         self.parameters = self.masters.parameters() if self.masters else learned
@@ -312,6 +312,7 @@ class Trainer:
                 "optimizer": self.optimizer.state_dict(),
                 "progress": asdict(state),
                 "torch_rng": torch.get_rng_state(),
+                "log": self.run.logged(),
             }
             self.run.checkpoints.save(state.step, self.learner.state_dict(), content)
         self.run.checkpoints.forget_best({state.best_step} if state.best_step is not None else set())

@@ -1,6 +1,8 @@
 """train() and evaluate(): raw text in, a measured encoder out, on a tiny base."""
 
 import json
+import os
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from selfsent import api, methods
 from selfsent.encoder.embed import embed_columns
 from selfsent.encoder.inspect import template_length
 from selfsent.encoder.load import load_encoder
-from selfsent.errors import UserError
+from selfsent.errors import ConfigurationError, ResumeError, UserError
 from selfsent.evaluation.labelfree.verdict import judge_heldout
 from selfsent.progress import Progress
 from selfsent.validation import Validator
@@ -77,7 +79,7 @@ def train(bert, text, out, *settings, method="simcse", **options):
 def test_training_leaves_a_folder_with_config_log_model_and_scores(bert, text, tmp_path):
     result = train(bert, text, tmp_path / "run")
     folder = tmp_path / "run"
-    assert sorted(path.name for path in folder.iterdir()) == [
+    assert sorted(path.name for path in folder.iterdir() if not path.name.startswith(".")) == [
         "config.json",
         "log.jsonl",
         "model",
@@ -148,7 +150,7 @@ def test_a_kill_at_the_very_end_loses_nothing_and_leaves_nothing(bert, text, tmp
     name = "model.safetensors"
     assert (resumed.model / name).read_bytes() == (whole.model / name).read_bytes()
     assert (resumed.after, resumed.verdict) == (whole.after, whole.verdict)
-    assert sorted(path.name for path in resumed.folder.iterdir()) == [
+    assert sorted(path.name for path in resumed.folder.iterdir() if not path.name.startswith(".")) == [
         *("config.json", "log.jsonl", "model", "scores.json")
     ]
 
@@ -350,3 +352,59 @@ def test_a_smaller_last_batch_is_left_out_where_asked(bert, text, tmp_path):
         settings += ["corpus.max_texts=250", "train.select=last"]
         steps[drop] = train(bert, text, tmp_path / drop, *settings).outcome.steps
     assert steps == {"false": 3, "true": 2}
+
+
+class StopAt(Progress):
+    """Dies at a step."""
+
+    def __init__(self, at):
+        self.at = at
+
+    def step(self, step, texts, terms):
+        if step == self.at:
+            raise KeyboardInterrupt
+
+
+def test_a_base_that_changed_between_stop_and_resume_is_refused(text, tmp_path):
+    base = make_base(tmp_path / "base")
+    with pytest.raises(KeyboardInterrupt):
+        train(base, text, tmp_path / "run", progress=StopAt(3))
+    make_base(base, seed=1)
+    with pytest.raises(ResumeError, match="the base that it was started from has changed since"):
+        train(base, text, tmp_path / "run", resume=True)
+    make_base(base)
+    train(base, text, tmp_path / "run", resume=True)
+
+
+def test_a_run_inside_the_folder_of_its_own_text_is_no_text_and_can_be_resumed(bert, text, tmp_path):
+    whole = train(bert, text, tmp_path / "whole")
+    own = tmp_path / "own"
+    own.mkdir()
+    text.rename(own / text.name)
+    with pytest.raises(KeyboardInterrupt):
+        train(bert, own, own / "run", progress=StopAt(3))
+    resumed = train(bert, own, own / "run", resume=True)
+    name = "model.safetensors"
+    assert (resumed.model / name).read_bytes() == (whole.model / name).read_bytes()
+
+
+def test_two_trainings_never_share_a_folder(bert, text, tmp_path):
+    class Second(Progress):
+        refused = ""
+
+        def step(self, step, texts, terms):
+            if not self.refused:
+                with pytest.raises(ConfigurationError) as error:
+                    train(bert, text, tmp_path / "run", resume=True)
+                self.refused = str(error.value)
+
+    second = Second()
+    train(bert, text, tmp_path / "run", progress=second)
+    assert f"process {os.getpid()} on {socket.gethostname()} is writing {tmp_path / 'run'}" in second.refused
+    with_out = json.loads((tmp_path / "run" / "scores.json").read_text())
+    assert with_out["outcome"]["steps"] == 4
+
+
+def test_texts_longer_than_the_positions_of_the_base_are_refused(bert, text, tmp_path):
+    with pytest.raises(ConfigurationError, match=r"corpus\.max_length = 100 is more than the 80 word pieces"):
+        train(bert, text, tmp_path / "run", "corpus.max_length=100")

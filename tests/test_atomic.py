@@ -239,7 +239,9 @@ def test_a_damaged_table_is_refused_or_has_the_same_content(tmp_path):
     assert harmless < len(path.read_bytes()) / 4
 
 
-@pytest.mark.parametrize("garbage", [b"5", b"[]", b"null", b"NaN", b"\xff\xfe", b"[" * 100_000, b'"' + b"1" * 9_000])
+@pytest.mark.parametrize(
+    "garbage", [b"5", b"[]", b"null", b"NaN", b"{}", b"\xff\xfe", b"[" * 100_000, b'"' + b"1" * 9_000]
+)
 def test_garbage_in_the_place_of_a_table_or_of_checksums_is_refused_by_a_sentence(tmp_path, garbage):
     (tmp_path / "plan.json").write_bytes(garbage)
     with pytest.raises(ResumeError, match=r"plan\.json is damaged .*: delete it"):
@@ -250,9 +252,11 @@ def test_garbage_in_the_place_of_a_table_or_of_checksums_is_refused_by_a_sentenc
         atomic.verify(tmp_path / "abc", "delete it")
 
 
-def test_a_table_of_an_earlier_version_is_read(tmp_path):
+def test_a_table_of_an_earlier_version_is_read_where_one_may_be(tmp_path):
     (tmp_path / "plan.json").write_text('{"steps": 3}')
-    assert atomic.read_sealed(tmp_path / "plan.json", "") == {"steps": 3}
+    assert atomic.read_sealed(tmp_path / "plan.json", "", plain=True) == {"steps": 3}
+    with pytest.raises(ResumeError, match="earlier version"):
+        atomic.read_sealed(tmp_path / "plan.json", "")
 
 
 def test_a_sealed_file_is_whole_or_absent_wherever_the_process_is_killed(tmp_path):
@@ -326,3 +330,10 @@ def test_a_file_never_takes_the_place_of_a_folder(tmp_path):
     with pytest.raises(IsADirectoryError):
         atomic.write_text(tmp_path / "folder", "new")
     assert (tmp_path / "folder" / "notes").read_text() == "mine"
+
+
+def test_a_folder_of_somebody_else_that_is_refused_gets_no_mark(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(KeyError), atomic.exclusive(tmp_path):
+        raise KeyError
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]

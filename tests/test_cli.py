@@ -3,6 +3,7 @@
 import errno
 import io
 import json
+import os
 import subprocess
 import sys
 from contextlib import suppress
@@ -66,6 +67,14 @@ def full_disk(operation, _):
 def test_a_full_disk_is_one_sentence_that_names_the_file(command, monkeypatch, bert, text):
     monkeypatch.setattr(atomic, "fault", full_disk)
     refused(command, "no space is left on the disk for ids.npy", "train", "simcse", "--base", bert, "--corpus", text)
+
+
+def test_a_disk_that_cannot_be_written_is_one_sentence_that_names_the_file(command, monkeypatch, text):
+    def broken(operation, path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "ids.npy")
+
+    monkeypatch.setattr(atomic, "fault", broken)
+    refused(command, "cannot read or write ids.npy: Permission denied", "train", "simcse", "--corpus", text)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ import signal
 import pytest
 import torch
 
-from selfsent.errors import UserError
+from selfsent import atomic
+from selfsent.errors import ResumeError, UserError
+from selfsent.progress import SILENT
 from selfsent.run import Run
 
 CONFIG = {"recipe": {"method": "simcse", "train": {"steps": 5}}, "corpus": {"fingerprint": "abc"}}
@@ -47,7 +49,7 @@ def test_a_truncated_checkpoint_is_refused_by_the_name_of_its_file(tmp_path, nam
     run.checkpoints.save(2, weights(2.0), {})
     path = run.checkpoints.folder / "step-00000002" / name
     path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(UserError, match=rf"{name} is truncated or damaged: delete .* to resume from step-00000001"):
+    with pytest.raises(UserError, match=rf"{name} was cut off or changed .*: delete .* to resume from step-00000001"):
         run.checkpoints.load()
 
 
@@ -58,7 +60,7 @@ def test_a_checkpoint_with_one_flipped_bit_is_refused(tmp_path):
     content = bytearray(path.read_bytes())
     content[-3] ^= 1
     path.write_bytes(content)
-    with pytest.raises(UserError, match="truncated or damaged"):
+    with pytest.raises(UserError, match=r"weights\.safetensors was cut off or changed .* to resume from the beginning"):
         run.checkpoints.load()
 
 
@@ -103,13 +105,32 @@ def test_resuming_clears_what_a_kill_left_half_written(tmp_path):
 
 def test_the_log_forgets_the_steps_that_will_be_run_again_and_lines_cut_off(tmp_path):
     run = Run.create(tmp_path / "run", CONFIG)
-    for step in (0, 10, 20, 30):
+    for step in (0, 10, 20):
         run.log(step=step, loss=1.0 / (step + 1))
+    logged, before = run.logged(), (run.folder / "log.jsonl").read_bytes()
+    run.log(step=30, loss=0.1)
     with (run.folder / "log.jsonl").open("a") as file:
-        file.write('{"step": 15, "lo')
-    run.rewind(20)
-    lines = (run.folder / "log.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in lines] == [0, 10, 20]
+        file.write('{"step": 35, "lo')
+    run.rewind(logged)
+    assert (run.folder / "log.jsonl").read_bytes() == before
+    run.rewind("")
+    assert (run.folder / "log.jsonl").read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda text: text[:-1], lambda text: text.replace(b"0.5", b"0.7"), lambda text: b""]
+)
+def test_a_log_that_was_changed_is_refused_and_one_that_was_deleted_is_not(tmp_path, damage):
+    run = Run.create(tmp_path / "run", CONFIG)
+    run.log(step=1, loss=0.5)
+    logged, path = run.logged(), run.folder / "log.jsonl"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(
+        ResumeError, match=r"log\.jsonl was cut off or changed .*: delete it to resume without its lines"
+    ):
+        run.rewind(logged)
+    path.unlink()
+    run.rewind(logged)
 
 
 def test_best_weights_that_nothing_refers_to_are_removed(tmp_path):
@@ -117,7 +138,7 @@ def test_best_weights_that_nothing_refers_to_are_removed(tmp_path):
     run.checkpoints.save_best(1, weights(1.0))
     run.checkpoints.save_best(2, weights(2.0))
     run.checkpoints.forget_best({2})
-    assert [path.name for path in run.checkpoints.folder.iterdir()] == ["best-00000002.safetensors"]
+    assert [path.name for path in run.checkpoints.folder.iterdir()] == ["best-00000002"]
     assert run.checkpoints.load_best(2)["b"].item() == 2.0
 
 
@@ -125,6 +146,7 @@ def a_finished_run(folder):
     run = Run.create(folder, CONFIG)
     run.checkpoints.save(5, weights(1.0), {})
     run.checkpoints.save_best(5, weights(1.0))
+    run.log(step=5, loss=0.5)
     run.publish(lambda place: (place / "modules.json").write_text("[]"))
     return run
 
@@ -137,20 +159,76 @@ def test_checkpoints_go_when_the_scores_are_there_and_not_before(tmp_path, monke
     monkeypatch.setattr(Run, "release", lambda self: (seen.append(self.finished()), removed(self)))
     run.finish({"value": 1.5})
     assert seen == [{"value": 1.5}]
-    assert sorted(path.name for path in run.folder.iterdir()) == ["config.json", "model", "scores.json"]
+    shown = sorted(path.name for path in run.folder.iterdir() if not path.name.startswith("."))
+    assert shown == ["config.json", "log.jsonl", "model", "scores.json"]
 
 
-@pytest.mark.parametrize("lost", ["model/modules.json", "scores.json"])
+@pytest.mark.parametrize("lost", ["model", "scores.json"])
 def test_a_run_without_model_or_scores_is_not_finished(tmp_path, lost):
     run = a_finished_run(tmp_path / "run")
     run.finish({"value": 1.5})
     assert run.finished() == {"value": 1.5}
-    (run.folder / lost).unlink()
+    atomic.remove(run.folder / lost)
     assert run.finished() is None
 
 
-def test_scores_that_are_cut_off_finish_nothing(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "damage", "advice"),
+    [
+        (
+            "model/modules.json",
+            lambda text: None,
+            "delete .*model and .*scores.json and add --resume to train it again",
+        ),
+        ("model/modules.json", lambda text: text[:1], "delete .*model and .*scores.json and add --resume"),
+        ("model/.checksums", lambda text: text[:9], "delete .*model and .*scores.json and add --resume"),
+        ("scores.json", lambda text: text[:11], "delete .*model and .*scores.json and add --resume"),
+        ("scores.json", lambda text: text.replace(b"1.5", b"3.5"), "delete .*model and .*scores.json and add --resume"),
+        ("log.jsonl", lambda text: text.replace(b"0.5", b"0.7"), "delete it, only the curves of the report need it"),
+        ("config.json", lambda text: text.replace(b"simcse", b"simcsf"), "start a new run with another --out"),
+        ("config.json", lambda text: b"\xff\xfe{}", "start a new run with another --out"),
+        ("config.json", lambda text: b"[1]", "start a new run with another --out"),
+    ],
+)
+def test_a_finished_run_that_was_damaged_is_refused_by_the_name_of_the_file(tmp_path, name, damage, advice):
     run = a_finished_run(tmp_path / "run")
     run.finish({"value": 1.5})
-    (run.folder / "scores.json").write_text('{"value": 1')
-    assert run.finished() is None
+    content = damage((run.folder / name).read_bytes())
+    if content is None:
+        (run.folder / name).unlink()
+    else:
+        (run.folder / name).write_bytes(content)
+    with pytest.raises(ResumeError, match=rf"{name} .*: {advice}"):
+        Run.reopen(run.folder, CONFIG).finished()
+
+
+def test_a_finished_run_of_an_earlier_version_stays_finished(tmp_path):
+    run = Run(tmp_path / "run")
+    (run.folder / "model").mkdir(parents=True)
+    (run.folder / "model" / "modules.json").write_text("[]")
+    (run.folder / "log.jsonl").write_text('{"step": 1}\n')
+    (run.folder / "scores.json").write_text('{"value": 1.5}')
+    assert run.finished() == {"value": 1.5}
+
+
+def test_resuming_from_a_base_that_has_changed_is_refused(tmp_path):
+    Run.create(tmp_path / "run", CONFIG | {"base": "abc"})
+    with pytest.raises(ResumeError, match="the base that it was started from has changed since"):
+        Run.reopen(tmp_path / "run", CONFIG | {"base": "xyz"})
+
+
+def test_resuming_a_folder_without_config_says_what_is_missing(tmp_path):
+    (tmp_path / "log.jsonl").write_text("{}")
+    with pytest.raises(UserError, match=r"exists: it has no config\.json to resume by; choose another --out"):
+        Run.open(tmp_path, CONFIG, resume=True, progress=SILENT)
+
+
+def test_best_weights_with_one_flipped_bit_are_refused(tmp_path):
+    run = Run.create(tmp_path / "run", CONFIG)
+    run.checkpoints.save_best(2, weights(2.0))
+    path = run.checkpoints.folder / "best-00000002" / "weights.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ResumeError, match=r"weights\.safetensors was cut off or changed .* to train it again"):
+        run.checkpoints.load_best(2)

@@ -162,7 +162,8 @@ def write_given_pairs(
             raise CorpusError(f"{first} holds no pairs: {summary}")
 
     digest = identity_digest({"backend": "given", "source": identity})
-    write_pairs(out, pairs(), backend="given", digest=digest, settings=settings)
+    with atomic.exclusive(out, folder=False):
+        write_pairs(out, pairs(), backend="given", digest=digest, settings=settings)
     return summary
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+from selfsent import atomic
 from selfsent.augment.cache import OutputCache, identity_digest
 from selfsent.augment.pairs import PairsSummary, check_pairs_file, write_pairs
 from selfsent.corpus import clean
@@ -70,7 +71,10 @@ def produce_pairs(
         UserError: ``out`` cannot be written, or the backend had to stop; outputs until then are in the cache.
     """
     check_pairs_file(out)
-    with OutputCache(backend.name, backend.digest, backend.settings, backend.limit) as cache:
+    with (
+        atomic.exclusive(out, folder=False),
+        OutputCache(backend.name, backend.digest, backend.settings, backend.limit) as cache,
+    ):
         try:
             cache.add(texts, max_texts)
             if not len(cache):

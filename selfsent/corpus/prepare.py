@@ -11,7 +11,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from selfsent.atomic import build_folder, cache_folder
+from selfsent.atomic import build_folder, cache_folder, cached
 from selfsent.corpus import clean, dedup
 from selfsent.corpus.columns import Ragged, Table
 from selfsent.corpus.dataset import HELD_OUT_DOCUMENTS, Corpus, write_facts
@@ -53,6 +53,7 @@ def prepare_corpus(
 
     Raises:
         CorpusError: a source cannot be read, or fewer than two texts are left.
+        ResumeError: the corpus in the cache is damaged.
     """
     if config.positives == "adjacent" and unit == "documents":
         raise ConfigurationError(
@@ -76,7 +77,7 @@ def prepare_corpus(
     }
     fingerprint = xxhash.xxh3_128_hexdigest(json.dumps(identity, sort_keys=True).encode())
     folder = cache_folder("corpora", fingerprint, cache)
-    reused = folder.exists()
+    reused = cached(folder)
     if not reused:
         with build_folder(folder) as scratch:
             _build(resolved, config, pieces, unit, scratch, progress)

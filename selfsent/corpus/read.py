@@ -194,7 +194,7 @@ def spool_texts(texts: Iterable[object], cache: Path | None = None) -> Path:
             digest.update(line)
             spooled.write(line)
         folder = root / digest.hexdigest()
-        if not folder.is_dir():
+        if not atomic.cached(folder):
             spooled.seek(0)
             with atomic.build_folder(folder) as scratch, (scratch / "texts.jsonl").open("wb") as file:
                 shutil.copyfileobj(spooled, file)

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 
-from selfsent.config import setting
+from selfsent.config import FINITE, MANY, setting
 from selfsent.corpus.formats import Columns
 
 PRESETS: dict[str, dict[str, object]] = {
@@ -19,8 +19,16 @@ PRESETS: dict[str, dict[str, object]] = {
     }
 }
 
+LANGUAGES = (  # ISO 639-1; the splitter takes any other word for English
+    """aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en
+    eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv ka
+    kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl
+    nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg sh si sk sl sm sn so sq sr ss st su sv
+    sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu"""
+)
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True, config=FINITE)
 class CorpusConfig:
     """How raw text becomes training texts."""
 
@@ -28,14 +36,16 @@ class CorpusConfig:
         None, "as_is: every line or row is a training text as it stands, as the papers use their published files"
     )
     clean: bool = setting(True, "remove markup, empty lines and pairs of a text with itself; False: keep all as it is")
-    max_length: int = setting(32, "word pieces with special tokens; longer texts are truncated", ge=4)
-    max_texts: int | None = setting(None, "stop after so many kept texts; None: keep all", ge=1)
+    max_length: int = setting(32, "word pieces with special tokens; longer texts are truncated", ge=4, le=1_000_000)
+    max_texts: int | None = setting(None, "stop after so many kept texts; None: keep all", ge=1, le=MANY)
     split: Literal["auto", "yes", "no"] = setting(
         "auto", "into sentences; auto: rows of tables yes, lines of .txt files no"
     )
-    language: str = setting("en", "two-letter code, for the rules of sentence splitting")
-    min_words: int | None = setting(None, "of a text; None: 5 for split sentences, otherwise 1", ge=0)
-    max_words: int | None = setting(100, "of a split sentence; longer ones are lists or failed splits")
+    language: str = setting("en", "two-letter code (ISO 639-1), for the rules of sentence splitting")
+    min_words: int | None = setting(None, "of a text; None: 5 for split sentences, otherwise 1", ge=0, le=1_000_000)
+    max_words: int | None = setting(
+        100, "of a split sentence; longer ones are lists or failed splits", ge=1, le=1_000_000
+    )
     deduplicate: Literal["near", "exact", "none"] = setting(
         "near", "exact: texts equal but for case, white space and Unicode variants"
     )
@@ -52,7 +62,7 @@ class CorpusConfig:
         "of a table or lines of a .txt file; none: no neighbours at all",
     )
     positive_column: str = setting("positive", "where one row has it, rows without it are dropped")
-    held_out: int = setting(1000, "maximum documents in each of dev and test", ge=0)
+    held_out: int = setting(1000, "maximum documents in each of dev and test", ge=0, le=1_000_000)
     held_out_share: float = setting(0.05, "of all documents, dev and test together", ge=0, le=0.5)
 
     @model_validator(mode="before")
@@ -63,6 +73,10 @@ class CorpusConfig:
         return {**PRESETS.get(str(keys.get("preset")), {}), **keys}
 
     def __post_init__(self) -> None:
+        if self.language not in LANGUAGES.split():
+            raise ValueError(
+                f"language must be a two-letter code of ISO 639-1, such as en or de, got {self.language!r}"
+            )
         if self.min_words is not None and self.max_words is not None and self.min_words > self.max_words:
             raise ValueError(f"min_words must not exceed max_words, got {self.min_words} and {self.max_words}")
         if self.positives == "adjacent" and self.order == "none":

@@ -10,7 +10,7 @@ from sentence_transformers.sentence_transformer.modules import Dense
 from torch import nn
 
 from selfsent import atomic
-from selfsent.encoder.inspect import UNLIMITED, max_length_of, transformer_of
+from selfsent.encoder.inspect import UNLIMITED, max_length_of, tokenizer_of, transformer_of
 from selfsent.encoder.load import quietly
 from selfsent.encoder.pooling import may_have_pooler
 from selfsent.encoder.side_by_side import parts_of
@@ -43,6 +43,7 @@ def save_encoder(encoder: SentenceTransformer, folder: Path, *, head: nn.Linear 
         dense = Dense(head.in_features, head.out_features, activation_function=nn.Tanh())
         dense.linear.load_state_dict({name: value.detach().clone() for name, value in head.state_dict().items()})
         modules.append(dense)
+    _settle_tokenizer(encoder)
     with quietly():
         SentenceTransformer(
             modules=modules,
@@ -66,6 +67,23 @@ def save_encoder(encoder: SentenceTransformer, folder: Path, *, head: nn.Linear 
             content = change(json.loads(path.read_text(encoding="utf-8")))
             path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     atomic.seal(folder)
+
+
+def _settle_tokenizer(encoder: SentenceTransformer) -> None:
+    """Give the tokenizer the truncation of the encoder; it would be saved with that of its last call."""
+    backend = getattr(tokenizer_of(encoder), "backend_tokenizer", None)
+    if backend is None:
+        return
+    backend.no_padding()
+    if (length := _read_length(encoder)) < UNLIMITED:
+        backend.enable_truncation(length)
+    else:
+        backend.no_truncation()
+
+
+def _read_length(encoder: SentenceTransformer) -> int:
+    config = getattr(transformer_of(encoder), "config", None)
+    return min(max_length_of(encoder), getattr(config, "max_position_embeddings", UNLIMITED))
 
 
 def _with_older_type(entry: dict[str, Any]) -> dict[str, Any]:
@@ -104,5 +122,4 @@ def _with_older_transformer_names(settings: dict[str, Any], encoder: SentenceTra
         settings = {key: value for key, value in settings.items() if key not in _TEXT_DEFAULTS}
     if arguments:
         settings["model_args"] = arguments
-    length = min(max_length_of(encoder), getattr(model.config, "max_position_embeddings", UNLIMITED))
-    return {"max_seq_length": length, "do_lower_case": False, **settings}
+    return {"max_seq_length": _read_length(encoder), "do_lower_case": False, **settings}

@@ -35,7 +35,7 @@ from pydantic.dataclasses import dataclass
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from selfsent.config import setting, warn_of_idle
+from selfsent.config import FINITE, setting, warn_of_idle
 from selfsent.corpus.tokenize import WordPieces
 from selfsent.encoder.embed import Tokens, embed, embed_with_tokens, split_by_length
 from selfsent.encoder.inspect import embedding_width, max_length_of, tokenizer_of
@@ -74,32 +74,34 @@ class DeCLUTR(Objective):
         },
     }
 
-    @dataclass(frozen=True, kw_only=True)
+    @dataclass(frozen=True, kw_only=True, config=FINITE)
     class Config:
         """How spans are cut, what is masked, how the two losses weigh, and where paper and code differ."""
 
-        num_anchors: int = setting(2, "A: of a document", ge=1)
-        num_positives: int = setting(2, "P: of an anchor", ge=1)
-        min_length: int = setting(32, "l_min: word pieces of the shortest span", ge=1)
-        max_length: int | None = setting(None, "l_max: longest span with special tokens; None: the encoder's, to 512")
+        num_anchors: int = setting(2, "A: of a document", ge=1, le=1_000_000)
+        num_positives: int = setting(2, "P: of an anchor", ge=1, le=1_000_000)
+        min_length: int = setting(32, "l_min: word pieces of the shortest span", ge=1, le=1_000_000)
+        max_length: int | None = setting(
+            None, "l_max: longest span with special tokens; None: the encoder's, to 512", ge=3, le=1_000_000
+        )
         sampling: Placement = setting("any", "positives: any, subsuming (inside) or adjacent to the anchor")
         anchor_start: Literal["block", "grid"] = setting("block", "within its block, or at its start")
         span_unit: Literal["wordpiece", "whitespace"] = setting("wordpiece", "unit of lengths")
         short_doc: Literal["skip", "shrink", "error"] = setting("skip", "below 2 A l_max; shrink: shorter spans")
-        temperature: float = setting(0.05, "tau: divides the cosines", gt=0)
-        contrast_weight: float = setting(1.0, "0: no contrast", ge=0)
+        temperature: float = setting(0.05, "tau: divides the cosines", gt=0, le=1_000)
+        contrast_weight: float = setting(1.0, "0: no contrast", ge=0, le=1_000_000)
         loss_reduction: Literal["mean", "sum"] = setting("mean", "of the contrast over its 2N rows")
         contrast_on_masked_anchor: bool = setting(
             True, "with masked LM: the masked anchors are contrasted; False: a third pass embeds them unmasked"
         )
-        mlm_weight: float = setting(1.0, "0: no masked language modelling", ge=0)
+        mlm_weight: float = setting(1.0, "0: no masked language modelling", ge=0, le=1_000_000)
         mlm_probability: float = setting(0.15, "share of the anchors' words that are masked", gt=0, lt=1)
         projection: Literal["none", "linear", "relu"] = setting(
             "none", "head between pooling and contrast, dropped after training; relu: between its layers"
         )
-        projection_layers: int = setting(2, "of the head", ge=1)
-        projection_width: int | None = setting(None, "of its layers; None: the encoder's", ge=1)
-        memory_size: int = setting(0, "embeddings of earlier batches that serve as negatives", ge=0)
+        projection_layers: int = setting(2, "of the head", ge=1, le=100)
+        projection_width: int | None = setting(None, "of its layers; None: the encoder's", ge=1, le=1_000_000)
+        memory_size: int = setting(0, "embeddings of earlier batches that serve as negatives", ge=0, le=1_000_000)
 
         def __post_init__(self) -> None:
             if self.max_length is not None and self.max_length < self.min_length + 2:

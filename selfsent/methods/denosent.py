@@ -35,7 +35,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selfsent.config import setting, warn_of_idle
+from selfsent.config import FINITE, setting, warn_of_idle
 from selfsent.corpus.tokenize import WordPieces
 from selfsent.encoder.dropout import Dropout
 from selfsent.encoder.embed import Tokens, embed_inputs
@@ -73,17 +73,17 @@ class DenoSent(Objective):
         },
     }
 
-    @dataclass(frozen=True, kw_only=True)
+    @dataclass(frozen=True, kw_only=True, config=FINITE)
     class Config:
         """How the two losses weigh, the decoder's size, the noise, and where paper and code differ."""
 
-        temperature: float = setting(0.05, "tau: divides the cosines", gt=0)
-        contrast_weight: float = setting(5.0, "w_C; 0: no contrast", ge=0)
-        denoise_weight: float = setting(7.0, "w_G; 0: no decoder", ge=0)
+        temperature: float = setting(0.05, "tau: divides the cosines", gt=0, le=1_000)
+        contrast_weight: float = setting(5.0, "w_C; 0: no contrast", ge=0, le=1_000_000)
+        denoise_weight: float = setting(7.0, "w_G; 0: no decoder", ge=0, le=1_000_000)
         noise: float = setting(0.825, "share of the decoder's input values that are set to zero", ge=0, le=1)
-        decoder_layers: int = setting(16, "of the decoder", ge=1)
-        decoder_heads: int = setting(1, "of each attention in it; must divide the encoder's width", ge=1)
-        decoder_width: int = setting(2048, "inner features of its feed-forward parts", ge=1)
+        decoder_layers: int = setting(16, "of the decoder", ge=1, le=1_000_000)
+        decoder_heads: int = setting(1, "of each attention in it; must divide the encoder's width", ge=1, le=1_000_000)
+        decoder_width: int = setting(2048, "inner features of its feed-forward parts", ge=1, le=1_000_000)
         decoder_dropout: float = setting(0.1, "rate inside it", ge=0, lt=1)
         denoise_target: Literal["positive", "original", "self"] = setting("positive", "x+ from x+, x from x+, x from x")
         memory_from: Literal["anchor", "positive"] = setting("anchor", "whose vector the decoder attends to: s or s+")

@@ -21,7 +21,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from torch.nn import functional as F
 
-from selfsent.config import setting
+from selfsent.config import FINITE, setting
 from selfsent.encoder.embed import Tokens
 from selfsent.encoder.encode import encode
 from selfsent.encoder.inspect import tokenizer_of
@@ -36,13 +36,13 @@ class Distil(Objective):
 
     needs_dropout = False
 
-    @dataclass(frozen=True, kw_only=True)
+    @dataclass(frozen=True, kw_only=True, config=FINITE)
     class Config:
         """What the loss leaves open."""
 
         teacher: str | None = setting(None, "the encoder to learn from: a folder, a name on the hub or builtin")
-        temperature: float = setting(0.05, "tau: divides the student's cosines", gt=0)
-        teacher_temperature: float = setting(0.05, "tau_t: divides the teacher's cosines", gt=0)
+        temperature: float = setting(0.05, "tau: divides the student's cosines", gt=0, le=1_000)
+        teacher_temperature: float = setting(0.05, "tau_t: divides the teacher's cosines", gt=0, le=1_000)
 
     def __init__(self, config: Config, encoder: SentenceTransformer) -> None:
         super().__init__(config, encoder)

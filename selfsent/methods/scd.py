@@ -38,7 +38,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selfsent.config import setting
+from selfsent.config import FINITE, setting
 from selfsent.encoder.dropout import dropout_rate, dropout_rates, dropout_rows
 from selfsent.encoder.embed import embed, embed_columns
 from selfsent.encoder.inspect import embedding_width
@@ -84,7 +84,7 @@ class SCD(Objective):
         },
     }
 
-    @dataclass(frozen=True, kw_only=True)
+    @dataclass(frozen=True, kw_only=True, config=FINITE)
     class Config:
         """Two dropout rates, the weights of the terms, the projector, and where paper and code differ."""
 
@@ -94,12 +94,12 @@ class SCD(Objective):
         attention_high: float | None = setting(None, "r_B for attention weights; None copies dropout_high", ge=0, lt=1)
         dropout_sites: Literal["all", "hidden_only"] = setting("all", "hidden_only: not attention")
         passes: Literal["two", "one"] = setting("two", "forward passes a step; one: rates differ by row")
-        temperature: float = setting(0.05, "tau: divides the cosine of the views", gt=0)
-        self_contrast_weight: float = setting(1.0, "w_S")
+        temperature: float = setting(0.05, "tau: divides the cosine of the views", gt=0, le=1_000)
+        self_contrast_weight: float = setting(1.0, "w_S", ge=0, le=1_000_000)
         self_contrast_reduction: Literal["mean", "sum"] = setting("mean", "over the texts")
-        decorrelation_weight: float = setting(0.005225, "beta (the paper's alpha)")
-        off_diagonal_weight: float = setting(0.012, "lambda")
-        projector_width: int = setting(4096, "P: features of the projector", ge=2)
+        decorrelation_weight: float = setting(0.005225, "beta (the paper's alpha)", ge=0, le=1_000_000)
+        off_diagonal_weight: float = setting(0.012, "lambda", ge=0, le=1_000_000)
+        projector_width: int = setting(4096, "P: features of the projector", ge=2, le=1_000_000)
         correlation_norm: Literal["batchnorm", "eq3"] = setting("batchnorm", "of C; eq3: the paper's")
         diag_sign: Literal[1, -1] = setting(1, "of the diagonal term; -1 (equation 4 as printed) needs unsafe")
         unsafe: bool = setting(False, "allow diag_sign -1, which teaches the views to anti-correlate")

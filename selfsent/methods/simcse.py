@@ -24,7 +24,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selfsent.config import setting, warn_of_idle
+from selfsent.config import FINITE, setting, warn_of_idle
 from selfsent.encoder.embed import embed_tokens
 from selfsent.encoder.inspect import embedding_width
 from selfsent.encoder.mlm_head import load_mlm_head, mask_tokens, word_embeddings
@@ -35,15 +35,15 @@ from selfsent.objective import Batch, Objective, Terms, Views, gather, second
 class SimCSE(Objective):
     """Pull two dropout views of a text together, away from the other texts of the batch."""
 
-    @dataclass(frozen=True, kw_only=True)
+    @dataclass(frozen=True, kw_only=True, config=FINITE)
     class Config:
         """What the loss and the head leave open."""
 
-        temperature: float = setting(0.05, "tau: divides the cosines", gt=0)
+        temperature: float = setting(0.05, "tau: divides the cosines", gt=0, le=1_000)
         head: bool = setting(True, "Linear and tanh before the loss, as published; False: none")
         symmetric: bool = setting(False, "both directions; published: the first view as query alone")
         eval_head: bool = setting(False, "keep Linear and tanh in the exported model, as Dense behind the pooling")
-        mlm_weight: float = setting(0.0, "w: weight of a masked-LM loss, such as 0.1; 0: none", ge=0)
+        mlm_weight: float = setting(0.0, "w: weight of a masked-LM loss, such as 0.1; 0: none", ge=0, le=1_000_000)
         mlm_probability: float = setting(0.15, "mask probability", gt=0, lt=1)
 
         def __post_init__(self) -> None:

@@ -39,7 +39,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selfsent.config import setting, warn_of_idle
+from selfsent.config import FINITE, setting, warn_of_idle
 from selfsent.encoder.inspect import embedding_width
 from selfsent.functional import group_whiten, init_linear_, multi_positive, standardize, whitening_matrix
 from selfsent.objective import Batch, Objective, RecipeTable, Terms, Views, gather, second
@@ -69,24 +69,28 @@ class WhitenedCSE(Objective):
         },
     }
 
-    @dataclass(frozen=True, kw_only=True)
+    @dataclass(frozen=True, kw_only=True, config=FINITE)
     class Config:
         """Views, whitening, loss; one of group_width and num_groups, width 2 if neither is given."""
 
-        num_views: int = setting(3, "V, the paper's m: one anchor and V - 1 positives", ge=2)
-        group_width: int | None = setting(None, "w: features whitened together; None with no num_groups: 2", ge=1)
-        num_groups: int | None = setting(None, "G = D / w, the paper's 'group size'; instead of group_width", ge=1)
+        num_views: int = setting(3, "V, the paper's m: one anchor and V - 1 positives", ge=2, le=1_000_000)
+        group_width: int | None = setting(
+            None, "w: features whitened together; None with no num_groups: 2", ge=1, le=1_000_000
+        )
+        num_groups: int | None = setting(
+            None, "G = D / w, the paper's 'group size'; instead of group_width", ge=1, le=1_000_000
+        )
         shuffle: bool = setting(True, "permute the features, differently for each view, before grouping")
         whitening: Literal["group", "batch_norm", "batch", "none"] = setting("group", "batch: running statistics")
         sgw_chunking: Literal["by_view", "released"] = setting("by_view", "rows of one shuffle: a view's, a third")
         backbone_passes: Literal["per_view", "shared"] = setting("per_view", "dropout masks of a text: V or 1")
         whitening_form: Literal["zca", "pca"] = setting("zca", "pca: onto the principal axes of each group")
         whiten_grad: Literal["detach", "full"] = setting("detach", "detach: its matrix is a constant")
-        eps: float = setting(1e-5, "added to the variances", ge=0)
+        eps: float = setting(1e-5, "added to the variances", ge=0, le=1)
         momentum: float = setting(0.1, "share of the new batch in running statistics", gt=0, le=1)
         anchor: Literal["whitened", "raw"] = setting("whitened", "does the anchor go through the whitening too")
-        temperature: float = setting(0.05, "tau: divides the cosines", gt=0)
-        weight: float = setting(1.0, "lambda")
+        temperature: float = setting(0.05, "tau: divides the cosines", gt=0, le=1_000)
+        weight: float = setting(1.0, "lambda", ge=0, le=1_000_000)
         loss: Literal["eq7", "softmin"] = setting("eq7", "softmin: the least similar positive counts")
         positive_reduction: Literal["sum", "mean"] = setting("sum", "of eq7 over the V - 1 positives")
         negatives: Literal["same_view", "all_views"] = setting("same_view", "the other texts, in which views")

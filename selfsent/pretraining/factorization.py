@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from selfsent.config import setting
+from selfsent.config import FINITE, setting
 from selfsent.corpus.dataset import Corpus
 from selfsent.errors import ConfigurationError
 from selfsent.progress import SILENT, Progress
@@ -31,15 +31,15 @@ _TEXT = 24  # words of the segments of text whose common components are removed
 _TEXTS = 50_000  # of these, at most
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=FINITE)
 class FactorConfig:
     """How words are counted, factorised and weighted."""
 
-    width: int = setting(256, "D: of the vectors", ge=1)
-    window: int = setting(5, "words on either side that count as neighbours", ge=1)
-    power: float = setting(0.5, "p: exponent of the singular values")
-    sif_coefficient: float = setting(1e-3, "a in a / (a + p(w)); smaller: frequent words weigh less", gt=0)
-    common: int = setting(1, "principal components of averaged texts that are removed", ge=0)
+    width: int = setting(256, "D: of the vectors", ge=1, le=65_536)
+    window: int = setting(5, "words on either side that count as neighbours", ge=1, le=1_000)
+    power: float = setting(0.5, "p: exponent of the singular values", ge=0, le=10)
+    sif_coefficient: float = setting(1e-3, "a in a / (a + p(w)); smaller: frequent words weigh less", gt=0, le=1_000)
+    common: int = setting(1, "principal components of averaged texts that are removed", ge=0, le=1_000)
 
 
 def count_cooccurrences(

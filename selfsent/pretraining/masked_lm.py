@@ -26,7 +26,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast, RobertaPreLayerNormConfig, RobertaPreLayerNormForMaskedLM
 
 from selfsent import atomic
-from selfsent.config import setting
+from selfsent.config import FINITE, setting
 from selfsent.corpus.dataset import Corpus
 from selfsent.corpus.heldout import HeldOut
 from selfsent.encoder.embed import Tokens, collate, embed_tokens, embed_with_tokens
@@ -58,13 +58,13 @@ _DROPOUT = 0.1  # written into the finished model's config; pretraining itself u
 class MaskedLM(Objective):
     """Predict masked words and, with ``contrast_weight``, which two halves belong to one sequence."""
 
-    @dataclass(frozen=True, kw_only=True)
+    @dataclass(frozen=True, kw_only=True, config=FINITE)
     class Config:
         """Mask probability and the weight of the contrast."""
 
         mask_probability: float = setting(0.2, "share of the words of a row that are masked", gt=0, lt=1)
-        contrast_weight: float = setting(0.0, "of the loss between adjacent rows; 0 leaves it out", ge=0)
-        temperature: float = setting(0.05, "divides the cosines of that loss", gt=0)
+        contrast_weight: float = setting(0.0, "of the loss between adjacent rows; 0 leaves it out", ge=0, le=1_000_000)
+        temperature: float = setting(0.05, "divides the cosines of that loss", gt=0, le=1_000)
 
     in_batch: ClassVar[bool] = False
     needs_dropout: ClassVar[bool] = False

@@ -16,7 +16,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from selfsent import atomic
-from selfsent.config import setting
+from selfsent.config import FINITE, SEEDS, setting
 from selfsent.corpus import read
 from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
@@ -31,14 +31,16 @@ _COMPARED = 8192  # word pieces of those: the counts of word pairs take 0.8 GB
 _CASED = 0.01  # share of a file's words with capitals above which the tokenizer keeps case
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=FINITE)
 class StaticConfig:
     """What decides the vectors, apart from the text."""
 
-    vocabulary: int | None = setting(None, "word pieces; None: 16,384, or as many as the text gives")
+    vocabulary: int | None = setting(
+        None, "word pieces; None: 16,384, or as many as the text gives", ge=1, le=1_000_000
+    )
     factors: factorization.FactorConfig = Field(default_factory=lambda: factorization.FactorConfig())
     corpus: CorpusConfig = Field(default_factory=lambda: CorpusConfig())
-    seed: int = setting(42, "of the factorisation")
+    seed: int = setting(42, "of the factorisation", ge=0, le=SEEDS)
 
 
 def build_static_vectors(
@@ -75,7 +77,7 @@ def cached_static_vectors(sources: Sequence[str], config: CorpusConfig, seed: in
     identity = [[source.identity() for source in read.resolve_sources(sources)], repr(settings)]
     fingerprint = hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:24]
     folder = atomic.cache_folder("static", fingerprint)
-    if not folder.is_dir():
+    if not atomic.cached(folder):
         progress.say("static word vectors of this text are computed")
         with atomic.build_folder(folder) as scratch:
             try:

@@ -1,7 +1,6 @@
 """Pretrain an encoder from raw text: static word vectors, or a masked language model from scratch or from a base."""
 
 import json
-import shutil
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,8 +16,8 @@ from pydantic.dataclasses import dataclass as configuration
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from transformers import PreTrainedTokenizerFast
 
-from selfsent import hardware, trainer
-from selfsent.config import HardwareConfig, TrainConfig, apply_settings, build_config, setting
+from selfsent import atomic, hardware, trainer
+from selfsent.config import FINITE, MANY, SEEDS, HardwareConfig, TrainConfig, apply_settings, build_config, setting
 from selfsent.corpus.dataset import Corpus
 from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.read import DEMO
@@ -31,7 +30,7 @@ from selfsent.errors import ConfigurationError, CorpusError, EncoderError, UserE
 from selfsent.evaluation.suite import Suite, read_suite
 from selfsent.pretraining import factorization, masked_lm, static_vectors, vocabulary
 from selfsent.progress import SILENT, Progress
-from selfsent.run import Run, versions
+from selfsent.run import RESUMABLE, Run, versions
 
 T = TypeVar("T")
 
@@ -41,31 +40,31 @@ _TIMED = 8  # steps whose time is taken to fit a run to its hours
 _FEWEST = 10  # steps that a run may be fitted to
 
 
-@configuration(frozen=True, kw_only=True)
+@configuration(frozen=True, kw_only=True, config=FINITE)
 class PretrainConfig:
     """What decides the pretraining of a masked language model, apart from its text."""
 
     size: Literal["nano", "micro", "mini", "small"] | None = setting(None, "None: mini, or the shape of the base")
     base: str | None = setting(None, "masked LM to continue, with its vocabulary: a folder, a hub name or builtin")
-    vocabulary: int | None = setting(None, "word pieces; None: 16,384, or as many as the text gives")
-    tokens: float | None = setting(
-        None, "word pieces to train on; None: one epoch, or what hours allow", gt=0, allow_inf_nan=False
+    vocabulary: int | None = setting(
+        None, "word pieces; None: 16,384, or as many as the text gives", ge=1, le=1_000_000
     )
-    hours: float | None = setting(None, "of training; the number of steps is fitted once", gt=0, allow_inf_nan=False)
+    tokens: float | None = setting(None, "word pieces to train on; None: one epoch, or what hours allow", gt=0, le=1e15)
+    hours: float | None = setting(None, "of training; the number of steps is fitted once", gt=0, le=100_000)
     length: int = setting(64, "word pieces of a row", ge=16, le=256)
-    batch_size: int = setting(64, "sequences of two rows", ge=2)
-    learning_rate: float = setting(1e-3, "peak", gt=0, allow_inf_nan=False)
+    batch_size: int = setting(64, "sequences of two rows", ge=2, le=1_000_000)
+    learning_rate: float = setting(1e-3, "peak", gt=0, le=10)
     warmup: float = setting(0.05, "share of all steps in which the learning rate rises linearly from zero", ge=0, lt=1)
     dropout: float = setting(0.0, "rate while pretraining, in attention too", ge=0, lt=1)
     warm_start: bool = setting(True, "word embeddings start from the factorised co-occurrence counts of the text")
     static: str | None = setting(None, "folder of static vectors to start from, with their vocabulary and weights")
     cloze: str = setting(CLOZE, "sentence with a [MASK] whose predictions are shown at every evaluation")
-    seed: int = setting(42, "of every random draw", ge=0)
+    seed: int = setting(42, "of every random draw", ge=0, le=SEEDS)
     objective: masked_lm.MaskedLM.Config = Field(default_factory=lambda: masked_lm.MaskedLM.Config())
     factors: factorization.FactorConfig = Field(default_factory=lambda: factorization.FactorConfig())
     corpus: CorpusConfig = Field(default_factory=lambda: CorpusConfig())
     hardware: HardwareConfig = Field(default_factory=lambda: HardwareConfig())
-    evaluate_every: int = setting(500, "steps", ge=1)
+    evaluate_every: int = setting(500, "steps", ge=1, le=MANY)
 
     def __post_init__(self) -> None:
         if self.base is not None and (self.size or self.vocabulary or self.static or not self.warm_start):
@@ -141,20 +140,22 @@ def pretrain(
                 raise ConfigurationError(
                     f"--{name} does not fit --size static, which takes minutes and one pass: leave it out"
                 )
-        if vectors is None:
-            static = _config(static_vectors.StaticConfig, kept, settings)
-            model = static_vectors.build_static_vectors(sources or [DEMO], out, static, progress=progress)
-        elif sources or vocabulary or settings:
+        if vectors is not None and (sources or vocabulary or settings):
             raise ConfigurationError("--vectors brings its own words: leave CORPUS, --vocabulary and --set out")
-        else:
-            model = static_vectors.read_word_vectors(vectors, out, progress=progress)
+        static = _config(static_vectors.StaticConfig, kept, settings)
+        with atomic.exclusive(out):
+            if vectors is None:
+                model = static_vectors.build_static_vectors(sources or [DEMO], out, static, progress=progress)
+            else:
+                model = static_vectors.read_word_vectors(vectors, out, progress=progress)
         return Pretrained(folder=out, model=model)
     if vectors is not None:
         raise ConfigurationError("--vectors is for --size static: add it, or leave --vectors out")
     if size is not None and size not in masked_lm.SIZES:
         raise unknown("size", size, ("static", *masked_lm.SIZES))
     config = _config(PretrainConfig, given | kept | {"size": size}, settings)
-    return pretrain_masked_lm(sources or [DEMO], out, config, data=data, resume=resume, progress=progress)
+    with atomic.exclusive(out):
+        return pretrain_masked_lm(sources or [DEMO], out, config, data=data, resume=resume, progress=progress)
 
 
 def _config(kind: type[T], given: Mapping[str, object], settings: Sequence[str]) -> T:
@@ -177,12 +178,14 @@ def pretrain_masked_lm(
     """
     resuming = resume and (out / "config.json").is_file()
     if not resuming:
-        Run.require_free(out, "choose another --out, or add --resume to resume the run in it")
+        Run.require_free(out, RESUMABLE if not resume else "it has no config.json to resume by; choose another --out")
     suite = read_suite(["stsb-dev"], data) if data else None
     machine = hardware.choose_hardware(**asdict(settings.hardware))
     progress.say(f"machine: {machine.line()}")
     start = out / "start"
     started = resuming and start.is_dir()  # a run that was killed before that starts from the vocabulary again
+    if started:
+        atomic.verify(start, f"delete {out} to train it again")
     tokenizer = _tokenizer(sources, settings, start if started else None, progress)
     text = prepare_corpus(sources, settings.corpus, tokenizer, unit="documents", progress=progress)
     for line in text.account.lines():
@@ -206,7 +209,7 @@ def pretrain_masked_lm(
         steps = _steps(run, text, settings, build)
     except UserError:
         if not resuming:
-            shutil.rmtree(out)  # it was empty before, and nothing in it took long
+            atomic.remove(out)  # it was empty before, and nothing in it took long
         raise
     tokens = steps * settings.batch_size * 2 * settings.length
     progress.say(f"{steps:,} steps: {tokens / 1e6:,.1f} M word pieces of {text.tokens / 1e6:,.1f} M")
@@ -277,7 +280,7 @@ def _steps(run: Run, text: Corpus, settings: PretrainConfig, build: Callable[[in
         return text.tokens // (2 * settings.length) // settings.batch_size
     path = run.folder / "plan.json"
     if path.is_file():
-        return int(json.loads(path.read_text(encoding="utf-8"))["steps"])
+        return int(atomic.read_sealed(path, f"delete {run.folder} to train it again")["steps"])
     seconds = seconds_per_step(build(_TIMED, SILENT))
     steps = int(0.95 * 3600 * settings.hours / seconds)  # the rest is for evaluations and checkpoints
     if steps < _FEWEST:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from selfsent.atomic import cache_folder
+from selfsent.atomic import cache_folder, cached, read_sealed, verify
 from selfsent.config import Table, recipe_table, resolve_recipe
 from selfsent.corpus.dataset import Corpus
 from selfsent.errors import ResumeError, UserError
@@ -91,7 +91,10 @@ def read_run(folder: Path) -> Record:
     scores, tested = contents.values()
     text = str((tested or scores).get("verdict", ""))
     verdict = next((word for word in VERDICTS if text.lower().startswith(word)), text)
-    curves, alarms = read_log(folder / "log.jsonl")
+    log = folder / "log.jsonl"
+    if scores and log.exists():  # before the end it grows
+        verify(log, "delete it to write the report without its curves", plain=True)
+    curves, alarms = read_log(log)
     record = Record(
         folder=folder,
         config=config,
@@ -126,14 +129,16 @@ def read_log(path: Path) -> tuple[dict[str, dict[str, Curve]], list[tuple[int, s
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
         try:
             entry = json.loads(line)
-        except ValueError:
-            continue
+            step = int(entry["step"])
+        except (ValueError, TypeError, KeyError, RecursionError):
+            continue  # cut off
         for kind, by_name in points.items():
-            for name, value in entry.get(kind, {}).items():
+            values = entry.get(kind)
+            for name, value in values.items() if isinstance(values, dict) else ():
                 if isinstance(value, int | float) and math.isfinite(value):
-                    by_name.setdefault(name, {})[entry["step"]] = float(value)
+                    by_name.setdefault(name, {})[step] = float(value)
         if "alarm" in entry:
-            alarms.add((entry["step"], entry["alarm"]))
+            alarms.add((step, str(entry["alarm"])))
     curves = {
         kind: {name: sorted(by_step.items()) for name, by_step in by_name.items()} for kind, by_name in points.items()
     }
@@ -143,19 +148,13 @@ def read_log(path: Path) -> tuple[dict[str, dict[str, Curve]], list[tuple[int, s
 def corpus_of_run(run: Record) -> Corpus | None:
     """Open the corpus that a run was trained on, or return None where the cache no longer holds it."""
     fingerprint = run.config.get("corpus", {}).get("fingerprint")
-    with suppress(OSError, ValueError):
-        return Corpus(cache_folder("corpora", fingerprint)) if fingerprint else None
-    return None
+    folder = cache_folder("corpora", str(fingerprint))
+    return Corpus(folder) if fingerprint and cached(folder) else None
 
 
 def _read_json(path: Path) -> Table:
-    try:
-        content: Table = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except ValueError as error:
-        raise ResumeError(
-            f"{path} is damaged ({error}): run the same command with --resume to write it again"
-        ) from error
-    return content
+    again = "run the same command with --resume to write it again"
+    return read_sealed(path, again, plain=True) if path.is_file() else {}
 
 
 def _scores(content: Table) -> dict[str, list[Score]]:

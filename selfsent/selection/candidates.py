@@ -66,10 +66,12 @@ class Vectors:
         if not self.judges[part].texts:
             return np.zeros((0, 1), np.float32)
         path = self.folder / f"{candidate.slug}.{part}.npy"
-        if not path.is_file():
+        if path.is_file():
+            atomic.verify(path, f"delete {path} and add --resume to compute it again")
+        else:
             vectors = encode(candidate.open(), self.judges[part].texts, progress=self._progress)
             path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic.replacing_file(path) as file:
+            with atomic.sealed_file(path) as file:
                 np.save(file, vectors)
         return np.load(path)
 

@@ -34,7 +34,7 @@ from selfsent.selection.judge import Judge
 from selfsent.selection.material import PARTS, Material, gather_material
 from selfsent.selection.page import render_selection
 from selfsent.selection.settings import FitConfig
-from selfsent.selection.stages import WORDS_BASE, PlannedSteps, Stages
+from selfsent.selection.stages import WORDS_BASE, FitPlan, Stages
 
 MODEL, REPORT, PLAN, PAGE = "model", "fit.json", "plan.json", "fit.html"
 GENERAL = Path(__file__).parent.parent / "builtin" / "general.jsonl.xz"
@@ -89,6 +89,23 @@ def fit(
     sources = [str(source) for source in api.corpus_sources(texts, corpus) or [DEMO]]
     names = list(dict.fromkeys([base] if isinstance(base, str) else base))
     folder = Path(out)
+    _begun(folder, resume)  # refused before a name is looked up
+    with atomic.exclusive(folder):
+        command = _command(sources, names, settings, config.minutes)
+        return _fit_in(folder, sources, names, config, command, resume=resume, progress=progress)
+
+
+def _fit_in(
+    folder: Path,
+    sources: list[str],
+    names: list[str],
+    config: FitConfig,
+    command: str,
+    *,
+    resume: bool,
+    progress: Progress,
+) -> Fitted:
+    """Run a selection in a folder that no other process works in."""
     begun = _begun(folder, resume)
     if not begun:  # a mistyped name is refused before anything is written or read for minutes
         resolve_sources(sources)
@@ -98,18 +115,22 @@ def fit(
             load_encoder(name)
     plan = _open_plan(folder, {"sources": sources, "bases": names, "settings": asdict(config)}, begun)
     if (folder / REPORT).is_file() and (folder / MODEL).is_dir():
+        atomic.verify(folder / MODEL, f"delete {folder / MODEL} and add --resume to make it again", plain=True)
         progress.say(f"the selection in {folder} is finished: nothing is left to do")
         return _read(folder)
     # Before the first product: the threads decide the last bits of a factorisation, and a training sets them, too.
     progress.say(f"machine: {hardware.choose_hardware().line()}")
+    identity = [source.identity() for source in resolve_sources(sources)]
+    if plan.once("text", "sources", json.loads(json.dumps(identity))) != json.loads(json.dumps(identity)):
+        raise ResumeError(f"the text that {folder} was begun with has changed: put it back, or choose another --out")
     limit = int(config.minutes * _BYTES_A_MINUTE)
     text = gather_material(sources, config.corpus, folder / "text", limit, progress)
     progress.say(text.facts.line())
     vectors = Vectors(folder / "vectors", _make_judges(text, config), progress)
-    stages = Stages(folder, text, vectors, config, PlannedSteps(folder / PLAN, plan), progress)
+    stages = Stages(folder, text, vectors, config, plan, progress)
     _make_candidates(stages, names)
     decision = decide(stages)
-    if not (folder / MODEL).is_dir():
+    if not atomic.cached(folder / MODEL):
         with atomic.build_folder(folder / MODEL) as scratch:
             save_encoder(decision.kept.open(), scratch)
     content = {
@@ -123,8 +144,8 @@ def fit(
         "settings": asdict(config),
         "versions": versions(),
     }
-    atomic.write_text(folder / PAGE, render_selection(content, _command(sources, names, settings, config.minutes)))
-    atomic.write_json(folder / REPORT, content)  # last: it says that the selection is finished
+    atomic.write_text(folder / PAGE, render_selection(content, command))
+    atomic.write_sealed(folder / REPORT, content)  # last: it says that the selection is finished
     return _read(folder)
 
 
@@ -164,7 +185,10 @@ def _command(sources: Sequence[str], bases: Sequence[str], settings: Sequence[st
 
 def _begun(folder: Path, resume: bool) -> bool:
     """Tell whether a selection is in the folder; a plan alone is what a text that was refused has left."""
-    begun = folder.exists() and any(one.name != PLAN for one in folder.iterdir())
+    try:
+        begun = folder.exists() and any(one.name != PLAN and not atomic.is_unfinished(one) for one in folder.iterdir())
+    except OSError as error:
+        raise ConfigurationError(f"cannot write to {folder}: {error.strerror}; choose another --out") from error
     if begun and not resume:
         raise ConfigurationError(
             f"{folder} is not empty: choose another --out, or add --resume to resume what is in it"
@@ -172,22 +196,21 @@ def _begun(folder: Path, resume: bool) -> bool:
     return begun
 
 
-def _open_plan(folder: Path, asked: dict[str, Any], begun: bool) -> dict[str, Any]:
+def _open_plan(folder: Path, asked: dict[str, Any], begun: bool) -> FitPlan:
     """Return what was planned before, or start a plan."""
     path = folder / PLAN
     asked = json.loads(json.dumps(asked))
-    if begun and path.is_file():
-        plan: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if begun:
+        plan = atomic.read_sealed(path, "a selection cannot be resumed without it; choose another --out")
         if changed := [key for key in asked if plan["asked"][key] != asked[key]]:
             raise ResumeError(
                 f"{folder} was begun with other {' and '.join(changed)}: repeat its command with --resume, or choose "
                 "another --out"
             )
-        return plan
-    folder.mkdir(parents=True, exist_ok=True)
-    plan = {"asked": asked, "steps": {}, "versions": versions()}
-    atomic.write_json(path, plan)
-    return plan
+        return FitPlan(path, plan)
+    plan = {"asked": asked, "versions": versions()}
+    atomic.write_sealed(path, plan)
+    return FitPlan(path, plan)
 
 
 def _make_judges(text: Material, config: FitConfig) -> dict[str, Judge]:
@@ -207,6 +230,6 @@ def _make_judges(text: Material, config: FitConfig) -> dict[str, Judge]:
 
 
 def _read(folder: Path) -> Fitted:
-    content = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+    content = atomic.read_sealed(folder / REPORT, "delete it and add --resume to write it again", plain=True)
     known = {key: content[key] for key in ("kept", "base", "sentences", "rows")}
     return Fitted(folder=folder, model=folder / MODEL, page=folder / PAGE, **known)

@@ -125,7 +125,7 @@ def gather_material(
     Raises:
         CorpusError: a source cannot be read, or holds too little text.
     """
-    if folder.is_dir():
+    if atomic.cached(folder):
         return Material(folder)
     resolved = resolve_sources(sources)
     size = sum(source.size * (_PACKED if _compressed(source.name) else 1) for source in resolved)

@@ -4,7 +4,6 @@ Beside the folder of a finished run, ``seed-42``, stands ``seed-42.json`` with t
 and their bootstrap replicates, which the run's own files do not hold.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 from selfsent import api, atomic
 from selfsent.api import Trained
 from selfsent.config import Recipe, recipe_table
-from selfsent.errors import ConfigurationError
+from selfsent.errors import ConfigurationError, ResumeError
 from selfsent.evaluation.score import Results, Score
 from selfsent.progress import SILENT, Progress, Quiet
 from selfsent.run import Run
@@ -86,10 +85,12 @@ def train_seeds(
     if not resume:
         Run.require_free(folder, "choose another --out, or add --resume to resume the runs in it")
     runs: list[SeedRun] = []
-    for number in range(recipe.seed, recipe.seed + seeds):
-        progress.say(f"seed {number}: {number - recipe.seed + 1} of {seeds}")
-        one = replace(recipe, seed=number)
-        runs.append(train_seed(one, folder / f"seed-{number}", progress=Quiet(progress) if runs else progress))
+    with atomic.exclusive(folder):
+        for number in range(recipe.seed, recipe.seed + seeds):
+            progress.say(f"seed {number}: {number - recipe.seed + 1} of {seeds}")
+            one = replace(recipe, seed=number)
+            runs.append(train_seed(one, folder / f"seed-{number}", progress=Quiet(progress) if runs else progress))
+            _require_same_inputs(runs[0].folder, runs[-1].folder)
     lead, verdict = judge_seeds(runs)
     return TrainedSeeds(folder=folder, runs=runs, lead=lead, verdict=verdict)
 
@@ -102,7 +103,7 @@ def train_seed(recipe: Recipe, folder: Path, *, progress: Progress) -> SeedRun:
     """
     record = folder.with_name(f"{folder.name}.json")
     known = _read_record(record)
-    if known is not None and known["recipe"] == recipe_table(recipe) and (folder / "scores.json").is_file():
+    if known is not None and known["recipe"] == recipe_table(recipe) and Run(folder).finished():
         return SeedRun(folder=folder, **{key: value for key, value in known.items() if key != "recipe"})
     trained = api.train(recipe, out=folder, resume=True, progress=progress)
     score = _test_score(trained, trained.after)
@@ -110,17 +111,29 @@ def train_seed(recipe: Recipe, folder: Path, *, progress: Progress) -> SeedRun:
         trained = api.rescore(trained, recipe, progress)
     run = _measured(trained, recipe.seed)
     content = {key: value for key, value in asdict(run).items() if key != "folder"}
-    atomic.write_text(record, json.dumps({**content, "recipe": recipe_table(recipe)}) + "\n")
+    atomic.write_sealed(record, {**content, "recipe": recipe_table(recipe)})
     return run
 
 
 def _read_record(path: Path) -> dict[str, Any] | None:
+    """Read the scores beside a run; None where they are missing or damaged, and are measured again."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        content = atomic.read_sealed(path, "")
+    except ResumeError:
         return None
     keys = {one.name for one in fields(SeedRun)} - {"folder"} | {"recipe"}
-    return content if isinstance(content, dict) and content.keys() == keys else None  # another version's is not read
+    return content if content.keys() == keys else None  # another version's is not read
+
+
+def _require_same_inputs(first: Path, other: Path) -> None:
+    """Refuse seeds of which some were trained before the base or the text changed, and some after."""
+    was, now = Run(first).config(), Run(other).config()
+    for what, key in (("base", "base"), ("text", "corpus")):
+        if key in was and was[key] != now.get(key):
+            raise ResumeError(
+                f"{other} was trained from another {what} than {first}, which was changed meanwhile: put it back and "
+                f"delete {other}, or start anew with another --out"
+            )
 
 
 def _test_score(trained: Trained, results: Results) -> Score | None:

@@ -13,15 +13,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 from sentence_transformers import SentenceTransformer
 
 from selfsent import api, atomic
 from selfsent.encoder.coverage import check_coverage
-from selfsent.encoder.inspect import transformer_of
+from selfsent.encoder.inspect import encoder_digest, transformer_of
 from selfsent.encoder.load import SHIPPED, load_encoder
 from selfsent.encoder.side_by_side import join_side_by_side
-from selfsent.errors import ConfigurationError
+from selfsent.errors import ConfigurationError, ResumeError
 from selfsent.evaluation.labelfree.verdict import SCORE
 from selfsent.pretraining.joined_vectors import build_joined_vectors
 from selfsent.progress import Prefixed, Progress, Quiet
@@ -30,6 +31,8 @@ from selfsent.selection.interpolate import interpolate
 from selfsent.selection.judge import MRR, difference, figure
 from selfsent.selection.material import PARTS, Material
 from selfsent.selection.settings import FitConfig
+
+T = TypeVar("T")
 
 WORDS, WORDS_BASE = "word vectors", "builtin-static"  # the candidate, and what its general half is
 _SHARES = (0.25, 0.5, 0.75)  # of the way from a base to what was trained from it
@@ -64,11 +67,11 @@ class Stages:
         text: Material,
         vectors: Vectors,
         config: FitConfig,
-        steps: "PlannedSteps",
+        plan: "FitPlan",
         progress: Progress,
     ) -> None:
         self.out, self.text, self.vectors = out / "candidates", text, vectors
-        self.config, self.steps, self.progress = config, steps, progress
+        self.config, self.plan, self.progress = config, plan, progress
         self.began = time.perf_counter()
         self.candidates: list[Candidate] = []
         self.bases: list[Candidate] = []
@@ -91,6 +94,12 @@ class Stages:
             base = Candidate(name=name, how="as it is", open=partial(load_encoder, place), base=name)
             with self._timed(base.slug) as seconds:  # kept: vectors that are read from disk say nothing of its speed
                 encoder = base.open()
+                digest = encoder_digest(encoder)
+                if self.plan.once("bases", name, digest) != digest:
+                    raise ResumeError(
+                        f"the base {place} has changed since this selection was begun: put it back, or choose another "
+                        "--out"
+                    )
                 base.layered = transformer_of(encoder) is not None
                 # What is lost on general text, which is English, counts nothing for text of another language.
                 if check_coverage(encoder, self.vectors.judges["dev"].texts, name, self.progress).foreign:
@@ -104,13 +113,13 @@ class Stages:
         """Count word vectors in the text, join them with the general ones, and train them on the pairs."""
         folder, config = self.out / "word-vectors", self.config
         with self._timed("word-vectors") as seconds:
-            if not (folder / "counted").is_dir():
+            if not atomic.cached(folder / "counted"):
                 general, told = load_encoder(WORDS_BASE), Prefixed(self.progress, "word vectors: ")
                 with atomic.build_folder(folder / "counted") as scratch:
                     build_joined_vectors(self.text.texts, general, scratch, seed=config.seed, progress=told)
             training = (
                 *_PAIRS,
-                f"train.steps={self.steps(WORDS, config.words_steps)}",
+                f"train.steps={self.plan.once('steps', WORDS, config.words_steps)}",
                 f"train.batch_size={config.words_batch_size}",
                 f"train.learning_rate={config.words_learning_rate}",
             )
@@ -137,7 +146,7 @@ class Stages:
             free = 60 * self.config.minutes * _FOR_TRAINING - (time.perf_counter() - self.began)
             texts_a_step = 2 * self.config.batch_size
             possible = free / (len(trainings) - number) * self._rates[base.name] / (_TRAINING_COST * texts_a_step)
-            steps = self.steps(name, min(self.config.steps, max(0, 25 * int(possible / 25))))
+            steps = self.plan.once("steps", name, min(self.config.steps, max(0, 25 * int(possible / 25))))
             if steps < _FEWEST:
                 self.progress.say(f"left out: {name}: {self.config.minutes:g} minutes are too few; give more --minutes")
                 continue
@@ -250,12 +259,9 @@ class Stages:
     @contextmanager
     def _timed(self, slug: str) -> "Iterator[Seconds]":
         """Time a block, and keep its seconds for a process that resumes the selection."""
-        marker, seconds = self.out / f"{slug}.seconds", Seconds()
-        began = time.perf_counter()
+        seconds, began = Seconds(), time.perf_counter()
         yield seconds
-        if not marker.is_file():
-            atomic.write_text(marker, f"{time.perf_counter() - began:.1f}")
-        seconds.value = float(marker.read_text(encoding="utf-8"))
+        seconds.value = self.plan.once("seconds", slug, round(time.perf_counter() - began, 1))
 
 
 class Seconds:
@@ -268,20 +274,19 @@ class Seconds:
         return self.value
 
 
-class PlannedSteps:
-    """The steps of each training: planned once, and read from the plan after that."""
+class FitPlan:
+    """What is decided or measured once, and read from ``plan.json`` after that."""
 
-    def __init__(self, path: Path, plan: dict[str, object]) -> None:
-        self._path, self._plan = path, plan
+    def __init__(self, path: Path, content: dict[str, Any]) -> None:
+        self._path, self._content = path, content
 
-    def __call__(self, name: str, steps: int) -> int:
-        """Return what was planned for a training, or plan ``steps`` now."""
-        planned = self._plan["steps"]
-        assert isinstance(planned, dict)
-        if name not in planned:
-            planned[name] = steps
-            atomic.write_json(self._path, self._plan)
-        return int(planned[name])
+    def once(self, kind: str, name: str, value: T) -> T:
+        """Return what was kept under a name before, or keep ``value`` now."""
+        kept: dict[str, T] = self._content.setdefault(kind, {})
+        if name not in kept:
+            kept[name] = value
+            atomic.write_sealed(self._path, self._content)
+        return kept[name]
 
 
 def _between(base: Candidate, goal: Candidate, share: float) -> SentenceTransformer:

@@ -6,18 +6,19 @@ they are compared with, in ``OUT/recipe/seed-42``.  The choice uses dev scores a
 
 import errno
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from filelock import FileLock, Timeout
 
 from selfsent import api, atomic, methods
 from selfsent.config import Recipe, build_config, recipe_table, sweep_lists
+from selfsent.corpus.read import resolve_sources
 from selfsent.corpus.settings import CorpusConfig
+from selfsent.encoder.inspect import encoder_digest
+from selfsent.encoder.load import load_encoder
 from selfsent.errors import ConfigurationError, ResumeError, UserError
 from selfsent.progress import SILENT, Progress, Quiet
 from selfsent.run import Run, first_difference
@@ -51,6 +52,8 @@ class _Plan:
     seeds: int
     sampler: str
     prune: bool
+    base: str  # fingerprint of its weights, tokenizer and settings
+    texts: list[object]  # fingerprints of the sources
 
     def table(self) -> dict[str, Any]:
         plan = {**asdict(self), "recipe": recipe_table(self.recipe)}
@@ -110,14 +113,23 @@ def sweep(
         return api.resolve(method, base=base, corpus=sources, seed=seed, data=data, settings=[*single, *chosen])
 
     recipe = resolve(())
-    plan = _Plan(recipe=recipe, space=space, seeds=seeds, sampler=sampler, prune=prune)
     points = plan_points(space, sampler, trials, recipe.seed)
     for setting in each_value(space):
         _identity(resolve([setting]))  # a value that cannot be is refused before anything is run
     usual = api.default_folder(method)
     folder = Path(out) if out is not None else usual.with_name(f"{usual.name}-sweep")
-    _open_folder(folder, plan, resume=resume)
-    with _only_one(folder):
+    if not resume:
+        Run.require_free(folder, "choose another --out, or add --resume to resume the sweep in it")
+    with atomic.exclusive(folder):
+        plan = _Plan(
+            recipe=recipe,
+            space=space,
+            seeds=seeds,
+            sampler=sampler,
+            prune=prune,
+            **_fingerprints(recipe),
+        )
+        _open_folder(folder, plan, resume=resume)
         journal = TrialJournal(
             folder, space, points, trials=trials, seed=recipe.seed, tpe=sampler == "tpe", prune=prune
         )
@@ -130,38 +142,27 @@ def _open_folder(folder: Path, plan: _Plan, *, resume: bool) -> None:
     """Make the folder of a sweep, or check that the one in it is the same."""
     path = folder / sweep_files.JSON
     if not (resume and path.is_file()):
-        Run.require_free(folder, "choose another --out, or add --resume to resume the sweep in it")
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            atomic.write_json(path, {"plan": plan.table(), "finished": False})
-        except OSError as error:
-            raise ConfigurationError(f"cannot write to {folder}: {error.strerror}") from error
+        Run.require_free(folder, f"it has no {sweep_files.JSON} to resume by; choose another --out")
+        atomic.write_sealed(path, {"plan": plan.table(), "finished": False})
         return
-    try:
-        before = json.loads(path.read_text(encoding="utf-8"))["plan"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ResumeError(f"{path} is damaged: start a new sweep with another --out") from error
+    before = atomic.read_sealed(path, "start a new sweep with another --out")["plan"]
     if changed := first_difference(before, plan.table()):
         key, was, now = changed
+        if key.partition(".")[0] in ("base", "texts"):
+            raise ResumeError(
+                f"cannot resume {folder}: its {key} changed since it was started; put it back, or start a new one with "
+                "another --out"
+            )
         raise ResumeError(
             f"cannot resume {folder}: its {key} was {was!r} and is now {now!r}; "
             "give what the sweep was started with, or start a new one with another --out"
         )
 
 
-@contextmanager
-def _only_one(folder: Path) -> Iterator[None]:
-    """Let one process work in the folder of a sweep."""
-    lock = FileLock(folder / ".lock")
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        raise ResumeError(f"another process runs the sweep in {folder}: wait for its end") from None
-    try:
-        yield
-    finally:
-        Path(lock.lock_file).unlink(missing_ok=True)
-        lock.release()
+def _fingerprints(recipe: Recipe) -> dict[str, Any]:
+    """Return what changes with the weights of the base, and with the text."""
+    texts = [source.identity() for source in resolve_sources(recipe.texts)]
+    return {"base": encoder_digest(load_encoder(recipe.base)), "texts": texts}
 
 
 def _identity(recipe: Recipe) -> str:
@@ -226,6 +227,8 @@ class _Sweep:
             end = TrialEnd(state="complete", score=self._dev(runs))
         except optuna.TrialPruned as pruned:
             end = TrialEnd(state="pruned", reason=str(pruned))
+        except ResumeError:
+            raise  # of the folder, not of the settings
         except UserError as error:
             cause = error.__cause__
             if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):

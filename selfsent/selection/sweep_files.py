@@ -167,7 +167,7 @@ def write_outcome(outcome: SweepOutcome, plan: Mapping[str, object]) -> None:
     atomic.write_text(outcome.folder / "sweep.csv", _csv(outcome))
     with atomic.replacing(outcome.folder / "sweep.png") as partial:
         draw_sweep(outcome).savefig(partial, format="png", dpi=150, metadata={"Software": None})
-    atomic.write_json(outcome.folder / JSON, {"plan": plan, "finished": True, **_content(outcome)})
+    atomic.write_sealed(outcome.folder / JSON, {"plan": plan, "finished": True, **_content(outcome)})
 
 
 def _markdown(cells: Sequence[str]) -> str:

@@ -5,20 +5,21 @@ key of every trial has a sampler with a seed of its own.  So a sweep that was ki
 was not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from selfsent import atomic
-from selfsent.errors import ConfigurationError, unknown
+from selfsent.errors import ConfigurationError, ResumeError, first_line, unknown
 from selfsent.selection.space import SweptKey, grid_points
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
+    from optuna.storages.journal import JournalFileBackend
     from optuna.trial import FrozenTrial, Trial
 
 Sampler = Literal["grid", "random", "tpe"]
@@ -90,7 +91,6 @@ class TrialJournal:
     ) -> None:
         import optuna
         from optuna.storages import JournalStorage
-        from optuna.storages.journal import JournalFileBackend
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         _repair(folder / JOURNAL)
@@ -98,7 +98,7 @@ class TrialJournal:
         self.total = len(points) if points is not None else trials or TRIALS
         self._study = optuna.create_study(
             study_name="sweep",
-            storage=JournalStorage(JournalFileBackend(str(folder / JOURNAL))),
+            storage=JournalStorage(_sealed_backend(folder / JOURNAL)),
             direction="maximize",
             load_if_exists=True,
             pruner=optuna.pruners.MedianPruner() if prune else optuna.pruners.NopPruner(),
@@ -184,7 +184,33 @@ class TrialJournal:
 
 
 def _repair(path: Path) -> None:
-    """Remove what a kill left in the journal: its lock, and a line that was cut off."""
+    """Remove what a kill left in the journal: its lock, and a line that was cut off; refuse lines that were changed."""
     atomic.remove(path.with_name(f"{path.name}.lock"))
-    if path.is_file() and not (content := path.read_bytes()).endswith(b"\n") and content:
-        atomic.write_bytes(path, content[: content.rfind(b"\n") + 1])
+    if not path.is_file():
+        return
+    whole, _, cut = path.read_bytes().rpartition(b"\n")
+    if cut:
+        atomic.write_bytes(path, whole + b"\n" * bool(whole))
+    for number, line in enumerate(whole.splitlines() if whole else [], start=1):
+        try:
+            atomic.open_sealed(line)
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise ResumeError(
+                f"line {number} of {path} is damaged ({first_line(error)}): start a new sweep with another --out"
+            ) from error
+
+
+def _sealed_backend(path: Path) -> "JournalFileBackend":
+    """Return Optuna's journal, each line of which carries a checksum."""
+    from optuna.storages.journal import JournalFileBackend
+
+    class SealedJournal(JournalFileBackend):
+        def append_logs(self, logs: list[dict[str, Any]]) -> None:
+            super().append_logs([atomic.with_checksum(log) for log in logs])
+
+        def read_logs(self, log_number_from: int) -> Generator[dict[str, Any]]:
+            for log in super().read_logs(log_number_from):
+                del log["checksum"]
+                yield log
+
+    return SealedJournal(str(path))

@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from selfsent import atomic
 from selfsent.corpus import formats
 from selfsent.corpus.read import Columns, file_identity, read_rows, resolve_sources, spool_texts
 from selfsent.errors import CorpusError
@@ -214,6 +215,18 @@ def test_a_damaged_file_gives_rows_or_one_sentence(tmp_path, packed, name, chang
     for place, byte in changes:
         content[int(place * len(content))] = byte
     read_or_refuse(write(tmp_path / name, bytes(content[: round(left * len(content))])))
+
+
+def test_what_selfsent_wrote_below_a_folder_is_no_text(tmp_path):
+    (tmp_path / "a.txt").write_text("text")
+    for mark, inner in ((atomic.OURS, "runs/one"), (atomic.CHECKSUMS, "saved/model")):
+        (tmp_path / inner / "deeper").mkdir(parents=True)
+        (tmp_path / inner / mark).write_text("")
+        (tmp_path / inner / "config.json").write_text("{}")
+        (tmp_path / inner / "deeper" / "vocab.txt").write_text("[CLS]")
+    assert [source.path.name for source in resolve_sources([str(tmp_path)])] == ["a.txt"]
+    named = resolve_sources([str(tmp_path / "runs" / "one")])  # by its name it is what was asked for
+    assert [source.path.name for source in named] == ["config.json", "vocab.txt"]
 
 
 def test_the_summary_of_a_row_is_kept(tmp_path):

@@ -102,7 +102,7 @@ def test_an_unfinished_start_is_written_again(text, tmp_path):
 def test_what_stands_in_a_folder_without_a_run_is_never_touched(text, tmp_path):
     (tmp_path / "project" / "start").mkdir(parents=True)
     (tmp_path / "project" / "start" / "thesis.txt").write_text("mine", encoding="utf-8")
-    with pytest.raises(UserError, match="exists: choose another --out"):
+    with pytest.raises(UserError, match=r"exists: it has no config\.json to resume by; choose another --out"):
         train.pretrain_masked_lm([str(text)], tmp_path / "project", TINY, resume=True)
     assert (tmp_path / "project" / "start" / "thesis.txt").read_text(encoding="utf-8") == "mine"
 

@@ -5,6 +5,7 @@ import json
 import pytest
 from made_runs import log_lines, retrieval, score, write_run
 
+from selfsent import atomic
 from selfsent.errors import ResumeError, UserError
 from selfsent.report import read
 
@@ -17,6 +18,27 @@ def test_a_line_torn_by_a_kill_is_left_out(tmp_path):
     assert run.curves["terms"]["contrast"] == [(step, pytest.approx(1 / step)) for step in (10, 20, 30, 40)]
     assert run.curves["scores"]["retrieval"] == [(0, 30.0), (20, 32.0), (40, 34.0)]
     assert run.last_step == 40
+
+
+@pytest.mark.parametrize("garbage", ["5", "[]", '{"step": "x"}', '{"step": 9, "terms": 3}', "[" * 100_000])
+def test_lines_that_no_run_wrote_are_left_out(tmp_path, garbage):
+    folder = write_run(tmp_path / "run")
+    whole = read.read_log(folder / "log.jsonl")
+    (folder / "log.jsonl").write_text((folder / "log.jsonl").read_text() + garbage + "\n")
+    assert read.read_log(folder / "log.jsonl") == whole
+
+
+def test_the_log_of_a_finished_run_that_was_changed_is_refused(tmp_path):
+    folder = write_run(tmp_path / "run")
+    atomic.seal_file(folder / "log.jsonl")
+    read.read_run(folder)
+    (folder / "log.jsonl").write_text((folder / "log.jsonl").read_text().replace("20", "21", 1))
+    with pytest.raises(
+        ResumeError, match=r"log\.jsonl was cut off or changed .*: delete it to write the report without"
+    ):
+        read.read_run(folder)
+    (folder / "log.jsonl").unlink()
+    read.read_run(folder)
 
 
 def test_of_two_lines_for_one_step_the_later_holds_and_steps_rise(tmp_path):

@@ -1,6 +1,7 @@
 """A selection on a small text: what it leaves behind, and that it ends the same however often it was killed."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -49,7 +50,7 @@ def text(tmp_path_factory):
 
 
 def fit(text, out, *bases, more=(), **options):
-    return selfsent.fit(corpus=text, base=bases, out=out, minutes=1.0, settings=[*QUICK, *more], **options)
+    return selfsent.fit(corpus=text, base=bases, out=out, minutes=5.0, settings=[*QUICK, *more], **options)
 
 
 class Told(Progress):
@@ -68,7 +69,7 @@ def whole(bert, text, tmp_path_factory):
 
 
 def folders(result):
-    return sorted(path.name for path in result.folder.iterdir())
+    return sorted(path.name for path in result.folder.iterdir() if not path.name.startswith("."))
 
 
 def weights(folder):
@@ -135,6 +136,65 @@ def test_what_was_changed_is_named_when_resuming(bases, more, named, whole, text
         fit(text, whole[0].folder, *(bases or (str(bert), STATIC)), more=more, resume=True)
 
 
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("plan.json", "choose another --out"),
+        ("fit.json", "delete it and add --resume to write it again"),
+        ("model/*.safetensors", "delete .*model and add --resume to make it again"),
+    ],
+)
+def test_a_finished_selection_with_one_flipped_bit_is_refused_by_the_name_of_the_file(whole, text, bert, name, advice):
+    refused_with_a_flipped_bit(text, whole[0].folder, bert, name, advice)
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("plan.json", "choose another --out"),
+        ("text/pairs.jsonl", "delete .*text and repeat the command"),
+        ("vectors/bert*.general dev.npy", "delete .*npy and add --resume to compute it again"),
+        ("candidates/word-vectors/trained/model/*.safetensors", "delete .*model and .* to train it again"),
+        ("candidates/word-vectors/counted/*.safetensors", "delete .*counted and repeat the command"),
+    ],
+)
+def test_an_unfinished_selection_with_one_flipped_bit_is_refused_by_the_name_of_the_file(
+    undecided, text, bert, name, advice
+):
+    refused_with_a_flipped_bit(text, undecided, bert, name, advice)
+
+
+def refused_with_a_flipped_bit(text, folder, bert, name, advice):
+    path = sorted(folder.glob(name))[0]
+    content = path.read_bytes()
+    path.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+    try:
+        with pytest.raises(ResumeError, match=rf"{re.escape(path.name)} .*: .*{advice}"):
+            fit(text, folder, str(bert), STATIC, resume=True)
+    finally:
+        path.write_bytes(content)
+
+
+def test_a_selection_without_its_plan_is_not_resumed(whole, text, bert, tmp_path):
+    shutil.copytree(whole[0].folder, tmp_path / "fit")
+    (tmp_path / "fit" / "plan.json").unlink()
+    with pytest.raises(ResumeError, match=r"plan\.json cannot be read .*: a selection cannot be resumed without it"):
+        fit(text, tmp_path / "fit", str(bert), STATIC, resume=True)
+
+
+def test_a_selection_whose_text_or_base_has_changed_is_not_resumed(text, bert, undecided, monkeypatch):
+    before = text.read_text(encoding="utf-8")
+    text.write_text(before + before.splitlines()[0], encoding="utf-8")
+    try:
+        with pytest.raises(ResumeError, match=r"the text that .* was begun with has changed: put it back"):
+            fit(text, undecided, str(bert), STATIC, resume=True)
+    finally:
+        text.write_text(before, encoding="utf-8")
+    monkeypatch.setattr("selfsent.selection.stages.encoder_digest", lambda encoder: "of another base")
+    with pytest.raises(ResumeError, match=r"the base .* has changed since this selection was begun"):
+        fit(text, undecided, str(bert), STATIC, resume=True)
+
+
 def test_another_text_is_named_when_resuming(whole, tmp_path, bert):
     with pytest.raises(ResumeError, match="was begun with other sources"):
         fit(tmp_path / "other.jsonl", whole[0].folder, str(bert), STATIC, resume=True)
@@ -169,9 +229,9 @@ def kill_at_file(monkeypatch, operation, ending):
 
 STOPS = (  # a line, a step of a training, or a file before it is there, in the order of a selection
     KillAtLine(steps=9),
-    ("rename", "word-vectors.seconds"),
+    ("rename", "word-vectors/trained/scores.json"),
     KillAtLine(steps=30),
-    ("rename", ".seconds"),  # of the training from the base, which is finished
+    ("rename", ".dev.npy"),  # of the training from the base, which is finished
     ("rename", "/model"),
     ("rename", "fit.json"),
 )
@@ -216,9 +276,9 @@ def test_two_encoders_side_by_side_are_kept_only_where_that_was_asked(asked, tex
     monkeypatch.setattr(Stages, "value", lambda self, one: score(self, one) + 1000 * (one.parts is not None))
     above = Difference("", "", "", "", 9.0, 8.0, 10.0, 1.0)
     monkeypatch.setattr(decision, "difference", lambda first, second, name: above)
-    plan = json.loads((undecided / "plan.json").read_text())
+    plan = atomic.read_sealed(undecided / "plan.json", "")
     plan["asked"]["settings"]["side_by_side"] = asked
-    (undecided / "plan.json").write_text(json.dumps(plan))
+    atomic.write_sealed(undecided / "plan.json", plan)
     found = fit(text, undecided, str(bert), STATIC, more=[f"side_by_side={str(asked).lower()}"], resume=True)
     assert (" beside " in found.kept) is asked
     assert bool(parts_of(load_encoder(found.model))) is asked

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from filelock import FileLock
 from test_api import QUICK, WORDS
 
 import selfsent
-from selfsent import api, config
+from selfsent import api, atomic, config
 from selfsent.errors import ConfigurationError, ResumeError, UserError
 from selfsent.progress import Progress
 from selfsent.selection import sweep as module
@@ -135,6 +134,43 @@ def test_a_journal_that_was_cut_off_while_written_is_read_up_to_its_last_line(be
     assert again.decision == whole.decision
 
 
+@pytest.mark.parametrize("name", ["sweep.journal", "sweep.json"])
+def test_a_sweep_with_a_changed_figure_in_its_files_is_not_resumed(bert, text, tmp_path, whole, name):
+    folder = tmp_path / "sweep"
+    shutil.copytree(whole.folder, folder)
+    content = (folder / name).read_bytes()
+    place = next(at for at in range(len(content) // 2, len(content)) if content[at : at + 1].isdigit())
+    (folder / name).write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+    with pytest.raises(ResumeError, match=rf"{name} is damaged .*: start a new sweep with another --out"):
+        sweep(bert, text, folder, "objective.temperature=0.05,0.2,1.0", seeds=2, resume=True)
+
+
+def test_a_sweep_whose_base_or_text_has_changed_is_not_resumed(bert, text, tmp_path, whole, monkeypatch):
+    folder = tmp_path / "sweep"
+    shutil.copytree(whole.folder, folder)
+    words = (bert, text, folder, "objective.temperature=0.05,0.2,1.0")
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "encoder_digest", lambda encoder: "of another base")
+        with pytest.raises(ResumeError, match="its base changed since it was started; put it back"):
+            sweep(*words, seeds=2, resume=True)
+    before = text.read_text(encoding="utf-8")
+    text.write_text(before + "\nmore", encoding="utf-8")
+    try:
+        with pytest.raises(ResumeError, match=r"its texts changed since it was started; put it back"):
+            sweep(*words, seeds=2, resume=True)
+    finally:
+        text.write_text(before, encoding="utf-8")
+
+
+def test_a_damaged_run_ends_the_sweep_and_not_the_trial(bert, text, tmp_path, whole):
+    folder = tmp_path / "sweep"
+    shutil.copytree(whole.folder, folder)
+    model = folder / "trial-001" / "seed-42" / "model" / "model.safetensors"
+    model.write_bytes(model.read_bytes()[:1000])
+    with pytest.raises(ResumeError, match=r"trial-001/seed-42/model/model\.safetensors was cut off or changed"):
+        sweep(bert, text, folder, "objective.temperature=0.05,0.2,1.0", seeds=2, resume=True)
+
+
 def test_a_run_that_a_kill_finished_before_its_scores_were_kept_is_scored_again(bert, text, tmp_path, whole):
     folder = tmp_path / "sweep"
     shutil.copytree(whole.folder, folder)
@@ -171,6 +207,7 @@ def fake_training(monkeypatch, score):
         )
 
     monkeypatch.setattr(module, "train_seed", train_seed)
+    monkeypatch.setattr(module, "_fingerprints", lambda recipe: {"base": "", "texts": []})
 
 
 def rate(recipe) -> float:
@@ -339,7 +376,7 @@ def test_a_sweep_without_any_trial_that_ends_says_why(tmp_path, monkeypatch):
 
 
 def test_two_processes_do_not_share_the_folder_of_a_sweep(bert, text, whole):
-    with FileLock(whole.folder / ".lock"), pytest.raises(ResumeError, match="another process"):
+    with atomic.exclusive(whole.folder), pytest.raises(ConfigurationError, match=r"process \d+ on .* is writing"):
         sweep(bert, text, whole.folder, "objective.temperature=0.05,0.2,1.0", seeds=2, resume=True)
 
 

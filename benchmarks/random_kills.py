@@ -1,0 +1,168 @@
+"""Kill commands with SIGKILL at random moments, repeat them, and compare everything that they leave with a whole run's.
+
+Example: python benchmarks/random_kills.py --minutes 15 --json kills.json
+
+Each command (train, pretrain, fit, sweep, and train on a text whose corpus has to be prepared) is run once to its end;
+then, in turn, it is started in an empty folder, killed after a random share of the time that it took, started again
+with --resume, sometimes killed again, and let end.  Times, and scores of speed, are left out of the comparison.
+``kill_and_resume.py`` kills trainings of every method by the step that they have reached.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import mkdtemp
+
+SMALL = [
+    "train.steps=12",
+    "train.batch_size=8",
+    "train.evaluate_every=4",
+    "train.checkpoint_every=2",
+    "corpus.held_out=20",
+    "hardware.threads=1",
+]
+TIMES = {"seconds", "texts_per_second", "tokens_per_second", "checksum"}  # a checksum covers the times beside it
+AGAIN = 0.3  # of the kills are followed by a second one
+
+
+def write_texts(folder: Path) -> tuple[Path, Path]:
+    """Write a file of lines and one of documents, the same on every machine."""
+    draw = random.Random(0)
+    syllables = ["ka", "lo", "mi", "ten", "sor", "va", "du", "ri", "pel", "no"]
+    words = ["".join(draw.choices(syllables, k=draw.randint(1, 3))) for _ in range(800)]
+    lines, documents = folder / "lines.txt", folder / "documents.jsonl"
+    lines.write_text("\n".join(" ".join(draw.choices(words, k=12)) for _ in range(3000)), encoding="utf-8")
+    with documents.open("w", encoding="utf-8") as file:
+        for _ in range(500):
+            topic = draw.sample(words, 12)
+            sentences = [" ".join(draw.choices([*topic, *words[:40]], k=10)).capitalize() + "." for _ in range(8)]
+            file.write(json.dumps({"text": " ".join(sentences)}) + "\n")
+    return lines, documents
+
+
+def commands(lines: Path, documents: Path) -> dict[str, list[str]]:
+    """Return the commands by name, without --out."""
+    train = ["train", "simcse", "--corpus", str(lines), *settings(SMALL)]
+    return {
+        "train": train,
+        "prepare": train,  # with a cache that is empty at every start
+        "pretrain": [
+            *("pretrain", str(documents), "--size", "nano", "--vocabulary", "300", "--tokens", "12288"),
+            *settings(["length=32", "batch_size=16", "evaluate_every=4", "corpus.held_out=20", "hardware.threads=1"]),
+        ],
+        "sweep": ["sweep", *train[1:], *settings(["objective.temperature=0.05,0.2"])],
+        "fit": [
+            *("fit", str(documents), "--minutes", "6"),
+            *settings(["steps=50", "batch_size=8", "words_steps=25", "words_batch_size=16", "bootstrap=100"]),
+        ],
+    }
+
+
+def settings(pairs: list[str]) -> list[str]:
+    """Write ``--set`` before each setting."""
+    return [word for pair in pairs for word in ("--set", pair)]
+
+
+def start(words: list[str], out: Path, cache: Path) -> subprocess.Popen[str]:
+    """Start a command in a session of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "selfsent", *words, "--out", str(out), "--resume"],
+        env=os.environ | {"SELFSENT_CACHE": str(cache)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(words: list[str], out: Path, cache: Path) -> tuple[int, str]:
+    """Run a command to its end; return its status and what it said."""
+    process = start(words, out, cache)
+    said, _ = process.communicate()
+    return process.returncode, said
+
+
+def kill_after(seconds: float, words: list[str], out: Path, cache: Path) -> bool:
+    """Start a command and kill it; return whether it was still running."""
+    process = start(words, out, cache)
+    try:
+        process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return True
+    return False
+
+
+def without_times(value: object) -> object:
+    """Drop what no two runs share."""
+    if isinstance(value, dict):
+        return {key: without_times(inner) for key, inner in value.items() if key not in TIMES}
+    return [without_times(inner) for inner in value] if isinstance(value, list) else value
+
+
+def content(folder: Path) -> dict[str, object]:
+    """Return what a command left, by path; no journals and pictures, which hold times, and no hidden files."""
+    found: dict[str, object] = {}
+    for path in sorted(folder.rglob("*")):
+        place = path.relative_to(folder)
+        if not path.is_file() or path.name.startswith(".") or path.suffix in (".journal", ".png"):
+            continue
+        is_table = path.suffix == ".json" and "model" not in place.parts
+        found[str(place)] = without_times(json.loads(path.read_text("utf-8"))) if is_table else path.read_bytes()
+    return found
+
+
+def main() -> None:
+    """Kill until the time is up, and print a line for each kill."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="commands  [default: all]")
+    parser.add_argument("--minutes", type=float, default=15.0)
+    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+
+    folder = Path(mkdtemp(prefix="random-kills-"))
+    known = commands(*write_texts(folder))
+    draw, until = random.Random(arguments.seed), time.monotonic() + 60 * arguments.minutes
+    expected, taken = {}, {}
+    for name in arguments.names or known:
+        out, began = folder / name, time.monotonic()
+        cache = folder / ("cache-prepare" if name == "prepare" else "cache")
+        status, said = finish(known[name], out, cache)
+        if status:
+            sys.exit(f"{name} ended with {status}: {said[-2000:]}")
+        taken[name], expected[name] = time.monotonic() - began, content(out)
+    figures = {name: {"kills": 0, "identical": 0} for name in expected}
+    while time.monotonic() < until:
+        name = min(figures, key=lambda one: figures[one]["kills"] * taken[one])  # about as much time for each
+        out, cache = folder / name, folder / ("cache-prepare" if name == "prepare" else "cache")
+        for used in (out, *([cache] if name == "prepare" else [])):
+            shutil.rmtree(used, ignore_errors=True)
+        kills = 0
+        while not kills or draw.random() < AGAIN:
+            kills += kill_after(draw.uniform(0.1, 1.0) * taken[name], known[name], out, cache)
+        status, said = finish(known[name], out, cache)
+        same = not status and content(out) == expected[name]
+        figures[name]["kills"] += kills
+        figures[name]["identical"] += kills * same
+        print(
+            f"{name}: {kills} kills, {'identical' if same else 'DIFFERENT'}{said[-500:] if status else ''}", flush=True
+        )
+    for name, figure in figures.items():
+        print(f"{name}: {figure['identical']} of {figure['kills']} kills ended as the whole run ({taken[name]:.0f} s)")
+    shutil.rmtree(folder)
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"ratios": {}, "figures": figures}, indent=2) + "\n")
+    sys.exit(any(figure["identical"] != figure["kills"] for figure in figures.values()))
+
+
+if __name__ == "__main__":
+    main()
