@@ -333,8 +333,7 @@ def _holder(lock_file: Path) -> str:
 
 def cache_folder(kind: str, fingerprint: str, root: Path | None = None) -> Path:
     """Return the place of a cached folder, whether it exists or not."""
-    default = os.environ.get("SELFSENT_CACHE") or "~/.cache/selfsent"
-    return (root or Path(default)).expanduser() / kind / fingerprint
+    return (root or Path(os.environ.get("SELFSENT_CACHE") or "~/.cache/selfsent")).expanduser() / kind / fingerprint
 
 
 def cached(folder: Path) -> bool:
