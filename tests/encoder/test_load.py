@@ -109,5 +109,5 @@ def test_a_length_cuts_the_text_and_never_the_prompt_and_is_saved(bert, tmp_path
 
 
 def test_a_length_that_the_encoder_cannot_read_is_refused(bert):
-    with pytest.raises(ConfigurationError, match="max_length 60 does not fit: the encoder reads 58 word pieces"):
-        load_encoder(bert, pooling="prompt", template=PROMPT, max_length=60)
+    with pytest.raises(ConfigurationError, match="max_length 75 does not fit: the encoder reads 74 word pieces"):
+        load_encoder(bert, pooling="prompt", template=PROMPT, max_length=75)
