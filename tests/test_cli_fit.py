@@ -5,6 +5,7 @@ import json
 import pytest
 from test_cli import command, refused  # noqa: F401
 
+from selfsent import atomic
 from selfsent.selection.fit import PLAN, REPORT
 from selfsent.selection.settings import FitConfig
 
@@ -48,7 +49,7 @@ def finished(tmp_path):
     (folder / "model").mkdir(parents=True)
     settings = json.loads(json.dumps({**vars(FitConfig()), "corpus": vars(FitConfig().corpus)}))
     asked = {"sources": ["text.txt"], "bases": [], "settings": settings}
-    (folder / PLAN).write_text(json.dumps({"asked": asked, "steps": {}}), encoding="utf-8")
+    atomic.write_sealed(folder / PLAN, {"asked": asked, "steps": {}})
     row = {"name": "builtin + pairs", "how": "simcse", "seconds": 61.4, "note": "kept", "dev_score": 61.26}
     base = {"name": "builtin", "how": "as it is", "seconds": 0.0, "note": "base", "dev_score": None}
     report = {
@@ -57,7 +58,7 @@ def finished(tmp_path):
         "sentences": ["Kept: it.", "Second sentence."],
         "rows": [row, base],
     }
-    (folder / REPORT).write_text(json.dumps(report), encoding="utf-8")
+    atomic.write_sealed(folder / REPORT, report)
     return folder
 
 

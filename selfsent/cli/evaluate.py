@@ -82,9 +82,8 @@ def evaluate(
         **how,
     )
     display.print(results_table(results))
-    if {"downstream", "probing"} & {*names}:
-        for name, scored in results.items():
-            display.print(f"{name}: {declutr_averages.summary(declutr_averages.averages(scored.scores))}")
+    for name, scored in results.items() if {"downstream", "probing"} & {*names} else ():
+        display.print(f"{name}: {declutr_averages.summary(declutr_averages.averages(scored.scores))}")
     if json is not None:  # last: a disk that is full by now costs no scores
         scoring.write_scores(json, results, models[0])
 

@@ -42,7 +42,7 @@ def measure_coverage(encoder: SentenceTransformer, texts: Sequence[str]) -> Cove
     """Tokenise a sample of the texts, evenly spread; of two encoders side by side the one that knows more counts."""
     if parts := parts_of(encoder):
         return min((measure_coverage(part, texts) for part in parts), key=lambda one: (one.lost, one.unknown))
-    sample = [text[:_CHARACTERS] for text in texts[:: max(1, len(texts) // _SAMPLE)]][:_SAMPLE]
+    sample = [clean.encodable(text[:_CHARACTERS]) for text in texts[:: max(1, len(texts) // _SAMPLE)]][:_SAMPLE]
     sample = [text for text in sample if text.strip()]
     if not sample:
         return Coverage()

@@ -38,7 +38,9 @@ class FactorConfig:
     width: int = setting(256, "D: of the vectors", ge=1, le=65_536)
     window: int = setting(5, "words on either side that count as neighbours", ge=1, le=1_000)
     power: float = setting(0.5, "p: exponent of the singular values", ge=0, le=10)
-    sif_coefficient: float = setting(1e-3, "a in a / (a + p(w)); smaller: frequent words weigh less", gt=0, le=1_000_000_000)
+    sif_coefficient: float = setting(
+        1e-3, "a in a / (a + p(w)); smaller: frequent words weigh less", gt=0, le=1_000_000_000
+    )
     common: int = setting(1, "principal components of averaged texts that are removed", ge=0, le=1_000)
 
 

@@ -272,7 +272,7 @@ def test_no_text_is_longer_than_the_positions(saved):
     change_json(saved / "sentence_bert_config.json", max_seq_length=10**6)
     assert load_encoder(saved).max_seq_length == 80
     assert encode(load_encoder(saved), ["rain " * 500], precision="fp32").shape == (1, 32)
-    with pytest.raises(ConfigurationError, match="max_length = 81 does not fit: this encoder reads 1 to 80"):
+    with pytest.raises(ConfigurationError, match="max_length 81 does not fit: the encoder reads 80 word pieces"):
         load_encoder(saved, max_length=81)
 
 
