@@ -31,6 +31,7 @@ class Candidate:
     seconds: float = 0.0  # that making it took
     eligible: bool = True  # may be kept: one folder of stock modules that descends from a base
     base: str = ""  # the base that it descends from
+    share: float = 1.0  # of the way from there to trained weights
     scores: dict[str, Results] = field(default_factory=dict)  # by the judge's name
     note: str = ""  # why it is out, for the table
 

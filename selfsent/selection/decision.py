@@ -29,8 +29,7 @@ class Decision:
 def decide(stages: Stages) -> Decision:
     """Choose the best candidate on the development documents, and keep it if the test documents agree."""
     base = stages.reference()
-    eligible = [one for one in stages.candidates if one.eligible]
-    chosen = max(eligible, key=stages.value)
+    chosen = stages.choose()
     shown = [*stages.bases, chosen, *_named(stages, f"{WORDS}, untrained"), *_best_pair(stages)]
     for candidate in dict.fromkeys(map(id, shown)):
         one = next(one for one in shown if id(one) == candidate)

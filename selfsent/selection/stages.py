@@ -37,6 +37,8 @@ T = TypeVar("T")
 WORDS, WORDS_BASE = "word vectors", "builtin-static"  # the candidate, and what its general half is
 _SHARES = (0.25, 0.5, 0.75)  # of the way from a base to what was trained from it
 _WEIGHTS = (0.3, 0.5, 0.7)  # of the first of two side by side
+_ENOUGH = 0.75  # of the best gain on single lines
+_TOLERATED = 0.25  # points that may be lost on general text where nothing else is to be lost
 _TRAINING_COST = 6.0  # encodings of a text that one training step on it costs
 _FOR_TRAINING = 0.7  # of the minutes; the rest is for scoring
 _FEWEST = 50  # steps: a shorter training is left out
@@ -91,7 +93,7 @@ class Stages:
             if name in self.places:
                 raise ConfigurationError(f"two bases are called {name}: rename one of their folders")
             self.places[name] = place
-            base = Candidate(name=name, how="as it is", open=partial(load_encoder, place), base=name)
+            base = Candidate(name=name, how="as it is", open=partial(load_encoder, place), base=name, share=0.0)
             with self._timed(base.slug) as seconds:  # kept: vectors that are read from disk say nothing of its speed
                 encoder = base.open()
                 digest = encoder_digest(encoder)
@@ -179,6 +181,7 @@ class Stages:
                     how="weights between the two",
                     open=partial(_between, start, goal, share),
                     base=goal.base,
+                    share=share,
                     layered=goal.layered,
                     eligible=goal.eligible,
                     note=goal.note,
@@ -211,6 +214,22 @@ class Stages:
         part = "dev" if self.structured else "general dev"
         return max(self.bases, key=lambda base: self._figure(base, part))
 
+    def choose(self) -> Candidate:
+        """Return the candidate that is to be compared with its base.
+
+        On single lines, whose test shows less than those of documents, that is the one that changed least of those that
+        gain nearly as much as the best: labels agree more often with a part of the way than with all of it.
+        """
+        eligible = [one for one in self.candidates if one.eligible]
+        best = max(eligible, key=self.value)
+        if self.structured:
+            return best
+        level = self.value(self.reference())
+        enough = level + _ENOUGH * (self.value(best) - level)
+        return min(
+            (one for one in eligible if self.value(one) >= enough), key=lambda one: (one.share, -self.value(one))
+        )
+
     def value(self, candidate: Candidate) -> float:
         """Return what candidates are chosen by: the score on this text less what is lost on general text, weighed.
 
@@ -226,9 +245,9 @@ class Stages:
         return self._figure(candidate, "dev") - self.config.general_loss * lost
 
     def loses(self, candidate: Candidate, part: str) -> bool:
-        """Tell whether a candidate is surely worse than the base on general text."""
+        """Tell whether a candidate is surely worse than the base on general text, by more than is tolerated."""
         base = self.reference()
-        return candidate is not base and difference(candidate.scores[part], base.scores[part], SCORE).high < 0
+        return candidate is not base and difference(candidate.scores[part], base.scores[part], SCORE).high < -_TOLERATED
 
     def _figure(self, candidate: Candidate, part: str) -> float:
         return figure(candidate.scores[part], self.measure if part == "dev" else SCORE) or 0.0

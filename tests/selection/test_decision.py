@@ -228,3 +228,24 @@ def test_pairs_are_judged_by_finding_the_other_side_and_general_text_by_its_scor
     found = decide(chooser)
     assert found.kept.name == "finds"
     assert "70.0 against 50.0 of base" in found.sentences[0]
+
+
+@pytest.mark.parametrize(("halfway", "kept"), [(57.4, "whole"), (57.6, "half"), (61.0, "half")])
+def test_on_single_lines_the_least_change_is_kept_that_has_three_quarters_of_the_best_gain(halfway, kept):
+    made = (
+        candidate("base", 0, mrr=50.0, share=0.0),
+        candidate("whole", 0, mrr=60.0),
+        candidate("half", 0, mrr=halfway, share=0.5),
+        candidate("quarter", 0, mrr=51.0, share=0.25),
+    )
+    assert decide(stages(*made, structured=False, measure=MRR)).kept.name == kept
+    documents = [(one, of | {"dev": results(of["dev"].get("retrieval", MRR).value)}) for one, of in made]
+    for one, of in documents:
+        one.scores["dev"] = of["test"] = of["dev"]
+    assert decide(stages(*documents)).kept.name == ("half" if halfway > 60 else "whole")
+
+
+@pytest.mark.parametrize(("lost", "kept"), [(0.2, "lines"), (0.3, "base")])
+def test_a_quarter_of_a_point_of_general_text_may_be_lost(lost, kept):
+    made = candidate("base", 0, mrr=50.0, share=0.0), candidate("lines", 0, mrr=58.0, general=80.0 - lost)
+    assert decide(stages(*made, structured=False, measure=MRR)).kept.name == kept
