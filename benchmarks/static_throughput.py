@@ -23,6 +23,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     os.environ["RAYON_NUM_THREADS"] = str(given.threads)  # of tokenizers; read at the first use
+    os.environ["TOKENIZERS_PARALLELISM"] = "true" if given.threads > 1 else "false"
     import numpy as np
     import torch
     from sentence_transformers import SentenceTransformer
