@@ -126,13 +126,17 @@ def _rows(stages: Stages, kept: Candidate, base: Candidate, bm25: Results | None
     rows: list[dict[str, Any]] = []
     for one in sorted(stages.candidates, key=stages.value, reverse=True):
         state = "kept" if one is kept else "base" if one is base else one.note
-        rows.append({"name": one.name, "how": one.how, "seconds": one.seconds, "note": state, **_figures(one.scores)})
+        figures = _figures(one.scores, stages.measure)
+        rows.append({"name": one.name, "how": one.how, "seconds": one.seconds, "note": state, **figures})
     if bm25 is not None:
-        rows.append({"name": BM25, "how": "word matching", "seconds": 0.0, "note": "", **_figures({"test": bm25})})
+        figures = _figures({"test": bm25}, stages.measure)
+        rows.append({"name": BM25, "how": "word matching", "seconds": 0.0, "note": "", **figures})
     return rows
 
 
-def _figures(scores: dict[str, Results]) -> dict[str, float | None]:
+def _figures(scores: dict[str, Results], measure: str) -> dict[str, float | None]:
+    """Return the figures of the table; where MRR@10 is what counts, tests made of lines or pairs are not shown."""
     parts = {part.replace(" ", "_"): results for part, results in scores.items()}
-    table = {f"{part}_score": figure(results, SCORE) for part, results in parts.items()}
+    shown = {part: results for part, results in parts.items() if measure == SCORE or "general" in part}
+    table = {f"{part}_score": figure(results, SCORE) for part, results in shown.items()}
     return table | {f"{part}_mrr": figure(results, MRR) for part, results in parts.items() if "general" not in part}

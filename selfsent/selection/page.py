@@ -8,6 +8,11 @@ from selfsent.report.page import open_templates
 from selfsent.selection.decision import BM25
 
 _MOST_BARS = 8
+_SEARCHES = {  # what finds what, by the kind of text
+    "documents": "First sentences find the passages of their held-out documents",
+    "pairs": "Texts find the other side of their held-out pairs",
+    "lines": "A third of the words of held-out lines finds the line",
+}
 
 
 def render_selection(content: Mapping[str, Any], command: str) -> str:
@@ -18,23 +23,22 @@ def render_selection(content: Mapping[str, Any], command: str) -> str:
         command: that repeats the selection.
     """
     rows = [row for row in content["rows"] if row["name"] != BM25]
+    kind = content["text"]["kind"]
+    measure, of_measure = ("score", "dev_score") if kind == "documents" else ("MRR@10", "dev_mrr")
     bars = {row["name"]: row["test_mrr"] for row in content["rows"] if row.get("test_mrr") is not None}
     places = {
-        row["name"]: (row["dev_score"], row["general_dev_score"])
+        row["name"]: (row[of_measure], row["general_dev_score"])
         for row in rows
-        if row.get("dev_score") is not None and row.get("general_dev_score") is not None
+        if row.get(of_measure) is not None and row.get("general_dev_score") is not None
     }
     drawings = []
     if bars:
         ordered = sorted(bars.items(), key=lambda one: -one[1])[:_MOST_BARS]
-        caption = (
-            "First sentences of held-out documents, which no candidate has read and which chose none, find their "
-            "passages; higher is better."
-        )
+        caption = f"{_SEARCHES[kind]}, which no candidate has read and which chose none; higher is better."
         shown = {_short(name): value for name, value in ordered}
         drawings.append(figures.draw_bars("search, MRR@10", shown, caption, marked=_short(content["kept"])))
     if len(places) > 1:
-        axes = "score on this text", "score on general text"
+        axes = f"{measure} on this text", "score on general text"
         caption = (
             "Numbers as in the table; further right and further up is better. The square is the encoder that was kept."
         )
@@ -42,7 +46,14 @@ def render_selection(content: Mapping[str, Any], command: str) -> str:
             figures.draw_places("this text and general text", places, axes, caption, marked=content["kept"])
         )
     template = open_templates().get_template("selection/page.html")
-    return template.render(content=content, drawings=drawings, command=command, word_matching=BM25)
+    return template.render(
+        content=content,
+        drawings=drawings,
+        command=command,
+        word_matching=BM25,
+        searches=_SEARCHES[kind],
+        measure=measure,
+    )
 
 
 def _short(name: str) -> str:

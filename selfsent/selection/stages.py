@@ -257,7 +257,9 @@ class Stages:
         for part in ("dev", "general dev"):
             candidate.scores[part] = self.vectors.score(candidate, part)
         self.candidates.append(candidate)
-        told = (("score", "dev", SCORE), ("MRR@10", "dev", MRR), ("on general text", "general dev", SCORE))
+        told = [("MRR@10", "dev", MRR), ("on general text", "general dev", SCORE)]
+        if self.measure == SCORE:
+            told.insert(0, ("score", "dev", SCORE))
         figures = [(what, figure(candidate.scores[part], name)) for what, part, name in told]
         said = ", ".join(f"{what} {value:.1f}" for what, value in figures if value is not None)
         self.progress.say(f"{candidate.name}: {said}")

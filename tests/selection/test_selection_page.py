@@ -30,6 +30,7 @@ def content():
         ],
         "examples": [{"query": "How & why?", "systems": {"BM25": found, "builtin": {**found, "place": 17}}}],
         "read": "text: 500 documents",
+        "text": {"kind": "documents"},
         "versions": {"torch": "2"},
     }
 
@@ -64,3 +65,15 @@ def test_without_tests_of_documents_there_is_no_search_and_no_figure(content):
     assert "<figure>" not in page
     assert "Searches" not in page
     assert "the base as it is" in page
+
+
+def test_single_lines_are_shown_by_what_they_were_chosen_by(content):
+    rows = [
+        row("builtin", "base", dev_mrr=70.0, general_dev_score=44.8, test_mrr=71.0),
+        row("simcse", "kept", dev_mrr=80.0, general_dev_score=44.9, test_mrr=81.5),
+    ]
+    lines = content | {"rows": rows, "examples": [], "kept": "simcse", "text": {"kind": "lines"}}
+    page = render_selection(lines, "selfsent fit")
+    assert "A third of the words of held-out lines finds the line" in page
+    assert "MRR@10 on this text" in page
+    assert "First sentences" not in page
