@@ -173,7 +173,8 @@ class Stages:
         for base in self.bases:
             trained = [one for one in self.candidates if one.layered and one.base == base.name and one is not base]
             if trained:
-                ways.append((base, max(trained, key=lambda one: (self.value(one), self._figure(one, "dev")))))
+                # Where none may be kept, the one that loses least on general text is the nearest to it.
+                ways.append((base, max(trained, key=lambda one: (self.value(one), self._figure(one, "general dev")))))
         for start, goal in ways:
             for share in _SHARES:
                 between = Candidate(

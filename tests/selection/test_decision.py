@@ -249,3 +249,16 @@ def test_on_single_lines_the_least_change_is_kept_that_has_three_quarters_of_the
 def test_a_quarter_of_a_point_of_general_text_may_be_lost(lost, kept):
     made = candidate("base", 0, mrr=50.0, share=0.0), candidate("lines", 0, mrr=58.0, general=80.0 - lost)
     assert decide(stages(*made, structured=False, measure=MRR)).kept.name == kept
+
+
+def test_where_all_that_was_trained_on_lines_loses_the_way_leads_to_the_one_that_loses_least(monkeypatch):
+    made = (
+        candidate("base", 0, mrr=50.0, base="base"),
+        candidate("far", 0, mrr=90.0, general=60.0, base="base"),
+        candidate("near", 0, mrr=58.0, general=78.0, base="base"),
+    )
+    chooser = stages(*made, structured=False, measure=MRR)
+    added = []
+    monkeypatch.setattr(chooser, "_add", added.append, raising=False)
+    chooser.add_weights_between()
+    assert {one.name.split(" to ")[1] for one in added} == {"near"}
