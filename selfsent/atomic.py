@@ -13,7 +13,7 @@ import secrets
 import shutil
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -68,22 +68,6 @@ def replacing_file(target: Path) -> Iterator[BinaryIO]:
     with replacing(target) as partial, partial.open("wb") as file:
         yield file
         sync(file, partial)
-
-
-def require_writable(target: Path) -> None:
-    """Refuse a file that cannot be written, before any work is done for it.
-
-    Raises:
-        ConfigurationError: it is a folder, or there is no folder for it that can be written to.
-    """
-    probe = target if target.is_dir() else target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-    try:
-        probe.open("wb").close()
-        probe.unlink()
-    except OSError as error:
-        raise ConfigurationError(
-            f"cannot write {target}: {error.strerror}; give a file in a folder that you can write to"
-        ) from error
 
 
 def write_bytes(target: Path, content: bytes) -> None:
@@ -309,7 +293,7 @@ def exclusive(target: Path, *, folder: bool = True) -> Iterator[None]:
             f"{_holder(place)} is writing {target}: wait for its end, or name another output"
         ) from None
     except OSError as error:
-        raise ConfigurationError(f"cannot write to {target}: {error.strerror}; name another output") from error
+        raise ConfigurationError(f"cannot write {target}: {error.strerror}; name another output") from error
     try:
         with suppress(OSError):  # a full disk is met by the work itself
             place.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
@@ -322,6 +306,20 @@ def exclusive(target: Path, *, folder: bool = True) -> Iterator[None]:
                 with suppress(OSError):
                     above.rmdir()
         lock.release()
+
+
+@contextmanager
+def reserved(target: Path | None) -> Iterator[None]:
+    """Refuse a file that cannot be written before any work is done for it, and keep other processes away from it.
+
+    Raises:
+        ConfigurationError: it is a folder, nothing can be written there, or another process is writing it.
+    """
+    if target is not None and (target.is_dir() or not target.parent.is_dir()):
+        wrong = "it is a folder" if target.is_dir() else f"there is no folder {target.parent}"
+        raise ConfigurationError(f"cannot write {target}: {wrong}; name a file in a folder that you can write to")
+    with nullcontext() if target is None else exclusive(target, folder=False):
+        yield
 
 
 def _holder(lock_file: Path) -> str:

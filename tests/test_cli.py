@@ -181,6 +181,8 @@ def test_a_file_of_scores_that_cannot_be_written_is_refused_before_scoring(
     monkeypatch.setattr(label_free_verdict, "verdict", None)
     refused(command, f"cannot write {place}", *words, "--corpus", text, "--json", place)
     assert (tmp_path / "run" / "notes").read_text() == "mine"
+    with atomic.exclusive(tmp_path / "scores.json", folder=False):
+        refused(command, "is writing scores.json", *words, "--corpus", text, "--json", "scores.json")
 
 
 def test_search_reads_queries_from_standard_input_and_skips_empty_ones(command, bert, text, monkeypatch):

@@ -63,29 +63,29 @@ def evaluate(
 
     names = [name.strip() for name in tasks.split(",") if name.strip()]
     _require_fitting(len(models), compare, bool(baselines or whiten_on or pooling or json or "retrieval" in names))
-    if json is not None:
-        atomic.require_writable(json)
-    hardware.choose_hardware()
     how: dict[str, Any] = {"data": data, "classifier": classifier, "stop_on": stop_on, "precision": precision}
     how.update(bootstrap=bootstrap, max_length=max_length, progress=display)
     if compare:
+        hardware.choose_hardware()
         one, two = ([seed for seed in model.split(",") if seed] for model in models)
         return display.print(difference_table(models, *scoring.compare(one, two, names, **how)))
-    results = scoring.evaluate(
-        models[0],
-        names,
-        corpus=corpus or ["pydocs"],
-        pooling=pooling,
-        poolings=("cls", "mean", "first_last", "first_last_paper", "top2") if baselines else (),
-        whitening=("pca", "zca", "group") if baselines or whiten_on else (),
-        whiten_on=whiten_on or (),
-        **how,
-    )
-    display.print(results_table(results))
-    for name, scored in results.items() if {"downstream", "probing"} & {*names} else ():
-        display.print(f"{name}: {declutr_averages.summary(declutr_averages.averages(scored.scores))}")
-    if json is not None:  # last: a disk that is full by now costs no scores
-        scoring.write_scores(json, results, models[0])
+    with atomic.reserved(json):
+        hardware.choose_hardware()
+        results = scoring.evaluate(
+            models[0],
+            names,
+            corpus=corpus or ["pydocs"],
+            pooling=pooling,
+            poolings=("cls", "mean", "first_last", "first_last_paper", "top2") if baselines else (),
+            whitening=("pca", "zca", "group") if baselines or whiten_on else (),
+            whiten_on=whiten_on or (),
+            **how,
+        )
+        display.print(results_table(results))
+        for name, scored in results.items() if {"downstream", "probing"} & {*names} else ():
+            display.print(f"{name}: {declutr_averages.summary(declutr_averages.averages(scored.scores))}")
+        if json is not None:  # last: a disk that is full by now costs no scores
+            scoring.write_scores(json, results, models[0])
 
 
 def _require_fitting(count: int, compare: bool, of_one: bool) -> None:

@@ -29,28 +29,27 @@ def verdict(
     from selfsent.cli.tables import verdict_table
     from selfsent.errors import ConfigurationError
 
-    if json is not None:
-        atomic.require_writable(json)
-    result = label_free_verdict.verdict(
-        base,
-        trained,
-        corpus or ["pydocs"],
-        documents=documents,
-        static=static,
-        language=language,
-        precision=precision,
-        bootstrap=bootstrap,
-        details=details,
-        progress=display,
-    )
-    display.print(verdict_table(result))
-    for name, why in result.left_out.items():
-        display.print(f"left out: {name}, because {why}")
-    display.print("")
-    for number, sentence in enumerate(result.sentences):
-        display.print(sentence, style=None if number else "bold")
-    if json is not None:
-        try:
-            atomic.write_json(json, result.as_dict())
-        except OSError as error:
-            raise ConfigurationError(f"cannot write {json}: {error.strerror}") from error
+    with atomic.reserved(json):
+        result = label_free_verdict.verdict(
+            base,
+            trained,
+            corpus or ["pydocs"],
+            documents=documents,
+            static=static,
+            language=language,
+            precision=precision,
+            bootstrap=bootstrap,
+            details=details,
+            progress=display,
+        )
+        display.print(verdict_table(result))
+        for name, why in result.left_out.items():
+            display.print(f"left out: {name}, because {why}")
+        display.print("")
+        for number, sentence in enumerate(result.sentences):
+            display.print(sentence, style=None if number else "bold")
+        if json is not None:
+            try:
+                atomic.write_json(json, result.as_dict())
+            except OSError as error:
+                raise ConfigurationError(f"cannot write {json}: {error.strerror}") from error

@@ -34,16 +34,18 @@ def write_report(folders: Sequence[str | Path], out: str | Path | None = None, *
         raise ConfigurationError("there is nothing to report on: give the folder of a run, such as runs/simcse")
     runs = [read.read_run(folder) for folder in by_folder.values()]
     out = Path(out) if out is not None else (runs[0].folder if len(runs) == 1 else Path()) / "report.html"
-    atomic.require_writable(out)
-    groups = read.group_runs(runs)
-    cache: dict[object, embeddings.Vectors] = {}
-    samples: list[embeddings.EmbeddedSample | str] = []
-    for group in groups[:MAX_SAMPLES]:
-        try:
-            samples.append(embeddings.embed_sample(group.first, cache, progress))
-        except (UserError, OSError) as error:
-            samples.append(str(error))
-    samples += [f"Only the encoders of the first {MAX_SAMPLES} recipes are compared."] * (len(groups) - len(samples))
-    progress.report("drawing", 0)
-    atomic.write_text(out, page.render_page(groups, samples))
+    with atomic.reserved(out):
+        groups = read.group_runs(runs)
+        cache: dict[object, embeddings.Vectors] = {}
+        samples: list[embeddings.EmbeddedSample | str] = []
+        for group in groups[:MAX_SAMPLES]:
+            try:
+                samples.append(embeddings.embed_sample(group.first, cache, progress))
+            except (UserError, OSError) as error:
+                samples.append(str(error))
+        samples += [f"Only the encoders of the first {MAX_SAMPLES} recipes are compared."] * (
+            len(groups) - len(samples)
+        )
+        progress.report("drawing", 0)
+        atomic.write_text(out, page.render_page(groups, samples))
     return out
