@@ -4,21 +4,26 @@ Example: python benchmarks/random_kills.py --minutes 15 --json kills.json
 
 Each command (train, pretrain, fit, sweep, and train on a text whose corpus has to be prepared) is run once to its end;
 then, in turn, it is started in an empty folder, killed after a random share of the time that it took, started again
-with --resume, sometimes killed again, and let end.  Times, and scores of speed, are left out of the comparison.
+with --resume, sometimes killed again, and let end.  Times, and scores of speed, are left out of the comparison.  Each
+is forked from this process, so that a kill meets its work and not the import of its libraries.
 ``kill_and_resume.py`` kills trainings of every method by the step that they have reached.
 """
 
 import argparse
+import importlib
 import json
 import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
+import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import mkdtemp
+
+import selfsent.__main__
 
 SMALL = [
     "train.steps=12",
@@ -32,11 +37,11 @@ TIMES = {"seconds", "texts_per_second", "tokens_per_second", "checksum"}  # a ch
 AGAIN = 0.3  # of the kills are followed by a second one
 
 
-def write_texts(folder: Path) -> tuple[Path, Path]:
+def write_texts(folder: Path, words: Sequence[str] = ()) -> tuple[Path, Path]:
     """Write a file of lines and one of documents, the same on every machine."""
     draw = random.Random(0)
     syllables = ["ka", "lo", "mi", "ten", "sor", "va", "du", "ri", "pel", "no"]
-    words = ["".join(draw.choices(syllables, k=draw.randint(1, 3))) for _ in range(800)]
+    words = words or ["".join(draw.choices(syllables, k=draw.randint(1, 3))) for _ in range(800)]
     lines, documents = folder / "lines.txt", folder / "documents.jsonl"
     lines.write_text("\n".join(" ".join(draw.choices(words, k=12)) for _ in range(3000)), encoding="utf-8")
     with documents.open("w", encoding="utf-8") as file:
@@ -70,35 +75,46 @@ def settings(pairs: list[str]) -> list[str]:
     return [word for pair in pairs for word in ("--set", pair)]
 
 
-def start(words: list[str], out: Path, cache: Path) -> subprocess.Popen[str]:
-    """Start a command in a session of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "selfsent", *words, "--out", str(out), "--resume"],
-        env=os.environ | {"SELFSENT_CACHE": str(cache)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+def start(words: list[str], out: Path, cache: Path) -> int:
+    """Start a command in a process of its own, forked from this one, which has imported everything; return its pid."""
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        os.setsid()
+        os.environ["SELFSENT_CACHE"] = str(cache)
+        said = os.open(out.with_name(f"{out.name}.log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(said, 1)
+        os.dup2(said, 2)
+        sys.argv = ["selfsent", *words, "--out", str(out), "--resume"]
+        selfsent.__main__.main()
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
 
 
 def finish(words: list[str], out: Path, cache: Path) -> tuple[int, str]:
     """Run a command to its end; return its status and what it said."""
-    process = start(words, out, cache)
-    said, _ = process.communicate()
-    return process.returncode, said
+    _, status = os.waitpid(start(words, out, cache), 0)
+    return status, out.with_name(f"{out.name}.log").read_text(encoding="utf-8", errors="replace")
 
 
 def kill_after(seconds: float, words: list[str], out: Path, cache: Path) -> bool:
     """Start a command and kill it; return whether it was still running."""
-    process = start(words, out, cache)
-    try:
-        process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        return True
-    return False
+    pid, until = start(words, out, cache), time.monotonic() + seconds
+    while time.monotonic() < until:
+        if os.waitpid(pid, os.WNOHANG)[0]:
+            return False
+        time.sleep(0.005)
+    os.kill(pid, signal.SIGKILL)
+    return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
 
 
 def without_times(value: object) -> object:
@@ -129,6 +145,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
 
+    for module in ("api", "pretraining.train", "selection.fit", "selection.sweep", "label_free_verdict", "cli.display"):
+        importlib.import_module(f"selfsent.{module}")
     folder = Path(mkdtemp(prefix="random-kills-"))
     known = commands(*write_texts(folder))
     draw, until = random.Random(arguments.seed), time.monotonic() + 60 * arguments.minutes

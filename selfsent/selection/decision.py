@@ -37,13 +37,21 @@ def decide(stages: Stages) -> Decision:
     change = difference(chosen.scores["test"], base.scores["test"], stages.measure) if chosen is not base else None
     loses = not stages.structured and stages.loses(chosen, "general test")
     kept = chosen if change is not None and change.low > 0 and not loses else base
-    bm25 = stages.vectors.judges["test"].score_bm25() if stages.structured else None
+    bm25, hybrid = _word_matching(stages, kept)
     sentences = [_first_sentence(stages, kept, chosen, base, change)]
     if stages.structured:
-        sentences += _on_search(kept, base, bm25)
+        sentences += _on_search(kept, base, bm25, hybrid)
         sentences += _on_pairs(stages, kept)
     sentences += _on_general(stages, kept, base)
-    return Decision(kept=kept, base=base, sentences=sentences, rows=_rows(stages, kept, base, bm25))
+    return Decision(kept=kept, base=base, sentences=sentences, rows=_rows(stages, kept, base, bm25, hybrid))
+
+
+def _word_matching(stages: Stages, kept: Candidate) -> tuple[Results | None, Results | None]:
+    """Score BM25 alone, and together with what is kept."""
+    if not stages.structured:
+        return None, None
+    judge = stages.vectors.judges["test"]
+    return judge.score_bm25(), judge.score_hybrid(stages.vectors.of(kept, "test")) if judge.paired else None
 
 
 def _named(stages: Stages, name: str) -> list[Candidate]:
@@ -75,8 +83,8 @@ def _first_sentence(
     return f"Keep {base.name} as it is: the best candidate, {chosen.name}, is not surely above it: {figures}."
 
 
-def _on_search(kept: Candidate, base: Candidate, bm25: Results | None) -> list[str]:
-    """Compare in finding a document's passage from its first sentence."""
+def _on_search(kept: Candidate, base: Candidate, bm25: Results | None, hybrid: Results | None) -> list[str]:
+    """Compare in finding a document's passage from its first sentence, alone and with the ranks of word matching."""
     mine = figure(kept.scores["test"], MRR)
     if mine is None or bm25 is None:
         return []
@@ -95,6 +103,11 @@ def _on_search(kept: Candidate, base: Candidate, bm25: Results | None) -> list[s
         sentences.append(f"Word matching (BM25) finds more: MRR@10 {figures}: use it for search.")
     else:
         sentences.append(f"It cannot be told apart from word matching (BM25): MRR@10 {figures}.")
+    if hybrid is not None:
+        change = difference(hybrid, kept.scores["test"], MRR)
+        figures = f"MRR@10 {figure(hybrid, MRR):.1f} ({change.low:+.1f} to {change.high:+.1f} against it alone)"
+        more = "more" if change.low > 0 else "less" if change.high < 0 else "about as much"
+        sentences.append(f"Both together, their ranks fused, find {more}: {figures}.")
     return sentences
 
 
@@ -121,16 +134,20 @@ def _on_general(stages: Stages, kept: Candidate, base: Candidate) -> list[str]:
     return [said, "Classifiers are not judged by this: compare them with labels (selfsent evaluate) where they matter."]
 
 
-def _rows(stages: Stages, kept: Candidate, base: Candidate, bm25: Results | None) -> list[dict[str, Any]]:
+def _rows(
+    stages: Stages, kept: Candidate, base: Candidate, bm25: Results | None, hybrid: Results | None
+) -> list[dict[str, Any]]:
     """Return the table: candidates in the order of what they are chosen by, then word matching."""
     rows: list[dict[str, Any]] = []
     for one in sorted(stages.candidates, key=stages.value, reverse=True):
         state = "kept" if one is kept else "base" if one is base else one.note
         figures = _figures(one.scores, stages.measure)
         rows.append({"name": one.name, "how": one.how, "seconds": one.seconds, "note": state, **figures})
-    if bm25 is not None:
-        figures = _figures({"test": bm25}, stages.measure)
-        rows.append({"name": BM25, "how": "word matching", "seconds": 0.0, "note": "", **figures})
+    matching = ((BM25, "word matching", bm25), (f"{kept.name} with {BM25}", "ranks of both fused, for search", hybrid))
+    for name, how, results in matching:
+        if results is not None:
+            figures = _figures({"test": results}, stages.measure)
+            rows.append({"name": name, "how": how, "seconds": 0.0, "note": "", **figures})
     return rows
 
 

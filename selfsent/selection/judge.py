@@ -6,6 +6,7 @@ mrr@10   the summary, or else the first sentence, of a document finds its passag
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from jaxtyping import Float, Int
 from selfsent.corpus.heldout import HeldOutPairs
 from selfsent.corpus.read import Document
 from selfsent.evaluation import bootstrap
-from selfsent.evaluation.labelfree.bm25 import bm25_scores
+from selfsent.evaluation.labelfree.bm25 import bm25_scores, fuse_ranks
 from selfsent.evaluation.labelfree.document_tests import LEAST, build_tests
 from selfsent.evaluation.labelfree.documents import parse_rows
 from selfsent.evaluation.labelfree.heldout_retrieval import (
@@ -24,7 +25,7 @@ from selfsent.evaluation.labelfree.heldout_retrieval import (
     read_heldout_retrieval,
 )
 from selfsent.evaluation.labelfree.verdict import SCORE, SCORED, score_bm25, score_vectors
-from selfsent.evaluation.score import Difference, Results, compare_results, measured
+from selfsent.evaluation.score import Difference, Results, Score, compare_results, measured
 
 MRR = f"mrr@{DEPTH}"
 _RETRIEVAL = "retrieval"
@@ -99,7 +100,7 @@ class Judge:
         drawn = np.random.default_rng(self._seed).permutation(len(queries))[:count]
         similar = {"BM25": bm25_scores([queries[row] for row in drawn], passages)}
         for name, vectors in systems.items():
-            units = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+            units = _units(vectors)
             asked = units[[self._row[queries[row]] for row in drawn]]
             similar[name] = asked @ units[[self._row[text] for text in passages]].T
         found = []
@@ -115,16 +116,33 @@ class Judge:
     def score_bm25(self) -> Results:
         """Score word matching, which has no nearness."""
         results = score_bm25(self.tests, resamples=self._resamples, seed=self._seed)
-        if not self.paired:
-            return results
-        similarities = bm25_scores(self._queries.queries, self._queries.passages)
+        return replace(results, scores=[*results.scores, *self._retrieval(self._matches)]) if self.paired else results
+
+    def score_hybrid(self, vectors: Float[np.ndarray, "N D"]) -> Results:
+        """Score an encoder and word matching together, by the ranks of both, in ``mrr@10`` alone."""
+        sides = [_units(vectors[[self._row[text] for text in texts]]) for texts in self._texts]
+        return Results(scores=self._retrieval(fuse_ranks(self._matches, sides[0] @ sides[1].T)))
+
+    @cached_property
+    def _matches(self) -> Float[np.ndarray, "N N"]:
+        """BM25's score of every passage for every query."""
+        return bm25_scores(*self._texts)
+
+    @property
+    def _texts(self) -> tuple[Sequence[str], Sequence[str]]:
+        return self._queries.queries, self._queries.passages
+
+    def _retrieval(self, similarities: Float[np.ndarray, "N N"]) -> list[Score]:
         values = 100 * expected_scores(*count_nearer(similarities, similarities.diagonal()))
         drawn = bootstrap.means(
             np.column_stack([values, values[:, 0]]), self._resamples, seed=self._seed, name=_RETRIEVAL
         )
         protocol = {"similarity": "cosine", "passages": len(values), "ties": "expected rank"}
-        score = measured(_RETRIEVAL, "held-out", MRR, float(values[:, 0].mean()), drawn[0], len(values), protocol)
-        return replace(results, scores=[*results.scores, score])
+        return [measured(_RETRIEVAL, "held-out", MRR, float(values[:, 0].mean()), drawn[0], len(values), protocol)]
+
+
+def _units(vectors: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
 def figure(results: Results, name: str) -> float | None:

@@ -41,21 +41,28 @@ def candidate(name, dev, test=None, general=80.0, base="", noise=0.0, mrr=None, 
 class Vectors:
     """Scores that were made up, and what was asked for."""
 
-    def __init__(self, of, bm25):
-        self.of, self.asked = of, []
-        self.judges = {"test": SimpleNamespace(score_bm25=lambda: bm25)}
+    def __init__(self, scores, bm25, hybrid):
+        self.scores, self.asked = scores, []
+        self.judges = {
+            "test": SimpleNamespace(
+                score_bm25=lambda: bm25, paired=hybrid is not None, score_hybrid=lambda vectors: hybrid[vectors]
+            )
+        }
+
+    def of(self, one, part):
+        return one.name
 
     def score(self, one, part):
         self.asked.append((one.name, part))
-        return self.of[one.name][part]
+        return self.scores[one.name][part]
 
 
-def stages(*made, bm25=None, structured=True, bases=1, measure=SCORE, **settings):
+def stages(*made, bm25=None, hybrid=None, structured=True, bases=1, measure=SCORE, **settings):
     self = object.__new__(Stages)
     self.candidates, self.bases = [one for one, _ in made], [one for one, _ in made[:bases]]
     self.config, self.structured, self.measure = FitConfig(**settings), structured, measure
     self.judged = structured or measure == MRR
-    self.vectors = Vectors({one.name: of for one, of in made}, bm25 or Results(scores=[]))
+    self.vectors = Vectors({one.name: of for one, of in made}, bm25 or Results(scores=[]), hybrid)
     return self
 
 
@@ -191,6 +198,22 @@ def test_word_matching_is_compared_with_what_is_kept(bm25, said):
     assert found.sentences[2] == said
     row = next(row for row in found.rows if row["name"] == BM25)
     assert row["test_mrr"] == bm25
+
+
+@pytest.mark.parametrize(
+    ("fused", "said"),
+    [
+        (53.0, "find more: MRR@10 53.0 (+3.0 to +3.0 against it alone)."),
+        (48.0, "find less: MRR@10 48.0 (-2.0 to -2.0 against it alone)."),
+        (50.0, "find about as much: MRR@10 50.0 (+0.0 to +0.0 against it alone)."),
+    ],
+)
+def test_what_is_kept_is_compared_with_itself_and_word_matching_together(fused, said):
+    base, better = candidate("base", 60, mrr=45.0), candidate("better", 65, mrr=50.0)
+    found = decide(stages(base, better, bm25=results(0, 40.0), hybrid={"better": results(0, fused)}))
+    assert found.sentences[3] == f"Both together, their ranks fused, {said}"
+    row = next(row for row in found.rows if row["name"] == f"better with {BM25}")
+    assert row["test_mrr"] == fused
 
 
 def test_a_pair_that_would_be_better_is_offered():

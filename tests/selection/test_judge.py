@@ -9,6 +9,7 @@ import pytest
 from selfsent.corpus.clean import words
 from selfsent.corpus.heldout import HeldOutPairs
 from selfsent.corpus.read import Document
+from selfsent.evaluation.labelfree.bm25 import bm25_scores
 from selfsent.evaluation.labelfree.verdict import SCORE
 from selfsent.selection.judge import MRR, Judge, difference, figure
 
@@ -128,6 +129,27 @@ def test_the_retrieval_of_vectors_is_that_of_slow_loops():
         rank = 1 + sum(cosine > cosines[place] for cosine in cosines)
         reciprocal.append(1 / rank if rank <= 10 else 0)
     assert figure(made_of.score(vectors, "bags"), MRR) == pytest.approx(100 * np.mean(reciprocal))
+
+
+def test_an_encoder_with_word_matching_finds_what_the_sum_of_reciprocal_ranks_finds():
+    documents = made(55)
+    pairs = queries(documents)
+    made_of = judge(documents, pairs=pairs)
+    vectors = np.random.default_rng(1).normal(size=(len(made_of.texts), 24)) + bags(made_of.texts, 24)
+    row = dict(zip(made_of.texts, vectors / np.linalg.norm(vectors, axis=1, keepdims=True), strict=True))
+    reciprocal = []
+    for place, scores in enumerate(bm25_scores(pairs.queries, pairs.passages).tolist()):  # tested above
+        cosines = [row[pairs.queries[place]] @ row[passage] for passage in pairs.passages]
+        fused = []
+        for passage in range(len(scores)):
+            ranks = [
+                (sum(o > one[passage] for o in one), sum(o == one[passage] for o in one)) for one in (scores, cosines)
+            ]
+            fused.append(sum(1 / (60 + above + (tied + 1) / 2) for above, tied in ranks))
+        first = 1 + sum(one > fused[place] + 1e-9 for one in fused)
+        ranks = range(first, first + sum(abs(one - fused[place]) < 1e-9 for one in fused))
+        reciprocal.append(np.mean([1 / rank if rank <= 10 else 0 for rank in ranks]))
+    assert figure(made_of.score_hybrid(vectors), MRR) == pytest.approx(100 * np.mean(reciprocal), abs=1e-3)
 
 
 def test_an_encoder_is_compared_with_word_matching_query_by_query():

@@ -10,9 +10,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.stats import rankdata
 
 from selfsent.corpus import clean
 
+_FUSION = 60  # of the paper
 HARD = 3  # negatives on either side of the answer
 
 
@@ -33,6 +35,14 @@ def bm25_rows(queries: Sequence[str], passages: Sequence[str]) -> Iterator[Float
     for query in queries:
         words = clean.words(query)
         yield index.get_scores(words).astype(np.float64) if words else np.zeros(len(passages))
+
+
+def fuse_ranks(*scores: Float[np.ndarray, "N M"]) -> Float[np.ndarray, "N M"]:
+    """Return the sum of 1 / (60 + rank) over several scores of the same passages, higher ones first; ties share a rank.
+
+    Reciprocal rank fusion, Cormack et al. 2009, https://doi.org/10.1145/1571941.1572114.
+    """
+    return sum((1 / (_FUSION + rankdata(-one, axis=1)) for one in scores), np.zeros(scores[0].shape))
 
 
 def hard_negatives(scores: Float[np.ndarray, "N N"], each: int = HARD) -> list[Int[np.ndarray, " K"]]:

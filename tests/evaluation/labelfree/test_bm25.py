@@ -77,3 +77,17 @@ def test_hard_negatives_share_more_words_than_random_passages(texts):
     hard = np.mean([shared(i, j) for i, row in rows for j in row])
     other = np.mean([shared(i, j) for i, _ in rows for j in range(len(passages)) if j != i])
     assert hard > 1.2 * other
+
+
+def test_fused_ranks_are_those_of_slow_loops():
+    draw = np.random.default_rng(0)
+    scores = [draw.integers(0, 9, (5, 12)).astype(float), draw.normal(size=(5, 12))]
+    fused = bm25.fuse_ranks(*scores)
+    for query in range(5):
+        for passage in range(12):
+            expected = 0.0
+            for one in scores:
+                above = sum(other > one[query, passage] for other in one[query])
+                tied = sum(other == one[query, passage] for other in one[query])
+                expected += 1 / (60 + above + (tied + 1) / 2)
+            assert fused[query, passage] == pytest.approx(expected, abs=1e-15)
