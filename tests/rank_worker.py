@@ -71,7 +71,7 @@ class Steps(Progress):
 
 def train(base, folder, name, *, count=20, size=9, dropout=0.0, die_at=None, resume=False, **changes):
     """Train for 5 steps of ``size`` rows; return the losses and the weights of encoder and heads."""
-    encoder = load_encoder(base, pooling="cls" if "denosent" not in name else "prompt")
+    encoder = load_encoder(base, pooling="cls")
     set_dropout(encoder, dropout)
     torch.manual_seed(1)
     settings = RECIPES[name] | ({"teacher": str(base)} if name == "distil" else {})
@@ -142,6 +142,7 @@ def work(task, base, out):
                 "first": said(lambda: group.share(lambda: (_ for _ in ()).throw(next(boom)))),
                 "turns": group.in_turn(lambda: (out / "seen").exists() or (out / "seen").touch()),
                 "apart": group.share(lambda: ranks.draw_rows((2, 3)).shape),
+                "whole": train(base, out / "whole", "whitenedcse", size=8, dropout=0.1),
             }
         torch.save(found, out / f"{task}-{group.number}.pt")
 

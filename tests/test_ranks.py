@@ -53,17 +53,17 @@ def shared(bert, tmp_path_factory):
 def test_three_processes_train_as_one_does(name, shared, bert, tmp_path):
     # Batches of 9, 9 and 2 rows: the last has fewer rows than there are processes.
     alone, together = train(bert, tmp_path, name), shared[0][name]
-    torch.testing.assert_close(together["losses"], alone["losses"], rtol=1e-8, atol=0)
+    torch.testing.assert_close(together["losses"], alone["losses"], rtol=1e-6, atol=0)
     for key, weight in alone["weights"].items():
         torch.testing.assert_close(
-            together["weights"][key], weight, rtol=0, atol=1e-8, msg=lambda m, k=key: f"{k}: {m}"
+            together["weights"][key], weight, rtol=0, atol=1e-7, msg=lambda m, k=key: f"{k}: {m}"
         )
 
 
 @pytest.mark.filterwarnings("ignore:dropout_low 0.0 is not below")
 def test_a_smaller_batch_that_does_not_divide_is_shared_all_the_same(shared, bert, tmp_path):
     alone, together = train(bert, tmp_path, "scd", count=23), shared[0]["uneven"]  # 9, 9 and 5 rows
-    torch.testing.assert_close(together["losses"], alone["losses"], rtol=1e-8, atol=0)
+    torch.testing.assert_close(together["losses"], alone["losses"], rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -77,29 +77,21 @@ def test_the_processes_hold_the_same_weights(name, shared):
 @pytest.mark.parametrize("name", ["simcse", "denosent"])
 def test_chunks_and_processes_go_together(name, shared):
     chunked, plain = shared[0][f"cached {name}"], shared[0][name]
-    torch.testing.assert_close(chunked["losses"], plain["losses"], rtol=1e-8, atol=0)
+    torch.testing.assert_close(chunked["losses"], plain["losses"], rtol=1e-6, atol=0)
     for key, weight in plain["weights"].items():
-        torch.testing.assert_close(chunked["weights"][key], weight, rtol=0, atol=1e-8)
+        torch.testing.assert_close(chunked["weights"][key], weight, rtol=0, atol=1e-7)
 
 
-def test_a_process_that_is_killed_ends_the_others_and_resumed_the_bytes_are_the_same(bert, tmp_path):
-    for place, tasks in (("whole", ["whole"]), ("cut", ["killed", "resumed"])):
-        (tmp_path / place).mkdir()
-        for task in tasks:
-            ended, errors = start(task, 2, bert, tmp_path / place)
-            if task == "killed":
-                assert ended == [1, -9], errors
-                assert len(list((tmp_path / place / "run" / "checkpoints").glob("step-*"))) == 1
-            else:
-                assert ended == [0, 0], errors
-    one, other = (torch.load(tmp_path / file)["weights"] for file in ("whole/whole-0.pt", "cut/resumed-0.pt"))
-    assert all(torch.equal(one[key], other[key]) for key in one)
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """Where two processes left what they were told of each other, and a run that was not killed."""
+    return tmp_path_factory.mktemp("two")
 
 
-def test_processes_that_differ_are_refused_by_name_and_one_that_fails_tells_the_others(bert, tmp_path):
-    ended, errors = start("refused", 2, bert, tmp_path)
+def test_processes_that_differ_are_refused_by_name_and_one_that_fails_tells_the_others(bert, two):
+    ended, errors = start("refused", 2, bert, two)
     assert ended == [0, 0], errors
-    first, second = (torch.load(tmp_path / f"refused-{number}.pt", weights_only=False) for number in range(2))
+    first, second = (torch.load(two / f"refused-{number}.pt", weights_only=False) for number in range(2))
     assert first["alike"] == second["alike"] == "nothing"
     assert "ConfigurationError: the processes differ: recipe.train.steps is 7 in process 0 and 8" in first["different"]
     assert "EndedElsewhere: the processes differ: recipe.train.steps" in second["different"]
@@ -109,6 +101,16 @@ def test_processes_that_differ_are_refused_by_name_and_one_that_fails_tells_the_
     assert second["first"] == "EndedElsewhere: process 0 ended: the disk is full"
     assert (first["turns"], second["turns"]) == (None, True)  # the second finds what the first made
     assert tuple(first["apart"]) == (2, 3)
+
+
+def test_a_process_that_is_killed_ends_the_other_and_resumed_the_bytes_are_the_same(bert, two):
+    assert start("killed", 2, bert, two)[0] == [1, -9]
+    assert [path.name for path in (two / "cut" / "checkpoints").glob("step-*")] == ["step-00000002"]
+    ended, errors = start("resumed", 2, bert, two)
+    assert ended == [0, 0], errors
+    one = torch.load(two / "refused-0.pt", weights_only=False)["whole"]["weights"]
+    other = torch.load(two / "resumed-0.pt")["weights"]
+    assert all(torch.equal(one[key], other[key]) for key in one)
 
 
 def test_blocks_cover_a_batch_once_and_in_order():
