@@ -6,6 +6,8 @@ import os
 import shlex
 import sys
 
+from selfsent.launch import launched, launched_number, require_one
+
 
 def main() -> None:
     """Run the command line."""
@@ -14,10 +16,14 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # where it is not UTF-8, as standard error does by itself
     from selfsent.cli import app
-    from selfsent.errors import Interrupted, UserError
+    from selfsent.errors import EndedElsewhere, Interrupted, UserError
 
     try:
+        if launched() > 1 and not {"train", "pretrain"} & set(sys.argv[1:2]):
+            require_one(f"selfsent {' '.join(sys.argv[1:2])}")
         app()
+    except EndedElsewhere as error:
+        _fail(f"process {launched_number()}: {error}", 1)
     except UserError as error:
         _fail(str(error), 1)
     except Interrupted as error:
@@ -40,6 +46,8 @@ def main() -> None:
 def _fail(message: str, status: int) -> None:
     from selfsent.cli.display import printable  # the message may quote a text, a title or the name of a file
 
+    if status == 130 and launched_number():
+        sys.exit(status)  # all processes stopped, and the first says so
     print(printable(f"error: {message}" if status == 1 else message), file=sys.stderr)  # noqa: T201
     sys.exit(status)
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
-from selfsent import atomic, baselines, hardware, methods
+from selfsent import hardware, methods, ranks
 from selfsent.batching import Batches
 from selfsent.config import (
     Recipe,
@@ -26,7 +26,6 @@ from selfsent.config import (
     sweep_lists,
 )
 from selfsent.corpus.dataset import Corpus, DocumentRows
-from selfsent.corpus.heldout import HeldOut
 from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.read import DEMO, spool_texts
 from selfsent.corpus.sample import first_texts
@@ -41,13 +40,13 @@ from selfsent.encoder.side_by_side import parts_of
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError
 from selfsent.evaluation.labelfree.verdict import judge_heldout
 from selfsent.evaluation.score import Results
+from selfsent.final_scores import final_baselines, final_scores
 from selfsent.hardware import Hardware
 from selfsent.methods import ObjectivePlan
 from selfsent.objective import Objective
 from selfsent.progress import SILENT, Progress
-from selfsent.run import RESUMABLE, Run, versions
-from selfsent.scoring import evaluate
-from selfsent.trainer import Trainer, TrainingOutcome
+from selfsent.run import Run, first_difference, versions, writing
+from selfsent.trainer import Trainer, TrainingOutcome, Validate
 from selfsent.validation import Validator
 
 
@@ -99,35 +98,41 @@ def train(
     plan = methods.plan_objective(recipe.method, recipe.objective)
     corpus_config = build_config(CorpusConfig, recipe.corpus, "corpus")
     folder = Path(out) if out is not None else default_folder(method)
-    if not resume:
-        Run.require_free(folder, RESUMABLE)
-    with atomic.exclusive(folder):
-        return _train_in(folder, recipe, plan, corpus_config, resume=resume, progress=progress)
+    with ranks.joined(recipe.hardware.device) as group, writing(folder, group, resume=resume):
+        progress = progress if group.first else SILENT
+        return _train_in(folder, recipe, plan, corpus_config, group, resume=resume, progress=progress)
 
 
 def _train_in(
-    folder: Path, recipe: Recipe, plan: ObjectivePlan, corpus_config: CorpusConfig, *, resume: bool, progress: Progress
+    folder: Path,
+    recipe: Recipe,
+    plan: ObjectivePlan,
+    corpus_config: CorpusConfig,
+    group: ranks.Ranks,
+    *,
+    resume: bool,
+    progress: Progress,
 ) -> Trained:
     """Run a recipe in a folder that no other process works in."""
+    group.agree({"recipe": recipe_table(recipe), "versions": versions()}, first_difference)
     encoder, machine = _load_base(recipe, progress)
     base = encoder_digest(encoder)
-    text = _prepare_text(recipe, corpus_config, encoder, plan, progress)
+    text = group.in_turn(lambda: _prepare_text(recipe, corpus_config, encoder, plan, progress))
     torch.manual_seed(recipe.seed)
     objective = plan.build(encoder).to(machine.device)
     if objective.needs_dropout:
         check_dropout(encoder, objective.dropout_views(), progress, paired=text.paired)
     rows, batches = _plan_batches(recipe, text, plan, objective, progress)
-    validator = Validator(text.held_out, recipe.data, objective.selection)
-    select = validator.select(recipe.train.select)
-    dev, test = len(text.held_out.dev), len(text.held_out.test)
-    progress.say(f"held-out pairs: {dev:,} to select the weights by, {test:,} others for the table at the end")
+    validator = Validator(text.held_out, recipe.data if group.first else None, objective.selection)
+    select = group.share(lambda: validator.select(recipe.train.select))
+    dev, others = len(text.held_out.dev), len(text.held_out.test)
+    progress.say(f"held-out pairs: {dev:,} to select the weights by, {others:,} others for the table at the end")
     progress.say(f"best weights by: {select}")
-    config = {**_resolved(recipe, plan, text, machine), "base": base}
-    run = Run.open(folder, config, resume=resume, progress=progress)
-    finished = _finished(run)
+    config = {**_resolved(recipe, plan, text, machine), "base": base, **group.table()}
+    group.agree({**config, "hardware": machine.precision}, first_difference)
+    run = Run(folder)
+    finished = group.share(lambda: _opened(Run.open(folder, config, resume=resume, progress=progress), progress))
     if finished is not None:
-        progress.say(f"the run in {folder} is finished: nothing is left to do")
-        run.release()
         return finished
     trainer = Trainer(
         encoder,
@@ -143,11 +148,23 @@ def _train_in(
         progress=progress,
     )
     outcome = trainer.train()
-    run.publish(lambda place: save_encoder(encoder, place, head=objective.exported_head()))
-    trained = load_encoder(run.model).to(machine.device)
-    if objective.exported_head() is None:  # with a head exported, the saved model is another one by intent
-        _verify(trained, validator, outcome)
-    return _score_before_and_after(run, recipe, trained, text, outcome, progress)
+    return group.share(lambda: _publish(run, recipe, trainer, text, outcome))
+
+
+def _publish(
+    run: Run,
+    recipe: Recipe,
+    trainer: Trainer,
+    text: Corpus,
+    outcome: TrainingOutcome,
+) -> Trained:
+    """Save the encoder that was selected, open it again, and score it."""
+    head = trainer.objective.exported_head()
+    run.publish(lambda place: save_encoder(trainer.encoder, place, head=head))
+    trained = load_encoder(run.model).to(trainer.encoder.device)
+    if head is None:  # with a head exported, the saved model is another one by intent
+        _verify(trained, trainer.validate, outcome)
+    return _score_before_and_after(run, recipe, trained, text, outcome, trainer.progress)
 
 
 def resolve(
@@ -281,13 +298,13 @@ def _resolved(recipe: Recipe, plan: ObjectivePlan, text: Corpus, machine: Hardwa
     }
 
 
-def _finished(run: Run) -> Trained | None:
-    """Read the result of a finished run from its folder."""
+def _opened(run: Run, progress: Progress) -> Trained | None:
+    """Read the result of a finished run from its folder; None: there is more to do."""
     saved = run.finished()
     if saved is None:
         return None
     try:
-        return Trained(
+        found = Trained(
             folder=run.folder,
             model=run.model,
             outcome=TrainingOutcome(**saved["outcome"]),
@@ -298,9 +315,12 @@ def _finished(run: Run) -> Trained | None:
         )
     except (KeyError, TypeError):
         return None  # of another version: it is scored again
+    progress.say(f"the run in {run.folder} is finished: nothing is left to do")
+    run.release()
+    return found
 
 
-def _verify(trained: SentenceTransformer, validator: Validator, outcome: TrainingOutcome) -> None:
+def _verify(trained: SentenceTransformer, validator: Validate, outcome: TrainingOutcome) -> None:
     """Make sure that the saved model is the one that was selected."""
     if outcome.best_score is None:
         return
@@ -322,9 +342,9 @@ def _score_before_and_after(
 ) -> Trained:
     """Score base, trained encoder and what needs no training on the held-out test half, and finish the run."""
     held_out = text.held_out
-    before = _final_scores(_open_base(recipe).to(trained.device), held_out, recipe.data, progress)
-    after = _final_scores(trained, held_out, recipe.data, SILENT)
-    beside, beside_dev = _score_baselines(recipe, text, progress)
+    before = final_scores(_open_base(recipe).to(trained.device), held_out, recipe.data, progress)
+    after = final_scores(trained, held_out, recipe.data, SILENT)
+    beside, beside_dev = final_baselines(recipe, text, progress)
     verdict = judge_heldout(before, after, beside, structured=held_out.kind != "halves")
     run.finish(
         {
@@ -348,24 +368,6 @@ def _score_before_and_after(
     )
 
 
-def _score_baselines(recipe: Recipe, text: Corpus, progress: Progress) -> tuple[dict[str, Results], dict[str, Results]]:
-    """Score BM25 and word vectors on the held-out test half, and on the dev half, where the curves are measured."""
-    test, dev = text.held_out.test, text.held_out.dev
-    if not recipe.train.baselines or len(test) < 2:
-        return {}, {}
-    language = build_config(CorpusConfig, recipe.corpus, "corpus").language
-    vectors = baselines.count_training_vectors(text, language, progress)
-    return baselines.score_baselines(test, vectors), baselines.score_baselines(dev, vectors)
-
-
-def _final_scores(encoder: SentenceTransformer, held_out: HeldOut, data: str | None, progress: Progress) -> Results:
-    pairs = held_out.test
-    tasks = [*(["retrieval"] if len(pairs.queries) > 1 else []), *(["sts", "geometry"] if data else [])]
-    if not tasks:
-        return Results(scores=[])
-    return evaluate(encoder, tasks, data=data, held_out=(pairs.queries, pairs.passages), progress=progress)["model"]
-
-
 def rescore(trained: Trained, recipe: Recipe, progress: Progress = SILENT) -> Trained:
     """Score a finished run again on the held-out test half: what its folder keeps has no bootstrap replicates.
 
@@ -376,7 +378,7 @@ def rescore(trained: Trained, recipe: Recipe, progress: Progress = SILENT) -> Tr
     plan = methods.plan_objective(recipe.method, recipe.objective)
     text = _prepare_text(recipe, build_config(CorpusConfig, recipe.corpus, "corpus"), encoder, plan, progress)
     before, after = (
-        _final_scores(one.to(machine.device), text.held_out, recipe.data, SILENT)
+        final_scores(one.to(machine.device), text.held_out, recipe.data, SILENT)
         for one in (_open_base(recipe), load_encoder(trained.model))
     )
     return replace(trained, before=before, after=after)

@@ -78,6 +78,10 @@ class TrainConfig:
     bucketed: bool = setting(True, "batches of texts of similar length; False: plain shuffling")
     drop_last: bool = setting(False, "leave out the last batch of an epoch where it is smaller")
     accumulation: int = setting(1, "batches a step; in-batch losses need allow_accumulation", ge=1, le=1_000_000)
+    cached: bool = setting(
+        False, "embed a batch in chunks, each twice, so that it may be larger than memory (GradCache); the same loss"
+    )
+    chunk_size: int = setting(32, "texts embedded at a time, where cached", ge=1, le=1_000_000)
     allow_accumulation: bool = setting(False, "accumulate although negatives stay within one batch")
     evaluate_every: int = setting(125, "steps; 0: only at the end", ge=0, le=MANY)
     checkpoint_every: int | None = setting(None, "steps; None: at every evaluation", ge=1, le=MANY)

@@ -7,7 +7,8 @@
     │   ├── EncoderError         the base or model folder
     │   ├── DataError            labelled evaluation data
     │   └── ResumeError          what is on disk does not fit what is resumed, or is damaged
-    └── Interrupted              the run was stopped and its state is saved: says how to resume
+    ├── Interrupted              the run was stopped and its state is saved: says how to resume
+    └── EndedElsewhere           another process of the run ended, which says why
 
 A caller's mistake in Python is a ``ValueError``; what we ourselves guarantee is an ``assert``.
 """
@@ -46,6 +47,10 @@ class ResumeError(UserError):
 
 class Interrupted(SelfsentError):
     """A run stopped before its end with its state saved; the message says how to resume."""
+
+
+class EndedElsewhere(SelfsentError):
+    """Another process of the same run ended before its end, and says itself why."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigurationError:

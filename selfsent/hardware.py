@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from selfsent.errors import UserError, first_line, unknown
+from selfsent.launch import launched_here
 
 PRECISIONS = ("auto", "bf16", "fp32")
 # mallopt(3) parameter numbers: glibc gives memory back above the first, maps blocks above the second separately,
@@ -106,7 +107,7 @@ def choose_hardware(
     if precision == "auto":
         precision = "bf16" if has_fast_bf16(device) else "fp32"
     said = os.environ.get("OMP_NUM_THREADS", "")
-    threads = threads or (int(said) if said.isdecimal() else 0) or usable_cores()
+    threads = threads or (int(said) if said.isdecimal() else 0) or max(1, usable_cores() // launched_here())
     torch.set_num_threads(threads)
     kept = keep_heap and device == "cpu" and keep_the_heap()
     cpu = _cpuinfo("model name") or platform.processor() or platform.machine()

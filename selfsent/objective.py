@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
+from selfsent import ranks
 from selfsent.encoder.embed import Tokens, embed_columns
 
 Rows = Sequence[Sequence[int]]  # token ids of the texts of a batch, special tokens included
@@ -40,6 +41,10 @@ class Objective(nn.Module):
     The trainer joins encoder and objective in one module, so that clipping, checkpoints, resume and several processes
     treat the weights of both alike.  Everything random must come from torch's global generator, which the trainer
     seeds from (seed, step), or from ``Examples.draw``: that is what makes a resumed run exact.
+
+    Of several processes each gets consecutive rows of every column, and its loss is averaged over them with those of
+    the others: what compares texts takes all embeddings from ``gather``, a mean over words divides by ``mean_count``,
+    and draws by row come from ``ranks.draw_rows``.
 
     A method writes ``columns`` and ``combine`` if it needs plain embeddings of its columns, one dropout view each;
     composed with others it then shares their forward pass.  Otherwise it overrides ``forward``.
@@ -102,12 +107,21 @@ class Objective(nn.Module):
         return None
 
 
-def gather(embeddings: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+def gather(embeddings: Float[Tensor, "..."], dim: int = 0) -> Float[Tensor, "..."]:
     """Return the embeddings of the whole batch, with gradients: every loss that compares texts takes them from here.
 
-    The identity in one process; the place where several processes will exchange their embeddings.
+    The identity in one process; of several, each has the embeddings of its own rows, dimension ``dim``.
     """
-    return embeddings
+    several = ranks.here()
+    return embeddings if several.count == 1 else several.gather(embeddings.movedim(dim, 0)).movedim(0, dim)
+
+
+def mean_count(count: int) -> int | float:
+    """Return what a sum over ``count`` words or texts is divided by, so that the loss is the mean over the whole batch.
+
+    In one process the count itself, and 1 for none; of several, the mean of their counts.
+    """
+    return max(1, ranks.here().mean_count(count))
 
 
 def second(batch: Batch) -> str:

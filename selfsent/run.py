@@ -22,10 +22,12 @@ from torch import Tensor
 from selfsent import atomic
 from selfsent.errors import ConfigurationError, ResumeError, UserError, first_line
 from selfsent.progress import Progress
+from selfsent.ranks import Ranks
 
 RESUMABLE = "choose another --out, or add --resume to resume the run in it"
 KEPT = 2  # checkpoints: should the newest be damaged by the disk, the one before it is still there
-_LATER = (("train", "baselines"),)  # settings added after runs were made, which change nothing in the training
+# Settings added after runs were made, whose defaults change nothing in the training.
+_LATER = (("train", "baselines"), ("train", "cached"), ("train", "chunk_size"))
 PACKAGES = ("selfsent", "torch", "transformers", "sentence-transformers", "accelerate", "datasets", "numpy", "scipy")
 
 
@@ -76,6 +78,12 @@ class Run:
             return cls.create(folder, config, resume=resume)
         run = cls.reopen(folder, config)
         before = run.config()
+        was, now = (table.get("processes", 1) for table in (before, config))
+        if was != now:
+            progress.say(
+                f"the run was started with {was} and is resumed with {now} processes: its batches, their order and "
+                "their loss are the same; masks of dropout and the last bits are not"
+            )
         for what in ("hardware", "versions"):
             changed = [key for key in config[what] if before.get(what, {}).get(key) != config[what][key]]
             if changed:
@@ -235,6 +243,22 @@ class Run:
         return target
 
 
+@contextmanager
+def writing(folder: Path, group: Ranks, *, resume: bool) -> Iterator[None]:
+    """Keep other runs away from a folder for the block; of several processes the first does.
+
+    Raises:
+        UserError: it is not free, and is not to be resumed; or another run has it.
+    """
+    if not group.first:
+        yield
+        return
+    if not resume:
+        Run.require_free(folder, RESUMABLE)
+    with atomic.exclusive(folder):
+        yield
+
+
 class CheckpointStore:
     """The checkpoints of a run, ``step-N/``, and the weights of its best step, ``best-N/``; both carry checksums."""
 
@@ -265,7 +289,7 @@ class CheckpointStore:
         advice = f"delete {newest} to resume from {steps[-2].name if len(steps) > 1 else 'the beginning'}"
         atomic.verify(newest, advice)
         weights = load_file(newest / "weights.safetensors")
-        state = torch.load(newest / "state.pt", weights_only=True)
+        state = torch.load(newest / "state.pt", map_location="cpu", weights_only=True)
         return int(newest.name.removeprefix("step-")), weights, state
 
     def save_best(self, step: int, weights: Mapping[str, Tensor]) -> None:

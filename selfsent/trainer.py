@@ -12,17 +12,18 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from types import FrameType
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from accelerate import Accelerator
 from sentence_transformers import SentenceTransformer
 from torch import nn
 from torch.optim import AdamW
 
+from selfsent import ranks
 from selfsent.config import TrainConfig
-from selfsent.encoder.embed import collate
+from selfsent.encoder.chunks import chunked
+from selfsent.encoder.embed import Tokens, collate
 from selfsent.errors import ConfigurationError, Interrupted, UserError, unknown
 from selfsent.evaluation.geometry import collapse_alarms
 from selfsent.hardware import Hardware
@@ -137,18 +138,14 @@ class Trainer:
         self.progress, self.weight, self.unit = progress, weight, unit
         self.steps = total_steps(config, batches)
         self.state = TrainingState()
-        self.accelerator = Accelerator(cpu=hardware.device == "cpu")
+        self.ranks = ranks.here()
         self._check()
-        self.learner = self.accelerator.prepare_model(Learner(encoder, objective, hardware.precision))
+        self.learner = Learner(encoder, objective, hardware.precision)
         self._hardware = hardware
 
     def _check(self) -> None:
         config = self.config
-        if self.accelerator.num_processes > 1:
-            raise ConfigurationError(
-                f"{self.accelerator.num_processes} processes were started, but the negatives of a batch must be in "
-                "one: start one process"
-            )
+        self.ranks.require_even(config.batch_size, "train.batch_size")
         if config.accumulation > 1 and self.objective.in_batch and not config.allow_accumulation:
             raise ConfigurationError(
                 f"train.accumulation = {config.accumulation} would give no more negatives than one batch has, because "
@@ -177,7 +174,7 @@ class Trainer:
         try:
             if not state.start:
                 self.evaluate(candidate=False)  # fails here, not hours later, if the score to select by does not exist
-            with _stop_requested() as stop_requested:
+            with _stop_requested() as asked:
                 while state.step < self.steps and not state.stopped:
                     started = time.perf_counter()
                     self.learner.train()
@@ -185,20 +182,15 @@ class Trainer:
                     busy += time.perf_counter() - started
                     units += size
                     self.progress.step(state.step, size, terms)
-                    last = state.step == self.steps
-                    if last or self._due(config.log_every):
+                    last, stopping = state.step == self.steps, any(self.ranks.means([float(asked())]))
+                    if self.ranks.first and (last or self._due(config.log_every)):
                         figures = self.objective.figures()
                         self.run.log(step=state.step, loss=sum(terms.values()), terms=terms, figures=figures)
                     if last or self._due(config.evaluate_every):
                         self.evaluate()
-                    if (
-                        last
-                        or state.stopped
-                        or stop_requested()
-                        or self._due(config.checkpoint_every or config.evaluate_every)
-                    ):
+                    if last or state.stopped or stopping or self._due(config.checkpoint_every or config.evaluate_every):
                         self.save_checkpoint()
-                    if stop_requested() and not last:
+                    if stopping and not last:
                         raise Interrupted(
                             f"stopped at step {state.step:,} of {self.steps:,}; its state is saved in {self.run.folder}"
                         )
@@ -217,13 +209,12 @@ class Trainer:
 
     def restore(self) -> None:
         """Load the newest checkpoint, if there is one, and build the optimizer over the weights."""
-        saved = self.run.checkpoints.load()
+        saved = self.ranks.share(self._saved)
         if saved is not None:
             step, weights, content = saved
             self.learner.load_state_dict(weights)
             self.state = TrainingState(**content["progress"])
             self.progress.say(f"resumed at step {step:,} of {self.steps:,}")
-        self.run.rewind("" if saved is None else content["log"])
         self.masters = MasterWeights(self.learner) if self._hardware.precision == "bf16" else None
         learned = [parameter for parameter in self.learner.parameters() if parameter.requires_grad]
         self.parameters = self.masters.parameters() if self.masters else learned
@@ -238,6 +229,12 @@ class Trainer:
             self.optimizer.load_state_dict(content["optimizer"])
             torch.set_rng_state(content["torch_rng"])
 
+    def _saved(self) -> tuple[int, dict[str, torch.Tensor], dict[str, Any]] | None:
+        """Load the newest checkpoint, and drop the lines that were logged after it."""
+        saved = self.run.checkpoints.load()
+        self.run.rewind("" if saved is None else saved[2]["log"])
+        return saved
+
     def train_step(self) -> dict[str, float]:
         """Make one update; return its terms, averaged over the batches that it accumulated."""
         state, config = self.state, self.config
@@ -245,9 +242,10 @@ class Trainer:
         for part in range(config.accumulation):
             terms = self._backward(state.step * config.accumulation + part)
             for name, term in terms.items():
-                totals[name] = totals.get(name, 0.0) + term.item() / config.accumulation
+                totals[name] = totals.get(name, 0.0) + term / config.accumulation
         if self.masters:
             self.masters.collect_gradients()
+        self.ranks.average_gradients(self.parameters)
         if config.max_grad_norm:
             norm = nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
             if norm > config.max_grad_norm:
@@ -262,20 +260,29 @@ class Trainer:
         state.step += 1
         return totals
 
-    def _backward(self, index: int) -> Terms:
+    def _backward(self, index: int) -> dict[str, float]:
         """Compute the terms of batch ``index``, counted from 0 over all epochs, and their gradients."""
         seed_step(self.seed, index)
         columns = self.objective.views(self._examples(index))
-        terms: Terms = self.learner({name: collate(self.encoder, column) for name, column in columns.items()})
-        loss = torch.stack(list(terms.values())).sum() / self.config.accumulation
-        if not torch.isfinite(loss):
-            broken = ", ".join(name for name, term in terms.items() if not torch.isfinite(term))
-            raise UserError(
-                f"the loss is no longer finite at step {self.state.step + 1} (term {broken}): "
-                "lower train.learning_rate, or set hardware.precision=fp32"
-            )
-        self.accelerator.backward(loss)
-        return terms
+        small = min(map(len, columns.values())) < self.ranks.count
+        with ranks.apart() if small else nullcontext(), chunked(self.config.chunk_size if self.config.cached else None):
+            terms: Terms = self.learner({name: self._share(rows) for name, rows in columns.items()})
+            loss = torch.stack(list(terms.values())).sum() / self.config.accumulation
+            values = [term.item() for term in terms.values()]
+            whole, *told = self.ranks.means([loss.item(), *values])
+            if not math.isfinite(whole):
+                broken = ", ".join(name for name, term in zip(terms, told, strict=True) if not math.isfinite(term))
+                raise UserError(
+                    f"the loss is no longer finite at step {self.state.step + 1} (term {broken}): "
+                    "lower train.learning_rate, or set hardware.precision=fp32"
+                )
+            loss.backward()
+        return dict(zip(terms, told, strict=True))
+
+    def _share(self, rows: Rows) -> Tokens:
+        """Pad this process's rows of a column like those of the whole batch."""
+        width = max(map(len, rows))
+        return collate(self.encoder, rows[ranks.here().block(len(rows))], width)
 
     def _examples(self, index: int) -> Examples:
         texts, epoch = self.batches(index), index // self.batches.steps_per_epoch
@@ -284,6 +291,9 @@ class Trainer:
 
     def evaluate(self, *, candidate: bool = True) -> None:
         """Score the encoder as it is, keep its weights if they are the best so far, and warn of a collapse."""
+        vars(self.state).update(vars(self.ranks.share(lambda: self._evaluated(candidate=candidate))))
+
+    def _evaluated(self, *, candidate: bool) -> TrainingState:
         state = self.state
         with self._exact_weights():
             scores = self.validate(self.encoder)
@@ -303,9 +313,13 @@ class Trainer:
             self.run.log(step=state.step, alarm=alarm)
             self.progress.say(f"warning: {alarm}")
         state.stopped = self.config.patience is not None and state.since_best >= self.config.patience
+        return state
 
     def save_checkpoint(self) -> None:
         """Save everything that the next step depends on."""
+        self.ranks.share(self._save)
+
+    def _save(self) -> None:
         state = self.state
         with self._exact_weights():
             content = {
@@ -331,8 +345,9 @@ class Trainer:
             )
         if self.masters:
             self.masters.restore()
-        if state.best_step is not None:
-            self.encoder.load_state_dict(self.run.checkpoints.load_best(state.best_step))
+        best = state.best_step
+        if best is not None:
+            self.encoder.load_state_dict(self.ranks.share(lambda: self.run.checkpoints.load_best(best)))
         self.encoder.eval()
 
     def _exact_weights(self) -> AbstractContextManager[None]:

@@ -140,7 +140,7 @@ def test_a_kill_at_the_very_end_loses_nothing_and_leaves_nothing(bert, text, tmp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(*((api, "_final_scores") if moment == "before the scores" else (api.Run, "release")), killed)
+        patch.setattr(*((api, "final_scores") if moment == "before the scores" else (api.Run, "release")), killed)
         with pytest.raises(KeyboardInterrupt):
             train(bert, text, tmp_path / "cut")
     assert (tmp_path / "cut" / "checkpoints").is_dir()

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as ProgressBar
 from rich.segment import Segment
 
+from selfsent.launch import launched_number
 from selfsent.progress import Progress
 
 _PAUSE = 10.0  # seconds between plain lines
@@ -39,8 +40,9 @@ class Display(Progress):
     """Shows progress to a person."""
 
     def __init__(self) -> None:
-        self._console = SafeConsole(stderr=True, highlight=False, soft_wrap=True)
-        self._result = SafeConsole(highlight=False)
+        others = launched_number() > 0  # of several processes the first speaks
+        self._console = SafeConsole(stderr=True, highlight=False, soft_wrap=True, quiet=others)
+        self._result = SafeConsole(highlight=False, quiet=others)
         if not self._result.is_terminal:  # a table in a file may be wider than the terminal
             self._result.width = max(100, self._result.width)
         self.live = self._console.is_terminal

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.masking_utils import eager_mask
 
+from selfsent import ranks
 from selfsent.encoder.inspect import transformer_of
 from selfsent.errors import UserError
 
@@ -65,14 +66,14 @@ def _drop(x: Float[Tensor, "N ..."], rates: tuple[float, ...]) -> Float[Tensor, 
 def _bits(count: int, device: torch.device) -> Int16[Tensor, " N"]:
     """Draw 16 random bits for each of ``count`` elements from torch's global generator.
 
-    On a CPU that generator seeds numpy's SFC64, which is twice as fast.
+    On a CPU that generator seeds numpy's SFC64, which is twice as fast; of several processes each has a stream.
     """
     words = (count + 3) // 4
     if device.type != "cpu":
         # The sign bit of these draws is always 0: every fourth element has 15 random bits, and 15 are used.
         return torch.empty(words, dtype=torch.int64, device=device).random_().view(torch.int16)[:count]
-    seed = int(torch.randint(2**63 - 1, ()))
-    return torch.from_numpy(np.random.SFC64(seed).random_raw(words).view(np.int16))[:count]
+    seed, rank = int(torch.randint(2**63 - 1, ())), ranks.here().number
+    return torch.from_numpy(np.random.SFC64([seed, rank] if rank else seed).random_raw(words).view(np.int16))[:count]
 
 
 def attend(

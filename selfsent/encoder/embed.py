@@ -8,12 +8,13 @@ of a text with some probability, so that two views of a text differ.
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import Tensor
 from torch.nn import functional as F
 
+from selfsent.encoder.chunks import in_chunks
 from selfsent.encoder.dropout import Dropout
 from selfsent.encoder.inspect import family_of, transformer_of
 from selfsent.errors import UserError
@@ -23,10 +24,10 @@ WORD_DROPOUT = 0.1  # the rate of static vectors
 Tokens = dict[str, Tensor]  # what a tokenizer returns: input_ids (B, T), attention_mask (B, T)
 
 
-def collate(encoder: SentenceTransformer, rows: Sequence[Sequence[int]]) -> Tokens:
-    """Pad rows of token ids, special tokens included, to the longest of them."""
+def collate(encoder: SentenceTransformer, rows: Sequence[Sequence[int]], width: int | None = None) -> Tokens:
+    """Pad rows of token ids, special tokens included, to the longest of them, or to ``width``."""
     lengths = torch.tensor([len(row) for row in rows])
-    mask = torch.arange(int(lengths.max())) < lengths[:, None]
+    mask = torch.arange(width or int(lengths.max())) < lengths[:, None]
     ids = torch.full(mask.shape, _padding(encoder), dtype=torch.long)
     ids[mask] = torch.tensor([token for row in rows for token in row], dtype=torch.long)
     return {"input_ids": ids.to(encoder.device), "attention_mask": mask.long().to(encoder.device)}
@@ -39,6 +40,14 @@ def _padding(encoder: SentenceTransformer) -> int:
 
 def embed(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, "B D"]:
     """Encode one batch of tokens, with gradients; fp32 whatever the encoder computes in."""
+
+    def run(*values: Tensor) -> tuple[Tensor]:
+        return (_embed(encoder, dict(zip(tokens, values, strict=True))),)
+
+    return in_chunks(encoder, run, *tokens.values())[0]
+
+
+def _embed(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, "B D"]:
     if isinstance(encoder[0], StaticEmbedding):
         return _pool(encoder, {"sentence_embedding": _embed_static(encoder[0], tokens)})
     # A copy, because the encoder's modules write their outputs into the dict they are given.
@@ -76,6 +85,18 @@ def embed_columns(
 ) -> tuple[Float[Tensor, "B D"], ...]:
     """Encode several columns of a batch in one forward pass; a column named twice gets two dropout masks."""
     given = [batch[name] for name in columns]
+    keys = list(given[0])
+    if len({len(tokens[keys[0]]) for tokens in given}) > 1:
+        return _embed_together(encoder, given)
+
+    def run(*values: Tensor) -> tuple[Tensor, ...]:
+        shares = [values[start : start + len(keys)] for start in range(0, len(values), len(keys))]
+        return _embed_together(encoder, [dict(zip(keys, share, strict=True)) for share in shares])
+
+    return in_chunks(encoder, run, *(tokens[key] for tokens in given for key in keys))
+
+
+def _embed_together(encoder: SentenceTransformer, given: Sequence[Tokens]) -> tuple[Float[Tensor, "B D"], ...]:
     longest = max(tokens["input_ids"].shape[1] for tokens in given)
     stacked = {}
     for key in given[0]:
@@ -89,6 +110,28 @@ def embed_tokens(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, 
     """Return the last hidden state of every token, with gradients; nothing is pooled."""
     # The transformer alone: a pooling over layers overwrites this key.
     return encoder[0](dict(tokens))["token_embeddings"]
+
+
+def embed_words(encoder: SentenceTransformer, tokens: Tokens, chosen: Bool[Tensor, "B T"]) -> Float[Tensor, "N D"]:
+    """Return the last hidden states of the chosen tokens, row by row, with gradients."""
+
+    def run(marked: Tensor, *values: Tensor) -> tuple[Tensor]:
+        return (embed_tokens(encoder, dict(zip(tokens, values, strict=True)))[marked],)
+
+    return in_chunks(encoder, run, chosen, *tokens.values())[0]
+
+
+def embed_with_words(
+    encoder: SentenceTransformer, tokens: Tokens, chosen: Bool[Tensor, "B T"]
+) -> tuple[Float[Tensor, "B D"], Float[Tensor, "N D"]]:
+    """Return the embedding of every text and the last hidden states of the chosen tokens, of one forward pass."""
+
+    def run(marked: Tensor, *values: Tensor) -> tuple[Tensor, Tensor]:
+        embedded, states = embed_with_tokens(encoder, dict(zip(tokens, values, strict=True)))
+        return embedded, states[marked]
+
+    embedded, states = in_chunks(encoder, run, chosen, *tokens.values())
+    return embedded, states
 
 
 def embed_with_tokens(

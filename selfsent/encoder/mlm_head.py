@@ -1,6 +1,7 @@
 """Masked language modelling: the head, its checkpoint, and the masking of tokens."""
 
 import warnings
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoModelForMaskedLM, PreTrainedModel
 
+from selfsent import ranks
 from selfsent.encoder.embed import Tokens
 from selfsent.encoder.inspect import mask_id, transformer_of
 from selfsent.encoder.integrity import require_loaded
@@ -48,8 +50,12 @@ class MLMHead(nn.Module):
     def loss(
         self, states: Float[Tensor, "N D"], words: Float[Tensor, "V E"], labels: Int[Tensor, " N"]
     ) -> Float[Tensor, ""]:
-        """Return the mean cross-entropy; zero, with a graph, where no token is masked."""
-        return vocabulary_loss(self._transform(states), words, self.bias, labels) / max(1, len(labels))
+        """Return the mean cross-entropy; zero, with a graph, where no token is masked.
+
+        Of several processes each divides its sum by the mean number of labels.
+        """
+        count = max(1, ranks.here().mean_count(len(labels)))
+        return vocabulary_loss(self._transform(states), words, self.bias, labels) / count
 
     def _transform(self, states: Float[Tensor, "N D"]) -> Float[Tensor, "N E"]:
         return self.norm(self.activation(self.dense(states)))
@@ -116,7 +122,7 @@ def mask_tokens(encoder: SentenceTransformer, tokens: Tokens, probability: float
     """Choose every token but special ones and padding with ``probability``; return them replaced, and the choice."""
     tokenizer, ids = encoder.tokenizer, tokens["input_ids"]
     special = torch.tensor([*tokenizer.all_special_ids, require_mask_id(encoder)], device=ids.device)
-    chosen = (torch.rand(ids.shape) < probability).to(ids.device)
+    chosen = (ranks.draw_rows(ids.shape) < probability).to(ids.device)
     chosen &= tokens["attention_mask"].bool() & ~torch.isin(ids, special)
     return replace_tokens(encoder, tokens, chosen), chosen
 
@@ -127,8 +133,8 @@ def replace_tokens(encoder: SentenceTransformer, tokens: Tokens, chosen: Bool[Te
     Drawn on the CPU from torch's global generator.  Source: Devlin et al. 2019, https://arxiv.org/abs/1810.04805.
     """
     ids = tokens["input_ids"]
-    draw = torch.rand(ids.shape).to(ids.device)
-    random = torch.randint(len(encoder.tokenizer), ids.shape).to(ids.device)
+    draw = ranks.draw_rows(ids.shape).to(ids.device)
+    random = ranks.draw_rows(ids.shape, partial(torch.randint, len(encoder.tokenizer))).to(ids.device)
     masked = ids.masked_fill(chosen & (draw < 0.8), require_mask_id(encoder))
     return {**tokens, "input_ids": torch.where(chosen & (draw >= 0.9), random, masked)}
 

@@ -37,7 +37,7 @@ from torch import Tensor, nn
 
 from selfsent.config import FINITE, setting, warn_of_idle
 from selfsent.corpus.tokenize import WordPieces
-from selfsent.encoder.embed import Tokens, embed, embed_with_tokens, split_by_length
+from selfsent.encoder.embed import Tokens, embed, embed_with_words, split_by_length
 from selfsent.encoder.inspect import embedding_width, max_length_of, tokenizer_of
 from selfsent.encoder.mlm_head import load_mlm_head, mask_tokens, word_embeddings
 from selfsent.encoder.pooling import pooling_name
@@ -267,12 +267,13 @@ class DeCLUTR(Objective):
         """Embed the anchors; also return the states of their masked words, and those words."""
         shares, places, states, labels = [], [], [], []
         for rows, share in split_by_length(tokens):
-            embedded, every = embed_with_tokens(encoder, share)
+            width = share["input_ids"].shape[1]
+            hidden = chosen[rows, :width]
+            embedded, predicted = embed_with_words(encoder, share, hidden)
             shares.append(embedded)
             places.append(rows)
-            hidden = chosen[rows, : every.shape[1]]
-            states.append(every[hidden])
-            labels.append(words[rows, : every.shape[1]][hidden])
+            states.append(predicted)
+            labels.append(words[rows, :width][hidden])
         return torch.cat(shares)[torch.cat(places).argsort()], torch.cat(states), torch.cat(labels)
 
     def terms(self, anchors: Float[Tensor, "N D"], positives: Float[Tensor, "NP D"]) -> Terms:

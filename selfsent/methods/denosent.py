@@ -37,13 +37,14 @@ from torch.nn import functional as F
 
 from selfsent.config import FINITE, setting, warn_of_idle
 from selfsent.corpus.tokenize import WordPieces
+from selfsent.encoder.chunks import in_chunks
 from selfsent.encoder.dropout import Dropout
 from selfsent.encoder.embed import Tokens, embed_inputs
 from selfsent.encoder.inspect import embedding_width, tokenizer_of, transformer_of
 from selfsent.encoder.mlm_head import MLMHead, load_mlm_head, word_embeddings
 from selfsent.errors import ConfigurationError
 from selfsent.functional import info_nce, init_linear_
-from selfsent.objective import Batch, Objective, RecipeTable, Terms, Views, gather, second
+from selfsent.objective import Batch, Objective, RecipeTable, Terms, Views, gather, mean_count, second
 
 _COMMAND: RecipeTable = {  # of the authors' README, beside what every run of the method takes from it
     "encoder": {"max_length": 32},
@@ -165,15 +166,26 @@ class DenoSent(Objective):
         length = max(given["input_ids"].shape[1], wanted["input_ids"].shape[1])
         given, wanted = (_widened(tokens, length, encoder.tokenizer.pad_token_id or 0) for tokens in (given, wanted))
 
-        inputs = embed_inputs(encoder, given)  # (B, T, D)
-        if self.config.detach_decoder_input:
-            inputs = inputs.detach()
-        states = self.decoder(self.noise(inputs), memory, given["attention_mask"].bool())
-        counted = self._counted(wanted)
-        logits = self.mlm(states[counted], word_embeddings(encoder))  # (N, V)
-        labels = wanted["input_ids"][counted]
-        self._last["token_accuracy"] = (logits.detach().argmax(1) == labels).float().mean()
-        return F.cross_entropy(logits, labels, reduction="sum") / max(1, len(labels))
+        words = word_embeddings(encoder)
+
+        def run(memory: Tensor, *values: Tensor) -> tuple[Tensor, Tensor]:
+            noisy, whole = (
+                dict(zip(given, part, strict=True)) for part in (values[: len(given)], values[len(given) :])
+            )
+            inputs = embed_inputs(encoder, noisy)  # (B, T, D)
+            if self.config.detach_decoder_input:
+                inputs = inputs.detach()
+            states = self.decoder(self.noise(inputs), memory, noisy["attention_mask"].bool())
+            counted = self._counted(whole)
+            logits = self.mlm(states[counted], words)  # (N, V)
+            labels = whole["input_ids"][counted]
+            right = (logits.detach().argmax(1) == labels).sum()
+            return F.cross_entropy(logits, labels, reduction="sum")[None], right[None]
+
+        sums, right = in_chunks(self, run, memory, *given.values(), *(wanted[name] for name in given))
+        count = int(self._counted(wanted).sum())
+        self._last["token_accuracy"] = right.sum() / count
+        return sums.sum() / mean_count(count)
 
     def _counted(self, tokens: Tokens) -> Bool[Tensor, "B T"]:
         """Mark the tokens that are predicted: all but padding, or only the text's own."""

@@ -59,8 +59,8 @@ class Distil(Objective):
 
     def combine(self, views: Views, encoder: SentenceTransformer, batch: Batch) -> Terms:
         """Return the term ``matching``."""
-        taught = torch.cat([self._taught(batch[name], encoder) for name in self.columns(batch)])
-        return {"matching": self.terms(gather(torch.cat(views)), gather(taught))["matching"]}
+        taught = torch.cat([gather(self._taught(batch[name], encoder)) for name in self.columns(batch)])
+        return {"matching": self.terms(torch.cat([gather(view) for view in views]), taught)["matching"]}
 
     def terms(self, student: Float[Tensor, "N D"], teacher: Float[Tensor, "N E"]) -> Terms:
         """Return the term for the embeddings of both."""

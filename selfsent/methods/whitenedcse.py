@@ -163,7 +163,7 @@ class WhitenedCSE(Objective):
 
     def combine(self, views: Views, encoder: SentenceTransformer, batch: Batch) -> Terms:
         """Return the term ``contrast``."""
-        return self.terms(gather(torch.stack(views)).expand(self.config.num_views, -1, -1))
+        return self.terms(gather(torch.stack(views), dim=1).expand(self.config.num_views, -1, -1))
 
     def terms(self, h: Float[Tensor, "V B D"], permutations: Int[Tensor, "V D"] | None = None) -> Terms:
         """Return the terms for the embeddings of the views, the anchor first."""

@@ -25,7 +25,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, RobertaPreLayerNormConfig, RobertaPreLayerNormForMaskedLM
 
-from selfsent import atomic
+from selfsent import atomic, ranks
 from selfsent.config import FINITE, setting
 from selfsent.corpus.dataset import Corpus
 from selfsent.corpus.heldout import HeldOut
@@ -37,7 +37,7 @@ from selfsent.encoder.mlm_head import MLMHead, assemble_masked_lm, load_mlm_head
 from selfsent.encoder.save import save_encoder
 from selfsent.evaluation.suite import Suite
 from selfsent.functional import nt_xent
-from selfsent.objective import Batch, Examples, Objective, Rows, Terms
+from selfsent.objective import Batch, Examples, Objective, Rows, Terms, gather
 from selfsent.progress import Progress
 
 
@@ -86,7 +86,7 @@ class MaskedLM(Objective):
         embeddings, states = embed_with_tokens(encoder, masked) if weight else (None, embed_tokens(encoder, masked))
         terms = {"masked_lm": self.head.loss(states[chosen], word_embeddings(encoder), labels)}
         if embeddings is not None:
-            first, second = embeddings.chunk(2)
+            first, second = gather(embeddings).chunk(2)
             terms["adjacent"] = weight * nt_xent(first, second, self.config.temperature)
         return terms
 
@@ -98,7 +98,7 @@ def hide_words(encoder: SentenceTransformer, tokens: Tokens, share: float) -> tu
     """
     ids = tokens["input_ids"]
     count = max(1, round(share * ids.shape[1]))
-    order = torch.rand(ids.shape).argsort(dim=1)[:, :count].to(ids.device)
+    order = ranks.draw_rows(ids.shape).argsort(dim=1)[:, :count].to(ids.device)
     chosen = torch.zeros(ids.shape, dtype=torch.bool, device=ids.device).scatter_(1, order, True)
     return replace_tokens(encoder, tokens, chosen), chosen
 

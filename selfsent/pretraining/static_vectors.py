@@ -14,14 +14,16 @@ from pydantic.dataclasses import dataclass
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from selfsent import atomic
 from selfsent.config import FINITE, SEEDS, setting
 from selfsent.corpus import read
 from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
+from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
-from selfsent.errors import DataError, UserError
+from selfsent.errors import DataError, EncoderError, UserError
 from selfsent.pretraining import factorization, vocabulary
 from selfsent.progress import SILENT, Progress
 from selfsent.run import Run, versions
@@ -149,3 +151,21 @@ def _save(tokenizer: Tokenizer, vectors: torch.Tensor, folder: Path) -> None:
     """Write vectors as a folder of stock modules that ``SentenceTransformer(folder)`` opens."""
     encoder = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_weights=vectors)], device="cpu")
     save_encoder(encoder, folder)
+
+
+def load_framed(folder: str) -> tuple[PreTrainedTokenizerFast, torch.Tensor]:
+    """Return the tokenizer of a folder of static vectors, as a masked LM needs it, and the vectors.
+
+    Raises:
+        EncoderError: it holds others, or their vocabulary has no special tokens.
+    """
+    module = load_encoder(folder)[0]
+    if not isinstance(module, StaticEmbedding):
+        raise EncoderError(f"{folder} holds no static vectors: give a folder that --size static made")
+    missing = set(vocabulary.SPECIALS) - set(module.tokenizer.get_vocab())
+    if missing:
+        raise EncoderError(
+            f"the vocabulary of {folder} has no {', '.join(sorted(missing))}, which a masked LM needs: "
+            "give vectors that --size static made from text"
+        )
+    return vocabulary.framed_tokenizer(module.tokenizer), module.embedding.weight.detach().clone()

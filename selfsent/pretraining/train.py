@@ -4,6 +4,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,10 +14,9 @@ import numpy as np
 import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass as configuration
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from transformers import PreTrainedTokenizerFast
 
-from selfsent import atomic, hardware, trainer
+from selfsent import atomic, hardware, ranks, trainer
 from selfsent.config import FINITE, MANY, SEEDS, HardwareConfig, TrainConfig, apply_settings, build_config, setting
 from selfsent.corpus.dataset import Corpus
 from selfsent.corpus.prepare import prepare_corpus
@@ -26,11 +26,12 @@ from selfsent.encoder.dropout import set_dropout
 from selfsent.encoder.inspect import tokenizer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.model_folder import CLOSED
-from selfsent.errors import ConfigurationError, CorpusError, EncoderError, UserError, unknown
+from selfsent.errors import ConfigurationError, CorpusError, UserError, unknown
 from selfsent.evaluation.suite import Suite, read_suite
+from selfsent.launch import require_one
 from selfsent.pretraining import factorization, masked_lm, static_vectors, vocabulary
 from selfsent.progress import SILENT, Progress
-from selfsent.run import RESUMABLE, Run, versions
+from selfsent.run import RESUMABLE, Run, first_difference, versions
 
 T = TypeVar("T")
 
@@ -142,6 +143,7 @@ def pretrain(
                 )
         if vectors is not None and (sources or vocabulary or settings):
             raise ConfigurationError("--vectors brings its own words: leave CORPUS, --vocabulary and --set out")
+        require_one("pretrain --size static")
         static = _config(static_vectors.StaticConfig, kept, settings)
         with atomic.exclusive(out):
             if vectors is None:
@@ -154,7 +156,7 @@ def pretrain(
     if size is not None and size not in masked_lm.SIZES:
         raise unknown("size", size, ("static", *masked_lm.SIZES))
     config = _config(PretrainConfig, given | kept | {"size": size}, settings)
-    with atomic.exclusive(out):
+    with ranks.joined(config.hardware.device) as group, atomic.exclusive(out) if group.first else nullcontext():
         return pretrain_masked_lm(sources or [DEMO], out, config, data=data, resume=resume, progress=progress)
 
 
@@ -176,12 +178,53 @@ def pretrain_masked_lm(
 
     The folder ``out/model`` opens in ``AutoModelForMaskedLM`` and ``SentenceTransformer``.
     """
+    with ranks.joined(settings.hardware.device) as group:
+        progress = progress if group.first else SILENT
+        group.agree({"recipe": asdict(settings), "versions": versions()}, first_difference)
+        group.require_even(settings.batch_size, "batch_size")
+        suite = read_suite(["stsb-dev"], data) if data and group.first else None
+        machine = hardware.choose_hardware(**asdict(settings.hardware))
+        progress.say(f"machine: {machine.line()}")
+        resuming = group.share(lambda: resume and (out / "config.json").is_file())
+        # The other processes find what the first has written.
+        run, text = group.in_turn(
+            lambda: _begin(sources, out, settings, machine, group, resume=resume or not group.first, progress=progress)
+        )
+        build = partial(_trainer, run, text, settings, machine, suite)
+        try:
+            steps = _steps(run, text, settings, build, group)
+        except UserError:
+            if not resuming and group.first:
+                atomic.remove(out)  # it was empty before, and nothing in it took long
+            raise
+        tokens = steps * settings.batch_size * 2 * settings.length
+        progress.say(f"{steps:,} steps: {tokens / 1e6:,.1f} M word pieces of {text.tokens / 1e6:,.1f} M")
+        scores = group.share(run.finished)
+        if scores is None:
+            training = build(steps, progress)
+            outcome = training.train()
+            scores = group.share(lambda: _finish(training, outcome))
+        else:
+            progress.say(f"the run in {out} is finished: nothing is left to do")
+            group.share(run.release)
+    speed = scores.pop("tokens_per_second", 0.0)
+    return Pretrained(folder=out, model=run.model, steps=steps, tokens=tokens, tokens_per_second=speed, scores=scores)
+
+
+def _begin(
+    sources: Sequence[str],
+    out: Path,
+    settings: PretrainConfig,
+    machine: hardware.Hardware,
+    group: ranks.Ranks,
+    *,
+    resume: bool,
+    progress: Progress,
+) -> tuple[Run, Corpus]:
+    """Learn the vocabulary, prepare the text, and write the model that the run starts from; or find them."""
     resuming = resume and (out / "config.json").is_file()
     if not resuming:
         Run.require_free(out, RESUMABLE if not resume else "it has no config.json to resume by; choose another --out")
-    suite = read_suite(["stsb-dev"], data) if data else None
-    machine = hardware.choose_hardware(**asdict(settings.hardware))
-    progress.say(f"machine: {machine.line()}")
     start = out / "start"
     started = resuming and start.is_dir()  # a run that was killed before that starts from the vocabulary again
     if started:
@@ -200,32 +243,28 @@ def pretrain_masked_lm(
         "corpus": {"fingerprint": text.fingerprint, "texts": len(text)},
         "hardware": asdict(machine),
         "versions": versions(),
+        **group.table(),
     }
     run = Run.open(out, config, resume=resume, progress=progress)
-    build = partial(_trainer, run, text, settings, machine, suite)
     try:
         if not started:
             run.publish(_start(text, tokenizer, settings, progress), start.name)
-        steps = _steps(run, text, settings, build)
     except UserError:
         if not resuming:
-            atomic.remove(out)  # it was empty before, and nothing in it took long
+            atomic.remove(out)
         raise
-    tokens = steps * settings.batch_size * 2 * settings.length
-    progress.say(f"{steps:,} steps: {tokens / 1e6:,.1f} M word pieces of {text.tokens / 1e6:,.1f} M")
-    scores = run.finished()
-    if scores is None:
-        training = build(steps, progress)
-        outcome, encoder, objective = training.train(), training.encoder, training.objective
-        assert isinstance(objective, masked_lm.MaskedLM)
-        run.publish(lambda folder: masked_lm.export_masked_lm(encoder, objective.head, start, folder, torch.float16))
-        scores = training.validate(encoder) | {"tokens_per_second": outcome.texts_per_second}
-        run.finish(scores)
-    else:
-        progress.say(f"the run in {out} is finished: nothing is left to do")
-        run.release()
-    speed = scores.pop("tokens_per_second", 0.0)
-    return Pretrained(folder=out, model=run.model, steps=steps, tokens=tokens, tokens_per_second=speed, scores=scores)
+    return run, text
+
+
+def _finish(training: trainer.Trainer, outcome: trainer.TrainingOutcome) -> dict[str, float]:
+    """Save and score the trained model, and finish its run."""
+    run, encoder, objective = training.run, training.encoder, training.objective
+    assert isinstance(objective, masked_lm.MaskedLM)
+    start = run.folder / "start"
+    run.publish(lambda folder: masked_lm.export_masked_lm(encoder, objective.head, start, folder, torch.float16))
+    scores = training.validate(encoder) | {"tokens_per_second": outcome.texts_per_second}
+    run.finish(scores)
+    return scores
 
 
 def _trainer(
@@ -272,23 +311,32 @@ def _trainer(
     )
 
 
-def _steps(run: Run, text: Corpus, settings: PretrainConfig, build: Callable[[int, Progress], trainer.Trainer]) -> int:
+def _steps(
+    run: Run,
+    text: Corpus,
+    settings: PretrainConfig,
+    build: Callable[[int, Progress], trainer.Trainer],
+    group: ranks.Ranks,
+) -> int:
     """Return the number of steps; one that is fitted to a time is measured once and stored in plan.json."""
     if settings.tokens is not None:
         return max(1, round(settings.tokens / (settings.batch_size * 2 * settings.length)))
     if settings.hours is None:
         return text.tokens // (2 * settings.length) // settings.batch_size
     path = run.folder / "plan.json"
-    if path.is_file():
-        return int(atomic.read_sealed(path, f"delete {run.folder} to train it again")["steps"])
-    seconds = seconds_per_step(build(_TIMED, SILENT))
+    advice = f"delete {run.folder} to train it again"
+    planned = group.share(lambda: int(atomic.read_sealed(path, advice)["steps"]) if path.is_file() else None)
+    if planned is not None:
+        return planned
+    seconds = group.means([seconds_per_step(build(_TIMED, SILENT))])[0]
     steps = int(0.95 * 3600 * settings.hours / seconds)  # the rest is for evaluations and checkpoints
     if steps < _FEWEST:
         raise ConfigurationError(
             f"{settings.hours:g} hours are {steps} steps of {seconds:.1f} s, too few to learn from: give "
             f"{_FEWEST * seconds / 0.95 / 3600:.2g} hours at least, or a smaller size"
         )
-    run.write("plan.json", {"steps": steps, "seconds_a_step": seconds})
+    if group.first:
+        run.write("plan.json", {"steps": steps, "seconds_a_step": seconds})
     return steps
 
 
@@ -313,7 +361,7 @@ def _tokenizer(
     elif settings.base is not None:
         tokenizer = tokenizer_of(load_encoder(settings.base))
     elif settings.static is not None:
-        tokenizer = _load_static(settings.static)[0]
+        tokenizer = static_vectors.load_framed(settings.static)[0]
     else:
         tokenizer = vocabulary.learn_vocabulary(sources, settings.corpus, settings.vocabulary, progress)
     progress.say(f"vocabulary: {len(tokenizer):,} word pieces")
@@ -329,7 +377,7 @@ def _start(
     size = masked_lm.SIZES[settings.size or SIZE]
     vectors = None
     if settings.static is not None:
-        scaled = _load_static(settings.static)[1]  # their lengths are the weights of the words
+        scaled = static_vectors.load_framed(settings.static)[1]  # their lengths are the weights of the words
         if scaled.shape[1] != size.width:
             raise ConfigurationError(
                 f"the vectors of {settings.static} are {scaled.shape[1]} wide and size {settings.size or SIZE!r} is "
@@ -347,17 +395,3 @@ def _start(
     return partial(
         masked_lm.start_encoder, tokenizer=tokenizer, size=size, vectors=vectors, weights=weights, seed=settings.seed
     )
-
-
-def _load_static(folder: str) -> tuple[PreTrainedTokenizerFast, torch.Tensor]:
-    """Return the vectors of a folder of static vectors, and their tokenizer as a masked LM needs it."""
-    module = load_encoder(folder)[0]
-    if not isinstance(module, StaticEmbedding):
-        raise EncoderError(f"{folder} holds no static vectors: give a folder that --size static made")
-    missing = set(vocabulary.SPECIALS) - set(module.tokenizer.get_vocab())
-    if missing:
-        raise EncoderError(
-            f"the vocabulary of {folder} has no {', '.join(sorted(missing))}, which a masked LM needs: "
-            "give vectors that --size static made from text"
-        )
-    return vocabulary.framed_tokenizer(module.tokenizer), module.embedding.weight.detach().clone()

@@ -1,0 +1,147 @@
+"""Train with 1, 2 and 4 processes at the same batch, and compare losses, gradients and weights.
+
+Dropout is 0 and precision fp32.  A corpus of pairs gives the second views, except for documents.  AdamW's epsilon is
+that of DeCLUTR's recipe, 1e-6: a parameter without influence on the loss, such as the bias of attention keys, has a
+gradient of rounding errors alone, which a smaller epsilon turns into steps of the size of the others.
+
+Example: python benchmarks/ranks.py --corpus wiki.jsonl --documents books.jsonl --base builtin
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import mkdtemp
+
+ROOT = Path(__file__).resolve().parent.parent
+METHODS = {
+    "simcse": ["objective.mlm_weight=0.1"],
+    "scd": ["objective.projector_width=256", "objective.dropout_low=0", "objective.dropout_high=0"],
+    "whitenedcse": [],
+    "denosent": ["objective.decoder_layers=2", "objective.decoder_dropout=0", "objective.noise=0"],
+    "declutr": ["objective.max_length=64", "train.bucketed=false"],
+    "simcse+whitenedcse": ["objective.simcse.mlm_weight=0.1"],
+}
+
+
+def settings(arguments: argparse.Namespace) -> list[str]:
+    """Return what every training run has in common."""
+    return [
+        f"train.steps={arguments.steps}",
+        f"train.batch_size={arguments.batch}",
+        "train.evaluate_every=0",
+        "train.select=last",
+        "train.log_every=1",
+        "train.baselines=false",
+        "train.adam_epsilon=1e-6",
+        "encoder.dropout=0",
+        "hardware.precision=fp32",
+        f"hardware.threads={arguments.threads}",
+        "corpus.held_out=40",
+        "corpus.max_texts=4000",
+    ]
+
+
+def work(arguments: argparse.Namespace, out: Path) -> None:
+    """Train every recipe; what each process of a launch runs."""
+    import torch
+    from torch.optim import AdamW
+
+    from selfsent import api
+    from selfsent.pretraining.train import pretrain
+
+    last: dict[str, list[torch.Tensor]] = {}
+    step = AdamW.step
+
+    def watched(self: AdamW, *given: object) -> object:
+        learned = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
+        last["gradients"] = [p.grad.clone() for p in learned]
+        done = step(self, *given)
+        last["weights"] = [p.detach() for p in learned]
+        return done
+
+    AdamW.step = watched
+    for name in arguments.only or [*METHODS, "pretrain"]:
+        given = {"out": out / name, "seed": 7}
+        if name == "pretrain":
+            tokens = arguments.steps * arguments.batch * 64
+            sizes = ["length=32", f"batch_size={arguments.batch}", "objective.contrast_weight=0.1", "warm_start=false"]
+            own = [*sizes, "hardware.precision=fp32", f"hardware.threads={arguments.threads}", "corpus.held_out=40"]
+            pretrain([str(arguments.corpus)], size="nano", vocabulary=2000, tokens=tokens, settings=own, **given)
+        else:
+            pairs = [] if name == "declutr" else ["corpus.positives=adjacent"]
+            text = arguments.documents if name == "declutr" else arguments.corpus
+            every = [*settings(arguments), *METHODS[name], *pairs]
+            api.train(name, base=arguments.base, corpus=str(text), settings=every, **given)
+        if int(os.environ.get("RANK", "0")) == 0:
+            torch.save(last, out / name / "last.pt")
+
+
+def launch(count: int, out: Path) -> None:
+    """Start this script as ``count`` processes."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment["SELFSENT_CACHE"] = str(out.parent / "cache")
+    start = [sys.executable] if count == 1 else [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    start += [] if count == 1 else ["--nproc-per-node", str(count)]
+    subprocess.run([*start, __file__, *sys.argv[1:], "--work", str(out)], env=environment, check=True)
+
+
+def losses(run: Path) -> list[float]:
+    """Return the loss of every step."""
+    lines = (json.loads(line) for line in (run / "log.jsonl").read_text().splitlines())
+    return [line["loss"] for line in lines if "loss" in line]
+
+
+def compare(one: Path, other: Path) -> dict[str, float]:
+    """Return the largest differences of two runs: losses relative, gradients to the largest one, weights absolute."""
+    import torch
+
+    pairs = list(zip(losses(one), losses(other), strict=True))
+    ours, theirs = (torch.load(run / "last.pt") for run in (one, other))
+    apart = {
+        what: max(float((a - b).abs().max()) for a, b in zip(ours[what], theirs[what], strict=True)) for what in ours
+    }
+    return {
+        "steps": len(pairs),
+        "loss": max(abs(a - b) / max(abs(a), 1e-9) for a, b in pairs),
+        "gradient": apart["gradients"] / max(float(gradient.abs().max()) for gradient in ours["gradients"]),
+        "weights": apart["weights"],
+    }
+
+
+def main() -> None:
+    """Print a row for every recipe and number of processes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", type=Path, required=True, help="documents of several sentences")
+    parser.add_argument("--documents", type=Path, required=True, help="documents of 256 word pieces or more")
+    parser.add_argument("--base", default="builtin")
+    parser.add_argument("--counts", type=int, nargs="*", default=[2, 4], help="of processes, beside one")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--only", nargs="*", help="names of recipes")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    arguments.corpus, arguments.documents = arguments.corpus.resolve(), arguments.documents.resolve()
+    if arguments.work:
+        work(arguments, arguments.work)
+        return
+    scratch = Path(mkdtemp())
+    for count in (1, *arguments.counts):
+        launch(count, scratch / str(count))
+    rows = []
+    print(f"{'recipe':<22} {'processes':>9} {'loss':>9} {'gradient':>9} {'weights':>9}")
+    for name in arguments.only or [*METHODS, "pretrain"]:
+        for count in arguments.counts:
+            row = {"recipe": name, "processes": count, **compare(scratch / "1" / name, scratch / str(count) / name)}
+            rows.append(row)
+            print(f"{name:<22} {count:>9} {row['loss']:>9.1e} {row['gradient']:>9.1e} {row['weights']:>9.1e}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
