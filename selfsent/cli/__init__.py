@@ -7,6 +7,7 @@ import typer
 from selfsent.cli.augment import app as augment
 from selfsent.cli.encode import encode
 from selfsent.cli.evaluate import evaluate
+from selfsent.cli.export import export
 from selfsent.cli.fit import fit
 from selfsent.cli.methods import methods, settings
 from selfsent.cli.pretrain import pretrain
@@ -24,7 +25,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (fit, train, sweep, pretrain, evaluate, verdict, report, encode, search, methods, settings):
+for command in (fit, train, sweep, pretrain, evaluate, verdict, report, export, encode, search, methods, settings):
     app.command()(command)
 app.add_typer(augment, name="augment")
 
