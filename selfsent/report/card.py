@@ -11,6 +11,9 @@ from huggingface_hub import EvalResult, ModelCardData
 from selfsent import atomic
 from selfsent.config import Table
 from selfsent.evaluation.score import Score
+from selfsent.report.command import command_of_run
+from selfsent.report.read import read_run
+from selfsent.run import Run
 
 CARD = "README.md"
 _KINDS = {"sts": "sentence-similarity", "classification": "text-classification", "clustering": "clustering"}
@@ -151,6 +154,12 @@ Versions: {versions}.
 def short_name(base: object) -> str:
     """Return a base without the folders above it, which are of one machine."""
     return Path(str(base)).name if Path(str(base)).is_absolute() else str(base)
+
+
+def write_run_card(run: Run, scores: Table) -> None:
+    """Write the card of the model of a run; ``scores`` becomes its scores.json."""
+    repeat = command_of_run(read_run(run.folder))
+    write_card(run.model, run_card(run.config(), scores, repeat, name=run.folder.resolve().name))
 
 
 def write_card(folder: Path, card: str) -> None:
