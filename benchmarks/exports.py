@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 from opens_elsewhere import LOWEST, TEXTS, TORCH, environment
 
-from selfsent.corpus.read import resolve_sources
+from selfsent.corpus.prepare import corpus_documents
+from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.export import FORMATS, export_model
@@ -134,7 +135,7 @@ def speeds(sides: dict[str, Callable[[list[str]], np.ndarray]], texts: list[str]
 def measure(name: str, model: str, arguments: argparse.Namespace) -> dict[str, dict[str, object]]:
     """Export one encoder to every format; return a row for each."""
     rows: dict[str, dict[str, object]] = {}
-    texts = [one.text[:300] for source in resolve_sources([arguments.corpus]) for one in source.documents()]
+    texts = [one.text[:300] for one in corpus_documents([arguments.corpus], CorpusConfig())]
     encoder = load_encoder(find_trained(model))
     sides = {
         "folder": lambda given: encode(encoder, given),

@@ -26,7 +26,7 @@ FLOORS = {
     | {"semantic_search"},
     3: {"augment", "composition", "objective", "scoring", "validation"},
     4: {"methods", "pretraining", "trainer"},
-    5: {"api", "baselines", "label_free_verdict", "report"},
+    5: {"api", "baselines", "label_free_verdict", "objective_loss", "report"},
     6: {"export", "publishing", "selection"},
     7: {"__init__", "__main__", "cli"},
 }
