@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from selfsent.bulk_encode import encode_to
     from selfsent.encoder.encode import encode
     from selfsent.encoder.load import load_encoder as load
+    from selfsent.export import export_model
     from selfsent.label_free_verdict import verdict
     from selfsent.methods.declutr import DeCLUTR
     from selfsent.methods.denosent import DenoSent
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from selfsent.methods.simcse import SimCSE
     from selfsent.methods.whitenedcse import WhitenedCSE
     from selfsent.objective import Objective
+    from selfsent.objective_loss import ObjectiveLoss
     from selfsent.pretraining.train import pretrain
+    from selfsent.publishing import push_model
     from selfsent.report import write_report
     from selfsent.scoring import compare, evaluate
     from selfsent.selection.fit import fit
@@ -40,6 +43,7 @@ _HOMES = {
     "DeCLUTR": "methods.declutr:DeCLUTR",
     "DenoSent": "methods.denosent:DenoSent",
     "Objective": "objective:Objective",
+    "ObjectiveLoss": "objective_loss:ObjectiveLoss",
     "SCD": "methods.scd:SCD",
     "SimCSE": "methods.simcse:SimCSE",
     "WhitenedCSE": "methods.whitenedcse:WhitenedCSE",
@@ -47,9 +51,11 @@ _HOMES = {
     "encode": "encoder.encode:encode",
     "encode_to": "bulk_encode:encode_to",
     "evaluate": "scoring:evaluate",
+    "export_model": "export:export_model",
     "fit": "selection.fit:fit",
     "load": "encoder.load:load_encoder",
     "pretrain": "pretraining.train:pretrain",
+    "push_model": "publishing:push_model",
     "search": "semantic_search:search",
     "sweep": "selection.sweep:sweep",
     "train": "api:train",
@@ -67,6 +73,7 @@ __all__ = [
     "EncoderError",
     "Interrupted",
     "Objective",
+    "ObjectiveLoss",
     "Progress",
     "ResumeError",
     "SelfsentError",
@@ -77,9 +84,11 @@ __all__ = [
     "encode",
     "encode_to",
     "evaluate",
+    "export_model",
     "fit",
     "load",
     "pretrain",
+    "push_model",
     "search",
     "sweep",
     "train",

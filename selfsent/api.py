@@ -345,18 +345,20 @@ def _score_before_and_after(
     before = final_scores(_open_base(recipe).to(trained.device), held_out, recipe.data, progress)
     after = final_scores(trained, held_out, recipe.data, SILENT)
     beside, beside_dev = final_baselines(recipe, text, progress)
+    from selfsent.report import card  # which draws figures, too, and so waits until there is something to say
+
     verdict = judge_heldout(before, after, beside, structured=held_out.kind != "halves")
-    run.finish(
-        {
-            "base": before.as_dict(),
-            "trained": after.as_dict(),
-            "baselines": {name: found.as_dict() for name, found in beside.items()},
-            "baselines_dev": {name: found.as_dict() for name, found in beside_dev.items()},
-            "verdict": verdict,
-            "outcome": asdict(outcome),
-            "versions": versions(),
-        }
-    )
+    scores: dict[str, object] = {
+        "base": before.as_dict(),
+        "trained": after.as_dict(),
+        "baselines": {name: found.as_dict() for name, found in beside.items()},
+        "baselines_dev": {name: found.as_dict() for name, found in beside_dev.items()},
+        "verdict": verdict,
+        "outcome": asdict(outcome),
+        "versions": versions(),
+    }
+    card.write_run_card(run, scores)
+    run.finish(scores)
     return Trained(
         folder=run.folder,
         model=run.model,

@@ -22,6 +22,7 @@ from selfsent.corpus import formats, read
 from selfsent.encoder.coverage import checked_texts
 from selfsent.encoder.encode import computes_in_bf16, encode, resolve_prompt, task_prompt
 from selfsent.encoder.inspect import encoder_digest
+from selfsent.encoder.quantize import QUANTIZED, needs_ranges, quantize, ranges_of
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError, first_line, unknown
 from selfsent.progress import SILENT, Progress
 
@@ -70,7 +71,9 @@ def encode_to(
         prompt: what is put before every text, in place of a prompt of the folder; "" for none.
         truncate_dim: keep this many leading dimensions.  Default: as many as the folder says, or all.
         precision: "fp32", "bf16", or "auto" for bf16 where this machine is faster at it.
-        dtype: what is written, "float32" or "float16".
+        dtype: what is written: "float32", "float16", or packed as ``encoder.quantize`` does, "int8", "uint8",
+            "binary" or "ubinary".  The ranges of int8 and uint8 are those of the first 16,384 texts; they are written
+            beside the output, as ``NAME.ranges.npy`` (2, D), because queries need the same.
         overwrite: replace an output of an earlier call, once the new one is whole; nothing else is ever replaced.
 
     Raises:
@@ -78,8 +81,8 @@ def encode_to(
             another model, source or setting; a vector that is not finite; another process at the same output.
     """
     output = Path(output)
-    if dtype not in DTYPES:
-        raise unknown("dtype", dtype, DTYPES)
+    if dtype not in (*DTYPES, *QUANTIZED):
+        raise unknown("dtype", dtype, (*DTYPES, *QUANTIZED))
     require_output(output)
     precision = "bf16" if computes_in_bf16(encoder, precision) else "fp32"
     by_name = prompt is not None or prompt_name is not None
@@ -106,10 +109,10 @@ def encode_to(
                 output,
                 checked_texts(encoder, map(str, texts) if stream else found, "this encoder", progress),
                 lambda part: encode(encoder, part, prompt=prompt, truncate_dim=truncate_dim, precision=precision),
-                np.dtype(dtype),
+                dtype,
                 progress,
             )
-            rows, width = _publish(output, np.dtype(dtype))
+            rows, width = _publish(output, dtype)
         except BaseException:
             if stream:
                 atomic.remove(_unfinished(output))
@@ -273,7 +276,7 @@ def _write_shards(
     output: Path,
     texts: Iterable[str],
     embed: Callable[[list[str]], NDArray[np.float32]],
-    dtype: np.dtype[Any],
+    dtype: str,
     progress: Progress,
 ) -> None:
     """Write the shards that are missing."""
@@ -282,17 +285,18 @@ def _write_shards(
     rows = kept_texts(output)
     rest, zeros = islice(texts, rows, None), 0
     while parts := [embed(part) for part in _parts(islice(rest, _BLOCK))]:
+        vectors = np.concatenate(parts)
         with np.errstate(over="ignore"):
-            vectors = np.concatenate(parts).astype(dtype, order="C")
-        finite = np.isfinite(vectors).all(axis=1)
+            finite = np.isfinite(vectors.astype("float16" if dtype == "float16" else "float32")).all(axis=1)
         if not finite.all():
             raise EncoderError(
                 f"row {rows + int(finite.argmin())} has a value that is not finite in {dtype}: give dtype float32 or "
                 "precision fp32; if both are given, the model's weights are broken"
             )
+        packed = _packed(output, vectors, dtype)
         with atomic.sealed_file(_shard(output, rows)) as file:
-            _write_header(file, vectors.shape, dtype)
-            file.write(vectors.data)  # not ndarray.tofile, whose error does not say that the disk is full
+            _write_header(file, packed.shape, packed.dtype)
+            file.write(packed.data)  # not ndarray.tofile, whose error does not say that the disk is full
         rows, zeros = rows + len(vectors), zeros + len(vectors) - int(vectors.any(axis=1).sum())
         progress.report("encode", rows)
     if zeros:
@@ -300,6 +304,24 @@ def _write_shards(
     if not rows:
         atomic.remove(_unfinished(output))
         raise CorpusError("nothing to encode: the source held no texts")
+
+
+def _packed(output: Path, vectors: NDArray[np.float32], dtype: str) -> NDArray[Any]:
+    """Return vectors as they are written; the ranges of the first block serve all others, after a kill, too."""
+    if dtype not in QUANTIZED:
+        return vectors.astype(dtype, order="C")
+    if not needs_ranges(dtype):
+        return quantize(vectors, dtype)
+    place = _ranges(output)
+    if not place.is_file():
+        with atomic.sealed_file(place) as file:
+            np.save(file, ranges_of(vectors))
+    atomic.verify(place, _afresh(output))
+    return quantize(vectors, dtype, np.load(place))
+
+
+def _ranges(output: Path) -> Path:
+    return _unfinished(output) / "ranges.npy"
 
 
 def _parts(texts: Iterable[str]) -> Iterator[list[str]]:
@@ -316,7 +338,7 @@ def _parts(texts: Iterable[str]) -> Iterator[list[str]]:
         yield part
 
 
-def _publish(output: Path, dtype: np.dtype[Any]) -> tuple[int, int]:
+def _publish(output: Path, dtype: str) -> tuple[int, int]:
     """Make the output of the shards and put it in its place, as far as an earlier job did not; return its shape."""
     folder, whole = _unfinished(output), _whole(output)
     shape = _complete(output)
@@ -325,12 +347,14 @@ def _publish(output: Path, dtype: np.dtype[Any]) -> tuple[int, int]:
         shape = rows, width = kept_texts(output), np.load(shards[0], mmap_mode="r").shape[1]
         if output.suffix:
             with atomic.sealed_file(whole) as file:
-                _write_whole(file, output.suffix, shards, shape, dtype)
+                _write_whole(file, output.suffix, shards, shape, np.dtype(QUANTIZED.get(dtype, dtype)))
         else:
-            facts = {"rows": rows, "width": width, "dtype": str(dtype), "rows_a_shard": _BLOCK}
+            facts = {"rows": rows, "width": width, "dtype": dtype, "rows_a_shard": _BLOCK}
             digests = {shard.name: atomic.checksum_of(shard).read_text(encoding="utf-8") for shard in shards}
             atomic.write_sealed(whole / "manifest.json", {**facts, "shards": [*digests], "checksums": digests})
         atomic.write_sealed(folder / "complete.json", {"rows": rows, "width": width})
+    if _ranges(output).is_file():
+        atomic.write_bytes(output.with_name(f"{output.stem}.ranges.npy"), _ranges(output).read_bytes())
     if whole.exists():
         for shard in [] if output.suffix else _shards(output):
             atomic.remove(atomic.checksum_of(shard))  # it is in the manifest

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sentence_transformers import SentenceTransformer
@@ -23,7 +23,7 @@ from selfsent.encoder.load import load_encoder
 from selfsent.encoder.pooling import pooling_name
 from selfsent.errors import ConfigurationError, EncoderError, UserError
 from selfsent.evaluation import geometry
-from selfsent.evaluation.labelfree.document_tests import LEAST, build_tests
+from selfsent.evaluation.labelfree.document_tests import LEAST, DocumentTests, build_tests
 from selfsent.evaluation.labelfree.documents import parse_documents
 from selfsent.evaluation.labelfree.verdict import (
     LabelFreeVerdict,
@@ -71,15 +71,21 @@ def verdict(
     """
     if bootstrap < 1:
         raise ConfigurationError(f"bootstrap = {bootstrap} does not fit: a verdict needs resamples, 100 or more")
-    models = {"base": _find_model(base), "trained": _find_model(trained)}
+    models = {"base": find_trained(base), "trained": find_trained(trained)}
     if Path(models["base"]).resolve() == Path(models["trained"]).resolve():
         raise ConfigurationError(f"base and trained are the same encoder, {base}: give those before and after training")
     sources = [str(text) for text in texts]
     config = CorpusConfig(language=language)
-    chosen, note = _choose_documents(models["trained"], sources, config, documents, progress)
-    progress.say(note)
-    tests = build_tests(parse_documents(chosen, language, documents), seed=seed, details=details)
-    require_enough_tests(tests)
+    material = choose_tests(
+        models["trained"],
+        sources,
+        documents=documents,
+        language=language,
+        seed=seed,
+        details=details,
+        progress=progress,
+    )
+    tests, note = material.tests, material.note
     facts: dict[str, object] = {"text": note, "documents": tests.documents, "versions": versions()}
     results: dict[str, Results] = {}
 
@@ -110,7 +116,38 @@ def verdict(
     return judge_tests(tests, results, notes=notes, facts=facts)
 
 
-def _find_model(name: str | Path) -> str | Path:
+@dataclass(frozen=True)
+class VerdictMaterial:
+    """The tests that a text gives for an encoder."""
+
+    tests: DocumentTests
+    documents: list[Document]  # that they were drawn from
+    note: str  # whether the encoder learned from them
+
+
+def choose_tests(
+    trained: str | Path,
+    sources: Sequence[str],
+    *,
+    documents: int = DOCUMENTS,
+    language: str = "en",
+    seed: int = 0,
+    details: bool = False,
+    progress: Progress = SILENT,
+) -> VerdictMaterial:
+    """Make the verdict's tests of documents that ``trained``, a folder, was not trained on if possible.
+
+    Raises:
+        UserError: a source cannot be read, or the text allows no test.
+    """
+    chosen, note = _choose_documents(trained, sources, CorpusConfig(language=language), documents, progress)
+    progress.say(note)
+    tests = build_tests(parse_documents(chosen, language, documents), seed=seed, details=details)
+    require_enough_tests(tests)
+    return VerdictMaterial(tests, chosen, note)
+
+
+def find_trained(name: str | Path) -> str | Path:
     """Return the model of a run where the run's folder was given, and otherwise what was given."""
     folder = Path(name)
     run = folder.parent if folder.name == "model" and not folder.exists() else folder

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 import xxhash
 from pyarrow import parquet
+from sentence_transformers.util import quantize_embeddings
 from tiny import TEXTS
 
 from selfsent import atomic, bulk_encode
@@ -382,3 +383,41 @@ def test_a_process_killed_by_the_kernel_resumes_to_the_same_bytes(bert, tmp_path
     monkeypatch.setattr(bulk_encode, "_BLOCK", 16)
     bulk_encode.encode_to(tmp_path / "once.npy", load_encoder(bert, pooling="mean"), [lines])
     assert content(tmp_path / "often.npy") == content(tmp_path / "once.npy")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "binary", "ubinary"])
+def test_packed_output_is_that_of_sentence_transformers_and_the_ranges_lie_beside_it(dtype, bert, source, tmp_path):
+    """The ranges are those of the first block; a killed job goes on with them."""
+    encoder, out = load_encoder(bert), tmp_path / "vectors.npy"
+    done = bulk_encode.encode_to(out, encoder, [source], precision="fp32", dtype=dtype, truncate_dim=20)
+    vectors = by_blocks(encoder)[:, :20]
+    theirs = quantize_embeddings(vectors, dtype, calibration_embeddings=vectors[:8])
+    assert (done.rows, done.width) == theirs.shape
+    np.testing.assert_array_equal(np.load(out), theirs)
+    assert (tmp_path / "vectors.ranges.npy").is_file() == dtype.endswith("int8")
+    if dtype.endswith("int8"):
+        ranges = np.load(tmp_path / "vectors.ranges.npy")
+        np.testing.assert_array_equal(quantize_embeddings(vectors, dtype, ranges=ranges), theirs)
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_packed_output_after_a_kill_has_the_same_bytes(output, bert, source, tmp_path, monkeypatch):
+    encoder = load_encoder(bert)
+    (tmp_path / "whole").mkdir()
+    bulk_encode.encode_to(tmp_path / "whole" / output, encoder, [source], dtype="int8")
+    real, calls = bulk_encode.encode, []
+
+    def killed(*given, **how):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(*given, **how)
+
+    monkeypatch.setattr(bulk_encode, "encode", killed)
+    with pytest.raises(KeyboardInterrupt):
+        bulk_encode.encode_to(tmp_path / output, encoder, [source], dtype="int8")
+    monkeypatch.setattr(bulk_encode, "encode", real)
+    assert bulk_encode.encode_to(tmp_path / output, encoder, [source], dtype="int8").resumed == 16
+    for path in (tmp_path / "whole").rglob("*"):
+        if path.is_file():
+            assert path.read_bytes() == (tmp_path / path.relative_to(tmp_path / "whole")).read_bytes()

@@ -7,9 +7,11 @@ import typer
 from selfsent.cli.augment import app as augment
 from selfsent.cli.encode import encode
 from selfsent.cli.evaluate import evaluate
+from selfsent.cli.export import export
 from selfsent.cli.fit import fit
 from selfsent.cli.methods import methods, settings
 from selfsent.cli.pretrain import pretrain
+from selfsent.cli.push import push
 from selfsent.cli.report import report
 from selfsent.cli.search import search
 from selfsent.cli.sweep import sweep
@@ -24,7 +26,21 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (fit, train, sweep, pretrain, evaluate, verdict, report, encode, search, methods, settings):
+for command in (
+    fit,
+    train,
+    sweep,
+    pretrain,
+    evaluate,
+    verdict,
+    report,
+    export,
+    push,
+    encode,
+    search,
+    methods,
+    settings,
+):
     app.command()(command)
 app.add_typer(augment, name="augment")
 

@@ -19,7 +19,10 @@ def encode(
     text_column: Annotated[str, typer.Option(help="The column of a table to encode")] = "text",
     prompt_name: Annotated[str | None, typer.Option(help="A prompt of the model  \\[default: for documents]")] = None,
     precision: Annotated[str, typer.Option(help="Of the computation: auto, bf16 or fp32")] = "auto",
-    dtype: Annotated[str, typer.Option(help="Of the output: float32 or float16")] = "float32",
+    dtype: Annotated[
+        str, typer.Option(help="Of the output: float32, float16, int8, uint8, binary or ubinary")
+    ] = "float32",
+    truncate_dim: Annotated[int | None, typer.Option(help="Keep this many leading dimensions", min=1)] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that encode wrote before")] = False,
 ) -> None:
     """Encode texts into a matrix of embeddings, one row per text, in their order.
@@ -57,6 +60,7 @@ def encode(
             prompt_name=prompt_name,
             precision=precision,
             dtype=dtype,
+            truncate_dim=truncate_dim,
             overwrite=overwrite,
             progress=display,
         )

@@ -1,0 +1,252 @@
+"""Export encoders to every format: what the verdict says, size and speed, and which other library opens the result.
+
+Example: python benchmarks/exports.py builtin=builtin mine=runs/simcse --corpus TEXT --out exported --environments envs
+
+Every environment is made with pip or npm where it is missing.  A cell of the second table is the smallest cosine
+between the vectors of the other library and those of ``selfsent.encode`` in fp32 of the folder that was exported.
+Speed is that of one process, whose sides take turns over the same texts.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from opens_elsewhere import LOWEST, TEXTS, TORCH, environment
+
+from selfsent.corpus.prepare import corpus_documents
+from selfsent.corpus.settings import CorpusConfig
+from selfsent.encoder.encode import encode
+from selfsent.encoder.load import load_encoder
+from selfsent.export import FORMATS, export_model
+from selfsent.export.onnx_session import GRAPHS, OnnxEncoder
+from selfsent.label_free_verdict import find_trained
+
+ONNXRUNTIME = """
+import json, sys, numpy as np, onnxruntime
+from tokenizers import Tokenizer
+for folder in sys.argv[2:]:
+    (graph,) = [one for one in json.load(open(f"{folder}/elsewhere.json"))["graphs"]]
+    session = onnxruntime.InferenceSession(f"{folder}/{graph}", providers=["CPUExecutionProvider"])
+    tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
+    rows = []
+    for text in json.load(open(sys.argv[1])):
+        ids = np.array([tokenizer.encode(text).ids])
+        feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+        rows.append(session.run(["sentence_embedding"], {one.name: feeds[one.name] for one in session.get_inputs()})[0])
+    np.save(f"{folder}.theirs.npy", np.concatenate(rows))
+"""
+SENTENCE_TRANSFORMERS = """
+import json, sys, numpy as np
+from sentence_transformers import SentenceTransformer
+for folder in sys.argv[2:]:
+    graphs = json.load(open(f"{folder}/elsewhere.json"))["graphs"]
+    how = {"backend": "onnx", "model_kwargs": {"file_name": graphs[0], "provider": "CPUExecutionProvider"}}
+    model = SentenceTransformer(folder, device="cpu", **(how if graphs else {}))
+    np.save(f"{folder}.theirs.npy", model.encode(json.load(open(sys.argv[1]))))
+"""
+FASTEMBED = """
+import json, sys, numpy as np
+from fastembed import TextEmbedding
+from fastembed.common.model_description import ModelSource, PoolingType
+for folder in sys.argv[2:]:
+    facts = json.load(open(f"{folder}/elsewhere.json"))
+    TextEmbedding.add_custom_model(
+        model=folder, pooling=PoolingType[facts["pooling"]], normalization=False, sources=ModelSource(hf="a/b"),
+        dim=facts["width"], model_file=facts["graphs"][0])
+    model = TextEmbedding(folder, specific_model_path=folder)
+    np.save(f"{folder}.theirs.npy", np.stack(list(model.embed(json.load(open(sys.argv[1]))))))
+"""
+TRANSFORMERS_JS = """
+import { AutoModel, AutoTokenizer, env } from '@huggingface/transformers';
+import fs from 'node:fs';
+env.allowRemoteModels = false;
+env.localModelPath = '/';
+const [texts, ...folders] = process.argv.slice(2);
+for (const folder of folders) {
+  const { graphs } = JSON.parse(fs.readFileSync(`${folder}/elsewhere.json`));
+  const tokenizer = await AutoTokenizer.from_pretrained(folder.slice(1));
+  const dtype = graphs[0].includes('quantized') ? 'q8' : 'fp32';
+  const model = await AutoModel.from_pretrained(folder.slice(1), { dtype });
+  const inputs = await tokenizer(JSON.parse(fs.readFileSync(texts)), { padding: true, truncation: true });
+  const { sentence_embedding } = await model(inputs);
+  fs.writeFileSync(`${folder}.theirs.json`, JSON.stringify(sentence_embedding.tolist()));
+}
+"""
+MODEL2VEC = """
+import json, sys, numpy as np
+from model2vec import StaticModel
+for folder in sys.argv[2:]:
+    model = StaticModel.from_pretrained(folder, normalize=False)
+    np.save(f"{folder}.theirs.npy", model.encode(json.load(open(sys.argv[1]))))
+"""
+LIBRARIES = {  # what is installed, the program that writes the library's vectors, the formats that it is asked to open
+    "onnxruntime": (["onnxruntime", "tokenizers", "numpy"], ONNXRUNTIME, ("onnx", "onnx-int8")),
+    "st-onnx": (
+        [TORCH, "sentence-transformers", "transformers==4.57.6", "optimum-onnx[onnxruntime]"],
+        SENTENCE_TRANSFORMERS,
+        FORMATS,
+    ),
+    "fastembed": (["fastembed"], FASTEMBED, ("onnx", "onnx-int8")),
+    "transformers.js": (["@huggingface/transformers"], TRANSFORMERS_JS, ("onnx", "onnx-int8")),
+    "model2vec": (["model2vec"], MODEL2VEC, ("static",)),
+}
+ROUNDS = 3
+
+
+def describe(folder: Path) -> None:
+    """Leave beside an export what a user of the other libraries says by hand: the graph, and who pools."""
+    graphs = [name for name in GRAPHS if (folder / name).is_file()]
+    modules = [one["type"].rpartition(".")[2] for one in json.loads((folder / "modules.json").read_text())]
+    pooling = "DISABLED"
+    if modules[:2] == ["Transformer", "Pooling"] and set(modules[2:]) <= {"Normalize"}:
+        mode = json.loads((folder / "1_Pooling" / "config.json").read_text())["pooling_mode"]
+        pooling = {"cls": "CLS", "mean": "MEAN"}[mode]
+    width = int(encode_with(folder)(TEXTS[:1]).shape[1])
+    (folder / "elsewhere.json").write_text(json.dumps({"graphs": graphs, "pooling": pooling, "width": width}))
+
+
+def encode_with(folder: Path) -> Callable[[list[str]], np.ndarray]:
+    """Return what gives the vectors of an export."""
+    if any((folder / name).is_file() for name in GRAPHS):
+        return OnnxEncoder(folder, threads=int(os.environ.get("OMP_NUM_THREADS", 0))).encode
+    encoder = load_encoder(folder)
+    return lambda texts: encode(encoder, texts)
+
+
+def speeds(sides: dict[str, Callable[[list[str]], np.ndarray]], texts: list[str]) -> dict[str, float]:
+    """Return texts a second of every side: the median of rounds in which all take turns."""
+    found: dict[str, list[float]] = {side: [] for side in sides}
+    for turn in range(ROUNDS + 1):
+        for side, work in sides.items():
+            start = time.perf_counter()
+            work(texts)
+            if turn:  # the first is for caches and threads
+                found[side].append(len(texts) / (time.perf_counter() - start))
+    return {side: statistics.median(rates) for side, rates in found.items()}
+
+
+def measure(name: str, model: str, arguments: argparse.Namespace) -> dict[str, dict[str, object]]:
+    """Export one encoder to every format; return a row for each."""
+    rows: dict[str, dict[str, object]] = {}
+    texts = [one.text[:300] for one in corpus_documents([arguments.corpus], CorpusConfig())]
+    encoder = load_encoder(find_trained(model))
+    sides = {
+        "folder": lambda given: encode(encoder, given),
+        "sentence-transformers": lambda given: encoder.encode(given, show_progress_bar=False),
+    }
+    for to in FORMATS:
+        out = arguments.out / f"{name}-{to}"
+        done = export_model(
+            model,
+            to,
+            corpus=[arguments.corpus],
+            out=out,
+            accept_loss=True,
+            overwrite=True,
+            precision="fp32",
+            documents=arguments.documents,
+        )
+        change = done.judgement.difference
+        rows[to] = {
+            "MB": round(done.megabytes, 1),
+            "change": f"{change.value:+.2f} [{change.low:+.2f}, {change.high:+.2f}]",
+            "refused": done.judgement.lost,
+            "smallest cosine": done.judgement.cosine,
+        }
+        sides[to] = encode_with(out)
+        describe(out)
+        print(name, to, rows[to], flush=True)
+    for side, rate in speeds(sides, texts[: arguments.texts]).items():
+        rows.setdefault(side, {})["texts/s"] = round(rate, 1)
+    whole = Path(find_trained(model))
+    if whole.is_dir():
+        rows["folder"]["MB"] = round(sum(one.stat().st_size for one in whole.rglob("*") if one.is_file()) / 1e6, 1)
+    return rows
+
+
+def node(folder: Path, packages: list[str], program: str) -> list[str]:
+    """Return the command of a program for node, whose packages are installed where they are missing."""
+    if not (folder / "node_modules").is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "package.json").write_text('{"type": "module"}')
+        # The install script of onnxruntime-node fetches CUDA; what runs on a CPU is in the package.
+        subprocess.run(["npm", "install", "--ignore-scripts", *packages], cwd=folder, check=True, capture_output=True)
+    (folder / "program.mjs").write_text(program)
+    return ["node", str(folder / "program.mjs")]
+
+
+def opened(library: str, folder: Path, ours: np.ndarray, texts: Path, environments: Path) -> str:
+    """Return the smallest cosine to our vectors, or the last line of what the library says."""
+    packages, program, _ = LIBRARIES[library]
+    if library == "transformers.js":
+        words = node(environments / library, packages, program)
+    else:
+        words = [str(environment(environments / library, packages)), "-W", "ignore", "-c", program]
+    result = subprocess.run(
+        [*words, str(texts), str(folder)], capture_output=True, text=True, env={**os.environ, "HF_HUB_OFFLINE": "1"}
+    )
+    if result.returncode:
+        said = [line for line in result.stderr.strip().splitlines() if "rror" in line]
+        return f"no: {(said or ['it failed'])[-1][:90]}"
+    theirs = Path(f"{folder}.theirs.npy")
+    vectors = np.load(theirs) if theirs.is_file() else np.array(json.loads(Path(f"{folder}.theirs.json").read_text()))
+    for left in (theirs, Path(f"{folder}.theirs.json")):
+        left.unlink(missing_ok=True)
+    products = (ours * vectors).sum(1) / np.linalg.norm(ours, axis=1) / np.linalg.norm(vectors, axis=1)
+    return f"{products.min():.6f}"
+
+
+def main() -> None:
+    """Print both tables; fail where an fp32 graph that opens gives other vectors."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", help="NAME=MODEL")
+    parser.add_argument("--corpus", required=True, help="documents without labels")
+    parser.add_argument("--out", type=Path, required=True, help="a folder for the exports")
+    parser.add_argument("--environments", type=Path, required=True, help="a folder for the virtual environments")
+    parser.add_argument("--texts", type=int, default=1000, help="that speed is measured on")
+    parser.add_argument("--documents", type=int, default=1000, help="of the verdict")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    arguments.out = arguments.out.resolve()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+
+    given = dict(one.split("=", 1) for one in arguments.models)
+    measured = {name: measure(name, model, arguments) for name, model in given.items()}
+    texts = arguments.out / "texts.json"
+    texts.write_text(json.dumps(TEXTS))
+    table: dict[str, dict[str, str]] = {}
+    failed = False
+    for name, model in given.items():
+        whole = encode(load_encoder(find_trained(model)), TEXTS, precision="fp32").astype(np.float64)
+        for to in FORMATS:
+            folder = arguments.out / f"{name}-{to}"
+            # Static vectors are another encoder: others have to give the vectors that we give.
+            ours = whole if to != "static" else encode_with(folder)(TEXTS).astype(np.float64)
+            row = table[f"{name} {to}"] = {}
+            for library, (*_, formats) in LIBRARIES.items():
+                if to in formats:
+                    row[library] = opened(library, folder, ours, texts, arguments.environments.resolve())
+                    failed |= to != "onnx-int8" and not row[library].startswith("no") and float(row[library]) < LOWEST
+            print(name, to, row, flush=True)
+    keys = ("MB", "texts/s", "change", "refused", "smallest cosine")
+    print(f"\n| encoder | {' | '.join(keys)} |\n|---|{'---|' * len(keys)}")
+    for name, rows in measured.items():
+        for side, row in rows.items():
+            print(f"| {name} {side} | {' | '.join(str(row.get(key, '')) for key in keys)} |")
+    print(f"\n| export | {' | '.join(LIBRARIES)} |\n|---|{'---|' * len(LIBRARIES)}")
+    for name, cells in table.items():
+        print(f"| {name} | {' | '.join(cells.get(library, '') for library in LIBRARIES)} |")
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"measured": measured, "opened": table}, indent=2, default=str) + "\n")
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()

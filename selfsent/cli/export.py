@@ -1,0 +1,50 @@
+"""selfsent export: an encoder for another runtime, judged before it is kept."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def export(
+    model: Annotated[str, typer.Argument(help="A folder, the folder of a run, or a name on the hub")],
+    to: Annotated[str, typer.Option("--to", help="onnx, onnx-int8 or static")],
+    corpus: Annotated[
+        list[str] | None,
+        typer.Option(help="Text for the verdict; may be repeated  \\[default: what the run held out]"),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder to write  \\[default: exports/NAME-FORMAT]")] = None,
+    accept_loss: Annotated[bool, typer.Option("--accept-loss", help="Keep an export that lost by it")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export")] = False,
+    documents: Annotated[int, typer.Option(help="Maximum number of documents for the verdict", min=50)] = 1000,
+    width: Annotated[int, typer.Option(help="Of static vectors", min=1)] = 256,
+    language: Annotated[str, typer.Option(help="Language of the sentence-splitting rules")] = "en",
+    precision: Annotated[str, typer.Option(help="Of the encoder's own vectors: auto, bf16 or fp32")] = "auto",
+) -> None:
+    """Write an encoder as ONNX, as ONNX with int8 weights, or as static word vectors, unless it loses by it.
+
+    Example: selfsent export runs/tickets --to onnx-int8
+    """
+    from selfsent.cli.display import Display
+
+    display = Display()
+    display.opening("loading torch and transformers")
+    from selfsent.export import export_model
+
+    done = export_model(
+        model,
+        to,
+        corpus=corpus or None,
+        out=out,
+        accept_loss=accept_loss,
+        overwrite=overwrite,
+        documents=documents,
+        width=width,
+        language=language,
+        precision=precision,
+        progress=display,
+    )
+    display.end()
+    display.say(done.judgement.sentence)
+    kept = ", which lost and is kept all the same" if done.judgement.lost else ""
+    display.say(f"wrote {done.folder}: {done.megabytes:.1f} MB{kept}")

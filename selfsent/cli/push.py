@@ -1,0 +1,27 @@
+"""selfsent push: a model folder to the hub."""
+
+from typing import Annotated
+
+import typer
+
+
+def push(
+    model: Annotated[str, typer.Argument(help="The folder of a model, of a run or of an export")],
+    repository: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="On the hub; made where it does not exist")],
+    private: Annotated[bool, typer.Option("--private", help="Make a repository that only you see")] = False,
+    license: Annotated[str | None, typer.Option(help="Of the weights, for the card, such as apache-2.0")] = None,
+    language: Annotated[str | None, typer.Option(help="Of the text, for the card, such as en")] = None,
+) -> None:
+    """Upload a model with its card to the hub, in one commit.
+
+    Example: selfsent push runs/tickets me/tickets-encoder --license cc-by-sa-4.0
+    """
+    from selfsent.cli.display import Display
+
+    display = Display()
+    display.opening("loading torch and transformers")
+    from selfsent.publishing import push_model
+
+    address = push_model(model, repository, private=private, licence=license, language=language, progress=display)
+    display.end()
+    display.say(f"pushed to {address}")

@@ -1,0 +1,198 @@
+"""A model folder in, the same encoder for another runtime out: ONNX, int8, static vectors; judged before it is kept.
+
+onnx_graph.py            an encoder to one ONNX graph; int8
+onnx_session.py          texts to vectors by onnxruntime
+static_distillation.py   any encoder to static word vectors
+gate.py                  the verdict between the encoder and its export
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+
+from selfsent import atomic, hardware
+from selfsent.corpus import sample
+from selfsent.corpus.read import Document
+from selfsent.corpus.settings import CorpusConfig
+from selfsent.encoder.encode import encode
+from selfsent.encoder.load import load_encoder
+from selfsent.encoder.save import save_encoder
+from selfsent.errors import ConfigurationError, EncoderError, unknown
+from selfsent.evaluation.labelfree.documents import parse_documents
+from selfsent.export import onnx_graph
+from selfsent.export.gate import Judgement, export_card, judge_export
+from selfsent.export.onnx_session import GRAPHS, OnnxEncoder
+from selfsent.export.static_distillation import WIDTH, distil_static
+from selfsent.label_free_verdict import DOCUMENTS, VerdictMaterial, choose_tests, find_trained
+from selfsent.progress import SILENT, Progress
+from selfsent.report.card import short_name, write_card
+from selfsent.run import Run, versions
+
+FORMATS = ("onnx", "onnx-int8", "static")
+FACTS = "export.json"  # what was exported, from what, and the figures of the gate
+_TEXTS = 20_000  # that static vectors are learned from
+_PASSAGE = 50  # words
+_LEARNED = 5_000  # documents, at most
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """What was written, and what the gate measured."""
+
+    folder: Path
+    megabytes: float  # of the whole folder
+    judgement: Judgement
+
+
+def export_model(
+    model: str | Path,
+    to: str,
+    *,
+    corpus: Sequence[str | Path] | str | Path | None = None,
+    out: str | Path | None = None,
+    accept_loss: bool = False,
+    overwrite: bool = False,
+    documents: int = DOCUMENTS,
+    width: int = WIDTH,
+    language: str = "en",
+    precision: str = "auto",
+    progress: Progress = SILENT,
+) -> Exported:
+    """Write an encoder for another runtime, unless the verdict finds that it lost by it.
+
+    The export is refused where the paired 95 % interval of its score less the encoder's lies below zero.
+
+    Args:
+        model: a folder, the folder of a run, or a name on the hub.
+        to: "onnx", "onnx-int8" (both need the extra ``onnx``) or "static".
+        corpus: text without labels, for the verdict, and to learn static vectors from.  Default: that of the run.
+        out: the folder to write.  Default: ``exports/`` and the name of the model and of the format.
+        accept_loss: keep an export that lost; its card says what it lost.
+        overwrite: replace an earlier export; nothing else is ever replaced.
+        documents: of the verdict, at most.
+        width: of static vectors.
+        language: of the sentence-splitting rules.
+        precision: of the encoder's own vectors: "fp32", "bf16" or "auto".
+
+    Raises:
+        UserError: no such format or model; a layer without an ONNX operator; an export that lost; a missing package; an
+            output that exists; no text.
+    """
+    if to not in FORMATS:
+        raise unknown("format", to, FORMATS)
+    if width < 1:
+        raise ConfigurationError(f"width {width} does not fit: static vectors have 1 dimension or more")
+    if to != "static":
+        for package in ("onnx", "onnxscript", "onnxruntime"):
+            onnx_graph.require_onnx(package)
+    found = find_trained(model)
+    sources = _sources(found, corpus)
+    target = Path(out) if out is not None else Path("exports") / f"{_name_of(model)}-{to}"
+    _require_ours(target, overwrite)
+    encoder = load_encoder(found)
+    if to != "static":
+        onnx_graph.require_one_graph(encoder, str(model))
+    drawn = _draw(sources, documents, language, progress) if to == "static" else []
+    # Static vectors are learned from what the verdict does not look at: it takes half as many again as it is given.
+    most = min(documents, len(drawn) // 3) if drawn else documents
+    material = choose_tests(found, sources, documents=most, language=language, progress=progress)
+    with atomic.exclusive(target, folder=False), atomic.replacing(target) as partial:
+        partial.mkdir()
+        if to == "static":
+            texts = _texts(drawn, material, language)
+            machine = hardware.choose_hardware()
+            small = distil_static(
+                encoder.to(machine.device), texts, width=width, precision=precision, progress=progress
+            )
+            save_encoder(small, partial)
+        else:
+            _write_onnx(encoder, partial, int8=to == "onnx-int8")
+        judgement = judge_export(
+            material.tests,
+            encode(encoder, material.tests.texts, precision=precision, progress=progress),
+            exported_vectors(partial, material.tests.texts, progress),
+            note=material.note,
+        )
+        if judgement.lost and not accept_loss:
+            raise EncoderError(
+                f"{to} loses, and nothing was written.  {judgement.sentence}  Add --accept-loss to keep it all the same"
+            )
+        size = sum(path.stat().st_size for path in partial.rglob("*") if path.is_file()) / 1e6
+        facts = {"model": short_name(model), "to": to, "megabytes": round(size, 2), "versions": versions()}
+        atomic.write_sealed(partial / FACTS, {**facts, **judgement.as_dict(), "accepted_loss": judgement.lost})
+        write_card(partial, export_card(facts, judgement, name=target.name, language=language))
+    return Exported(folder=target, megabytes=size, judgement=judgement)
+
+
+def exported_vectors(folder: Path, texts: Sequence[str], progress: Progress = SILENT) -> NDArray[np.float32]:
+    """Return the (N, D) vectors that an export gives texts, by the runtime that it was written for."""
+    if any((folder / name).is_file() for name in GRAPHS):
+        return OnnxEncoder(folder).encode(texts, progress=progress)
+    return encode(load_encoder(folder), texts, progress=progress)
+
+
+def _write_onnx(encoder: SentenceTransformer, folder: Path, *, int8: bool) -> None:
+    """Write graph, tokenizer and settings; the layers' own weights are in the graph alone."""
+    save_encoder(encoder, folder)
+    for weights in folder.glob("model*.safetensors"):
+        weights.unlink()
+    (folder / atomic.CHECKSUMS).unlink()
+    plain, small = (folder / name for name in GRAPHS)
+    plain.parent.mkdir()
+    onnx_graph.write_graph(encoder, plain)
+    if int8:
+        onnx_graph.quantize_graph(plain, small)
+        plain.unlink()
+
+
+def _draw(sources: Sequence[str], documents: int, language: str, progress: Progress) -> list[Document]:
+    return sample.draw_documents(sources, CorpusConfig(language=language), 2 * documents + _LEARNED, progress)
+
+
+def _texts(drawn: Sequence[Document], material: VerdictMaterial, language: str) -> list[str]:
+    """Return sentences, and passages of some sentences, of documents that the verdict does not look at."""
+    judged = {document.text for document in material.documents}
+    others = [document for document in drawn if document.text not in judged]
+    texts: list[str] = []
+    for document in parse_documents(others, language, len(others)):
+        if len(texts) >= _TEXTS:
+            break
+        texts += document.sentences
+        for start in range(0, len(document.sentences), 3):
+            texts.append(" ".join(" ".join(document.sentences[start : start + 3]).split()[:_PASSAGE]))
+    return texts[:_TEXTS]
+
+
+def _sources(model: str | Path, corpus: Sequence[str | Path] | str | Path | None) -> list[str]:
+    """Return the sources that were given, or those that the run of a model was trained on."""
+    if corpus is not None:
+        return [str(corpus)] if isinstance(corpus, str | Path) else [str(one) for one in corpus]
+    run = Run(Path(model).parent)
+    if Path(model).name == "model" and (run.folder / "config.json").is_file():
+        texts = run.config().get("recipe", {}).get("texts", ())
+        if texts:
+            return [str(text) for text in texts]
+    raise ConfigurationError(
+        f"no text is known to judge an export of {model} by: give some of yours, without labels, with --corpus"
+    )
+
+
+def _name_of(model: str | Path) -> str:
+    """Return the name that people know a model by: that of the run where its folder is called model."""
+    path = Path(model)
+    return path.resolve().parent.name if path.name == "model" else path.resolve().name
+
+
+def _require_ours(target: Path, overwrite: bool) -> None:
+    """Refuse an output that exists, unless it is an export that may be replaced."""
+    if overwrite and (target / FACTS).is_file():
+        return
+    if overwrite and target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise ConfigurationError(
+            f"output {target} is no export (it has no {FACTS}): choose another --out, or remove it"
+        )
+    Run.require_free(target, "choose another --out, or add --overwrite to replace an earlier export")

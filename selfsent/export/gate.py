@@ -1,0 +1,116 @@
+"""The gate of every export: the verdict between an encoder and what was made of it, and a card with its figures."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from selfsent.config import Table
+from selfsent.evaluation.labelfree.document_tests import DocumentTests
+from selfsent.evaluation.labelfree.verdict import SCORE, SCORED, score_vectors, word_difference
+from selfsent.evaluation.score import Difference, Results, compare_results
+from selfsent.report.card import figures_of, front_matter, score_table
+
+NOISE = 0.05  # points: a difference that is printed as 0.0 is none
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict's figures of an encoder and of its export, on the same tests."""
+
+    original: Results
+    exported: Results
+    difference: Difference  # of the score: export less original
+    cosine: float | None  # smallest between the two vectors of a text; None where their widths differ
+    sentence: str
+    note: str  # on the text
+
+    @property
+    def lost(self) -> bool:
+        """Whether the 95 % interval of the difference lies below zero."""
+        return self.difference.high < -NOISE
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what belongs into a JSON file."""
+        return {
+            "sentence": self.sentence,
+            "text": self.note,
+            "lost": self.lost,
+            "smallest_cosine": self.cosine,
+            "difference": asdict(self.difference),
+            "original": self.original.as_dict(),
+            "exported": self.exported.as_dict(),
+        }
+
+
+def judge_export(
+    tests: DocumentTests,
+    original: Float[np.ndarray, "N D"],
+    exported: Float[np.ndarray, "N E"],
+    *,
+    note: str = "",
+    resamples: int = 1000,
+) -> Judgement:
+    """Compare the vectors of ``tests.texts`` before and after an export.
+
+    Raises:
+        EncoderError: one of them holds values that are not finite.
+    """
+    before = score_vectors(tests, original, name="the encoder", resamples=resamples)
+    after = score_vectors(tests, exported, name="its export", resamples=resamples)
+    score = after.get(SCORE, "mean")
+    change = next(one for one in compare_results(after, before) if (one.task, one.metric) == (SCORE, "mean"))
+    parts = sum((one.task, one.metric) in SCORED for one in after.scores)
+    what = f"Over {parts} tests made of {tests.documents:,} documents"
+    cosine = _smallest_cosine(original, exported) if original.shape == exported.shape else None
+    _, sentence = word_difference(what, before, after, score)
+    return Judgement(before, after, change, cosine, sentence, note)
+
+
+def _smallest_cosine(one: Float[np.ndarray, "N D"], other: Float[np.ndarray, "N D"]) -> float:
+    """Return the smallest cosine between rows; two rows of zeros are equal."""
+    one, other = one.astype(np.float64), other.astype(np.float64)
+    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+    both = ~one.any(axis=1) & ~other.any(axis=1)
+    cosines = np.divide((one * other).sum(axis=1), lengths, out=np.zeros(len(one)), where=lengths > 0)
+    return float(np.where(both, 1.0, cosines).min(initial=1.0))
+
+
+_GRAPH = """`{graph}` opens in onnxruntime: its inputs are what `tokenizer.json` gives, its output
+`sentence_embedding` is the vector."""
+_OPENED = {
+    "onnx": _GRAPH.replace("{graph}", "onnx/model.onnx"),
+    "onnx-int8": _GRAPH.replace("{graph}", "onnx/model_quantized.onnx") + "  Its weights are int8.",
+    "static": """```python
+
+model = SentenceTransformer("{name}")
+```""",
+}
+_EXTRA_TAGS = {"onnx": ["onnx"], "onnx-int8": ["onnx", "int8"], "static": ["static-embeddings"]}
+
+
+def export_card(facts: Table, judgement: Judgement, *, name: str, language: str) -> str:
+    """Return the card of an export; every figure of it is one of export.json."""
+    scores = {"original": figures_of(judgement.original.scores), "export": figures_of(judgement.exported.scores)}
+    tags, change, cosine = _EXTRA_TAGS[facts["to"]], judgement.difference, judgement.cosine
+    lost = "  **It was kept although it lost.**" if judgement.lost else ""
+    equal = "" if cosine is None else f"The smallest cosine between both vectors of a text is {cosine:.6f}."
+    interval = f"{change.value:+.2f} points (95 % interval {change.low:+.2f} to {change.high:+.2f})"
+    return f"""{front_matter(name, scores["export"], base=facts["model"], language=language, tags=tags)}
+# {name}
+
+`{facts["model"]}` as {facts["to"]}, {facts["megabytes"]:.2f} MB, written by [selfsent](https://pypi.org/project/selfsent/).
+
+{_OPENED[facts["to"]].format(name=name)}
+
+## Beside the encoder that it was made from
+
+{interval} in the score of tests made of raw text.{lost}
+{equal}
+
+{score_table(scores)}
+
+Points of 100; in brackets 95 % intervals of a bootstrap.  {judgement.note[:1].upper()}{judgement.note[1:]}.
+Every figure is one of `export.json`.
+"""

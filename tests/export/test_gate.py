@@ -1,0 +1,123 @@
+"""An export that loses is refused, whatever it is; the figures go on its card either way."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from huggingface_hub import ModelCard
+from test_cli import run as command
+
+from selfsent import atomic, export
+from selfsent.errors import ConfigurationError, EncoderError
+from selfsent.export import export_model
+from selfsent.export.gate import NOISE, judge_export
+from selfsent.label_free_verdict import choose_tests
+
+
+@pytest.fixture
+def noisy(monkeypatch):
+    """Exports whose vectors say nothing of their texts, as int8 of a broken layer would be."""
+    draw = np.random.default_rng(0)
+    monkeypatch.setattr(export, "exported_vectors", lambda _, texts, __: draw.normal(size=(len(texts), 8)).astype("f4"))
+    monkeypatch.setattr(export, "_write_onnx", lambda encoder, folder, int8: (folder / "onnx").mkdir())
+
+
+def test_an_export_that_loses_is_refused_and_nothing_is_left(folders, corpus, tmp_path, noisy):
+    with pytest.raises(EncoderError, match=r"onnx-int8 loses.*95 % interval -.*--accept-loss"):
+        export_model(folders["mean"], "onnx-int8", corpus=corpus, out=tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_with_accept_loss_it_is_kept_and_the_card_says_so(folders, corpus, tmp_path, noisy):
+    done = export_model(folders["mean"], "onnx-int8", corpus=corpus, out=tmp_path / "out", accept_loss=True)
+    assert done.judgement.lost
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "kept although it lost" in card
+    assert f"{done.judgement.difference.value:+.2f} points" in card
+    assert json.loads((tmp_path / "out" / "export.json").read_text())["accepted_loss"] is True
+
+
+def test_the_difference_is_that_of_the_verdict(folders, corpus):
+    """By hand: the mean of the figures, exported less original."""
+    tests = choose_tests(folders["mean"], [str(corpus)]).tests
+    draw = np.random.default_rng(1)
+    one, other = (draw.normal(size=(len(tests.texts), 8)).astype("f4") for _ in range(2))
+    found = judge_export(tests, one, other)
+    counted = {"summary", "halves", "neighbours", "nearness"}
+    means = [
+        np.mean([score.value for score in results.scores if score.task in counted])
+        for results in (found.original, found.exported)
+    ]
+    np.testing.assert_allclose(found.difference.value, means[1] - means[0], atol=1e-9)
+    assert judge_export(tests, one, one).difference.value == 0
+    assert not judge_export(tests, one, one).lost
+
+
+def test_a_difference_that_prints_as_zero_is_no_loss(folders, corpus):
+    from dataclasses import replace
+
+    tests = choose_tests(folders["mean"], [str(corpus)]).tests
+    vectors = np.random.default_rng(1).normal(size=(len(tests.texts), 8)).astype("f4")
+    found = judge_export(tests, vectors, vectors)
+    slight = replace(found.difference, low=-0.02, high=-NOISE / 2)
+    assert not replace(found, difference=slight).lost
+    assert replace(found, difference=replace(slight, high=-2 * NOISE)).lost
+
+
+def test_every_figure_of_the_card_is_one_of_the_file(exported):
+    folder = exported("mean", "onnx-int8").folder
+    facts = atomic.read_sealed(folder / "export.json", "")
+    known = {}
+    for system, column in (("original", 1), ("exported", 2)):
+        for score in facts[system]["scores"]:
+            label = " ".join(filter(None, (score["task"], score["split"], score["metric"], score["aggregation"])))
+            known[label, column] = [score["value"], score["low"], score["high"]]
+    card = (folder / "README.md").read_text()
+    rows = [line.split("|")[1:-1] for line in card.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) >= 5
+    for label, *cells, _ in rows:
+        for column, cell in enumerate(cells, start=1):
+            found = [float(figure) for figure in re.findall(r"-?\d+\.\d+", cell)]
+            assert found == [round(value, 2) for value in known[label.strip(), column]]
+    for result in ModelCard.load(folder / "README.md").data.eval_results:
+        label = f"{result.dataset_name} {result.metric_name}"
+        assert result.metric_value == round(known[label, 2][0], 2)
+
+
+def test_an_output_that_is_not_ours_is_kept(folders, corpus, tmp_path, exported):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "one.jpg").write_text("x")
+    for overwrite, said in ((False, "exists"), (True, "is no export")):
+        with pytest.raises(ConfigurationError, match=said):
+            export_model(folders["mean"], "static", corpus=corpus, out=tmp_path / "photos", overwrite=overwrite)
+    assert [path.name for path in (tmp_path / "photos").iterdir()] == ["one.jpg"]
+    ours = exported("mean", "static").folder
+    with pytest.raises(ConfigurationError, match="--overwrite"):
+        export_model(folders["mean"], "static", corpus=corpus, out=ours)
+
+
+def test_an_export_of_ours_is_replaced_on_request(folders, corpus, tmp_path):
+    out = tmp_path / "out"
+    for width in (8, 12):
+        export_model(
+            folders["mean"], "static", corpus=corpus, out=out, width=width, accept_loss=True, overwrite=width == 12
+        )
+    assert json.loads((out / "export.json").read_text())["to"] == "static"
+    assert export.exported_vectors(out, ["the cat"]).shape == (1, 12)
+    atomic.verify(out, "")
+
+
+def test_without_a_run_or_a_text_it_asks_for_one(folders, tmp_path):
+    with pytest.raises(ConfigurationError, match="--corpus"):
+        export_model(folders["mean"], "static", out=tmp_path / "out")
+    with pytest.raises(ConfigurationError, match="did you mean 'onnx'"):
+        export_model(folders["mean"], "onx", out=tmp_path / "out")
+
+
+def test_the_command_exports_and_says_what_the_gate_found(folders, corpus, tmp_path, monkeypatch, capsys):
+    out = str(tmp_path / "out")
+    words = ["export", str(folders["mean"]), "--to", "static", "--corpus", str(corpus), "--out", out, "--width", "16"]
+    said = command(monkeypatch, capsys, *words, "--accept-loss")
+    assert "a change of" in "".join(map(str, said))
+    assert (tmp_path / "out" / "README.md").is_file()

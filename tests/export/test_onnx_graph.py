@@ -1,0 +1,139 @@
+"""A graph gives the vectors of the folder, under the names that other libraries look for."""
+
+import json
+import shutil
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from conftest import KINDS
+from sentence_transformers import SentenceTransformer
+from tiny import HARD
+from torch import nn
+from transformers import AutoTokenizer
+
+from selfsent.encoder.load import load_encoder
+from selfsent.encoder.side_by_side import join_side_by_side
+from selfsent.errors import ConfigurationError, EncoderError
+from selfsent.export import export_model, onnx_graph
+from selfsent.export.onnx_session import OnnxEncoder
+
+
+def cosines(one, other):
+    return (one * other).sum(1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_graph_gives_the_vectors_of_the_folder(kind, folders, exported):
+    folder = exported(kind, "onnx").folder
+    theirs = SentenceTransformer(str(folders[kind]), device="cpu").encode(HARD)
+    assert cosines(OnnxEncoder(folder).encode(HARD), theirs).min() >= 0.9999
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_onnxruntime_and_transformers_alone_open_it(kind, folders, exported):
+    folder = exported(kind, "onnx").folder
+    session = onnxruntime.InferenceSession(str(folder / "onnx" / "model.onnx"), providers=["CPUExecutionProvider"])
+    tokens = AutoTokenizer.from_pretrained(folder)(HARD, padding=True, truncation=True, return_tensors="np")
+    feeds = {one.name: tokens[one.name] for one in session.get_inputs()}
+    (vectors,) = session.run(["sentence_embedding"], feeds)
+    theirs = SentenceTransformer(str(folders[kind]), device="cpu").encode(HARD)
+    assert cosines(vectors, theirs).min() >= 0.9999
+
+
+def outputs(folder):
+    return [one.name for one in onnx.load(folder / "onnx" / "model.onnx").graph.output]
+
+
+def test_hidden_states_come_first_where_others_pool_them_and_not_at_all_where_they_cannot(exported):
+    assert outputs(exported("mean", "onnx").folder) == ["last_hidden_state", "sentence_embedding"]
+    for kind in ("cls head", "prompt", "first_last"):
+        assert outputs(exported(kind, "onnx").folder) == ["sentence_embedding"]
+
+
+def test_pooling_the_first_output_gives_the_embedding(folders, exported):
+    """What sentence-transformers' own onnx backend does."""
+    folder = exported("mean", "onnx").folder
+    session = onnxruntime.InferenceSession(str(folder / "onnx" / "model.onnx"), providers=["CPUExecutionProvider"])
+    tokens = AutoTokenizer.from_pretrained(folder)(HARD, padding=True, truncation=True, return_tensors="np")
+    states, vectors = session.run(None, {one.name: tokens[one.name] for one in session.get_inputs()})
+    mask = tokens["attention_mask"][:, :, None]
+    np.testing.assert_allclose((states * mask).sum(1) / mask.sum(1), vectors, atol=1e-5)
+
+
+def test_both_axes_of_the_graph_are_free_and_named(exported):
+    graph = onnx.load(exported("mean", "onnx").folder / "onnx" / "model.onnx").graph
+    for one in graph.input:
+        assert [axis.dim_param for axis in one.type.tensor_type.shape.dim] == ["batch", "sequence"]
+
+
+def test_an_int8_graph_has_int8_products_and_a_quarter_of_the_weights(folders, exported):
+    small, whole = exported("mean", "onnx-int8").folder, exported("mean", "onnx").folder
+    graph = onnx.load(small / "onnx" / "model_quantized.onnx").graph
+    assert (
+        sum(node.op_type == "MatMulInteger" for node in graph.node) == 12
+    )  # query, key, value, out and two dense, twice
+
+    def weights(graph):
+        return sum(len(onnx.numpy_helper.to_array(one).tobytes()) for one in graph.initializer)
+
+    assert weights(graph) < 0.5 * weights(onnx.load(whole / "onnx" / "model.onnx").graph)
+    theirs = SentenceTransformer(str(folders["mean"]), device="cpu").encode(HARD)
+    assert cosines(OnnxEncoder(small).encode(HARD), theirs).min() > 0.98
+    assert [path.name for path in (small / "onnx").iterdir()] == ["model_quantized.onnx"]
+
+
+def test_the_weights_of_the_layers_are_written_once(exported):
+    folder = exported("cls head", "onnx").folder
+    assert not list(folder.glob("*.safetensors"))
+    assert json.loads((folder / "config.json").read_text())["model_type"] == "bert"
+
+
+class Unknown(nn.Module):
+    """A module without an ONNX operator."""
+
+    def forward(self, features):
+        return features | {"sentence_embedding": torch.special.bessel_j1(features["sentence_embedding"])}
+
+
+def test_a_layer_without_an_operator_is_refused_in_one_sentence_and_the_encoder_is_as_before(folders, tmp_path):
+    encoder = SentenceTransformer(modules=[*load_encoder(folders["mean"]), Unknown()], device="cpu").train()
+    attention = encoder[0].model.config._attn_implementation
+    with pytest.raises(EncoderError, match=r"cannot be written as ONNX: .*bessel_j1") as caught:
+        onnx_graph.write_graph(encoder, tmp_path / "model.onnx")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "model.onnx").exists()
+    assert encoder.training
+    assert encoder[0].model.config._attn_implementation == attention != "eager"
+
+
+def test_two_encoders_side_by_side_and_static_vectors_are_refused(folders, corpus, tmp_path):
+    mean = load_encoder(folders["mean"])
+    with pytest.raises(EncoderError, match="side by side"):
+        onnx_graph.require_one_graph(join_side_by_side([mean, mean], [0.5, 0.5]), "pair")
+    with pytest.raises(EncoderError, match="static word vectors"):
+        export_model("builtin-static", "onnx", corpus=corpus, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_the_extra_it_says_what_to_install(folders, corpus, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'selfsent\[onnx\]'"):
+        export_model(folders["mean"], "onnx", corpus=corpus, out=tmp_path / "out")
+
+
+def test_a_damaged_graph_is_refused(exported, tmp_path):
+    shutil.copytree(exported("mean", "onnx").folder, tmp_path / "copy")
+    graph = tmp_path / "copy" / "onnx" / "model.onnx"
+    graph.write_bytes(graph.read_bytes()[:5000])
+    with pytest.raises(EncoderError, match="cannot be opened"):
+        OnnxEncoder(tmp_path / "copy")
+    with pytest.raises(EncoderError, match="holds no exported graph"):
+        OnnxEncoder(tmp_path)
+
+
+def test_no_texts_give_a_matrix_without_rows(exported):
+    assert OnnxEncoder(exported("cls head", "onnx").folder).encode([]).shape == (0, 24)
