@@ -8,6 +8,7 @@ from selfsent.cli.augment import app as augment
 from selfsent.cli.encode import encode
 from selfsent.cli.evaluate import evaluate
 from selfsent.cli.fit import fit
+from selfsent.cli.index import index
 from selfsent.cli.methods import methods, settings
 from selfsent.cli.pretrain import pretrain
 from selfsent.cli.report import report
@@ -25,7 +26,21 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (fit, train, sweep, pretrain, evaluate, verdict, report, encode, search, serve, methods, settings):
+for command in (
+    fit,
+    train,
+    sweep,
+    pretrain,
+    evaluate,
+    verdict,
+    report,
+    encode,
+    index,
+    search,
+    serve,
+    methods,
+    settings,
+):
     app.command()(command)
 app.add_typer(augment, name="augment")
 

@@ -42,6 +42,7 @@ def serve(
         from selfsent.serving import listen
         from selfsent.serving.application import build_application
         from selfsent.serving.registry import ModelRegistry
+        from selfsent.serving.search_routes import open_indexes
         from selfsent.serving.settings import ServeConfig
     except ModuleNotFoundError as error:
         raise ConfigurationError(
@@ -53,10 +54,15 @@ def serve(
     socket = listen.open_port(host, port)
     machine = hardware.choose_hardware(precision=limits.precision)
     models = ModelRegistry(model or (), device=machine.device, precision=machine.precision)
-    application = build_application(models, limits, api_key=api_key)
+    indexes = open_indexes(index or (), models)
+    models.require_some()
+    application = build_application(models, limits, api_key=api_key, indexes=indexes)
     address = f"http://{host if ':' not in host else f'[{host}]'}:{socket.getsockname()[1]}"
     if not listen.is_loopback(host) and api_key is None:
         display.say("warning: everyone who reaches this machine may use the server: give --api-key")
-    display.say(f"serving {', '.join(one.name for one in models)} on {address} ({machine.line()})")
+    for one in indexes:
+        display.say(f"{one.name} by {one.model}: {one.index.describe()}")
+    page = "/, with a page for searching" if indexes else ""
+    display.say(f"serving {', '.join(one.name for one in models)} on {address}{page} ({machine.line()})")
     listen.listen(application, socket, models, watch=watch, progress=display)
     display.say(f"stopped after {application.answered:,} answers; no accepted request was lost")

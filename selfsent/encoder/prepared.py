@@ -64,15 +64,12 @@ class PreparedEncoder:
         """Word pieces, special tokens included, that are read of a text."""
         return min(part.max_length for part in self._parts)
 
-    def tokenize(
-        self, texts: Sequence[str], prompt: str = "", *, direction: str = "right"
-    ) -> list[Pieces]:
+    def tokenize(self, texts: Sequence[str], prompt: str = "", *, direction: str = "right") -> list[Pieces]:
         """Tokenise texts, each cut to the encoder's maximum length at its ``direction`` end, "right" or "left"."""
         texts = [prompt + clean.encodable(text) for text in texts]
         sides = [part.tokenize(texts, direction) for part in self._parts]
         return [
-            Pieces(tuple(row for row, _ in one), prompt, any(cut for _, cut in one))
-            for one in zip(*sides, strict=True)
+            Pieces(tuple(row for row, _ in one), prompt, any(cut for _, cut in one)) for one in zip(*sides, strict=True)
         ]
 
     def from_ids(self, rows: Sequence[Sequence[int]], prompt: str = "", *, direction: str = "right") -> list[Pieces]:
@@ -92,6 +89,10 @@ class PreparedEncoder:
             [prompt + clean.encodable(text) for text in texts], add_special_tokens=special
         )
 
+    def knows_nothing(self, text: str) -> bool:
+        """Tell whether no tokenizer knows a word of a text."""
+        return all(part.knows_nothing(clean.encodable(text)) for part in self._parts)
+
     def embed_pieces(self, texts: Sequence[Pieces]) -> NDArray[np.float32]:
         """Return the (N, D) embeddings of tokenised texts, in their order, at the width that the folder says."""
         sides = [
@@ -109,7 +110,9 @@ class _Part:
         self.encoder = encoder.eval()
         self.max_length = max_length_of(encoder)
         self._static = isinstance(encoder[0], StaticEmbedding)
-        backend = getattr(tokenizer_of(encoder), "backend_tokenizer", None)
+        tokenizer = tokenizer_of(encoder)
+        self._unknown = tokenizer.unk_token_id
+        backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is None or (not self._static and transformer_of(encoder) is None):
             raise EncoderError(
                 "this encoder's first module is neither a transformer with a tokenizer.json nor static vectors: "
@@ -143,6 +146,9 @@ class _Part:
         table = self.encoder[0].embedding if self._static else transformer_of(self.encoder).get_input_embeddings()  # type: ignore[union-attr]
         assert isinstance(table, nn.Module)
         return int(table.num_embeddings)  # type: ignore[arg-type]
+
+    def knows_nothing(self, text: str) -> bool:
+        return {self._unknown} >= {*self.whole.encode(text, add_special_tokens=False).ids}
 
     def tokenize(self, texts: Sequence[str], direction: str) -> list[tuple[tuple[int, ...], bool]]:
         encodings = self._cut[direction].encode_batch(list(texts), add_special_tokens=not self._static)

@@ -14,17 +14,19 @@ from selfsent.serving.gateway import Gateway
 from selfsent.serving.metrics import ServerMetrics
 from selfsent.serving.refusals import Refusal
 from selfsent.serving.registry import ModelRegistry
+from selfsent.serving.search_routes import ServedIndex, search_routes
 from selfsent.serving.settings import ServeConfig
 from selfsent.serving.work import Worker
 
 
 def build_application(
-    models: ModelRegistry, config: ServeConfig, *, api_key: str | None = None
+    models: ModelRegistry, config: ServeConfig, *, api_key: str | None = None, indexes: Sequence[ServedIndex] = ()
 ) -> Gateway:
     """Return the application, whose thread computes between its start and its shutdown.
 
     Args:
         api_key: what clients send as ``Authorization: Bearer KEY``; None: whoever reaches the server may use it.
+        indexes: what /search and the page look through; without any there are neither.
     """
     metrics = ServerMetrics()
     batcher = Batcher(
@@ -47,6 +49,8 @@ def build_application(
     # The pages of FastAPI's own documentation load scripts from another server; /openapi.json does not.
     application = FastAPI(title="selfsent", lifespan=lifespan, docs_url=None, redoc_url=None)
     application.include_router(embedding_routes(models, worker, batcher, metrics))
+    if indexes:
+        application.include_router(search_routes(indexes, models, worker))
     gateway = Gateway(application, config, metrics, api_key)
 
     def answer(request: Request, refusal: Refusal) -> Response:

@@ -37,7 +37,11 @@ def embedding_routes(models: ModelRegistry, worker: Worker, batcher: Batcher, me
         vectors, tokens = await worker.vectors(request, model, _items(body.input), Wanted())
         vectors = _shaped(vectors, body.dimensions, normalize=True)
         data = [
-            {"object": "embedding", "index": row, "embedding": _base64(one) if body.encoding_format == "base64" else one}
+            {
+                "object": "embedding",
+                "index": row,
+                "embedding": _base64(one) if body.encoding_format == "base64" else one,
+            }
             for row, one in enumerate(vectors)
         ]
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}

@@ -47,7 +47,7 @@ def open_port(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         raise ConfigurationError(
-            f"cannot listen on {host}:{port} ({error.strerror or error}): give another --port, or 0 for any that is free"
+            f"cannot listen on {host}:{port} ({error.strerror or error}): give another --port, or 0 for any"
         ) from error
 
 

@@ -36,7 +36,7 @@ class ModelRegistry:
         names: sources, or NAME=SOURCE.
 
     Raises:
-        UserError: no name, a name twice, or a model that cannot be opened.
+        UserError: a name twice, or a model that cannot be opened.
     """
 
     def __init__(self, names: Sequence[str], device: str = "cpu", precision: str = "auto") -> None:
@@ -46,6 +46,13 @@ class ModelRegistry:
         for given in names:
             name, equals, source = given.partition("=")
             self.open_model(name if equals and not Path(given).exists() else given, source if equals else given)
+
+    def require_some(self) -> None:
+        """Refuse to serve nothing.
+
+        Raises:
+            ConfigurationError: no model was given.
+        """
         if not self._models:
             raise ConfigurationError("no model was given: name a folder, a name on the hub, or builtin")
 

@@ -1,4 +1,4 @@
-"""ServeConfig: the limits of the server; names and defaults are those of text-embeddings-inference where it has them."""
+"""ServeConfig: the limits of the server, named as in text-embeddings-inference where it has them."""
 
 from pydantic.dataclasses import dataclass
 

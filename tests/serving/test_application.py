@@ -126,9 +126,9 @@ def test_similarity_is_the_cosine(client, models):
 
 def test_tokenize_gives_ids_and_places_that_embed_takes(client, models):
     tokens = client.post("/tokenize", json={"inputs": TEXTS[:2]}).json()
-    assert [[one["id"] for one in row] for row in tokens] == models.find_model(
-        "tiny"
-    ).prepared.encoder.tokenizer(TEXTS[:2])["input_ids"]
+    assert [[one["id"] for one in row] for row in tokens] == models.find_model("tiny").prepared.encoder.tokenizer(
+        TEXTS[:2]
+    )["input_ids"]
     assert [TEXTS[0][one["start"] : one["stop"]] for one in tokens[0][1:-1]] == TEXTS[0].split()
     assert [one["special"] for one in tokens[0]] == [True, *[False] * 6, True]
     bare = client.post("/tokenize", json={"inputs": TEXTS[0], "add_special_tokens": False}).json()
@@ -291,4 +291,4 @@ def test_a_name_given_twice_and_no_name_are_refused():
     with pytest.raises(ConfigurationError, match="named twice"):
         ModelRegistry(["a=builtin-static", "a=builtin-static"])
     with pytest.raises(ConfigurationError, match="no model was given"):
-        ModelRegistry([])
+        ModelRegistry([]).require_some()

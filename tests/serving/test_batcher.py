@@ -77,7 +77,9 @@ def queued(start, *works, **limits):
 
 
 def test_a_batch_has_no_more_tokens_than_its_budget_and_a_long_text_is_one_alone(start):
-    works = [Work(Recorder(), pieces(n, length=length), later()) for n, length in enumerate([10, 10, 10, 10, 10, 900, 10])]
+    works = [
+        Work(Recorder(), pieces(n, length=length), later()) for n, length in enumerate([10, 10, 10, 10, 10, 900, 10])
+    ]
     assert queued(start, *works) == [[0, 1, 2, 3], [4], [5], [6]]
 
 
