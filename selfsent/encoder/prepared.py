@@ -199,5 +199,7 @@ class _Part:
         ids = torch.tensor([one for row in rows for one in row], dtype=torch.long)
         offsets = torch.from_numpy(np.cumsum(counts) - counts)
         device = self.encoder.device
-        mean = self.encoder[0].embedding(ids.to(device), offsets.to(device))
+        table = self.encoder[0].embedding
+        assert isinstance(table, nn.Module)
+        mean = table(ids.to(device), offsets.to(device))
         return pool_states({"sentence_embedding": mean}, list(self.encoder)[1:]).cpu().numpy()

@@ -105,9 +105,10 @@ def embedding_routes(models: ModelRegistry, worker: Worker, batcher: Batcher, me
 
 def _items(given: Input) -> Sequence[Item]:
     """Return the texts of an input: one text, one list of ids, or several of either."""
-    if isinstance(given, str) or (given and isinstance(given[0], int)):
-        return [given]  # type: ignore[list-item]
-    return given  # type: ignore[return-value]
+    if isinstance(given, str):
+        return [given]
+    ids = [one for one in given if isinstance(one, int)]
+    return [ids] if ids else [one for one in given if not isinstance(one, int)]
 
 
 def _wanted(truncate: bool | None, direction: str, prompt_name: str | None) -> Wanted:
