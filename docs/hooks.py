@@ -15,7 +15,9 @@ from selfsent.config import EncoderConfig, HardwareConfig, Recipe, TrainConfig, 
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.pretraining.static_vectors import StaticConfig
 from selfsent.pretraining.train import PretrainConfig
+from selfsent.search_index.settings import IndexConfig
 from selfsent.selection.settings import FitConfig
+from selfsent.serving.settings import ServeConfig
 
 ROOT = Path(__file__).parent.parent
 # Files outside docs/ that are pages of the site, too.
@@ -74,6 +76,8 @@ def settings() -> str:
     page += table(FitConfig, skip=("corpus.",))
     page += ["\n## pretrain", "For `selfsent pretrain`, whose keys have no prefix.\n", *table(PretrainConfig)]
     page += ["\n## pretrain --size static\n", *table(StaticConfig)]
+    page += ["\n## index", "For `selfsent index`, whose keys have no prefix.\n", *table(IndexConfig)]
+    page += ["\n## serve", "For `selfsent serve`, whose keys have no prefix.\n", *table(ServeConfig)]
     return "\n".join(page) + "\n"
 
 

@@ -6,7 +6,6 @@ nearer of the two counts.
 
 import hashlib
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,17 +17,15 @@ from sentence_transformers import SentenceTransformer, util
 from torch.nn import functional as F
 
 from selfsent import atomic
-from selfsent.corpus import clean, read
+from selfsent.corpus import read
 from selfsent.encoder.coverage import check_coverage, require_known_query
 from selfsent.encoder.encode import encode, task_prompt
 from selfsent.encoder.inspect import encoder_digest
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError
 from selfsent.progress import SILENT, Progress
+from selfsent.search_index.texts import search_texts
 
-_WORDS = 80  # of a document that are embedded: its beginning
-_OPENING = 40  # words of its first sentence, at most
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 _FORMAT = 3  # of the index; raised whenever the same corpus would give another
 
 
@@ -140,18 +137,9 @@ def build_index(
     folder = atomic.cache_folder("indexes", fingerprint)
     if folder.is_dir():
         return SearchIndex.open(folder, encoder)
-    columns = read.Columns(text=text_column, title="title", summary="summary")
-    texts: list[tuple[str, str]] = []
-    openings: list[str] = []
-    for source in sources:
-        for document in source.documents(columns):
-            document = read.Document(*map(clean.encodable, document))
-            whole = clean.one_line(" ".join(part for part in (document.summary, document.text) if part))
-            if whole:
-                texts.append((document.title, " ".join(whole.split()[:_WORDS])))
-                first = clean.one_line(document.summary) or _SENTENCE_END.split(whole, maxsplit=1)[0]
-                openings.append(" ".join(first.split()[:_OPENING]))
-            progress.report("reading", len(texts))
+    found = list(search_texts(sources, text_column, progress))
+    texts = [(one.title, one.text) for one in found]
+    openings = [one.opening for one in found]
     if not texts:
         raise CorpusError(f"{corpus} holds no text to search: give a file with some")
     longer = [row for row, (opening, (_, text)) in enumerate(zip(openings, texts, strict=True)) if opening != text]

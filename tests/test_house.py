@@ -23,11 +23,11 @@ FLOORS = {
         "recipes",
         "run",
     }
-    | {"semantic_search"},
+    | {"search_index", "semantic_search"},
     3: {"augment", "composition", "objective", "scoring", "validation"},
     4: {"methods", "pretraining", "trainer"},
     5: {"api", "baselines", "label_free_verdict", "objective_loss", "report"},
-    6: {"export", "publishing", "selection"},
+    6: {"export", "publishing", "selection", "serving"},
     7: {"__init__", "__main__", "cli"},
 }
 FLOOR = {room: floor for floor, rooms in FLOORS.items() for room in rooms}

@@ -9,11 +9,13 @@ from selfsent.cli.encode import encode
 from selfsent.cli.evaluate import evaluate
 from selfsent.cli.export import export
 from selfsent.cli.fit import fit
+from selfsent.cli.index import index
 from selfsent.cli.methods import methods, settings
 from selfsent.cli.pretrain import pretrain
 from selfsent.cli.push import push
 from selfsent.cli.report import report
 from selfsent.cli.search import search
+from selfsent.cli.serve import serve
 from selfsent.cli.sweep import sweep
 from selfsent.cli.train import train
 from selfsent.cli.verdict import verdict
@@ -37,7 +39,9 @@ for command in (
     export,
     push,
     encode,
+    index,
     search,
+    serve,
     methods,
     settings,
 ):

@@ -64,7 +64,8 @@ def settings(
     """List every key of a recipe that --set takes, with its default, unit and meaning.
 
     The keys of objective.* belong to the method: selfsent methods NAME.  Those of selfsent pretrain begin with
-    pretrain. and static. here, those of selfsent fit with fit., and are given without that.
+    pretrain. and static. here, those of selfsent fit with fit., of selfsent index with index. and of
+    selfsent serve with serve., and are given without that.
     """
     from selfsent.config import Recipe, describe
     from selfsent.corpus.settings import CorpusConfig
@@ -81,6 +82,14 @@ def settings(
         from selfsent.selection.settings import FitConfig
 
         keys += [one for one in describe(FitConfig, "fit.") if not one.key.startswith("fit.corpus.")]
+    if prefix.startswith("index") or not prefix:
+        from selfsent.search_index.settings import IndexConfig
+
+        keys += describe(IndexConfig, "index.")
+    if prefix.startswith("serve") or not prefix:
+        from selfsent.serving.settings import ServeConfig
+
+        keys += describe(ServeConfig, "serve.")
     chosen = [one for one in keys if one.key.startswith(prefix)]
     if not chosen:
         raise unknown("key", prefix, [one.key for one in keys])

@@ -1,36 +1,88 @@
 """selfsent search: find texts by meaning."""
 
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from selfsent.cli.display import Display
+
+Line = tuple[float, str, str]  # score, title, text
+
 
 def search(
-    model: Annotated[str, typer.Argument(help="A folder, a name on the hub, or 'builtin'")],
-    corpus: Annotated[str, typer.Argument(help="A file, a folder, or 'pydocs' for the Python documentation here")],
+    model: Annotated[str, typer.Argument(help="A folder, a name on the hub, or 'builtin'; or an index, alone")],
+    corpus: Annotated[
+        str | None, typer.Argument(help="A file, a folder, or 'pydocs'; with an index what to look for")
+    ] = None,
     query: Annotated[str | None, typer.Argument(help="What to look for  \\[default: each line of stdin]")] = None,
     top: Annotated[int, typer.Option(help="How many to show", min=1)] = 5,
     text_column: Annotated[str, typer.Option(help="The column of a table to search")] = "text",
+    mode: Annotated[
+        str | None, typer.Option(help="Of an index: dense, bm25 or hybrid  \\[default: as it was made]")
+    ] = None,
 ) -> None:
-    """Search a corpus by meaning: its texts are encoded once and kept for the next search."""
+    """Search a corpus by meaning: its texts are encoded once and kept for the next search.
+
+    Example: selfsent search runs/demo/model pydocs "delete a directory"
+
+    Example: selfsent search runs/demo.index "delete a directory"
+    """
     from selfsent.cli.display import Display
 
     display = Display()
     display.opening("loading torch and transformers")
-    from selfsent import hardware, semantic_search
+    from selfsent import hardware
     from selfsent.corpus import clean, formats
     from selfsent.errors import ConfigurationError
+    from selfsent.search_index.corpus_index import is_index
 
-    if query is not None and not query.strip():
+    indexed = is_index(model)
+    if indexed and query is not None:
+        raise ConfigurationError(f"{model} is an index, which has its model and corpus: give the query alone")
+    if not indexed and (corpus is None or mode is not None):
+        missing = "--mode is for an index" if corpus else "no corpus was given"
+        raise ConfigurationError(f"{missing}, and {model} is none: selfsent search MODEL CORPUS, or selfsent index")
+    asked_for = corpus if indexed else query
+    if asked_for is not None and not asked_for.strip():
         raise ConfigurationError("the query is empty: say what to look for, or leave it out to be asked")
     hardware.choose_hardware()
-    opened = semantic_search.build_index(model, corpus, text_column=text_column, progress=display)
-    display.say(f"{len(opened):,} texts {'from the last search' if opened.reused else 'encoded'}")
+    find = _over_index(model, mode, display) if indexed else _over_corpus(model, str(corpus), text_column, display)
     asked = formats.OpenFile(Path("standard input"))
     asked.stream = sys.stdin.buffer
-    for one in [query] if query is not None else filter(str.strip, asked.lines()):
-        for hit in opened.search(one.strip(), top):
-            title = f"{clean.one_line(hit.title)}: " if hit.title else ""
-            display.print(f"{hit.cosine:.3f}  {title}{hit.text[:300]}")
+    for one in [asked_for] if asked_for is not None else filter(str.strip, asked.lines()):
+        for score, title, text in find(one.strip(), top):
+            head = f"{clean.one_line(title)}: " if title else ""
+            display.print(f"{score:.3f}  {head}{text[:300]}")
+
+
+def _over_corpus(model: str, corpus: str, text_column: str, display: "Display") -> Callable[[str, int], Iterator[Line]]:
+    from selfsent import semantic_search
+
+    opened = semantic_search.build_index(model, corpus, text_column=text_column, progress=display)
+    display.say(f"{len(opened):,} texts {'from the last search' if opened.reused else 'encoded'}")
+    return lambda query, top: ((hit.cosine, hit.title, hit.text) for hit in opened.search(query, top))
+
+
+def _over_index(folder: str, mode: str | None, display: "Display") -> Callable[[str, int], Iterator[Line]]:
+    from typing import get_args
+
+    from selfsent.encoder.load import load_encoder
+    from selfsent.errors import unknown
+    from selfsent.search_index.corpus_index import CorpusIndex
+    from selfsent.search_index.make import corpus_changed
+    from selfsent.search_index.settings import Mode
+
+    if mode is not None and mode not in get_args(Mode):
+        raise unknown("mode", mode, get_args(Mode))
+    opened = CorpusIndex(folder)
+    encoder = load_encoder(opened.facts["model"])
+    display.say(opened.describe())
+    if changed := corpus_changed(opened):
+        display.say(f"warning: {changed}")
+    return lambda query, top: (
+        (hit.cosine, hit.title, hit.text) for hit in opened.search_index(encoder, query, top, mode)
+    )

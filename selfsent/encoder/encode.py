@@ -68,7 +68,7 @@ def encode(
             return _encode_static(encoder, [prompt + text for text in texts], words, progress)[:, :width]
         vectors = encoder.encode(texts, prompt=prompt, truncate_dim=width, show_progress_bar=False)
         return np.asarray(vectors, dtype=np.float32)
-    features, pooling = _prompt_features(encoder, prompt), list(encoder)[1:]
+    features, pooling = prompt_features(encoder, prompt), list(encoder)[1:]
 
     def states(tokens: Tokens) -> dict[str, Any]:
         return encoder[0](dict(tokens) | features)
@@ -98,7 +98,7 @@ def _encode_static(
         for start in range(0, len(texts), _TEXTS_A_BLOCK):
             ids, offsets = map(torch.from_numpy, words(texts[start : start + _TEXTS_A_BLOCK]))
             mean = embedding(ids.to(encoder.device), offsets.to(encoder.device))
-            blocks.append(_pool({"sentence_embedding": mean}, modules).cpu().numpy())
+            blocks.append(pool_states({"sentence_embedding": mean}, modules).cpu().numpy())
             progress.report("encode", min(start + _TEXTS_A_BLOCK, len(texts)), len(texts))
     return np.concatenate(blocks) if blocks else np.empty((0, embedding_width(encoder)), np.float32)
 
@@ -126,7 +126,7 @@ def task_prompt(encoder: SentenceTransformer, task: Literal["query", "document"]
     return resolve_prompt(encoder, next(iter(names), None))
 
 
-def _prompt_features(encoder: SentenceTransformer, prompt: str) -> dict[str, Any]:
+def prompt_features(encoder: SentenceTransformer, prompt: str) -> dict[str, Any]:
     """Return the number of prompt tokens, where a pooling leaves the prompt out."""
     if not prompt or all(module.include_prompt for module in encoder if isinstance(module, Pooling)):
         return {}
@@ -134,7 +134,7 @@ def _prompt_features(encoder: SentenceTransformer, prompt: str) -> dict[str, Any
     return {"prompt_length": len(ids) - (ids[-1] in encoder.tokenizer.all_special_ids)}
 
 
-def _pool(features: dict[str, Any], modules: Iterable[nn.Module]) -> Tensor:
+def pool_states(features: dict[str, Any], modules: Iterable[nn.Module]) -> Tensor:
     """Apply the modules behind the layers, in fp32: they are cheap."""
     features = {name: _widened(value) for name, value in features.items()}
     for module in modules:
@@ -198,12 +198,12 @@ def _encode(
     training = encoder.training
     encoder.eval()
     try:
-        with torch.inference_mode(), _inference(encoder, low):
+        with torch.inference_mode(), ready_layers(encoder, low):
             done, order = 0, sorted(range(len(rows)), key=lambda i: -len(rows[i]))
             while done < len(order):  # at most ``budget`` tokens, or one row
                 batch = order[done : done + max(1, budget // len(rows[order[done]]))]
                 features = states(collate(encoder, [rows[i] for i in batch]))
-                vectors = [_pool(features, modules).cpu().numpy() for modules in poolings]
+                vectors = [pool_states(features, modules).cpu().numpy() for modules in poolings]
                 arrays = arrays or [np.empty((len(rows), v.shape[1]), dtype=np.float32) for v in vectors]
                 for array, vector in zip(arrays, vectors, strict=True):
                     array[batch] = vector
@@ -215,7 +215,7 @@ def _encode(
 
 
 @contextmanager
-def _inference(encoder: SentenceTransformer, low: bool) -> Iterator[None]:
+def ready_layers(encoder: SentenceTransformer, low: bool) -> Iterator[None]:
     """Prepare the layers for many passes without gradients, in bf16 or fp32."""
     device, model = encoder.device.type, transformer_of(encoder)
     if model is not None and fused_products_fit(model, device):

@@ -1,0 +1,53 @@
+"""selfsent index: an index of a corpus on disk, for selfsent search and selfsent serve."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def index(
+    corpus: Annotated[
+        list[str] | None,
+        typer.Argument(help="Files, folders or hub names of data sets, or 'pydocs'", metavar="CORPUS..."),
+    ] = None,
+    model: Annotated[str, typer.Option(help="A folder, a name on the hub, or 'builtin'")] = "builtin",
+    out: Annotated[Path, typer.Option(help="The folder of the index")] = Path("runs/index"),
+    update: Annotated[
+        bool, typer.Option("--update", help="Bring the index to CORPUS, or to what its own corpus is now")
+    ] = False,
+    text_column: Annotated[str, typer.Option(help="The column of a table to search")] = "text",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: mode=dense")
+    ] = None,
+) -> None:
+    """Index a corpus: its texts are encoded and written to a folder that searches open.
+
+    With --update only documents that are new are encoded, and those that are gone are deleted.
+    `selfsent settings index` lists what --set changes.
+
+    Example: selfsent index tickets.jsonl --model runs/demo/model --out runs/tickets.index
+    """
+    from selfsent.cli.display import Display
+
+    display = Display()
+    display.opening("loading torch and transformers")
+    from selfsent import config, hardware
+    from selfsent.errors import ConfigurationError
+    from selfsent.search_index import make
+    from selfsent.search_index.corpus_index import CorpusIndex
+    from selfsent.search_index.settings import IndexConfig
+
+    hardware.choose_hardware()
+    if update:
+        if set_:
+            raise ConfigurationError("--set does not fit --update: settings are of the whole index; make it again")
+        changed = make.update_index(out, corpus or (), progress=display)
+    elif corpus:
+        settings = config.build_config(IndexConfig, config.apply_settings({}, set_ or ()), "")
+        changed = make.make_index(corpus, out, model=model, text_column=text_column, config=settings, progress=display)
+    else:
+        raise ConfigurationError("no corpus was given: name a file, a folder, a hub dataset or pydocs")
+    display.end()
+    display.say(f"{changed.added:,} documents added, {changed.deleted:,} deleted, {changed.kept:,} kept")
+    display.print(f"{out}: {CorpusIndex(out).describe()}")

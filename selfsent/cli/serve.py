@@ -1,0 +1,68 @@
+"""selfsent serve: embeddings and search over HTTP."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def serve(
+    model: Annotated[
+        list[str] | None, typer.Argument(help="Folders, names on the hub, or 'builtin'; NAME=FOLDER names one")
+    ] = None,
+    index: Annotated[
+        list[Path] | None, typer.Option(help="A folder of selfsent index; adds /search and a page; may be repeated")
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 for every one")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 for any that is free")] = 8080,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="SELFSENT_API_KEY", help="What clients must send as Authorization: Bearer KEY")
+    ] = None,
+    watch: Annotated[
+        float, typer.Option(help="Look every so many seconds whether a model's folder changed; 0: never", min=0)
+    ] = 0.0,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a limit: max_batch_tokens=4096")
+    ] = None,
+) -> None:
+    """Serve embeddings, as OpenAI and text-embeddings-inference do, and search over indexes.
+
+    `selfsent settings serve` lists the limits.  SIGHUP reloads the models; Ctrl-C ends when all is answered.
+
+    Example: selfsent serve runs/demo/model --index runs/demo.index
+    """
+    from selfsent.cli.display import Display
+
+    display = Display()
+    display.opening("loading torch and transformers")
+    from selfsent import config, hardware
+    from selfsent.errors import ConfigurationError
+
+    try:
+        from selfsent.serving import listen
+        from selfsent.serving.application import build_application
+        from selfsent.serving.registry import ModelRegistry
+        from selfsent.serving.search_routes import open_indexes
+        from selfsent.serving.settings import ServeConfig
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"selfsent serve needs {error.name}: install it with pip install 'selfsent[serve]'"
+        ) from error
+    if api_key is not None and not api_key.strip():
+        raise ConfigurationError("the API key is empty: give one, or leave it out")
+    limits = config.build_config(ServeConfig, config.apply_settings({}, set_ or ()), "")
+    socket = listen.open_port(host, port)
+    machine = hardware.choose_hardware(precision=limits.precision)
+    models = ModelRegistry(model or (), device=machine.device, precision=machine.precision)
+    indexes = open_indexes(index or (), models)
+    models.require_some()
+    application = build_application(models, limits, api_key=api_key, indexes=indexes)
+    address = f"http://{host if ':' not in host else f'[{host}]'}:{socket.getsockname()[1]}"
+    if not listen.is_loopback(host) and api_key is None:
+        display.say("warning: everyone who reaches this machine may use the server: give --api-key")
+    for one in indexes:
+        display.say(f"{one.name} by {one.model}: {one.index.describe()}")
+    page = "/, with a page for searching" if indexes else ""
+    display.say(f"serving {', '.join(one.name for one in models)} on {address}{page} ({machine.line()})")
+    listen.listen(application, socket, models, watch=watch, progress=display)
+    display.say(f"stopped after {application.answered:,} answers; no accepted request was lost")

@@ -1,0 +1,369 @@
+"""An index of a corpus in a folder: made once, opened by many, brought up to date where the corpus changed.
+
+``index.json`` names the files that belong to the index; it is replaced as the last step of every change, so that a kill
+leaves the index as it was.  It also holds the fingerprint of the encoder, and nothing is compared with vectors of
+another one.
+"""
+
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from sentence_transformers import SentenceTransformer
+
+from selfsent import atomic
+from selfsent.corpus import read
+from selfsent.encoder.coverage import require_known_query
+from selfsent.encoder.encode import encode, task_prompt
+from selfsent.encoder.inspect import embedding_width, encoder_digest
+from selfsent.errors import ConfigurationError, EncoderError, ResumeError
+from selfsent.evaluation.geometry import unit
+from selfsent.progress import SILENT, Progress
+from selfsent.search_index import nearest, word_index
+from selfsent.search_index.segment import DOCUMENTS, Segment, write_segment
+from selfsent.search_index.settings import IndexConfig
+from selfsent.search_index.texts import SearchText
+
+MANIFEST = "index.json"
+_FORMAT = 1  # raised whenever an older index cannot be read
+_NAMES = {"digest": "model", "width": "width", "document": "prompt for documents", "query": "prompt for queries"}
+
+
+@dataclass(frozen=True)
+class Found:
+    """A document that was found."""
+
+    document: int  # its number in the index
+    score: float  # what it was ranked by: the cosine, BM25, or the reciprocal rank score of both
+    cosine: float
+    title: str
+    text: str
+
+
+def is_index(folder: str | Path) -> bool:
+    """Tell whether a folder is an index."""
+    return (Path(folder) / MANIFEST).is_file()
+
+
+def fingerprint_of(encoder: SentenceTransformer) -> dict[str, Any]:
+    """Return what has to be equal for a query's vector to be comparable with the vectors of an index."""
+    return {
+        "digest": encoder_digest(encoder),
+        "width": encoder.truncate_dim or embedding_width(encoder),
+        "document": task_prompt(encoder, "document"),
+        "query": task_prompt(encoder, "query"),
+    }
+
+
+class CorpusIndex:
+    """An index that is open.
+
+    Raises:
+        UserError: the folder is no index, or is damaged.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        if not is_index(self.folder):
+            raise ConfigurationError(f"{folder} is no index: make one with selfsent index CORPUS --out {folder}")
+        advice = f"delete {self.folder} and make the index again"
+        self.facts = atomic.read_sealed(self.folder / MANIFEST, advice)
+        if self.facts.get("format") != _FORMAT:
+            raise ResumeError(f"{self.folder} is an index of another version: {advice}")
+        self.config = IndexConfig(**self.facts["config"])
+        self._segments = [Segment(self.folder / name) for name in self.facts["segments"]]
+        self._starts = np.cumsum([0, *(segment.documents for segment in self._segments)])
+        self._vectors = [segment.vectors for segment in self._segments]
+        self._owners = np.concatenate(
+            [segment.owners(np.arange(len(segment.vectors))) + start for segment, start in self._pairs()]
+        )
+        self.deleted = np.zeros(int(self._starts[-1]), bool)
+        if gone := self.facts["deleted"]:
+            atomic.verify(self.folder / gone, advice)
+            self.deleted[np.load(self.folder / gone)] = True
+        self._hidden = self.deleted[self._owners] if self.deleted.any() else None
+        self._graph: nearest.NeighbourGraph | None = None
+        if (graph := self.facts["graph"]) and nearest.graph_available():
+            atomic.verify(self.folder / graph["file"], advice)
+            self._graph = nearest.NeighbourGraph.open_graph(self.folder / graph["file"])
+            self._graph.expand(graph["candidates"])
+        self._words = word_index.WordIndex(self.folder / self.facts["words"])
+
+    def _pairs(self) -> Iterable[tuple[Segment, int]]:
+        return zip(self._segments, self._starts.tolist(), strict=False)
+
+    def __len__(self) -> int:
+        return len(self.deleted) - int(self.deleted.sum())
+
+    @property
+    def vectors(self) -> int:
+        """How many vectors there are: one or two of a document, those of deleted ones included."""
+        return len(self._owners)
+
+    def describe(self) -> str:
+        """Say how it is searched."""
+        graph = self.facts["graph"]
+        if graph is None:
+            return f"{len(self):,} documents, {self.vectors:,} vectors, searched exactly"
+        way = "by a graph" if self._graph is not None else "exactly, because usearch is not installed"
+        return (
+            f"{len(self):,} documents, {self.vectors:,} vectors, searched {way}; "
+            f"its recall@10 against exact search was measured as {graph['recall']:.3f}"
+        )
+
+    def require_encoder(self, fingerprint: dict[str, Any], name: str) -> None:
+        """Refuse an encoder that did not make the vectors.
+
+        Raises:
+            EncoderError: another model, width or prompt; the message names which.
+        """
+        made = self.facts["fingerprint"]
+        if fingerprint != made:
+            other = [words for key, words in _NAMES.items() if fingerprint[key] != made[key]]
+            other = [*other[1:], *other[:1]][:1]  # a width or prompt is more telling than the digest, which holds them
+            raise EncoderError(
+                f"{self.folder} was made with another {other[0]} than that of {name}: search it with "
+                f"{self.facts['model']}, or make the index again"
+            )
+
+    def require_document(self, document: int) -> None:
+        """Refuse a number that no document has.
+
+        Raises:
+            ConfigurationError: it was deleted, or never was.
+        """
+        if not 0 <= document < len(self.deleted) or self.deleted[document]:
+            raise ConfigurationError(f"the index has no document {document}: name numbers that a search prints")
+
+    def text(self, document: int) -> tuple[str, str]:
+        """Return title and text of a document."""
+        place = int(np.searchsorted(self._starts, document, side="right")) - 1
+        return self._segments[place].text(document - int(self._starts[place]))
+
+    def live_keys(self) -> dict[bytes, list[int]]:
+        """Return the numbers of the documents that are not deleted, by their keys."""
+        found: dict[bytes, list[int]] = {}
+        for segment, start in self._pairs():
+            for row, key in enumerate(segment.keys):
+                if not self.deleted[start + row]:
+                    found.setdefault(key.tobytes(), []).append(start + row)
+        return found
+
+    # ----------------------------------------------------------------------------------------------------- search
+
+    def rank(
+        self, queries: Sequence[str], vectors: Float[np.ndarray, "Q D"], top: int, mode: str | None = None
+    ) -> list[list[tuple[int, float]]]:
+        """Return, per query, documents and scores, the best first.
+
+        Args:
+            vectors: of the queries, of length 1.
+            mode: "dense", "bm25" or "hybrid".  Default: the index's own.
+        """
+        mode = mode or self.config.mode
+        depth = top if mode == "dense" else max(top, word_index.POOL)
+        dense = [] if mode == "bm25" else self._rank_dense(vectors, depth)
+        if mode == "dense":
+            return [[*zip(documents.tolist(), cosines.tolist(), strict=True)] for documents, cosines in dense]
+        words = [self._words.rank_words(query, self.deleted, depth) for query in queries]
+        if mode == "bm25":
+            return [[*zip(documents[:top].tolist(), scores[:top].tolist(), strict=True)] for documents, scores in words]
+        return [
+            word_index.fuse_rankings([by_meaning, by_words])[:top]
+            for (by_meaning, _), (by_words, _) in zip(dense, words, strict=True)
+        ]
+
+    def _rank_dense(
+        self, queries: Float[np.ndarray, "Q D"], top: int
+    ) -> list[tuple[Int[np.ndarray, " K"], Float[np.ndarray, " K"]]]:
+        count = 2 * top  # vectors: a document has two at most
+        if self._graph is None:
+            numbers, cosines = nearest.exact_nearest(queries, self._vectors, self._hidden, count)
+            return [self._documents(*one, top) for one in zip(numbers, cosines, strict=True)]
+        found = []
+        for query in queries:
+            ask = 2 * count
+            while True:
+                (proposed,) = self._graph.propose(query[None], ask)
+                if self._hidden is not None:
+                    proposed = proposed[~self._hidden[proposed]]
+                if len(proposed) >= count or ask >= len(self._graph):
+                    break
+                ask *= 4  # most of what was proposed is deleted
+            cosines = nearest.take_rows(self._vectors, proposed) @ query
+            order = np.argsort(-cosines, kind="stable")
+            found.append(self._documents(proposed[order], cosines[order], top))
+        return found
+
+    def _documents(
+        self, numbers: Int[np.ndarray, " K"], cosines: Float[np.ndarray, " K"], top: int
+    ) -> tuple[Int[np.ndarray, " T"], Float[np.ndarray, " T"]]:
+        """Return the documents of vectors, nearest first, each with the larger of its cosines."""
+        numbers, cosines = numbers[np.isfinite(cosines)], cosines[np.isfinite(cosines)]
+        owners = self._owners[numbers]
+        _, first = np.unique(owners, return_index=True)
+        first = np.sort(first)[:top]
+        return owners[first], cosines[first]
+
+    def found(self, ranked: Sequence[tuple[int, float]], query: Float[np.ndarray, " D"]) -> list[Found]:
+        """Return ranked documents with their texts and cosines."""
+        results = []
+        for document, score in ranked:
+            place = int(np.searchsorted(self._starts, document, side="right")) - 1
+            local = document - int(self._starts[place])
+            (cosine,) = self._segments[place].best_cosines(local, query[None])
+            results.append(Found(document, float(score), float(cosine), *self._segments[place].text(local)))
+        return results
+
+    def search_index(
+        self, encoder: SentenceTransformer, query: str, top: int = 10, mode: str | None = None
+    ) -> list[Found]:
+        """Encode a query with the prompt for queries, and return the documents that answer it, the best first.
+
+        Raises:
+            UserError: no query, one without a known word, or an encoder that did not make this index.
+        """
+        if not query.strip():
+            raise ConfigurationError("the query is empty: say what to look for")
+        if top < 1:
+            raise ConfigurationError(f"top = {top} does not fit: give 1 or more")
+        self.require_encoder(fingerprint_of(encoder), "this model")
+        require_known_query(encoder, query)
+        vector = unit(encode(encoder, [query], prompt=self.facts["fingerprint"]["query"])).astype(np.float32)
+        (ranked,) = self.rank([query], vector, top, mode)
+        return self.found(ranked, vector[0])
+
+
+class IndexWriter:
+    """Adds documents to an index and deletes them; the folder changes at ``publish``."""
+
+    def __init__(
+        self, folder: Path, encoder: SentenceTransformer, facts: dict[str, Any], progress: Progress = SILENT
+    ) -> None:
+        self.folder, self.facts = folder, facts
+        self._encoder, self._progress = encoder, progress
+        self._done = 0
+
+    def add_documents(self, texts: Iterable[SearchText]) -> int:
+        """Encode documents behind those that are there, and return how many there were."""
+        rest, before = iter(texts), self._done
+        prompt = self.facts["fingerprint"]["document"]
+
+        def embed(part: list[str]) -> Float[np.ndarray, "N D"]:
+            return encode(self._encoder, part, prompt=prompt)
+
+        while part := list(islice(rest, DOCUMENTS)):
+            name = f"segment-{len(self.facts['segments']):05}-{secrets.token_hex(4)}"
+            write_segment(self.folder / name, part, embed)
+            self.facts["segments"] = [*self.facts["segments"], name]
+            self._done += len(part)
+            self._progress.report("encode", self._done)
+        return self._done - before
+
+    def publish(self, deleted: Sequence[int]) -> None:
+        """Write what belongs to all documents, then ``index.json``, and remove what it no longer names.
+
+        Args:
+            deleted: numbers of all documents that are deleted.
+        """
+        segments = [Segment(self.folder / name) for name in self.facts["segments"]]
+        vectors = [segment.vectors for segment in segments]
+        self.facts["deleted"] = None
+        if len(deleted):
+            self.facts["deleted"] = f"deleted-{secrets.token_hex(4)}.npy"
+            with atomic.sealed_file(self.folder / self.facts["deleted"]) as file:
+                np.save(file, np.sort(np.array(deleted, np.int64)))
+        self.facts["words"] = f"words-{secrets.token_hex(4)}"
+        texts = (segment.text(row) for segment in segments for row in range(segment.documents))
+        word_index.write_word_index(self.folder / self.facts["words"], texts, self._progress)
+        self.facts["graph"] = self._grow_graph(vectors)
+        atomic.write_sealed(self.folder / MANIFEST, self.facts)
+        self._sweep()
+
+    def _grow_graph(self, vectors: nearest.Vectors) -> dict[str, Any] | None:
+        config, before = IndexConfig(**self.facts["config"]), self.facts["graph"]
+        total = sum(map(len, vectors))
+        if total <= config.exact_vectors:
+            return None
+        if not nearest.graph_available():
+            self._progress.say(
+                f"warning: {total:,} vectors are searched exactly, because usearch is not installed: "
+                "pip install 'selfsent[search]' and make the index again"
+            )
+            return None
+        if before is None:
+            graph = nearest.NeighbourGraph(vectors[0].shape[1], config.connectivity, config.expansion_add)
+        else:
+            graph = nearest.NeighbourGraph.open_graph(self.folder / before["file"], grow=True)
+        if len(graph) == total:
+            return before
+        graph.add_vectors(vectors, self._progress)
+        candidates, recall = nearest.measure_graph(graph, vectors, config.recall)
+        if recall < config.recall:
+            self._progress.say(
+                f"warning: recall@10 of the graph is {recall:.3f}, below {config.recall}: raise connectivity or "
+                "expansion_add, or search exactly with a larger exact_vectors"
+            )
+        name = f"graph-{secrets.token_hex(4)}.usearch"
+        with atomic.replacing(self.folder / name) as partial:
+            graph.save_graph(partial)
+        atomic.seal_file(self.folder / name)
+        return {"file": name, "candidates": candidates, "recall": recall}
+
+    def _sweep(self) -> None:
+        """Remove files of former states; an index that is open elsewhere keeps those that it has mapped."""
+        graph = self.facts["graph"]
+        named = [*self.facts["segments"], self.facts["words"], self.facts["deleted"], graph and graph["file"]]
+        kept = {MANIFEST, atomic.OURS, *filter(None, named)}
+        kept |= {atomic.checksum_of(self.folder / name).name for name in kept}
+        for path in self.folder.iterdir():
+            if path.name not in kept and not atomic.is_unfinished(path):
+                atomic.remove(path)
+
+
+def new_facts(
+    encoder: SentenceTransformer, model: str, sources: Sequence[read.Source], config: IndexConfig, text_column: str
+) -> dict[str, Any]:
+    """Return what ``index.json`` holds of an index without documents."""
+    return {
+        "format": _FORMAT,
+        "model": model,
+        "fingerprint": fingerprint_of(encoder),
+        "config": {name: getattr(config, name) for name in type(config).__pydantic_fields__},  # type: ignore[attr-defined]
+        "text column": text_column,
+        "corpus": [],
+        "sources": source_identities(sources),
+        "segments": [],
+        "deleted": None,
+        "words": None,
+        "graph": None,
+    }
+
+
+def source_identities(sources: Sequence[read.Source]) -> list[Any]:
+    """Return what changes when the texts do, as JSON holds it."""
+    return [[source.name, *map(str, source.identity())] for source in sources]
+
+
+def missing_and_new(index: CorpusIndex, texts: Iterable[SearchText]) -> tuple[list[int], list[SearchText], int]:
+    """Compare an index with the documents of a corpus.
+
+    Returns:
+        the numbers of the documents that the corpus no longer has, those that the index does not have yet, and how many
+        are in both.
+    """
+    left = index.live_keys()
+    kept, new = 0, []
+    for text in texts:
+        numbers = left.get(text.key)
+        if numbers:
+            numbers.pop()
+            kept += 1
+        else:
+            new.append(text)
+    return sorted(number for numbers in left.values() for number in numbers), new, kept

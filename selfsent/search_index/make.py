@@ -1,0 +1,186 @@
+"""Make an index of a corpus, bring it up to date, and add or delete single documents."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from sentence_transformers import SentenceTransformer
+
+from selfsent import atomic
+from selfsent.corpus import read
+from selfsent.encoder.coverage import BEGINNING, check_coverage
+from selfsent.encoder.load import SHIPPED, load_encoder
+from selfsent.errors import ConfigurationError, CorpusError, UserError
+from selfsent.progress import SILENT, Progress
+from selfsent.search_index.corpus_index import (
+    CorpusIndex,
+    IndexWriter,
+    fingerprint_of,
+    is_index,
+    missing_and_new,
+    new_facts,
+    source_identities,
+)
+from selfsent.search_index.settings import IndexConfig
+from selfsent.search_index.texts import SearchText, search_text, search_texts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changed:
+    """What a call did to an index."""
+
+    added: int
+    deleted: int
+    kept: int
+
+
+def make_index(
+    corpus: Sequence[str | Path],
+    out: str | Path,
+    *,
+    model: str | Path = "builtin",
+    text_column: str = "text",
+    config: IndexConfig | None = None,
+    progress: Progress = SILENT,
+) -> Changed:
+    """Make an index of every document of a corpus.
+
+    Args:
+        corpus: files, folders, hub names of data sets, or "pydocs".
+        out: a folder that does not exist yet, or is empty.
+        model: "builtin", a folder, or a name on the hub; documents get its prompt for documents.
+
+    Raises:
+        UserError: no such model or corpus, no text in it, or a folder that holds something.
+    """
+    out = Path(out)
+    sources = read.resolve_sources([str(name) for name in corpus])
+    if out.exists() and (not out.is_dir() or any(path.name != atomic.OURS for path in out.iterdir())):
+        what = "is an index already: add --update to bring it up to date" if is_index(out) else "exists"
+        raise ConfigurationError(f"{out} {what}; or name another folder")
+    encoder = load_encoder(model)
+    facts = new_facts(encoder, _lasting(model), sources, config or IndexConfig(), text_column)
+    facts["corpus"] = [_lasting(name) for name in corpus]
+    with atomic.exclusive(out):
+        try:
+            writer = IndexWriter(out, encoder, facts, progress)
+            texts = _checked(encoder, search_texts(sources, text_column, progress), str(model), progress)
+            added = writer.add_documents(texts)
+            if not added:
+                raise CorpusError(f"{', '.join(map(str, corpus))} holds no text to search: give a file with some")
+            writer.publish([])
+        except BaseException:
+            for path in out.iterdir():
+                if path.name != atomic.OURS:
+                    atomic.remove(path)
+            raise
+    return Changed(added=added, deleted=0, kept=0)
+
+
+def update_index(out: str | Path, corpus: Sequence[str | Path] = (), *, progress: Progress = SILENT) -> Changed:
+    """Bring an index up to date: documents that are new are encoded, those that are gone are deleted.
+
+    Args:
+        corpus: what the index is to hold from now on.  Default: the corpus that it was made of.
+
+    Raises:
+        UserError: no index, its model changed or is gone, or nothing would be left.
+    """
+    index = CorpusIndex(out)
+    names = [str(name) for name in corpus] or list(index.facts["corpus"])
+    sources = read.resolve_sources(names)
+    encoder = _own_encoder(index)
+    with atomic.exclusive(index.folder):
+        identities = source_identities(sources)
+        texts = search_texts(sources, index.facts["text column"], progress)
+        gone, new, kept = missing_and_new(index, texts)
+        if not new and not kept:
+            raise CorpusError(f"{', '.join(names)} holds no text to search: the index is left as it is")
+        facts = {**index.facts, "corpus": [_lasting(name) for name in names], "sources": identities}
+        _publish(index, encoder, facts, new, gone, progress)
+    return Changed(added=len(new), deleted=len(gone), kept=kept)
+
+
+def add_to_index(out: str | Path, documents: Iterable[read.Document], *, progress: Progress = SILENT) -> Changed:
+    """Add documents to an index, whether its corpus has them or not; ``update_index`` takes them out again.
+
+    Raises:
+        UserError: no index, no text in the documents, or the model changed.
+    """
+    index = CorpusIndex(out)
+    new = [text for text in map(search_text, documents) if text is not None]
+    if not new:
+        raise CorpusError("the documents hold no text to add: give one with some")
+    with atomic.exclusive(index.folder):
+        _publish(index, _own_encoder(index), dict(index.facts), new, [], progress)
+    return Changed(added=len(new), deleted=0, kept=len(index))
+
+
+def delete_from_index(out: str | Path, documents: Sequence[int], *, progress: Progress = SILENT) -> Changed:
+    """Delete documents by the numbers that a search returns.
+
+    Raises:
+        UserError: no index, a number that no document has, or nothing would be left.
+    """
+    index = CorpusIndex(out)
+    for document in documents:
+        index.require_document(document)
+    gone = sorted(set(documents))
+    if len(gone) == len(index):
+        raise ConfigurationError(f"{out} would be left without a document: delete the folder instead")
+    with atomic.exclusive(index.folder):
+        _publish(index, _own_encoder(index), dict(index.facts), [], gone, progress)
+    return Changed(added=0, deleted=len(gone), kept=len(index) - len(gone))
+
+
+def corpus_changed(index: CorpusIndex) -> str | None:
+    """Say in one sentence that the corpus changed since the index was made; None where it did not, or is not here."""
+    try:
+        now = source_identities(read.resolve_sources([str(name) for name in index.facts["corpus"]]))
+    except UserError:  # the index works without its corpus
+        return None
+    if [one[1:] for one in now] == [one[1:] for one in index.facts["sources"]]:
+        return None
+    return f"the corpus changed since {index.folder} was made: selfsent index --update --out {index.folder}"
+
+
+def _publish(
+    index: CorpusIndex,
+    encoder: SentenceTransformer,
+    facts: dict[str, Any],
+    new: Sequence[SearchText],
+    gone: Sequence[int],
+    progress: Progress,
+) -> None:
+    writer = IndexWriter(index.folder, encoder, facts, progress)
+    writer.add_documents(new)
+    before = [number for number, deleted in enumerate(index.deleted.tolist()) if deleted]
+    writer.publish([*before, *gone])
+    hidden = len(before) + len(gone)
+    if 2 * hidden > len(index.deleted) + len(new):
+        progress.say(f"{hidden:,} deleted documents take more room than the others: make the index again to free it")
+
+
+def _own_encoder(index: CorpusIndex) -> SentenceTransformer:
+    """Open the model of an index, which must still be what it was."""
+    encoder = load_encoder(index.facts["model"])
+    index.require_encoder(fingerprint_of(encoder), index.facts["model"])
+    return encoder
+
+
+def _checked(
+    encoder: SentenceTransformer, texts: Iterable[SearchText], name: str, progress: Progress
+) -> Iterable[SearchText]:
+    """Check at the beginning of a corpus whether the encoder reads it."""
+    rest = iter(texts)
+    beginning = list(islice(rest, BEGINNING))
+    check_coverage(encoder, [one.text for one in beginning], name, progress)
+    return chain(beginning, rest)
+
+
+def _lasting(name: str | Path) -> str:
+    """Return a name that is found from every folder."""
+    path = Path(name).expanduser()
+    return str(path.absolute()) if str(name) not in SHIPPED and path.exists() else str(name)

@@ -1,0 +1,157 @@
+"""The vectors nearest to a query: by comparing it with each of them, or by a graph (HNSW) that finds candidates.
+
+Every score is the cosine with the stored float16 vector: the graph, whose vectors are int8, only proposes.
+Sources: HNSW, Malkov & Yashunin 2016, https://arxiv.org/abs/1603.09320; usearch, https://github.com/unum-cloud/usearch.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+
+from selfsent.errors import ConfigurationError
+from selfsent.progress import SILENT, Progress
+
+BLOCK = 8192  # vectors that are compared at a time: 8 MB in float32 at a width of 256
+SAMPLE = 200  # vectors whose neighbours are looked for to measure recall
+DEPTH = 10  # neighbours of each
+_EXPANSIONS = (64, 128, 256, 512, 1024)  # candidates of a search in the graph, from fast to thorough
+
+Vectors = Sequence[np.ndarray]  # float16 (V_k, D), one array a segment; a vector's number counts through all of them
+
+
+def exact_nearest(
+    queries: Float[np.ndarray, "Q D"], vectors: Vectors, hidden: Bool[np.ndarray, " V"] | None, count: int
+) -> tuple[Int[np.ndarray, "Q K"], Float[np.ndarray, "Q K"]]:
+    """Return the numbers and cosines of the ``count`` nearest vectors, nearest first, by comparing with each.
+
+    Args:
+        hidden: vectors that are left out.
+    """
+    asked = torch.from_numpy(np.ascontiguousarray(queries, np.float32))
+    best = torch.full((len(asked), 0), -torch.inf)
+    numbers = torch.zeros((len(asked), 0), dtype=torch.long)
+    first = 0
+    for segment in vectors:
+        for start in range(0, len(segment), BLOCK):
+            block = torch.from_numpy(segment[start : start + BLOCK]).float()
+            cosines = asked @ block.T
+            if hidden is not None:
+                cosines[:, torch.from_numpy(hidden[first : first + len(block)])] = -torch.inf
+            found, places = cosines.topk(min(count, len(block)), dim=1)
+            best, numbers = torch.cat([best, found], 1), torch.cat([numbers, places + first], 1)
+            if best.shape[1] > 4 * count:
+                best, numbers = _keep(best, numbers, count)
+            first += len(block)
+    best, numbers = _keep(best, numbers, min(count, best.shape[1]))
+    return numbers.numpy(), best.numpy()
+
+
+def _keep(best: torch.Tensor, numbers: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    best, places = best.topk(count, dim=1)
+    return best, numbers.gather(1, places)
+
+
+class NeighbourGraph:
+    """An HNSW graph over int8 vectors, in a file that is memory-mapped while it is searched."""
+
+    def __init__(self, width: int, connectivity: int, expansion_add: int) -> None:
+        self._graph = _usearch().Index(
+            ndim=width, metric="cos", dtype="i8", connectivity=connectivity, expansion_add=expansion_add
+        )
+
+    @classmethod
+    def open_graph(cls, path: Path, *, grow: bool = False) -> "NeighbourGraph":
+        """Map a file for searching, or read it to ``grow`` it."""
+        graph = cls.__new__(cls)
+        graph._graph = _usearch().Index.restore(str(path), view=not grow)
+        return graph
+
+    def __len__(self) -> int:
+        return len(self._graph)
+
+    def add_vectors(self, vectors: Vectors, progress: Progress = SILENT) -> None:
+        """Add the vectors behind those that the graph has."""
+        first, had, total = 0, len(self), sum(map(len, vectors))
+        for segment in vectors:
+            for start in range(0, len(segment), BLOCK):
+                stop = min(start + BLOCK, len(segment))
+                if first + stop > had:
+                    start = max(start, had - first)
+                    self._graph.add(np.arange(first + start, first + stop), segment[start:stop].astype(np.float32))
+                    progress.report("graph", first + stop, total)
+            first += len(segment)
+
+    def save_graph(self, path: Path) -> None:
+        """Write the file."""
+        self._graph.save(str(path))
+
+    def expand(self, candidates: int) -> None:
+        """Set how many candidates a search keeps (HNSW's efSearch)."""
+        self._graph.expansion_search = candidates
+
+    def propose(self, queries: Float[np.ndarray, "Q D"], count: int) -> list[Int[np.ndarray, " K"]]:
+        """Return the numbers of about the ``count`` nearest vectors of each query."""
+        count = min(count, len(self))
+        found = self._graph.search(np.ascontiguousarray(queries, np.float32), count)
+        if len(queries) == 1 and not hasattr(found, "counts"):
+            return [np.asarray(found.keys, np.int64)]
+        return [np.asarray(keys[:got], np.int64) for keys, got in zip(found.keys, found.counts, strict=True)]
+
+
+def _usearch() -> Any:  # noqa: ANN401 - the module
+    try:
+        import usearch.index
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            "a graph needs usearch: install it with pip install 'selfsent[search]', or raise exact_vectors"
+        ) from error
+    return usearch.index
+
+
+def graph_available() -> bool:
+    """Tell whether graphs can be made and searched here."""
+    try:
+        _usearch()
+    except ConfigurationError:
+        return False
+    return True
+
+
+def measure_graph(graph: NeighbourGraph, vectors: Vectors, wanted: float) -> tuple[int, float]:
+    """Set the candidates of a search to the fewest that reach the recall, and return them and the recall.
+
+    Recall@10 of the stored vectors' own neighbours, themselves left out, against exact search, over a sample.
+    """
+    total = sum(map(len, vectors))
+    rows = np.sort(np.random.default_rng(0).choice(total, min(SAMPLE, total), replace=False))
+    queries = take_rows(vectors, rows)
+    truth, _ = exact_nearest(queries, vectors, None, DEPTH + 1)
+    recall = 0.0
+    for candidates in _EXPANSIONS:
+        graph.expand(candidates)
+        shares = []
+        for row, right, proposed in zip(rows, truth, graph.propose(queries, 4 * DEPTH), strict=True):
+            cosines = take_rows(vectors, proposed) @ take_rows(vectors, np.array([row]))[0]
+            found = proposed[np.argsort(-cosines, kind="stable")]
+            others = set(right.tolist()) - {int(row)}
+            nearest = [number for number in found.tolist() if number != row][:DEPTH]
+            shares.append(len(others.intersection(nearest)) / min(DEPTH, max(1, len(others))))
+        recall = float(np.mean(shares))
+        if recall >= wanted:
+            break
+    return candidates, recall
+
+
+def take_rows(vectors: Vectors, rows: Int[np.ndarray, " R"]) -> Float[np.ndarray, "R D"]:
+    """Return vectors by number, in float32."""
+    found = np.empty((len(rows), vectors[0].shape[1]), np.float32)
+    first = 0
+    for segment in vectors:
+        inside = (rows >= first) & (rows < first + len(segment))
+        found[inside] = segment[rows[inside] - first]
+        first += len(segment)
+    return found

@@ -1,0 +1,1 @@
+"""A server of embeddings and of search: OpenAI's protocol and that of text-embeddings-inference."""

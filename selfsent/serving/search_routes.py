@@ -1,0 +1,132 @@
+"""The search over indexes, and its page."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fastapi import APIRouter, Request, Response
+
+from selfsent.errors import ConfigurationError
+from selfsent.evaluation.geometry import unit
+from selfsent.report.page import open_templates
+from selfsent.search_index.corpus_index import CorpusIndex, Found
+from selfsent.serving.embedding_routes import json_response
+from selfsent.serving.refusals import Refusal
+from selfsent.serving.registry import ModelRegistry, ServedModel
+from selfsent.serving.schemas import SearchRequest
+from selfsent.serving.work import Wanted, Worker
+
+
+@dataclass(frozen=True, eq=False)
+class ServedIndex:
+    """One open index, and the name of the model that made it."""
+
+    name: str
+    index: CorpusIndex
+    model: str
+
+
+def open_indexes(folders: Sequence[Path], models: ModelRegistry) -> list[ServedIndex]:
+    """Open indexes, each with the model that made it, which is opened where the server does not have it yet.
+
+    Raises:
+        UserError: a folder is no index, or its model is gone or changed.
+    """
+    opened: list[ServedIndex] = []
+    for folder in folders:
+        index = CorpusIndex(folder)
+        digest = index.facts["fingerprint"]["digest"]
+        model = models.with_digest(digest)
+        if model is None:
+            model = models.open_model(index.facts["model"], index.facts["model"])
+            if model.digest != digest:
+                raise ConfigurationError(
+                    f"{folder} was made with another state of {model.source}: make the index again"
+                )
+        name = folder.name or str(folder)
+        if any(one.name == name for one in opened):
+            name = str(folder)
+        opened.append(ServedIndex(name, index, model.name))
+    return opened
+
+
+def search_routes(indexes: Sequence[ServedIndex], models: ModelRegistry, worker: Worker) -> APIRouter:
+    """Build the routes."""
+    router = APIRouter()
+    thread = ThreadPoolExecutor(1, "search")  # as many as compute: a search uses every core
+    by_name = {one.name: one for one in indexes}
+
+    @router.get("/search")
+    async def list_indexes() -> Response:
+        """List the indexes."""
+        return json_response({"indexes": [_outline(one) for one in indexes]})
+
+    @router.post("/search")
+    async def search_texts_of(body: SearchRequest, request: Request) -> Response:
+        """Search one index, or all of them."""
+        if body.index is not None and body.index not in by_name:
+            raise Refusal("NotFound", f"unknown index {body.index[:200]!r}: this server has {', '.join(by_name)}")
+        if not body.query.strip():
+            raise Refusal("Empty", "the query is empty: say what to look for")
+        chosen = list(indexes) if body.index is None else [by_name[body.index]]
+        results = [await _search(one, body, request) for one in chosen]
+        return json_response({"query": body.query, "results": results})
+
+    async def _search(one: ServedIndex, body: SearchRequest, request: Request) -> dict[str, Any]:
+        began = time.monotonic()
+        model = _model_of(one, models)
+        if model.prepared.knows_nothing(body.query):
+            raise Refusal("Tokenizer", f"{model.name} knows no word of the query: ask in the language of its texts")
+        wanted = Wanted(truncate=True, prompt=one.index.facts["fingerprint"]["query"])
+        vectors, _ = await worker.vectors(request, model, [body.query], wanted)
+        vector = unit(vectors).astype(np.float32)
+
+        def find() -> list[Found]:
+            (ranked,) = one.index.rank([body.query], vector, body.top, body.mode)
+            return one.index.found(ranked, vector[0])
+
+        hits = await asyncio.get_running_loop().run_in_executor(thread, find)
+        return {
+            "index": one.name,
+            "model": one.model,
+            "mode": body.mode or one.index.config.mode,
+            "seconds": round(time.monotonic() - began, 4),
+            "hits": [vars(hit) for hit in hits],
+        }
+
+    @router.get("/")
+    async def search_page() -> Response:
+        """Return the page, which loads nothing but answers of this server."""
+        nonce = secrets.token_urlsafe(16)
+        policy = (
+            f"default-src 'none'; connect-src 'self'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; "
+            "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        )
+        content = open_templates().get_template("serving/page.html").render(nonce=nonce)
+        headers = {"content-security-policy": policy, "referrer-policy": "no-referrer", "cache-control": "no-store"}
+        return Response(content, headers=headers, media_type="text/html; charset=utf-8")
+
+    return router
+
+
+def _model_of(one: ServedIndex, models: ModelRegistry) -> ServedModel:
+    model = models.find_model(one.model)
+    if model.digest != one.index.facts["fingerprint"]["digest"]:
+        raise Refusal("Backend", f"{model.name} changed since {one.name} was made: make the index again")
+    return model
+
+
+def _outline(one: ServedIndex) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "model": one.model,
+        "documents": len(one.index),
+        "mode": one.index.config.mode,
+        "description": one.index.describe(),
+    }

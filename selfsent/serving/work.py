@@ -1,0 +1,132 @@
+"""From the texts of a request to vectors: tokenised, checked against the limits, computed, and waited for."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from fastapi import Request
+from numpy.typing import NDArray
+
+from selfsent.encoder.encode import resolve_prompt, task_prompt
+from selfsent.encoder.prepared import Pieces
+from selfsent.errors import UserError
+from selfsent.serving.batcher import Batcher, Work
+from selfsent.serving.metrics import ServerMetrics
+from selfsent.serving.refusals import Refusal
+from selfsent.serving.registry import ServedModel
+from selfsent.serving.settings import ServeConfig
+
+_AT_ONCE = 2000  # characters that are tokenised without another thread
+_LOOK = 0.25  # seconds between two looks whether the client is still there
+
+Item = str | list[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """How the texts of a request are read."""
+
+    truncate: bool | None = None
+    direction: str = "right"
+    prompt_name: str | None = None
+    prompt: str | None = None
+
+
+class Worker:
+    """Tokenises in a few threads, and passes the rest to the batcher."""
+
+    def __init__(self, config: ServeConfig, metrics: ServerMetrics, batcher: Batcher) -> None:
+        self.config, self._metrics, self._batcher = config, metrics, batcher
+        self._tokenizers = ThreadPoolExecutor(config.tokenization_workers, "tokenize")
+
+    def close(self) -> None:
+        """End the threads."""
+        self._tokenizers.shutdown()
+
+    async def vectors(
+        self, request: Request, model: ServedModel, texts: Sequence[Item], wanted: Wanted
+    ) -> tuple[NDArray[np.float32], int]:
+        """Return the (N, D) embeddings, and the number of tokens.
+
+        Raises:
+            Refusal: nothing to embed, too many texts, a text too long, or the model fails.
+        """
+        began = time.monotonic()
+        pieces = await self._tokenize(model, texts, wanted)
+        self._metrics.tokenization.observe(time.monotonic() - began)
+        work = Work(model.prepared, pieces, began + self.config.deadline)
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def finish() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        work.result.add_done_callback(lambda _: loop.call_soon_threadsafe(finish))
+        self._batcher.submit(work)
+        try:
+            while not (await asyncio.wait((done,), timeout=_LOOK))[0]:
+                if await request.is_disconnected():
+                    raise Refusal("Timeout", "the client left")
+        finally:
+            work.abandoned = not work.result.done()
+        if work.started is not None:
+            self._metrics.queue.observe(work.started - work.arrived)
+        return work.result.result(), sum(text.tokens for text in pieces)
+
+    async def _tokenize(self, model: ServedModel, texts: Sequence[Item], wanted: Wanted) -> list[Pieces]:
+        self.check_number(texts)
+        if sum(map(len, texts)) <= _AT_ONCE:
+            return self._read(model, texts, wanted)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._tokenizers, self._read, model, texts, wanted)
+
+    def check_number(self, texts: Sequence[object]) -> None:
+        """Refuse no texts, and too many.
+
+        Raises:
+            Refusal: there is none, one is empty, or there are more than a request may have.
+        """
+        if not texts or not all(texts):
+            raise Refusal("Empty", "the input is empty: give at least one text, and no empty one")
+        most = self.config.max_client_batch_size
+        if len(texts) > most:
+            raise Refusal("Validation", f"the request has {len(texts):,} texts: at most {most:,} are taken at once")
+
+    def _read(self, model: ServedModel, texts: Sequence[Item], wanted: Wanted) -> list[Pieces]:
+        prepared = model.prepared
+        try:
+            prompt = prompt_of(model, wanted)
+            strings = [text for text in texts if isinstance(text, str)]
+            ids = [text for text in texts if not isinstance(text, str)]
+            read = iter(prepared.tokenize(strings, prompt, direction=wanted.direction) if strings else ())
+            taken = iter(prepared.from_ids(ids, prompt, direction=wanted.direction) if ids else ())
+        except UserError as error:
+            raise Refusal("Tokenizer", str(error)) from error
+        pieces = [next(read if isinstance(text, str) else taken) for text in texts]
+        truncate = self.config.auto_truncate if wanted.truncate is None else wanted.truncate
+        for place, one in enumerate(pieces):
+            if one.truncated and not truncate:
+                raise Refusal(
+                    "Validation",
+                    f"input {place} is longer than the {prepared.max_length} tokens that this model reads: shorten it, "
+                    "or ask for truncate",
+                )
+        return pieces
+
+
+def prompt_of(model: ServedModel, wanted: Wanted) -> str:
+    """Return the prompt for the texts of a request.
+
+    Raises:
+        UserError: the model has no prompt of this name.
+    """
+    return resolve_prompt(model.prepared.encoder, wanted.prompt_name, wanted.prompt)
+
+
+def query_prompt(model: ServedModel) -> str:
+    """Return the prompt for queries."""
+    return task_prompt(model.prepared.encoder, "query")

@@ -1,0 +1,101 @@
+"""An encoder kept ready gives the vectors of sentence-transformers, whatever the batches and the threads."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+from tiny import HARD, PROMPT, TEXTS, make_base
+
+from selfsent.encoder.load import load_encoder
+from selfsent.encoder.prepared import PreparedEncoder
+from selfsent.encoder.side_by_side import join_side_by_side
+from selfsent.errors import EncoderError
+
+
+@pytest.fixture(scope="module")
+def encoders(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("prepared")
+    bert, roberta = make_base(folder / "bert"), make_base(folder / "roberta", "roberta")
+    return {
+        "mean": load_encoder(bert, pooling="mean"),
+        "cls": load_encoder(roberta, pooling="cls"),
+        "prompt": load_encoder(bert, pooling="prompt", template=PROMPT),
+        "static": load_encoder("builtin-static"),
+        "pair": join_side_by_side([load_encoder(bert, pooling="mean"), load_encoder("builtin-static")], [0.25, 0.75]),
+    }
+
+
+@pytest.mark.parametrize("kind", ["mean", "cls", "prompt", "static", "pair"])
+def test_vectors_are_those_of_sentence_transformers(encoders, kind):
+    encoder: SentenceTransformer = encoders[kind]
+    expected = encoder.encode(HARD)
+    prepared = PreparedEncoder(encoder, "fp32")
+    found = prepared.embed_pieces(prepared.tokenize(HARD))
+    one_by_one = np.concatenate([prepared.embed_pieces(prepared.tokenize([text])) for text in HARD])
+    prepared.close()
+    np.testing.assert_allclose(found, expected, atol=2e-6)
+    np.testing.assert_allclose(one_by_one, expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("kind", ["mean", "prompt", "static"])
+def test_token_ids_with_and_without_special_tokens_are_the_text(encoders, kind):
+    prepared = PreparedEncoder(encoders[kind], "fp32")
+    expected = prepared.embed_pieces(prepared.tokenize(TEXTS))
+    for special in (True, False):
+        ids = [encoding.ids for encoding in prepared.encodings(TEXTS, special=special)]
+        np.testing.assert_allclose(prepared.embed_pieces(prepared.from_ids(ids)), expected, atol=2e-6)
+    prepared.close()
+
+
+@pytest.mark.parametrize("given", [[-1], [10**9]])
+def test_ids_outside_the_vocabulary_are_refused(encoders, given):
+    prepared = PreparedEncoder(encoders["mean"])
+    with pytest.raises(EncoderError, match=f"token id {given[0]} is outside the vocabulary"):
+        prepared.from_ids([given])
+
+
+def test_two_encoders_side_by_side_take_no_ids(encoders):
+    with pytest.raises(EncoderError, match="send text, not token ids"):
+        PreparedEncoder(encoders["pair"]).from_ids([[1, 2]])
+
+
+def test_long_texts_are_cut_at_the_end_that_was_asked_for(encoders):
+    prepared = PreparedEncoder(encoders["mean"])
+    long = " ".join([*["rain"] * 100, *["moon"] * 100])
+    ids = prepared.encodings(["rain moon"], special=False)[0].ids
+    for direction, word in (("right", ids[0]), ("left", ids[1])):
+        (text,) = prepared.tokenize([long], direction=direction)
+        (same,) = prepared.from_ids([prepared.encodings([long])[0].ids], direction=direction)
+        assert text.truncated
+        assert same == text
+        assert text.tokens == prepared.max_length == 64
+        assert set(text.rows[0][1:-1]) == {word}
+
+
+def test_a_prompt_is_put_before_every_text(encoders):
+    encoder = encoders["mean"]
+    prepared = PreparedEncoder(encoder, "fp32")
+    found = prepared.embed_pieces([*prepared.tokenize(TEXTS[:3], "a dog "), *prepared.tokenize(TEXTS[3:])])
+    prepared.close()
+    expected = np.concatenate([encoder.encode(TEXTS[:3], prompt="a dog "), encoder.encode(TEXTS[3:])])
+    np.testing.assert_allclose(found, expected, atol=2e-6)
+
+
+def test_threads_tokenise_at_once(encoders):
+    prepared = PreparedEncoder(encoders["mean"])
+    expected = prepared.tokenize(HARD)
+    with ThreadPoolExecutor(8) as threads:
+        assert all(found == expected for found in threads.map(lambda _: prepared.tokenize(HARD), range(64)))
+
+
+def test_close_gives_back_the_encoder_as_it_was(encoders):
+    encoder = encoders["cls"]
+    before = encoder.encode(TEXTS)
+    forwards = [vars(module).get("forward") for module in encoder.modules()]
+    prepared = PreparedEncoder(encoder, "fp32")
+    prepared.embed_pieces(prepared.tokenize(TEXTS))
+    assert [vars(module).get("forward") for module in encoder.modules()] != forwards
+    prepared.close()
+    assert [vars(module).get("forward") for module in encoder.modules()] == forwards
+    np.testing.assert_array_equal(encoder.encode(TEXTS), before)

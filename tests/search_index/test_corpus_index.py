@@ -1,0 +1,199 @@
+"""An index: what it finds is what slow loops find; it changes as its corpus does, and refuses another encoder."""
+
+import json
+
+import numpy as np
+import pytest
+from test_bulk_encode import damage
+from tiny import TEXTS, make_base
+
+from selfsent.corpus.read import Document
+from selfsent.encoder.encode import encode
+from selfsent.encoder.load import load_encoder
+from selfsent.encoder.save import save_encoder
+from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError
+from selfsent.evaluation.labelfree.bm25 import bm25_scores
+from selfsent.search_index.corpus_index import CorpusIndex, fingerprint_of
+from selfsent.search_index.make import add_to_index, corpus_changed, delete_from_index, make_index, update_index
+from selfsent.search_index.settings import IndexConfig
+
+QUERY = "rain fell on the cat"
+
+
+def write(path, texts):
+    path.write_text("".join(json.dumps({"title": f"t{len(text)}", "text": text}) + "\n" for text in texts))
+    return str(path)
+
+
+def many(count):
+    draw = np.random.default_rng(0)
+    vocabulary = sorted({word for text in TEXTS for word in text.split()})
+    return [" ".join(draw.choice(vocabulary, 12)) + ". " + " ".join(draw.choice(vocabulary, 12)) for _ in range(count)]
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    return write(tmp_path / "corpus.jsonl", many(60))
+
+
+@pytest.fixture
+def make(bert, corpus, tmp_path):
+    def made(**config):
+        make_index([corpus], tmp_path / "index", model=bert, config=IndexConfig(**config))
+        return CorpusIndex(tmp_path / "index")
+
+    return made
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def cosines(encoder, texts):
+    """The larger of a document's two cosines, by loops."""
+    query = unit(encode(encoder, [QUERY]))[0]
+    return np.array([max(unit(encode(encoder, [text, text.split(". ")[0] + "."])) @ query) for text in texts])
+
+
+@pytest.mark.parametrize("exact", [1000, 10])
+def test_dense_search_finds_the_documents_with_the_largest_cosines(bert, make, exact):
+    encoder, texts = load_encoder(bert), many(60)
+    index = make(exact_vectors=exact, mode="dense")
+    assert ("by a graph" in index.describe()) == (exact == 10)
+    expected = cosines(encoder, texts)
+    hits = index.search_index(encoder, QUERY, 5)
+    np.testing.assert_allclose([hit.cosine for hit in hits], np.sort(expected)[::-1][:5], atol=2e-3)
+    np.testing.assert_allclose([hit.cosine for hit in hits], expected[[hit.document for hit in hits]], atol=2e-3)
+    assert [hit.text for hit in hits] == [texts[hit.document] for hit in hits]
+    assert [hit.score for hit in hits] == pytest.approx([hit.cosine for hit in hits])
+
+
+def test_word_search_is_bm25_and_hybrid_the_reciprocal_rank_score_of_both(bert, make):
+    encoder, texts = load_encoder(bert), many(60)
+    index = make()
+    (scores,) = bm25_scores([QUERY], [f"t{len(text)} {text}" for text in texts])
+    words = index.search_index(encoder, QUERY, 60, "bm25")
+    np.testing.assert_allclose([hit.score for hit in words], scores[[hit.document for hit in words]], rtol=1e-5)
+    assert len(words) == np.count_nonzero(scores)
+    assert np.all(np.diff([hit.score for hit in words]) <= 0)
+    dense = index.search_index(encoder, QUERY, 60, "dense")
+    expected = dict.fromkeys(range(60), 0.0)
+    for ranking in (dense, words):
+        for rank, hit in enumerate(ranking, start=1):
+            expected[hit.document] += 1 / (60 + rank)
+    hybrid = index.search_index(encoder, QUERY, 60, "hybrid")
+    assert {hit.document: hit.score for hit in hybrid} == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("exact", [1000, 10])
+def test_an_updated_index_answers_as_one_made_anew(bert, make, corpus, tmp_path, exact):
+    encoder, texts = load_encoder(bert), many(80)
+    make(exact_vectors=exact)
+    now = [texts[70], *texts[5:50], texts[5], *texts[60:]]  # some gone, some new, one twice
+    write(tmp_path / "corpus.jsonl", now)
+    changed = update_index(tmp_path / "index")
+    assert (changed.added, changed.deleted, changed.kept) == (22, 15, 45)
+    fresh = tmp_path / "fresh"
+    make_index([corpus], fresh, model=bert, config=IndexConfig(exact_vectors=exact))
+    for mode in ("dense", "bm25"):
+        updated, anew = (CorpusIndex(place).search_index(encoder, QUERY, 12, mode) for place in (tmp_path / "index", fresh))
+        assert len(CorpusIndex(tmp_path / "index")) == len(now)
+        if mode == "dense":
+            assert [hit.score for hit in updated] == pytest.approx([hit.score for hit in anew], abs=1e-3)
+        else:
+            assert {hit.text for hit in updated} <= set(now)
+
+
+def test_documents_are_added_and_deleted(bert, make, tmp_path):
+    encoder = load_encoder(bert)
+    index = make(mode="dense")
+    first, second = index.search_index(encoder, QUERY, 2)
+    delete_from_index(tmp_path / "index", [first.document])
+    index = CorpusIndex(tmp_path / "index")
+    assert index.search_index(encoder, QUERY, 1) == [second]
+    assert len(index) == 59
+    assert all(hit.document != first.document for hit in index.search_index(encoder, QUERY, 60, "bm25"))
+    add_to_index(tmp_path / "index", [Document(QUERY, title="new")])
+    (hit,) = CorpusIndex(tmp_path / "index").search_index(encoder, QUERY, 1)
+    assert (hit.title, hit.document) == ("new", 60)
+    for wrong in (first.document, 61, -1):
+        with pytest.raises(ConfigurationError, match=f"has no document {wrong}"):
+            delete_from_index(tmp_path / "index", [wrong])
+    with pytest.raises(CorpusError, match="hold no text to add"):
+        add_to_index(tmp_path / "index", [Document(" ")])
+
+
+def test_a_changed_corpus_is_said_until_the_index_is_updated(make, corpus, tmp_path):
+    index = make()
+    assert corpus_changed(index) is None
+    write(tmp_path / "corpus.jsonl", many(61))
+    assert "selfsent index --update" in corpus_changed(index)
+    update_index(tmp_path / "index")
+    assert corpus_changed(CorpusIndex(tmp_path / "index")) is None
+    (tmp_path / "corpus.jsonl").unlink()
+    assert corpus_changed(CorpusIndex(tmp_path / "index")) is None
+
+
+def test_another_model_width_or_prompt_is_refused_by_name(bert, make, tmp_path):
+    index = make()
+    other = load_encoder(make_base(tmp_path / "other", seed=1))
+    with pytest.raises(EncoderError, match="was made with another model than that of other"):
+        index.require_encoder(fingerprint_of(other), "other")
+    narrow, prompted = load_encoder(bert), load_encoder(bert)
+    narrow.truncate_dim = 8
+    prompted.prompts = {"query": "the cat "}
+    for encoder, what in ((narrow, "width"), (prompted, "prompt for queries")):
+        with pytest.raises(EncoderError, match=f"was made with another {what} than"):
+            index.search_index(encoder, QUERY)
+
+
+def test_an_index_whose_model_changed_is_not_updated(bert, corpus, tmp_path):
+    encoder = load_encoder(bert)
+    save_encoder(encoder, tmp_path / "model")
+    make_index([corpus], tmp_path / "index", model=tmp_path / "model")
+    for parameter in encoder.parameters():
+        parameter.data.mul_(1.1)
+    save_encoder(encoder, tmp_path / "model")
+    with pytest.raises(EncoderError, match="another model"):
+        update_index(tmp_path / "index")
+
+
+def test_prompts_for_queries_and_documents_are_used(bert, corpus, tmp_path):
+    encoder = load_encoder(bert)
+    encoder.prompts = {"query": "the cat ", "document": "a dog barked "}
+    save_encoder(encoder, tmp_path / "model")
+    make_index([corpus], tmp_path / "index", model=tmp_path / "model")
+    hits = CorpusIndex(tmp_path / "index").search_index(encoder, QUERY, 60, "dense")
+    query = unit(encode(encoder, [QUERY], prompt_name="query"))[0]
+    for hit in hits[:5]:
+        parts = [hit.text, hit.text.split(". ")[0] + "."]
+        assert hit.cosine == pytest.approx(max(unit(encode(encoder, parts, prompt_name="document")) @ query), abs=2e-3)
+
+
+@pytest.mark.parametrize("pattern", ["index.json", "segment-*/vectors.npy", "words-*/data.csc.index.npy", "graph-*"])
+@pytest.mark.parametrize("how", ["cut", "flipped"])
+def test_a_damaged_index_is_not_searched(make, tmp_path, pattern, how):
+    make(exact_vectors=10)
+    (place,) = (tmp_path / "index").glob(pattern)
+    damage(place, how)
+    with pytest.raises(ResumeError, match="make the index again"):
+        CorpusIndex(tmp_path / "index")
+
+
+def test_bad_input_is_refused_in_one_sentence(bert, make, corpus, tmp_path):
+    index, encoder = make(), load_encoder(bert)
+    with pytest.raises(ConfigurationError, match="the query is empty"):
+        index.search_index(encoder, " ")
+    with pytest.raises(EncoderError, match="knows no word"):
+        index.search_index(encoder, "Приве́т мир")
+    with pytest.raises(ConfigurationError, match="is an index already: add --update"):
+        make_index([corpus], tmp_path / "index", model=bert)
+    with pytest.raises(ConfigurationError, match="is no index: make one"):
+        CorpusIndex(tmp_path)
+    empty = write(tmp_path / "empty.jsonl", [" "])
+    with pytest.raises(CorpusError, match="holds no text to search"):
+        make_index([empty], tmp_path / "none", model=bert)
+    assert not (tmp_path / "none").exists()
+    with pytest.raises(CorpusError, match="left as it is"):
+        update_index(tmp_path / "index", [empty])
+    assert len(CorpusIndex(tmp_path / "index")) == 60

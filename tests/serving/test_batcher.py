@@ -1,0 +1,163 @@
+"""The queue: batches by tokens, turns, refusals, and every accepted request answered."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from selfsent.encoder.prepared import Pieces
+from selfsent.serving.batcher import Batcher, Work
+from selfsent.serving.refusals import Refusal
+
+
+class Recorder:
+    """Vectors that hold the first id of the text; remembers its batches."""
+
+    def __init__(self, gate: threading.Event | None = None, broken: bool = False) -> None:
+        self.batches: list[list[int]] = []
+        self.gate, self.broken = gate, broken
+        self.computing = threading.Event()
+
+    def embed_pieces(self, texts):
+        self.computing.set()
+        if self.gate:
+            assert self.gate.wait(60)
+        if self.broken:
+            raise RuntimeError("no memory")
+        self.batches.append([text.rows[0][0] for text in texts])
+        return np.array([[text.rows[0][0]] for text in texts], np.float32)
+
+
+def pieces(*firsts: int, length: int = 10) -> list[Pieces]:
+    return [Pieces(((first, *[0] * (length - 1)),)) for first in firsts]
+
+
+def later() -> float:
+    return time.monotonic() + 60
+
+
+@pytest.fixture
+def start():
+    started = []
+
+    def make(**limits):
+        batcher = Batcher(**({"max_batch_tokens": 40, "max_wait": 0.0, "max_queued_tokens": 1000} | limits))
+        batcher.start()
+        started.append(batcher)
+        return batcher
+
+    yield make
+    for batcher in started:
+        batcher.stop()
+
+
+def test_every_request_gets_its_own_rows(start):
+    batcher, encoder = start(), Recorder()
+    works = [Work(encoder, pieces(*range(10 * n, 10 * n + 1 + n)), later()) for n in range(9)]
+    for work in works:
+        batcher.submit(work)
+    for n, work in enumerate(works):
+        assert work.result.result(60)[:, 0].tolist() == list(range(10 * n, 10 * n + 1 + n))
+
+
+def queued(start, *works, **limits):
+    """Let the first request compute while the others queue, and return the batches."""
+    gate = threading.Event()
+    encoder = Recorder(gate)
+    batcher = start(**limits)
+    batcher.submit(Work(encoder, pieces(1000), later()))
+    assert encoder.computing.wait(60)
+    for work in works:
+        work.encoder = encoder
+        batcher.submit(work)
+    gate.set()
+    batcher.stop()
+    return encoder.batches[1:]
+
+
+def test_a_batch_has_no_more_tokens_than_its_budget_and_a_long_text_is_one_alone(start):
+    works = [
+        Work(Recorder(), pieces(n, length=length), later()) for n, length in enumerate([10, 10, 10, 10, 10, 900, 10])
+    ]
+    assert queued(start, *works) == [[0, 1, 2, 3], [4], [5], [6]]
+
+
+def test_requests_take_turns(start):
+    many, one = Work(Recorder(), pieces(*range(8)), later()), Work(Recorder(), pieces(100), later())
+    assert queued(start, many, one) == [[0, 100, 1, 2], [3, 4, 5, 6], [7]]
+
+
+def test_texts_of_different_encoders_are_not_computed_together(start):
+    gate, first, second = threading.Event(), Recorder(), Recorder()
+    blocker = Recorder(gate)
+    batcher = start()
+    batcher.submit(Work(blocker, pieces(1000), later()))
+    assert blocker.computing.wait(60)
+    for n in range(4):
+        batcher.submit(Work((first, second)[n % 2], pieces(n), later()))
+    gate.set()
+    batcher.stop()
+    assert (first.batches, second.batches) == ([[0, 2]], [[1, 3]])
+
+
+def test_what_would_exceed_the_queue_is_refused_and_what_was_accepted_is_answered_at_the_stop(start):
+    gate = threading.Event()
+    encoder, batcher = Recorder(gate), start(max_queued_tokens=25)
+    works = [Work(encoder, pieces(n), later()) for n in range(4)]
+    batcher.submit(works[0])
+    assert encoder.computing.wait(60)
+    batcher.submit(works[1])
+    batcher.submit(works[2])
+    with pytest.raises(Refusal) as refused:
+        batcher.submit(works[3])
+    assert refused.value.status == 429
+    gate.set()
+    batcher.stop()
+    assert [work.result.result(0)[0, 0] for work in works[:3]] == [0, 1, 2]
+    assert batcher.queued_tokens == 0
+    with pytest.raises(Refusal, match="stopping"):
+        batcher.submit(works[3])
+
+
+def test_work_past_its_deadline_or_without_a_client_is_not_computed(start):
+    late, gone, fine = (Work(Recorder(), pieces(n), later()) for n in range(3))
+    late.deadline, gone.abandoned = 0.0, True
+    assert queued(start, late, gone, fine) == [[2]]
+    with pytest.raises(Refusal, match="waited too long") as refused:
+        late.result.result(0)
+    assert refused.value.status == 429
+
+
+def test_a_model_that_fails_is_the_answer_of_its_requests_and_not_the_end(start):
+    batcher, broken = start(), Recorder(broken=True)
+    failed = Work(broken, pieces(*range(20)), later())
+    batcher.submit(failed)
+    with pytest.raises(Refusal, match="no memory") as refused:
+        failed.result.result(60)
+    assert refused.value.status == 424
+    fine = Work(Recorder(), pieces(7), later())
+    batcher.submit(fine)
+    assert fine.result.result(60)[0, 0] == 7
+    assert batcher.queued_tokens == 0
+
+
+def test_vectors_that_are_no_numbers_are_refused(start):
+    class Nan:
+        def embed_pieces(self, texts):
+            return np.full((len(texts), 2), np.nan, np.float32)
+
+    work = Work(Nan(), pieces(1), later())
+    start().submit(work)
+    with pytest.raises(Refusal, match="NaN or infinity"):
+        work.result.result(60)
+
+
+def test_a_batch_waits_for_more_until_it_is_full(start):
+    encoder = Recorder()
+    batcher = start(max_wait=60.0)
+    works = [Work(encoder, pieces(n), later()) for n in range(4)]
+    for work in works:
+        batcher.submit(work)
+    works[-1].result.result(60)
+    assert encoder.batches == [[0, 1, 2, 3]]

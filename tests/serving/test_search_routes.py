@@ -1,0 +1,152 @@
+"""/search over indexes, and its page in a browser, which loads nothing from elsewhere."""
+
+import json
+import shutil
+import threading
+
+import pytest
+import uvicorn
+from starlette.testclient import TestClient
+from tiny import TEXTS, make_base
+
+from selfsent.encoder.load import load_encoder
+from selfsent.errors import EncoderError
+from selfsent.search_index.corpus_index import CorpusIndex
+from selfsent.search_index.make import make_index
+from selfsent.serving.application import build_application
+from selfsent.serving.listen import open_port
+from selfsent.serving.registry import ModelRegistry
+from selfsent.serving.search_routes import open_indexes
+from selfsent.serving.settings import ServeConfig
+
+QUERY = "rain fell on the cat"
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.fixture(scope="module")
+def folders(bert, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("indexes")
+    lines = [json.dumps({"title": f"<b>{n}</b>", "text": text}) for n, text in enumerate(TEXTS)]
+    (folder / "corpus.jsonl").write_text("\n".join(lines) + "\n")
+    make_base(folder / "other", seed=1)
+    make_index([folder / "corpus.jsonl"], folder / "base.index", model=folder / "other")
+    make_index([folder / "corpus.jsonl"], folder / "trained.index", model=bert)
+    return folder
+
+
+@pytest.fixture
+def application(folders, bert):
+    def build(**how):
+        models = ModelRegistry([f"trained={bert}"], precision="fp32")
+        indexes = open_indexes([folders / "base.index", folders / "trained.index"], models)
+        return build_application(models, ServeConfig(), indexes=indexes, **how)
+
+    return build
+
+
+@pytest.mark.parametrize("mode", ["dense", "bm25", "hybrid"])
+def test_search_answers_as_the_index_does(application, folders, bert, mode):
+    with TestClient(application()) as client:
+        both = client.post("/search", json={"query": QUERY, "top": 3, "mode": mode}).json()["results"]
+        one = client.post("/search", json={"query": QUERY, "top": 3, "mode": mode, "index": "trained.index"}).json()
+    assert [(found["index"], found["model"]) for found in both] == [
+        ("base.index", str(folders / "other")),
+        ("trained.index", "trained"),
+    ]
+    assert [found["hits"] for found in one["results"]] == [both[1]["hits"]]
+    expected = CorpusIndex(folders / "trained.index").search_index(load_encoder(bert), QUERY, 3, mode)
+    assert [hit["document"] for hit in both[1]["hits"]] == [hit.document for hit in expected]
+    assert [hit["cosine"] for hit in both[1]["hits"]] == pytest.approx([hit.cosine for hit in expected], abs=1e-5)
+
+
+def test_indexes_are_listed(application):
+    with TestClient(application()) as client:
+        listed = client.get("/search").json()["indexes"]
+    assert [(one["name"], one["documents"], one["mode"]) for one in listed] == [
+        ("base.index", 6, "hybrid"),
+        ("trained.index", 6, "hybrid"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"query": " "}, 400),
+        ({"query": "rain", "index": "none"}, 404),
+        ({"query": "rain", "mode": "magic"}, 422),
+        ({"query": "rain", "top": 0}, 422),
+        ({"query": "мир"}, 422),
+        ({}, 422),
+    ],
+)
+def test_a_search_that_does_not_fit_is_refused(application, body, status):
+    with TestClient(application()) as client:
+        answer = client.post("/search", json=body)
+    assert (answer.status_code, set(answer.json())) == (status, {"error", "error_type"})
+
+
+def test_an_index_of_a_model_that_changed_is_refused(folders, bert, tmp_path):
+    shutil.copytree(bert, tmp_path / "model")
+    make_index([folders / "corpus.jsonl"], tmp_path / "index", model=tmp_path / "model")
+    shutil.rmtree(tmp_path / "model")
+    with pytest.raises(EncoderError):
+        open_indexes([tmp_path / "index"], ModelRegistry([]))
+
+
+def test_the_page_allows_no_request_to_another_server_and_no_index_has_no_page(application, bert):
+    with TestClient(application()) as client:
+        page = client.get("/")
+        assert "connect-src 'self'" in page.headers["content-security-policy"]
+        assert "http" not in page.text.replace("http://www.w3.org/2000/svg", "")
+        assert client.get("/").headers["content-security-policy"] != page.headers["content-security-policy"]
+    with TestClient(build_application(ModelRegistry([f"m={bert}"]), ServeConfig())) as client:
+        assert client.get("/").status_code == 404
+
+
+@pytest.fixture
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api")
+    if BROWSER is None:
+        pytest.skip("no Chromium on this machine")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def address(application):
+    port = open_port("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(application(api_key="secret"), log_level="error"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [port]})
+    thread.start()
+    yield f"http://127.0.0.1:{port.getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+    port.close()
+
+
+def test_the_page_searches_as_one_types(browser, address):
+    page = browser.new_page(viewport={"width": 375, "height": 700}, color_scheme="dark")
+    asked, faults = [], []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda message: faults.append(message.text) if "401" not in message.text else None)
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.goto(address)
+    page.wait_for_selector("#unlock:not([hidden])")
+    page.fill("#key", "secret")
+    page.press("#key", "Enter")
+    page.wait_for_selector("#unlock", state="hidden")
+    page.fill("#query", QUERY)
+    page.wait_for_selector("#columns section:nth-child(2) li:nth-child(6)")
+    assert page.locator("#columns h2").all_inner_texts() == ["base.index", "trained.index"]
+    titles = page.locator("#columns section:nth-child(2) strong").all_inner_texts()
+    assert sorted(titles) == [f"<b>{n}</b>" for n in range(6)]  # what a corpus holds is text, not HTML
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    page.select_option("#mode", "bm25")
+    page.locator("#columns .soft", has_text="by words").first.wait_for()
+    page.fill("#query", "мир")
+    page.wait_for_selector("#status.bad")
+    assert "knows no word" in page.inner_text("#status")
+    assert {url.split("/")[2] for url in asked if not url.startswith("data:")} == {address.split("/")[2]}
+    assert [fault for fault in faults if "422" not in fault] == []
