@@ -11,6 +11,7 @@ from selfsent.cli.fit import fit
 from selfsent.cli.methods import methods, settings
 from selfsent.cli.pretrain import pretrain
 from selfsent.cli.report import report
+from selfsent.cli.reproduce import reproduce
 from selfsent.cli.search import search
 from selfsent.cli.sweep import sweep
 from selfsent.cli.train import train
@@ -24,7 +25,20 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (fit, train, sweep, pretrain, evaluate, verdict, report, encode, search, methods, settings):
+for command in (
+    fit,
+    train,
+    sweep,
+    pretrain,
+    evaluate,
+    verdict,
+    report,
+    reproduce,
+    encode,
+    search,
+    methods,
+    settings,
+):
     app.command()(command)
 app.add_typer(augment, name="augment")
 
