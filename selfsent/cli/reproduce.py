@@ -70,7 +70,7 @@ def reproduce(
             raise ConfigurationError(f"--checkpoint {given!r} does not fit: write NAME=FOLDER")
         checkpoints[name] = folder
     options = ReproduceOptions(
-        scale=scale,  # type: ignore[arg-type]  # checked where it is used
+        scale=scale,
         small=build_config(SmallScale, apply_settings({}, set_ or ()), ""),
         seeds=seeds,
         first_seed=seed,

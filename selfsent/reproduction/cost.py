@@ -22,6 +22,7 @@ from selfsent import methods
 from selfsent.config import Recipe
 from selfsent.encoder.inspect import transformer_of
 from selfsent.encoder.load import SHIPPED, load_encoder
+from selfsent.encoder.model_folder import CLOSED
 from selfsent.errors import UserError
 from selfsent.hardware import choose_hardware
 from selfsent.reproduction.plan import ArtifactPlan
@@ -66,7 +67,7 @@ def plan_cost(plans: Iterable[ArtifactPlan], seeds: int) -> Cost:
         trainings=seeds * len(each),
         steps=seeds * sum(steps for steps, _, _ in each),
         texts=seeds * sum(texts for _, texts, _ in each),
-        operations=seeds * sum(operations for _, _, operations in each),
+        operations=seeds * sum((operations for _, _, operations in each), 0.0),
     )
 
 
@@ -89,7 +90,7 @@ def _training(recipe: Recipe) -> tuple[int, int, float]:
 
 def _forward(layers: int, width: int) -> float:
     """Return the operations of one token."""
-    return 2 * 12 * layers * width**2
+    return 2.0 * 12 * layers * width**2
 
 
 def _simcse(config: Mapping[str, Any], length: int, layers: int, width: int, words: int) -> float:
@@ -132,7 +133,7 @@ def _shape(base: str) -> tuple[int, int, int]:
         return _SIZES[base]
     try:
         place = SHIPPED.get(base, base)
-        config = AutoConfig.from_pretrained(str(place), local_files_only=True)
+        config = AutoConfig.from_pretrained(str(place), **CLOSED)
         return config.num_hidden_layers, config.hidden_size, config.vocab_size
     except (OSError, ValueError, AttributeError):  # not here, or of another kind
         return _SIZES["bert-base-uncased"]

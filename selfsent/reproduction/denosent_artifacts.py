@@ -189,7 +189,7 @@ ARTIFACTS = (
             ArtifactRow(
                 name=f"{heads} {'head' if heads == 1 else 'heads'}",
                 source=_changed(f"objective.decoder_heads={heads}"),
-                x=heads,
+                x=float(heads),
             )
             for heads in (1, 2, 4, 8)
         ),

@@ -24,7 +24,7 @@ from selfsent.run import Run
 from selfsent.scoring import evaluate
 
 _AFTER_TRAINING = frozenset(("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr", "geometry"))
-_DIGITS = 5  # of a replicate on disk
+_DIGITS = 5  # of a replicate
 
 
 class Laboratory:
@@ -105,8 +105,9 @@ class Laboratory:
 
 
 def _of_task(scores: Iterable[Score], task: str) -> list[Score]:
-    """Return the scores of a task without Pearson's, which no table has but for development sets."""
-    return [score for score in scores if score.task == task and (score.metric != "pearson" or score.split == "dev")]
+    """Return the scores of a task as they are kept: without Pearson's but of development sets, replicates rounded."""
+    kept = [score for score in scores if score.task == task and (score.metric != "pearson" or score.split == "dev")]
+    return [replace(one, replicates=None if one.replicates is None else one.replicates.round(_DIGITS)) for one in kept]
 
 
 def _read(path: Path) -> dict[str, list[Score]]:
@@ -125,7 +126,7 @@ def _score(table: dict[str, Any]) -> Score:
 
 def _write(path: Path, known: dict[str, list[Score]]) -> None:
     def plain(score: Score) -> dict[str, object]:
-        drawn = None if score.replicates is None else [round(float(value), _DIGITS) for value in score.replicates]
+        drawn = None if score.replicates is None else score.replicates.tolist()
         return {**asdict(replace(score, replicates=None)), "replicates": drawn}
 
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -12,15 +12,15 @@ from selfsent.config import FINITE, MANY, Recipe, read_recipe, setting
 from selfsent.corpus.read import DEMO
 from selfsent.reproduction.artifact import TextKind, Training, Untrained
 
-Scale = Literal["small", "full"]
 SCALES = ("small", "full")
 OPTION = {"sentences": "--corpus", "documents": "--documents", "pairs": "--pairs", "nli": "--nli"}
 # What the objectives change at small scale: sizes, and a weight with which SCD does not destroy a small encoder.
 _SMALLER: dict[str, tuple[str, ...]] = {
     "scd": ("objective.projector_width=1024", "objective.self_contrast_weight=0.1"),
     "denosent": ("objective.decoder_layers=4",),
-    "declutr": ("objective.max_length=128", "objective.short_doc=skip"),
+    "declutr": ("objective.max_length=128",),
 }
+_UNLESS = {"objective.decoder_layers=4": "objective.denoise_weight=0.0"}  # which leaves it without effect
 
 
 @dataclass(frozen=True, kw_only=True, config=FINITE)
@@ -46,7 +46,7 @@ class SmallScale:
 class ReproduceOptions:
     """What a reproduction is made with; the same for all of its tables and figures."""
 
-    scale: Scale = "full"
+    scale: str = "full"  # or "small"
     small: SmallScale = field(default_factory=SmallScale)
     seeds: int = 1
     first_seed: int = 42
@@ -139,7 +139,8 @@ def _small_settings(method: str, source: Training, watched: bool, options: Repro
         settings.append(f"encoder.pooling={small.pooling}")
     if small.threads:
         settings.append(f"hardware.threads={small.threads}")
-    return settings + [one for name, keys in _SMALLER.items() if method.startswith(name) for one in keys]
+    smaller = [one for name, keys in _SMALLER.items() if method.startswith(name) for one in keys]
+    return settings + [one for one in smaller if _UNLESS.get(one) not in source.settings]
 
 
 def explain_scale(options: ReproduceOptions) -> str:

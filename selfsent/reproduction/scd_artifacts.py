@@ -208,7 +208,7 @@ ARTIFACTS = (
             ArtifactRow(
                 name=f"batches of {size}",
                 source=Training(recipe="scd-bert-base", settings=(f"train.batch_size={size}",)),
-                x=size,
+                x=float(size),
             )
             for size in (64, 128, 192, 256)
         ),

@@ -113,7 +113,7 @@ ARTIFACTS = (
                     small=() if narrow == 2 else (f"objective.group_width={narrow}",),
                 ),
                 published=_average_of(WHITENED) if groups == 384 else {},
-                x=groups,
+                x=float(groups),
             )
             for groups, (width, narrow) in _WIDTHS.items()
         ),
@@ -136,7 +136,7 @@ ARTIFACTS = (
                 name=f"m = {views}",
                 source=_changed(f"objective.num_views={views}"),
                 published=_average_of(WHITENED) if views == 3 else {},
-                x=views,
+                x=float(views),
             )
             for views in (2, 3, 4, 5)
         ),
