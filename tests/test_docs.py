@@ -140,6 +140,9 @@ def shortened(words: list[str]) -> list[str]:
     if name in ("train", "sweep"):
         base = [] if "--base" in words or config.is_recipe(words[1]) else ["--base", "bert-base-uncased"]
         return [*words, *base, *(word for setting in QUICK for word in ("--set", setting))]
+    if name == "reproduce":
+        small = ["steps=2", "document_steps=2", "batch_size=8", "threads=1", "evaluations=1"]
+        return [*words, *(word for setting in small for word in ("--set", setting))]
     if name == "pretrain" and "--vectors" not in words:
         kept = [word for before, word in zip(["", *words], words, strict=False) if not {before, word} & LONGER]
         if "static" in kept:

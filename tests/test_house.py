@@ -27,7 +27,7 @@ FLOORS = {
     3: {"augment", "composition", "objective", "scoring", "validation"},
     4: {"methods", "pretraining", "trainer"},
     5: {"api", "baselines", "label_free_verdict", "objective_loss", "report"},
-    6: {"export", "publishing", "selection", "serving"},
+    6: {"export", "publishing", "reproduction", "selection", "serving"},
     7: {"__init__", "__main__", "cli"},
 }
 FLOOR = {room: floor for floor, rooms in FLOORS.items() for room in rooms}

@@ -14,6 +14,7 @@ from selfsent.cli.methods import methods, settings
 from selfsent.cli.pretrain import pretrain
 from selfsent.cli.push import push
 from selfsent.cli.report import report
+from selfsent.cli.reproduce import reproduce
 from selfsent.cli.search import search
 from selfsent.cli.serve import serve
 from selfsent.cli.sweep import sweep
@@ -36,6 +37,7 @@ for command in (
     evaluate,
     verdict,
     report,
+    reproduce,
     export,
     push,
     encode,

@@ -10,6 +10,7 @@ import typer
 
 from selfsent.errors import unknown
 
+_SHOWN = 3  # documents of a preview
 FOLDER = Path(__file__).parent.parent / "methods"
 
 
@@ -37,6 +38,9 @@ def require_methods(names: str) -> None:
 
 def methods(
     name: Annotated[str | None, typer.Argument(help="A method or preset, to see its paper and keys")] = None,
+    preview: Annotated[
+        str | None, typer.Option(metavar="CORPUS", help="Print spans that declutr samples from the first documents")
+    ] = None,
 ) -> None:
     """List the methods, or show one: its paper, its formulas, and every key with its default."""
     if name is None:
@@ -47,6 +51,9 @@ def methods(
         typer.echo("\nselfsent methods NAME shows one; selfsent train NAME trains with it.")
         return
     require_methods(name)
+    if preview is not None:
+        _preview(name, preview)
+        return
     from selfsent.config import describe
     from selfsent.methods import find_method, preset_settings
 
@@ -56,6 +63,41 @@ def methods(
     _table([one._replace(default=changes.get(one.key, one.default)) for one in describe(method_class.Config)], changes)
     for preset, changed in method_class.presets.items():
         typer.echo(f"\npreset {preset}: " + ", ".join(f"{k}={v}" for k, v in preset_settings(changed).items()))
+
+
+def _preview(name: str, corpus: str) -> None:
+    """Print the spans that a method samples from the first documents of a corpus that are long enough."""
+    import numpy as np
+
+    from selfsent.cli.display import printable
+    from selfsent.corpus.prepare import corpus_documents
+    from selfsent.corpus.settings import CorpusConfig
+    from selfsent.encoder.inspect import tokenizer_of
+    from selfsent.encoder.load import load_encoder
+    from selfsent.errors import ConfigurationError, CorpusError
+    from selfsent.methods import find_method, plan_objective
+    from selfsent.methods.declutr import DeCLUTR
+
+    if find_method(name)[0] is not DeCLUTR:
+        raise ConfigurationError(f"{name} samples no spans: --preview is for declutr")
+    encoder = load_encoder("builtin")
+    objective = plan_objective(name, {"short_doc": "shrink", "mlm_weight": 0.0}).build(encoder)
+    assert isinstance(objective, DeCLUTR)
+    least = 2 * objective.config.num_anchors * objective.config.min_length + 2
+    shown, draw = 0, np.random.default_rng(0)
+    for document in corpus_documents([corpus], CorpusConfig()):
+        tokens = tokenizer_of(encoder)(document.text, verbose=False)["input_ids"]
+        if len(tokens) < least:
+            continue
+        shown += 1
+        title = f": {document.title}" if document.title else ""
+        typer.echo(printable(f"document {shown}, {len(tokens) - 2:,} word pieces{title}"))
+        for line in objective.preview(tokens, draw):
+            typer.echo(printable(f"  {line}"))
+        if shown == _SHOWN:
+            return
+    if not shown:
+        raise CorpusError(f"no document of {corpus} has {least:,} word pieces, which {name} needs to sample spans")
 
 
 def settings(

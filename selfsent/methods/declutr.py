@@ -36,6 +36,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from selfsent.config import FINITE, setting, warn_of_idle
+from selfsent.corpus.clean import one_line
 from selfsent.corpus.tokenize import WordPieces
 from selfsent.encoder.embed import Tokens, embed, embed_with_words, split_by_length
 from selfsent.encoder.inspect import embedding_width, max_length_of, tokenizer_of
@@ -219,6 +220,16 @@ class DeCLUTR(Objective):
             ]
             cut.append((anchor, near))
         return cut
+
+    def preview(self, document: Sequence[int], draw: np.random.Generator) -> list[str]:
+        """Return the spans of one tokenised document as training would draw them, as text, a line each."""
+        cut, length = self._cutter(document)
+        lines = []
+        for anchor, near in self.spans(length, draw):
+            for kind, span in (("anchor", anchor), *(("  positive", span) for span in near)):
+                text = self._tokenizer.decode(cut(span), skip_special_tokens=True)
+                lines.append(f"{kind} {span[0]}-{span[1]}: {one_line(str(text))}")
+        return lines
 
     def _cutter(self, document: Sequence[int]) -> tuple[Callable[[Span], list[int]], int]:
         """Return the function from a span to token ids, and the document's length in the unit of spans."""

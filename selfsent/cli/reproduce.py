@@ -1,0 +1,122 @@
+"""selfsent reproduce: tables and figures of the papers, measured again."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from selfsent.cli.display import Display
+    from selfsent.reproduction.reproduce import PlannedArtifact
+    from selfsent.reproduction.scale import ReproduceOptions
+
+
+def reproduce(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TABLE|FIGURE]...", help="Such as scd-table-1; without any, all are listed"),
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Measure every one of which something can be measured")] = False,
+    scale: Annotated[
+        str, typer.Option(help="full (the published recipes) or small (a few steps from one base)")
+    ] = "full",
+    base: Annotated[
+        str | None, typer.Option(help="In place of every base  \\[default: the published ones; small: builtin]")
+    ] = None,
+    corpus: Annotated[
+        list[str] | None, typer.Option(help="Text of SCD, SimCSE and WhitenedCSE; may be repeated")
+    ] = None,
+    documents: Annotated[list[str] | None, typer.Option(help="Text of DeCLUTR; may be repeated")] = None,
+    pairs: Annotated[
+        list[str] | None, typer.Option(help="Text of DenoSent, with a column of positives; may be repeated")
+    ] = None,
+    nli: Annotated[
+        list[str] | None, typer.Option(help="Sentences that the whitening of rows without training fits")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Evaluation data in SentEval's layout, or hub")] = None,
+    checkpoint: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=FOLDER", help="Measure a model as the row NAME, or as a row of its own"),
+    ] = None,
+    without: Annotated[list[str] | None, typer.Option(metavar="TASK", help="Leave a task out; may be repeated")] = None,
+    seeds: Annotated[int, typer.Option(help="Of every training; a conclusion needs 3")] = 1,
+    seed: Annotated[int, typer.Option(help="The first seed")] = 42,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Of small scale, such as steps=20")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder of runs, scores and tables")] = Path("runs/reproduce"),
+    resume: Annotated[bool, typer.Option("--resume", help="Use what is finished in --out")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Show what would be run, and its cost, and stop")] = False,
+) -> None:
+    """List the tables and figures of the papers, or measure some again and compare them with the published values.
+
+    Each ends in a sentence for every claim of the paper: same direction, opposite, or cannot tell.
+    """
+    from selfsent.cli.display import Display
+
+    display = Display()
+    display.opening("loading torch and transformers")
+    from selfsent.config import apply_settings, build_config
+    from selfsent.errors import ConfigurationError
+    from selfsent.reproduction.reproduce import plan_reproduction, summary_lines
+    from selfsent.reproduction.reproduce import reproduce as measure
+    from selfsent.reproduction.scale import ReproduceOptions, SmallScale
+
+    checkpoints = {}
+    for given in checkpoint or ():
+        name, equals, folder = given.partition("=")
+        if not (name and equals and folder):
+            raise ConfigurationError(f"--checkpoint {given!r} does not fit: write NAME=FOLDER")
+        checkpoints[name] = folder
+    options = ReproduceOptions(
+        scale=scale,
+        small=build_config(SmallScale, apply_settings({}, set_ or ()), ""),
+        seeds=seeds,
+        first_seed=seed,
+        base=base,
+        texts={"sentences": corpus or (), "documents": documents or (), "pairs": pairs or (), "nli": nli or ()},
+        data=None if data is None else str(data),
+        checkpoints=checkpoints,
+        left_out=without or (),
+    )
+    if plan or not (names or all_):
+        _show_plan(plan_reproduction(names or (), options, out), options, display)
+        return
+    outcomes = measure(names or (), options, out, resume=resume, progress=display)
+    for line in summary_lines(outcomes):
+        display.print(line)
+    display.print(f"in {out}: summary.md, and .md, .csv, .json and .png of {len(outcomes)}")
+
+
+def _show_plan(planned: "Sequence[PlannedArtifact]", options: "ReproduceOptions", display: "Display") -> None:
+    """Print state and cost of each, and of all together."""
+    from selfsent.cli.tables import text_table
+    from selfsent.reproduction.cost import H100, plan_cost, time_machine, word_hours
+    from selfsent.reproduction.scale import explain_scale
+
+    display.say("timing this machine")
+    here = time_machine()
+    rows = [
+        [
+            one.plan.artifact.id,
+            f"{one.cost.trainings} ({one.left} left)",
+            f"{one.cost.steps:,}",
+            f"{one.cost.texts:,}",
+            word_hours(one.cost.hours(H100)),
+            word_hours(one.cost.hours(here)),
+        ]
+        for one in planned
+    ]
+    if len(planned) > 1:
+        cost = plan_cost([one.plan for one in planned], options.seeds)
+        together = [f"{cost.trainings}", f"{cost.steps:,}", f"{cost.texts:,}"]
+        rows.append(["together, shared ones once", *together, *(word_hours(cost.hours(rate)) for rate in (H100, here))])
+    display.print(text_table(["table or figure", "trainings", "steps", "texts", "one H100", "this machine"], rows))
+    for one in planned:
+        display.print(f"{one.plan.artifact.id}: {one.plan.artifact.title}; {one.plan.state}")
+    display.print(f"\n{explain_scale(options)}")
+    display.print(
+        f"Hours are estimates of the trainings alone: {H100:.1e} operations a second on an H100 (assumed), {here:.1e} "
+        "here (a short timing of the built-in encoder).  Scoring comes on top."
+    )

@@ -1,0 +1,180 @@
+"""What a reproduction leaves of a table or figure: Markdown, CSV, JSON and a picture, with the paper's values."""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from selfsent import atomic
+from selfsent.reproduction.artifact import Measure
+from selfsent.reproduction.artifact_figure import CurveSet, draw_artifact
+from selfsent.reproduction.findings import Cell, ClaimFinding
+from selfsent.reproduction.plan import ArtifactPlan, PlannedRow
+
+PAPER, OURS = "paper", "here"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArtifactOutcome:
+    """A table or figure, measured."""
+
+    plan: ArtifactPlan
+    cells: Mapping[str, Mapping[str, Cell]]  # by the names of row and measure
+    findings: Sequence[ClaimFinding]
+    curves: Mapping[str, CurveSet]  # by the name of the row
+    seeds: int
+    scale: str  # how the runs differ from the published ones
+    folder: Path
+
+
+def write_artifact(outcome: ArtifactOutcome) -> None:
+    """Write the four files, each whole or not at all; the JSON last."""
+    name = outcome.plan.artifact.id
+    atomic.write_text(outcome.folder / f"{name}.md", "\n".join(markdown_lines(outcome)) + "\n")
+    atomic.write_text(outcome.folder / f"{name}.csv", _csv(outcome))
+    with atomic.replacing(outcome.folder / f"{name}.png") as partial:
+        figure = draw_artifact(outcome.plan, outcome.cells, outcome.curves)
+        figure.savefig(partial, format="png", dpi=150, metadata={"Software": None})
+    atomic.write_sealed(outcome.folder / f"{name}.json", _content(outcome))
+
+
+def table_lines(outcome: ArtifactOutcome) -> tuple[list[str], list[list[str]]]:
+    """Return heads and rows for people: of each row the published values, and below them ours."""
+    measures = outcome.plan.artifact.measures
+    heads = ["row", "from", *(measure.name for measure in measures)]
+    rows = []
+    for planned in outcome.plan.rows:
+        row, cells = planned.row, outcome.cells.get(planned.row.name, {})
+        if row.published:
+            printed = [row.published.get(measure.name) for measure in measures]
+            rows.append([row.name, PAPER, *("" if value is None else f"{value:.2f}" for value in printed)])
+        if cells:
+            ours = [word_cell(cells.get(measure.name)) for measure in measures]
+            rows.append(["" if row.published else row.name, OURS, *ours])
+        elif not row.published:
+            rows.append([row.name, "-", *[""] * len(measures)])
+    return heads, rows
+
+
+def word_cell(cell: Cell | None) -> str:
+    """Write a value, with its deviation over the seeds or the interval over the test rows; "*": parts are missing."""
+    if cell is None:
+        return ""
+    star = "*" if cell.parts < cell.of else ""
+    if cell.spread is not None:
+        return f"{cell.value:.2f}{star} ± {cell.spread:.2f}"
+    if cell.low is None or cell.high is None:
+        return f"{cell.value:.2f}{star}"
+    return f"{cell.value:.2f}{star} [{cell.low:.1f}, {cell.high:.1f}]"
+
+
+def explain_values(outcome: ArtifactOutcome) -> list[str]:
+    """Say what the values are, and what is missing."""
+    seeds = "one seed; in brackets the 95 % interval over the test rows"
+    if outcome.seeds > 1:
+        seeds = (
+            f"mean and deviation of {outcome.seeds} seeds; of rows without training, the 95 % interval over test rows"
+        )
+    lines = [f"{PAPER}: as published.  {OURS}: measured, {seeds}.", outcome.scale]
+    cells = [cell for row in outcome.cells.values() for cell in row.values()]
+    if any(cell.parts < cell.of for cell in cells):
+        lines.append(f"* without {', '.join(outcome.plan.missing)}: not the mean that the paper prints.")
+    lines += [outcome.plan.artifact.note] if outcome.plan.artifact.note else []
+    return lines
+
+
+def row_notes(plan: ArtifactPlan) -> list[str]:
+    """Say of rows what they lack, or that they are the same as another one."""
+    notes = []
+    for planned in plan.rows:
+        if planned.needs:
+            notes.append(f"{planned.row.name}: needs {', '.join(planned.needs)}")
+        elif not planned.key:
+            notes.append(f"{planned.row.name}: of others, as published; --checkpoint measures one")
+        elif same := _first_same(plan, planned):
+            notes.append(f"{planned.row.name}: the same run as {same}, because both start from one base here")
+    return notes
+
+
+def _first_same(plan: ArtifactPlan, planned: PlannedRow) -> str:
+    first = next(row for row in plan.rows if row.key == planned.key)
+    return "" if first is planned else first.row.name
+
+
+def markdown_lines(outcome: ArtifactOutcome) -> Iterator[str]:
+    """Yield the lines of the Markdown file."""
+    artifact = outcome.plan.artifact
+    heads, rows = table_lines(outcome)
+    yield from (f"# {artifact.title}", "", f"`{artifact.id}`", "")
+    if outcome.findings:
+        yield from (*(f"- {finding.sentence}" for finding in outcome.findings), "")
+    yield from map(_row, (heads, ["---"] * len(heads), *rows))
+    yield ""
+    for line in explain_values(outcome):
+        yield from (line, "")
+    yield from (f"- {note}" for note in row_notes(outcome.plan))
+    yield from ("", f"![{artifact.title}]({artifact.id}.png)")
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _csv(outcome: ArtifactOutcome) -> str:
+    """Write one line for every row and measure that has a published or a measured value."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["row", "measure", "paper", "here", "low", "high", "deviation", "seeds", "scores", "of"])
+    for planned in outcome.plan.rows:
+        for measure in outcome.plan.artifact.measures:
+            paper = planned.row.published.get(measure.name, "")
+            cell = outcome.cells.get(planned.row.name, {}).get(measure.name)
+            if cell is not None:
+                measured = [cell.value, cell.low, cell.high, cell.spread, len(cell.values), cell.parts, cell.of]
+                writer.writerow([planned.row.name, measure.name, paper, *measured])
+            elif paper != "":
+                writer.writerow([planned.row.name, measure.name, paper, *[""] * 7])
+    return text.getvalue()
+
+
+def _content(outcome: ArtifactOutcome) -> dict[str, Any]:
+    artifact = outcome.plan.artifact
+    return {
+        "id": artifact.id,
+        "title": artifact.title,
+        "note": artifact.note,
+        "scale": outcome.scale,
+        "seeds": outcome.seeds,
+        "tasks": list(outcome.plan.tasks),
+        "missing": outcome.plan.missing,
+        "rows": [_row_content(planned, artifact.measures, outcome) for planned in outcome.plan.rows],
+        "findings": [
+            {
+                **asdict(finding.claim),
+                "published difference": finding.paper,
+                "direction": finding.direction,
+                "lead": None if finding.lead is None else asdict(finding.lead),
+                "sentence": finding.sentence,
+            }
+            for finding in outcome.findings
+        ],
+        "curves": {name: dict(curves) for name, curves in outcome.curves.items()},
+    }
+
+
+def _row_content(planned: PlannedRow, measures: Sequence[Measure], outcome: ArtifactOutcome) -> dict[str, Any]:
+    cells = outcome.cells.get(planned.row.name, {})
+    found = {}
+    for measure in measures:
+        if cell := cells.get(measure.name):
+            table = {name: value for name, value in vars(cell).items() if name != "replicates"}
+            found[measure.name] = {**table, "value": cell.value, "spread": cell.spread}
+    return {
+        "name": planned.row.name,
+        "paper": dict(planned.row.published),
+        "here": found,
+        "run": planned.run,
+        "needs": list(planned.needs),
+    }

@@ -1,0 +1,174 @@
+"""From scores to cells, and from two rows to a sentence: same direction as the paper, opposite, or cannot tell.
+
+A row that is trained has a value for each seed.  Two rows are compared by the seeds and the test rows that they share
+(`selfsent.selection.significance`); the intervals of one table hold for all of its claims at once (Bonferroni).  Below
+three seeds nothing can be concluded about a training.  Two encoders without training are compared over the test rows.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+from selfsent.evaluation.score import Results, Score
+from selfsent.reproduction.artifact import Measure, PaperClaim, ScorePart
+from selfsent.reproduction.plan import ArtifactPlan, PlannedRow
+from selfsent.selection.significance import LEAST_SEEDS, LEVEL, Lead, SeedScores, compare_settings
+
+Direction = Literal["same", "opposite", "cannot tell", "not measured"]
+_WORDS = {
+    "same": "same direction as the paper",
+    "opposite": "opposite to the paper",
+    "cannot tell": "cannot tell",
+    "not measured": "not measured",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A measured value: mean over the seeds, with what is behind it."""
+
+    values: tuple[float, ...]  # of each seed
+    low: float | None  # 95 % interval over the test rows; of the mean over the seeds
+    high: float | None
+    parts: int  # scores that were measured
+    of: int  # scores that the measure has
+    replicates: Float[np.ndarray, "S R"] | None = None
+
+    @property
+    def value(self) -> float:
+        """The mean over the seeds."""
+        return float(np.mean(self.values))
+
+    @property
+    def spread(self) -> float | None:
+        """The deviation over the seeds."""
+        return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimFinding:
+    """What the measured rows say about a claim of the paper."""
+
+    claim: PaperClaim
+    paper: float | None  # the published difference
+    direction: Direction
+    lead: Lead | None = None
+    reason: str = ""  # why it cannot be told
+
+    @property
+    def sentence(self) -> str:
+        """The finding in one sentence."""
+        claim = self.claim
+        relation = "above" if claim.margin is None else f"within {claim.margin:g} of"
+        text = f"{claim.first} {relation} {claim.second} in {claim.measure}"
+        text += f" (paper {self.paper:+.2f})" if self.paper is not None else ""
+        text += f": {_WORDS[self.direction]}"
+        if self.lead is not None:
+            text += f", {self.lead.value:+.2f}"
+            if self.lead.low is not None and self.lead.high is not None:
+                text += f" [{self.lead.low:+.2f}, {self.lead.high:+.2f}]"
+        return f"{text}; {self.reason}." if self.reason else f"{text}."
+
+
+def find_cell(measure: Measure, results: Sequence[Results]) -> Cell | None:
+    """Return the value of a measure for the results of each seed; None where none of its scores was measured.
+
+    A score that is missing is left out of the mean.
+    """
+    values, drawn = [], []
+    parts = 0
+    for result in results:
+        groups = [[_find(result, part) for part in group] for group in measure.groups]
+        found = [group for group in groups if None not in group]
+        if not found:
+            return None
+        parts = sum(map(len, found))
+        values.append(float(np.mean([np.mean([score.value for score in group if score]) for group in found])))
+        replicates = [[score.replicates for score in group if score] for group in found]
+        if all(one is not None for group in replicates for one in group):
+            drawn.append(np.mean([np.mean(group, axis=0) for group in replicates], axis=0))  # type: ignore[arg-type]
+    whole = np.stack(drawn) if len(drawn) == len(values) else None
+    low, high = (None, None) if whole is None else np.quantile(whole.mean(axis=0), (0.025, 0.975)).tolist()
+    total = sum(map(len, measure.groups))
+    return Cell(values=tuple(values), low=low, high=high, parts=parts, of=total, replicates=whole)
+
+
+def _find(result: Results, part: ScorePart) -> Score | None:
+    for score in result.scores:
+        named = part.metric in ("", score.metric) and part.aggregation in ("", score.aggregation)
+        if named and score.task == part.task and (score.split == part.split or not part.metric):
+            return score
+    return None
+
+
+def judge_claims(plan: ArtifactPlan, cells: Mapping[str, Mapping[str, Cell]]) -> list[ClaimFinding]:
+    """Say of every claim of a table or figure whether what was measured has its direction.
+
+    Args:
+        cells: by the names of row and measure.
+    """
+    rows = {row.row.name: row for row in plan.rows}
+    level = LEVEL / max(1, len(plan.artifact.claims))
+    return [_judge(plan, claim, rows, cells, level) for claim in plan.artifact.claims]
+
+
+def _judge(
+    plan: ArtifactPlan,
+    claim: PaperClaim,
+    rows: Mapping[str, PlannedRow],
+    cells: Mapping[str, Mapping[str, Cell]],
+    level: float,
+) -> ClaimFinding:
+    first, second = (cells.get(name, {}).get(claim.measure) for name in (claim.first, claim.second))
+    printed = [plan.artifact.row(name).published.get(claim.measure) for name in (claim.first, claim.second)]
+    paper = claim.paper
+    if paper is None and printed[0] is not None and printed[1] is not None:
+        paper = printed[0] - printed[1]
+    if first is None or second is None:
+        return ClaimFinding(claim=claim, paper=paper, direction="not measured")
+    if rows[claim.first].key == rows[claim.second].key:
+        reason = "both rows are one run at this scale"
+        return ClaimFinding(claim=claim, paper=paper, direction="not measured", reason=reason)
+    trained = any(rows[name].recipe is not None for name in (claim.first, claim.second))
+    lead = compare_cells(first, second, level=level, trained=trained)
+    direction: Direction = "cannot tell"
+    reason = ""
+    if lead.low is None or lead.high is None:
+        reason = f"{LEAST_SEEDS} seeds are needed"
+    elif trained and max(len(first.values), len(second.values)) < LEAST_SEEDS:
+        reason = f"{LEAST_SEEDS} seeds are needed, and the interval is over the test rows alone"
+    elif claim.margin is None:
+        direction = "same" if lead.low > 0 else "opposite" if lead.high < 0 else "cannot tell"
+    else:
+        inside = -claim.margin < lead.low and lead.high < claim.margin
+        outside = lead.low > claim.margin or lead.high < -claim.margin
+        direction = "same" if inside else "opposite" if outside else "cannot tell"
+    return ClaimFinding(claim=claim, paper=paper, direction=direction, lead=lead, reason=reason)
+
+
+def compare_cells(first: Cell, second: Cell, *, level: float, trained: bool) -> Lead:
+    """Return how far the first lies above the second; a row without training counts with every seed of the other."""
+    seeds = max(len(first.values), len(second.values))
+    drawn = first.replicates is not None and second.replicates is not None
+    one, two = (_for_seeds(cell, seeds, drawn) for cell in (first, second))
+    if trained and seeds >= LEAST_SEEDS:
+        return compare_settings(one, two, level=level)
+    value = float((one.values - two.values).mean())
+    gap = (one.replicates - two.replicates).mean(axis=0)
+    if not gap.any():
+        return Lead(value=value)
+    half = float(stats.norm.isf(level / 2) * gap.std(ddof=1))
+    return Lead(value=value, low=value - half, high=value + half)
+
+
+def _for_seeds(cell: Cell, seeds: int, drawn_of_both: bool) -> SeedScores:
+    """Return the values and replicates of a cell for so many seeds; where one of two has no replicates, zeros."""
+    values = np.array(cell.values)
+    drawn = np.zeros((len(values), 2)) if cell.replicates is None or not drawn_of_both else cell.replicates
+    if len(values) == 1:
+        values, drawn = np.repeat(values, seeds), np.repeat(drawn, seeds, axis=0)
+    return SeedScores(values=values, replicates=drawn)

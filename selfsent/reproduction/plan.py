@@ -1,0 +1,188 @@
+"""Which runs and evaluations tables and figures need, each named once, and what they still lack."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from huggingface_hub import try_to_load_from_cache
+
+from selfsent import methods
+from selfsent.config import Recipe, build_config, recipe_table
+from selfsent.corpus.read import DEMO
+from selfsent.corpus.settings import CorpusConfig
+from selfsent.encoder.load import SHIPPED
+from selfsent.errors import DataError
+from selfsent.evaluation.mteb import PREFIX
+from selfsent.evaluation.suite import read_suite
+from selfsent.reproduction.artifact import Artifact, ArtifactRow, Training, Untrained
+from selfsent.reproduction.scale import OPTION, ReproduceOptions, base_of, texts_of, training_recipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRow:
+    """A row, and what measures it."""
+
+    row: ArtifactRow
+    recipe: Recipe | None = None  # of the first seed
+    model: str = ""  # a base without training, or a checkpoint
+    pooling: str | None = None
+    run: str = ""  # the name of its training
+    key: str = ""  # equal for rows that are one thing; empty: nothing measures it
+    needs: tuple[str, ...] = ()  # "weights NAME", "data NAME"
+
+    @property
+    def measured(self) -> bool:
+        """Whether it can be measured."""
+        return bool(self.key) and not self.needs
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArtifactPlan:
+    """A table or figure, its rows, and the tasks that are evaluated."""
+
+    artifact: Artifact
+    rows: tuple[PlannedRow, ...]
+    tasks: tuple[str, ...]  # with data
+    missing: dict[str, str] = field(default_factory=dict)  # tasks without data, and why
+
+    @property
+    def needs(self) -> list[str]:
+        """What its rows and measures lack, each once: weights first."""
+        lacking = dict.fromkeys(need for row in self.rows for need in row.needs)
+        found = sorted(lacking, key=lambda need: not need.startswith("weights"))
+        if not self.tasks:
+            return [*found, "data of the tasks (--data)"]
+        return [*found, *([f"data {' '.join(self.missing)}"] if self.missing else [])]
+
+    @property
+    def ready(self) -> bool:
+        """Whether anything can be measured."""
+        return bool(self.tasks) and any(row.measured for row in self.rows)
+
+    @property
+    def state(self) -> str:
+        """The state in words."""
+        lacking = ", ".join(self.needs)
+        if not self.ready:
+            return f"needs {lacking}" if lacking else "as published"
+        return f"ready, without {lacking}" if lacking else "ready"
+
+    def same_as(self, row: PlannedRow) -> str:
+        """Return the name of an earlier row that is the same thing; empty where there is none."""
+        return next((one.row.name for one in self.rows if one.key == row.key and one is not row), "") if row.key else ""
+
+
+def plan_artifacts(artifacts: Sequence[Artifact], options: ReproduceOptions) -> list[ArtifactPlan]:
+    """Plan several tables and figures; evaluation data are read once.
+
+    Raises:
+        ConfigurationError: a setting of a row does not fit.
+    """
+    wanted = dict.fromkeys(task for one in artifacts for measure in one.measures for task in measure.tasks)
+    missing = find_missing([task for task in wanted if task not in options.left_out], options)
+    missing |= dict.fromkeys((task for task in wanted if task in options.left_out), "left out")
+    plans = []
+    for artifact in artifacts:
+        tasks = list(dict.fromkeys(task for measure in artifact.measures for task in measure.tasks))
+        plans.append(
+            ArtifactPlan(
+                artifact=artifact,
+                rows=tuple(plan_row(row, options) for row in _with_checkpoints(artifact, options)),
+                tasks=tuple(task for task in tasks if task not in missing),
+                missing={task: missing[task] for task in tasks if task in missing},
+            )
+        )
+    return plans
+
+
+def _with_checkpoints(artifact: Artifact, options: ReproduceOptions) -> list[ArtifactRow]:
+    """Return the rows, and one for every checkpoint that no row is named after."""
+    known = {row.name for row in artifact.rows}
+    return [*artifact.rows, *(ArtifactRow(name=name) for name in options.checkpoints if name not in known)]
+
+
+def plan_row(row: ArtifactRow, options: ReproduceOptions) -> PlannedRow:
+    """Plan one row."""
+    needs: list[str] = []
+    if row.whitening == "other" and not options.texts.get("nli"):
+        needs.append(f"data NLI sentences ({OPTION['nli']})")
+    recipe, model, pooling = None, "", None
+    if row.name in options.checkpoints:
+        model = options.checkpoints[row.name]
+    elif isinstance(row.source, Untrained):
+        model, pooling = base_of(row.source, options), row.source.pooling
+    elif isinstance(row.source, Training):
+        recipe = training_recipe(row.source, options.first_seed, options)
+        texts = texts_of(row.source.text, row.source, options)
+        needs += [f"data {row.source.text} ({OPTION[row.source.text]})"] if not texts else []
+        needs += [f"data {name}" for name in texts if not _has_text(name)]
+    else:
+        return PlannedRow(row=row)
+    base = model or (recipe.base if recipe else "")
+    if not has_weights(base):
+        needs.insert(0, f"weights {base}")
+    identity = {"recipe": recipe and _identity(recipe), "model": model, "pooling": pooling}
+    return PlannedRow(
+        row=row,
+        recipe=recipe,
+        model=model,
+        pooling=pooling,
+        run=_digest(identity) if recipe else "",
+        key=_digest({**identity, "whitening": row.whitening}),
+        needs=tuple(needs),
+    )
+
+
+def _identity(recipe: Recipe) -> dict[str, object]:
+    """Return everything that decides a training but its seed, with every default."""
+    table = recipe_table(recipe)
+    for aside in ("seed", "paper", "data", "hardware"):
+        del table[aside]
+    objective = methods.plan_objective(recipe.method, recipe.objective).table()
+    corpus = asdict(build_config(CorpusConfig, recipe.corpus, "corpus"))
+    kind = methods.find_method(recipe.method)[0].__name__  # presets of one method differ in what they set alone
+    return {**table, "method": kind, "objective": objective, "corpus": corpus}
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def has_weights(base: str) -> bool:
+    """Tell whether a base can be opened without a download."""
+    if base in SHIPPED or Path(base).is_dir():
+        return True
+    try:
+        return isinstance(try_to_load_from_cache(base, "config.json"), str)
+    except ValueError:  # not a name of the hub
+        return False
+
+
+def _has_text(name: str) -> bool:
+    if name == DEMO or Path(name).exists():
+        return True
+    if "/" not in name or name.startswith((".", "/")):
+        return False
+    from datasets import config
+
+    return any(Path(config.HF_DATASETS_CACHE).glob(f"{name.split(':')[0].replace('/', '___')}*"))
+
+
+def find_missing(tasks: Iterable[str], options: ReproduceOptions) -> dict[str, str]:
+    """Return the tasks without data, and why; those of MTEB load theirs from the hub when data is ``hub``."""
+    missing: dict[str, str] = {}
+    own = []
+    for task in tasks:
+        if not task.startswith(PREFIX):
+            own.append(task)
+        elif options.data != "hub":
+            missing[task] = "of the package mteb, which loads it from the hub: --data hub"
+    if options.data is None:
+        return {**missing, **dict.fromkeys(own, "--data is not given")}
+    try:
+        found = read_suite(own, options.data).missing if own else {}
+    except DataError:
+        return {**missing, **dict.fromkeys(own, f"nothing in {options.data}")}
+    return {**missing, **{task: str(place) for task, place in found.items()}}

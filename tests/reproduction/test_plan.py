@@ -1,0 +1,85 @@
+"""A plan names what is lacking, and equal trainings once."""
+
+import pytest
+
+from selfsent.reproduction.catalog import CATALOG
+from selfsent.reproduction.plan import has_weights, plan_artifacts, plan_row
+from selfsent.reproduction.scale import ReproduceOptions, SmallScale
+
+
+@pytest.fixture(autouse=True)
+def no_hub(monkeypatch):
+    monkeypatch.setattr("selfsent.reproduction.plan.try_to_load_from_cache", lambda *_: None)
+
+
+def planned(name, **options):
+    return plan_artifacts([CATALOG[name]], ReproduceOptions(**options))[0]
+
+
+def test_without_anything_a_table_needs_weights_text_and_data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    plan = planned("scd-table-1")
+    assert not plan.ready
+    assert plan.state.startswith("needs weights bert-base-uncased, weights roberta-base")
+    for need in ("data wiki1m_for_simcse.txt", "data of the tasks (--data)", "NLI sentences (--nli)"):
+        assert need in plan.state
+
+
+def test_a_base_that_is_given_takes_the_place_of_all(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wiki1m_for_simcse.txt").write_text("a line\n")
+    plan = planned("scd-table-3", base="builtin")
+    assert [row.needs for row in plan.rows] == [()] * 4
+
+
+def test_small_scale_needs_nothing_but_data_and_pairs():
+    plan = planned("denosent-table-3", scale="small")
+    assert "data pairs (--pairs)" in plan.needs
+    assert all(row.needs == () for row in planned("scd-table-3", scale="small").rows)
+
+
+def test_a_training_has_one_name_in_every_table_and_spelled_out_defaults_do_not_matter():
+    plans = [planned(f"whitenedcse-table-{number}", scale="small") for number in (1, 3, 5)]
+    names = [
+        next(row.run for row in plan.rows if row.row.name == name)
+        for plan, name in zip(plans, ("WhitenedCSE BERT-base", "WhitenedCSE", "m = 3"), strict=True)
+    ]
+    assert len(set(names)) == 1
+    assert len({row.run for row in plans[2].rows}) == 4
+
+
+def test_a_row_whitened_after_training_shares_the_training_and_not_the_scores():
+    rows = {row.row.name: row for row in planned("whitenedcse-table-3", scale="small").rows}
+    plain, whitened = rows["SimCSE"], rows["SimCSE, whitened after training"]
+    assert plain.run == whitened.run
+    assert plain.key != whitened.key
+
+
+def test_other_steps_are_another_training():
+    one, other = (planned("scd-table-3", scale="small", small=SmallScale(steps=steps)) for steps in (5, 6))
+    assert one.rows[-1].run != other.rows[-1].run
+
+
+def test_a_checkpoint_measures_a_row_of_others_or_makes_a_new_one(bert):
+    rows = {
+        row.row.name: row
+        for row in planned("scd-figure-2", checkpoints={"BERT-flow": str(bert), "mine": str(bert)}).rows
+    }
+    assert rows["BERT-flow"].measured
+    assert rows["mine"].measured
+    assert not rows["SimCSE, supervised"].key
+
+
+def test_tasks_without_data_are_named(data):
+    plan = planned("scd-table-1", scale="small", data=str(data), left_out=("sts12",))
+    assert "sts12" in plan.missing
+    assert "stsb" in plan.tasks
+    assert not planned("denosent-figure-3", scale="small", data=str(data)).tasks  # mteb loads from the hub
+
+
+def test_weights_are_here_or_not(bert):
+    assert has_weights("builtin")
+    assert has_weights(str(bert))
+    assert not has_weights("bert-base-uncased")
+    assert not has_weights("no/such/place/at/all")
+    assert plan_row(CATALOG["scd-table-1"].rows[0], ReproduceOptions()).needs == ("weights bert-base-uncased",)
