@@ -127,10 +127,10 @@ def work(task, base, out):
                 f"cached {name}": train(base, out / f"{name}-cached", name, cached=True, chunk_size=2)
                 for name in ("simcse", "denosent")
             }
-        elif task in ("whole", "killed", "resumed"):
+        elif task in ("killed", "resumed"):
             die_at = 3 if task == "killed" and not group.first else None
             found = train(
-                base, out / "run", "whitenedcse", size=8, dropout=0.1, die_at=die_at, resume=task == "resumed"
+                base, out / "cut", "whitenedcse", size=8, dropout=0.1, die_at=die_at, resume=task == "resumed"
             )
         else:
             tables = [{"recipe": {"train": {"steps": 7}}}, {"recipe": {"train": {"steps": 8 if group.number else 7}}}]

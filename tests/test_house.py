@@ -10,7 +10,8 @@ import selfsent
 
 PACKAGE = Path(selfsent.__file__).parent
 FLOORS = {
-    1: {"atomic", "errors", "functional", "hardware", "progress", "randomness", "word_lookup"},
+    1: {"atomic", "errors", "functional", "hardware", "launch", "lifeline", "progress"}
+    | {"randomness", "ranks", "word_lookup"},
     2: {
         "batching",
         "builtin",
@@ -26,7 +27,7 @@ FLOORS = {
     | {"search_index", "semantic_search"},
     3: {"augment", "composition", "objective", "scoring", "validation"},
     4: {"methods", "pretraining", "trainer"},
-    5: {"api", "baselines", "label_free_verdict", "objective_loss", "report"},
+    5: {"api", "baselines", "final_scores", "label_free_verdict", "objective_loss", "report"},
     6: {"export", "publishing", "reproduction", "selection", "serving"},
     7: {"__init__", "__main__", "cli"},
 }
