@@ -141,7 +141,7 @@ def measure(name: str, model: str, arguments: argparse.Namespace) -> dict[str, d
         "folder": lambda given: encode(encoder, given),
         "sentence-transformers": lambda given: encoder.encode(given, show_progress_bar=False),
     }
-    for to in FORMATS:
+    for to in arguments.formats.split(","):
         out = arguments.out / f"{name}-{to}"
         done = export_model(
             model,
@@ -212,6 +212,7 @@ def main() -> None:
     parser.add_argument("--environments", type=Path, required=True, help="a folder for the virtual environments")
     parser.add_argument("--texts", type=int, default=1000, help="that speed is measured on")
     parser.add_argument("--documents", type=int, default=1000, help="of the verdict")
+    parser.add_argument("--formats", default=",".join(FORMATS), help="separated by commas")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     arguments.out = arguments.out.resolve()
@@ -225,7 +226,7 @@ def main() -> None:
     failed = False
     for name, model in given.items():
         whole = encode(load_encoder(find_trained(model)), TEXTS, precision="fp32").astype(np.float64)
-        for to in FORMATS:
+        for to in arguments.formats.split(","):
             folder = arguments.out / f"{name}-{to}"
             # Static vectors are another encoder: others have to give the vectors that we give.
             ours = whole if to != "static" else encode_with(folder)(TEXTS).astype(np.float64)

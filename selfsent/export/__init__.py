@@ -36,6 +36,7 @@ FORMATS = ("onnx", "onnx-int8", "static")
 FACTS = "export.json"  # what was exported, from what, and the figures of the gate
 _TEXTS = 20_000  # that static vectors are learned from
 _PASSAGE = 50  # words
+_JUDGED = 60  # documents of the verdict, at least: its tests need 50
 _LEARNED = 5_000  # documents, at most
 
 
@@ -98,7 +99,7 @@ def export_model(
         onnx_graph.require_one_graph(encoder, str(model))
     drawn = _draw(sources, documents, language, progress) if to == "static" else []
     # Static vectors are learned from what the verdict does not look at: it takes half as many again as it is given.
-    most = min(documents, len(drawn) // 3) if drawn else documents
+    most = min(documents, max(_JUDGED, len(drawn) // 3)) if drawn else documents
     material = choose_tests(found, sources, documents=most, language=language, progress=progress)
     with atomic.exclusive(target, folder=False), atomic.replacing(target) as partial:
         partial.mkdir()
