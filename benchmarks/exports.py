@@ -66,14 +66,15 @@ for folder in sys.argv[2:]:
 TRANSFORMERS_JS = """
 import { AutoModel, AutoTokenizer, env } from '@huggingface/transformers';
 import fs from 'node:fs';
+import path from 'node:path';
 env.allowRemoteModels = false;
-env.localModelPath = '/';
 const [texts, ...folders] = process.argv.slice(2);
 for (const folder of folders) {
   const { graphs } = JSON.parse(fs.readFileSync(`${folder}/elsewhere.json`));
-  const tokenizer = await AutoTokenizer.from_pretrained(folder.slice(1));
+  env.localModelPath = path.dirname(folder) + '/';
+  const tokenizer = await AutoTokenizer.from_pretrained(path.basename(folder));
   const dtype = graphs[0].includes('quantized') ? 'q8' : 'fp32';
-  const model = await AutoModel.from_pretrained(folder.slice(1), { dtype });
+  const model = await AutoModel.from_pretrained(path.basename(folder), { dtype });
   const inputs = await tokenizer(JSON.parse(fs.readFileSync(texts)), { padding: true, truncation: true });
   const { sentence_embedding } = await model(inputs);
   fs.writeFileSync(`${folder}.theirs.json`, JSON.stringify(sentence_embedding.tolist()));

@@ -123,7 +123,7 @@ def run_card(config: Table, scores: Table, command: str, *, name: str) -> str:
 # {name}
 
 A sentence encoder trained by [selfsent](https://pypi.org/project/selfsent/) from raw text without labels: method
-`{recipe["method"]}`, base `{short_name(recipe.get("base"))}`, text {texts or "given in memory"} ({of}).
+`{recipe["method"]}`, base `{shown_name(recipe.get("base"))}`, text {texts or "given in memory"} ({of}).
 
 {_OPENING.format(name=name)}
 
@@ -208,7 +208,7 @@ Versions: {versions}.
 """
 
 
-def short_name(base: object) -> str:
+def shown_name(base: object) -> str:
     """Return a base without the folders above it, which are of one machine."""
     return Path(str(base)).name if Path(str(base)).is_absolute() else str(base)
 

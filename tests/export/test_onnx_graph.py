@@ -92,6 +92,14 @@ def test_the_weights_of_the_layers_are_written_once(exported):
     assert json.loads((folder / "config.json").read_text())["model_type"] == "bert"
 
 
+def test_no_argument_of_the_torch_class_is_left_for_the_loader_of_a_graph(folders, exported):
+    """sentence-transformers hands model_args on; optimum's class raises a TypeError at them."""
+    assert "model_args" in json.loads((folders["mean"] / "sentence_bert_config.json").read_text())
+    settings = json.loads((exported("mean", "onnx").folder / "sentence_bert_config.json").read_text())
+    assert "model_args" not in settings
+    assert settings["max_seq_length"] == 32
+
+
 class Unknown(nn.Module):
     """A module without an ONNX operator."""
 
