@@ -47,8 +47,9 @@ import json, sys, numpy as np
 from sentence_transformers import SentenceTransformer
 for folder in sys.argv[2:]:
     graphs = json.load(open(f"{folder}/elsewhere.json"))["graphs"]
-    how = {"backend": "onnx", "model_kwargs": {"file_name": graphs[0], "provider": "CPUExecutionProvider"}}
-    model = SentenceTransformer(folder, device="cpu", **(how if graphs else {}))
+    args = {"file_name": graphs[0], "provider": "CPUExecutionProvider"} if graphs else {}
+    how = {"backend": "onnx", "model_kwargs": args} if graphs else {}
+    model = SentenceTransformer(folder, device="cpu", **how)
     np.save(f"{folder}.theirs.npy", model.encode(json.load(open(sys.argv[1]))))
 """
 FASTEMBED = """
