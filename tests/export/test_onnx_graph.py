@@ -9,7 +9,6 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from conftest import KINDS
 from sentence_transformers import SentenceTransformer
 from tiny import HARD
 from torch import nn
@@ -20,6 +19,9 @@ from selfsent.encoder.side_by_side import join_side_by_side
 from selfsent.errors import ConfigurationError, EncoderError
 from selfsent.export import export_model, onnx_graph
 from selfsent.export.onnx_session import OnnxEncoder
+
+
+KINDS = ["mean", "cls head", "prompt", "first_last"]  # of the fixture ``folders``
 
 
 def cosines(one, other):
