@@ -47,8 +47,9 @@ import json, sys, numpy as np
 from sentence_transformers import SentenceTransformer
 for folder in sys.argv[2:]:
     graphs = json.load(open(f"{folder}/elsewhere.json"))["graphs"]
-    how = {"backend": "onnx", "model_kwargs": {"file_name": graphs[0], "provider": "CPUExecutionProvider"}}
-    model = SentenceTransformer(folder, device="cpu", **(how if graphs else {}))
+    args = {"file_name": graphs[0], "provider": "CPUExecutionProvider"} if graphs else {}
+    how = {"backend": "onnx", "model_kwargs": args} if graphs else {}
+    model = SentenceTransformer(folder, device="cpu", **how)
     np.save(f"{folder}.theirs.npy", model.encode(json.load(open(sys.argv[1]))))
 """
 FASTEMBED = """
@@ -66,14 +67,15 @@ for folder in sys.argv[2:]:
 TRANSFORMERS_JS = """
 import { AutoModel, AutoTokenizer, env } from '@huggingface/transformers';
 import fs from 'node:fs';
+import path from 'node:path';
 env.allowRemoteModels = false;
-env.localModelPath = '/';
 const [texts, ...folders] = process.argv.slice(2);
 for (const folder of folders) {
   const { graphs } = JSON.parse(fs.readFileSync(`${folder}/elsewhere.json`));
-  const tokenizer = await AutoTokenizer.from_pretrained(folder.slice(1));
+  env.localModelPath = path.dirname(folder) + '/';
+  const tokenizer = await AutoTokenizer.from_pretrained(path.basename(folder));
   const dtype = graphs[0].includes('quantized') ? 'q8' : 'fp32';
-  const model = await AutoModel.from_pretrained(folder.slice(1), { dtype });
+  const model = await AutoModel.from_pretrained(path.basename(folder), { dtype });
   const inputs = await tokenizer(JSON.parse(fs.readFileSync(texts)), { padding: true, truncation: true });
   const { sentence_embedding } = await model(inputs);
   fs.writeFileSync(`${folder}.theirs.json`, JSON.stringify(sentence_embedding.tolist()));
@@ -141,7 +143,7 @@ def measure(name: str, model: str, arguments: argparse.Namespace) -> dict[str, d
         "folder": lambda given: encode(encoder, given),
         "sentence-transformers": lambda given: encoder.encode(given, show_progress_bar=False),
     }
-    for to in FORMATS:
+    for to in arguments.formats.split(","):
         out = arguments.out / f"{name}-{to}"
         done = export_model(
             model,
@@ -212,6 +214,7 @@ def main() -> None:
     parser.add_argument("--environments", type=Path, required=True, help="a folder for the virtual environments")
     parser.add_argument("--texts", type=int, default=1000, help="that speed is measured on")
     parser.add_argument("--documents", type=int, default=1000, help="of the verdict")
+    parser.add_argument("--formats", default=",".join(FORMATS), help="separated by commas")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     arguments.out = arguments.out.resolve()
@@ -225,7 +228,7 @@ def main() -> None:
     failed = False
     for name, model in given.items():
         whole = encode(load_encoder(find_trained(model)), TEXTS, precision="fp32").astype(np.float64)
-        for to in FORMATS:
+        for to in arguments.formats.split(","):
             folder = arguments.out / f"{name}-{to}"
             # Static vectors are another encoder: others have to give the vectors that we give.
             ours = whole if to != "static" else encode_with(folder)(TEXTS).astype(np.float64)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from huggingface_hub import CommitOperationAdd, HfApi, ModelCard
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError, OfflineModeIsEnabled
-from huggingface_hub.utils import validate_repo_id
+from huggingface_hub.utils._validators import validate_repo_id
 
 from selfsent import atomic
 from selfsent.encoder.model_folder import verify_files
@@ -89,9 +89,9 @@ def _completed(folder: Path, repository: str, licence: str | None, language: str
             return front_matter(repository, [], licence=licence, language=language) + "\n" + text
         card = ModelCard(text)
         if licence is not None:
-            card.data.license = licence
+            card.data["license"] = licence
         if language is not None:
-            card.data.language = language
+            card.data["language"] = language
         return str(card)
     except Exception as error:  # YAML that its people wrote, in the words of its parser
         raise EncoderError(f"the head of {path} is no YAML for the hub ({first_line(error)}): mend it") from error

@@ -152,6 +152,8 @@ def shortened(words: list[str]) -> list[str]:
         return [*kept, *size, "--tokens", "500", *(word for setting in settings for word in ("--set", setting))]
     if name in ("verdict", "evaluate"):
         return [*words, "--bootstrap", "100"]
+    if name == "export":  # what a random encoder loses says nothing
+        return [*words, "--accept-loss", "--width", "16"]
     return words
 
 

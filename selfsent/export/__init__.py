@@ -6,6 +6,7 @@ static_distillation.py   any encoder to static word vectors
 gate.py                  the verdict between the encoder and its export
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,22 +21,24 @@ from selfsent.corpus.read import Document
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.model_folder import read_table
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError, EncoderError, unknown
 from selfsent.evaluation.labelfree.documents import parse_documents
 from selfsent.export import onnx_graph
-from selfsent.export.gate import Judgement, export_card, judge_export
+from selfsent.export.gate import ExportJudgement, export_card, judge_export
 from selfsent.export.onnx_session import GRAPHS, OnnxEncoder
 from selfsent.export.static_distillation import WIDTH, distil_static
 from selfsent.label_free_verdict import DOCUMENTS, VerdictMaterial, choose_tests, find_trained
 from selfsent.progress import SILENT, Progress
-from selfsent.report.card import short_name, write_card
+from selfsent.report.card import shown_name, write_card
 from selfsent.run import Run, versions
 
 FORMATS = ("onnx", "onnx-int8", "static")
 FACTS = "export.json"  # what was exported, from what, and the figures of the gate
 _TEXTS = 20_000  # that static vectors are learned from
 _PASSAGE = 50  # words
+_JUDGED = 60  # documents of the verdict, at least: its tests need 50
 _LEARNED = 5_000  # documents, at most
 
 
@@ -45,7 +48,7 @@ class Exported:
 
     folder: Path
     megabytes: float  # of the whole folder
-    judgement: Judgement
+    judgement: ExportJudgement
 
 
 def export_model(
@@ -98,7 +101,7 @@ def export_model(
         onnx_graph.require_one_graph(encoder, str(model))
     drawn = _draw(sources, documents, language, progress) if to == "static" else []
     # Static vectors are learned from what the verdict does not look at: it takes half as many again as it is given.
-    most = min(documents, len(drawn) // 3) if drawn else documents
+    most = min(documents, max(_JUDGED, len(drawn) // 3)) if drawn else documents
     material = choose_tests(found, sources, documents=most, language=language, progress=progress)
     with atomic.exclusive(target, folder=False), atomic.replacing(target) as partial:
         partial.mkdir()
@@ -122,7 +125,7 @@ def export_model(
                 f"{to} loses, and nothing was written.  {judgement.sentence}  Add --accept-loss to keep it all the same"
             )
         size = sum(path.stat().st_size for path in partial.rglob("*") if path.is_file()) / 1e6
-        facts = {"model": short_name(model), "to": to, "megabytes": round(size, 2), "versions": versions()}
+        facts = {"model": shown_name(model), "to": to, "megabytes": round(size, 2), "versions": versions()}
         atomic.write_sealed(partial / FACTS, {**facts, **judgement.as_dict(), "accepted_loss": judgement.lost})
         write_card(partial, export_card(facts, judgement, name=target.name, language=language))
     return Exported(folder=target, megabytes=size, judgement=judgement)
@@ -141,6 +144,10 @@ def _write_onnx(encoder: SentenceTransformer, folder: Path, *, int8: bool) -> No
     for weights in folder.glob("model*.safetensors"):
         weights.unlink()
     (folder / atomic.CHECKSUMS).unlink()
+    settings = folder / "sentence_bert_config.json"
+    # Arguments of the torch class, which loaders of a graph would hand to a class that does not know them.
+    content = {key: value for key, value in read_table(settings).items() if key != "model_args"}
+    settings.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     plain, small = (folder / name for name in GRAPHS)
     plain.parent.mkdir()
     onnx_graph.write_graph(encoder, plain)

@@ -16,7 +16,7 @@ NOISE = 0.05  # points: a difference that is printed as 0.0 is none
 
 
 @dataclass(frozen=True)
-class Judgement:
+class ExportJudgement:
     """The verdict's figures of an encoder and of its export, on the same tests."""
 
     original: Results
@@ -51,7 +51,7 @@ def judge_export(
     *,
     note: str = "",
     resamples: int = 1000,
-) -> Judgement:
+) -> ExportJudgement:
     """Compare the vectors of ``tests.texts`` before and after an export.
 
     Raises:
@@ -65,7 +65,7 @@ def judge_export(
     what = f"Over {parts} tests made of {tests.documents:,} documents"
     cosine = _smallest_cosine(original, exported) if original.shape == exported.shape else None
     _, sentence = word_difference(what, before, after, score)
-    return Judgement(before, after, change, cosine, sentence, note)
+    return ExportJudgement(before, after, change, cosine, sentence, note)
 
 
 def _smallest_cosine(one: Float[np.ndarray, "N D"], other: Float[np.ndarray, "N D"]) -> float:
@@ -90,7 +90,7 @@ model = SentenceTransformer("{name}")
 _EXTRA_TAGS = {"onnx": ["onnx"], "onnx-int8": ["onnx", "int8"], "static": ["static-embeddings"]}
 
 
-def export_card(facts: Table, judgement: Judgement, *, name: str, language: str) -> str:
+def export_card(facts: Table, judgement: ExportJudgement, *, name: str, language: str) -> str:
     """Return the card of an export; every figure of it is one of export.json."""
     scores = {"original": figures_of(judgement.original.scores), "export": figures_of(judgement.exported.scores)}
     tags, change, cosine = _EXTRA_TAGS[facts["to"]], judgement.difference, judgement.cosine

@@ -123,7 +123,7 @@ def run_card(config: Table, scores: Table, command: str, *, name: str) -> str:
 # {name}
 
 A sentence encoder trained by [selfsent](https://pypi.org/project/selfsent/) from raw text without labels: method
-`{recipe["method"]}`, base `{short_name(recipe.get("base"))}`, text {texts or "given in memory"} ({of}).
+`{recipe["method"]}`, base `{shown_name(recipe.get("base"))}`, text {texts or "given in memory"} ({of}).
 
 {_OPENING.format(name=name)}
 
@@ -151,7 +151,64 @@ Versions: {versions}.
 """
 
 
-def short_name(base: object) -> str:
+_FIGURES = {  # of a candidate in fit.json, and what they are called
+    "test_score": "score, documents that chose nothing",
+    "test_mrr": "MRR@10, documents that chose nothing",
+    "dev_score": "score, documents that chose",
+    "dev_mrr": "MRR@10, documents that chose",
+    "general_dev_score": "score, general text",
+}
+
+
+def fit_card(content: Table, command: str, *, name: str) -> str:
+    """Return the card of the encoder that a selection kept; every figure is one of fit.json."""
+    rows = {row["name"]: row for row in content["rows"]}
+    kept = rows.get(content["kept"], {})
+    scores = [
+        Score(task="retrieval", split="held-out", metric=metric, value=float(kept[key]), n=0)
+        for key, metric in (("test_score", "verdict score"), ("test_mrr", "mrr@10"))
+        if kept.get(key) is not None
+    ]
+    lines = [f"| candidate | {' | '.join(_FIGURES.values())} |", f"|---|{'---|' * len(_FIGURES)}"]
+    for one in content["rows"]:
+        cells = ["" if one.get(key) is None else f"{one[key]:.2f}" for key in _FIGURES]
+        lines.append(f"| {one['name']} | {' | '.join(cells)} |")
+    table, sentences = "\n".join(lines), " ".join(content["sentences"])
+    versions = ", ".join(f"{package} {version}" for package, version in content.get("versions", {}).items())
+    language = content.get("settings", {}).get("corpus", {}).get("language", "en")
+    return f"""{front_matter(name, scores, language=language)}
+# {name}
+
+A sentence encoder chosen by [selfsent](https://pypi.org/project/selfsent/) from raw text without labels: the candidate
+`{content["kept"]}`, compared with `{content["base"]}`.
+
+{_OPENING.format(name=name)}
+
+## Measured
+
+{sentences}
+
+{table}
+
+Points of 100.  Every figure is one of `fit.json`.
+
+## Text and licence
+
+{content.get("read", "")}
+
+The licence of the text was not told.  What may be done with the weights depends on it, and on the licence of the base.
+
+## Repeat it
+
+```sh
+{command}
+```
+
+Versions: {versions}.
+"""
+
+
+def shown_name(base: object) -> str:
     """Return a base without the folders above it, which are of one machine."""
     return Path(str(base)).name if Path(str(base)).is_absolute() else str(base)
 

@@ -27,6 +27,7 @@ from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError, ResumeError
 from selfsent.methods import find_method
 from selfsent.progress import SILENT, Progress
+from selfsent.report.card import fit_card, write_card
 from selfsent.run import versions
 from selfsent.selection.candidates import Vectors
 from selfsent.selection.decision import Decision, decide
@@ -144,6 +145,7 @@ def _fit_in(
         "settings": asdict(config),
         "versions": versions(),
     }
+    write_card(folder / MODEL, fit_card(content, command, name=folder.resolve().name))
     atomic.write_text(folder / PAGE, render_selection(content, command))
     atomic.write_sealed(folder / REPORT, content)  # last: it says that the selection is finished
     return _read(folder)

@@ -9,7 +9,6 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from conftest import KINDS
 from sentence_transformers import SentenceTransformer
 from tiny import HARD
 from torch import nn
@@ -20,6 +19,9 @@ from selfsent.encoder.side_by_side import join_side_by_side
 from selfsent.errors import ConfigurationError, EncoderError
 from selfsent.export import export_model, onnx_graph
 from selfsent.export.onnx_session import OnnxEncoder
+
+
+KINDS = ["mean", "cls head", "prompt", "first_last"]  # of the fixture ``folders``
 
 
 def cosines(one, other):
@@ -90,6 +92,14 @@ def test_the_weights_of_the_layers_are_written_once(exported):
     folder = exported("cls head", "onnx").folder
     assert not list(folder.glob("*.safetensors"))
     assert json.loads((folder / "config.json").read_text())["model_type"] == "bert"
+
+
+def test_no_argument_of_the_torch_class_is_left_for_the_loader_of_a_graph(folders, exported):
+    """sentence-transformers hands model_args on; optimum's class raises a TypeError at them."""
+    assert "model_args" in json.loads((folders["mean"] / "sentence_bert_config.json").read_text())
+    settings = json.loads((exported("mean", "onnx").folder / "sentence_bert_config.json").read_text())
+    assert "model_args" not in settings
+    assert settings["max_seq_length"] == 32
 
 
 class Unknown(nn.Module):

@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+from huggingface_hub import ModelCard
 from sentence_transformers import SentenceTransformer
 from tiny import TEXTS
 
@@ -110,6 +111,24 @@ def test_the_model_is_that_of_the_candidate_and_opens_in_sentence_transformers(w
     opened = SentenceTransformer(str(result.model), device="cpu")
     expected = load_encoder(kept[result.kept]).encode(TEXTS)
     np.testing.assert_allclose(opened.encode(TEXTS), expected, atol=1e-6)
+
+
+def test_every_figure_of_the_card_is_one_of_the_report(whole):
+    result, _ = whole
+    card = (result.model / "README.md").read_text(encoding="utf-8")
+    report = json.loads((result.folder / "fit.json").read_text(encoding="utf-8"))
+    keys = ("test_score", "test_mrr", "dev_score", "dev_mrr", "general_dev_score")
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in card.splitlines() if line.startswith("| ")
+    ]
+    expected = [
+        [row["name"], *("" if row.get(key) is None else f"{row[key]:.2f}" for key in keys)] for row in report["rows"]
+    ]
+    assert rows[1:] == expected
+    assert report["sentences"][0] in card
+    kept = next(row for row in report["rows"] if row["name"] == report["kept"])
+    results = ModelCard(card).data.eval_results or []
+    assert {one.metric_value for one in results} <= {round(kept[key], 2) for key in keys[:2] if kept[key] is not None}
 
 
 def test_a_folder_that_holds_something_is_refused_unless_resumed(whole, text, bert):
