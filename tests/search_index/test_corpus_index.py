@@ -96,7 +96,9 @@ def test_an_updated_index_answers_as_one_made_anew(bert, make, corpus, tmp_path,
     fresh = tmp_path / "fresh"
     make_index([corpus], fresh, model=bert, config=IndexConfig(exact_vectors=exact))
     for mode in ("dense", "bm25"):
-        updated, anew = (CorpusIndex(place).search_index(encoder, QUERY, 12, mode) for place in (tmp_path / "index", fresh))
+        updated, anew = (
+            CorpusIndex(place).search_index(encoder, QUERY, 12, mode) for place in (tmp_path / "index", fresh)
+        )
         assert len(CorpusIndex(tmp_path / "index")) == len(now)
         if mode == "dense":
             assert [hit.score for hit in updated] == pytest.approx([hit.score for hit in anew], abs=1e-3)
