@@ -202,8 +202,14 @@ def fuzz(given: argparse.Namespace, port: int) -> dict:
     )
     drawn: list[tuple[str, bytes]] = []
 
-    @hypothesis.settings(max_examples=given.fuzz, deadline=None, database=None, derandomize=True)
-    @hypothesis.settings(suppress_health_check=list(hypothesis.HealthCheck), phases=[hypothesis.Phase.generate])
+    @hypothesis.settings(
+        max_examples=given.fuzz,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(hypothesis.HealthCheck),
+        phases=[hypothesis.Phase.generate],
+    )
     @hypothesis.given(requests)
     def draw(one: tuple[str, bytes]) -> None:
         drawn.append(one)
