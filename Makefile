@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TORCH_CPU ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: install demo check docs test
+.PHONY: install demo serve-demo check docs test
 
 # torch first: on Linux the plain package brings several gigabytes of CUDA. Without an NVIDIA GPU its CPU build is
 # taken from PyTorch's own index, where that answers within five seconds.
@@ -25,6 +25,12 @@ demo: install
 	rm -rf runs/demo
 	$(BIN)/selfsent fit pydocs --minutes 4 --out runs/demo
 	$(BIN)/selfsent search runs/demo/model pydocs "delete a directory with everything in it"
+
+serve-demo: install
+	test -d runs/demo/model || $(MAKE) demo
+	test -f runs/demo-kept.index/index.json || $(BIN)/selfsent index pydocs --model runs/demo/model --out runs/demo-kept.index
+	test -f runs/demo-base.index/index.json || $(BIN)/selfsent index pydocs --model builtin --out runs/demo-base.index
+	$(BIN)/selfsent serve --index runs/demo-kept.index --index runs/demo-base.index
 
 check: install
 	$(BIN)/ruff format --check .

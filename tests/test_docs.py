@@ -33,8 +33,10 @@ from selfsent.evaluation import sts
 from selfsent.evaluation.suite import resolve_tasks
 from selfsent.pretraining import train as pretraining
 from selfsent.pretraining.static_vectors import StaticConfig
+from selfsent.search_index.settings import IndexConfig
 from selfsent.selection.settings import FitConfig
 from selfsent.selection.space import each_value, split_settings
+from selfsent.serving.settings import ServeConfig
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -109,12 +111,16 @@ def parse(words: list[str]) -> None:
         elif name == "pretrain":
             kind = StaticConfig if given["size"] == "static" else pretraining.PretrainConfig
             config.build_config(kind, config.apply_settings({}, settings), "")
+        elif name in ("index", "serve"):
+            config.build_config(
+                {"index": IndexConfig, "serve": ServeConfig}[name], config.apply_settings({}, settings), ""
+            )
         elif name == "fit":
             config.build_config(FitConfig, config.apply_settings({}, settings), "")
         elif name == "evaluate":
             resolve_tasks([task for task in given["tasks"].split(",") if not task.startswith("mteb:")])
     else:
-        assert program in ("git", "cd"), f"there is no way to check {program}"
+        assert program in ("git", "cd", "curl"), f"there is no way to check {program}"
 
 
 def known_settings(method: str | Path, settings: list[str] = ()) -> None:
@@ -135,7 +141,7 @@ def shortened(words: list[str]) -> list[str]:
     """The same command, for a tiny encoder and a few steps; what an earlier block wrote makes way."""
     name = words[0]
     for option in ("--out", "--output"):
-        if option in words and "--resume" not in words:
+        if option in words and not {"--resume", "--update"} & {*words}:
             remove(Path(words[words.index(option) + 1]))
     if name in ("train", "sweep"):
         base = [] if "--base" in words or config.is_recipe(words[1]) else ["--base", "bert-base-uncased"]

@@ -51,18 +51,18 @@ def serve(
     if api_key is not None and not api_key.strip():
         raise ConfigurationError("the API key is empty: give one, or leave it out")
     limits = config.build_config(ServeConfig, config.apply_settings({}, set_ or ()), "")
-    socket = listen.open_port(host, port)
-    machine = hardware.choose_hardware(precision=limits.precision)
-    models = ModelRegistry(model or (), device=machine.device, precision=machine.precision)
-    indexes = open_indexes(index or (), models)
-    models.require_some()
-    application = build_application(models, limits, api_key=api_key, indexes=indexes)
-    address = f"http://{host if ':' not in host else f'[{host}]'}:{socket.getsockname()[1]}"
-    if not listen.is_loopback(host) and api_key is None:
-        display.say("warning: everyone who reaches this machine may use the server: give --api-key")
-    for one in indexes:
-        display.say(f"{one.name} by {one.model}: {one.index.describe()}")
-    page = "/, with a page for searching" if indexes else ""
-    display.say(f"serving {', '.join(one.name for one in models)} on {address}{page} ({machine.line()})")
-    listen.listen(application, socket, models, watch=watch, progress=display)
-    display.say(f"stopped after {application.answered:,} answers; no accepted request was lost")
+    with listen.open_port(host, port) as socket:
+        machine = hardware.choose_hardware(precision=limits.precision)
+        models = ModelRegistry(model or (), device=machine.device, precision=machine.precision)
+        indexes = open_indexes(index or (), models)
+        models.require_some()
+        application = build_application(models, limits, api_key=api_key, indexes=indexes)
+        address = f"http://{host if ':' not in host else f'[{host}]'}:{socket.getsockname()[1]}"
+        if not listen.is_loopback(host) and api_key is None:
+            display.say("warning: everyone who reaches this machine may use the server: give --api-key")
+        for one in indexes:
+            display.say(f"{one.name} by {one.model}: {one.index.describe()}")
+        page = "/, with a page for searching" if indexes else ""
+        display.say(f"serving {', '.join(one.name for one in models)} on {address}{page} ({machine.line()})")
+        listen.listen(application, socket, models, watch=watch, progress=display)
+        display.say(f"stopped after {application.answered:,} answers; no accepted request was lost")

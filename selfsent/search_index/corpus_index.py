@@ -105,14 +105,21 @@ class CorpusIndex:
         """How many vectors there are: one or two of a document, those of deleted ones included."""
         return len(self._owners)
 
+    @property
+    def mode(self) -> str:
+        """How a search that names no mode is done."""
+        return str(self.facts["mode"])
+
     def describe(self) -> str:
         """Say how it is searched."""
-        graph = self.facts["graph"]
+        graph, measured, count = self.facts["graph"], self.facts["measured"], f"{self.vectors:,} vectors"
+        if measured is not None:
+            count += f", {self.mode} (MRR@10 {', '.join(f'{name} {value:.1f}' for name, value in measured.items())})"
         if graph is None:
-            return f"{len(self):,} documents, {self.vectors:,} vectors, searched exactly"
+            return f"{len(self):,} documents, {count}, searched exactly"
         way = "by a graph" if self._graph is not None else "exactly, because usearch is not installed"
         return (
-            f"{len(self):,} documents, {self.vectors:,} vectors, searched {way}; "
+            f"{len(self):,} documents, {count}, searched {way}; "
             f"its recall@10 against exact search was measured as {graph['recall']:.3f}"
         )
 
@@ -165,7 +172,7 @@ class CorpusIndex:
             vectors: of the queries, of length 1.
             mode: "dense", "bm25" or "hybrid".  Default: the index's own.
         """
-        mode = mode or self.config.mode
+        mode = mode or self.mode
         depth = top if mode == "dense" else max(top, word_index.POOL)
         dense = [] if mode == "bm25" else self._rank_dense(vectors, depth)
         if mode == "dense":
@@ -338,6 +345,8 @@ def new_facts(
         "text column": text_column,
         "corpus": [],
         "sources": source_identities(sources),
+        "mode": None,
+        "measured": None,  # MRR@10 of each mode, where it was measured
         "segments": [],
         "deleted": None,
         "words": None,

@@ -23,6 +23,7 @@ from selfsent.search_index.corpus_index import (
     new_facts,
     source_identities,
 )
+from selfsent.search_index.modes import measure_modes
 from selfsent.search_index.settings import IndexConfig
 from selfsent.search_index.texts import SearchText, search_text, search_texts
 
@@ -66,7 +67,11 @@ def make_index(
     with atomic.exclusive(out):
         try:
             writer = IndexWriter(out, encoder, facts, progress)
-            texts = _checked(encoder, search_texts(sources, text_column, progress), str(model), progress)
+            rest = search_texts(sources, text_column, progress)
+            beginning = list(islice(rest, BEGINNING))
+            check_coverage(encoder, [one.text for one in beginning], str(model), progress)
+            _choose_mode(facts, encoder, beginning)
+            texts = chain(beginning, rest)
             added = writer.add_documents(texts)
             if not added:
                 raise CorpusError(f"{', '.join(map(str, corpus))} holds no text to search: give a file with some")
@@ -170,14 +175,13 @@ def _own_encoder(index: CorpusIndex) -> SentenceTransformer:
     return encoder
 
 
-def _checked(
-    encoder: SentenceTransformer, texts: Iterable[SearchText], name: str, progress: Progress
-) -> Iterable[SearchText]:
-    """Check at the beginning of a corpus whether the encoder reads it."""
-    rest = iter(texts)
-    beginning = list(islice(rest, BEGINNING))
-    check_coverage(encoder, [one.text for one in beginning], name, progress)
-    return chain(beginning, rest)
+def _choose_mode(facts: dict[str, Any], encoder: SentenceTransformer, texts: Sequence[SearchText]) -> None:
+    """Set the mode of searches that name none, by measurement where the settings leave it open."""
+    mode, prompts = facts["config"]["mode"], facts["fingerprint"]
+    if mode == "auto":
+        facts["measured"] = measure_modes(encoder, texts, prompts["query"], prompts["document"])
+        mode = max(facts["measured"], key=facts["measured"].__getitem__) if facts["measured"] else "hybrid"
+    facts["mode"] = mode
 
 
 def _lasting(name: str | Path) -> str:

@@ -13,7 +13,11 @@ Mode = Literal["dense", "bm25", "hybrid"]
 class IndexConfig:
     """What decides how an index is made and searched."""
 
-    mode: Mode = setting("hybrid", "of a search that names none: dense (by meaning), bm25 (by words) or hybrid (both)")
+    mode: Literal["auto", "dense", "bm25", "hybrid"] = setting(
+        "auto",
+        "of a search that names none: dense (by meaning), bm25 (by words), hybrid (both), or auto for what finds "
+        "more of the corpus' own documents by their first sentences",
+    )
     exact_vectors: int = setting(
         200_000,
         "up to so many vectors each is compared with the query; above, a graph finds the candidates",

@@ -95,7 +95,7 @@ def search_routes(indexes: Sequence[ServedIndex], models: ModelRegistry, worker:
         return {
             "index": one.name,
             "model": one.model,
-            "mode": body.mode or one.index.config.mode,
+            "mode": body.mode or one.index.mode,
             "seconds": round(time.monotonic() - began, 4),
             "hits": [vars(hit) for hit in hits],
         }
@@ -127,6 +127,6 @@ def _outline(one: ServedIndex) -> dict[str, Any]:
         "name": one.name,
         "model": one.model,
         "documents": len(one.index),
-        "mode": one.index.config.mode,
+        "mode": one.index.mode,
         "description": one.index.describe(),
     }

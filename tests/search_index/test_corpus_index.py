@@ -96,12 +96,25 @@ def test_an_updated_index_answers_as_one_made_anew(bert, make, corpus, tmp_path,
     fresh = tmp_path / "fresh"
     make_index([corpus], fresh, model=bert, config=IndexConfig(exact_vectors=exact))
     for mode in ("dense", "bm25"):
-        updated, anew = (CorpusIndex(place).search_index(encoder, QUERY, 12, mode) for place in (tmp_path / "index", fresh))
+        updated, anew = (
+            CorpusIndex(place).search_index(encoder, QUERY, 12, mode) for place in (tmp_path / "index", fresh)
+        )
         assert len(CorpusIndex(tmp_path / "index")) == len(now)
         if mode == "dense":
             assert [hit.score for hit in updated] == pytest.approx([hit.score for hit in anew], abs=1e-3)
         else:
             assert {hit.text for hit in updated} <= set(now)
+
+
+def test_a_search_that_names_no_mode_takes_the_one_that_was_measured_or_set(bert, make, tmp_path, monkeypatch):
+    figures = {"dense": 1.0, "bm25": 3.0, "hybrid": 2.0}
+    monkeypatch.setattr("selfsent.search_index.make.measure_modes", lambda *_: figures)
+    index, encoder = make(), load_encoder(bert)
+    assert index.mode == "bm25"
+    assert "bm25 (MRR@10 dense 1.0, bm25 3.0, hybrid 2.0)" in index.describe()
+    assert index.search_index(encoder, QUERY, 5) == index.search_index(encoder, QUERY, 5, "bm25")
+    make_index([tmp_path / "corpus.jsonl"], tmp_path / "set", model=bert, config=IndexConfig(mode="dense"))
+    assert CorpusIndex(tmp_path / "set").mode == "dense"
 
 
 def test_documents_are_added_and_deleted(bert, make, tmp_path):

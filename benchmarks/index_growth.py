@@ -1,0 +1,130 @@
+"""What does an index of many texts cost: building it, its size and memory, queries a second, and what the graph misses.
+
+    python benchmarks/index_growth.py TEXT... [--model builtin-static] [--texts 10000 1000000] [--json FILE]
+
+Every sentence of six words or more is a document.  Each step is a process of its own, whose peak of memory is its own.
+Queries are other sentences of the same text, which are not in the index; recall@10 is against exact search.
+"""
+
+import argparse
+import json
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+QUERIES = 500
+
+
+def sentences(names: list[str], count: int) -> list[str]:
+    """Distinct sentences, in the order of the text."""
+    from selfsent.corpus import clean, read
+
+    found: dict[str, None] = {}
+    columns = read.Columns(text="text", title="title", summary="summary")
+    for source in read.resolve_sources(names):
+        for document in source.documents(columns):
+            for sentence in re.split(r"(?<=[.!?])\s+", clean.one_line(document.text)):
+                if len(sentence.split()) >= 6:
+                    found.setdefault(sentence)
+            if len(found) >= count:
+                return list(found)[:count]
+    return list(found)
+
+
+def build(corpus: Path, folder: Path, model: str) -> dict:
+    """Make the index."""
+    from selfsent.search_index.corpus_index import CorpusIndex
+    from selfsent.search_index.make import make_index
+
+    began = time.perf_counter()
+    make_index([corpus], folder, model=model)
+    seconds = time.perf_counter() - began
+    index = CorpusIndex(folder)
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return {"build s": round(seconds, 1), "MB on disk": round(size / 1e6), "vectors": index.vectors} | {
+        "graph": index.facts["graph"]
+    }
+
+
+def measure(folder: Path, model: str, queries: Path) -> dict:
+    """Search by the index and exactly."""
+    from selfsent.encoder.encode import encode
+    from selfsent.encoder.load import load_encoder
+    from selfsent.evaluation.geometry import unit
+    from selfsent.search_index import nearest
+    from selfsent.search_index.corpus_index import CorpusIndex
+
+    began = time.perf_counter()
+    index = CorpusIndex(folder)
+    row: dict = {"open s": round(time.perf_counter() - began, 2)}
+    asked = queries.read_text(encoding="utf-8").splitlines()
+    vectors = unit(encode(load_encoder(model), asked)).astype(np.float32)
+    found = {}
+    for mode in ("dense", "bm25", "hybrid"):
+        index.rank(asked[:5], vectors[:5], 10, mode)
+        began = time.perf_counter()
+        found[mode] = [index.rank([query], one[None], 10, mode)[0] for query, one in zip(asked, vectors, strict=True)]
+        row[f"{mode} queries/s"] = round(len(asked) / (time.perf_counter() - began), 1)
+    graph, index._graph = index._graph, None
+    began = time.perf_counter()
+    exact = [index.rank([""], one[None], 10, "dense")[0] for one in vectors[:100]]
+    row["exact queries/s"] = round(100 / (time.perf_counter() - began), 1)
+    began = time.perf_counter()
+    nearest.exact_nearest(vectors, index._vectors, None, 10)
+    row["exact queries/s, 500 at once"] = round(len(vectors) / (time.perf_counter() - began), 1)
+    if graph is not None:
+        shares = [
+            len({one for one, _ in by_graph} & {one for one, _ in right}) / len(right)
+            for by_graph, right in zip(found["dense"], exact, strict=False)
+        ]
+        row["recall@10"] = round(float(np.mean(shares)), 4)
+    return row
+
+
+def main() -> None:
+    """Print a row for each number of texts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("texts_of", nargs="*", metavar="TEXT")
+    parser.add_argument("--model", default="builtin-static")
+    parser.add_argument("--texts", type=int, nargs="*", default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--step", nargs=4, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.step:
+        what, first, second, third = given.step
+        row = build(Path(first), Path(second), third) if what == "build" else measure(Path(first), second, Path(third))
+        row["MB of memory at the peak"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        print(json.dumps(row))
+        return
+    texts = sentences(given.texts_of, max(given.texts) + QUERIES)
+    rows = []
+    with tempfile.TemporaryDirectory() as place:
+        corpus, asked, folder = Path(place) / "corpus.jsonl", Path(place) / "queries.txt", Path(place) / "index"
+        asked.write_text("\n".join(texts[-QUERIES:]), encoding="utf-8")
+        for count in given.texts:
+            lines = (json.dumps({"text": text}) + "\n" for text in texts[: min(count, len(texts) - QUERIES)])
+            corpus.write_text("".join(lines), encoding="utf-8")
+            row: dict = {"texts": count}
+            for step in (
+                ["build", str(corpus), str(folder), given.model],
+                ["measure", str(folder), given.model, str(asked)],
+            ):
+                done = subprocess.run(
+                    [sys.executable, __file__, "--step", *step], check=True, stdout=subprocess.PIPE, text=True
+                )
+                row[step[0]] = json.loads(done.stdout.splitlines()[-1])
+            rows.append(row)
+            print(row, flush=True)
+            subprocess.run(["rm", "-r", str(folder)], check=True)
+    if given.json:
+        given.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()

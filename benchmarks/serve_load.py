@@ -1,0 +1,277 @@
+"""Measure how many requests a second ``selfsent serve`` answers, and what it does with too many.
+
+    python benchmarks/serve_load.py MODEL [--seconds 60] [--clients 1 8 64] [--overload 30] [--fuzz 10000] [--json FILE]
+
+Each server is a process of its own, and the clients are another, which sends one text of 8 to 40 words after the other
+over kept connections.
+
+    throughput   requests/s and p50 / p99 at each number of clients, in turns with ``SentenceTransformer.encode`` behind
+                 the same FastAPI, which computes each request alone
+    overload     ten times as many clients as requests that may be in work: what is answered, with which status, how
+                 long accepted requests take, and how the memory grows
+    fuzz         requests drawn by hypothesis from the types of /openapi.json and from their neighbours, and raw bytes:
+                 no 5xx, memory, and whether the server still answers
+    shutdown     SIGTERM under load: answers of the server and answers that reached a client
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+
+BASELINE = """
+import sys, threading
+import uvicorn
+from fastapi import FastAPI
+from pydantic import BaseModel
+from sentence_transformers import SentenceTransformer
+
+class Body(BaseModel):
+    inputs: str | list[str]
+
+model, lock, app = SentenceTransformer(sys.argv[1], device="cpu"), threading.Lock(), FastAPI()
+
+@app.post("/embed")
+def embed(body: Body) -> list[list[float]]:
+    with lock:
+        texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+        return model.encode(texts, normalize_embeddings=True, show_progress_bar=False).tolist()
+
+uvicorn.run(app, port=int(sys.argv[2]), log_level="warning")
+"""
+TEXT = "the of train rain quiet old ship book server index query update ticket printer garden river stone light"
+WORDS = TEXT.split()
+
+
+def body(draw: random.Random) -> bytes:
+    """One request."""
+    return json.dumps({"inputs": " ".join(draw.choices(WORDS, k=draw.randint(8, 40)))}).encode()
+
+
+@contextmanager
+def started(words: list[str], port: int):
+    """Start a server, wait until it answers, and yield its process."""
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        for _ in range(600):
+            try:
+                status, _ = asyncio.run(request_once(port, body(random.Random(0))))
+                assert status == 200, status
+                break
+            except (OSError, asyncio.IncompleteReadError):
+                time.sleep(0.5)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def ours(model: str, port: int, *more: str) -> list[str]:
+    """Return the command of our server."""
+    return [sys.executable, "-m", "selfsent", "serve", f"m={model}", "--port", str(port), *more]
+
+
+def memory(process: subprocess.Popen) -> float:
+    """Return the resident megabytes of a process."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
+
+
+async def exchange(reader, writer, content: bytes, path: str = "/embed") -> tuple[int, bytes]:
+    """Send one request over an open connection and read its answer."""
+    head = (
+        f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n"
+    )
+    writer.write(head.encode() + content)
+    await writer.drain()
+    answer = await reader.readuntil(b"\r\n\r\n")
+    length = int(re.search(rb"content-length: (\d+)", answer, re.I)[1])
+    return int(answer.split(b" ", 2)[1]), await reader.readexactly(length)
+
+
+async def request_once(port: int, content: bytes, path: str = "/embed") -> tuple[int, bytes]:
+    """Send one request over a connection of its own."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        return await exchange(reader, writer, content, path)
+    finally:
+        writer.close()
+
+
+async def load(port: int, clients: int, seconds: float) -> tuple[Counter, list[float]]:
+    """Let clients send one request after the other; return the statuses and the seconds of those answered with 200."""
+    ends, statuses, times = time.monotonic() + seconds, Counter(), []
+
+    async def client(number: int) -> None:
+        draw = random.Random(number)
+        while time.monotonic() < ends:
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                while time.monotonic() < ends:
+                    began = time.monotonic()
+                    status, _ = await exchange(reader, writer, body(draw))
+                    statuses[status] += 1
+                    if status == 200:
+                        times.append(time.monotonic() - began)
+                writer.close()
+            except (OSError, asyncio.IncompleteReadError):
+                statuses["not accepted"] += 1
+                return
+
+    await asyncio.gather(*(client(number) for number in range(clients)))
+    return statuses, sorted(times)
+
+
+def figures(statuses: Counter, times: list[float], seconds: float) -> dict:
+    """Return requests/s and quantiles in milliseconds."""
+    quantile = {p: round(1000 * times[min(len(times) - 1, int(len(times) * p / 100))], 1) for p in (50, 99)}
+    return {"requests/s": round(len(times) / seconds, 1), "p50 ms": quantile[50], "p99 ms": quantile[99], **statuses}
+
+
+def throughput(given: argparse.Namespace, port: int) -> dict:
+    """Compare with the server without batching."""
+    results = {}
+    with tempfile.TemporaryDirectory() as place:
+        script = Path(place) / "baseline.py"
+        script.write_text(BASELINE)
+        folder = given.model if Path(given.model).is_dir() else str(Path(given.builtin))
+        sides = {"selfsent": ours(given.model, port), "unbatched": [sys.executable, str(script), folder, str(port)]}
+        for clients in given.clients:
+            for name, words in sides.items():
+                with started(words, port):
+                    asyncio.run(load(port, clients, min(3.0, given.seconds)))
+                    row = figures(*asyncio.run(load(port, clients, given.seconds)), given.seconds)
+                results[f"{name}, {clients} clients"] = row
+                print(f"{name}, {clients} clients: {row}", flush=True)
+    return results
+
+
+def overload(given: argparse.Namespace, port: int) -> dict:
+    """Send ten times as many requests at once as may be in work."""
+    with started(ours(given.model, port, "--set", "max_concurrent_requests=32"), port) as process:
+        asyncio.run(load(port, 32, 3.0))
+        before = memory(process)
+        row = figures(*asyncio.run(load(port, 320, given.overload)), given.overload)
+        row |= {"MB before": round(before), "MB after": round(memory(process))}
+        row["alive"] = asyncio.run(request_once(port, body(random.Random(1))))[0]
+    print(f"overload: {row}", flush=True)
+    return row
+
+
+def fuzz(given: argparse.Namespace, port: int) -> dict:
+    """Send what hypothesis draws."""
+    import hypothesis
+    from hypothesis import strategies as st
+
+    texts = st.text(max_size=60) | st.sampled_from(["", " ", "rain " * 700, "\x00", "\ud800", "a" * 20_000])
+    plain = st.none() | st.booleans() | st.integers() | st.floats() | texts
+    values = st.recursive(plain, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=3))
+    ids = st.lists(st.integers(-5, 40_000), max_size=20)
+    inputs = texts | st.lists(texts, max_size=6) | ids | st.lists(ids | texts, max_size=4) | values
+    keys = {
+        "/embed": {"inputs": inputs, "normalize": st.booleans() | plain, "truncate": st.booleans() | plain}
+        | {"prompt_name": st.none() | texts, "dimensions": st.integers(-2, 600) | plain},
+        "/v1/embeddings": {"input": inputs, "model": st.sampled_from([None, "m", "x"]), "dimensions": plain}
+        | {"encoding_format": st.sampled_from(["float", "base64", "x"]) | plain},
+        "/similarity": {"inputs": st.fixed_dictionaries({"source_sentence": texts, "sentences": inputs}) | values},
+        "/tokenize": {"inputs": inputs, "add_special_tokens": st.booleans() | plain},
+        "/search": {"query": texts | values},
+        "/nothing": {"inputs": values},
+    }
+
+    def dumped(value: object) -> bytes:
+        return json.dumps(value).encode()
+
+    requests = st.one_of(
+        *(
+            st.tuples(
+                st.just(path), (st.fixed_dictionaries({}, optional=of) | values).map(dumped) | st.binary(max_size=80)
+            )
+            for path, of in keys.items()
+        )
+    )
+    drawn: list[tuple[str, bytes]] = []
+
+    @hypothesis.settings(
+        max_examples=given.fuzz,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(hypothesis.HealthCheck),
+        phases=[hypothesis.Phase.generate],
+    )
+    @hypothesis.given(requests)
+    def draw(one: tuple[str, bytes]) -> None:
+        drawn.append(one)
+
+    draw()
+    statuses, faults, seen = Counter(), [], []
+    with started(ours(given.model, port), port) as process:
+        for number, (path, content) in enumerate(drawn):
+            if number % max(1, len(drawn) // 10) == 0:
+                seen.append(round(memory(process), 1))
+            status, answer = asyncio.run(request_once(port, content, path))
+            statuses[status] += 1
+            if status >= 500:
+                faults.append((path, repr(content[:200]), answer[:200].decode()))
+        seen.append(round(memory(process), 1))
+        alive = asyncio.run(request_once(port, body(random.Random(1))))[0]
+    row = {"requests": len(drawn), "statuses": dict(statuses), "5xx": faults[:3], "MB": seen, "alive": alive}
+    print(f"fuzz: {row}", flush=True)
+    return row
+
+
+def shutdown(given: argparse.Namespace, port: int) -> dict:
+    """Stop the server while 64 clients send."""
+    with started(ours(given.model, port), port) as process:
+        loop = asyncio.new_event_loop()
+        loop.call_later(5.0, process.send_signal, signal.SIGTERM)
+        statuses, _ = loop.run_until_complete(load(port, 64, 60.0))
+        loop.close()
+        process.wait(60)
+        counted = int(re.search(r"stopped after ([\d,]+) answers", process.stderr.read())[1].replace(",", ""))
+    row = {"answers of the server": counted, "that reached a client": statuses[200] + 1, "status": process.returncode}
+    print(f"shutdown: {row}", flush=True)
+    return row
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", help="a folder, which sentence-transformers opens, too; or builtin")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--clients", type=int, nargs="*", default=[1, 8, 64])
+    parser.add_argument("--overload", type=float, default=30.0, help="seconds; 0: leave it out")
+    parser.add_argument("--fuzz", type=int, default=10_000, help="requests; 0: leave them out")
+    parser.add_argument("--no-shutdown", action="store_true")
+    parser.add_argument("--port", type=int, default=18_123)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    from selfsent.encoder.load import SHIPPED
+
+    given.builtin = SHIPPED.get(given.model, given.model)
+    results: dict = {"model": given.model, "threads": os.environ.get("OMP_NUM_THREADS")}
+    if given.clients:
+        results["throughput"] = throughput(given, given.port)
+    if given.overload:
+        results["overload"] = overload(given, given.port)
+    if given.fuzz:
+        results["fuzz"] = fuzz(given, given.port)
+    if not given.no_shutdown:
+        results["shutdown"] = shutdown(given, given.port)
+    if given.json:
+        given.json.write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()

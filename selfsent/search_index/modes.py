@@ -1,0 +1,55 @@
+"""Which way of searching finds more in a corpus: measured on its own documents, when an index is made.
+
+The first sentence of a document has to find the rest of it among the rests of the others, as in
+``evaluation.labelfree.heldout_retrieval``.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Int
+from sentence_transformers import SentenceTransformer
+
+from selfsent.encoder.encode import encode
+from selfsent.evaluation.geometry import unit
+from selfsent.evaluation.labelfree.bm25 import bm25_rows
+from selfsent.search_index.nearest import exact_nearest
+from selfsent.search_index.texts import SearchText
+from selfsent.search_index.word_index import POOL, fuse_rankings
+
+PASSAGES, QUERIES = 1000, 300
+_FEWEST = 50  # documents, for a figure that decides anything
+_QUERY, _PASSAGE = 5, 15  # words, at least
+_DEPTH = 10
+
+
+def measure_modes(
+    encoder: SentenceTransformer, texts: Sequence[SearchText], query: str, document: str
+) -> dict[str, float] | None:
+    """Return MRR@10 (0 to 100) of each mode; None where too few documents have a first sentence and a rest.
+
+    Args:
+        query: the prompt for queries.
+        document: the prompt for documents.
+    """
+    pairs = [(one.opening, one.text[len(one.opening) :]) for one in texts if one.text.startswith(one.opening)]
+    pairs = [pair for pair in pairs if len(pair[0].split()) >= _QUERY and len(pair[1].split()) >= _PASSAGE]
+    if len(pairs) < _FEWEST:
+        return None
+    pairs = pairs[:: -(-len(pairs) // PASSAGES)]
+    queries, passages = [first for first, _ in pairs[:QUERIES]], [rest for _, rest in pairs]
+    asked = unit(encode(encoder, queries, prompt=query)).astype(np.float32)
+    found = unit(encode(encoder, passages, prompt=document)).astype(np.float16)
+    dense, _ = exact_nearest(asked, [found], None, POOL)
+    ranks: dict[str, list[float]] = {"dense": [], "bm25": [], "hybrid": []}
+    for answer, (by_meaning, scores) in enumerate(zip(dense, bm25_rows(queries, passages), strict=True)):
+        by_words = np.argsort(-scores, kind="stable")[: min(POOL, int(np.count_nonzero(scores)))]
+        fused = np.array([number for number, _ in fuse_rankings([by_meaning, by_words])], np.int64)
+        for mode, ranking in (("dense", by_meaning), ("bm25", by_words), ("hybrid", fused)):
+            ranks[mode].append(_reciprocal_rank(ranking, answer))
+    return {mode: round(100 * float(np.mean(values)), 2) for mode, values in ranks.items()}
+
+
+def _reciprocal_rank(ranking: Int[np.ndarray, " _"], answer: int) -> float:
+    places = np.flatnonzero(ranking[:_DEPTH] == answer)
+    return 1 / (1 + int(places[0])) if len(places) else 0.0

@@ -1,0 +1,75 @@
+"""selfsent index and selfsent search over what it made; selfsent serve refuses what it cannot serve."""
+
+import json
+import sys
+
+import pytest
+from tiny import TEXTS
+
+from selfsent.__main__ import main
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["selfsent", *map(str, words)])
+        status = 0
+        try:
+            main()
+        except SystemExit as ended:
+            status = ended.code or 0
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return status, out, err
+
+    return run
+
+
+def write(path, texts):
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+
+
+def test_an_index_is_made_searched_updated_and_its_changed_corpus_said(run, bert, tmp_path):
+    corpus, index = tmp_path / "corpus.jsonl", tmp_path / "index"
+    write(corpus, TEXTS[:5])
+    status, out, err = run("index", corpus, "--model", bert, "--out", index)
+    assert (status, "5 documents added" in err, "searched exactly" in out) == (0, True, True)
+    status, out, err = run("search", index, TEXTS[2], "--top", 1, "--mode", "dense")
+    assert (status, TEXTS[2] in out, "changed" in err) == (0, True, False)
+    assert out.startswith("1.00")
+    write(corpus, TEXTS[1:])
+    status, _, err = run("search", index, TEXTS[2])
+    assert (status, "warning: the corpus changed since" in err) == (0, True)
+    status, _, err = run("index", "--update", "--out", index)
+    assert (status, "1 documents added, 1 deleted, 4 kept" in err) == (0, True)
+
+
+def test_what_does_not_fit_is_one_sentence(run, bert, tmp_path):
+    corpus, index = tmp_path / "corpus.jsonl", tmp_path / "index"
+    write(corpus, TEXTS)
+    assert run("index", corpus, "--model", bert, "--out", index)[0] == 0
+    for words, sentence in (
+        (("index",), "no corpus was given"),
+        (("index", corpus, "--out", index, "--model", bert), "is an index already: add --update"),
+        (("index", "--update", "--out", tmp_path), "is no index"),
+        (("index", "--update", "--out", index, "--set", "mode=dense"), "--set does not fit --update"),
+        (("index", corpus, "--out", tmp_path / "x", "--set", "mode=magic"), "unknown mode 'magic'"),
+        (("search", index, "a", "b"), "is an index, which has its model and corpus"),
+        (("search", bert), "no corpus was given"),
+        (("search", bert, corpus, "rain", "--mode", "bm25"), "--mode is for an index"),
+        (("search", index, "rain", "--mode", "magic"), "unknown mode 'magic'"),
+        (("search", index, " "), "the query is empty"),
+        (("serve", "--port", "0"), "no model was given"),
+        (("serve", "--port", "99999"), "between 0 and 65535"),
+        (("serve", bert, "--port", "0", "--api-key", " "), "the API key is empty"),
+        (("serve", bert, "--port", "0", "--set", "deadline=0"), "deadline"),
+        (("serve", "--port", "0", "--index", tmp_path), "is no index"),
+    ):
+        status, out, err = run(*words)
+        assert (status, out) == (1, ""), words
+        assert sentence in err, err
+
+
+def test_the_settings_are_listed(run):
+    assert "exact_vectors" in run("settings", "index")[1]
+    assert "max_batch_tokens" in run("settings", "serve")[1]
