@@ -58,6 +58,7 @@ class Untrained:
 
     base: str
     pooling: str
+    start: bool = False  # of the trainings beside it: at small scale pooled as they are
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from huggingface_hub import try_to_load_from_cache
@@ -17,7 +17,7 @@ from selfsent.errors import DataError
 from selfsent.evaluation.mteb import PREFIX
 from selfsent.evaluation.suite import read_suite
 from selfsent.reproduction.artifact import Artifact, ArtifactRow, Training, Untrained
-from selfsent.reproduction.scale import OPTION, ReproduceOptions, base_of, texts_of, training_recipe
+from selfsent.reproduction.scale import OPTION, ReproduceOptions, base_of, pooling_of, texts_of, training_recipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,9 +112,9 @@ def plan_row(row: ArtifactRow, options: ReproduceOptions) -> PlannedRow:
     if row.name in options.checkpoints:
         model = options.checkpoints[row.name]
     elif isinstance(row.source, Untrained):
-        model, pooling = base_of(row.source, options), row.source.pooling
+        model, pooling = base_of(row.source, options), pooling_of(row.source, options)
     elif isinstance(row.source, Training):
-        recipe = training_recipe(row.source, options.first_seed, options)
+        recipe = _spelled_out(training_recipe(row.source, options.first_seed, options))
         texts = texts_of(row.source.text, row.source, options)
         needs += [f"data {row.source.text} ({OPTION[row.source.text]})"] if not texts else []
         needs += [f"data {name}" for name in texts if not _has_text(name)]
@@ -135,15 +135,22 @@ def plan_row(row: ArtifactRow, options: ReproduceOptions) -> PlannedRow:
     )
 
 
-def _identity(recipe: Recipe) -> dict[str, object]:
-    """Return everything that decides a training but its seed, with every default."""
-    table = recipe_table(recipe)
-    for aside in ("seed", "paper", "data", "hardware"):
-        del table[aside]
+def _spelled_out(recipe: Recipe) -> Recipe:
+    """Return a recipe with every default of its objective and corpus, and without published scores.
+
+    Rows that are one training by different words, such as a default that one of them names, are then equal.
+    """
     objective = methods.plan_objective(recipe.method, recipe.objective).table()
     corpus = asdict(build_config(CorpusConfig, recipe.corpus, "corpus"))
-    kind = methods.find_method(recipe.method)[0].__name__  # presets of one method differ in what they set alone
-    return {**table, "method": kind, "objective": objective, "corpus": corpus}
+    return replace(recipe, objective=objective, corpus=corpus, paper={})
+
+
+def _identity(recipe: Recipe) -> dict[str, object]:
+    """Return everything that decides a training but its seed."""
+    table = recipe_table(recipe)
+    for aside in ("seed", "hardware"):
+        del table[aside]
+    return table
 
 
 def _digest(content: object) -> str:

@@ -74,6 +74,13 @@ def base_of(source: Training | Untrained, options: ReproduceOptions) -> str:
     return source.base if isinstance(source, Untrained) else str(read_recipe(source.recipe)["base"])
 
 
+def pooling_of(source: Untrained, options: ReproduceOptions) -> str | None:
+    """Return the pooling of a row without training; None: the base's own."""
+    if options.scale == "small" and source.start:
+        return None if options.small.pooling == "none" else options.small.pooling
+    return source.pooling
+
+
 def texts_of(kind: TextKind, source: Training, options: ReproduceOptions) -> tuple[str, ...]:
     """Return what a row is trained on; empty where nothing was given and the published text is out of scale."""
     if options.texts.get(kind):

@@ -40,11 +40,12 @@ def test_small_scale_needs_nothing_but_data_and_pairs():
 
 def test_a_training_has_one_name_in_every_table_and_spelled_out_defaults_do_not_matter():
     plans = [planned(f"whitenedcse-table-{number}", scale="small") for number in (1, 3, 5)]
-    names = [
-        next(row.run for row in plan.rows if row.row.name == name)
+    same = [
+        next(row for row in plan.rows if row.row.name == name)
         for plan, name in zip(plans, ("WhitenedCSE BERT-base", "WhitenedCSE", "m = 3"), strict=True)
     ]
-    assert len(set(names)) == 1
+    assert len({row.run for row in same}) == 1
+    assert same[0].recipe == same[1].recipe == same[2].recipe  # or the run of one could not be resumed by another
     assert len({row.run for row in plans[2].rows}) == 4
 
 
@@ -53,6 +54,13 @@ def test_a_row_whitened_after_training_shares_the_training_and_not_the_scores():
     plain, whitened = rows["SimCSE"], rows["SimCSE, whitened after training"]
     assert plain.run == whitened.run
     assert plain.key != whitened.key
+
+
+def test_the_start_of_the_trainings_is_pooled_as_they_are():
+    assert planned("scd-table-3").rows[0].pooling == "cls"
+    small = planned("scd-table-3", scale="small")
+    assert small.rows[0].pooling == small.rows[1].recipe.encoder.pooling == "mean"
+    assert planned("scd-table-1", scale="small").rows[0].pooling == "cls"  # poolings are what its rows compare
 
 
 def test_other_steps_are_another_training():
