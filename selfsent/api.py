@@ -31,9 +31,9 @@ from selfsent.corpus.read import DEMO, spool_texts
 from selfsent.corpus.sample import first_texts
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.coverage import BEGINNING, check_coverage
-from selfsent.encoder.inspect import embedding_width, encoder_digest, template_length, tokenizer_of, transformer_of
+from selfsent.encoder.inspect import encoder_digest, template_length, tokenizer_of, transformer_of
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.pooling import pooling_name
+from selfsent.encoder.pooling import describe_encoder
 from selfsent.encoder.preflight import check_dropout
 from selfsent.encoder.save import save_encoder
 from selfsent.encoder.side_by_side import parts_of
@@ -60,6 +60,7 @@ class Trained:
     before: Results
     after: Results
     verdict: str
+    structured: bool = True  # False: halves of single lines were held out, which show damage and nothing else
     baselines: Mapping[str, Results] = field(default_factory=dict)  # bm25 and static, on the same held-out pairs
 
 
@@ -311,6 +312,7 @@ def _opened(run: Run, progress: Progress) -> Trained | None:
             before=Results.from_dict(saved["base"]),
             after=Results.from_dict(saved["trained"]),
             verdict=saved["verdict"],
+            structured=saved.get("structured", True),
             baselines={name: Results.from_dict(found) for name, found in saved.get("baselines", {}).items()},
         )
     except (KeyError, TypeError):
@@ -347,13 +349,15 @@ def _score_before_and_after(
     beside, beside_dev = final_baselines(recipe, text, progress)
     from selfsent.report import card  # which draws figures, too, and so waits until there is something to say
 
-    verdict = judge_heldout(before, after, beside, structured=held_out.kind != "halves")
+    structured = held_out.kind != "halves"
+    verdict = judge_heldout(before, after, beside, structured=structured)
     scores: dict[str, object] = {
         "base": before.as_dict(),
         "trained": after.as_dict(),
         "baselines": {name: found.as_dict() for name, found in beside.items()},
         "baselines_dev": {name: found.as_dict() for name, found in beside_dev.items()},
         "verdict": verdict,
+        "structured": structured,
         "outcome": asdict(outcome),
         "versions": versions(),
     }
@@ -366,6 +370,7 @@ def _score_before_and_after(
         before=before,
         after=after,
         verdict=verdict,
+        structured=structured,
         baselines=beside,
     )
 
@@ -384,16 +389,6 @@ def rescore(trained: Trained, recipe: Recipe, progress: Progress = SILENT) -> Tr
         for one in (_open_base(recipe), load_encoder(trained.model))
     )
     return replace(trained, before=before, after=after)
-
-
-def describe_encoder(encoder: SentenceTransformer, name: str) -> str:
-    """Describe an encoder in one line."""
-    model = transformer_of(encoder)
-    pooling = f"pooling {pooling_name(encoder)}, {embedding_width(encoder)} wide"
-    if model is None:
-        return f"{name}, static vectors, {pooling}"
-    size = sum(parameter.numel() for parameter in model.parameters()) / 1e6
-    return f"{name}, {model.config.model_type}, {size:.1f} M parameters, {pooling}"
 
 
 def default_folder(method: str | Path | Recipe) -> Path:

@@ -17,7 +17,7 @@ from torch import nn
 from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PreTrainedModel
 
 from selfsent.encoder import prompt
-from selfsent.encoder.inspect import prompt_weights
+from selfsent.encoder.inspect import embedding_width, prompt_weights, transformer_of
 from selfsent.encoder.model_folder import CLOSED
 from selfsent.errors import EncoderError
 
@@ -106,3 +106,13 @@ def without_pooler(where: Path) -> dict[str, object]:
 def may_have_pooler(model: type[PreTrainedModel]) -> bool:
     """Tell whether a model class can be built with or without BERT's pooler."""
     return "add_pooling_layer" in signature(model).parameters
+
+
+def describe_encoder(encoder: SentenceTransformer, name: str) -> str:
+    """Describe an encoder in one line."""
+    model = transformer_of(encoder)
+    pooling = f"pooling {pooling_name(encoder)}, {embedding_width(encoder)} wide"
+    if model is None:
+        return f"{name}, static vectors, {pooling}"
+    size = sum(parameter.numel() for parameter in model.parameters()) / 1e6
+    return f"{name}, {model.config.model_type}, {size:.1f} M parameters, {pooling}"

@@ -15,6 +15,7 @@ from selfsent import api, atomic
 from selfsent.api import Trained
 from selfsent.config import Recipe, recipe_table
 from selfsent.errors import ConfigurationError, ResumeError
+from selfsent.evaluation.labelfree.verdict import SINGLE_LINES
 from selfsent.evaluation.score import Results, Score
 from selfsent.progress import SILENT, Progress, Quiet
 from selfsent.run import Run
@@ -37,6 +38,7 @@ class SeedRun:
     test: float | None
     before_replicates: list[float]
     replicates: list[float]
+    structured: bool = True  # as of ``Trained``
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +162,7 @@ def _measured(trained: Trained, seed: int) -> SeedRun:
         test=None if after is None else after.value,
         before_replicates=replicates(before),
         replicates=replicates(after),
+        structured=trained.structured or after is None or after.task != RETRIEVAL,
     )
 
 
@@ -182,6 +185,8 @@ def judge_seeds(runs: Sequence[SeedRun]) -> tuple[Lead | None, str]:
     figures = f"{runs[0].metric} {before.values.mean():.1f} before, {after.values.mean():.1f} after"
     if lead.p is None or lead.low is None or lead.high is None:
         return lead, f"Cannot tell from {count_seeds(len(runs))}, {LEAST_SEEDS} are needed: {figures}."
+    if lead.high >= 0 and not all(run.structured for run in runs):
+        return lead, f"Cannot tell. {SINGLE_LINES} decides nothing: {figures}."
     decision = "Better" if lead.low > 0 else "Worse, do not use it" if lead.high < 0 else "Cannot tell"
     return lead, (
         f"{decision}. Mean of {len(runs)} seeds: {figures} (deviation {after.values.std(ddof=1):.1f}): a change of "

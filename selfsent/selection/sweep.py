@@ -20,6 +20,7 @@ from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.inspect import encoder_digest
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import ConfigurationError, ResumeError, UserError
+from selfsent.evaluation.labelfree.verdict import SINGLE_LINES
 from selfsent.progress import SILENT, Progress, Quiet
 from selfsent.run import Run, first_difference
 from selfsent.selection import sweep_files
@@ -301,6 +302,8 @@ class _Sweep:
                 p_best=judgement.p_best[rank],
             )
         best, first = trials[places[judgement.best]], self.reference[0]
+        if judgement.finding == "better" and not all(run.structured for run in best.runs):
+            judgement = replace(judgement, finding="cannot tell")
         outcome = SweepOutcome(
             folder=self.folder,
             keys=[one.key for one in self.plan.space],
@@ -367,6 +370,8 @@ def _word(best: SweepTrial, judgement: Judgement, seeds: int, metric: str, refer
         f"{figures}, mean of {seeds} seeds: a difference of {lead.value:+.1f} ({100 * (1 - LEVEL):.0f} % interval "
         f"{lead.low:+.1f} to {lead.high:+.1f}, p = {p:.2g}{comparisons})"
     )
+    if judgement.finding == "cannot tell" and not all(run.structured for run in best.runs):
+        return f"Cannot tell whether {name} is better than {AS_IT_IS}. {SINGLE_LINES} decides nothing: {numbers}."
     if judgement.finding == "cannot tell":
         return f"Cannot tell whether {name}, which has the best dev score, is better than {AS_IT_IS}: {numbers}."
     return f"{name} is {judgement.finding} than {AS_IT_IS}: {numbers}."

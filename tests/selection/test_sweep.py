@@ -16,6 +16,7 @@ from selfsent import api, atomic, config
 from selfsent.errors import ConfigurationError, ResumeError, UserError
 from selfsent.progress import Progress
 from selfsent.selection import sweep as module
+from selfsent.selection.seeds import SeedRun, judge_seeds
 from selfsent.selection.trials import TrialJournal
 
 LIST = "objective.temperature=0.05,0.2"
@@ -188,7 +189,7 @@ def test_a_resumed_sweep_is_the_one_that_was_started(bert, text, whole):
         sweep(bert, text, whole.folder, LIST)
 
 
-def fake_training(monkeypatch, score):
+def fake_training(monkeypatch, score, structured=True):
     """Replace training by a function of the recipe: trials, choice and files without the cost of runs."""
 
     def train_seed(recipe, folder, *, progress):
@@ -204,6 +205,7 @@ def fake_training(monkeypatch, score):
             test=test,
             before_replicates=[1.0] * 50,
             replicates=(test + np.random.default_rng(0).normal(scale=0.1, size=50)).tolist(),
+            structured=structured,
         )
 
     monkeypatch.setattr(module, "train_seed", train_seed)
@@ -264,6 +266,42 @@ def test_a_real_lead_over_three_seeds_is_declared_and_one_seed_says_so(tmp_path,
     assert "train.learning_rate=1e-3 is better than the recipe as it is" in outcome.decision
     outcome = selfsent.sweep("simcse", settings=settings, out=tmp_path / "one")
     assert outcome.decision.startswith("Cannot tell: one seed each")
+
+
+def test_halves_of_single_lines_call_no_setting_better(tmp_path, monkeypatch):
+    def score(recipe):
+        value = 40 + 1e4 * rate(recipe) + 0.01 * np.random.default_rng(recipe.seed).normal()
+        return value, value
+
+    fake_training(monkeypatch, score, structured=False)
+    outcome = selfsent.sweep("simcse", settings=["train.learning_rate=1e-4,1e-3"], out=tmp_path / "s", seeds=3)
+    assert outcome.finding == "cannot tell"
+    assert "is better than the recipe as it is. Single lines have no structure to judge by" in outcome.decision
+
+
+@pytest.mark.parametrize(
+    ("structured", "change", "said"),
+    [(True, 5, "Better. "), (False, 5, "Cannot tell. Single lines"), (False, -5, "Worse, do not use it. ")],
+)
+def test_halves_of_single_lines_show_damage_over_seeds_and_nothing_else(structured, change, said):
+    draw = np.random.default_rng(0)
+    runs = [
+        SeedRun(
+            seed=seed,
+            folder=Path(),
+            selected_by="retrieval",
+            dev=1.0,
+            metric="retrieval mrr@10",
+            data="",
+            before=50.0,
+            test=50.0 + change + 0.01 * seed,
+            before_replicates=(50 + 0.1 * draw.normal(size=200)).tolist(),
+            replicates=(50 + change + 0.1 * draw.normal(size=200)).tolist(),
+            structured=structured,
+        )
+        for seed in range(3)
+    ]
+    assert judge_seeds(runs)[1].startswith(said)
 
 
 def test_a_trial_that_fails_is_recorded_and_the_others_go_on(bert, text, tmp_path):

@@ -41,6 +41,7 @@ SCORED: tuple[tuple[str, str], ...] = (
 # add nothing to the others.
 STRUCTURE = ("summary", "neighbours", "nearness")  # tests that need documents of several sentences
 SCORE, RETRIEVAL = "score", "found"  # the mean of SCORED, and that of its mrr@10, in which BM25 can compete
+SINGLE_LINES = "Single lines have no structure to judge by: their halves share words, so that a higher MRR@10"
 BASELINES = {"bm25": "BM25", "static": "word vectors"}  # systems without training, and what tables call them
 _NEIGHBOURS = 10  # the k of hubness
 _SAMPLE = 2000  # texts of the geometry
@@ -244,9 +245,8 @@ def judge_heldout(
     decision, sentence = word_difference(what, before, after, score)
     if of_mrr and not structured and decision != "worse":
         return (
-            "Cannot tell. Single lines have no structure to judge by: their halves share words, so that a higher "
-            f"MRR@10 ({before.get(score.task, score.metric).value:.1f} before, {score.value:.1f} after) decides "
-            "nothing. Give whole documents of several sentences, or labels: `selfsent evaluate --tasks "
+            f"Cannot tell. {SINGLE_LINES} ({before.get(score.task, score.metric).value:.1f} before, {score.value:.1f} "
+            "after) decides nothing. Give whole documents of several sentences, or labels: `selfsent evaluate --tasks "
             "classification:FILE`."
         )
     results = {**baselines, "base": before, "trained": after}
