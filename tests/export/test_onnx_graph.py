@@ -20,7 +20,6 @@ from selfsent.errors import ConfigurationError, EncoderError
 from selfsent.export import export_model, onnx_graph
 from selfsent.export.onnx_session import OnnxEncoder
 
-
 KINDS = ["mean", "cls head", "prompt", "first_last"]  # of the fixture ``folders``
 
 
