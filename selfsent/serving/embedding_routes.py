@@ -10,6 +10,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from numpy.typing import NDArray
 
+from selfsent.corpus import clean
 from selfsent.encoder.inspect import UNLIMITED
 from selfsent.errors import UserError
 from selfsent.evaluation.geometry import unit
@@ -80,7 +81,7 @@ def embedding_routes(models: ModelRegistry, worker: Worker, batcher: Batcher, me
         """Return the tokens of each text, whole."""
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
         worker.check_number(texts)
-        return json_response(_tokens(models.find_model(body.model), texts, body))
+        return json_response(_tokens(models.find_model(body.model), [*map(clean.encodable, texts)], body))
 
     @router.get("/info")
     async def info() -> Response:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from fastapi import APIRouter, Request, Response
 
+from selfsent.corpus import clean
 from selfsent.errors import ConfigurationError
 from selfsent.evaluation.geometry import unit
 from selfsent.report.page import open_templates
@@ -76,7 +77,7 @@ def search_routes(indexes: Sequence[ServedIndex], models: ModelRegistry, worker:
             raise Refusal("Empty", "the query is empty: say what to look for")
         chosen = list(indexes) if body.index is None else [by_name[body.index]]
         results = [await _search(one, body, request) for one in chosen]
-        return json_response({"query": body.query, "results": results})
+        return json_response({"query": clean.encodable(body.query), "results": results})
 
     async def _search(one: ServedIndex, body: SearchRequest, request: Request) -> dict[str, Any]:
         began = time.monotonic()

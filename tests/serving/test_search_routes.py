@@ -85,6 +85,13 @@ def test_a_search_that_does_not_fit_is_refused(application, body, status):
     assert (answer.status_code, set(answer.json())) == (status, {"error", "error_type"})
 
 
+def test_lone_surrogates_in_a_query_are_no_error(application):
+    with TestClient(application()) as client:
+        content = b'{"query": "rain \\ud800"}'
+        answer = client.post("/search", content=content, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["query"]) == (200, "rain ?")
+
+
 def test_an_index_of_a_model_that_changed_is_refused(folders, bert, tmp_path):
     shutil.copytree(bert, tmp_path / "model")
     make_index([folders / "corpus.jsonl"], tmp_path / "index", model=tmp_path / "model")
