@@ -29,7 +29,7 @@ demo: install
 serve-demo: install
 	test -d runs/demo/model || $(MAKE) demo
 	test -f runs/demo-kept.index/index.json || $(BIN)/selfsent index pydocs --model runs/demo/model --out runs/demo-kept.index
-	test -f runs/demo-base.index/index.json || $(BIN)/selfsent index pydocs --model builtin --out runs/demo-base.index
+	test -f runs/demo-base.index/index.json || $(BIN)/selfsent index pydocs --model builtin-static --out runs/demo-base.index
 	$(BIN)/selfsent serve --index runs/demo-kept.index --index runs/demo-base.index
 
 check: install

@@ -14,10 +14,10 @@ from jaxtyping import Bool, Float, Int
 
 from selfsent import atomic
 from selfsent.corpus import clean
+from selfsent.evaluation.labelfree.bm25 import FUSION
 from selfsent.progress import SILENT, Progress
 
 POOL = 100  # documents of each ranking that are fused
-_RANK = 60  # added to every rank
 
 
 class WordIndex:
@@ -71,5 +71,5 @@ def fuse_rankings(rankings: Sequence[Int[np.ndarray, " _"]]) -> list[tuple[int, 
     scores: dict[int, float] = {}
     for ranking in rankings:
         for rank, document in enumerate(ranking.tolist(), start=1):
-            scores[document] = scores.get(document, 0.0) + 1 / (_RANK + rank)
+            scores[document] = scores.get(document, 0.0) + 1 / (FUSION + rank)
     return sorted(scores.items(), key=lambda one: (-one[1], one[0]))

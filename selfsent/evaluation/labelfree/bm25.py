@@ -14,7 +14,7 @@ from scipy.stats import rankdata
 
 from selfsent.corpus import clean
 
-_FUSION = 60  # of the paper
+FUSION = 60  # k of reciprocal rank fusion, as in its paper
 HARD = 3  # negatives on either side of the answer
 
 
@@ -42,7 +42,7 @@ def fuse_ranks(*scores: Float[np.ndarray, "N M"]) -> Float[np.ndarray, "N M"]:
 
     Reciprocal rank fusion, Cormack et al. 2009, https://doi.org/10.1145/1571941.1572114.
     """
-    return sum((1 / (_FUSION + rankdata(-one, axis=1)) for one in scores), np.zeros(scores[0].shape))
+    return sum((1 / (FUSION + rankdata(-one, axis=1)) for one in scores), np.zeros(scores[0].shape))
 
 
 def hard_negatives(scores: Float[np.ndarray, "N N"], each: int = HARD) -> list[Int[np.ndarray, " K"]]:
