@@ -40,5 +40,6 @@ check: install
 docs: install
 	$(BIN)/mkdocs build --strict
 
+# Two processes, each with whole files: fixtures are shared by the tests of a file, and every process opens torch.
 test: install
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
