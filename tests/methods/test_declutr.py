@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tiny import make_examples
 from torch.nn import functional as F
 
-from selfsent.encoder.embed import collate, embed, embed_with_tokens, split_by_length
+from selfsent.encoder.embed import collate, embed, embed_with_words, split_by_length
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import UserError
 from selfsent.functional import nt_xent
@@ -305,8 +305,8 @@ def test_anchors_are_masked_and_positives_never(encoder, rows, monkeypatch):
     )
     read = []
     monkeypatch.setattr(
-        "selfsent.methods.declutr.embed_with_tokens",
-        lambda e, tokens: read.append(tokens["input_ids"]) or embed_with_tokens(e, tokens),
+        "selfsent.methods.declutr.embed_with_words",
+        lambda e, tokens, chosen: read.append(tokens["input_ids"]) or embed_with_words(e, tokens, chosen),
     )
     objective(encoder, batch_of(objective, encoder, rows))
     mask = encoder.tokenizer.mask_token_id
