@@ -218,8 +218,9 @@ def _encode(
 def ready_layers(encoder: SentenceTransformer, low: bool) -> Iterator[None]:
     """Prepare the layers for many passes without gradients, in bf16 or fp32."""
     device, model = encoder.device.type, transformer_of(encoder)
-    if model is not None and fused_products_fit(model, device):
-        with fused_products(model, torch.bfloat16 if low else torch.float32):
+    dtype = torch.bfloat16 if low else torch.float32
+    if model is not None and fused_products_fit(model, device, dtype):
+        with fused_products(model, dtype):
             yield
     else:
         weights = hardware.bf16_weights(encoder[0]) if low else nullcontext()

@@ -15,9 +15,11 @@ from transformers.activations import GELUActivation
 _ROWS = 4096  # for which the layout of the weights is chosen; other numbers of rows give correct results, too
 
 
-def fused_products_fit(module: nn.Module, device: str) -> bool:
-    """Tell whether torch has the fused products on this device, for parameters of these types."""
+def fused_products_fit(module: nn.Module, device: str, dtype: torch.dtype = torch.float32) -> bool:
+    """Tell whether torch has the fused products in ``dtype`` on this device, for parameters of these types."""
     has = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    if dtype == torch.bfloat16:  # oneDNN has none on processors without AVX-512
+        has = has and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return device == "cpu" and has and all(p.dtype in (torch.float32, torch.bfloat16) for p in module.parameters())
 
 

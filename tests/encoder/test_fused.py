@@ -50,10 +50,20 @@ def test_another_activation_is_left_alone(encoder):
     np.testing.assert_allclose(encode(encoder, TEXTS, precision="fp32"), plain(encoder), atol=2e-6)
 
 
-def test_weights_and_layers_are_given_back_even_after_an_error(encoder):
+def test_a_processor_without_fused_products_in_bf16_computes_them_plainly(encoder, monkeypatch):
+    exact = plain(encoder)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    monkeypatch.setattr("selfsent.encoder.encode.fused_products", None)
+    assert cosines(encode(encoder, TEXTS, precision="bf16"), exact).min() > 0.999
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_weights_and_layers_are_given_back_even_after_an_error(encoder, dtype):
     model = transformer_of(encoder)
+    if not fused.fused_products_fit(model, "cpu", dtype):
+        pytest.skip("this processor has no fused products in bf16")
     before, state = plain(encoder), copy.deepcopy(model.state_dict())
-    with pytest.raises(RuntimeError), fused.fused_products(model, torch.bfloat16):
+    with pytest.raises(RuntimeError), fused.fused_products(model, dtype):
         raise RuntimeError
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
     assert not [child for child in model.modules() if "forward" in vars(child)]
