@@ -96,6 +96,8 @@ def parse(words: list[str]) -> None:
     elif program == "pip":
         extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
         assert set(re.findall(r"\.\[(\w+)\]", " ".join(rest))) <= set(extras)
+    elif program in ("torchrun", "accelerate"):
+        parse(rest[rest.index("-m") + 1 :])
     elif program == "selfsent":
         name, *rest = rest
         command = COMMANDS[name]
@@ -357,7 +359,8 @@ def test_links_lead_to_files_and_headings_that_exist(page):
         "selfsent evaluate builtin --tasks stz",
         "make demonstration",
         "pip install '.[documents]'",
-        "curl example.org",
+        "wget example.org",
+        "torchrun --nproc-per-node 2 -m selfsent trane simcse",
     ],
 )
 def test_a_block_that_is_only_parsed_fails_where_a_name_is_wrong(line):
