@@ -89,7 +89,10 @@ def test_a_training_with_any_file_damaged_is_refused_or_ends_with_the_same_bytes
         except ResumeError as error:
             refused.append((damage, str(error)))
         else:
-            assert without_times(folder) == expected, damage
+            card = {"model/README.md"} if damage.endswith(" model/README.md") else set()  # people write into it
+            assert {name: content for name, content in without_times(folder).items() if name not in card} == {
+                name: content for name, content in expected.items() if name not in card
+            }, damage
         put_back(stopped, folder)
     for damage, said in refused:
         assert Path(damage.rpartition(" ")[2]).parts[0].strip(".").removesuffix(".checksum") in said

@@ -328,7 +328,7 @@ def test_a_list_of_objects_longer_than_one_line_may_be_is_read_item_by_item(tmp_
     ("name", "content"),
     [
         ("a.txt", b"a" * 65),
-        ("a.txt.gz", gzip.compress(b"a" * 65)),
+        ("a.txt.gz", gzip.compress(b"a" * 65, mtime=0)),
         ("a.jsonl", b'{"text": "' + b"a" * 65 + b'"}'),
         ("a.json", b'[{"text": "a"}, {"text": "' + b"a" * 200 + b'"}]'),
         ("a.csv", b'text\n"' + b"a\n" * 40 + b'"\n'),
