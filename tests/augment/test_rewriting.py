@@ -203,7 +203,6 @@ def test_answers_are_kept_when_the_server_goes_down_in_the_middle(tmp_path):
         with pytest.raises(UserError, match="7 answers"):
             run(backend(server, retries=0), tmp_path)
         assert remaining(backend(server)) == 13
-        assert len(server.asked) < 20  # it stopped before it had asked for all
         server.answer = otherwise
         summary = run(backend(server), tmp_path)
     assert (summary.made, summary.pairs) == (13, 20)
