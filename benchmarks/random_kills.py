@@ -2,9 +2,10 @@
 
 Example: python benchmarks/random_kills.py --minutes 15 --json kills.json
 
-Each command (train, pretrain, fit, sweep, and train on a text whose corpus has to be prepared) is run once to its end;
-then, in turn, it is started in an empty folder, killed after a random share of the time that it took, started again
-with --resume, sometimes killed again, and let end.  Times, and scores of speed, are left out of the comparison.  Each
+Each command (train, pretrain, fit, sweep, train on a text whose corpus has to be prepared, encode to a file and to
+shards, index, export) is run once to its end; then, in turn, it is started in an empty folder, killed after a random
+share of the time that it took, started again (with --resume, where the command has that), sometimes killed again, and
+let end.  Times, and scores of speed, are left out of the comparison.  Each
 is forked from this process, so that a kill meets its work and not the import of its libraries.
 ``kill_and_resume.py`` kills trainings of every method by the step that they have reached.
 """
@@ -33,6 +34,8 @@ SMALL = [
     "corpus.held_out=20",
     "hardware.threads=1",
 ]
+IMPORTED = ["api", "pretraining.train", "selection.fit", "selection.sweep", "label_free_verdict", "cli.display"]
+IMPORTED += ["bulk_encode", "search_index.make", "export"]
 TIMES = {"seconds", "texts_per_second", "tokens_per_second", "checksum"}  # a checksum covers the times beside it
 AGAIN = 0.3  # of the kills are followed by a second one
 
@@ -53,19 +56,29 @@ def write_texts(folder: Path, words: Sequence[str] = ()) -> tuple[Path, Path]:
 
 
 def commands(lines: Path, documents: Path) -> dict[str, list[str]]:
-    """Return the commands by name, without --out."""
-    train = ["train", "simcse", "--corpus", str(lines), *settings(SMALL)]
+    """Return the commands by name; OUT is where each writes."""
+    out = ["--out", "OUT", "--resume"]
+    train = ["train", "simcse", "--corpus", str(lines), *settings(SMALL), *out]
     return {
         "train": train,
         "prepare": train,  # with a cache that is empty at every start
         "pretrain": [
             *("pretrain", str(documents), "--size", "nano", "--vocabulary", "300", "--tokens", "12288"),
             *settings(["length=32", "batch_size=16", "evaluate_every=4", "corpus.held_out=20", "hardware.threads=1"]),
+            *out,
         ],
         "sweep": ["sweep", *train[1:], *settings(["objective.temperature=0.05,0.2"])],
         "fit": [
             *("fit", str(documents), "--minutes", "6"),
             *settings(["steps=50", "batch_size=8", "words_steps=25", "words_batch_size=16", "bootstrap=100"]),
+            *out,
+        ],
+        "encode": ["encode", "builtin", str(lines), "--output", "OUT/embeddings.npy"],
+        "shards": ["encode", "builtin", str(lines), "--output", "OUT/shards"],
+        "index": ["index", str(documents), "--model", "builtin", "--out", "OUT"],
+        "export": [
+            *("export", "builtin", "--to", "static", "--corpus", str(documents), "--documents", "60"),
+            *("--accept-loss", "--overwrite", "--out", "OUT"),
         ],
     }
 
@@ -84,10 +97,11 @@ def start(words: list[str], out: Path, cache: Path) -> int:
     try:
         os.setsid()
         os.environ["SELFSENT_CACHE"] = str(cache)
+        out.mkdir(exist_ok=True)
         said = os.open(out.with_name(f"{out.name}.log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(said, 1)
         os.dup2(said, 2)
-        sys.argv = ["selfsent", *words, "--out", str(out), "--resume"]
+        sys.argv = ["selfsent", *(word.replace("OUT", str(out)) for word in words)]
         selfsent.__main__.main()
         status = 0
     except SystemExit as end:
@@ -145,7 +159,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
 
-    for module in ("api", "pretraining.train", "selection.fit", "selection.sweep", "label_free_verdict", "cli.display"):
+    for module in IMPORTED:
         importlib.import_module(f"selfsent.{module}")
     folder = Path(mkdtemp(prefix="random-kills-"))
     known = commands(*write_texts(folder))
@@ -162,11 +176,13 @@ def main() -> None:
     while time.monotonic() < until:
         name = min(figures, key=lambda one: figures[one]["kills"] * taken[one])  # about as much time for each
         out, cache = folder / name, folder / ("cache-prepare" if name == "prepare" else "cache")
-        for used in (out, *([cache] if name == "prepare" else [])):
-            shutil.rmtree(used, ignore_errors=True)
         kills = 0
         while not kills or draw.random() < AGAIN:
-            kills += kill_after(draw.uniform(0.1, 1.0) * taken[name], known[name], out, cache)
+            if not kills:
+                for used in (out, *([cache] if name == "prepare" else [])):
+                    shutil.rmtree(used, ignore_errors=True)
+            late = not kill_after(draw.uniform(0.05, 1.0) * taken[name], known[name], out, cache)
+            kills = 0 if late else kills + 1
         status, said = finish(known[name], out, cache)
         same = not status and content(out) == expected[name]
         figures[name]["kills"] += kills

@@ -24,6 +24,7 @@ def index(
     """Index a corpus: its texts are encoded and written to a folder that searches open.
 
     With --update only documents that are new are encoded, and those that are gone are deleted.
+    After a kill, run the same command again.
     `selfsent settings index` lists what --set changes.
 
     Example: selfsent index tickets.jsonl --model runs/demo/model --out runs/tickets.index

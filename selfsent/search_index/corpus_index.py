@@ -5,7 +5,6 @@ leaves the index as it was.  It also holds the fingerprint of the encoder, and n
 another one.
 """
 
-import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -25,12 +24,12 @@ from selfsent.errors import ConfigurationError, EncoderError, ResumeError
 from selfsent.evaluation.geometry import unit
 from selfsent.progress import SILENT, Progress
 from selfsent.search_index import nearest, word_index
-from selfsent.search_index.segment import DOCUMENTS, Segment, write_segment
+from selfsent.search_index.segment import DOCUMENTS, Segment, holds_texts, write_segment
 from selfsent.search_index.settings import IndexConfig
 from selfsent.search_index.texts import SearchText
 
 MANIFEST = "index.json"
-_FORMAT = 1  # raised whenever an older index cannot be read
+_FORMAT = 2  # raised whenever an older index cannot be read
 _NAMES = {"digest": "model", "width": "width", "document": "prompt for documents", "query": "prompt for queries"}
 
 
@@ -247,12 +246,15 @@ class CorpusIndex:
 
 
 class IndexWriter:
-    """Adds documents to an index and deletes them; the folder changes at ``publish``."""
+    """Adds documents to an index and deletes them; what a search sees changes at ``publish``.
+
+    What a killed command has encoded is used again: the files of a state have its number in their names.
+    """
 
     def __init__(
         self, folder: Path, encoder: SentenceTransformer, facts: dict[str, Any], progress: Progress = SILENT
     ) -> None:
-        self.folder, self.facts = folder, facts
+        self.folder, self.facts = folder, {**facts, "state": facts["state"] + 1}
         self._encoder, self._progress = encoder, progress
         self._done = 0
 
@@ -265,8 +267,10 @@ class IndexWriter:
             return encode(self._encoder, part, prompt=prompt)
 
         while part := list(islice(rest, DOCUMENTS)):
-            name = f"segment-{len(self.facts['segments']):05}-{secrets.token_hex(4)}"
-            write_segment(self.folder / name, part, embed)
+            name = f"segment-{self.facts['state']}-{len(self.facts['segments']):05}"
+            if not holds_texts(self.folder / name, part):
+                atomic.remove(self.folder / name)
+                write_segment(self.folder / name, part, embed)
             self.facts["segments"] = [*self.facts["segments"], name]
             self._done += len(part)
             self._progress.report("encode", self._done)
@@ -282,15 +286,16 @@ class IndexWriter:
         vectors = [segment.vectors for segment in segments]
         self.facts["deleted"] = None
         if len(deleted):
-            self.facts["deleted"] = f"deleted-{secrets.token_hex(4)}.npy"
+            self.facts["deleted"] = f"deleted-{self.facts['state']}.npy"
             with atomic.sealed_file(self.folder / self.facts["deleted"]) as file:
                 np.save(file, np.sort(np.array(deleted, np.int64)))
-        self.facts["words"] = f"words-{secrets.token_hex(4)}"
+        self.facts["words"] = f"words-{self.facts['state']}"
+        atomic.remove(self.folder / self.facts["words"])  # a killed command may have left those of other documents
         texts = (segment.text(row) for segment in segments for row in range(segment.documents))
         word_index.write_word_index(self.folder / self.facts["words"], texts, self._progress)
         self.facts["graph"] = self._grow_graph(vectors)
         atomic.write_sealed(self.folder / MANIFEST, self.facts)
-        self._sweep()
+        _sweep(self.folder, self.facts)
 
     def _grow_graph(self, vectors: nearest.Vectors) -> dict[str, Any] | None:
         config, before = IndexConfig(**self.facts["config"]), self.facts["graph"]
@@ -316,21 +321,22 @@ class IndexWriter:
                 f"warning: recall@10 of the graph is {recall:.3f}, below {config.recall}: raise connectivity or "
                 "expansion_add, or search exactly with a larger exact_vectors"
             )
-        name = f"graph-{secrets.token_hex(4)}.usearch"
+        name = f"graph-{self.facts['state']}.usearch"
         with atomic.replacing(self.folder / name) as partial:
             graph.save_graph(partial)
         atomic.seal_file(self.folder / name)
         return {"file": name, "candidates": candidates, "recall": recall}
 
-    def _sweep(self) -> None:
-        """Remove files of former states; an index that is open elsewhere keeps those that it has mapped."""
-        graph = self.facts["graph"]
-        named = [*self.facts["segments"], self.facts["words"], self.facts["deleted"], graph and graph["file"]]
-        kept = {MANIFEST, atomic.OURS, *filter(None, named)}
-        kept |= {atomic.checksum_of(self.folder / name).name for name in kept}
-        for path in self.folder.iterdir():
-            if path.name not in kept and not atomic.is_unfinished(path):
-                atomic.remove(path)
+
+def _sweep(folder: Path, facts: dict[str, Any]) -> None:
+    """Remove files of former states; an index that is open elsewhere keeps those that it has mapped."""
+    graph = facts["graph"]
+    named = [*facts["segments"], facts["words"], facts["deleted"], graph and graph["file"]]
+    kept = {MANIFEST, atomic.OURS, *filter(None, named)}
+    kept |= {atomic.checksum_of(folder / name).name for name in kept}
+    for path in folder.iterdir():
+        if path.name not in kept and not atomic.is_unfinished(path):
+            atomic.remove(path)
 
 
 def new_facts(
@@ -339,6 +345,7 @@ def new_facts(
     """Return what ``index.json`` holds of an index without documents."""
     return {
         "format": _FORMAT,
+        "state": 0,  # how many times it was published
         "model": model,
         "fingerprint": fingerprint_of(encoder),
         "config": {name: getattr(config, name) for name in type(config).__pydantic_fields__},  # type: ignore[attr-defined]

@@ -1,5 +1,6 @@
 """Make an index of a corpus, bring it up to date, and add or delete single documents."""
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -27,6 +28,8 @@ from selfsent.search_index.modes import measure_modes
 from selfsent.search_index.settings import IndexConfig
 from selfsent.search_index.texts import SearchText, search_text, search_texts
 
+_BEGUN = "begun.json"  # beside what is encoded so far; gone when the index is published
+
 
 @dataclass(frozen=True, kw_only=True)
 class Changed:
@@ -46,42 +49,73 @@ def make_index(
     config: IndexConfig | None = None,
     progress: Progress = SILENT,
 ) -> Changed:
-    """Make an index of every document of a corpus.
+    """Make an index of every document of a corpus; after a kill, the same call goes on.
 
     Args:
         corpus: files, folders, hub names of data sets, or "pydocs".
-        out: a folder that does not exist yet, or is empty.
+        out: a folder that does not exist yet, is empty, or holds what a killed call of the same arguments left.
         model: "builtin", a folder, or a name on the hub; documents get its prompt for documents.
 
     Raises:
-        UserError: no such model or corpus, no text in it, or a folder that holds something.
+        UserError: no such model or corpus, no text in it, or a folder that holds something else.
     """
     out = Path(out)
     sources = read.resolve_sources([str(name) for name in corpus])
-    if out.exists() and (not out.is_dir() or any(path.name != atomic.OURS for path in out.iterdir())):
-        what = "is an index already: add --update to bring it up to date" if is_index(out) else "exists"
-        raise ConfigurationError(f"{out} {what}; or name another folder")
+    _refuse_other_content(out)
     encoder = load_encoder(model)
     facts = new_facts(encoder, _lasting(model), sources, config or IndexConfig(), text_column)
     facts["corpus"] = [_lasting(name) for name in corpus]
     with atomic.exclusive(out):
+        facts |= _begun(out, facts)
         try:
-            writer = IndexWriter(out, encoder, facts, progress)
             rest = search_texts(sources, text_column, progress)
             beginning = list(islice(rest, BEGINNING))
-            check_coverage(encoder, [one.text for one in beginning], str(model), progress)
-            _choose_mode(facts, encoder, beginning)
-            texts = chain(beginning, rest)
-            added = writer.add_documents(texts)
-            if not added:
+            if not beginning:
                 raise CorpusError(f"{', '.join(map(str, corpus))} holds no text to search: give a file with some")
+            check_coverage(encoder, [one.text for one in beginning], str(model), progress)
+            if facts["mode"] is None:
+                _choose_mode(facts, encoder, beginning)
+                atomic.write_sealed(out / _BEGUN, facts)
+            writer = IndexWriter(out, encoder, facts, progress)
+            added = writer.add_documents(chain(beginning, rest))
             writer.publish([])
-        except BaseException:
+        except UserError:  # what would stop the same call again
             for path in out.iterdir():
                 if path.name != atomic.OURS:
                     atomic.remove(path)
             raise
     return Changed(added=added, deleted=0, kept=0)
+
+
+def _refuse_other_content(out: Path) -> None:
+    """Raise an error where a folder holds something that no killed call left."""
+    begun = (out / _BEGUN).is_file()
+    if is_index(out) and not begun:
+        raise ConfigurationError(
+            f"{out} is an index already: add --update to bring it up to date; or name another folder"
+        )
+    if out.exists() and (
+        not out.is_dir() or (not begun and any(not atomic.is_unfinished(path) for path in out.iterdir()))
+    ):
+        raise ConfigurationError(f"{out} exists; or name another folder")
+
+
+def _begun(out: Path, facts: dict[str, Any]) -> dict[str, Any]:
+    """Return what a killed call had measured of the same index; nothing where none was begun.
+
+    Raises:
+        ConfigurationError: it was making another index.
+    """
+    if not (out / _BEGUN).exists():
+        return {}
+    begun = atomic.read_sealed(out / _BEGUN, f"delete {out} and make the index again")
+    measured = {name: begun[name] for name in ("mode", "measured")}
+    if begun != json.loads(json.dumps(facts | measured)):
+        raise ConfigurationError(
+            f"{out} holds the beginning of an index of another text or model, or with other settings: repeat that "
+            "command, delete the folder, or name another one"
+        )
+    return measured
 
 
 def update_index(out: str | Path, corpus: Sequence[str | Path] = (), *, progress: Progress = SILENT) -> Changed:

@@ -1,4 +1,4 @@
-"""A part of an index: a few ten thousand documents, their texts and vectors, written once and memory-mapped.
+"""A part of an index: a few thousand documents, their texts and vectors, written once and memory-mapped.
 
 texts.jsonl, offsets.npy   title and text of document i at bytes offsets[i] to offsets[i + 1]
 keys.npy       (N, 16)     uint8, what tells whether a document is the same one
@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from torch.nn import functional as F
 
 from selfsent import atomic
-from selfsent.errors import EncoderError
+from selfsent.errors import EncoderError, ResumeError
 from selfsent.search_index.texts import SearchText
 
-DOCUMENTS = 32_768  # of a segment, at most
+DOCUMENTS = 8_192  # of a segment, at most: what a kill loses
 
 
 class Segment:
@@ -62,6 +62,14 @@ class Segment:
             rows.append(self.documents + place)
         cosines: NDArray[np.float32] = (queries @ self.vectors[rows].astype(np.float32).T).max(axis=1)
         return cosines
+
+
+def holds_texts(folder: Path, texts: Sequence[SearchText]) -> bool:
+    """Tell whether a segment is there, whole, of exactly these texts: a command that was killed wrote it."""
+    try:
+        return folder.is_dir() and Segment(folder).keys.tobytes() == b"".join(one.key for one in texts)
+    except ResumeError:
+        return False
 
 
 def write_segment(folder: Path, texts: Sequence[SearchText], embed: Callable[[list[str]], NDArray[np.float32]]) -> None:

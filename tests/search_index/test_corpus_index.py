@@ -1,9 +1,11 @@
 """An index: what it finds is what slow loops find; it changes as its corpus does, and refuses another encoder."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
+from crash import content_of, put_back, states
 from test_bulk_encode import damage
 from tiny import TEXTS, make_base
 
@@ -88,13 +90,13 @@ def test_word_search_is_bm25_and_hybrid_the_reciprocal_rank_score_of_both(bert, 
 @pytest.mark.parametrize("exact", [1000, 10])
 def test_an_updated_index_answers_as_one_made_anew(bert, make, corpus, tmp_path, exact):
     encoder, texts = load_encoder(bert), many(80)
-    make(exact_vectors=exact)
+    make(exact_vectors=exact, connectivity=64)  # so many links that the graph of so few misses nothing
     now = [texts[70], *texts[5:50], texts[5], *texts[60:]]  # some gone, some new, one twice
     write(tmp_path / "corpus.jsonl", now)
     changed = update_index(tmp_path / "index")
     assert (changed.added, changed.deleted, changed.kept) == (22, 15, 45)
     fresh = tmp_path / "fresh"
-    make_index([corpus], fresh, model=bert, config=IndexConfig(exact_vectors=exact))
+    make_index([corpus], fresh, model=bert, config=IndexConfig(exact_vectors=exact, connectivity=64))
     for mode in ("dense", "bm25"):
         updated, anew = (
             CorpusIndex(place).search_index(encoder, QUERY, 12, mode) for place in (tmp_path / "index", fresh)
@@ -209,4 +211,62 @@ def test_bad_input_is_refused_in_one_sentence(bert, make, corpus, tmp_path):
     assert not (tmp_path / "none").exists()
     with pytest.raises(CorpusError, match="left as it is"):
         update_index(tmp_path / "index", [empty])
+    assert len(CorpusIndex(tmp_path / "index")) == 60
+
+
+def test_an_index_that_is_killed_anywhere_goes_on_to_the_same_bytes(bert, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr("selfsent.search_index.corpus_index.DOCUMENTS", 16)
+    folder, encoded = tmp_path / "index", []
+    monkeypatch.setattr(
+        "selfsent.search_index.corpus_index.encode",
+        lambda encoder, part, **options: encoded.append(len(part)) or encode(encoder, part, **options),
+    )
+
+    def act():
+        make_index([corpus], folder, model=bert)  # threads build a graph: no two are equal
+
+    operations, seen = states(folder, act, tmp_path / "made")
+    expected, whole = content_of(folder), len(encoded)
+    assert operations > 30
+    assert whole == 4
+    for what, state in seen:
+        put_back(state, folder)
+        encoded.clear()
+        act()
+        assert content_of(folder) == expected, what
+    assert len(encoded) == 0  # the last state had everything
+
+    corpus_before = (tmp_path / "corpus.jsonl").read_text()
+    write(tmp_path / "corpus.jsonl", [*many(90)[20:]])
+    shutil.copytree(folder, tmp_path / "first")
+    operations, seen = states(folder, lambda: update_index(folder), tmp_path / "updated")
+    expected = content_of(folder)
+    for what, state in seen:
+        put_back(state, folder)
+        update_index(folder)
+        now = content_of(folder)
+        assert now == expected or json.loads(now["index.json"])["state"] == 3, what  # killed after it was published
+
+    # Killed in an update, and the corpus changed again: nothing of the first update stays.
+    for _, state in seen[1:]:
+        put_back(state, folder)
+        (tmp_path / "corpus.jsonl").write_text(corpus_before)
+        update_index(folder)
+        found = CorpusIndex(folder)
+        assert sorted(found.text(n)[1] for n in range(len(found.deleted)) if not found.deleted[n]) == sorted(many(60))
+
+
+def test_the_beginning_of_another_index_is_not_gone_on_with(bert, corpus, tmp_path, monkeypatch):
+    def dies(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("selfsent.search_index.corpus_index.IndexWriter.publish", dies)
+        with pytest.raises(KeyboardInterrupt):
+            make_index([corpus], tmp_path / "index", model=bert)
+    with pytest.raises(ConfigurationError, match="the beginning of an index of another text or model"):
+        make_index([corpus], tmp_path / "index", model=bert, config=IndexConfig(recall=0.9))
+    with pytest.raises(ConfigurationError, match="is no index"):
+        CorpusIndex(tmp_path / "index")
+    make_index([corpus], tmp_path / "index", model=bert)
     assert len(CorpusIndex(tmp_path / "index")) == 60
