@@ -121,7 +121,7 @@ def mean_count(count: int) -> int | float:
 
     In one process the count itself, and 1 for none; of several, the mean of their counts.
     """
-    return max(1, ranks.here().mean_count(count))
+    return ranks.here().mean_count(count)
 
 
 def second(batch: Batch) -> str:

@@ -77,8 +77,8 @@ class Ranks:
         return [int(one) for one in every]
 
     def mean_count(self, count: int) -> int | float:
-        """Return a count's mean over the ranks: what each divides its own sum by."""
-        return count if self.count == 1 else self.means([count])[0]
+        """Return a count's mean over the ranks, what each divides its own sum by; 1 where all of them count none."""
+        return (count if self.count == 1 else self.means([count])[0]) or 1
 
     # ------------------------------------------------------------------------------------------------- gradients
 

@@ -144,3 +144,13 @@ def test_a_command_for_one_process_refuses_several(monkeypatch):
         require_one("encode")
     with pytest.raises(ConfigurationError, match="several processes cannot train on 'mps'"), ranks.joined("mps"):
         pass
+
+
+@pytest.mark.parametrize("counts", [[0, 1, 0, 0], [3, 0, 2, 5], [0, 0, 0, 0]])
+def test_means_over_words_are_those_of_the_whole_batch_however_few_there_are(monkeypatch, counts):
+    several = ranks.Ranks()
+    several.count = len(counts)
+    monkeypatch.setattr(several, "means", lambda _: [sum(counts) / len(counts)])
+    losses = [float(count) for count in counts]  # a loss of 1 for each word
+    shares = [loss / several.mean_count(count) for loss, count in zip(losses, counts, strict=True)]
+    assert sum(shares) / len(counts) == pytest.approx(float(any(counts)))

@@ -47,9 +47,9 @@ class Columns:
     text: str
     title: str
     summary: str
-    positive: str = "positive"
+    positive: str | None = "positive"  # None: none is read
 
-    def names(self) -> tuple[str, str, str, str]:
+    def names(self) -> tuple[str, str, str, str | None]:
         """Return them in the order of the fields of ``Document``."""
         return self.text, self.title, self.summary, self.positive
 

@@ -230,7 +230,7 @@ def _document(row: Row, where: object, columns: Columns) -> Document:
     if columns.text not in row:
         names = ", ".join(map(str, row)) or "none at all"
         raise CorpusError(f"{where} has no column {columns.text!r}: set text_column to one of {names}")
-    cells = [row.get(name) for name in columns.names()]
+    cells = [None if name is None else row.get(name) for name in columns.names()]
     texts = ["" if cell is None else cell for cell in cells]
     if not all(isinstance(text, str) for text in texts):
         for name, text in zip(columns.names(), texts, strict=True):

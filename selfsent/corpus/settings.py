@@ -61,7 +61,9 @@ class CorpusConfig:
         "of neighbours for positives=adjacent; auto: only sentences of one document; meaningful: also consecutive rows "
         "of a table or lines of a .txt file; none: no neighbours at all",
     )
-    positive_column: str = setting("positive", "where one row has it, rows without it are dropped")
+    positive_column: str | None = setting(
+        "positive", "where one row has it, rows without it are dropped; None: each text alone, whatever the table has"
+    )
     held_out: int = setting(1000, "maximum documents in each of dev and test", ge=0, le=1_000_000)
     held_out_share: float = setting(0.05, "of all documents, dev and test together", ge=0, le=0.5)
 

@@ -54,7 +54,7 @@ class MLMHead(nn.Module):
 
         Of several processes each divides its sum by the mean number of labels.
         """
-        count = max(1, ranks.here().mean_count(len(labels)))
+        count = ranks.here().mean_count(len(labels))
         return vocabulary_loss(self._transform(states), words, self.bias, labels) / count
 
     def _transform(self, states: Float[Tensor, "N D"]) -> Float[Tensor, "N E"]:

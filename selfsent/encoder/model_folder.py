@@ -49,7 +49,7 @@ def find_model(name: str) -> Path:
         return Path(snapshot_download(name, allow_patterns=[*_FETCHED], ignore_patterns=[*_NOT_FETCHED]))
     except Exception as error:  # no such name, no connection, no permission: each layer has its own
         raise EncoderError(
-            f"base {name!r} cannot be found ({first_line(error)}): give 'builtin', a folder, or a name on the hub"
+            f"model {name!r} cannot be found ({first_line(error)}): give 'builtin', a folder, or a name on the hub"
         ) from error
 
 

@@ -10,7 +10,7 @@ from selfsent.config import Table
 from selfsent.evaluation.labelfree.document_tests import DocumentTests
 from selfsent.evaluation.labelfree.verdict import SCORE, SCORED, score_vectors, word_difference
 from selfsent.evaluation.score import Difference, Results, compare_results
-from selfsent.report.card import figures_of, front_matter, score_table
+from selfsent.report.card import OPENING, figures_of, front_matter, score_table
 
 NOISE = 0.05  # points: a difference that is printed as 0.0 is none
 
@@ -82,10 +82,7 @@ _GRAPH = """`{graph}` opens in onnxruntime: its inputs are what `tokenizer.json`
 _OPENED = {
     "onnx": _GRAPH.replace("{graph}", "onnx/model.onnx"),
     "onnx-int8": _GRAPH.replace("{graph}", "onnx/model_quantized.onnx") + "  Its weights are int8.",
-    "static": """```python
-
-model = SentenceTransformer("{name}")
-```""",
+    "static": OPENING,
 }
 _EXTRA_TAGS = {"onnx": ["onnx"], "onnx-int8": ["onnx", "int8"], "static": ["static-embeddings"]}
 
@@ -100,7 +97,7 @@ def export_card(facts: Table, judgement: ExportJudgement, *, name: str, language
     return f"""{front_matter(name, scores["export"], base=facts["model"], language=language, tags=tags)}
 # {name}
 
-`{facts["model"]}` as {facts["to"]}, {facts["megabytes"]:.2f} MB, written by [selfsent](https://pypi.org/project/selfsent/).
+`{facts["model"]}` as {facts["to"]}, {facts["megabytes"]:.2f} MB, written by selfsent.
 
 {_OPENED[facts["to"]].format(name=name)}
 

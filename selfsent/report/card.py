@@ -18,7 +18,7 @@ from selfsent.run import Run
 CARD = "README.md"
 _KINDS = {"sts": "sentence-similarity", "classification": "text-classification", "clustering": "clustering"}
 _TAGS = ("sentence-transformers", "sentence-similarity", "feature-extraction", "selfsent")
-_OPENING = """```python
+OPENING = """```python
 from sentence_transformers import SentenceTransformer
 
 model = SentenceTransformer("{name}")
@@ -122,10 +122,10 @@ def run_card(config: Table, scores: Table, command: str, *, name: str) -> str:
     return f"""{head}
 # {name}
 
-A sentence encoder trained by [selfsent](https://pypi.org/project/selfsent/) from raw text without labels: method
+A sentence encoder trained by selfsent from raw text without labels: method
 `{recipe["method"]}`, base `{shown_name(recipe.get("base"))}`, text {texts or "given in memory"} ({of}).
 
-{_OPENING.format(name=name)}
+{OPENING.format(name=name)}
 
 ## Measured
 
@@ -179,10 +179,10 @@ def fit_card(content: Table, command: str, *, name: str) -> str:
     return f"""{front_matter(name, scores, language=language)}
 # {name}
 
-A sentence encoder chosen by [selfsent](https://pypi.org/project/selfsent/) from raw text without labels: the candidate
+A sentence encoder chosen by selfsent from raw text without labels: the candidate
 `{content["kept"]}`, compared with `{content["base"]}`.
 
-{_OPENING.format(name=name)}
+{OPENING.format(name=name)}
 
 ## Measured
 

@@ -17,8 +17,8 @@ from selfsent.reproduction.artifact import (
 from selfsent.reproduction.scd_artifacts import SIMCSE_BERT, untrained_rows
 
 DENOSENT = "denosent-bert-base"
-# The same rows, each text its own positive: no column of this name exists, and rows with a positive are not split.
-ALONE = ("corpus.positive_column=none at all", "corpus.split=no", "corpus.min_words=0")
+# The same rows, each text its own positive; rows with a positive are not split either.
+ALONE = ("corpus.positive_column=none", "corpus.split=no", "corpus.min_words=0")
 NO_DENOISING, NO_CONTRAST = "objective.denoise_weight=0.0", "objective.contrast_weight=0.0"
 
 

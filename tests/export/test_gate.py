@@ -85,6 +85,17 @@ def test_every_figure_of_the_card_is_one_of_the_file(exported):
         assert result.metric_value == round(known[label, 2][0], 2)
 
 
+def test_the_code_of_the_card_opens_the_export(exported, monkeypatch):
+    folder = exported("mean", "static").folder
+    (block,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), flags=re.DOTALL)
+    monkeypatch.chdir(folder.parent)
+    names = {}
+    exec(block, names)
+    np.testing.assert_allclose(
+        names["vectors"], export.exported_vectors(folder, ["I cannot log in after the update"]), atol=1e-5
+    )
+
+
 def test_an_output_that_is_not_ours_is_kept(folders, corpus, tmp_path, exported):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "one.jpg").write_text("x")
