@@ -139,11 +139,11 @@ def without_times(value: object) -> object:
 
 
 def content(folder: Path) -> dict[str, object]:
-    """Return what a command left, by path; no journals and pictures, which hold times, and no hidden files."""
+    """Return what a command left, by path; no journals, pages and pictures, which hold times, and no hidden files."""
     found: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
         place = path.relative_to(folder)
-        if not path.is_file() or path.name.startswith(".") or path.suffix in (".journal", ".png"):
+        if not path.is_file() or path.name.startswith(".") or path.suffix in (".journal", ".html", ".png"):
             continue
         is_table = path.suffix == ".json" and "model" not in place.parts
         found[str(place)] = without_times(json.loads(path.read_text("utf-8"))) if is_table else path.read_bytes()
@@ -184,11 +184,14 @@ def main() -> None:
             late = not kill_after(draw.uniform(0.05, 1.0) * taken[name], known[name], out, cache)
             kills = 0 if late else kills + 1
         status, said = finish(known[name], out, cache)
-        same = not status and content(out) == expected[name]
+        now = content(out)
+        wrong = [place for place in {**expected[name], **now} if now.get(place) != expected[name].get(place)]
+        same = not status and not wrong
         figures[name]["kills"] += kills
         figures[name]["identical"] += kills * same
         print(
-            f"{name}: {kills} kills, {'identical' if same else 'DIFFERENT'}{said[-500:] if status else ''}", flush=True
+            f"{name}: {kills} kills, {'identical' if same else f'DIFFERENT {wrong}'}{said[-500:] if status else ''}",
+            flush=True,
         )
     for name, figure in figures.items():
         print(f"{name}: {figure['identical']} of {figure['kills']} kills ended as the whole run ({taken[name]:.0f} s)")
