@@ -17,7 +17,7 @@ import xxhash
 from selfsent.atomic import cache_folder
 from selfsent.errors import ResumeError
 
-_FORMAT = 1  # of the tables
+_FORMAT = 2  # of the tables
 _PAGE = 4096  # texts that are in memory at a time
 _SCHEMA = """
     CREATE TABLE settings (digest TEXT PRIMARY KEY, backend TEXT NOT NULL, readable TEXT NOT NULL) WITHOUT ROWID;
@@ -28,11 +28,14 @@ _SCHEMA = """
     );
     CREATE TABLE outputs (
         text TEXT NOT NULL, backend TEXT NOT NULL, settings TEXT NOT NULL,
-        output TEXT NOT NULL, cut_at INTEGER, run INTEGER NOT NULL,
+        output TEXT NOT NULL, cut_at INTEGER, run INTEGER NOT NULL, checksum TEXT NOT NULL,
         PRIMARY KEY (text, backend, settings)
     ) WITHOUT ROWID;
 """
-_SAME = "outputs.text = work.text AND outputs.backend = :backend AND outputs.settings = :settings"
+# As bytes: a flipped bit may have made no text of them.
+_COLUMNS = [f"CAST(outputs.{name} AS BLOB)" for name in ("text", "backend", "settings", "output", "cut_at", "run")]
+_INTACT = f"checksum_of({', '.join(_COLUMNS)}) = outputs.checksum"  # a row that is not is as if it were not there
+_SAME = f"outputs.text = work.text AND outputs.backend = :backend AND outputs.settings = :settings AND {_INTACT}"
 _PENDING = f"FROM work LEFT JOIN outputs ON {_SAME} WHERE (outputs.text IS NULL OR outputs.cut_at < :limit)"
 
 
@@ -48,6 +51,15 @@ class Generated(NamedTuple):
 def identity_digest(identity: Mapping[str, object]) -> str:
     """Hash the settings that an output depends on."""
     return xxhash.xxh3_128_hexdigest(json.dumps(identity, sort_keys=True).encode())
+
+
+def _checksum_of(*row: bytes | str | int | None) -> str:
+    """Return the checksum of a row; numbers may come as their decimal digits."""
+    return xxhash.xxh3_128_hexdigest(repr([one if isinstance(one, bytes) else _digits(one) for one in row]).encode())
+
+
+def _digits(value: str | int | None) -> bytes | None:
+    return None if value is None else str(value).encode()
 
 
 class OutputCache:
@@ -74,6 +86,7 @@ class OutputCache:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # Transactions are begun explicitly; a second process waits for the first one's to end.
             self._db = sqlite3.connect(self.path, timeout=120, isolation_level=None)
+            self._db.create_function("checksum_of", len(_COLUMNS), _checksum_of, deterministic=True)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")  # outputs may have cost money: they survive a power cut
             self._db.execute("PRAGMA temp_store = FILE")
@@ -134,12 +147,14 @@ class OutputCache:
     def store(self, outputs: Iterable[Generated]) -> None:
         """Store outputs; they are on disk when this returns.  A whole output that is there already stays."""
         key = (self._key["backend"], self._key["settings"])
-        rows = [(one.text, *key, one.output, one.truncated_at, self._run) for one in outputs]
+        values = [(one.text, *key, one.output, one.truncated_at, self._run) for one in outputs]
+        rows = [(*row, _checksum_of(*row)) for row in values]
         with self._transaction():
             stored = self._db.executemany(
-                "INSERT INTO outputs VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE"
-                " SET output = excluded.output, cut_at = excluded.cut_at, run = excluded.run"
-                " WHERE outputs.cut_at IS NOT NULL",
+                "INSERT INTO outputs VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE"
+                " SET output = excluded.output, cut_at = excluded.cut_at, run = excluded.run,"
+                " checksum = excluded.checksum"
+                f" WHERE outputs.cut_at IS NOT NULL OR NOT {_INTACT}",
                 rows,
             ).rowcount
             self._db.execute("UPDATE runs SET stored = stored + ? WHERE id = ?", (stored, self._run))

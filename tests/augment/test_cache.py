@@ -93,6 +93,21 @@ def test_a_truncated_output_is_generated_again_under_a_higher_limit_only():
         assert (stored(cache), cache.remaining()[0]) == ([("a", "whole")], 0)
 
 
+@pytest.mark.parametrize("column", ["output", "cut_at", "run"])
+def test_an_output_that_was_changed_on_disk_is_generated_again(cache_folder, column):
+    with opened() as cache:
+        cache.add(["a", "ä"])
+        cache.store([Generated("a", "x"), Generated("ä", "ÿ")])
+    changed = {"output": "CAST(x'ff' AS TEXT)", "cut_at": "3", "run": "run + 1"}[column]  # ff is no UTF-8
+    with closing(sqlite3.connect(cache_folder / "augment" / "outputs.sqlite")) as database, database:
+        database.execute(f"UPDATE outputs SET {column} = {changed} WHERE text = 'a'")
+    with opened() as cache:
+        cache.add(["a", "ä"])
+        assert (cache.remaining()[0], stored(cache)) == (1, [("ä", "ÿ")])
+        cache.store([Generated("a", "again")])
+        assert (cache.remaining()[0], stored(cache)) == (0, [("a", "again"), ("ä", "ÿ")])
+
+
 def test_runs_count_requests_and_stored_outputs(cache_folder):
     with opened() as cache:
         cache.add(["a", "b"])
@@ -113,7 +128,7 @@ def test_a_damaged_cache_or_one_of_another_format_is_refused_and_not_changed(cac
     path = cache_folder / "augment" / "outputs.sqlite"
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA user_version = 99")
-    with pytest.raises(ResumeError, match="format 99, not 1"):
+    with pytest.raises(ResumeError, match="format 99, not 2"):
         opened()
     path.write_bytes(b"something else entirely " * 100)
     for file in path.parent.glob("*-wal"):
