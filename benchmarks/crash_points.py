@@ -53,7 +53,7 @@ def _sweep(lines: Path, base: Path, out: Path) -> None:
 
 def _pretrain(documents: Path, out: Path) -> None:
     selfsent.pretrain(
-        [str(documents)], out, size="nano", vocabulary=300, tokens=4096, settings=PRETRAIN, resume=out.exists()
+        [str(documents)], out, size="nano", vocabulary=120, tokens=4096, settings=PRETRAIN, resume=out.exists()
     )
 
 
