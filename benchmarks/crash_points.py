@@ -33,12 +33,16 @@ FIT = ["steps=50", "batch_size=8", "words_steps=25", "words_batch_size=16", "boo
 PRETRAIN = ["length=32", "batch_size=16", "evaluate_every=4", "corpus.held_out=20"]
 
 
-def commands(lines: Path, documents: Path, base: Path) -> dict[str, Callable[[Path], object]]:
-    """Return the commands by name; each takes the folder that it writes and resumes what is in it."""
+def commands(lines: Path, documents: Path, varied: Path, base: Path) -> dict[str, Callable[[Path], object]]:
+    """Return the commands by name; each takes the folder that it writes and resumes what is in it.
+
+    Args:
+        varied: documents of more words than the encoder knows, for a vocabulary.
+    """
     return {
         "fit": partial(_fit, documents, base),
         "sweep": partial(_sweep, lines, base),
-        "pretrain": partial(_pretrain, documents),
+        "pretrain": partial(_pretrain, varied),
     }
 
 
@@ -53,7 +57,7 @@ def _sweep(lines: Path, base: Path, out: Path) -> None:
 
 def _pretrain(documents: Path, out: Path) -> None:
     selfsent.pretrain(
-        [str(documents)], out, size="nano", vocabulary=120, tokens=4096, settings=PRETRAIN, resume=out.exists()
+        [str(documents)], out, size="nano", vocabulary=300, tokens=4096, settings=PRETRAIN, resume=out.exists()
     )
 
 
@@ -67,7 +71,9 @@ def main() -> None:
 
     folder = Path(mkdtemp(prefix="crash-points-"))
     os.environ["SELFSENT_CACHE"] = str(folder / "cache")
-    known = commands(*write_texts(folder, WORDS), make_base(folder / "base"))
+    (folder / "varied").mkdir()
+    varied = write_texts(folder / "varied")[1]
+    known = commands(*write_texts(folder, WORDS), varied, make_base(folder / "base"))
     figures = {}
     for name in arguments.names or known:
         act, out = partial(known[name], folder / name), folder / name

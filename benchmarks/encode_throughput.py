@@ -183,7 +183,7 @@ def main() -> None:
     with arguments.texts.open(encoding="utf-8") as file:
         texts = [line.rstrip("\n") for line, _ in zip(file, range(arguments.count), strict=False)]
     if arguments.model == "builtin":
-        from selfsent.encoder.load import BUILTIN
+        from selfsent.encoder.model_folder import BUILTIN
 
         arguments.model = str(BUILTIN)
 

@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
 
-    from selfsent.encoder.load import BUILTIN
+    from selfsent.encoder.model_folder import BUILTIN
 
     base = arguments.base or str(BUILTIN)
     if arguments.side:  # one measurement, in a process of its own

@@ -15,14 +15,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
-from sentence_transformers import SentenceTransformer
 
 from selfsent import atomic
 from selfsent.corpus import formats, read
 from selfsent.encoder.coverage import checked_texts
-from selfsent.encoder.encode import computes_in_bf16, encode, resolve_prompt, task_prompt
-from selfsent.encoder.inspect import encoder_digest
+from selfsent.encoder.opened import digest_of, embed_texts, in_bf16
 from selfsent.encoder.quantize import QUANTIZED, needs_ranges, quantize, ranges_of
+from selfsent.encoder.task_prompts import TextEncoder, resolve_prompt, task_prompt
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError, first_line, unknown
 from selfsent.progress import SILENT, Progress
 
@@ -44,7 +43,7 @@ class Encoded:
 
 def encode_to(
     output: str | Path,
-    encoder: SentenceTransformer,
+    encoder: TextEncoder,
     texts: Sequence[str | Path] | Iterable[str],
     *,
     stream: bool = False,
@@ -84,12 +83,12 @@ def encode_to(
     if dtype not in (*DTYPES, *QUANTIZED):
         raise unknown("dtype", dtype, (*DTYPES, *QUANTIZED))
     require_output(output)
-    precision = "bf16" if computes_in_bf16(encoder, precision) else "fp32"
+    precision = "bf16" if in_bf16(encoder, precision) else "fp32"
     by_name = prompt is not None or prompt_name is not None
     prompt = resolve_prompt(encoder, prompt_name, prompt) if by_name else task_prompt(encoder, "document")
     sources = [] if stream else find_sources([str(name) for name in texts])
     plan = {
-        "model": encoder_digest(encoder),
+        "model": digest_of(encoder),
         "source": None if stream else [source.identity() for source in sources],
         "text column": text_column,
         "prompt": prompt,
@@ -108,7 +107,7 @@ def encode_to(
             _write_shards(
                 output,
                 checked_texts(encoder, map(str, texts) if stream else found, "this encoder", progress),
-                lambda part: encode(encoder, part, prompt=prompt, truncate_dim=truncate_dim, precision=precision),
+                lambda part: embed_texts(encoder, part, prompt=prompt, truncate_dim=truncate_dim, precision=precision),
                 dtype,
                 progress,
             )

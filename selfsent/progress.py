@@ -9,6 +9,9 @@ class Progress:
     def say(self, message: str) -> None:
         """Pass on a line that a person should read."""
 
+    def opening(self, what: str) -> None:
+        """Take note of what takes the next seconds and cannot report how far it is."""
+
     def report(self, stage: str, done: int, total: int | None = None) -> None:
         """Report how far a stage is; ``total`` is None where its length is unknown."""
 

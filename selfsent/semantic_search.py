@@ -11,18 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from sentence_transformers import SentenceTransformer, util
-from torch.nn import functional as F
 
 from selfsent import atomic
 from selfsent.corpus import read
 from selfsent.encoder.coverage import check_coverage, require_known_query
-from selfsent.encoder.encode import encode, task_prompt
-from selfsent.encoder.inspect import encoder_digest
-from selfsent.encoder.load import load_encoder
+from selfsent.encoder.opened import digest_of, embed_texts, open_encoder
+from selfsent.encoder.task_prompts import TextEncoder, task_prompt
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError
+from selfsent.evaluation.geometry import unit
 from selfsent.progress import SILENT, Progress
 from selfsent.search_index.texts import search_texts
 
@@ -43,7 +40,7 @@ class SearchIndex:
 
     def __init__(
         self,
-        encoder: SentenceTransformer,
+        encoder: TextEncoder,
         texts: Sequence[tuple[str, str]],
         documents: NDArray[np.int64],
         embeddings: NDArray[np.float32],
@@ -54,10 +51,10 @@ class SearchIndex:
         self._encoder = encoder
         self._texts = texts  # (title, text)
         self._documents: list[int] = documents.tolist()  # of each embedding
-        self._embeddings = torch.from_numpy(embeddings)
+        self._embeddings = embeddings
 
     @classmethod
-    def open(cls, folder: Path, encoder: SentenceTransformer) -> "SearchIndex":
+    def open(cls, folder: Path, encoder: TextEncoder) -> "SearchIndex":
         """Open what ``save`` wrote.
 
         Raises:
@@ -73,7 +70,7 @@ class SearchIndex:
         with atomic.build_folder(folder) as scratch:
             (scratch / "texts.json").write_text(json.dumps(self._texts), encoding="utf-8")
             np.save(scratch / "documents.npy", np.array(self._documents, np.int64))
-            np.save(scratch / "embeddings.npy", self._embeddings.numpy())
+            np.save(scratch / "embeddings.npy", self._embeddings)
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -87,14 +84,12 @@ class SearchIndex:
         if not query.strip():
             raise ConfigurationError("the query is empty: say what to look for")
         require_known_query(self._encoder, query)
-        vector = encode(self._encoder, [query], prompt=task_prompt(self._encoder, "query"))
+        vector = embed_texts(self._encoder, [query], prompt=task_prompt(self._encoder, "query"))
         _require_finite(vector, [query])
-        (hits,) = util.semantic_search(
-            F.normalize(torch.from_numpy(vector), dim=1), self._embeddings, top_k=2 * top, score_function=util.dot_score
-        )
+        cosines = self._embeddings @ unit(vector)[0].astype(np.float32)
         best: dict[int, float] = {}  # document -> the larger of its two cosines
-        for hit in hits:
-            best.setdefault(self._documents[int(hit["corpus_id"])], hit["score"])
+        for row in np.argsort(-cosines, kind="stable")[: 2 * top].tolist():
+            best.setdefault(self._documents[row], float(cosines[row]))
         return [Hit(score, *self._texts[document]) for document, score in [*best.items()][:top]]
 
 
@@ -129,10 +124,10 @@ def build_index(
     model: str | Path, corpus: str | Path, *, text_column: str = "text", progress: Progress = SILENT
 ) -> SearchIndex:
     """Encode a corpus with the folder's prompt for documents, or take its vectors from the cache."""
-    encoder = load_encoder(model)
+    encoder = open_encoder(model, progress=progress)
     sources = read.resolve_sources([str(corpus)])
     prompt = task_prompt(encoder, "document")
-    identity = [[source.identity() for source in sources], encoder_digest(encoder), _FORMAT, text_column, prompt]
+    identity = [[source.identity() for source in sources], digest_of(encoder), _FORMAT, text_column, prompt]
     fingerprint = hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:24]
     folder = atomic.cache_folder("indexes", fingerprint)
     if folder.is_dir():
@@ -145,10 +140,10 @@ def build_index(
     longer = [row for row, (opening, (_, text)) in enumerate(zip(openings, texts, strict=True)) if opening != text]
     embedded = [*openings, *(texts[row][1] for row in longer)]
     check_coverage(encoder, embedded, str(model), progress)
-    embeddings = encode(encoder, embedded, prompt=prompt, progress=progress)
+    embeddings = embed_texts(encoder, embedded, prompt=prompt, progress=progress)
     _require_finite(embeddings, embedded)
-    unit = F.normalize(torch.from_numpy(embeddings), dim=1).numpy()
-    index = SearchIndex(encoder, texts, np.array([*range(len(texts)), *longer], np.int64), unit, reused=False)
+    vectors = unit(embeddings).astype(np.float32)
+    index = SearchIndex(encoder, texts, np.array([*range(len(texts)), *longer], np.int64), vectors, reused=False)
     try:
         index.save(folder)
     except OSError as error:  # a full disk, or a cache that is read-only

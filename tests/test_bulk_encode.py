@@ -127,7 +127,7 @@ def test_a_job_killed_at_any_operation_resumes_to_the_bytes_of_one_that_was_not(
 
         with monkeypatch.context() as patched:
             patched.setattr(atomic, "fault", deadly)
-            patched.setattr(bulk_encode, "encode", encode_or_die)
+            patched.setattr(bulk_encode, "embed_texts", encode_or_die)
             try:
                 bulk_encode.encode_to(output, encoder, [source], precision="fp32")
                 killed = False
@@ -149,7 +149,7 @@ def killed_after(blocks, monkeypatch, *given, **named):
         return genuine(*words, **more)
 
     with monkeypatch.context() as patched:
-        patched.setattr(bulk_encode, "encode", deadly)
+        patched.setattr(bulk_encode, "embed_texts", deadly)
         with pytest.raises(Killed):
             bulk_encode.encode_to(*given, **named)
 
@@ -160,7 +160,7 @@ def test_a_resumed_job_encodes_no_finished_block_again(encoder, source, tmp_path
     assert not output.exists()
     asked = []
     genuine = encode
-    monkeypatch.setattr(bulk_encode, "encode", lambda e, t, **k: (asked.extend(t), genuine(e, t, **k))[1])
+    monkeypatch.setattr(bulk_encode, "embed_texts", lambda e, t, **k: (asked.extend(t), genuine(e, t, **k))[1])
     done = bulk_encode.encode_to(output, encoder, [source])
     assert asked == MANY[24:]
     assert (done.rows, done.resumed) == (len(MANY), 24)
@@ -326,7 +326,7 @@ def test_vectors_that_are_no_numbers_are_refused_by_their_row(encoder, source, t
         vectors[[text == MANY[19] for text in texts]] = value
         return vectors
 
-    monkeypatch.setattr(bulk_encode, "encode", broken)
+    monkeypatch.setattr(bulk_encode, "embed_texts", broken)
     with pytest.raises(UserError, match=f"row 19 .*{message}"):
         bulk_encode.encode_to(tmp_path / "vectors.npy", encoder, [source], dtype="float16")
     assert not (tmp_path / "vectors.npy").exists()
@@ -405,7 +405,7 @@ def test_packed_output_after_a_kill_has_the_same_bytes(output, bert, source, tmp
     encoder = load_encoder(bert)
     (tmp_path / "whole").mkdir()
     bulk_encode.encode_to(tmp_path / "whole" / output, encoder, [source], dtype="int8")
-    real, calls = bulk_encode.encode, []
+    real, calls = bulk_encode.embed_texts, []
 
     def killed(*given, **how):
         calls.append(1)
@@ -413,10 +413,10 @@ def test_packed_output_after_a_kill_has_the_same_bytes(output, bert, source, tmp
             raise KeyboardInterrupt
         return real(*given, **how)
 
-    monkeypatch.setattr(bulk_encode, "encode", killed)
+    monkeypatch.setattr(bulk_encode, "embed_texts", killed)
     with pytest.raises(KeyboardInterrupt):
         bulk_encode.encode_to(tmp_path / output, encoder, [source], dtype="int8")
-    monkeypatch.setattr(bulk_encode, "encode", real)
+    monkeypatch.setattr(bulk_encode, "embed_texts", real)
     assert bulk_encode.encode_to(tmp_path / output, encoder, [source], dtype="int8").resumed == 16
     for path in (tmp_path / "whole").rglob("*"):
         if path.is_file():

@@ -88,7 +88,7 @@ def test_an_encoder_that_gives_no_numbers_is_refused_instead_of_printing_them(be
         vectors = encode(encoder, texts, **how)
         return vectors * np.nan if (len(texts) == 1) == (asked == "query") else vectors
 
-    monkeypatch.setattr(semantic_search, "encode", broken)
+    monkeypatch.setattr(semantic_search, "embed_texts", broken)
     with pytest.raises(EncoderError, match="NaN or infinity for"):
         selfsent.search(bert, corpus, "rain")
 

@@ -34,10 +34,9 @@ def encode(
     from selfsent.cli.display import Display
 
     display = Display()
-    display.opening("loading torch and transformers")
-    from selfsent import bulk_encode, hardware
+    from selfsent import bulk_encode
     from selfsent.corpus import formats
-    from selfsent.encoder.load import load_encoder
+    from selfsent.encoder.opened import open_encoder
 
     bulk_encode.require_output(output)
     texts: Iterable[str] = source or ()
@@ -48,8 +47,7 @@ def encode(
         given = formats.OpenFile(Path("standard input"))
         given.stream = sys.stdin.buffer
         texts = (line.rstrip("\r\n") for line in given.lines())
-    machine = hardware.choose_hardware()
-    opened = load_encoder(model).to(machine.device)
+    opened = open_encoder(model, fastest=True, progress=display)
     try:
         done = bulk_encode.encode_to(
             output,

@@ -32,14 +32,12 @@ def index(
     from selfsent.cli.display import Display
 
     display = Display()
-    display.opening("loading torch and transformers")
-    from selfsent import config, hardware
+    from selfsent import config
     from selfsent.errors import ConfigurationError
     from selfsent.search_index import make
     from selfsent.search_index.corpus_index import CorpusIndex
     from selfsent.search_index.settings import IndexConfig
 
-    hardware.choose_hardware()
     if update:
         if set_:
             raise ConfigurationError("--set does not fit --update: settings are of the whole index; make it again")

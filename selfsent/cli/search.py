@@ -34,8 +34,6 @@ def search(
     from selfsent.cli.display import Display
 
     display = Display()
-    display.opening("loading torch and transformers")
-    from selfsent import hardware
     from selfsent.corpus import clean, formats
     from selfsent.errors import ConfigurationError
     from selfsent.search_index.corpus_index import is_index
@@ -49,7 +47,6 @@ def search(
     asked_for = corpus if indexed else query
     if asked_for is not None and not asked_for.strip():
         raise ConfigurationError("the query is empty: say what to look for, or leave it out to be asked")
-    hardware.choose_hardware()
     find = _over_index(model, mode, display) if indexed else _over_corpus(model, str(corpus), text_column, display)
     asked = formats.OpenFile(Path("standard input"))
     asked.stream = sys.stdin.buffer
@@ -70,7 +67,7 @@ def _over_corpus(model: str, corpus: str, text_column: str, display: "Display") 
 def _over_index(folder: str, mode: str | None, display: "Display") -> Callable[[str, int], Iterator[Line]]:
     from typing import get_args
 
-    from selfsent.encoder.load import load_encoder
+    from selfsent.encoder.opened import open_encoder
     from selfsent.errors import unknown
     from selfsent.search_index.corpus_index import CorpusIndex
     from selfsent.search_index.make import corpus_changed
@@ -79,7 +76,7 @@ def _over_index(folder: str, mode: str | None, display: "Display") -> Callable[[
     if mode is not None and mode not in get_args(Mode):
         raise unknown("mode", mode, get_args(Mode))
     opened = CorpusIndex(folder)
-    encoder = load_encoder(opened.facts["model"])
+    encoder = open_encoder(opened.facts["model"], fastest=True, progress=display)
     display.say(opened.describe())
     if changed := corpus_changed(opened):
         display.say(f"warning: {changed}")

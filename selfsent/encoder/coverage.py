@@ -5,11 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from sentence_transformers import SentenceTransformer
-
 from selfsent.corpus import clean
-from selfsent.encoder.inspect import tokenizer_of
-from selfsent.encoder.side_by_side import parts_of
+from selfsent.encoder.opened import vocabularies_of
+from selfsent.encoder.task_prompts import TextEncoder
+from selfsent.encoder.word_vectors import Vocabulary
 from selfsent.errors import EncoderError
 from selfsent.progress import Progress
 
@@ -38,33 +37,30 @@ class Coverage:
         return max(self.unknown, self.lost) > _NOTICED or self.pieces > _PIECES
 
 
-def measure_coverage(encoder: SentenceTransformer, texts: Sequence[str]) -> Coverage:
+def measure_coverage(encoder: TextEncoder, texts: Sequence[str]) -> Coverage:
     """Tokenise a sample of the texts, evenly spread; of two encoders side by side the one that knows more counts."""
-    if parts := parts_of(encoder):
-        return min((measure_coverage(part, texts) for part in parts), key=lambda one: (one.lost, one.unknown))
+    found = (_coverage(vocabulary, texts) for vocabulary in vocabularies_of(encoder))
+    return min(found, key=lambda one: (one.lost, one.unknown))
+
+
+def _coverage(vocabulary: Vocabulary, texts: Sequence[str]) -> Coverage:
     sample = [clean.encodable(text[:_CHARACTERS]) for text in texts[:: max(1, len(texts) // _SAMPLE)]][:_SAMPLE]
     sample = [text for text in sample if text.strip()]
     if not sample:
         return Coverage()
-    tokenizer = tokenizer_of(encoder)
-
-    def pieces(texts: Sequence[str]) -> list[list[int]]:
-        rows: list[list[int]] = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
-        return rows
-
-    rows, unknown = pieces(sample), tokenizer.unk_token_id
+    rows, unknown = vocabulary.pieces(sample), vocabulary.unknown
     every = [piece for row in rows for piece in row]
     used = list(set(every) - {unknown})
-    means = {piece for piece, name in zip(used, tokenizer.convert_ids_to_tokens(used), strict=True) if _LETTER(name)}
+    means = {piece for piece, name in zip(used, vocabulary.names(used), strict=True) if _LETTER(name)}
     plain = [" ".join(word for word in _PLAIN_WORD.findall(text) if word == word.lower()) for text in sample]
     return Coverage(
         unknown=sum(piece == unknown for piece in every) / max(1, len(every)),
         lost=sum(means.isdisjoint(row) for row in rows) / len(sample),
-        pieces=sum(map(len, pieces(plain))) / max(1, sum(map(clean.count_words, plain))),
+        pieces=sum(map(len, vocabulary.pieces(plain))) / max(1, sum(map(clean.count_words, plain))),
     )
 
 
-def check_coverage(encoder: SentenceTransformer, texts: Sequence[str], name: str, progress: Progress) -> Coverage:
+def check_coverage(encoder: TextEncoder, texts: Sequence[str], name: str, progress: Progress) -> Coverage:
     """Say how much of the texts an encoder does not know, where it is much, and refuse what it cannot read at all.
 
     Raises:
@@ -92,7 +88,7 @@ def check_coverage(encoder: SentenceTransformer, texts: Sequence[str], name: str
     return found
 
 
-def require_known_query(encoder: SentenceTransformer, query: str) -> None:
+def require_known_query(encoder: TextEncoder, query: str) -> None:
     """Refuse a query of which an encoder knows no word.
 
     Raises:
@@ -102,7 +98,7 @@ def require_known_query(encoder: SentenceTransformer, query: str) -> None:
         raise EncoderError(f"this encoder knows no word of the query {query[:80]!r}: ask in the language of its texts")
 
 
-def checked_texts(encoder: SentenceTransformer, texts: Iterable[str], name: str, progress: Progress) -> Iterator[str]:
+def checked_texts(encoder: TextEncoder, texts: Iterable[str], name: str, progress: Progress) -> Iterator[str]:
     """Yield the texts of a stream, and check those at its beginning before the first."""
     rest = iter(texts)
     beginning = list(islice(rest, BEGINNING))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, Literal
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -19,12 +19,13 @@ from selfsent.encoder.fused import fused_products, fused_products_fit
 from selfsent.encoder.inspect import embedding_width, max_length_of, prompt_weights, transformer_of
 from selfsent.encoder.pooling import POOLINGS, pooling_modules
 from selfsent.encoder.side_by_side import SideBySide
-from selfsent.errors import ConfigurationError, EncoderError, unknown
+from selfsent.encoder.task_prompts import resolve_prompt
+from selfsent.encoder.word_vectors import TEXTS_A_BLOCK
+from selfsent.errors import EncoderError, unknown
 from selfsent.progress import SILENT, Progress
 from selfsent.word_lookup import WordLookup
 
 _TOKENS_A_BATCH = 4096  # encode() on a CPU: enough rows for full-speed products, few enough to stay in the cache
-_TEXTS_A_BLOCK = 8192  # of static vectors
 _TOKENS_ELSEWHERE = 16 * _TOKENS_A_BATCH  # on a GPU, which is waited for after each batch; not measured on one
 
 
@@ -95,35 +96,12 @@ def _encode_static(
     assert isinstance(embedding, nn.EmbeddingBag)
     blocks = []
     with torch.inference_mode():
-        for start in range(0, len(texts), _TEXTS_A_BLOCK):
-            ids, offsets = map(torch.from_numpy, words(texts[start : start + _TEXTS_A_BLOCK]))
+        for start in range(0, len(texts), TEXTS_A_BLOCK):
+            ids, offsets = map(torch.from_numpy, words(texts[start : start + TEXTS_A_BLOCK]))
             mean = embedding(ids.to(encoder.device), offsets.to(encoder.device))
             blocks.append(pool_states({"sentence_embedding": mean}, modules).cpu().numpy())
-            progress.report("encode", min(start + _TEXTS_A_BLOCK, len(texts)), len(texts))
+            progress.report("encode", min(start + TEXTS_A_BLOCK, len(texts)), len(texts))
     return np.concatenate(blocks) if blocks else np.empty((0, embedding_width(encoder)), np.float32)
-
-
-def resolve_prompt(encoder: SentenceTransformer, prompt_name: str | None = None, prompt: str | None = None) -> str:
-    """Return what is put before every text: ``prompt``, or the prompt of that name, or the folder's default one."""
-    if prompt is not None:
-        return prompt
-    name = encoder.default_prompt_name if prompt_name is None else prompt_name
-    if name is not None and name not in encoder.prompts:
-        if any(encoder.prompts.values()):
-            raise unknown("prompt", name, encoder.prompts)
-        raise ConfigurationError(f"unknown prompt {name!r}: this encoder has no prompts; leave it out")
-    return "" if name is None else encoder.prompts[name] or ""
-
-
-def task_prompt(encoder: SentenceTransformer, task: Literal["query", "document"]) -> str:
-    """Return the prompt for search, as sentence-transformers' ``encode_query`` and ``encode_document`` choose it.
-
-    Some folders have a ``passage`` or ``corpus`` prompt beside an empty ``document`` that sentence-transformers adds
-    itself: the first with text in it is taken.
-    """
-    candidates = ["query"] if task == "query" else ["document", "passage", "corpus"]
-    names = sorted((name for name in candidates if name in encoder.prompts), key=lambda name: not encoder.prompts[name])
-    return resolve_prompt(encoder, next(iter(names), None))
 
 
 def prompt_features(encoder: SentenceTransformer, prompt: str) -> dict[str, Any]:

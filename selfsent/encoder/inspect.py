@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections.abc import Sequence
 
 import torch
 import xxhash
@@ -12,6 +13,7 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from selfsent.encoder import prompt
+from selfsent.encoder.word_vectors import Vocabulary, vectors_digest
 from selfsent.errors import EncoderError
 
 # Of a transformer: settings that change between two saves, or act in training alone.
@@ -46,6 +48,25 @@ def tokenizer_of(encoder: SentenceTransformer) -> PreTrainedTokenizerBase:
     )
 
 
+class _Pieces(Vocabulary):
+    """What a tokenizer of transformers makes of words."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._pieces, self.unknown = tokenizer, tokenizer.unk_token_id
+
+    def pieces(self, texts: Sequence[str]) -> list[list[int]]:
+        rows: list[list[int]] = self._pieces(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
+        return rows
+
+    def names(self, ids: Sequence[int]) -> list[str]:
+        return list(self._pieces.convert_ids_to_tokens(list(ids)))
+
+
+def vocabulary_of(encoder: SentenceTransformer) -> Vocabulary:
+    """Return what the encoder's tokenizer makes of words."""
+    return _Pieces(tokenizer_of(encoder))
+
+
 def prompt_weights(encoder: SentenceTransformer) -> WordWeights | None:
     """Return the weights under which only the mask token of a prompt counts, if the encoder has such."""
     weights = next((module for module in encoder if isinstance(module, WordWeights)), None)
@@ -76,6 +97,11 @@ def embedding_width(encoder: SentenceTransformer) -> int:
 def encoder_digest(encoder: SentenceTransformer) -> str:
     """Digest all that an embedding depends on: modules, weights, tokenizer, maximum length, prompts and settings."""
     settings = [encoder.prompts, encoder.default_prompt_name, encoder.truncate_dim, max_length_of(encoder)]
+    kinds = [type(module).__name__ for module in encoder]
+    if kinds in (["StaticEmbedding"], ["StaticEmbedding", "Normalize"]):  # also opened without torch
+        table, tokenizer = encoder[0].get_parameter("embedding.weight").detach().cpu(), encoder[0].tokenizer
+        assert isinstance(tokenizer, Tokenizer)
+        return vectors_digest(table.float().numpy(), tokenizer, [*settings[:3], len(kinds) == 2])
     configs = [module.config.to_dict() for module in encoder.modules() if isinstance(module, PreTrainedModel)]
     acting = [(key, config[key]) for config in configs for key in sorted(config) if not _WITHOUT_EFFECT(key)]
     digest = xxhash.xxh3_128(repr([str(encoder), *settings, acting]).encode())

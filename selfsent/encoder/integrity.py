@@ -18,9 +18,9 @@ from selfsent.encoder.inspect import (
     transformer_of,
 )
 from selfsent.encoder.model_folder import CLOSED, read_headers
+from selfsent.encoder.word_vectors import require_words
 from selfsent.errors import ConfigurationError, EncoderError, first_line
 
-_LEAST_VOCABULARY = 0.75  # of the rows of the word embeddings, which some models pad
 _NAMED = 3  # tensors in a message
 
 
@@ -99,17 +99,9 @@ def require_vocabulary(encoder: SentenceTransformer, name: str) -> None:
         EncoderError: says how many word pieces there are, and how many the weights know.
     """
     tokenizer = tokenizer_of(encoder)
-    vocabulary = tokenizer.get_vocab()
-    if not vocabulary.keys() - set(tokenizer.all_special_tokens):
-        raise EncoderError(f"{name} has no tokenizer: expected tokenizer.json, which lists its word pieces")
     model = transformer_of(encoder)
     table = encoder[0].get_submodule("embedding") if model is None else model.get_input_embeddings()
-    rows, highest = len(table.get_parameter("weight")), max(vocabulary.values())
-    if highest >= rows or len(vocabulary) < _LEAST_VOCABULARY * rows:
-        raise EncoderError(
-            f"the tokenizer of {name} is not that of its weights: it has {len(vocabulary):,} word pieces numbered up "
-            f"to {highest:,}, and the weights have {rows:,}; copy both from one place"
-        )
+    require_words(tokenizer.get_vocab(), tokenizer.all_special_tokens, len(table.get_parameter("weight")), name)
 
 
 def require_vectors(encoder: SentenceTransformer, name: str) -> None:

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding, WordWeights
 from transformers.utils import logging
@@ -15,13 +14,19 @@ from selfsent.encoder.dropout import install_dropout, set_dropout
 from selfsent.encoder.embed import install_word_dropout
 from selfsent.encoder.inspect import transformer_of
 from selfsent.encoder.integrity import limit_length, require_transformer, require_vectors, require_vocabulary
-from selfsent.encoder.model_folder import CLOSED, SIDE_BY_SIDE, ModuleEntry, find_model, read_modules
+from selfsent.encoder.model_folder import (
+    CLOSED,
+    SHIPPED,
+    SIDE_BY_SIDE,
+    ModuleEntry,
+    find_model,
+    one_sentence,
+    read_modules,
+)
 from selfsent.encoder.pooling import POOLINGS, assemble, pooling_name, without_pooler
 from selfsent.encoder.side_by_side import open_side_by_side
-from selfsent.errors import ConfigurationError, EncoderError, SelfsentError, first_line, unknown
+from selfsent.errors import ConfigurationError, EncoderError, unknown
 
-BUILTIN = Path(__file__).parent.parent / "builtin" / "encoder"
-SHIPPED = {"builtin": BUILTIN, "builtin-static": BUILTIN.parent / "static"}  # the encoders that come with the package
 _FIXED = {"StaticEmbedding": "static vectors, which are averaged", SIDE_BY_SIDE: "two encoders side by side"}
 
 
@@ -97,35 +102,6 @@ def _open(folder: Path, first: ModuleEntry, pooling: str | None, template: str |
     if encoder is None or pooling not in own or template is not None:
         encoder = assemble(first.folder, pooling or "mean", template or prompt.TEMPLATE)
     return encoder
-
-
-@contextmanager
-def one_sentence(name: str) -> Iterator[None]:
-    """Turn whatever a library raises over the files of a model into one sentence; they may hold anything."""
-    try:
-        yield
-    except SelfsentError:
-        raise
-    except SafetensorError as error:
-        raise EncoderError(
-            f"the weights in {name} are cut short or damaged ({error}): wait if they are still being written, "
-            "or copy them again"
-        ) from error
-    except BaseException as error:
-        # The Rust of tokenizers panics with an exception that is none of Python's.
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        if "trust_remote_code" in str(error):
-            raise EncoderError(
-                f"{name} brings Python code of its own that it would run (auto_map in its JSON files), which is never "
-                "done: give a model whose class is part of transformers"
-            ) from error
-        reason = first_line(error)
-        if "processing class" in reason:
-            reason = "its tokenizer is missing or damaged; expected a whole tokenizer.json and tokenizer_config.json"
-        elif not isinstance(error, OSError | ValueError):
-            reason = f"one of its files is damaged or means something else ({type(error).__name__}: {reason})"
-        raise EncoderError(f"cannot open {name!r} as an encoder: {reason}") from error
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from selfsent import ranks
 from selfsent.encoder.embed import Tokens
 from selfsent.encoder.inspect import mask_id, transformer_of
 from selfsent.encoder.integrity import require_loaded
-from selfsent.encoder.load import one_sentence, quietly
-from selfsent.encoder.model_folder import CLOSED
+from selfsent.encoder.load import quietly
+from selfsent.encoder.model_folder import CLOSED, one_sentence
 from selfsent.errors import EncoderError
 from selfsent.functional import vocabulary_loss
 

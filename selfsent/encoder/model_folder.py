@@ -2,17 +2,20 @@
 
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from huggingface_hub import snapshot_download
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from selfsent import atomic
-from selfsent.errors import EncoderError, first_line
+from selfsent.errors import EncoderError, SelfsentError, first_line
 
 # How every library opens a folder: it runs no code that a model brings along, and fetches nothing that one names.
 CLOSED: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+BUILTIN = Path(__file__).parent.parent / "builtin" / "encoder"
+SHIPPED = {"builtin": BUILTIN, "builtin-static": BUILTIN.parent / "static"}  # the encoders that come with the package
 SIDE_BY_SIDE = "SideBySide"  # the one module that is not of sentence-transformers
 _INPUTS = ("Transformer", "StaticEmbedding")
 _WEIGHTED = {*_INPUTS, "Dense", "LayerNorm", "WeightedLayerPooling"}
@@ -43,6 +46,8 @@ def find_model(name: str) -> Path:
         raise EncoderError(f"{folder} is a file: give the folder of the model, or a name on the hub")
     if folder.is_dir():
         return folder
+    from huggingface_hub import snapshot_download
+
     try:
         if len(folder.parts) > 2 or folder.is_absolute():
             raise OSError("no such folder")
@@ -214,3 +219,32 @@ def verify_files(folder: Path) -> None:
                 f"{path} was cut off or changed since it was written: {_AGAIN}, or remove {sums} if you changed it "
                 "yourself"
             )
+
+
+@contextmanager
+def one_sentence(name: str) -> Iterator[None]:
+    """Turn whatever a library raises over the files of a model into one sentence; they may hold anything."""
+    try:
+        yield
+    except SelfsentError:
+        raise
+    except SafetensorError as error:
+        raise EncoderError(
+            f"the weights in {name} are cut short or damaged ({error}): wait if they are still being written, "
+            "or copy them again"
+        ) from error
+    except BaseException as error:
+        # The Rust of tokenizers panics with an exception that is none of Python's.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        if "trust_remote_code" in str(error):
+            raise EncoderError(
+                f"{name} brings Python code of its own that it would run (auto_map in its JSON files), which is never "
+                "done: give a model whose class is part of transformers"
+            ) from error
+        reason = first_line(error)
+        if "processing class" in reason:
+            reason = "its tokenizer is missing or damaged; expected a whole tokenizer.json and tokenizer_config.json"
+        elif not isinstance(error, OSError | ValueError):
+            reason = f"one of its files is damaged or means something else ({type(error).__name__}: {reason})"
+        raise EncoderError(f"cannot open {name!r} as an encoder: {reason}") from error

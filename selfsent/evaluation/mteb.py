@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sentence_transformers import SentenceTransformer
 
-from selfsent.encoder.encode import encode, task_prompt
+from selfsent.encoder.encode import encode
 from selfsent.encoder.inspect import encoder_digest
+from selfsent.encoder.task_prompts import task_prompt
 from selfsent.errors import ConfigurationError, DataError, UserError
 from selfsent.evaluation.score import Score, measured
 from selfsent.progress import SILENT, Progress

@@ -21,8 +21,8 @@ from transformers import AutoConfig
 from selfsent import methods
 from selfsent.config import Recipe
 from selfsent.encoder.inspect import transformer_of
-from selfsent.encoder.load import SHIPPED, load_encoder
-from selfsent.encoder.model_folder import CLOSED
+from selfsent.encoder.load import load_encoder
+from selfsent.encoder.model_folder import CLOSED, SHIPPED
 from selfsent.errors import UserError
 from selfsent.hardware import choose_hardware
 from selfsent.reproduction.plan import ArtifactPlan

@@ -12,7 +12,7 @@ from selfsent import methods
 from selfsent.config import Recipe, build_config, recipe_table
 from selfsent.corpus.read import DEMO
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.encoder.load import SHIPPED
+from selfsent.encoder.model_folder import SHIPPED
 from selfsent.errors import DataError
 from selfsent.evaluation.mteb import PREFIX
 from selfsent.evaluation.suite import read_suite

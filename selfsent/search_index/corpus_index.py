@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from sentence_transformers import SentenceTransformer
 
 from selfsent import atomic
 from selfsent.corpus import read
 from selfsent.encoder.coverage import require_known_query
-from selfsent.encoder.encode import encode, task_prompt
-from selfsent.encoder.inspect import embedding_width, encoder_digest
+from selfsent.encoder.opened import digest_of, embed_texts, width_of
+from selfsent.encoder.task_prompts import TextEncoder, task_prompt
 from selfsent.errors import ConfigurationError, EncoderError, ResumeError
 from selfsent.evaluation.geometry import unit
 from selfsent.progress import SILENT, Progress
@@ -49,11 +48,11 @@ def is_index(folder: str | Path) -> bool:
     return (Path(folder) / MANIFEST).is_file()
 
 
-def fingerprint_of(encoder: SentenceTransformer) -> dict[str, Any]:
+def fingerprint_of(encoder: TextEncoder) -> dict[str, Any]:
     """Return what has to be equal for a query's vector to be comparable with the vectors of an index."""
     return {
-        "digest": encoder_digest(encoder),
-        "width": encoder.truncate_dim or embedding_width(encoder),
+        "digest": digest_of(encoder),
+        "width": width_of(encoder),
         "document": task_prompt(encoder, "document"),
         "query": task_prompt(encoder, "query"),
     }
@@ -226,9 +225,7 @@ class CorpusIndex:
             results.append(Found(document, float(score), float(cosine), *self._segments[place].text(local)))
         return results
 
-    def search_index(
-        self, encoder: SentenceTransformer, query: str, top: int = 10, mode: str | None = None
-    ) -> list[Found]:
+    def search_index(self, encoder: TextEncoder, query: str, top: int = 10, mode: str | None = None) -> list[Found]:
         """Encode a query with the prompt for queries, and return the documents that answer it, the best first.
 
         Raises:
@@ -240,7 +237,7 @@ class CorpusIndex:
             raise ConfigurationError(f"top = {top} does not fit: give 1 or more")
         self.require_encoder(fingerprint_of(encoder), "this model")
         require_known_query(encoder, query)
-        vector = unit(encode(encoder, [query], prompt=self.facts["fingerprint"]["query"])).astype(np.float32)
+        vector = unit(embed_texts(encoder, [query], prompt=self.facts["fingerprint"]["query"])).astype(np.float32)
         (ranked,) = self.rank([query], vector, top, mode)
         return self.found(ranked, vector[0])
 
@@ -251,9 +248,7 @@ class IndexWriter:
     What a killed command has encoded is used again: the files of a state have its number in their names.
     """
 
-    def __init__(
-        self, folder: Path, encoder: SentenceTransformer, facts: dict[str, Any], progress: Progress = SILENT
-    ) -> None:
+    def __init__(self, folder: Path, encoder: TextEncoder, facts: dict[str, Any], progress: Progress = SILENT) -> None:
         self.folder, self.facts = folder, {**facts, "state": facts["state"] + 1}
         self._encoder, self._progress = encoder, progress
         self._done = 0
@@ -264,7 +259,7 @@ class IndexWriter:
         prompt = self.facts["fingerprint"]["document"]
 
         def embed(part: list[str]) -> Float[np.ndarray, "N D"]:
-            return encode(self._encoder, part, prompt=prompt)
+            return embed_texts(self._encoder, part, prompt=prompt)
 
         while part := list(islice(rest, DOCUMENTS)):
             name = f"segment-{self.facts['state']}-{len(self.facts['segments']):05}"
@@ -340,7 +335,7 @@ def _sweep(folder: Path, facts: dict[str, Any]) -> None:
 
 
 def new_facts(
-    encoder: SentenceTransformer, model: str, sources: Sequence[read.Source], config: IndexConfig, text_column: str
+    encoder: TextEncoder, model: str, sources: Sequence[read.Source], config: IndexConfig, text_column: str
 ) -> dict[str, Any]:
     """Return what ``index.json`` holds of an index without documents."""
     return {

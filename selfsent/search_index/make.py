@@ -7,12 +7,12 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from sentence_transformers import SentenceTransformer
-
 from selfsent import atomic
 from selfsent.corpus import read
 from selfsent.encoder.coverage import BEGINNING, check_coverage
-from selfsent.encoder.load import SHIPPED, load_encoder
+from selfsent.encoder.model_folder import SHIPPED
+from selfsent.encoder.opened import open_encoder
+from selfsent.encoder.task_prompts import TextEncoder
 from selfsent.errors import ConfigurationError, CorpusError, UserError
 from selfsent.progress import SILENT, Progress
 from selfsent.search_index.corpus_index import (
@@ -62,7 +62,7 @@ def make_index(
     out = Path(out)
     sources = read.resolve_sources([str(name) for name in corpus])
     _refuse_other_content(out)
-    encoder = load_encoder(model)
+    encoder = open_encoder(model, fastest=True, progress=progress)
     facts = new_facts(encoder, _lasting(model), sources, config or IndexConfig(), text_column)
     facts["corpus"] = [_lasting(name) for name in corpus]
     with atomic.exclusive(out):
@@ -187,7 +187,7 @@ def corpus_changed(index: CorpusIndex) -> str | None:
 
 def _publish(
     index: CorpusIndex,
-    encoder: SentenceTransformer,
+    encoder: TextEncoder,
     facts: dict[str, Any],
     new: Sequence[SearchText],
     gone: Sequence[int],
@@ -202,14 +202,14 @@ def _publish(
         progress.say(f"{hidden:,} deleted documents take more room than the others: make the index again to free it")
 
 
-def _own_encoder(index: CorpusIndex) -> SentenceTransformer:
+def _own_encoder(index: CorpusIndex) -> TextEncoder:
     """Open the model of an index, which must still be what it was."""
-    encoder = load_encoder(index.facts["model"])
+    encoder = open_encoder(index.facts["model"], fastest=True)
     index.require_encoder(fingerprint_of(encoder), index.facts["model"])
     return encoder
 
 
-def _choose_mode(facts: dict[str, Any], encoder: SentenceTransformer, texts: Sequence[SearchText]) -> None:
+def _choose_mode(facts: dict[str, Any], encoder: TextEncoder, texts: Sequence[SearchText]) -> None:
     """Set the mode of searches that name none, by measurement where the settings leave it open."""
     mode, prompts = facts["config"]["mode"], facts["fingerprint"]
     if mode == "auto":

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Int
-from sentence_transformers import SentenceTransformer
 
-from selfsent.encoder.encode import encode
+from selfsent.encoder.opened import embed_texts
+from selfsent.encoder.task_prompts import TextEncoder
 from selfsent.evaluation.geometry import unit
 from selfsent.evaluation.labelfree.bm25 import bm25_rows
 from selfsent.search_index.nearest import exact_nearest
@@ -24,7 +24,7 @@ _DEPTH = 10
 
 
 def measure_modes(
-    encoder: SentenceTransformer, texts: Sequence[SearchText], query: str, document: str
+    encoder: TextEncoder, texts: Sequence[SearchText], query: str, document: str
 ) -> dict[str, float] | None:
     """Return MRR@10 (0 to 100) of each mode; None where too few documents have a first sentence and a rest.
 
@@ -38,8 +38,8 @@ def measure_modes(
         return None
     pairs = pairs[:: -(-len(pairs) // PASSAGES)]
     queries, passages = [first for first, _ in pairs[:QUERIES]], [rest for _, rest in pairs]
-    asked = unit(encode(encoder, queries, prompt=query)).astype(np.float32)
-    found = unit(encode(encoder, passages, prompt=document)).astype(np.float16)
+    asked = unit(embed_texts(encoder, queries, prompt=query)).astype(np.float32)
+    found = unit(embed_texts(encoder, passages, prompt=document)).astype(np.float16)
     dense, _ = exact_nearest(asked, [found], None, POOL)
     ranks: dict[str, list[float]] = {"dense": [], "bm25": [], "hybrid": []}
     for answer, (by_meaning, scores) in enumerate(zip(dense, bm25_rows(queries, passages), strict=True)):

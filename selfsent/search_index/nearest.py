@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float, Int
 
 from selfsent.errors import ConfigurationError
@@ -31,28 +30,30 @@ def exact_nearest(
     Args:
         hidden: vectors that are left out.
     """
-    asked = torch.from_numpy(np.ascontiguousarray(queries, np.float32))
-    best = torch.full((len(asked), 0), -torch.inf)
-    numbers = torch.zeros((len(asked), 0), dtype=torch.long)
+    asked = np.ascontiguousarray(queries, np.float32)
+    best = np.empty((len(asked), 0), np.float32)
+    numbers = np.empty((len(asked), 0), np.int64)
     first = 0
     for segment in vectors:
         for start in range(0, len(segment), BLOCK):
-            block = torch.from_numpy(segment[start : start + BLOCK]).float()
+            block = segment[start : start + BLOCK].astype(np.float32)
             cosines = asked @ block.T
             if hidden is not None:
-                cosines[:, torch.from_numpy(hidden[first : first + len(block)])] = -torch.inf
-            found, places = cosines.topk(min(count, len(block)), dim=1)
-            best, numbers = torch.cat([best, found], 1), torch.cat([numbers, places + first], 1)
-            if best.shape[1] > 4 * count:
-                best, numbers = _keep(best, numbers, count)
+                cosines[:, hidden[first : first + len(block)]] = -np.inf
+            here = np.broadcast_to(np.arange(first, first + len(block)), cosines.shape)
+            best, numbers = _keep(np.hstack([best, cosines]), np.hstack([numbers, here]), count)
             first += len(block)
-    best, numbers = _keep(best, numbers, min(count, best.shape[1]))
-    return numbers.numpy(), best.numpy()
+    order = np.argsort(-best, axis=1, kind="stable")
+    return np.take_along_axis(numbers, order, 1), np.take_along_axis(best, order, 1)
 
 
-def _keep(best: torch.Tensor, numbers: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    best, places = best.topk(count, dim=1)
-    return best, numbers.gather(1, places)
+def _keep(
+    best: Float[np.ndarray, "Q W"], numbers: Int[np.ndarray, "Q W"], count: int
+) -> tuple[Float[np.ndarray, "Q K"], Int[np.ndarray, "Q K"]]:
+    if count >= best.shape[1]:
+        return best, numbers
+    places = np.sort(np.argpartition(-best, count - 1, axis=1)[:, :count], axis=1)
+    return np.take_along_axis(best, places, 1), np.take_along_axis(numbers, places, 1)
 
 
 class NeighbourGraph:

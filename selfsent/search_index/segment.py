@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch.nn import functional as F
 
 from selfsent import atomic
 from selfsent.errors import EncoderError, ResumeError
+from selfsent.evaluation.geometry import unit
 from selfsent.search_index.texts import SearchText
 
 DOCUMENTS = 8_192  # of a segment, at most: what a kill loses
@@ -32,11 +31,10 @@ class Segment:
     def __init__(self, folder: Path) -> None:
         atomic.verify(folder, f"delete {folder.parent} and make the index again")
         self.name = folder.name
-        # "c": pages are shared with the file, and torch warns of arrays that it could not write to.
-        self.vectors: NDArray[np.float16] = np.load(folder / "vectors.npy", mmap_mode="c")
+        self.vectors: NDArray[np.float16] = np.load(folder / "vectors.npy", mmap_mode="r")
         self.longer: NDArray[np.int64] = np.load(folder / "longer.npy")
-        self.keys: NDArray[np.uint8] = np.load(folder / "keys.npy", mmap_mode="c")
-        self._offsets: NDArray[np.int64] = np.load(folder / "offsets.npy", mmap_mode="c")
+        self.keys: NDArray[np.uint8] = np.load(folder / "keys.npy", mmap_mode="r")
+        self._offsets: NDArray[np.int64] = np.load(folder / "offsets.npy", mmap_mode="r")
         self._texts = np.memmap(folder / "texts.jsonl", np.uint8, "r")
 
     @property
@@ -80,9 +78,8 @@ def write_segment(folder: Path, texts: Sequence[SearchText], embed: Callable[[li
     """
     longer = [row for row, one in enumerate(texts) if one.opening != one.text]
     embedded = [*(one.opening for one in texts), *(texts[row].text for row in longer)]
-    vectors = torch.from_numpy(embed(embedded))
-    unit = F.normalize(vectors, dim=1).numpy()
-    finite = np.isfinite(unit).all(axis=1)
+    vectors = embed(embedded)
+    finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
         raise EncoderError(
             f"the encoder gives NaN or infinity for {int((~finite).sum())} texts, first for "
@@ -90,7 +87,7 @@ def write_segment(folder: Path, texts: Sequence[SearchText], embed: Callable[[li
         )
     lines = [json.dumps([one.title, one.text], ensure_ascii=False).encode() + b"\n" for one in texts]
     with atomic.build_folder(folder) as scratch:
-        np.save(scratch / "vectors.npy", unit.astype(np.float16))
+        np.save(scratch / "vectors.npy", unit(vectors).astype(np.float16))
         np.save(scratch / "longer.npy", np.array(longer, np.int64))
         np.save(scratch / "keys.npy", np.array([list(one.key) for one in texts], np.uint8))
         np.save(scratch / "offsets.npy", np.cumsum([0, *map(len, lines)], dtype=np.int64))

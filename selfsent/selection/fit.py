@@ -22,7 +22,8 @@ from selfsent.config import apply_settings, build_config
 from selfsent.corpus.heldout import HeldOutPairs
 from selfsent.corpus.read import DEMO, resolve_sources
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.encoder.load import SHIPPED, load_encoder
+from selfsent.encoder.load import load_encoder
+from selfsent.encoder.model_folder import SHIPPED
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError, ResumeError
 from selfsent.methods import find_method

@@ -20,7 +20,8 @@ from sentence_transformers import SentenceTransformer
 from selfsent import api, atomic
 from selfsent.encoder.coverage import check_coverage
 from selfsent.encoder.inspect import encoder_digest, transformer_of
-from selfsent.encoder.load import SHIPPED, load_encoder
+from selfsent.encoder.load import load_encoder
+from selfsent.encoder.model_folder import SHIPPED
 from selfsent.encoder.side_by_side import join_side_by_side
 from selfsent.errors import ConfigurationError, ResumeError
 from selfsent.evaluation.labelfree.verdict import SCORE

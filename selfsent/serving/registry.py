@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from selfsent.encoder.inspect import embedding_width, encoder_digest
-from selfsent.encoder.load import SHIPPED, load_encoder
+from selfsent.encoder.load import load_encoder
+from selfsent.encoder.model_folder import SHIPPED
 from selfsent.encoder.pooling import pooling_name
 from selfsent.encoder.prepared import PreparedEncoder
 from selfsent.errors import ConfigurationError, SelfsentError

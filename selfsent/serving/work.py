@@ -10,8 +10,8 @@ import numpy as np
 from fastapi import Request
 from numpy.typing import NDArray
 
-from selfsent.encoder.encode import resolve_prompt, task_prompt
 from selfsent.encoder.prepared import Pieces
+from selfsent.encoder.task_prompts import resolve_prompt, task_prompt
 from selfsent.errors import UserError
 from selfsent.serving.batcher import Batcher, Work
 from selfsent.serving.metrics import ServerMetrics

@@ -7,7 +7,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from selfsent.encoder.load import BUILTIN
+from selfsent.encoder.model_folder import BUILTIN
 
 
 def test_it_takes_at_most_20_megabytes_and_says_what_it_is():

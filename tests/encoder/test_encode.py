@@ -7,8 +7,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, StaticEmbedding, Transformer
 from tiny import TEXTS, make_tokenizer
 
-from selfsent.encoder.encode import encode, task_prompt
+from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.task_prompts import task_prompt
 from selfsent.errors import ConfigurationError
 
 

@@ -14,7 +14,6 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tiny import FAMILIES, TEXTS, make_base, make_tokenizer
 from transformers import AutoModelForSequenceClassification
 
-from selfsent.encoder import model_folder
 from selfsent.encoder.encode import encode
 from selfsent.encoder.inspect import encoder_digest
 from selfsent.encoder.load import load_encoder, quietly
@@ -283,7 +282,7 @@ def test_a_model_on_the_hub_is_fetched_without_code_and_pickles_and_then_checked
         asked.update(options, name=name)
         return str(saved)
 
-    monkeypatch.setattr(model_folder, "snapshot_download", fetch)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
     expected = encode(load_encoder(saved), TEXTS, precision="fp32")
     np.testing.assert_array_equal(encode(load_encoder("owner/name"), TEXTS, precision="fp32"), expected)
     assert asked["name"] == "owner/name"

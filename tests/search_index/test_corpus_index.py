@@ -218,7 +218,7 @@ def test_an_index_that_is_killed_anywhere_goes_on_to_the_same_bytes(bert, corpus
     monkeypatch.setattr("selfsent.search_index.corpus_index.DOCUMENTS", 16)
     folder, encoded = tmp_path / "index", []
     monkeypatch.setattr(
-        "selfsent.search_index.corpus_index.encode",
+        "selfsent.search_index.corpus_index.embed_texts",
         lambda encoder, part, **options: encoded.append(len(part)) or encode(encoder, part, **options),
     )
 

@@ -1,0 +1,113 @@
+"""An encoder that is open for encoding: word vectors without torch, or any other as a SentenceTransformer.
+
+torch and the libraries above it are imported when an encoder needs them, which takes some seconds.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+from jaxtyping import Float
+
+from selfsent.encoder.model_folder import SHIPPED, find_model, one_sentence, read_modules
+from selfsent.encoder.task_prompts import TextEncoder
+from selfsent.encoder.word_vectors import Vocabulary, WordVectors, open_word_vectors
+from selfsent.errors import unknown
+from selfsent.progress import SILENT, Progress
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+PRECISIONS = ("auto", "bf16", "fp32")
+
+
+def open_encoder(name: str | Path, *, fastest: bool = False, progress: Progress = SILENT) -> TextEncoder:
+    """Open an encoder for encoding, as fast as its kind allows.
+
+    Args:
+        name: "builtin", "builtin-static", a folder, or a name on the Hugging Face hub.
+        fastest: move it to the fastest device of the machine, and let torch use all cores.
+
+    Raises:
+        UserError: as ``load_encoder``.
+    """
+    with one_sentence(str(name)):
+        folder = SHIPPED.get(str(name)) or find_model(str(name))
+        found = open_word_vectors(folder, read_modules(folder), str(name))
+    if found is not None:
+        return found
+    progress.opening("loading torch and transformers")
+    from selfsent import hardware
+    from selfsent.encoder.load import load_encoder
+
+    return load_encoder(name).to(hardware.choose_hardware().device) if fastest else load_encoder(name)
+
+
+def embed_texts(
+    encoder: TextEncoder,
+    texts: Iterable[str],
+    *,
+    prompt: str = "",
+    truncate_dim: int | None = None,
+    precision: str = "auto",
+    progress: Progress = SILENT,
+) -> Float[np.ndarray, "N D"]:
+    """Encode texts, as ``encoder.encode`` does, by what the encoder is."""
+    if isinstance(encoder, WordVectors):
+        width = truncate_dim if truncate_dim is not None else encoder.truncate_dim
+        return encoder.encode_texts(texts, prompt, progress)[:, :width]
+    from selfsent.encoder.encode import encode
+
+    return encode(
+        _with_torch(encoder), texts, prompt=prompt, truncate_dim=truncate_dim, precision=precision, progress=progress
+    )
+
+
+def digest_of(encoder: TextEncoder) -> str:
+    """Digest all that an embedding depends on."""
+    if isinstance(encoder, WordVectors):
+        return encoder.digest
+    from selfsent.encoder.inspect import encoder_digest
+
+    return encoder_digest(_with_torch(encoder))
+
+
+def width_of(encoder: TextEncoder) -> int:
+    """Return how wide embeddings are, at the width that the folder says."""
+    if isinstance(encoder, WordVectors):
+        return encoder.truncate_dim or encoder.width
+    from selfsent.encoder.inspect import embedding_width
+
+    return encoder.truncate_dim or embedding_width(_with_torch(encoder))
+
+
+def in_bf16(encoder: TextEncoder, precision: str) -> bool:
+    """Tell whether a precision means bf16 for an encoder here; word vectors are never computed in it.
+
+    Raises:
+        ConfigurationError: an unknown precision.
+    """
+    if precision not in PRECISIONS:
+        raise unknown("precision", precision, PRECISIONS)
+    if isinstance(encoder, WordVectors):
+        return False
+    from selfsent.encoder.encode import computes_in_bf16
+
+    return computes_in_bf16(_with_torch(encoder), precision)
+
+
+def vocabularies_of(encoder: TextEncoder) -> Sequence[Vocabulary]:
+    """Return the vocabulary of an encoder, or of each of those that stand side by side in it."""
+    if isinstance(encoder, WordVectors):
+        return [encoder.vocabulary]
+    from selfsent.encoder.inspect import vocabulary_of
+    from selfsent.encoder.side_by_side import parts_of
+
+    whole = _with_torch(encoder)
+    return [vocabulary_of(part) for part in parts_of(whole) or [whole]]
+
+
+def _with_torch(encoder: TextEncoder) -> "SentenceTransformer":
+    """Return what is not word vectors as what it is."""
+    return cast("SentenceTransformer", encoder)
