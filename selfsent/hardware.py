@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from selfsent.errors import UserError, first_line, unknown
+from selfsent.errors import UserError, first_line
 from selfsent.launch import launched_here
+from selfsent.precision import require_precision
 
-PRECISIONS = ("auto", "bf16", "fp32")
 # mallopt(3) parameter numbers: glibc gives memory back above the first, maps blocks above the second separately,
 # and asks for more by the third.  The largest values it takes.  By the fourth it maps no block separately: the gradient
 # of a table of word vectors above 32 MiB would be fresh pages in every step, which took four times as long (LOG.md).
@@ -91,8 +91,7 @@ def choose_hardware(
     Raises:
         UserError: a precision that does not exist or that this machine does not have; a thread count below one.
     """
-    if precision not in PRECISIONS:
-        raise unknown("precision", precision, PRECISIONS)
+    require_precision(precision)
     if threads is not None and threads < 1:
         raise UserError(f"{threads} threads cannot work: give 1 or more, or leave it out for one a core")
     if device is not None:

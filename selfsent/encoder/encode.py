@@ -22,6 +22,7 @@ from selfsent.encoder.side_by_side import SideBySide
 from selfsent.encoder.task_prompts import resolve_prompt
 from selfsent.encoder.word_vectors import TEXTS_A_BLOCK
 from selfsent.errors import EncoderError, unknown
+from selfsent.precision import require_precision
 from selfsent.progress import SILENT, Progress
 from selfsent.word_lookup import WordLookup
 
@@ -128,8 +129,7 @@ def _widened(value: Any) -> Any:  # noqa: ANN401 - a tensor, several of them, or
 
 def computes_in_bf16(encoder: SentenceTransformer, precision: str) -> bool:
     """Tell whether a precision means bf16 on the encoder's device."""
-    if precision not in hardware.PRECISIONS:
-        raise unknown("precision", precision, hardware.PRECISIONS)
+    require_precision(precision)
     return precision == "bf16" or (precision == "auto" and hardware.has_fast_bf16(encoder.device.type))
 
 

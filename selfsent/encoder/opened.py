@@ -13,13 +13,11 @@ from jaxtyping import Float
 from selfsent.encoder.model_folder import SHIPPED, find_model, one_sentence, read_modules
 from selfsent.encoder.task_prompts import TextEncoder
 from selfsent.encoder.word_vectors import Vocabulary, WordVectors, open_word_vectors
-from selfsent.errors import unknown
+from selfsent.precision import require_precision
 from selfsent.progress import SILENT, Progress
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
-
-PRECISIONS = ("auto", "bf16", "fp32")
 
 
 def open_encoder(name: str | Path, *, fastest: bool = False, progress: Progress = SILENT) -> TextEncoder:
@@ -88,8 +86,7 @@ def in_bf16(encoder: TextEncoder, precision: str) -> bool:
     Raises:
         ConfigurationError: an unknown precision.
     """
-    if precision not in PRECISIONS:
-        raise unknown("precision", precision, PRECISIONS)
+    require_precision(precision)
     if isinstance(encoder, WordVectors):
         return False
     from selfsent.encoder.encode import computes_in_bf16
