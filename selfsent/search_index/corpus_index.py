@@ -159,7 +159,20 @@ class CorpusIndex:
                     found.setdefault(key.tobytes(), []).append(start + row)
         return found
 
+    def opening_vectors(self, documents: Int[np.ndarray, " N"]) -> Float[np.ndarray, "N D"]:
+        """Return the vectors of the first sentences of documents, (N, D), float32, of length 1."""
+        places = np.searchsorted(self._starts, documents, side="right") - 1
+        rows = [
+            self._segments[place].vectors[document - self._starts[place]]
+            for place, document in zip(places.tolist(), documents.tolist(), strict=True)
+        ]
+        return unit(np.array(rows)).astype(np.float32)
+
     # ----------------------------------------------------------------------------------------------------- search
+
+    def nearest_documents(self, queries: Float[np.ndarray, "Q D"], count: int) -> list[tuple[list[int], list[float]]]:
+        """Return, per query of length 1, the nearest documents and their cosines, the nearest first."""
+        return [(documents.tolist(), cosines.tolist()) for documents, cosines in self._rank_dense(queries, count)]
 
     def rank(
         self, queries: Sequence[str], vectors: Float[np.ndarray, "Q D"], top: int, mode: str | None = None

@@ -37,7 +37,7 @@ def exact_nearest(
     for segment in vectors:
         for start in range(0, len(segment), BLOCK):
             block = segment[start : start + BLOCK].astype(np.float32)
-            cosines = asked @ block.T
+            cosines = np.ascontiguousarray((block @ asked.T).T)
             if hidden is not None:
                 cosines[:, hidden[first : first + len(block)]] = -np.inf
             here = np.broadcast_to(np.arange(first, first + len(block)), cosines.shape)

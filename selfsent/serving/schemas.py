@@ -69,3 +69,4 @@ class SearchRequest(_Body):
     top: int = Field(10, ge=1, le=100)
     index: str | None = Field(None, description="a name of GET /search; without one all of them are searched")
     mode: Literal["dense", "bm25", "hybrid"] | None = Field(None, description="None: as the index was made")
+    counted: bool = Field(True, description="whether the drift gauge takes note of it")

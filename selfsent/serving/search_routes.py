@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from selfsent.errors import ConfigurationError
 from selfsent.evaluation.geometry import unit
 from selfsent.report.page import open_templates
 from selfsent.search_index.corpus_index import CorpusIndex, Found
+from selfsent.search_index.overview import DriftGauge, Overview, survey_index
 from selfsent.serving.embedding_routes import json_response
 from selfsent.serving.refusals import Refusal
 from selfsent.serving.registry import ModelRegistry, ServedModel
@@ -31,6 +33,24 @@ class ServedIndex:
     name: str
     index: CorpusIndex
     model: str
+
+    @cached_property
+    def overview(self) -> Overview:
+        """Its map."""
+        return survey_index(self.index)
+
+    @cached_property
+    def drift(self) -> DriftGauge:
+        """Whether its queries are like its text."""
+        return DriftGauge(self.overview.far)
+
+    def map_points(self) -> list[dict[str, Any]]:
+        """Return the documents on its map."""
+        points = []
+        for document, place in zip(self.overview.documents, self.overview.places.tolist(), strict=True):
+            title, text = self.index.text(document)
+            points.append({"document": document, "title": (title or text)[:80], "place": _rounded(place)})
+        return points
 
 
 def open_indexes(folders: Sequence[Path], models: ModelRegistry) -> list[ServedIndex]:
@@ -88,18 +108,34 @@ def search_routes(indexes: Sequence[ServedIndex], models: ModelRegistry, worker:
         vectors, _ = await worker.vectors(request, model, [body.query], wanted)
         vector = unit(vectors).astype(np.float32)
 
-        def find() -> list[Found]:
+        def find() -> tuple[list[Found], list[Any]]:
             (ranked,) = one.index.rank([body.query], vector, body.top, body.mode)
-            return one.index.found(ranked, vector[0])
+            hits = one.index.found(ranked, vector[0])
+            if body.counted and hits and (body.mode or one.index.mode) != "bm25":
+                one.drift.count_query(max(hit.cosine for hit in hits))
+            documents = (
+                one.index.opening_vectors(np.array([hit.document for hit in hits], np.int64)) if hits else vector[:0]
+            )
+            return hits, one.overview.place(np.concatenate([vector, documents])).tolist()
 
-        hits = await asyncio.get_running_loop().run_in_executor(thread, find)
+        hits, (place, *places) = await asyncio.get_running_loop().run_in_executor(thread, find)
         return {
             "index": one.name,
             "model": one.model,
             "mode": body.mode or one.index.mode,
             "seconds": round(time.monotonic() - began, 4),
-            "hits": [vars(hit) for hit in hits],
+            "place": _rounded(place),
+            "hits": [vars(hit) | {"place": _rounded(at)} for hit, at in zip(hits, places, strict=True)],
+            "drift": one.drift.report(),
         }
+
+    @router.get("/search/map")
+    async def list_points(index: str) -> Response:
+        """Return some of the documents of an index and where they are on its map, from -1 to 1."""
+        if index not in by_name:
+            raise Refusal("NotFound", f"unknown index {index[:200]!r}: this server has {', '.join(by_name)}")
+        points = await asyncio.get_running_loop().run_in_executor(thread, by_name[index].map_points)
+        return json_response({"index": index, "points": points})
 
     @router.get("/")
     async def search_page() -> Response:
@@ -114,6 +150,10 @@ def search_routes(indexes: Sequence[ServedIndex], models: ModelRegistry, worker:
         return Response(content, headers=headers, media_type="text/html; charset=utf-8")
 
     return router
+
+
+def _rounded(place: Sequence[float]) -> list[float]:
+    return [round(one, 4) for one in place]
 
 
 def _model_of(one: ServedIndex, models: ModelRegistry) -> ServedModel:

@@ -59,6 +59,22 @@ def test_search_answers_as_the_index_does(application, folders, bert, mode):
     assert [hit["cosine"] for hit in both[1]["hits"]] == pytest.approx([hit.cosine for hit in expected], abs=1e-5)
 
 
+def test_hits_are_on_the_map_and_queries_are_counted_once_they_are_asked(application, monkeypatch):
+    monkeypatch.setattr("selfsent.search_index.overview._LEAST", 2)
+    with TestClient(application()) as client:
+        points = client.get("/search/map", params={"index": "base.index"}).json()["points"]
+        places = {one["document"]: one["place"] for one in points}
+        assert len(places) == len(TEXTS)
+        body = {"query": QUERY, "index": "base.index", "mode": "dense"}
+        for counted, total in ((False, 0), (True, 1), (True, 2)):
+            (found,) = client.post("/search", json=body | {"counted": counted}).json()["results"]
+            assert found["drift"]["queries"] == total
+        assert [hit["place"] for hit in found["hits"]] == [places[hit["document"]] for hit in found["hits"]]
+        (found,) = client.post("/search", json=body | {"mode": "bm25"}).json()["results"]
+        assert found["drift"]["queries"] == 2  # no cosine was looked for
+        assert client.get("/search/map", params={"index": "none"}).status_code == 404
+
+
 def test_indexes_are_listed(application):
     with TestClient(application()) as client:
         listed = client.get("/search").json()["indexes"]
@@ -150,6 +166,12 @@ def test_the_page_searches_as_one_types(browser, address):
     titles = page.locator("#columns section:nth-child(2) strong").all_inner_texts()
     assert sorted(titles) == [f"<b>{n}</b>" for n in range(6)]  # what a corpus holds is text, not HTML
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    page.locator("#columns section:nth-child(2) summary").click()
+    page.wait_for_selector("#columns section:nth-child(2) circle:nth-child(12)")  # 6 documents and 6 that were found
+    assert page.locator("#columns section:nth-child(2) circle.hit title").first.text_content() in titles
+    page.press("#query", "Enter")
+    page.wait_for_selector("#columns section:nth-child(2) circle:nth-child(12)")  # the map stays open
+    assert "too small" in page.inner_text("#columns section:nth-child(2)")
     page.select_option("#mode", "bm25")
     page.locator("#columns .soft", has_text="by words").first.wait_for()
     page.fill("#query", "мир")
