@@ -11,6 +11,7 @@ from selfsent.cli.export import export
 from selfsent.cli.fit import fit
 from selfsent.cli.index import index
 from selfsent.cli.methods import methods, settings
+from selfsent.cli.mine import mine
 from selfsent.cli.pretrain import pretrain
 from selfsent.cli.push import push
 from selfsent.cli.report import report
@@ -38,6 +39,7 @@ for command in (
     verdict,
     report,
     reproduce,
+    mine,
     export,
     push,
     encode,

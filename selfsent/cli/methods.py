@@ -106,8 +106,8 @@ def settings(
     """List every key of a recipe that --set takes, with its default, unit and meaning.
 
     The keys of objective.* belong to the method: selfsent methods NAME.  Those of selfsent pretrain begin with
-    pretrain. and static. here, those of selfsent fit with fit., of selfsent index with index. and of
-    selfsent serve with serve., and are given without that.
+    pretrain. and static. here, those of selfsent fit with fit., of selfsent index with index., of selfsent
+    mine with mine. and of selfsent serve with serve., and are given without that.
     """
     from selfsent.config import Recipe, describe
     from selfsent.corpus.settings import CorpusConfig
@@ -128,6 +128,10 @@ def settings(
         from selfsent.search_index.settings import IndexConfig
 
         keys += describe(IndexConfig, "index.")
+    if prefix.startswith("mine") or not prefix:
+        from selfsent.augment.mining_settings import MineConfig
+
+        keys += describe(MineConfig, "mine.")
     if prefix.startswith("serve") or not prefix:
         from selfsent.serving.settings import ServeConfig
 
