@@ -30,6 +30,9 @@ def train(
     ] = None,
     seeds: Annotated[int, typer.Option(help="Train with so many seeds, in OUT/seed-42 and so on")] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out")] = False,
+    tracker: Annotated[
+        str | None, typer.Option(help="Also send losses and scores to tensorboard, wandb or mlflow")
+    ] = None,
 ) -> None:
     """Train a sentence encoder from raw text.
 
@@ -39,12 +42,16 @@ def train(
     from selfsent.cli.methods import require_methods
     from selfsent.config import is_recipe
 
+    if tracker is not None:
+        from selfsent.tracking import require_tracker
+
+        require_tracker(tracker)
     if not is_recipe(method):
         require_methods(method)  # a mistyped name is refused before torch is loaded
     display = Display()
     display.opening("loading torch and transformers")
     if seeds != 1:
-        _train_seeds(display, method, seeds, base, corpus, out, seed, data, set_ or [], resume)
+        _train_seeds(display, method, seeds, base, corpus, out, seed, data, set_ or [], resume, tracker)
         return
     from selfsent import api
     from selfsent.cli.tables import results_table
@@ -59,6 +66,7 @@ def train(
         data=data,
         settings=set_ or (),
         resume=resume,
+        tracker=tracker,
         progress=display,
     )
     beside = {BASELINES[name]: scores for name, scores in result.baselines.items()}
@@ -83,6 +91,7 @@ def _train_seeds(
     data: Path | None,
     settings: list[str],
     resume: bool,
+    tracker: str | None,
 ) -> None:
     """Train several seeds, and print their scores, mean and deviation, and the verdict over them."""
     import numpy as np
@@ -100,6 +109,7 @@ def _train_seeds(
         data=data,
         settings=settings,
         resume=resume,
+        tracker=tracker,
         progress=display,
     )
     columns = [[getattr(run, name) for run in result.runs] for name in ("dev", "before", "test")]
