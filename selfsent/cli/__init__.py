@@ -27,7 +27,6 @@ app = typer.Typer(
     help="Turn raw, unlabelled text into a sentence encoder that you can trust.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (

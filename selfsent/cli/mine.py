@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from selfsent.cli.augment import Corpus, Split, TextColumn
+from selfsent.cli.completion import complete_setting, complete_words
 
 
 def mine(
@@ -15,8 +16,9 @@ def mine(
     kind: Annotated[
         str,
         typer.Option(
+            autocompletion=complete_words("paraphrases", "negatives"),
             help="paraphrases: pairs of sentences that are nearest to each other; negatives: first sentences, what "
-            "follows them or their positive column, and near passages of other documents"
+            "follows them or their positive column, and near passages of other documents",
         ),
     ] = "paraphrases",
     split: Split = "auto",
@@ -24,7 +26,10 @@ def mine(
     positive_column: Annotated[str, typer.Option(help="Where a row has it, its text's positive")] = "positive",
     language: Annotated[str, typer.Option(help="Language of the sentence-splitting rules")] = "en",
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: margin=1.3")
+        list[str] | None,
+        typer.Option(
+            "--set", autocompletion=complete_setting, metavar="KEY=VALUE", help="Change a setting: margin=1.3"
+        ),
     ] = None,
 ) -> None:
     """Find near-paraphrases, or hard negatives, in raw text, and write them as a corpus of pairs.

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from selfsent.cli.completion import complete_recipe, complete_setting, complete_words
+
 if TYPE_CHECKING:
     from selfsent.cli.display import Display
 
@@ -14,6 +16,7 @@ def train(
         str,
         typer.Argument(
             metavar="METHOD|RECIPE",
+            autocompletion=complete_recipe,
             help="A method or preset (selfsent methods), or several joined by +; or a recipe, as a .toml file or "
             "by the name of one that comes with the package",
         ),
@@ -26,12 +29,19 @@ def train(
     seed: Annotated[int | None, typer.Option(help="Seed of every random number  \\[default: 42]")] = None,
     data: Annotated[Path | None, typer.Option(help="Evaluation data in SentEval's layout, or hub")] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a recipe key: train.steps=500")
+        list[str] | None,
+        typer.Option(
+            "--set", autocompletion=complete_setting, metavar="KEY=VALUE", help="Change a recipe key: train.steps=500"
+        ),
     ] = None,
     seeds: Annotated[int, typer.Option(help="Train with so many seeds, in OUT/seed-42 and so on")] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out")] = False,
     tracker: Annotated[
-        str | None, typer.Option(help="Also send losses and scores to tensorboard, wandb or mlflow")
+        str | None,
+        typer.Option(
+            autocompletion=complete_words("tensorboard", "wandb", "mlflow"),
+            help="Also send losses and scores to tensorboard, wandb or mlflow",
+        ),
     ] = None,
 ) -> None:
     """Train a sentence encoder from raw text.
