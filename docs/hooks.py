@@ -10,6 +10,7 @@ from mkdocs.structure.files import File
 from typer.cli import get_docs_for_click
 
 from selfsent import methods
+from selfsent.augment.mining_settings import MineConfig
 from selfsent.cli import app
 from selfsent.config import EncoderConfig, HardwareConfig, Recipe, TrainConfig, describe
 from selfsent.corpus.settings import CorpusConfig
@@ -77,6 +78,7 @@ def settings() -> str:
     page += ["\n## pretrain", "For `selfsent pretrain`, whose keys have no prefix.\n", *table(PretrainConfig)]
     page += ["\n## pretrain --size static\n", *table(StaticConfig)]
     page += ["\n## index", "For `selfsent index`, whose keys have no prefix.\n", *table(IndexConfig)]
+    page += ["\n## mine", "For `selfsent mine`, whose keys have no prefix.\n", *table(MineConfig)]
     page += ["\n## serve", "For `selfsent serve`, whose keys have no prefix.\n", *table(ServeConfig)]
     return "\n".join(page) + "\n"
 

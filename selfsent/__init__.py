@@ -17,6 +17,7 @@ from selfsent.progress import Progress
 
 if TYPE_CHECKING:
     from selfsent.api import train
+    from selfsent.augment.mine import mine_pairs
     from selfsent.bulk_encode import encode_to
     from selfsent.encoder.encode import encode
     from selfsent.encoder.load import load_encoder as load
@@ -54,6 +55,7 @@ _HOMES = {
     "export_model": "export:export_model",
     "fit": "selection.fit:fit",
     "load": "encoder.load:load_encoder",
+    "mine_pairs": "augment.mine:mine_pairs",
     "pretrain": "pretraining.train:pretrain",
     "push_model": "publishing:push_model",
     "search": "semantic_search:search",
@@ -87,6 +89,7 @@ __all__ = [
     "export_model",
     "fit",
     "load",
+    "mine_pairs",
     "pretrain",
     "push_model",
     "search",

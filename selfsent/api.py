@@ -46,6 +46,7 @@ from selfsent.methods import ObjectivePlan
 from selfsent.objective import Objective
 from selfsent.progress import SILENT, Progress
 from selfsent.run import Run, first_difference, versions, writing
+from selfsent.tracking import AnyTracker, tracked
 from selfsent.trainer import Trainer, TrainingOutcome, Validate
 from selfsent.validation import Validator
 
@@ -75,6 +76,7 @@ def train(
     data: str | Path | None = None,
     settings: Sequence[str] = (),
     resume: bool = False,
+    tracker: AnyTracker | None = None,
     progress: Progress = SILENT,
 ) -> Trained:
     """Train a sentence encoder from raw text.
@@ -88,6 +90,7 @@ def train(
         data: evaluation data in SentEval's layout, or ``hub``, for labelled scores in addition.
         settings: changes such as ``"train.steps=500"``.
         resume: resume the run in ``out``, or return its result if it is finished; start it where there is none.
+        tracker: "tensorboard", "wandb", "mlflow" or a tracker of accelerate, which gets the lines of log.jsonl, too.
 
     Raises:
         UserError: something given cannot work; the message says what would.
@@ -100,7 +103,7 @@ def train(
     corpus_config = build_config(CorpusConfig, recipe.corpus, "corpus")
     folder = Path(out) if out is not None else default_folder(method)
     with ranks.joined(recipe.hardware.device) as group, writing(folder, group, resume=resume):
-        progress = progress if group.first else SILENT
+        progress = tracked(progress, tracker, folder) if group.first else SILENT
         return _train_in(folder, recipe, plan, corpus_config, group, resume=resume, progress=progress)
 
 

@@ -46,6 +46,7 @@ def evaluate(
     stop_on: StopOn = "pearson",
     precision: str = "auto",
     bootstrap: int = 1000,
+    mteb_results: str | Path | None = None,
     progress: Progress = SILENT,
 ) -> dict[str, Results]:
     """Score a model, and training-free baselines of the same encoder beside it, from one reading of the data.
@@ -62,6 +63,7 @@ def evaluate(
         whiten_on: files, folders or hub names of texts, a line each, that whitening is fitted to instead.
         classifier: for labelled tasks: "senteval_full", "senteval_fast", "senteval_mlp" or "sklearn".
         stop_on: the development correlation that stops the regressions of relatedness: "pearson" or "spearman".
+        mteb_results: a folder for the result files of tasks of mteb, in the layout that its ``ResultCache`` reads.
 
     Raises:
         UserError: an unknown task, pooling or classifier, incomplete data, labels that no classifier can be trained
@@ -72,12 +74,11 @@ def evaluate(
     encoder = (
         model if isinstance(model, SentenceTransformer) else load_encoder(model, pooling=pooling, max_length=max_length)
     )
-    public_scores = []
-    if public:
-        cache = atomic.cache_folder("mteb", "")
-        public_scores = mteb.score_mteb(encoder, public, cache, precision=precision, progress=progress)
-        if not own:
-            return {"model": Results(scores=public_scores)}
+    cache, name = atomic.cache_folder("mteb", ""), mteb.public_name(model)
+    output = None if mteb_results is None else mteb.ResultFiles(Path(mteb_results), name, public)
+    public_scores = mteb.score_mteb(encoder, public, cache, output, precision=precision, progress=progress)
+    if public and not own:
+        return {"model": Results(scores=public_scores)}
     if "retrieval" in own and held_out is None and corpus:
         text = prepare_corpus([str(name) for name in corpus], CorpusConfig(), tokenizer_of(encoder), progress=progress)
         held_out = (text.held_out.test.queries, text.held_out.test.passages)

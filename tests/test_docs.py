@@ -26,6 +26,7 @@ from tiny_marian import write as write_translator
 import selfsent
 from selfsent import api, config, methods
 from selfsent.__main__ import main
+from selfsent.augment.mining_settings import MineConfig
 from selfsent.cli import app
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.errors import UserError
@@ -113,10 +114,9 @@ def parse(words: list[str]) -> None:
         elif name == "pretrain":
             kind = StaticConfig if given["size"] == "static" else pretraining.PretrainConfig
             config.build_config(kind, config.apply_settings({}, settings), "")
-        elif name in ("index", "serve"):
-            config.build_config(
-                {"index": IndexConfig, "serve": ServeConfig}[name], config.apply_settings({}, settings), ""
-            )
+        elif name in ("index", "mine", "serve"):
+            kind = {"index": IndexConfig, "mine": MineConfig, "serve": ServeConfig}[name]
+            config.build_config(kind, config.apply_settings({}, settings), "")
         elif name == "fit":
             config.build_config(FitConfig, config.apply_settings({}, settings), "")
         elif name == "evaluate":

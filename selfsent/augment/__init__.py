@@ -4,5 +4,6 @@ back_translation.py  two MarianMT models, there and back
 rewriting.py         any server that speaks OpenAI's chat protocol
 cache.py             what was generated, in SQLite
 produce.py           texts -> cache -> backend -> cache -> pairs
+mine.py              pairs and hard negatives that raw text holds already, found by an encoder
 pairs.py             the file that `selfsent train --corpus` reads, and pairs that exist already
 """

@@ -22,7 +22,7 @@ from selfsent.progress import SILENT, Progress
 COLUMNS = (
     "text",
     "positive",
-    "backend",  # "backtranslate", "rewrite" or "given"
+    "backend",  # "backtranslate", "rewrite", "mined" or "given"
     "settings",  # for people, as JSON
     "digest",  # of all settings that the positive depends on
     "created",  # the day the positive was made
@@ -85,7 +85,7 @@ def check_pairs_file(path: Path) -> None:
             columns = next((list(row) for _, row in read.read_rows(path)), list(COLUMNS))
         except CorpusError:
             columns = []
-        if columns != list(COLUMNS):
+        if not {*COLUMNS} <= {*columns}:
             raise ConfigurationError(f"output {path} exists and is no pairs file: choose another --out")
 
 
@@ -98,9 +98,31 @@ def write_pairs(
         ConfigurationError: as ``check_pairs_file``.
         UserError: the file cannot be written.
     """
+    rows = (
+        {"text": text, "positive": positive, **provenance(backend, settings, digest, created)}
+        for text, positive, created in pairs
+    )
+    write_rows(path, rows, dict.fromkeys(COLUMNS, "string"))
+
+
+def provenance(backend: str, settings: dict[str, Any], digest: str, created: str) -> dict[str, str]:
+    """Return the columns that say how a pair was made."""
+    said = json.dumps(settings, ensure_ascii=False)
+    return dict(zip(COLUMNS[2:], (backend, said, digest, created), strict=True))
+
+
+def write_rows(path: Path, rows: Iterable[dict[str, Any]], kinds: dict[str, str]) -> None:
+    """Write rows of a pairs file with any columns; the file is replaced whole, or stays as it was.
+
+    Args:
+        kinds: the columns in their order, each with the name of its type in Arrow.
+
+    Raises:
+        ConfigurationError: as ``check_pairs_file``.
+        UserError: the file cannot be written.
+    """
     check_pairs_file(path)
-    constant = (backend, json.dumps(settings, ensure_ascii=False), digest)
-    rows = (dict(zip(COLUMNS, (text, positive, *constant, created), strict=True)) for text, positive, created in pairs)
+    rows = ({name: row[name] for name in kinds} for row in rows)
     try:
         with atomic.replacing_file(path) as file:
             if path.suffix == ".jsonl":
@@ -109,7 +131,7 @@ def write_pairs(
             import pyarrow as pa
             from pyarrow import parquet
 
-            schema = pa.schema([(name, pa.string()) for name in COLUMNS])
+            schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in kinds.items()])
             with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
                 while group := list(islice(rows, _ROWS)):
                     writer.write_table(pa.Table.from_pylist(group, schema=schema))

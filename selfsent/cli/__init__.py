@@ -11,6 +11,7 @@ from selfsent.cli.export import export
 from selfsent.cli.fit import fit
 from selfsent.cli.index import index
 from selfsent.cli.methods import methods, settings
+from selfsent.cli.mine import mine
 from selfsent.cli.pretrain import pretrain
 from selfsent.cli.push import push
 from selfsent.cli.report import report
@@ -26,7 +27,6 @@ app = typer.Typer(
     help="Turn raw, unlabelled text into a sentence encoder that you can trust.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
@@ -38,6 +38,7 @@ for command in (
     verdict,
     report,
     reproduce,
+    mine,
     export,
     push,
     encode,

@@ -1,5 +1,6 @@
 """selfsent evaluate: score a model, or compare two."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,10 +26,9 @@ def evaluate(
         Path | None,
         typer.Option(help="A folder in SentEval's layout, or hub: the copies on the hub, where there are any"),
     ] = None,
-    corpus: Annotated[
-        list[str] | None, typer.Option(help="For retrieval: documents, of which a held-out part is searched")
-    ] = None,
+    corpus: Annotated[list[str] | None, typer.Option(help="For retrieval: documents, part of them searched")] = None,
     json: Annotated[Path | None, typer.Option(help="Also write the scores to this file.")] = None,
+    mteb_results: Annotated[Path | None, typer.Option(help="Also write mteb:NAME here, for mteb to read")] = None,
     pooling: Annotated[
         str | None,
         typer.Option(help="cls, mean, first_last, first_last_paper, top2, cls_pooler  \\[default: the model's own]"),
@@ -62,7 +62,7 @@ def evaluate(
     from selfsent.evaluation.senteval import declutr_averages
 
     names = [name.strip() for name in tasks.split(",") if name.strip()]
-    _require_fitting(len(models), compare, bool(baselines or whiten_on or pooling or json or "retrieval" in names))
+    _require_fitting(len(models), compare, [baselines, whiten_on, pooling, json, mteb_results, "retrieval" in names])
     how: dict[str, Any] = {"data": data, "classifier": classifier, "stop_on": stop_on, "precision": precision}
     how.update(bootstrap=bootstrap, max_length=max_length, progress=display)
     if compare:
@@ -79,6 +79,7 @@ def evaluate(
             poolings=("cls", "mean", "first_last", "first_last_paper", "top2") if baselines else (),
             whitening=("pca", "zca", "group") if baselines or whiten_on else (),
             whiten_on=whiten_on or (),
+            mteb_results=mteb_results,
             **how,
         )
         display.print(results_table(results))
@@ -88,7 +89,7 @@ def evaluate(
             scoring.write_scores(json, results, models[0])
 
 
-def _require_fitting(count: int, compare: bool, of_one: bool) -> None:
+def _require_fitting(count: int, compare: bool, of_one: Iterable[object]) -> None:
     """Refuse a number of models, or options of one model, that do not go with ``--compare``."""
     from selfsent.errors import ConfigurationError
 
@@ -97,7 +98,7 @@ def _require_fitting(count: int, compare: bool, of_one: bool) -> None:
             f"{count} model{'s were' if count > 1 else ' was'} given {'with' if compare else 'without'} --compare: "
             "give two with it, or one without"
         )
-    if compare and of_one:
+    if compare and any(of_one):
         raise ConfigurationError(
-            "--compare goes without --baselines, --whiten-on, --pooling, --json and the task retrieval"
+            "--compare goes without --baselines, --whiten-on, --pooling, --json, --mteb-results and the task retrieval"
         )

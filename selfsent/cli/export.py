@@ -5,10 +5,17 @@ from typing import Annotated
 
 import typer
 
+from selfsent.cli.completion import complete_words
+
 
 def export(
     model: Annotated[str, typer.Argument(help="A folder, the folder of a run, or a name on the hub")],
-    to: Annotated[str, typer.Option("--to", help="onnx, onnx-int8 or static")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", autocompletion=complete_words("onnx", "onnx-int8", "static"), help="onnx, onnx-int8 or static"
+        ),
+    ],
     corpus: Annotated[
         list[str] | None,
         typer.Option(help="Text for the verdict; may be repeated  \\[default: what the run held out]"),

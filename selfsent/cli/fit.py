@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from selfsent.cli.completion import complete_setting
+
 
 def fit(
     text: Annotated[
@@ -21,7 +23,8 @@ def fit(
     minutes: Annotated[float | None, typer.Option(help="Of this machine's time, about  \\[default: 10]")] = None,
     out: Annotated[Path, typer.Option(help="The folder of the selection")] = Path("runs/fit"),
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: steps=500")
+        list[str] | None,
+        typer.Option("--set", autocompletion=complete_setting, metavar="KEY=VALUE", help="Change a setting: steps=500"),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the selection in --out")] = False,
 ) -> None:

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from selfsent.cli.completion import complete_setting
+
 
 def index(
     corpus: Annotated[
@@ -18,7 +20,10 @@ def index(
     ] = False,
     text_column: Annotated[str, typer.Option(help="The column of a table to search")] = "text",
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: mode=dense")
+        list[str] | None,
+        typer.Option(
+            "--set", autocompletion=complete_setting, metavar="KEY=VALUE", help="Change a setting: mode=dense"
+        ),
     ] = None,
 ) -> None:
     """Index a corpus: its texts are encoded and written to a folder that searches open.

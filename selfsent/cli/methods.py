@@ -8,13 +8,14 @@ from typing import Annotated
 
 import typer
 
+from selfsent.cli.completion import complete_method
 from selfsent.errors import unknown
 
 _SHOWN = 3  # documents of a preview
 FOLDER = Path(__file__).parent.parent / "methods"
 
 
-def _outlines() -> dict[str, tuple[str, list[str]]]:
+def method_outlines() -> dict[str, tuple[str, list[str]]]:
     """Return first line and presets of every method, read from its source: importing torch takes seconds."""
     found = {}
     for path in sorted(FOLDER.glob("[!_]*.py")):
@@ -29,7 +30,7 @@ def _outlines() -> dict[str, tuple[str, list[str]]]:
 
 def require_methods(names: str) -> None:
     """Refuse what is neither a method nor a preset, nor looks like a module, before torch is loaded."""
-    outlines = _outlines()
+    outlines = method_outlines()
     known = [*outlines, *(preset for _, presets in outlines.values() for preset in presets)]
     for name in (part.strip() for part in names.split("+")):
         if "." not in name and name not in known:
@@ -37,14 +38,16 @@ def require_methods(names: str) -> None:
 
 
 def methods(
-    name: Annotated[str | None, typer.Argument(help="A method or preset, to see its paper and keys")] = None,
+    name: Annotated[
+        str | None, typer.Argument(autocompletion=complete_method, help="A method or preset, to see its paper and keys")
+    ] = None,
     preview: Annotated[
         str | None, typer.Option(metavar="CORPUS", help="Print spans that declutr samples from the first documents")
     ] = None,
 ) -> None:
     """List the methods, or show one: its paper, its formulas, and every key with its default."""
     if name is None:
-        for method, (title, presets) in _outlines().items():
+        for method, (title, presets) in method_outlines().items():
             typer.echo(f"{method:<14}{title}")
             if presets:
                 typer.echo(f"{'':<14}presets: {', '.join(presets)}")
@@ -106,8 +109,8 @@ def settings(
     """List every key of a recipe that --set takes, with its default, unit and meaning.
 
     The keys of objective.* belong to the method: selfsent methods NAME.  Those of selfsent pretrain begin with
-    pretrain. and static. here, those of selfsent fit with fit., of selfsent index with index. and of
-    selfsent serve with serve., and are given without that.
+    pretrain. and static. here, those of selfsent fit with fit., of selfsent index with index., of selfsent
+    mine with mine. and of selfsent serve with serve., and are given without that.
     """
     from selfsent.config import Recipe, describe
     from selfsent.corpus.settings import CorpusConfig
@@ -128,6 +131,10 @@ def settings(
         from selfsent.search_index.settings import IndexConfig
 
         keys += describe(IndexConfig, "index.")
+    if prefix.startswith("mine") or not prefix:
+        from selfsent.augment.mining_settings import MineConfig
+
+        keys += describe(MineConfig, "mine.")
     if prefix.startswith("serve") or not prefix:
         from selfsent.serving.settings import ServeConfig
 

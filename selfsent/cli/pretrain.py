@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from selfsent.cli.completion import complete_setting
+
 
 def pretrain(
     corpus: Annotated[
@@ -37,7 +39,10 @@ def pretrain(
         Path | None, typer.Option(help="Evaluation data in SentEval's layout, or hub, to follow STS-B dev with")
     ] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: learning_rate=5e-4")
+        list[str] | None,
+        typer.Option(
+            "--set", autocompletion=complete_setting, metavar="KEY=VALUE", help="Change a setting: learning_rate=5e-4"
+        ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out")] = False,
 ) -> None:

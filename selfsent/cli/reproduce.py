@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from selfsent.cli.completion import complete_setting
+
 if TYPE_CHECKING:
     from selfsent.cli.display import Display
     from selfsent.reproduction.reproduce import PlannedArtifact
@@ -43,7 +45,10 @@ def reproduce(
     seeds: Annotated[int, typer.Option(help="Of every training; a conclusion needs 3")] = 1,
     seed: Annotated[int, typer.Option(help="The first seed")] = 42,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Of small scale, such as steps=20")
+        list[str] | None,
+        typer.Option(
+            "--set", autocompletion=complete_setting, metavar="KEY=VALUE", help="Of small scale, such as steps=20"
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder of runs, scores and tables")] = Path("runs/reproduce"),
     resume: Annotated[bool, typer.Option("--resume", help="Use what is finished in --out")] = False,

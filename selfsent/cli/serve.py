@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from selfsent.cli.completion import complete_setting
+
 
 def serve(
     model: Annotated[
@@ -22,7 +24,10 @@ def serve(
         float, typer.Option(help="Look every so many seconds whether a model's folder changed; 0: never", min=0)
     ] = 0.0,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a limit: max_batch_tokens=4096")
+        list[str] | None,
+        typer.Option(
+            "--set", autocompletion=complete_setting, metavar="KEY=VALUE", help="Change a limit: max_batch_tokens=4096"
+        ),
     ] = None,
 ) -> None:
     """Serve embeddings, as OpenAI and text-embeddings-inference do, and search over indexes.

@@ -5,18 +5,23 @@ from typing import Annotated
 
 import typer
 
+from selfsent.cli.completion import complete_recipe, complete_setting
+
 
 def sweep(
     method: Annotated[
         str,
         typer.Argument(
-            metavar="METHOD|RECIPE", help="As of selfsent train; or a recipe with a table \\[sweep], such as scd-grid"
+            metavar="METHOD|RECIPE",
+            autocompletion=complete_recipe,
+            help="As of selfsent train; or a recipe with a table \\[sweep], such as scd-grid",
         ),
     ],
     set_: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
+            autocompletion=complete_setting,
             metavar="KEY=A,B,C",
             help="Values to try: objective.temperature=0.05,0.1; one value changes the recipe",
         ),
@@ -33,9 +38,7 @@ def sweep(
     sampler: Annotated[
         str, typer.Option(help="grid (every combination), random, or tpe (guided by the scores so far)")
     ] = "grid",
-    trials: Annotated[
-        int | None, typer.Option(help="Settings to try  \\[default: all of a grid, 20 of random and tpe]")
-    ] = None,
+    trials: Annotated[int | None, typer.Option(help="Settings to try  \\[default: all of a grid, else 20]")] = None,
     prune: Annotated[bool, typer.Option("--prune", help="Give up settings below the median of the others")] = False,
     base: Annotated[str | None, typer.Option(help="A folder, or a name on the hub  \\[default: builtin]")] = None,
     corpus: Annotated[

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from selfsent.cli.completion import complete_recipe, complete_setting, complete_words
+
 if TYPE_CHECKING:
     from selfsent.cli.display import Display
 
@@ -14,6 +16,7 @@ def train(
         str,
         typer.Argument(
             metavar="METHOD|RECIPE",
+            autocompletion=complete_recipe,
             help="A method or preset (selfsent methods), or several joined by +; or a recipe, as a .toml file or "
             "by the name of one that comes with the package",
         ),
@@ -26,10 +29,20 @@ def train(
     seed: Annotated[int | None, typer.Option(help="Seed of every random number  \\[default: 42]")] = None,
     data: Annotated[Path | None, typer.Option(help="Evaluation data in SentEval's layout, or hub")] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a recipe key: train.steps=500")
+        list[str] | None,
+        typer.Option(
+            "--set", autocompletion=complete_setting, metavar="KEY=VALUE", help="Change a recipe key: train.steps=500"
+        ),
     ] = None,
     seeds: Annotated[int, typer.Option(help="Train with so many seeds, in OUT/seed-42 and so on")] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out")] = False,
+    tracker: Annotated[
+        str | None,
+        typer.Option(
+            autocompletion=complete_words("tensorboard", "wandb", "mlflow"),
+            help="Also send losses and scores to tensorboard, wandb or mlflow",
+        ),
+    ] = None,
 ) -> None:
     """Train a sentence encoder from raw text.
 
@@ -39,12 +52,16 @@ def train(
     from selfsent.cli.methods import require_methods
     from selfsent.config import is_recipe
 
+    if tracker is not None:
+        from selfsent.tracking import require_tracker
+
+        require_tracker(tracker)
     if not is_recipe(method):
         require_methods(method)  # a mistyped name is refused before torch is loaded
     display = Display()
     display.opening("loading torch and transformers")
     if seeds != 1:
-        _train_seeds(display, method, seeds, base, corpus, out, seed, data, set_ or [], resume)
+        _train_seeds(display, method, seeds, base, corpus, out, seed, data, set_ or [], resume, tracker)
         return
     from selfsent import api
     from selfsent.cli.tables import results_table
@@ -59,6 +76,7 @@ def train(
         data=data,
         settings=set_ or (),
         resume=resume,
+        tracker=tracker,
         progress=display,
     )
     beside = {BASELINES[name]: scores for name, scores in result.baselines.items()}
@@ -83,6 +101,7 @@ def _train_seeds(
     data: Path | None,
     settings: list[str],
     resume: bool,
+    tracker: str | None,
 ) -> None:
     """Train several seeds, and print their scores, mean and deviation, and the verdict over them."""
     import numpy as np
@@ -100,6 +119,7 @@ def _train_seeds(
         data=data,
         settings=settings,
         resume=resume,
+        tracker=tracker,
         progress=display,
     )
     columns = [[getattr(run, name) for run in result.runs] for name in ("dev", "before", "test")]

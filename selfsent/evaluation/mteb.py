@@ -1,9 +1,12 @@
 """MTEB tasks by name, through its own package: ``mteb:Banking77Classification``.
 
 The package brings data (from the hub) and protocols; the encoder and the cache are ours.  Results are cached by
-encoder, precision and version of the package, so that only tasks without a result are run.
+encoder, precision and version of the package, so that only tasks without a result are run.  ``ResultFiles`` writes
+them in the layout of the package's own results: ``results/OWNER__NAME/REVISION/TASK.json``, with a model_meta.json.
 """
 
+import json
+import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
@@ -13,8 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sentence_transformers import SentenceTransformer
 
+from selfsent import atomic
 from selfsent.encoder.encode import encode
-from selfsent.encoder.inspect import encoder_digest
+from selfsent.encoder.inspect import embedding_width, encoder_digest, max_length_of
 from selfsent.encoder.task_prompts import task_prompt
 from selfsent.errors import ConfigurationError, DataError, UserError
 from selfsent.evaluation.score import Score, measured
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from mteb.types import PromptType
 
 PREFIX = "mteb:"
+_NAME = "selfsent/encoder"  # of every model in the cache, where the revision tells them apart
 
 
 def mteb_tasks(names: Sequence[str]) -> "list[AbsTask]":
@@ -50,6 +55,7 @@ def score_mteb(
     encoder: SentenceTransformer,
     tasks: "Sequence[AbsTask]",
     cache: Path,
+    output: "ResultFiles | None" = None,
     *,
     precision: str = "auto",
     progress: Progress = SILENT,
@@ -60,10 +66,13 @@ def score_mteb(
 
     Args:
         cache: a folder; it gets a folder for each encoder, precision and version.
+        output: gets the result of each task, as soon as there is one.
 
     Raises:
         DataError: a task's data cannot be loaded, or the task cannot be run.
     """
+    if not tasks:
+        return []
     import mteb
 
     progress.say(f"mteb runs {len(tasks)} of its tasks")
@@ -71,6 +80,7 @@ def score_mteb(
     results = mteb.ResultCache(cache / f"{digest}-{precision}-{version('mteb')}")
     scores = []
     for task in tasks:
+        facts = task.metadata
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the package warns about its own internals
@@ -85,8 +95,10 @@ def score_mteb(
             raise
         except Exception as error:  # whatever a data set, its loader or the network may raise
             reason = str(error).strip().strip("\"'") or type(error).__name__
-            raise DataError(f"mteb could not run {task.metadata.name}: {reason.splitlines()[0]}") from error
-        facts = task.metadata
+            raise DataError(f"mteb could not run {facts.name}: {reason.splitlines()[0]}") from error
+        if output is not None:
+            kept = results.get_task_result_path(facts.name, _NAME, digest)
+            output.write_result(encoder, kept)
         for result in outcome.task_results:
             protocol = {"mteb": result.mteb_version, "data": f"{facts.name} @ {result.dataset_revision}"}
             scores += [
@@ -105,13 +117,66 @@ def score_mteb(
     return scores
 
 
+class ResultFiles:
+    """The folder that gets the result files of tasks."""
+
+    def __init__(self, folder: Path, name: str, tasks: "Sequence[AbsTask]") -> None:
+        """Make sure, before anything is run, that there will be results, and that they can be written.
+
+        Raises:
+            ConfigurationError: no task of mteb is among the tasks, or nothing can be written there.
+        """
+        self._folder, self._name = folder / "results" / name.replace("/", "__").replace(" ", "_"), name
+        if not tasks:
+            raise ConfigurationError("result files of mteb are written for its own tasks alone: add --tasks mteb:NAME")
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(f"cannot write {self._folder}: {error.strerror}; name another folder") from error
+
+    def write_result(self, encoder: SentenceTransformer, kept: Path) -> Path:
+        """Write the result of a task, and what is known of the encoder, and return where the result is.
+
+        The revision is a digest of the encoder: folders of models have no other.
+
+        Args:
+            kept: the result in the cache.
+        """
+        from mteb.models import ModelMeta
+
+        place = self._folder / encoder_digest(encoder)[:16]
+        facts = {
+            "name": self._name,
+            "revision": place.name,
+            "embed_dim": embedding_width(encoder),
+            "max_tokens": max_length_of(encoder),
+            "n_parameters": sum(parameter.numel() for parameter in encoder.parameters()),
+            "framework": ["Sentence Transformers", "PyTorch"],
+            "similarity_fn_name": "cosine",
+        }
+        meta = ModelMeta.create_empty().to_dict() | facts
+        atomic.write_json(place / "model_meta.json", json.loads(json.dumps(meta, default=str)))
+        atomic.write_bytes(place / kept.name, kept.read_bytes())
+        return place / kept.name
+
+
+def public_name(model: str | Path | SentenceTransformer) -> str:
+    """Return the name that results get: that on the hub, or ``selfsent/`` and that of the folder or its run."""
+    if isinstance(model, SentenceTransformer):
+        return _NAME
+    if re.fullmatch(r"[\w.-]*\w[\w.-]*/[\w.-]+", str(model)) and not Path(model).exists():
+        return str(model)
+    path = Path(model)
+    return f"selfsent/{path.resolve().parent.name if path.name == 'model' else path.resolve().name}"
+
+
 def _wrapped(encoder: SentenceTransformer, digest: str, precision: str) -> "EncoderProtocol":
     """Return what mteb calls an encoder: batches of texts in, vectors out."""
     from mteb.models import ModelMeta
     from mteb.models.abs_encoder import AbsEncoder
 
     class Wrapped(AbsEncoder):
-        mteb_model_meta = ModelMeta.create_empty(overwrites={"name": "selfsent/encoder", "revision": digest})
+        mteb_model_meta = ModelMeta.create_empty(overwrites={"name": _NAME, "revision": digest})
 
         def encode(
             self, inputs: Iterable[Mapping[str, list[str]]], prompt_type: "PromptType | None" = None, **_: object

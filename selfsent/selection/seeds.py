@@ -20,6 +20,7 @@ from selfsent.evaluation.score import Results, Score
 from selfsent.progress import SILENT, Progress, Quiet
 from selfsent.run import Run
 from selfsent.selection.significance import LEAST_SEEDS, Lead, SeedScores, compare_settings
+from selfsent.tracking import AnyTracker
 
 RETRIEVAL = "retrieval"
 
@@ -63,6 +64,7 @@ def train_seeds(
     data: str | Path | None = None,
     settings: Sequence[str] = (),
     resume: bool = False,
+    tracker: AnyTracker | None = None,
     progress: Progress = SILENT,
 ) -> TrainedSeeds:
     """Train a recipe with consecutive seeds, each an ordinary run: ``OUT/seed-42``, ``OUT/seed-43`` and so on.
@@ -91,13 +93,14 @@ def train_seeds(
         for number in range(recipe.seed, recipe.seed + seeds):
             progress.say(f"seed {number}: {number - recipe.seed + 1} of {seeds}")
             one = replace(recipe, seed=number)
-            runs.append(train_seed(one, folder / f"seed-{number}", progress=Quiet(progress) if runs else progress))
+            heard = Quiet(progress) if runs else progress
+            runs.append(train_seed(one, folder / f"seed-{number}", tracker=tracker, progress=heard))
             _require_same_inputs(runs[0].folder, runs[-1].folder)
     lead, verdict = judge_seeds(runs)
     return TrainedSeeds(folder=folder, runs=runs, lead=lead, verdict=verdict)
 
 
-def train_seed(recipe: Recipe, folder: Path, *, progress: Progress) -> SeedRun:
+def train_seed(recipe: Recipe, folder: Path, *, tracker: AnyTracker | None = None, progress: Progress) -> SeedRun:
     """Train one seed, or resume it, or return the scores of a run that is finished.
 
     Raises:
@@ -107,7 +110,7 @@ def train_seed(recipe: Recipe, folder: Path, *, progress: Progress) -> SeedRun:
     known = _read_record(record)
     if known is not None and known["recipe"] == recipe_table(recipe) and Run(folder).finished():
         return SeedRun(folder=folder, **{key: value for key, value in known.items() if key != "recipe"})
-    trained = api.train(recipe, out=folder, resume=True, progress=progress)
+    trained = api.train(recipe, out=folder, resume=True, tracker=tracker, progress=progress)
     score = _test_score(trained, trained.after)
     if score is not None and score.replicates is None:  # it was finished before a kill
         trained = api.rescore(trained, recipe, progress)

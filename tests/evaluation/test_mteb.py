@@ -1,6 +1,7 @@
 """MTEB through its package, on a task made here: scored, kept, and never confused between encoders."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from tiny import make_base
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import ConfigurationError, UserError
 from selfsent.evaluation import mteb
-from selfsent.scoring import compare
+from selfsent.scoring import compare, evaluate
 
 pytest.importorskip("mteb", reason="the package mteb is not installed: pip install 'selfsent[mteb]'")
 
@@ -79,6 +80,56 @@ def test_a_task_is_scored_once_and_then_read_from_the_cache(encoder, rows, tmp_p
     assert again[0].value == first[0].value
     kept = next(tmp_path.rglob("FruitClassification.json"))
     assert 100 * json.loads(kept.read_text())["scores"]["test"][0]["main_score"] == first[0].value
+
+
+@pytest.mark.parametrize("languages", [None, {"en": ["eng-Latn"], "de": ["deu-Latn"]}])
+def test_mteb_reads_the_result_files_back_with_the_same_scores(encoder, rows, tmp_path, monkeypatch, languages):
+    import mteb as package
+
+    kind = made(rows, languages=languages)
+    monkeypatch.setattr(mteb, "mteb_tasks", lambda names: [kind() for _ in names])
+    monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "runs" / "fruits" / "model"
+    encoder.save_pretrained(str(folder))
+    for _ in range(2):  # run, and taken from the cache
+        out = tmp_path / "written"
+        scores = evaluate(folder, ["mteb:FruitClassification"], mteb_results=out)["model"].scores
+        (model,) = package.ResultCache(out).load_results(include_remote=False).model_results
+        (result,) = model.task_results
+        assert (kind.loaded, model.model_name, result.task_name) == (1, "selfsent/fruits", "FruitClassification")
+        read = {entry["hf_subset"]: entry["main_score"] for entry in result.scores["test"]}
+        expected = {score.protocol["subset"]: score.value / 100 for score in scores}
+        assert read == pytest.approx(expected, abs=1e-6)  # mteb writes six places
+        (path,) = out.rglob("FruitClassification.json")
+        assert path.parent.parent == out / "results" / "selfsent__fruits"
+        assert path.parent.name == model.model_revision
+        about = json.loads(path.with_name("model_meta.json").read_text())
+        assert (about["embed_dim"], about["max_tokens"]) == (32, encoder.max_seq_length)
+        shutil.rmtree(out)
+
+
+def test_results_that_cannot_be_written_are_refused_before_a_task_is_run(bert, rows, tmp_path, monkeypatch):
+    kind = made(rows)
+    monkeypatch.setattr(mteb, "mteb_tasks", lambda names: [kind() for _ in names])
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match="cannot write"):
+        evaluate(bert, ["mteb:FruitClassification"], mteb_results=tmp_path / "file")
+    with pytest.raises(ConfigurationError, match="for its own tasks alone: add --tasks mteb:NAME"):
+        evaluate(bert, ["geometry"], mteb_results=tmp_path / "out")
+    assert kind.loaded == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("builtin", "selfsent/builtin"),
+        ("runs/tickets/model", "selfsent/tickets"),
+        ("./exports/tickets-static", "selfsent/tickets-static"),
+        ("sentence-transformers/all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"),
+    ],
+)
+def test_results_are_under_the_name_of_the_model(model, name):
+    assert mteb.public_name(model) == name
 
 
 def test_another_encoder_is_scored_anew(encoder, rows, tmp_path):
