@@ -11,6 +11,7 @@ from selfsent.cli.export import export
 from selfsent.cli.fit import fit
 from selfsent.cli.index import index
 from selfsent.cli.methods import methods, settings
+from selfsent.cli.prepare import prepare
 from selfsent.cli.pretrain import pretrain
 from selfsent.cli.push import push
 from selfsent.cli.report import report
@@ -33,6 +34,7 @@ for command in (
     fit,
     train,
     sweep,
+    prepare,
     pretrain,
     evaluate,
     verdict,

@@ -24,6 +24,14 @@ def encode(
     ] = "float32",
     truncate_dim: Annotated[int | None, typer.Option(help="Keep this many leading dimensions", min=1)] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that encode wrote before")] = False,
+    part: Annotated[
+        str | None,
+        typer.Option(metavar="I/N", help="Encode the I-th of N parts; other processes run the same with theirs"),
+    ] = None,
+    engine: Annotated[str, typer.Option(help="embedded: this process; ray: workers of a Ray cluster")] = "embedded",
+    workers: Annotated[
+        int | None, typer.Option(help="Of the engine ray  \\[default: one a core of the cluster]")
+    ] = None,
 ) -> None:
     """Encode texts into a matrix of embeddings, one row per text, in their order.
 
@@ -36,10 +44,18 @@ def encode(
     display = Display()
     display.opening("loading torch and transformers")
     from selfsent import bulk_encode, hardware
+    from selfsent.cli.prepare import choose_engine
     from selfsent.corpus import formats
+    from selfsent.encode_parts import parse_part
     from selfsent.encoder.load import load_encoder
+    from selfsent.errors import ConfigurationError
+    from selfsent.ray_engine.encode_blocks import ray_blocks
 
     bulk_encode.require_output(output)
+    share = parse_part(part) if part else None
+    choose_engine(engine, workers)
+    if share and engine == "ray":
+        raise ConfigurationError("--part is for other schedulers: the engine ray shares the work out itself")
     texts: Iterable[str] = source or ()
     if source:
         bulk_encode.find_sources(source)  # a missing file is refused before the model is loaded
@@ -62,6 +78,8 @@ def encode(
             dtype=dtype,
             truncate_dim=truncate_dim,
             overwrite=overwrite,
+            part=share,
+            engine=ray_blocks(model, workers) if engine == "ray" else None,
             progress=display,
         )
     except KeyboardInterrupt:
@@ -70,5 +88,9 @@ def encode(
         display.say(f"stopped with {rows:,} texts kept" + (": run the same command again to resume" if rows else ""))
         raise
     display.end()
+    if done.missing:
+        others = ", ".join(map(str, done.missing[:20])) + (" ..." if len(done.missing) > 20 else "")
+        display.say(f"part {share} is done; {output} is made when these are, too: {others}")
+        return
     kept = f", {done.resumed:,} of them before" if done.resumed else ""
     display.say(f"wrote {output}: {done.rows:,} texts{kept}, {done.width} wide")
