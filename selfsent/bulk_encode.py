@@ -19,7 +19,7 @@ from sentence_transformers import SentenceTransformer
 
 from selfsent import atomic, encode_parts, encoded_shards
 from selfsent.corpus import formats, read
-from selfsent.encode_parts import WHOLE, Part
+from selfsent.encode_parts import WHOLE, EncodePart
 from selfsent.encoder.coverage import checked_texts
 from selfsent.encoder.encode import computes_in_bf16, encode, resolve_prompt, task_prompt
 from selfsent.encoder.inspect import encoder_digest
@@ -56,7 +56,7 @@ class BlockJob:
     dtype: str
     block: int = field(default_factory=lambda: _BLOCK)
     characters: int = field(default_factory=lambda: _CHARACTERS)
-    part: Part = WHOLE
+    part: EncodePart = WHOLE
 
 
 Block = tuple[int, Iterable[str]]  # its number, from 0, and its texts
@@ -76,7 +76,7 @@ def encode_to(
     precision: str = "auto",
     dtype: str = "float32",
     overwrite: bool = False,
-    part: Part | None = None,
+    part: EncodePart | None = None,
     engine: Engine | None = None,
     progress: Progress = SILENT,
 ) -> Encoded:
@@ -98,8 +98,7 @@ def encode_to(
             "binary" or "ubinary".  The ranges of int8 and uint8 are those of the first 16,384 texts; they are written
             beside the output, as ``NAME.ranges.npy`` (2, D), because queries need the same.
         overwrite: replace an output of an earlier call, once the new one is whole; nothing else is ever replaced.
-        part: encode this share of the texts; other processes, given the same, encode the others.  The output is there,
-            with the bytes of an unsplit job, when all parts are done.
+        part: encode this share alone; the output appears, with the bytes of an unsplit job, when all parts are done.
         engine: what computes the blocks.  Default: this process.
 
     Raises:
@@ -124,9 +123,7 @@ def encode_to(
     )
     sources = [] if stream else find_sources([str(name) for name in texts])
     plan = _plan(job, None if stream else sources, text_column) | ({"parts": part.of} if part else {})
-    # A corpus may have other columns, which are not read here: all of them name that of the text.
-    columns = read.Columns(text=text_column, title=text_column, summary=text_column, positive=text_column)
-    found = (document.text for source in sources for document in source.documents(columns))
+    found = (document.text for source in sources for document in source.documents(_columns(text_column)))
     claimed = output.with_name(f"{output.name}.part-{part.number}") if part else output
     with atomic.exclusive(claimed, folder=False):
         if part:
@@ -138,14 +135,19 @@ def encode_to(
             total = _encode_blocks(job, checked, engine or _here(encoder), progress)
             if part:
                 shape, missing = encode_parts.finish_part(output, part, total, dtype, job.block)
-                rows, width = shape or (total, 0)
-                return Encoded(output=output, rows=rows, width=width, resumed=resumed, missing=missing)
-            rows, width = encoded_shards.publish(output, dtype, job.block)
+            else:
+                shape, missing = encoded_shards.publish(output, dtype, job.block), ()
         except BaseException:
             if stream:
                 atomic.remove(encoded_shards.unfinished_of(output))
             raise
-    return Encoded(output=output, rows=rows, width=width, resumed=resumed)
+    rows, width = shape or (total, 0)
+    return Encoded(output=output, rows=rows, width=width, resumed=resumed, missing=missing)
+
+
+def _columns(text: str) -> read.Columns:
+    """Name the column of the text for all others, too: a corpus may have them, and they are not read here."""
+    return read.Columns(text=text, title=text, summary=text, positive=text)
 
 
 def _here(encoder: SentenceTransformer) -> Engine:

@@ -16,7 +16,7 @@ from selfsent.progress import Progress
 
 
 @dataclass(frozen=True)
-class Part:
+class EncodePart:
     """Part ``number`` of ``of``, counted from 1."""
 
     number: int
@@ -34,10 +34,10 @@ class Part:
         return encoded_shards.unfinished_of(output) / f"{what}-{self.number:05}-of-{self.of:05}.json"
 
 
-WHOLE = Part(1, 1)
+WHOLE = EncodePart(1, 1)
 
 
-def parse_part(text: str) -> Part:
+def parse_part(text: str) -> EncodePart:
     """Read "2/8".
 
     Raises:
@@ -46,10 +46,10 @@ def parse_part(text: str) -> Part:
     found = re.fullmatch(r"(\d{1,5})/(\d{1,5})", text.strip())
     if not found or not 1 <= int(found[1]) <= int(found[2]):
         raise ConfigurationError(f"part {text!r} does not fit: give i/n with 1 <= i <= n, such as 2/8")
-    return Part(int(found[1]), int(found[2]))
+    return EncodePart(int(found[1]), int(found[2]))
 
 
-def open_part(output: Path, part: Part, plan: dict[str, Any], *, overwrite: bool, progress: Progress) -> int:
+def open_part(output: Path, part: EncodePart, plan: dict[str, Any], *, overwrite: bool, progress: Progress) -> int:
     """Start or resume one part; return how many of its rows are on disk.
 
     Raises:
@@ -94,7 +94,7 @@ def require_same_plan(output: Path, plan: dict[str, Any]) -> None:
 
 
 def finish_part(
-    output: Path, part: Part, rows: int, dtype: str, block: int
+    output: Path, part: EncodePart, rows: int, dtype: str, block: int
 ) -> tuple[tuple[int, int] | None, tuple[int, ...]]:
     """Mark a part as done, and make the output if it was the last.
 
@@ -114,7 +114,7 @@ def finish_part(
     with atomic.exclusive(output, folder=False, wait=True):
         if not folder.is_dir():  # another part has made the output meanwhile
             return (rows, encoded_shards.width_of(output)), ()
-        parts = [Part(number, part.of) for number in range(1, part.of + 1)]
+        parts = [EncodePart(number, part.of) for number in range(1, part.of + 1)]
         missing = tuple(one.number for one in parts if not one.file(output, "done").is_file())
         if missing:
             return None, missing
@@ -125,7 +125,7 @@ def finish_part(
         return encoded_shards.publish(output, dtype, block), ()
 
 
-def _require_shards(output: Path, parts: list[Part], rows: int, block: int) -> None:
+def _require_shards(output: Path, parts: list[EncodePart], rows: int, block: int) -> None:
     """Compare every shard with its checksum, and the ranges of int8 and uint8 of all parts with each other."""
     for number in range(-(-rows // block)):
         shard, part = encoded_shards.shard_file(output, number), parts[number % len(parts)]
@@ -145,11 +145,11 @@ def _require_shards(output: Path, parts: list[Part], rows: int, block: int) -> N
             )
 
 
-def _shards_of(output: Path, part: Part) -> list[Path]:
+def _shards_of(output: Path, part: EncodePart) -> list[Path]:
     return [shard for shard in encoded_shards.shards_of(output) if part.has(int(shard.stem.rpartition("-")[2]))]
 
 
-def _remove_damaged(output: Path, part: Part, progress: Progress) -> None:
+def _remove_damaged(output: Path, part: EncodePart, progress: Progress) -> None:
     """Remove the shards of a part that are not what was written: they are made again."""
     for shard in _shards_of(output, part):
         try:

@@ -9,7 +9,7 @@ import pytest
 from tiny import TEXTS
 
 from selfsent import atomic, bulk_encode, encoded_shards
-from selfsent.encode_parts import Part, parse_part
+from selfsent.encode_parts import EncodePart, parse_part
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import UserError
 
@@ -41,7 +41,7 @@ def job(encoder, source, tmp_path):
 
     def encode(folder, name, part=None, **named):
         (tmp_path / folder).mkdir(exist_ok=True)
-        part = Part(*part) if part else None
+        part = EncodePart(*part) if part else None
         named = {"precision": "fp32", **named}
         return bulk_encode.encode_to(tmp_path / folder / name, encoder, [source], part=part, **named)
 
@@ -79,7 +79,7 @@ def test_parts_that_run_at_the_same_time_end_with_one_output(job, source, bert, 
     def work(number):
         try:
             encoder = load_encoder(bert, pooling="cls")
-            part = Part(number, 4)
+            part = EncodePart(number, 4)
             out = tmp_path / "parts" / "vectors"
             done.append(bulk_encode.encode_to(out, encoder, [source], part=part, precision="fp32"))
         except BaseException as error:
@@ -225,4 +225,4 @@ def test_a_part_that_does_not_fit_is_refused(text):
 
 def test_a_part_of_a_stream_is_refused(encoder, tmp_path):
     with pytest.raises(UserError, match="give files"):
-        bulk_encode.encode_to(tmp_path / "vectors.npy", encoder, iter(MANY), stream=True, part=Part(1, 2))
+        bulk_encode.encode_to(tmp_path / "vectors.npy", encoder, iter(MANY), stream=True, part=EncodePart(1, 2))

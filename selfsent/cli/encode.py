@@ -1,11 +1,15 @@
 """selfsent encode: write the embeddings of texts to disk."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from selfsent.bulk_encode import Encoded
+    from selfsent.cli.display import Display
 
 
 def encode(
@@ -45,7 +49,6 @@ def encode(
     display.opening("loading torch and transformers")
     from selfsent import bulk_encode, hardware
     from selfsent.cli.prepare import choose_engine
-    from selfsent.corpus import formats
     from selfsent.encode_parts import parse_part
     from selfsent.encoder.load import load_encoder
     from selfsent.errors import ConfigurationError
@@ -61,9 +64,7 @@ def encode(
         bulk_encode.find_sources(source)  # a missing file is refused before the model is loaded
     else:
         display.say("standard input cannot be resumed: give a file if this takes long")
-        given = formats.OpenFile(Path("standard input"))
-        given.stream = sys.stdin.buffer
-        texts = (line.rstrip("\r\n") for line in given.lines())
+        texts = _standard_input()
     machine = hardware.choose_hardware()
     opened = load_encoder(model).to(machine.device)
     try:
@@ -88,9 +89,21 @@ def encode(
         display.say(f"stopped with {rows:,} texts kept" + (": run the same command again to resume" if rows else ""))
         raise
     display.end()
+    _report(display, done, part)
+
+
+def _report(display: "Display", done: "Encoded", part: str | None) -> None:
     if done.missing:
         others = ", ".join(map(str, done.missing[:20])) + (" ..." if len(done.missing) > 20 else "")
-        display.say(f"part {share} is done; {output} is made when these are, too: {others}")
+        display.say(f"part {part} is done; {done.output} is made when these are, too: {others}")
         return
     kept = f", {done.resumed:,} of them before" if done.resumed else ""
-    display.say(f"wrote {output}: {done.rows:,} texts{kept}, {done.width} wide")
+    display.say(f"wrote {done.output}: {done.rows:,} texts{kept}, {done.width} wide")
+
+
+def _standard_input() -> Iterator[str]:
+    from selfsent.corpus import formats
+
+    given = formats.OpenFile(Path("standard input"))
+    given.stream = sys.stdin.buffer
+    return (line.rstrip("\r\n") for line in given.lines())

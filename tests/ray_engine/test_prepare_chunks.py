@@ -9,7 +9,6 @@ from tiny import WORDS, make_tokenizer
 from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.errors import CorpusError
-from selfsent.progress import Progress
 from selfsent.ray_engine import prepare_chunks
 from selfsent.ray_engine.prepare_chunks import prepare_on_ray
 
@@ -63,17 +62,18 @@ def test_every_file_has_the_bytes_of_one_process(cluster, sources, tmp_path, cas
     assert files(many) == files(one)
 
 
-def test_a_worker_that_is_killed_changes_nothing(cluster, sources, tmp_path, kill_a_worker):
-    progress = Progress()
+def test_a_worker_that_is_killed_changes_nothing(cluster, sources, tmp_path, monkeypatch, kill_a_worker):
+    genuine = prepare_chunks._groups
 
-    def report(stage, done, _=None):
-        if done:
-            kill_a_worker()
+    def groups(documents):
+        for place, group in enumerate(genuine(documents)):
+            if place == 10:  # more than are taken ahead: the workers are at work
+                kill_a_worker()
+            yield group
 
-    progress.report = report
-    prepare_chunks._DOCUMENTS = 4
+    monkeypatch.setattr(prepare_chunks, "_groups", groups)
     given = [sources["table.jsonl"], sources["lines.txt"]], CorpusConfig(), make_tokenizer()
-    many = prepare_on_ray(*given, cache=tmp_path / "many", workers=cluster, progress=progress)
+    many = prepare_on_ray(*given, cache=tmp_path / "many", workers=cluster)
     assert kill_a_worker.killed
     assert files(many) == files(prepare_corpus(*given, cache=tmp_path / "one"))
 
