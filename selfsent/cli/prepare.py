@@ -64,7 +64,7 @@ def prepare(
     display.end()
     for line in text.account.lines():
         display.print(line)
-    display.print(f"{'found in the cache' if text.reused else 'prepared'}: {text.folder}")
+    display.say(f"{'found in the cache' if text.reused else 'prepared'}: {text.folder}")  # which wraps no line
 
 
 def choose_engine(engine: str, workers: int | None) -> None:
