@@ -273,7 +273,7 @@ def bytes_digest(content: bytes) -> str:
 
 
 @contextmanager
-def exclusive(target: Path, *, folder: bool = True) -> Iterator[None]:
+def exclusive(target: Path, *, folder: bool = True, wait: bool = False) -> Iterator[None]:
     """Keep other processes away from an output until the block ends; a process that dies lets go of it.
 
     The lock of a folder is a file in it, which stays; the lock of a file is beside it and is removed.
@@ -287,7 +287,7 @@ def exclusive(target: Path, *, folder: bool = True) -> Iterator[None]:
         made = [above for above in (place.parent, *place.parent.parents) if not above.exists()]
         foreign = folder and target.is_dir() and not place.exists() and any(target.iterdir())
         place.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire(blocking=False)
+        lock.acquire(blocking=wait)
     except Timeout:
         raise ConfigurationError(
             f"{_holder(place)} is writing {target}: wait for its end, or name another output"

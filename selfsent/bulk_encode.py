@@ -7,22 +7,23 @@ of shards needs none.
 """
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, field
+from itertools import chain, count, islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from selfsent import atomic
+from selfsent import atomic, encode_parts, encoded_shards
 from selfsent.corpus import formats, read
+from selfsent.encode_parts import WHOLE, EncodePart
 from selfsent.encoder.coverage import checked_texts
 from selfsent.encoder.opened import digest_of, embed_texts, in_bf16
-from selfsent.encoder.quantize import QUANTIZED, needs_ranges, quantize, ranges_of
+from selfsent.encoder.quantize import QUANTIZED, needs_ranges
 from selfsent.encoder.task_prompts import TextEncoder, resolve_prompt, task_prompt
-from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError, first_line, unknown
+from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError, unknown
 from selfsent.progress import SILENT, Progress
 
 DTYPES = ("float32", "float16")
@@ -39,6 +40,26 @@ class Encoded:
     rows: int
     width: int
     resumed: int  # rows that an earlier, unfinished job had encoded
+    missing: tuple[int, ...] = ()  # the parts that are not done; the output is not there before they are
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockJob:
+    """What is the same for all blocks of a job; it can be sent to another process."""
+
+    output: Path
+    model: str  # digest of the encoder
+    prompt: str
+    dimensions: int | None
+    precision: str
+    dtype: str
+    block: int = field(default_factory=lambda: _BLOCK)
+    characters: int = field(default_factory=lambda: _CHARACTERS)
+    part: EncodePart = WHOLE
+
+
+Block = tuple[int, Iterable[str]]  # its number, from 0, and its texts
+Engine = Callable[[BlockJob, Iterator[Block]], Iterator[tuple[int, int]]]  # as ``write_block`` for each, in any order
 
 
 def encode_to(
@@ -54,6 +75,8 @@ def encode_to(
     precision: str = "auto",
     dtype: str = "float32",
     overwrite: bool = False,
+    part: EncodePart | None = None,
+    engine: Engine | None = None,
     progress: Progress = SILENT,
 ) -> Encoded:
     """Encode every text of the sources into ``output``, one row a text in their order.
@@ -74,6 +97,8 @@ def encode_to(
             "binary" or "ubinary".  The ranges of int8 and uint8 are those of the first 16,384 texts; they are written
             beside the output, as ``NAME.ranges.npy`` (2, D), because queries need the same.
         overwrite: replace an output of an earlier call, once the new one is whole; nothing else is ever replaced.
+        part: encode this share alone; the output appears, with the bytes of an unsplit job, when all parts are done.
+        engine: what computes the blocks.  Default: this process.
 
     Raises:
         UserError: no such source or nothing in it; an output that exists or does not fit; an unfinished output of
@@ -83,46 +108,71 @@ def encode_to(
     if dtype not in (*DTYPES, *QUANTIZED):
         raise unknown("dtype", dtype, (*DTYPES, *QUANTIZED))
     require_output(output)
-    precision = "bf16" if in_bf16(encoder, precision) else "fp32"
-    by_name = prompt is not None or prompt_name is not None
-    prompt = resolve_prompt(encoder, prompt_name, prompt) if by_name else task_prompt(encoder, "document")
+    if part and stream:
+        raise ConfigurationError(f"part {part} of standard input cannot be told: give files")
+    named = prompt is not None or prompt_name is not None
+    job = BlockJob(
+        output=output.absolute(),
+        model=digest_of(encoder),
+        prompt=resolve_prompt(encoder, prompt_name, prompt) if named else task_prompt(encoder, "document"),
+        dimensions=truncate_dim,
+        precision="bf16" if in_bf16(encoder, precision) else "fp32",
+        dtype=dtype,
+        part=part or WHOLE,
+    )
     sources = [] if stream else find_sources([str(name) for name in texts])
-    plan = {
-        "model": digest_of(encoder),
-        "source": None if stream else [source.identity() for source in sources],
-        "text column": text_column,
-        "prompt": prompt,
-        "dimensions": truncate_dim,
-        "precision": precision,
-        "dtype": dtype,
-        "block": [_BLOCK, _CHARACTERS],
-    }
-    # A corpus may have other columns, which are not read here: all of them name that of the text.
-    columns = read.Columns(text=text_column, title=text_column, summary=text_column, positive=text_column)
-    found = (document.text for source in sources for document in source.documents(columns))
-    with atomic.exclusive(output, folder=False):
-        plan = json.loads(json.dumps(plan))
-        resumed = _open(output, plan, resume=not stream, overwrite=overwrite, progress=progress)
+    plan = _plan(job, None if stream else sources, text_column) | ({"parts": part.of} if part else {})
+    found = (document.text for source in sources for document in source.documents(_columns(text_column)))
+    claimed = output.with_name(f"{output.name}.part-{part.number}") if part else output
+    with atomic.exclusive(claimed, folder=False):
+        if part:
+            resumed = encode_parts.open_part(output, part, plan, overwrite=overwrite, progress=progress)
+        else:
+            resumed = _open(output, plan, resume=not stream, overwrite=overwrite, progress=progress)
         try:
-            _write_shards(
-                output,
-                checked_texts(encoder, map(str, texts) if stream else found, "this encoder", progress),
-                lambda part: embed_texts(encoder, part, prompt=prompt, truncate_dim=truncate_dim, precision=precision),
-                dtype,
-                progress,
-            )
-            rows, width = _publish(output, dtype)
+            checked = checked_texts(encoder, map(str, texts) if stream else found, "this encoder", progress)
+            total = _encode_blocks(job, checked, engine or _here(encoder), progress)
+            if part:
+                shape, missing = encode_parts.finish_part(output, part, total, dtype, job.block)
+            else:
+                shape, missing = encoded_shards.publish(output, dtype, job.block), ()
         except BaseException:
             if stream:
-                atomic.remove(_unfinished(output))
+                atomic.remove(encoded_shards.unfinished_of(output))
             raise
-    return Encoded(output=output, rows=rows, width=width, resumed=resumed)
+    rows, width = shape or (total, 0)
+    return Encoded(output=output, rows=rows, width=width, resumed=resumed, missing=missing)
+
+
+def _columns(text: str) -> read.Columns:
+    """Name the column of the text for all others, too: a corpus may have them, and they are not read here."""
+    return read.Columns(text=text, title=text, summary=text, positive=text)
+
+
+def _here(encoder: TextEncoder) -> Engine:
+    """Compute blocks in this process, one after the other."""
+    return lambda job, blocks: (write_block(encoder, job, number, texts) for number, texts in blocks)
+
+
+def _plan(job: BlockJob, sources: Sequence[read.Source] | None, text_column: str) -> dict[str, Any]:
+    """Return all that the bytes of an output depend on, as it is read back from JSON."""
+    plan = {
+        "model": job.model,
+        "source": None if sources is None else [source.identity() for source in sources],
+        "text column": text_column,
+        "prompt": job.prompt,
+        "dimensions": job.dimensions,
+        "precision": job.precision,
+        "dtype": job.dtype,
+        "block": [job.block, job.characters],
+    }
+    return dict(json.loads(json.dumps(plan)))
 
 
 def kept_texts(output: str | Path) -> int:
     """Count the rows of an unfinished output that are on disk and will not be encoded again."""
-    shape = _complete(Path(output))
-    return shape[0] if shape else sum(len(np.load(shard, mmap_mode="r")) for shard in _shards(Path(output)))
+    shape = encoded_shards.shape_when_complete(Path(output))
+    return shape[0] if shape else encoded_shards.rows_in(encoded_shards.shards_of(Path(output)))
 
 
 def require_output(output: Path) -> None:
@@ -157,43 +207,14 @@ def find_sources(names: Sequence[str]) -> list[read.Source]:
     return sources
 
 
-def _unfinished(output: Path) -> Path:
-    """Return the folder of an unfinished output: its plan, the shards, the whole, and a mark that all is there."""
-    return output.absolute().parent / f".{output.name}.encoding"
-
-
-def _whole(output: Path) -> Path:
-    """Return where an output is whole before it is put in its place."""
-    return _unfinished(output) / ("whole" if output.suffix else "shards")
-
-
-def _complete(output: Path) -> tuple[int, int] | None:
-    """Return the rows and the width of an output that is whole, though perhaps not in its place."""
-    mark = _unfinished(output) / "complete.json"
-    if not mark.is_file():
-        return None
-    facts = atomic.read_sealed(mark, _afresh(output))
-    return facts["rows"], facts["width"]
-
-
-def _afresh(output: Path) -> str:
-    return f"remove {_unfinished(output)} to start again"
-
-
-def _shards(output: Path) -> list[Path]:
-    return sorted((_unfinished(output) / "shards").glob("vectors-*.npy"))
-
-
-def _shard(output: Path, row: int) -> Path:
-    return _unfinished(output) / "shards" / f"vectors-{row // _BLOCK:06}.npy"
-
-
 def _open(output: Path, plan: dict[str, Any], *, resume: bool, overwrite: bool, progress: Progress) -> int:
     """Start, or resume where the plan is the same; return how many rows an earlier job encoded."""
-    folder = _unfinished(output)
+    folder = encoded_shards.unfinished_of(output)
     path = folder / "plan.json"
+    if any(folder.glob("plan-*.json")):  # of parts, which may be at work
+        encode_parts.require_same_plan(output, plan)
     resuming = resume and path.is_file()
-    before = atomic.read_sealed(path, _afresh(output)) if resuming else plan
+    before = atomic.read_sealed(path, encoded_shards.afresh(output)) if resuming else plan
     if before != plan and not kept_texts(output):
         resuming = False
     elif before != plan:
@@ -202,14 +223,14 @@ def _open(output: Path, plan: dict[str, Any], *, resume: bool, overwrite: bool, 
             f"{output} was begun with another {changed}: repeat that command to finish it, or remove {folder} to start "
             "again"
         )
-    if resuming and _complete(output):
-        if _is_intact(output):
+    if resuming and encoded_shards.shape_when_complete(output):
+        if encoded_shards.is_intact(output):
             return kept_texts(output)
         atomic.remove(folder / "complete.json")
     if output.exists() and not overwrite:
         raise ConfigurationError(f"output {output} exists: remove it, choose another name, or add --overwrite")
     if output.exists():
-        _require_ours(output)
+        encoded_shards.require_ours(output)
     if resuming:
         _remove_damaged(output, progress)
     else:
@@ -219,47 +240,13 @@ def _open(output: Path, plan: dict[str, Any], *, resume: bool, overwrite: bool, 
     return kept_texts(output)
 
 
-def _is_intact(output: Path) -> bool:
-    """Tell whether a complete output is still what was written, or is in its place."""
-    whole = _whole(output)
-    if not whole.exists():
-        return output.exists()
-    try:
-        if output.suffix:
-            atomic.verify(whole, _afresh(output))
-            return True
-        digests = atomic.read_sealed(whole / "manifest.json", _afresh(output))["checksums"]
-        return all(atomic.file_digest(whole / name) == digest for name, digest in digests.items())
-    except (ResumeError, OSError):
-        return False
-
-
-def _require_ours(output: Path) -> None:
-    """Refuse to replace what was not written here: another table, or a folder that holds something else, too."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    others: Iterable[str] = []
-    try:
-        if output.is_dir():
-            others = sorted(path.name for path in output.iterdir() if path.name != "manifest.json")
-            shards = json.loads((output / "manifest.json").read_text(encoding="utf-8"))["shards"] if others else []
-            others = [name for name in others if name not in shards]
-        elif output.suffix == ".npy":
-            others = [] if np.load(output, mmap_mode="r").ndim == 2 else ["an array of another shape"]
-        else:
-            table = parquet.read_schema(output) if output.suffix == ".parquet" else pa.ipc.open_file(output).schema
-            others = {*table.names} ^ {"row", "vector"}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        others = others or [first_line(error)]
-    for one in others:
-        raise ConfigurationError(f"output {output} is of something else ({one}): choose another name, or remove it")
-
-
 def _remove_damaged(output: Path, progress: Progress) -> None:
     """Remove the first shard that is missing or not what was written, and those behind it: they are made again."""
-    row, rest = 0, _shards(output)
-    while (shard := _shard(output, row)) in (rest := _shards(output)[row // _BLOCK :]):
+    row, found = 0, encoded_shards.shards_of(output)
+    for number in count():
+        shard, rest = encoded_shards.shard_file(output, number), found[number:]
+        if shard not in rest:
+            break
         try:
             atomic.verify(shard, "")
         except ResumeError:
@@ -271,126 +258,82 @@ def _remove_damaged(output: Path, progress: Progress) -> None:
         progress.say(f"warning: {shard.parent} was changed: from row {row:,} on, texts are encoded again")
 
 
-def _write_shards(
-    output: Path,
-    texts: Iterable[str],
-    embed: Callable[[list[str]], NDArray[np.float32]],
-    dtype: str,
-    progress: Progress,
-) -> None:
-    """Write the shards that are missing."""
-    if _complete(output):
-        return
-    rows = kept_texts(output)
-    rest, zeros = islice(texts, rows, None), 0
-    while parts := [embed(part) for part in _parts(islice(rest, _BLOCK))]:
-        vectors = np.concatenate(parts)
-        with np.errstate(over="ignore"):
-            finite = np.isfinite(vectors.astype("float16" if dtype == "float16" else "float32")).all(axis=1)
-        if not finite.all():
-            raise EncoderError(
-                f"row {rows + int(finite.argmin())} has a value that is not finite in {dtype}: give dtype float32 or "
-                "precision fp32; if both are given, the model's weights are broken"
-            )
-        packed = _packed(output, vectors, dtype)
-        with atomic.sealed_file(_shard(output, rows)) as file:
-            _write_header(file, packed.shape, packed.dtype)
-            file.write(packed.data)  # not ndarray.tofile, whose error does not say that the disk is full
-        rows, zeros = rows + len(vectors), zeros + len(vectors) - int(vectors.any(axis=1).sum())
-        progress.report("encode", rows)
+def _blocks(texts: Iterable[str], wanted: Callable[[int], bool], read: list[int]) -> Iterator[Block]:
+    """Yield the blocks that are wanted, whose texts must be taken before the next; count in ``read`` all that came."""
+    rest = iter(texts)
+    for number in count():
+        inside = _counted(islice(rest, _BLOCK), read)
+        for first in inside:
+            if wanted(number):
+                yield number, chain([first], inside)
+            deque(inside, 0)
+            break
+        else:
+            return
+
+
+def _counted(texts: Iterable[str], read: list[int]) -> Iterator[str]:
+    for text in texts:
+        read[0] += 1
+        yield text
+
+
+def _encode_blocks(job: BlockJob, texts: Iterable[str], run: Engine, progress: Progress) -> int:
+    """Write the shards that are missing; return how many texts there are."""
+    if shape := encoded_shards.shape_when_complete(job.output):
+        return shape[0]
+    read, zeros = [0], 0
+    shards = encoded_shards.shards_of(job.output)
+    done, kept = encoded_shards.rows_in(shards), {*shards}
+    no_ranges = needs_ranges(job.dtype) and not encoded_shards.ranges_file(job.output, job.part.number).is_file()
+
+    def wanted(number: int) -> bool:
+        own = job.part.has(number) and encoded_shards.shard_file(job.output, number) not in kept
+        return own or (number == 0 and no_ranges)
+
+    for rows, zero in run(job, _blocks(texts, wanted, read)):
+        done, zeros = done + rows, zeros + zero
+        progress.report("encode", done)
     if zeros:
         progress.say(f"warning: {zeros:,} of the vectors are zeros: their texts are empty, or hold no known word piece")
-    if not rows:
-        atomic.remove(_unfinished(output))
+    if not read[0]:
+        atomic.remove(encoded_shards.unfinished_of(job.output))
         raise CorpusError("nothing to encode: the source held no texts")
+    return read[0]
 
 
-def _packed(output: Path, vectors: NDArray[np.float32], dtype: str) -> NDArray[Any]:
-    """Return vectors as they are written; the ranges of the first block serve all others, after a kill, too."""
-    if dtype not in QUANTIZED:
-        return vectors.astype(dtype, order="C")
-    if not needs_ranges(dtype):
-        return quantize(vectors, dtype)
-    place = _ranges(output)
-    if not place.is_file():
-        with atomic.sealed_file(place) as file:
-            np.save(file, ranges_of(vectors))
-    atomic.verify(place, _afresh(output))
-    return quantize(vectors, dtype, np.load(place))
+def write_block(encoder: TextEncoder, job: BlockJob, number: int, texts: Iterable[str]) -> tuple[int, int]:
+    """Encode one block and write its shard; return its rows, and how many of their vectors are zeros.
+
+    Raises:
+        EncoderError: a vector that is not finite.
+    """
+    parts = _parts(texts, job.characters)
+    how: dict[str, Any] = {"prompt": job.prompt, "truncate_dim": job.dimensions, "precision": job.precision}
+    vectors = np.concatenate([embed_texts(encoder, part, **how) for part in parts])
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(vectors.astype("float16" if job.dtype == "float16" else "float32")).all(axis=1)
+    if not finite.all():
+        raise EncoderError(
+            f"row {number * job.block + int(finite.argmin())} has a value that is not finite in {job.dtype}: give "
+            "dtype float32 or precision fp32; if both are given, the model's weights are broken"
+        )
+    ranges = encoded_shards.ranges_file(job.output, job.part.number)
+    packed = encoded_shards.pack_vectors(vectors, job.dtype, ranges, encoded_shards.afresh(job.output))
+    if job.part.has(number):
+        encoded_shards.write_shard(encoded_shards.shard_file(job.output, number), packed)
+    return len(vectors), len(vectors) - int(vectors.any(axis=1).sum())
 
 
-def _ranges(output: Path) -> Path:
-    return _unfinished(output) / "ranges.npy"
-
-
-def _parts(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Yield the texts of one block in parts of about ``_CHARACTERS``."""
+def _parts(texts: Iterable[str], most: int) -> Iterator[list[str]]:
+    """Yield the texts of one block in parts of about ``most`` characters."""
     part: list[str] = []
     held = 0
     for text in texts:
-        if part and held + len(text) > _CHARACTERS:
+        if part and held + len(text) > most:
             yield part
             part, held = [], 0
         part.append(text)
         held += len(text)
     if part:
         yield part
-
-
-def _publish(output: Path, dtype: str) -> tuple[int, int]:
-    """Make the output of the shards and put it in its place, as far as an earlier job did not; return its shape."""
-    folder, whole = _unfinished(output), _whole(output)
-    shape = _complete(output)
-    if shape is None:
-        shards = _shards(output)
-        shape = rows, width = kept_texts(output), np.load(shards[0], mmap_mode="r").shape[1]
-        if output.suffix:
-            with atomic.sealed_file(whole) as file:
-                _write_whole(file, output.suffix, shards, shape, np.dtype(QUANTIZED.get(dtype, dtype)))
-        else:
-            facts = {"rows": rows, "width": width, "dtype": dtype, "rows_a_shard": _BLOCK}
-            digests = {shard.name: atomic.checksum_of(shard).read_text(encoding="utf-8") for shard in shards}
-            atomic.write_sealed(whole / "manifest.json", {**facts, "shards": [*digests], "checksums": digests})
-        atomic.write_sealed(folder / "complete.json", {"rows": rows, "width": width})
-    if _ranges(output).is_file():
-        atomic.write_bytes(output.with_name(f"{output.stem}.ranges.npy"), _ranges(output).read_bytes())
-    if whole.exists():
-        for shard in [] if output.suffix else _shards(output):
-            atomic.remove(atomic.checksum_of(shard))  # it is in the manifest
-        if output.is_dir():  # no rename replaces a folder that holds something
-            atomic.rename(output, folder / "replaced")
-        atomic.rename(whole, output)
-    atomic.remove(folder)
-    return shape
-
-
-def _write_header(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Write the first bytes of an ``.npy`` file, as ``np.save`` does."""
-    descr = np.lib.format.dtype_to_descr(dtype)
-    np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
-
-
-def _write_whole(
-    file: BinaryIO, suffix: str, shards: Sequence[Path], shape: tuple[int, int], dtype: np.dtype[Any]
-) -> None:
-    """Write a matrix, or a table of row numbers and vectors with one record batch or row group a shard."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    if suffix == ".npy":
-        _write_header(file, shape, dtype)
-        for shard in shards:
-            file.write(np.load(shard).data)
-        return
-    schema = pa.schema([("row", pa.int64()), ("vector", pa.list_(pa.from_numpy_dtype(dtype), shape[1]))])
-    if suffix == ".parquet":  # vectors do not compress
-        writer = parquet.ParquetWriter(file, schema, compression="none", use_dictionary=False, write_statistics=["row"])
-    else:
-        writer = pa.ipc.new_file(file, schema)
-    row = 0
-    with writer:
-        for vectors in map(np.load, shards):
-            numbers = pa.array(np.arange(row, row + len(vectors)))
-            flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), type=schema.field("vector").type)
-            writer.write_batch(pa.record_batch([numbers, flat], schema=schema))
-            row += len(vectors)

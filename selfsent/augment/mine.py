@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from sentence_transformers import SentenceTransformer
 
 from selfsent import atomic
 from selfsent.augment.cache import identity_digest
@@ -21,9 +20,8 @@ from selfsent.corpus.prepare import corpus_texts, read_texts
 from selfsent.corpus.read import resolve_sources
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.coverage import check_coverage
-from selfsent.encoder.encode import encode, resolve_prompt, task_prompt
-from selfsent.encoder.inspect import encoder_digest
-from selfsent.encoder.load import load_encoder
+from selfsent.encoder.opened import digest_of, embed_texts, open_encoder
+from selfsent.encoder.task_prompts import TextEncoder, resolve_prompt, task_prompt
 from selfsent.errors import CorpusError, EncoderError, unknown
 from selfsent.evaluation.labelfree.documents import distinct_texts
 from selfsent.progress import SILENT, Progress
@@ -81,9 +79,9 @@ def mine_pairs(
     out, sources = Path(out), [str(name) for name in ([corpus] if isinstance(corpus, str | Path) else corpus)]
     check_pairs_file(out)
     found = resolve_sources(sources)
-    encoder = load_encoder(model)
+    encoder = open_encoder(model, fastest=True, progress=progress)
     facts = {"model": str(model), "kind": kind, **{key: getattr(config, key) for key in _KEYS[kind]}, **columns}
-    identity = {**facts, "model": encoder_digest(encoder), "source": [source.identity() for source in found]}
+    identity = {**facts, "model": digest_of(encoder), "source": [source.identity() for source in found]}
     summary = PairsSummary(out=out)
     with atomic.exclusive(out, folder=False):
         if kind == "paraphrases":
@@ -127,7 +125,7 @@ def _paraphrases(
     sources: Sequence[str],
     reading: CorpusConfig,
     config: MineConfig,
-    encoder: SentenceTransformer,
+    encoder: TextEncoder,
     name: str,
     summary: PairsSummary,
     progress: Progress,
@@ -152,7 +150,7 @@ def _negatives(
     sources: Sequence[str],
     reading: CorpusConfig,
     config: MineConfig,
-    encoder: SentenceTransformer,
+    encoder: TextEncoder,
     name: str,
     summary: PairsSummary,
     progress: Progress,
@@ -203,11 +201,11 @@ def _pair(text: str, positive: str, sentences: Sequence[str]) -> tuple[str, str]
 
 
 def _unit_vectors(
-    encoder: SentenceTransformer, texts: Sequence[str], prompt: str, name: str, progress: Progress
+    encoder: TextEncoder, texts: Sequence[str], prompt: str, name: str, progress: Progress
 ) -> Float[np.ndarray, "N D"]:
     """Encode texts to vectors of length 1; a text without a known word has zeros."""
     check_coverage(encoder, texts, name, progress)
-    vectors = encode(encoder, texts, prompt=prompt, progress=progress)
+    vectors = embed_texts(encoder, texts, prompt=prompt, progress=progress)
     if not np.isfinite(vectors).all():
         raise EncoderError(f"{name} gives NaN or infinity for some texts: its weights are broken")
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)

@@ -12,6 +12,7 @@ from selfsent.cli.fit import fit
 from selfsent.cli.index import index
 from selfsent.cli.methods import methods, settings
 from selfsent.cli.mine import mine
+from selfsent.cli.prepare import prepare
 from selfsent.cli.pretrain import pretrain
 from selfsent.cli.push import push
 from selfsent.cli.report import report
@@ -33,6 +34,7 @@ for command in (
     fit,
     train,
     sweep,
+    prepare,
     pretrain,
     evaluate,
     verdict,

@@ -1,11 +1,15 @@
 """selfsent encode: write the embeddings of texts to disk."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from selfsent.bulk_encode import Encoded
+    from selfsent.cli.display import Display
 
 
 def encode(
@@ -24,6 +28,14 @@ def encode(
     ] = "float32",
     truncate_dim: Annotated[int | None, typer.Option(help="Keep this many leading dimensions", min=1)] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that encode wrote before")] = False,
+    part: Annotated[
+        str | None,
+        typer.Option(metavar="I/N", help="Encode the I-th of N parts; other processes run the same with theirs"),
+    ] = None,
+    engine: Annotated[str, typer.Option(help="embedded: this process; ray: workers of a Ray cluster")] = "embedded",
+    workers: Annotated[
+        int | None, typer.Option(help="Of the engine ray  \\[default: one a core of the cluster]")
+    ] = None,
 ) -> None:
     """Encode texts into a matrix of embeddings, one row per text, in their order.
 
@@ -35,19 +47,28 @@ def encode(
 
     display = Display()
     from selfsent import bulk_encode
-    from selfsent.corpus import formats
+    from selfsent.cli.prepare import choose_engine
+    from selfsent.encode_parts import parse_part
     from selfsent.encoder.opened import open_encoder
+    from selfsent.errors import ConfigurationError
 
     bulk_encode.require_output(output)
+    share = parse_part(part) if part else None
+    choose_engine(engine, workers)
+    if share and engine == "ray":
+        raise ConfigurationError("--part is for other schedulers: the engine ray shares the work out itself")
     texts: Iterable[str] = source or ()
     if source:
         bulk_encode.find_sources(source)  # a missing file is refused before the model is loaded
     else:
         display.say("standard input cannot be resumed: give a file if this takes long")
-        given = formats.OpenFile(Path("standard input"))
-        given.stream = sys.stdin.buffer
-        texts = (line.rstrip("\r\n") for line in given.lines())
+        texts = _standard_input()
     opened = open_encoder(model, fastest=True, progress=display)
+    blocks = None
+    if engine == "ray":
+        from selfsent.ray_engine.encode_blocks import ray_blocks
+
+        blocks = ray_blocks(model, workers)
     try:
         done = bulk_encode.encode_to(
             output,
@@ -60,6 +81,8 @@ def encode(
             dtype=dtype,
             truncate_dim=truncate_dim,
             overwrite=overwrite,
+            part=share,
+            engine=blocks,
             progress=display,
         )
     except KeyboardInterrupt:
@@ -68,5 +91,21 @@ def encode(
         display.say(f"stopped with {rows:,} texts kept" + (": run the same command again to resume" if rows else ""))
         raise
     display.end()
+    _report(display, done, part)
+
+
+def _report(display: "Display", done: "Encoded", part: str | None) -> None:
+    if done.missing:
+        others = ", ".join(map(str, done.missing[:20])) + (" ..." if len(done.missing) > 20 else "")
+        display.say(f"part {part} is done; {done.output} is made when these are, too: {others}")
+        return
     kept = f", {done.resumed:,} of them before" if done.resumed else ""
-    display.say(f"wrote {output}: {done.rows:,} texts{kept}, {done.width} wide")
+    display.say(f"wrote {done.output}: {done.rows:,} texts{kept}, {done.width} wide")
+
+
+def _standard_input() -> Iterator[str]:
+    from selfsent.corpus import formats
+
+    given = formats.OpenFile(Path("standard input"))
+    given.stream = sys.stdin.buffer
+    return (line.rstrip("\r\n") for line in given.lines())

@@ -43,11 +43,8 @@ def mine(
 
     display = Display()
     check_pairs_file(out)
-    display.opening("loading torch and transformers")
-    from selfsent import hardware
     from selfsent.augment.mine import mine_pairs
 
-    hardware.choose_hardware()
     found = mine_pairs(
         corpus,
         out,

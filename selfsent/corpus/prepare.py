@@ -18,7 +18,7 @@ from selfsent.corpus.dataset import HELD_OUT_DOCUMENTS, Corpus, write_facts
 from selfsent.corpus.heldout import Kind
 from selfsent.corpus.read import Document, Source, resolve_sources
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.corpus.tokenize import TextRules, TokenizedTexts, WordPieces, split_document
+from selfsent.corpus.tokenize import CorpusEngine, TextRules, TokenizedTexts, WordPieces, split_document
 from selfsent.errors import ConfigurationError, CorpusError
 from selfsent.progress import SILENT, Progress
 
@@ -40,6 +40,7 @@ def prepare_corpus(
     *,
     unit: Unit = "sentences",
     cache: Path | None = None,
+    engine: CorpusEngine | None = None,
     progress: Progress = SILENT,
 ) -> Corpus:
     """Prepare a corpus on disk, or open the one that was prepared from the same sources and settings.
@@ -49,6 +50,7 @@ def prepare_corpus(
         tokenizer: the fast tokenizer of the encoder that will be trained.
         unit: ``documents`` keeps every document whole, neither split nor truncated.
         cache: root of all caches; the default is ``SELFSENT_CACHE`` or ``~/.cache/selfsent``.
+        engine: where documents are split and texts tokenised; the corpus does not depend on it.  Default: here.
         progress: the stage ``read`` counts bytes, or documents where there is no file and the total is unknown.
 
     Raises:
@@ -80,7 +82,7 @@ def prepare_corpus(
     reused = cached(folder)
     if not reused:
         with build_folder(folder) as scratch:
-            _build(resolved, config, pieces, unit, scratch, progress)
+            _build(resolved, config, pieces, unit, scratch, engine or CorpusEngine(), progress)
     return Corpus(folder, reused=reused)
 
 
@@ -133,12 +135,13 @@ def _build(
     pieces: WordPieces,
     unit: Unit,
     folder: Path,
+    engine: CorpusEngine,
     progress: Progress,
 ) -> None:
-    documents = _documents(sources, config, unit, progress)
+    documents = engine.split(_documents(sources, config, unit, progress))
     kind: Kind = "summary-body" if any(_splits(source, config, unit) for source in sources) else "halves"
     with TemporaryDirectory(dir=folder) as staging, Table(Path(staging)) as table:
-        texts = TokenizedTexts(table, pieces, config, kind)
+        texts = TokenizedTexts(table, pieces, config, kind, engine)
         limit = config.max_texts and config.max_texts + config.max_texts // 8 + 1000
         while True:
             more = texts.fill(documents, limit)

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, starmap
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -54,6 +54,18 @@ class WordPieces:
         flag = "special tokens are split" if tokenizer.split_special_tokens else ""
         self.identity = xxhash.xxh3_128_hexdigest((self._backend.to_str() + flag).encode())
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Send the definition to another process, and not the words that were met."""
+        split = self._backend.encode_special_tokens
+        return {**self.__dict__, "_backend": (self._backend.to_str(), split), "_lookup": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        definition, split = state["_backend"]
+        self._backend = Tokenizer.from_str(definition)
+        self._backend.encode_special_tokens = split
+        self._lookup = WordLookup.of(self._backend)
+
     def encode(self, texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         """Return the word pieces of all texts end to end, without special tokens, and the length of each text."""
         if self._lookup is not None:
@@ -97,7 +109,52 @@ def split_document(document: Document, rules: TextRules) -> tuple[str, str, list
     return text, summary, clean.sentences(summary, language) + clean.sentences(text, language)
 
 
-class _Text(NamedTuple):
+class SplitDocument(NamedTuple):
+    """The texts of one document: all that can be said of it without the others."""
+
+    cleaned: bool  # whether cleaning changed it
+    summary: str  # cleaned, in one line
+    sentences: list[str]  # of a document that is kept whole; otherwise those of ``texts``
+    texts: list[str]  # that have a fitting number of words,
+    keys: list[int]  # the keys of their content,
+    places: list[int]  # and which of the ``candidates`` they are
+    candidates: int
+    too_short: int
+    empty: bool
+    positive: str  # of a row that has one, otherwise ""
+    positive_key: int
+
+
+def split_texts(document: Document, rules: TextRules) -> SplitDocument:
+    """Clean and split one document."""
+    positive = "" if rules.config.positives == "adjacent" else clean.encodable(document.positive)
+    if rules.config.clean:
+        positive = clean.one_line(clean.clean_text(positive))
+    if positive:
+        rules = rules._replace(split=False)  # texts of pairs are short on purpose
+    text, summary, sentences = split_document(document, rules)
+    candidates = [" ".join(sentences)] if rules.whole and sentences else sentences
+    words = [clean.count_words(candidate) for candidate in candidates]
+    places = [place for place, number in enumerate(words) if number in rules.words]
+    texts = [candidates[place] for place in places]
+    return SplitDocument(
+        cleaned=text != document.text,
+        summary=clean.one_line(summary),
+        sentences=sentences if rules.whole else texts,
+        texts=texts,
+        keys=[clean.content_key(text) for text in texts],
+        places=places,
+        candidates=len(candidates),
+        too_short=sum(number < rules.words.start for number in words),
+        empty=not sentences,
+        positive=positive,
+        positive_key=clean.content_key(positive) if positive else 0,
+    )
+
+
+class NewText(NamedTuple):
+    """A text that is not held out, before it is tokenised."""
+
     text: str
     key: int
     positive: str  # empty if it has none
@@ -105,16 +162,89 @@ class _Text(NamedTuple):
     last: bool  # and likewise
 
 
+class TokenizedChunk(NamedTuple):
+    """Some texts with their word pieces and hashes; rows of differing length stand end to end."""
+
+    texts: bytes
+    sizes: NDArray[np.int64]  # of the texts, in bytes
+    ids: NDArray[np.uint32]
+    lengths: NDArray[np.int64]
+    positives: NDArray[np.uint32]
+    positive_lengths: NDArray[np.int64]
+    keys: NDArray[np.uint64]
+    positive_keys: NDArray[np.uint64]
+    bands: list[NDArray[np.uint64]]
+    empty: int  # texts left out because they have no word piece
+
+
+class ChunkTokenizer(NamedTuple):
+    """Tokenises and hashes texts; it can be sent to another process."""
+
+    pieces: WordPieces
+    drops_empty: bool
+    width: int | None  # of a band of MinHash; None: no bands
+
+    def __call__(self, chunk: list[NewText]) -> TokenizedChunk:
+        """Return the texts of a chunk, but those without a word piece if these are dropped."""
+        ids, lengths = self.pieces.encode([one.text for one in chunk])
+        whole = len(chunk)
+        if self.drops_empty:
+            chunk = [one for one, length in zip(chunk, lengths, strict=True) if length]
+            lengths = lengths[lengths > 0]
+        encoded = [one.text.encode() for one in chunk]
+        bands: list[NDArray[np.uint64]] = []
+        if self.width and chunk:
+            bands = list(dedup.band_keys(dedup.shingles(ids, lengths), lengths, self.width))
+        return TokenizedChunk(
+            b"".join(encoded),
+            np.array([len(text) for text in encoded], np.int64),
+            ids,
+            lengths,
+            *self.pieces.encode([one.positive for one in chunk]),
+            np.array([one.key for one in chunk], np.uint64),
+            np.array([clean.content_key(one.positive) for one in chunk], np.uint64),
+            bands,
+            whole - len(chunk),
+        )
+
+
+Read = tuple[Document, TextRules]
+Split = tuple[Document, TextRules, SplitDocument]
+
+
+class CorpusEngine:
+    """Where documents are split and texts tokenised: here, the next chunk in a thread beside the reading.
+
+    The tokenizer releases Python's lock and uses all cores.
+    """
+
+    def split(self, documents: Iterator[Read]) -> Iterator[Split]:
+        """Yield every document with its texts, in order."""
+        return ((document, rules, split_texts(document, rules)) for document, rules in documents)
+
+    def tokenize(self, work: ChunkTokenizer, chunks: Iterator[list[NewText]]) -> Iterator[TokenizedChunk]:
+        """Yield every chunk tokenised, in order."""
+        with ThreadPoolExecutor(1) as worker:
+            last: Future[TokenizedChunk] | None = None
+            for chunk in chunks:
+                done, last = last, worker.submit(work.__call__, chunk)
+                if done:
+                    yield done.result()
+            if last:
+                yield last.result()
+
+
 class TokenizedTexts:
     """All texts read so far with their word pieces and hashes, in columns of a temporary folder."""
 
-    def __init__(self, table: Table, pieces: WordPieces, config: CorpusConfig, kind: Kind) -> None:
+    def __init__(
+        self, table: Table, pieces: WordPieces, config: CorpusConfig, kind: Kind, engine: CorpusEngine | None = None
+    ) -> None:
         self.counts = CorpusStatistics()
         self.folder = table.folder
         self.pieces = pieces
         self.has_pairs = False  # whether a row came with its own positive
-        # A row of no word piece at all has no hash.
-        self._drops_empty = config.clean or config.deduplicate == "near" or not pieces.specials
+        self._engine = engine or CorpusEngine()
         # The positive of a sentence is the next one; positives in rows are ignored.
         self._adjacent = config.positives == "adjacent"
         self.rows_adjacent = self._adjacent and config.order == "meaningful"
@@ -126,10 +256,13 @@ class TokenizedTexts:
         self.keys = table.column("keys", np.uint64)
         self.positives = table.ragged("positives", pieces.dtype)
         self.positive_keys = table.column("positive_keys", np.uint64)
-        self._width = dedup.band_width(config.near_threshold)
-        bands = range(dedup.MINIMA // self._width if config.deduplicate == "near" else 0)
-        self.bands = [table.column(f"band_{band}", np.uint64) for band in bands]
-        self._submitted = 0  # texts passed to the worker thread
+        near = config.deduplicate == "near"
+        width = dedup.band_width(config.near_threshold)
+        self.bands = [table.column(f"band_{band}", np.uint64) for band in range(dedup.MINIMA // width if near else 0)]
+        # A row of no word piece at all has no hash.
+        drops_empty = config.clean or near or not pieces.specials
+        self._tokenize = ChunkTokenizer(pieces, drops_empty, width if near else None)
+        self._submitted = 0  # texts passed to the tokenizer
         self.without_pieces = 0  # of these, texts in which the tokenizer found nothing
 
     def __len__(self) -> int:
@@ -145,49 +278,42 @@ class TokenizedTexts:
         """What is held out: pairs if any row came with a positive, otherwise documents."""
         return self.pairs if self.has_pairs else self.documents
 
-    def fill(self, documents: Iterator[tuple[Document, TextRules]], limit: int | None) -> bool:
-        """Store texts until there are ``limit``; return whether documents may be left.
-
-        The tokenizer works in a thread beside the reading: it releases Python's lock and uses all cores.
-        """
-        with ThreadPoolExecutor(1) as worker:
-            last: Future[None] | None = None
-            for chunk in self._chunks(documents):
-                self._submitted += len(chunk)
-                if last:
-                    last.result()
-                last = worker.submit(self._store, chunk)
-                if limit is not None and self._submitted >= limit:
-                    break
-            if last:
-                last.result()
+    def fill(self, documents: Iterator[Split], limit: int | None) -> bool:
+        """Store texts until there are ``limit``; return whether documents may be left."""
+        for chunk in self._engine.tokenize(self._tokenize, self._chunks(documents, limit)):
+            self._append(chunk)
         return limit is not None and self._submitted >= limit
 
     def text(self, row: int) -> str:
         """Return the text of one row."""
         return self.texts.rows([row])[0].tobytes().decode()
 
-    def _chunks(self, documents: Iterator[tuple[Document, TextRules]]) -> Iterator[list[_Text]]:
-        chunk: list[_Text] = []
+    def _chunks(self, documents: Iterator[Split], limit: int | None) -> Iterator[list[NewText]]:
+        """Yield the texts that are not held out, some thousands at a time, until ``limit`` is reached."""
+        chunk: list[NewText] = []
         letters = 0
         for new in self._linked(documents) if self.rows_adjacent else starmap(self._texts_of, documents):
             chunk += new
             letters += sum(len(one.text) + len(one.positive) for one in new)
             if len(chunk) >= _TEXTS or letters >= _LETTERS:
+                self._submitted += len(chunk)
                 yield chunk
                 chunk, letters = [], 0
+                if limit is not None and self._submitted >= limit:
+                    return
+        self._submitted += len(chunk)
         yield chunk
 
-    def _linked(self, documents: Iterator[tuple[Document, TextRules]]) -> Iterator[list[_Text]]:
+    def _linked(self, documents: Iterator[Split]) -> Iterator[list[NewText]]:
         """Yield the texts of ``_CHAIN`` rows at a time, the last text of each row paired with the first of the next.
 
         Rows of two sources are no neighbours, nor are rows with an empty, a held-out or a too short one between them.
         """
-        found: list[_Text] = []
+        found: list[NewText] = []
         source: TextRules | None = None
         rows, joined = 0, False
-        for document, rules in documents:
-            new = self._texts_of(document, rules)
+        for document, rules, split in documents:
+            new = self._texts_of(document, rules, split)
             joined = joined and bool(new) and rules is source  # each source has a TextRules of its own
             if joined and found[-1].last and new[0].first and found[-1].key != new[0].key:
                 found[-1] = found[-1]._replace(positive=new[0].text)
@@ -198,65 +324,47 @@ class TokenizedTexts:
                 found, rows, joined = [], 0, False
         yield found
 
-    def _texts_of(self, document: Document, rules: TextRules) -> list[_Text]:
+    def _texts_of(self, document: Document, rules: TextRules, split: SplitDocument) -> list[NewText]:
         """Return the texts of one document; none if it is held out."""
         counts = self.counts
         counts.documents += 1
-        positive = "" if self._adjacent else clean.encodable(document.positive)
-        if rules.config.clean:
-            positive = clean.one_line(clean.clean_text(positive))
-        if positive:
-            self.has_pairs = True
-            rules = rules._replace(split=False)  # texts of pairs are short on purpose
-        text, summary, sentences = split_document(document, rules)
-        counts.cleaned_documents += text != document.text
-        counts.empty_documents += not sentences
-        candidates = [" ".join(sentences)] if rules.whole and sentences else sentences
-        counts.texts += len(candidates)
-        words = [clean.count_words(candidate) for candidate in candidates]
-        places = [place for place, number in enumerate(words) if number in rules.words]
-        too_short = sum(number < rules.words.start for number in words)
-        counts.too_short += too_short
-        counts.too_long += len(words) - len(places) - too_short
-        texts = [candidates[place] for place in places]
+        positive, texts, keys, places = split.positive, split.texts, split.keys, split.places
+        self.has_pairs = self.has_pairs or bool(positive)
+        counts.cleaned_documents += split.cleaned
+        counts.empty_documents += split.empty
+        counts.texts += split.candidates
+        counts.too_short += split.too_short
+        counts.too_long += split.candidates - len(places) - split.too_short
         if not texts:
             return []
-        keys = [clean.content_key(text) for text in texts]
         if positive:
-            key = clean.content_key(positive)
+            key = split.positive_key
             identical = rules.config.clean and key == keys[0]
             counts.identical_pairs += identical
             if identical or self.pairs.take(document, texts[0], [positive], [*keys, key]):
                 return []
-        elif self.documents.take(document, clean.one_line(summary), sentences if rules.whole else texts, keys):
+        elif self.documents.take(document, split.summary, split.sentences, keys):
             return []
         positives = [positive] * len(texts)
         if self._adjacent:  # the sentence directly after, if its content differs
             for n in range(len(texts) - 1):
                 if places[n + 1] == places[n] + 1 and keys[n + 1] != keys[n]:
                     positives[n] = texts[n + 1]
-        end = len(candidates) - 1
+        end = split.candidates - 1
         return [
-            _Text(text, key, other, first=place == 0, last=place == end)
+            NewText(text, key, other, first=place == 0, last=place == end)
             for text, key, other, place in zip(texts, keys, positives, places, strict=True)
         ]
 
-    def _store(self, chunk: list[_Text]) -> None:
-        """Tokenise, hash and write one chunk; runs in the worker thread, one chunk after the other."""
-        ids, lengths = self.pieces.encode([one.text for one in chunk])
-        if self._drops_empty:
-            chunk = [one for one, length in zip(chunk, lengths, strict=True) if length]
-            self.without_pieces += len(lengths) - len(chunk)
-            lengths = lengths[lengths > 0]
-        if not chunk:
+    def _append(self, chunk: TokenizedChunk) -> None:
+        """Write one chunk."""
+        self.without_pieces += chunk.empty
+        if not len(chunk.keys):
             return
-        encoded = [one.text.encode() for one in chunk]
-        self.texts.append(np.frombuffer(b"".join(encoded), np.uint8), np.array([len(text) for text in encoded]))
-        self.ids.append(ids, lengths)
-        self.positives.append(*self.pieces.encode([one.positive for one in chunk]))
-        self.positive_keys.append(np.array([clean.content_key(one.positive) for one in chunk], np.uint64))
-        if self.bands:
-            hashes = dedup.shingles(ids, lengths)
-            for column, band in zip(self.bands, dedup.band_keys(hashes, lengths, self._width), strict=True):
-                column.append(band)
-        self.keys.append(np.array([one.key for one in chunk], np.uint64))
+        self.texts.append(np.frombuffer(chunk.texts, np.uint8), chunk.sizes)
+        self.ids.append(chunk.ids, chunk.lengths)
+        self.positives.append(chunk.positives, chunk.positive_lengths)
+        self.positive_keys.append(chunk.positive_keys)
+        for column, band in zip(self.bands, chunk.bands, strict=True):
+            column.append(band)
+        self.keys.append(chunk.keys)

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 
-def open_encoder(name: str | Path, *, fastest: bool = False, progress: Progress = SILENT) -> TextEncoder:
+def open_encoder(
+    name: str | Path, *, fastest: bool = False, threads: int | None = None, progress: Progress = SILENT
+) -> TextEncoder:
     """Open an encoder for encoding, as fast as its kind allows.
 
     Args:
         name: "builtin", "builtin-static", a folder, or a name on the Hugging Face hub.
-        fastest: move it to the fastest device of the machine, and let torch use all cores.
+        fastest: move it to the fastest device of the machine, and let torch use ``threads``.  Default: all cores.
 
     Raises:
         UserError: as ``load_encoder``.
@@ -39,7 +41,8 @@ def open_encoder(name: str | Path, *, fastest: bool = False, progress: Progress 
     from selfsent import hardware
     from selfsent.encoder.load import load_encoder
 
-    return load_encoder(name).to(hardware.choose_hardware().device) if fastest else load_encoder(name)
+    encoder = load_encoder(name)
+    return encoder.to(hardware.choose_hardware(threads=threads).device) if fastest else encoder
 
 
 def embed_texts(
