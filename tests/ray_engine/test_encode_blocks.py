@@ -6,14 +6,15 @@ import subprocess
 import sys
 
 import pytest
-from tiny import TEXTS, make_base
+from tiny import TEXTS
 
 from selfsent import bulk_encode
-from selfsent.encoder.load import load_encoder
+from selfsent.encoder.opened import open_encoder
 from selfsent.errors import UserError
 from selfsent.progress import Progress
 from selfsent.ray_engine.encode_blocks import ray_blocks
 
+WORDS = "builtin-static"  # which a worker opens without torch
 MANY = [f"{text} {' '.join(text.split()[: n % 5])}" for n in range(9) for text in TEXTS] + ["", "rain " * 30, ""]
 
 
@@ -36,11 +37,13 @@ def content(output):
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"), [("vectors.npy", "float32"), ("vectors.parquet", "float16"), ("vectors", "int8")]
+    ("name", "dtype", "model"),
+    [("vectors.npy", "float32", "bert"), ("vectors.parquet", "float16", WORDS), ("vectors", "int8", WORDS)],
 )
-def test_the_bytes_are_those_of_one_process(cluster, bert, source, tmp_path, name, dtype):
-    encoder = load_encoder(bert)
-    for folder, engine in (("one", None), ("many", ray_blocks(str(bert), cluster))):
+def test_the_bytes_are_those_of_one_process(cluster, bert, source, tmp_path, name, dtype, model):
+    model = str(bert) if model == "bert" else model
+    encoder = open_encoder(model)
+    for folder, engine in (("one", None), ("many", ray_blocks(model, cluster))):
         (tmp_path / folder).mkdir()
         bulk_encode.encode_to(tmp_path / folder / name, encoder, [source], dtype=dtype, engine=engine)
     for path in (tmp_path / "one").iterdir():
@@ -48,34 +51,35 @@ def test_the_bytes_are_those_of_one_process(cluster, bert, source, tmp_path, nam
     assert len(list((tmp_path / "many").iterdir())) == len(list((tmp_path / "one").iterdir()))
 
 
-def test_a_worker_that_is_killed_changes_nothing(cluster, bert, source, tmp_path, kill_a_worker):
-    encoder, progress = load_encoder(bert), Progress()
+def test_a_worker_that_is_killed_changes_nothing(cluster, source, tmp_path, kill_a_worker):
+    encoder, progress = open_encoder(WORDS), Progress()
     progress.report = lambda *_: kill_a_worker()
-    engine = ray_blocks(str(bert), cluster)
+    engine = ray_blocks(WORDS, cluster)
     bulk_encode.encode_to(tmp_path / "many.npy", encoder, [source], engine=engine, progress=progress)
     assert kill_a_worker.killed
     bulk_encode.encode_to(tmp_path / "one.npy", encoder, [source])
     assert content(tmp_path / "many.npy") == content(tmp_path / "one.npy")
 
 
-def test_a_driver_that_is_killed_is_gone_on_with_by_one_process(cluster, bert, tmp_path):
+def test_a_driver_that_is_killed_is_gone_on_with_by_one_process(cluster, tmp_path):
     lines = tmp_path / "lines.txt"
     lines.write_text("".join(f"{TEXTS[n % 6]} {TEXTS[n % 5]}\n" for n in range(800)), encoding="utf-8")
     program = (
-        "import sys; from selfsent import Progress, bulk_encode, load;"
+        "import sys; from selfsent import Progress, bulk_encode;"
+        "from selfsent.encoder.opened import open_encoder;"
         "from selfsent.ray_engine.encode_blocks import ray_blocks; bulk_encode._BLOCK = 8;"
         "progress = Progress(); progress.report = lambda *done: print(*done, flush=True);"
-        "bulk_encode.encode_to(sys.argv[2], load(sys.argv[1]), [sys.argv[3]], engine=ray_blocks(sys.argv[1], 1),"
-        "progress=progress)"
+        "bulk_encode.encode_to(sys.argv[2], open_encoder(sys.argv[1]), [sys.argv[3]], progress=progress,"
+        "engine=ray_blocks(sys.argv[1], 1))"
     )
     output = tmp_path / "vectors.npy"
-    words = [sys.executable, "-W", "ignore", "-c", program, str(bert), str(output), str(lines)]
+    words = [sys.executable, "-W", "ignore", "-c", program, WORDS, str(output), str(lines)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as job:
         said = [job.stdout.readline() for _ in range(4)]
         job.send_signal(signal.SIGKILL)
     assert said[-1] == "encode 32\n"
     assert not output.exists()
-    encoder = load_encoder(bert)
+    encoder = open_encoder(WORDS)
     done = bulk_encode.encode_to(output, encoder, [lines])
     assert 32 <= done.resumed < 800
     bulk_encode.encode_to(tmp_path / "once.npy", encoder, [lines])
@@ -83,16 +87,13 @@ def test_a_driver_that_is_killed_is_gone_on_with_by_one_process(cluster, bert, t
 
 
 def test_a_worker_with_another_encoder_is_refused(cluster, bert, source, tmp_path):
-    other = make_base(tmp_path / "other", seed=1)
     with pytest.raises(UserError, match="is another encoder on a worker"):
-        bulk_encode.encode_to(
-            tmp_path / "vectors.npy", load_encoder(bert), [source], engine=ray_blocks(str(other), cluster)
-        )
+        bulk_encode.encode_to(tmp_path / "vectors.npy", open_encoder(bert), [source], engine=ray_blocks(WORDS, cluster))
     assert os.listdir(tmp_path / ".vectors.npy.encoding" / "shards") == []  # noqa: PTH208
 
 
-def test_shards_of_two_runs_in_one_output_are_refused(cluster, bert, source, tmp_path):
-    encoder = load_encoder(bert)
+def test_shards_of_two_runs_in_one_output_are_refused(cluster, source, tmp_path):
+    encoder = open_encoder(WORDS)
 
     class Killed(BaseException):
         """What no handler expects."""
@@ -102,7 +103,7 @@ def test_shards_of_two_runs_in_one_output_are_refused(cluster, bert, source, tmp
 
     progress = Progress()
     progress.report = stop
-    engine = ray_blocks(str(bert), cluster)
+    engine = ray_blocks(WORDS, cluster)
     with pytest.raises(Killed):
         bulk_encode.encode_to(tmp_path / "vectors", encoder, [source], engine=engine, progress=progress)
     with pytest.raises(UserError, match="begun with another dtype"):
