@@ -172,7 +172,7 @@ class Trainer:
         began, busy, units = time.perf_counter(), 0.0, 0
         self.progress.begin(state.step, self.steps, self.unit)
         try:
-            if not state.start:
+            if not state.step:
                 self.evaluate(candidate=False)  # fails here, not hours later, if the score to select by does not exist
             with _stop_requested() as asked:
                 while state.step < self.steps and not state.stopped:

@@ -285,6 +285,22 @@ def test_documents_stopped_and_resumed_end_with_the_same_bits(bert, articles, tm
     assert (parts.model / name).read_bytes() == (whole.model / name).read_bytes()
 
 
+def test_a_run_without_scores_logs_nothing_twice_when_it_is_resumed(bert, text, tmp_path):
+    settings = [*QUICK, "corpus.held_out=0", "train.select=last", "train.checkpoint_every=1"]
+    runs = {"base": str(bert), "corpus": [text], "settings": settings}
+    selfsent.train("simcse", out=tmp_path / "whole", **runs)
+
+    class Stop(Progress):
+        def end(self):  # after the last checkpoint, before the model
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        selfsent.train("simcse", out=tmp_path / "parts", progress=Stop(), **runs)
+    selfsent.train("simcse", out=tmp_path / "parts", resume=True, **runs)
+    whole, parts = ((tmp_path / name / "log.jsonl").read_text() for name in ("whole", "parts"))
+    assert parts == whole
+
+
 def test_documents_all_too_short_are_refused_with_what_to_set(bert, articles, tmp_path):
     with pytest.raises(UserError, match=r"none of .* documents has .* word pieces, and the longest has 3"):
         train_on_documents(bert, articles, tmp_path / "run", "objective.max_length=64", "objective.num_anchors=4")
