@@ -124,7 +124,7 @@ def build_index(
     model: str | Path, corpus: str | Path, *, text_column: str = "text", progress: Progress = SILENT
 ) -> SearchIndex:
     """Encode a corpus with the folder's prompt for documents, or take its vectors from the cache."""
-    encoder = open_encoder(model, progress=progress)
+    encoder = open_encoder(model, fastest=True, progress=progress)
     sources = read.resolve_sources([str(corpus)])
     prompt = task_prompt(encoder, "document")
     identity = [[source.identity() for source in sources], digest_of(encoder), _FORMAT, text_column, prompt]

@@ -82,6 +82,8 @@ def search_routes(indexes: Sequence[ServedIndex], models: ModelRegistry, worker:
     router = APIRouter()
     thread = ThreadPoolExecutor(1, "search")  # as many as compute: a search uses every core
     by_name = {one.name: one for one in indexes}
+    for one in indexes:
+        thread.submit(one.map_points)  # before the first search, which needs the map
 
     @router.get("/search")
     async def list_indexes() -> Response:
