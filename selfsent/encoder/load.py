@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import RLock
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -27,6 +28,7 @@ from selfsent.encoder.pooling import POOLINGS, assemble, pooling_name, without_p
 from selfsent.encoder.side_by_side import open_side_by_side
 from selfsent.errors import ConfigurationError, EncoderError, unknown
 
+_LOADING = RLock()
 _FIXED = {"StaticEmbedding": "static vectors, which are averaged", SIDE_BY_SIDE: "two encoders side by side"}
 
 
@@ -106,13 +108,18 @@ def _open(folder: Path, first: ModuleEntry, pooling: str | None, template: str |
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Turn transformers' progress bars and load reports off for the block; errors are still logged."""
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
+    """Turn transformers' progress bars and load reports off for the block, in one thread at a time.
+
+    transformers replaces methods of its classes while it loads: two threads that load at once can leave them replaced,
+    and no later model would have its output tied to its word embeddings.  Errors are still logged.
+    """
+    with _LOADING:
+        level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        try:
+            yield
+        finally:
+            logging.set_verbosity(level)
+            if bars:
+                logging.enable_progress_bar()

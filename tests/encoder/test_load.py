@@ -1,10 +1,12 @@
 """Encoders are opened as asked, and what is no encoder is refused."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 from tiny import PROMPT, TEXTS
-from transformers import GPT2Config, GPT2Model
+from transformers import GPT2Config, GPT2Model, PreTrainedModel
 
 from selfsent.encoder.encode import encode, encode_poolings
 from selfsent.encoder.inspect import mask_id, template_length
@@ -111,3 +113,10 @@ def test_a_length_cuts_the_text_and_never_the_prompt_and_is_saved(bert, tmp_path
 def test_a_length_that_the_encoder_cannot_read_is_refused(bert):
     with pytest.raises(ConfigurationError, match="max_length 75 does not fit: the encoder reads 74 word pieces"):
         load_encoder(bert, pooling="prompt", template=PROMPT, max_length=75)
+
+
+def test_encoders_that_are_opened_in_several_threads_leave_transformers_as_it_was(bert):
+    before = PreTrainedModel.tie_weights
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(load_encoder, [bert] * 12))
+    assert PreTrainedModel.tie_weights is before
