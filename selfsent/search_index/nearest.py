@@ -40,19 +40,27 @@ def exact_nearest(
             cosines = np.ascontiguousarray((block @ asked.T).T)
             if hidden is not None:
                 cosines[:, hidden[first : first + len(block)]] = -np.inf
-            here = np.broadcast_to(np.arange(first, first + len(block)), cosines.shape)
-            best, numbers = _keep(np.hstack([best, cosines]), np.hstack([numbers, here]), count)
+            places = _largest(cosines, count)
+            best = np.hstack([best, np.take_along_axis(cosines, places, 1)])
+            numbers = np.hstack([numbers, places + first])
             first += len(block)
-    order = np.argsort(-best, axis=1, kind="stable")
-    return np.take_along_axis(numbers, order, 1), np.take_along_axis(best, order, 1)
+            if best.shape[1] > 4 * count:
+                best, numbers = _pick(best, numbers, _largest(best, count))
+    best, numbers = _pick(best, numbers, _largest(best, count))
+    best, numbers = _pick(best, numbers, np.argsort(-best, axis=1, kind="stable"))
+    return numbers, best
 
 
-def _keep(
-    best: Float[np.ndarray, "Q W"], numbers: Int[np.ndarray, "Q W"], count: int
+def _largest(values: Float[np.ndarray, "Q W"], count: int) -> Int[np.ndarray, "Q K"]:
+    """Return where the ``count`` largest values of each row are, in the order of the row."""
+    if count >= values.shape[1]:
+        return np.broadcast_to(np.arange(values.shape[1]), values.shape)
+    return np.sort(np.argpartition(values, values.shape[1] - count, axis=1)[:, -count:], axis=1)
+
+
+def _pick(
+    best: Float[np.ndarray, "Q W"], numbers: Int[np.ndarray, "Q W"], places: Int[np.ndarray, "Q K"]
 ) -> tuple[Float[np.ndarray, "Q K"], Int[np.ndarray, "Q K"]]:
-    if count >= best.shape[1]:
-        return best, numbers
-    places = np.sort(np.argpartition(-best, count - 1, axis=1)[:, :count], axis=1)
     return np.take_along_axis(best, places, 1), np.take_along_axis(numbers, places, 1)
 
 
