@@ -44,7 +44,7 @@ class Ranks:
         self._turn = 0 if number == 0 else 1 if local == 0 else 2
         if count > 1:
             self._control = dist.new_group(backend="gloo", timeout=_FOREVER)  # small things, on the CPU
-            self._lifeline = Lifeline(number, count, self._everyones)
+            self._lifeline = Lifeline(number, count, self._everyones, begun=lambda: _exchanges)
 
     def table(self) -> dict[str, int]:
         """Return what config.json says of several processes."""
@@ -238,6 +238,7 @@ class _Gathered(torch.autograd.Function):
 
 ALONE = Ranks()
 _here = ALONE
+_exchanges = 0  # that this process has begun
 
 
 def here() -> Ranks:
@@ -313,7 +314,9 @@ def draw_rows(shape: Sequence[int], draw: Callable[[Sequence[int]], Tensor] = to
 
 @contextmanager
 def _met() -> Iterator[None]:
-    """Turn the failure of an exchange into a sentence: another process has ended."""
+    """Count an exchange, and turn its failure into a sentence: another process has ended."""
+    global _exchanges
+    _exchanges += 1
     try:
         yield
     except RuntimeError as error:  # also torch.distributed.DistBackendError

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from tiny import TEXTS
 
-from selfsent import hardware, methods, ranks, trainer
+from selfsent import hardware, lifeline, methods, ranks, trainer
 from selfsent.batching import Batches
 from selfsent.config import TrainConfig
 from selfsent.encoder.dropout import set_dropout
@@ -119,8 +119,19 @@ def said(act):
 
 def work(task, base, out):
     """Do one task as one of several processes, and leave what the first found in ``out``."""
+    if task in ("stopped", "behind"):
+        lifeline._BEAT = 0.02
+        lifeline._SILENCE = 10 if task == "stopped" else 300
+        lifeline._BEHIND = 320  # later than silence would end it
     with ranks.joined("cpu") as group:
-        if task == "equal":
+        if task in ("stopped", "behind"):
+            group.means([1.0])
+            if not group.first and task == "stopped":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            if not group.first and task == "behind":
+                signal.sigwait({signal.SIGUSR1})
+            found = group.means([2.0])
+        elif task == "equal":
             found = {name: train(base, out / name, name) for name in RECIPES}
             found["uneven"] = train(base, out / "uneven", "scd", count=23)
             found |= {
@@ -148,6 +159,7 @@ def work(task, base, out):
 
 
 if __name__ == "__main__":
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})  # before there are threads, for sigwait
     with suppress(EndedElsewhere):
         work(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
         sys.exit(0)

@@ -1,9 +1,11 @@
 """Several processes train as one does with the whole batch; they say where they differ, and end together."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,8 +20,9 @@ HERE = Path(__file__).parent
 PATIENCE = 300  # seconds, on a busy machine
 
 
-def start(task, count, base, out):
-    """Run a task of ``rank_worker`` in ``count`` processes; return how each ended."""
+@contextmanager
+def started(task, count, base, out):
+    """Start a task of ``rank_worker`` in ``count`` processes, which are killed at the end."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -27,16 +30,24 @@ def start(task, count, base, out):
     given = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(count)}
     given |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "LOCAL_WORLD_SIZE": str(count)}
     command = [sys.executable, str(HERE / "rank_worker.py"), task, str(base), str(out)]
-    started = [
+    processes = [
         subprocess.Popen(command, env=given | {"RANK": str(n), "LOCAL_RANK": str(n)}, stderr=subprocess.PIPE, text=True)
         for n in range(count)
     ]
     try:
-        errors = [process.communicate(timeout=PATIENCE)[1] for process in started]
+        yield processes
     finally:
-        for process in started:
+        for process in processes:
             process.kill()
-    return [process.returncode for process in started], errors
+            process.wait()
+            process.stderr.close()
+
+
+def start(task, count, base, out):
+    """Run a task of ``rank_worker`` in ``count`` processes; return how each ended."""
+    with started(task, count, base, out) as processes:
+        errors = [process.communicate(timeout=PATIENCE)[1] for process in processes]
+    return [process.returncode for process in processes], errors
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +122,23 @@ def test_a_process_that_is_killed_ends_the_other_and_resumed_the_bytes_are_the_s
     one = torch.load(two / "refused-0.pt", weights_only=False)["whole"]["weights"]
     other = torch.load(two / "resumed-0.pt")["weights"]
     assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_a_process_that_was_stopped_is_taken_for_dead(bert, tmp_path):
+    with started("stopped", 2, bert, tmp_path) as (first, second):
+        said = first.communicate(timeout=PATIENCE)[1]
+        assert first.returncode == 1
+        assert "process 0 ends, because nothing has come from process 1 for" in said
+        assert second.poll() is None
+
+
+def test_a_process_that_still_runs_is_waited_for_and_named(bert, tmp_path):
+    with started("behind", 2, bert, tmp_path) as (first, second):
+        line = next(line for line in first.stderr if line.startswith("process 0 "))
+        assert line.endswith("minutes for process 1, which still runs\n")
+        second.send_signal(signal.SIGUSR1)
+        assert [process.wait(PATIENCE) for process in (first, second)] == [0, 0]
+    assert torch.load(tmp_path / "behind-0.pt") == [2.0]
 
 
 def test_blocks_cover_a_batch_once_and_in_order():
