@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from selfsent import atomic, encode_parts, encoded_shards
 from selfsent.corpus import formats, read
+from selfsent.corpus.remote import is_url
 from selfsent.encode_parts import WHOLE, EncodePart
 from selfsent.encoder.coverage import checked_texts
 from selfsent.encoder.opened import digest_of, embed_texts, in_bf16
@@ -25,6 +27,7 @@ from selfsent.encoder.quantize import QUANTIZED, needs_ranges
 from selfsent.encoder.task_prompts import TextEncoder, resolve_prompt, task_prompt
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError, unknown
 from selfsent.progress import SILENT, Progress
+from selfsent.remote_shards import RemoteFolder
 
 DTYPES = ("float32", "float16")
 SUFFIXES = (".npy", ".parquet", ".arrow")
@@ -36,7 +39,7 @@ _CHARACTERS = 1 << 21  # of a block that are tokenised together, which takes som
 class Encoded:
     """What was written."""
 
-    output: Path
+    output: Path | str
     rows: int
     width: int
     resumed: int  # rows that an earlier, unfinished job had encoded
@@ -47,7 +50,7 @@ class Encoded:
 class BlockJob:
     """What is the same for all blocks of a job; it can be sent to another process."""
 
-    output: Path
+    output: Path | RemoteFolder
     model: str  # digest of the encoder
     prompt: str
     dimensions: int | None
@@ -86,7 +89,8 @@ def encode_to(
 
     Args:
         output: ``.npy`` (N, D); ``.parquet`` or ``.arrow`` with the columns ``row`` and ``vector``; or, without a
-            suffix, a folder of ``.npy`` shards with a ``manifest.json``.
+            suffix, a folder of ``.npy`` shards with a ``manifest.json``; or the URL of a folder of Parquet shards on
+            a file system of fsspec, such as s3://bucket/vectors, which is never replaced.
         texts: names of sources (files, folders, data sets on the hub); with ``stream`` the texts themselves, which
             are read once: such a job restarts from the beginning.
         prompt_name: a prompt of the encoder's folder.  Default: its prompt for documents, as ``task_prompt`` finds it.
@@ -104,15 +108,17 @@ def encode_to(
         UserError: no such source or nothing in it; an output that exists or does not fit; an unfinished output of
             another model, source or setting; a vector that is not finite; another process at the same output.
     """
-    output = Path(output)
+    target = output_of(output)
     if dtype not in (*DTYPES, *QUANTIZED):
         raise unknown("dtype", dtype, (*DTYPES, *QUANTIZED))
-    require_output(output)
+    require_output(target)
+    if part and isinstance(target, RemoteFolder):
+        raise ConfigurationError(f"part {part} of {output} cannot be kept apart: name a folder that all parts share")
     if part and stream:
         raise ConfigurationError(f"part {part} of standard input cannot be told: give files")
     named = prompt is not None or prompt_name is not None
     job = BlockJob(
-        output=output.absolute(),
+        output=target.absolute() if isinstance(target, Path) else target,
         model=digest_of(encoder),
         prompt=resolve_prompt(encoder, prompt_name, prompt) if named else task_prompt(encoder, "document"),
         dimensions=truncate_dim,
@@ -123,6 +129,25 @@ def encode_to(
     sources = [] if stream else find_sources([str(name) for name in texts])
     plan = _plan(job, None if stream else sources, text_column) | ({"parts": part.of} if part else {})
     found = (document.text for source in sources for document in source.documents(_columns(text_column)))
+    checked = checked_texts(encoder, map(str, texts) if stream else found, "this encoder", progress)
+    run = engine or _here(encoder)
+    if isinstance(target, RemoteFolder):
+        return _encode_remotely(target, job, plan, checked, run, progress)
+    return _encode_locally(target, job, plan, checked, run, stream=stream, overwrite=overwrite, progress=progress)
+
+
+def _encode_locally(
+    output: Path,
+    job: BlockJob,
+    plan: dict[str, Any],
+    texts: Iterator[str],
+    run: Engine,
+    *,
+    stream: bool,
+    overwrite: bool,
+    progress: Progress,
+) -> Encoded:
+    part = job.part if job.part is not WHOLE else None
     claimed = output.with_name(f"{output.name}.part-{part.number}") if part else output
     with atomic.exclusive(claimed, folder=False):
         if part:
@@ -130,18 +155,27 @@ def encode_to(
         else:
             resumed = _open(output, plan, resume=not stream, overwrite=overwrite, progress=progress)
         try:
-            checked = checked_texts(encoder, map(str, texts) if stream else found, "this encoder", progress)
-            total = _encode_blocks(job, checked, engine or _here(encoder), progress)
+            total = _encode_blocks(job, texts, run, progress)
             if part:
-                shape, missing = encode_parts.finish_part(output, part, total, dtype, job.block)
+                shape, missing = encode_parts.finish_part(output, part, total, job.dtype, job.block)
             else:
-                shape, missing = encoded_shards.publish(output, dtype, job.block), ()
+                shape, missing = encoded_shards.publish(output, job.dtype, job.block), ()
         except BaseException:
             if stream:
                 atomic.remove(encoded_shards.unfinished_of(output))
             raise
     rows, width = shape or (total, 0)
     return Encoded(output=output, rows=rows, width=width, resumed=resumed, missing=missing)
+
+
+def _encode_remotely(
+    target: RemoteFolder, job: BlockJob, plan: dict[str, Any], texts: Iterator[str], run: Engine, progress: Progress
+) -> Encoded:
+    target.begin(plan)
+    resumed = sum(shard.rows for shard in target.shards().values())
+    _encode_blocks(job, texts, run, progress)
+    rows, width = target.publish(job.dtype, job.block)
+    return Encoded(output=target.url, rows=rows, width=width, resumed=resumed)
 
 
 def _columns(text: str) -> read.Columns:
@@ -171,16 +205,26 @@ def _plan(job: BlockJob, sources: Sequence[read.Source] | None, text_column: str
 
 def kept_texts(output: str | Path) -> int:
     """Count the rows of an unfinished output that are on disk and will not be encoded again."""
-    shape = encoded_shards.shape_when_complete(Path(output))
-    return shape[0] if shape else encoded_shards.rows_in(encoded_shards.shards_of(Path(output)))
+    place = output_of(output)
+    if isinstance(place, RemoteFolder):
+        return sum(shard.rows for shard in place.shards().values())
+    shape = encoded_shards.shape_when_complete(place)
+    return shape[0] if shape else encoded_shards.rows_in(encoded_shards.shards_of(place))
 
 
-def require_output(output: Path) -> None:
+def output_of(name: str | Path) -> Path | RemoteFolder:
+    """Return the place that the name of an output stands for."""
+    return RemoteFolder(str(name)) if is_url(name) else Path(name)
+
+
+def require_output(output: Path | RemoteFolder) -> None:
     """Refuse an output that cannot be written, before anything is loaded.
 
     Raises:
         UserError: an unknown suffix, no folder to write to, or a folder where a file is meant and the other way round.
     """
+    if isinstance(output, RemoteFolder):
+        return
     if output.suffix not in ("", *SUFFIXES) or (output.is_dir() if output.suffix else output.is_file()):
         raise ConfigurationError(
             f"output {output} does not fit: give a file that ends in {', '.join(SUFFIXES)}, or a folder of shards, "
@@ -200,7 +244,7 @@ def find_sources(names: Sequence[str]) -> list[read.Source]:
     sources: list[read.Source] = []
     for name in names:
         path = Path(name).expanduser()
-        if path.is_file() and not formats.format_of(path):
+        if not is_url(name) and path.is_file() and not formats.format_of(path):
             sources.append(read.Source(name, ".txt", path))
         else:
             sources += read.resolve_sources([name])
@@ -280,16 +324,20 @@ def _counted(texts: Iterable[str], read: list[int]) -> Iterator[str]:
 
 def _encode_blocks(job: BlockJob, texts: Iterable[str], run: Engine, progress: Progress) -> int:
     """Write the shards that are missing; return how many texts there are."""
-    if shape := encoded_shards.shape_when_complete(job.output):
-        return shape[0]
     read, zeros = [0], 0
-    shards = encoded_shards.shards_of(job.output)
-    done, kept = encoded_shards.rows_in(shards), {*shards}
-    no_ranges = needs_ranges(job.dtype) and not encoded_shards.ranges_file(job.output, job.part.number).is_file()
+    if isinstance(job.output, RemoteFolder):
+        shards = job.output.shards()
+        kept, done, ranges = {*shards}, sum(shard.rows for shard in shards.values()), job.output.has_ranges()
+    else:
+        if shape := encoded_shards.shape_when_complete(job.output):
+            return shape[0]
+        files = encoded_shards.shards_of(job.output)
+        kept, done = {encoded_shards.number_of(shard) for shard in files}, encoded_shards.rows_in(files)
+        ranges = encoded_shards.ranges_file(job.output, job.part.number).is_file()
 
     def wanted(number: int) -> bool:
-        own = job.part.has(number) and encoded_shards.shard_file(job.output, number) not in kept
-        return own or (number == 0 and no_ranges)
+        own = job.part.has(number) and number not in kept
+        return own or (number == 0 and needs_ranges(job.dtype) and not ranges)
 
     for rows, zero in run(job, _blocks(texts, wanted, read)):
         done, zeros = done + rows, zeros + zero
@@ -297,7 +345,10 @@ def _encode_blocks(job: BlockJob, texts: Iterable[str], run: Engine, progress: P
     if zeros:
         progress.say(f"warning: {zeros:,} of the vectors are zeros: their texts are empty, or hold no known word piece")
     if not read[0]:
-        atomic.remove(encoded_shards.unfinished_of(job.output))
+        if isinstance(job.output, RemoteFolder):
+            job.output.discard()
+        else:
+            atomic.remove(encoded_shards.unfinished_of(job.output))
         raise CorpusError("nothing to encode: the source held no texts")
     return read[0]
 
@@ -318,10 +369,17 @@ def write_block(encoder: TextEncoder, job: BlockJob, number: int, texts: Iterabl
             f"row {number * job.block + int(finite.argmin())} has a value that is not finite in {job.dtype}: give "
             "dtype float32 or precision fp32; if both are given, the model's weights are broken"
         )
+    if isinstance(job.output, RemoteFolder):
+        job.output.write(number, number * job.block, job.output.pack(vectors, job.dtype))
+        return _counts(vectors)
     ranges = encoded_shards.ranges_file(job.output, job.part.number)
     packed = encoded_shards.pack_vectors(vectors, job.dtype, ranges, encoded_shards.afresh(job.output))
     if job.part.has(number):
         encoded_shards.write_shard(encoded_shards.shard_file(job.output, number), packed)
+    return _counts(vectors)
+
+
+def _counts(vectors: NDArray[np.float32]) -> tuple[int, int]:
     return len(vectors), len(vectors) - int(vectors.any(axis=1).sum())
 
 

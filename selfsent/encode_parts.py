@@ -146,7 +146,7 @@ def _require_shards(output: Path, parts: list[EncodePart], rows: int, block: int
 
 
 def _shards_of(output: Path, part: EncodePart) -> list[Path]:
-    return [shard for shard in encoded_shards.shards_of(output) if part.has(int(shard.stem.rpartition("-")[2]))]
+    return [shard for shard in encoded_shards.shards_of(output) if part.has(encoded_shards.number_of(shard))]
 
 
 def _remove_damaged(output: Path, part: EncodePart, progress: Progress) -> None:

@@ -51,6 +51,11 @@ def shard_file(output: Path, number: int) -> Path:
     return unfinished_of(output) / "shards" / f"vectors-{number:06}.npy"
 
 
+def number_of(shard: Path) -> int:
+    """Return the number of the block that a shard holds."""
+    return int(shard.stem.rpartition("-")[2])
+
+
 def write_shard(place: Path, vectors: NDArray[Any]) -> None:
     """Write packed vectors as a sealed ``.npy`` file."""
     with atomic.sealed_file(place) as file:

@@ -24,7 +24,7 @@ FLOORS = {
         "recipes",
         "run",
     }
-    | {"encode_parts", "encoded_shards", "ray_engine", "search_index", "semantic_search", "tracking"},
+    | {"encode_parts", "encoded_shards", "ray_engine", "remote_shards", "search_index", "semantic_search", "tracking"},
     3: {"augment", "composition", "objective", "scoring", "validation"},
     4: {"methods", "pretraining", "trainer"},
     5: {"api", "baselines", "final_scores", "label_free_verdict", "objective_loss", "report"},

@@ -18,8 +18,8 @@ def encode(
         list[str] | None, typer.Argument(help="Files, folders or data sets, of lines or tables  \\[default: stdin]")
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help=".npy, .parquet or .arrow; without a suffix a folder of shards")
-    ] = Path("embeddings.npy"),
+        str, typer.Option("--output", "-o", help=".npy, .parquet or .arrow; without a suffix, or a URL: shards")
+    ] = "embeddings.npy",
     text_column: Annotated[str, typer.Option(help="The column of a table to encode")] = "text",
     prompt_name: Annotated[str | None, typer.Option(help="A prompt of the model  \\[default: for documents]")] = None,
     precision: Annotated[str, typer.Option(help="Of the computation: auto, bf16 or fp32")] = "auto",
@@ -52,7 +52,7 @@ def encode(
     from selfsent.encoder.opened import open_encoder
     from selfsent.errors import ConfigurationError
 
-    bulk_encode.require_output(output)
+    bulk_encode.require_output(bulk_encode.output_of(output))
     share = parse_part(part) if part else None
     choose_engine(engine, workers)
     if share and engine == "ray":

@@ -20,10 +20,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from pathlib import Path, PurePath
+from typing import Any, Literal
 
-from selfsent.errors import CorpusError, first_line
+from selfsent.corpus.remote import RemoteFile
+from selfsent.errors import CorpusError, UserError, first_line
 
 FORMATS = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet")
 COMPRESSIONS = (".gz", ".xz", ".zst", ".bz2")
@@ -58,9 +59,9 @@ class Columns:
 class OpenFile:
     """A file that is being read; as a string, the line that was read last."""
 
-    path: Path
+    path: Path | RemoteFile
     line: int = 0
-    packed: BinaryIO = field(init=False)
+    packed: io.BufferedIOBase = field(init=False)
     stream: Any = field(init=False)  # its decompressed bytes
 
     def __str__(self) -> str:
@@ -97,30 +98,38 @@ class OpenFile:
         return CorpusError(f"{self} is not UTF-8 (byte 0x{error.object[error.start]:02x}): save the file as UTF-8")
 
 
-def compression_of(path: Path) -> str:
+def compression_of(path: PurePath) -> str:
     """Return the compression that a name says, or ""."""
     return path.suffix.lower() if path.suffix.lower() in COMPRESSIONS else ""
 
 
-def format_of(path: Path) -> str:
+def format_of(path: PurePath) -> str:
     """Return the format that a name says, or "" for an unknown one."""
     suffix = (path.with_suffix("") if compression_of(path) else path).suffix.lower()
     return suffix if suffix in FORMATS else ""
 
 
 @contextmanager
-def open_unpacked(path: Path) -> Iterator[OpenFile]:
+def open_unpacked(path: Path | RemoteFile) -> Iterator[OpenFile]:
     """Open a file, decompressed as its name says."""
-    require_regular(path)
     file = OpenFile(path)
+    compression = compression_of(path.name if isinstance(path, RemoteFile) else path)
     try:
-        if compression_of(path) and not path.stat().st_size:  # gzip and zstd would call that a whole file
-            raise EOFError("it has no bytes")
-        with path.open("rb") as file.packed:
-            file.stream = _decompressed(file.packed, compression_of(path))
+        if isinstance(path, Path):
+            require_regular(path)
+            if compression and not path.stat().st_size:  # gzip and zstd would call that a whole file
+                raise EOFError("it has no bytes")
+        with path.open() if isinstance(path, RemoteFile) else path.open("rb") as file.packed:
+            file.stream = _decompressed(file.packed, compression)
             yield file
     except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
         raise unreadable(path, error, file.line) from error
+    except UserError:
+        raise
+    except Exception as error:
+        if isinstance(path, Path) or type(error).__module__ == "builtins":
+            raise
+        raise unreadable(path, error, file.line) from error  # of the client of a file system
 
 
 def require_regular(path: Path) -> None:
@@ -129,7 +138,7 @@ def require_regular(path: Path) -> None:
         raise CorpusError(f"{path} is a pipe or a device: write its text to a file, and give that")
 
 
-def unreadable(path: Path, error: Exception, line: int = 0) -> CorpusError:
+def unreadable(path: Path | RemoteFile, error: Exception, line: int = 0) -> CorpusError:
     """Build the error for a file that is missing or damaged; ``line`` is the last that was read."""
     if isinstance(error, OSError) and error.strerror:
         return CorpusError(f"{path} cannot be opened: {error.strerror}")
@@ -138,7 +147,7 @@ def unreadable(path: Path, error: Exception, line: int = 0) -> CorpusError:
     return CorpusError(f"{path} is missing, damaged or cut short{after} ({reason}): copy or download it again")
 
 
-def _decompressed(file: BinaryIO, compression: str) -> Any:  # noqa: ANN401 - each library has its own type
+def _decompressed(file: io.BufferedIOBase, compression: str) -> Any:  # noqa: ANN401 - each library has its own type
     if not compression:
         return file
     if compression == ".zst":
@@ -158,7 +167,7 @@ def _xz_decompressor() -> lzma.LZMADecompressor:
 class _Unpacked(io.RawIOBase):
     """Decompresses one stream after the other; ``lzma.open`` and ``bz2.open`` ignore a later one that is damaged."""
 
-    def __init__(self, begin: Callable[[], Any], file: BinaryIO) -> None:
+    def __init__(self, begin: Callable[[], Any], file: io.BufferedIOBase) -> None:
         self._file, self._begin = file, begin
         self._stream = begin()
 
@@ -354,7 +363,7 @@ def _parquet_rows(file: OpenFile, columns: Columns | None) -> Iterator[_Located]
             raise CorpusError(f"{file.path} is no Parquet file: {first_line(error)}") from error
 
 
-def _require_short(path: Path, metadata: Any) -> None:  # noqa: ANN401 - pyarrow has no types
+def _require_short(path: Path | RemoteFile, metadata: Any) -> None:  # noqa: ANN401 - pyarrow has no types
     """Refuse a Parquet file whose values are too long on average, before they are unpacked."""
     for group in range(metadata.num_row_groups):
         for column in range(metadata.num_columns):

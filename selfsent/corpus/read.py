@@ -12,6 +12,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -26,6 +27,7 @@ from selfsent.corpus.formats import COMPRESSIONS as COMPRESSIONS
 from selfsent.corpus.formats import FORMATS as FORMATS
 from selfsent.corpus.formats import Columns as Columns
 from selfsent.corpus.formats import Row
+from selfsent.corpus.remote import RemoteFile, is_url, remote_files
 from selfsent.errors import CorpusError
 from selfsent.progress import SILENT, Progress
 
@@ -49,16 +51,21 @@ class Source:
     name: str  # as given
     kind: str  # a file format with its dot, "hub" or the name of the demo corpus
     path: Path | None = None
+    remote: RemoteFile | None = None
 
     @property
     def size(self) -> int:
         """Return the bytes of the file, 0 if the source is no file."""
+        if self.remote is not None:
+            return self.remote.size
         return self.path.stat().st_size if self.path else 0
 
     def identity(self) -> list[object]:
         """Return what changes when the content does: a checksum, a revision, the installed packages."""
         if self.path is not None:
             return file_identity(self.path)
+        if self.remote is not None:
+            return self.remote.identity()
         if self.kind == "hub":
             return [self.name, _hub_revision(self.name)]
         from selfsent.builtin import pydocs
@@ -75,12 +82,12 @@ class Source:
         """
         if self.kind == "hub":
             yield from (_document(row, self.name, columns) for row in _hub_rows(self.name))
-        elif self.path is None:
+        elif self.kind == DEMO:
             from selfsent.builtin import pydocs
 
             yield from (Document(**row) for row in pydocs.python_documents())
         else:
-            with formats.open_unpacked(self.path) as file:
+            with _opened(self) as file:
                 for number, (place, row) in enumerate(formats.READERS[self.kind](file, columns)):
                     if total and not number % 256:
                         progress.report("read", offset + file.packed.tell(), total)
@@ -101,6 +108,12 @@ def resolve_sources(names: Sequence[str]) -> list[Source]:
 def _resolve(name: str) -> list[Source]:
     if not name.strip():  # which would be the current folder
         raise CorpusError("the name of a source of text is empty: name a file, a folder, a hub dataset or pydocs")
+    if is_url(name):
+        found = [Source(file.url, formats.format_of(file.name), remote=file) for file in remote_files(name)]
+        known = [source for source in found if source.kind]
+        if not known:
+            raise CorpusError(f"{name} holds no text: known files are {formats.KNOWN}")
+        return known
     path = Path(name).expanduser()
     try:
         path.lstat()
@@ -217,13 +230,19 @@ def read_rows(table: Source | Path, *, quoted_tsv: bool = True) -> Iterator[tupl
         CorpusError: the file is no table or is damaged, or a row does not fit; the message names the line.
     """
     source = table if isinstance(table, Source) else _file(table)
-    if source.path is None or source.kind == ".txt":
+    if source.kind in (".txt", "hub", DEMO):
         raise CorpusError(f"{source.name} is not a table: give a .jsonl, .json, .csv, .tsv or .parquet file")
     rows = formats.READERS[source.kind]
     if source.kind == ".tsv" and not quoted_tsv:
         rows = partial(rows, quoting=csv.QUOTE_NONE)
-    with formats.open_unpacked(source.path) as file:
+    with _opened(source) as file:
         yield from rows(file, None)
+
+
+def _opened(source: Source) -> AbstractContextManager[formats.OpenFile]:
+    place = source.remote or source.path
+    assert place is not None
+    return formats.open_unpacked(place)
 
 
 def _document(row: Row, where: object, columns: Columns) -> Document:

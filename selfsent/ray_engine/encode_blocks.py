@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from itertools import islice
+from pathlib import Path
 
 from selfsent import bulk_encode, encoded_shards
 from selfsent.bulk_encode import Block, BlockJob, Engine
@@ -17,7 +18,7 @@ def ray_blocks(model: str, workers: int | None, threads: int = 1) -> Engine:
     """Return an engine for ``encode_to`` that sends blocks to workers.
 
     The driver reads the texts; each worker encodes its blocks and writes their shards, so that the output has to be on
-    a file system that all machines share.
+    a file system that all machines share, or a URL.
 
     Args:
         model: the name under which every machine finds the encoder.
@@ -28,8 +29,7 @@ def ray_blocks(model: str, workers: int | None, threads: int = 1) -> Engine:
         with open_cluster(workers) as count:
             pool: Pool[Whole, tuple[int, int]] = Pool(count, _encoder_worker, model, job, threads)
             whole = ((number, list(texts)) for number, texts in blocks)
-            ranges = encoded_shards.ranges_file(job.output)
-            alone = 1 if needs_ranges(job.dtype) and not ranges.is_file() else 0
+            alone = 1 if needs_ranges(job.dtype) and not _has_ranges(job) else 0
             first = list(islice(whole, alone))  # it makes the ranges that all others need
             try:
                 yield from pool.map(first)
@@ -38,6 +38,11 @@ def ray_blocks(model: str, workers: int | None, threads: int = 1) -> Engine:
                 pool.close()
 
     return run
+
+
+def _has_ranges(job: BlockJob) -> bool:
+    output = job.output
+    return encoded_shards.ranges_file(output).is_file() if isinstance(output, Path) else output.has_ranges()
 
 
 def _encoder_worker(model: str, job: BlockJob, threads: int) -> Callable[[Whole], tuple[int, int]]:

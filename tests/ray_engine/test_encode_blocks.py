@@ -51,6 +51,14 @@ def test_the_bytes_are_those_of_one_process(cluster, bert, source, tmp_path, nam
     assert len(list((tmp_path / "many").iterdir())) == len(list((tmp_path / "one").iterdir()))
 
 
+def test_workers_write_the_shards_of_an_output_behind_a_url(cluster, source, tmp_path):
+    encoder = open_encoder(WORDS)
+    for name, engine in (("one", None), ("many", ray_blocks(WORDS, cluster))):
+        bulk_encode.encode_to(f"file://{tmp_path}/{name}", encoder, [source], dtype="int8", engine=engine)
+    assert content(tmp_path / "many") == content(tmp_path / "one")
+    assert len(content(tmp_path / "one")) == -(-len(MANY) // 8) + 2  # the shards, their ranges and the manifest
+
+
 def test_a_worker_that_is_killed_changes_nothing(cluster, source, tmp_path, kill_a_worker):
     encoder, progress = open_encoder(WORDS), Progress()
     progress.report = lambda *_: kill_a_worker()
