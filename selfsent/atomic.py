@@ -11,19 +11,19 @@ import json
 import os
 import secrets
 import shutil
-import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 import xxhash
 from filelock import FileLock, Timeout
 
+from selfsent import locks
 from selfsent.errors import ConfigurationError, ResumeError, first_line
 
 CHECKSUMS = ".checksums"  # of a folder: size and checksum of every other file in it
-OURS = ".selfsent"  # the lock in an output folder; it stays there, and tells that the folder was written by us
+OURS = locks.OURS
 
 _UNREADABLE = (OSError, ValueError, AttributeError, TypeError, RecursionError)  # what damaged JSON raises, and disks
 Operation = Literal["open", "read", "write", "fsync", "rename", "unlink"]
@@ -115,6 +115,7 @@ def remove(path: Path) -> None:
 
 def rename(source: Path, target: Path) -> None:
     """Rename, and flush the folder that holds the name."""
+    locks.require_held()
     _announce("rename", target)
     source.replace(target)
     _sync_names(target.parent)
@@ -269,64 +270,7 @@ def bytes_digest(content: bytes) -> str:
     return f"{len(content)}:{xxhash.xxh3_128_hexdigest(content)}"
 
 
-# ------------------------------------------------------------------------------------------------- outputs and caches
-
-
-@contextmanager
-def exclusive(target: Path, *, folder: bool = True, wait: bool = False) -> Iterator[None]:
-    """Keep other processes away from an output until the block ends; a process that dies lets go of it.
-
-    The lock of a folder is a file in it, which stays; the lock of a file is beside it and is removed.
-
-    Raises:
-        ConfigurationError: another process has the output, or nothing can be written there.
-    """
-    place = target / OURS if folder else target.with_name(f".{target.name}.lock")
-    lock = FileLock(place)
-    try:
-        made = [above for above in (place.parent, *place.parent.parents) if not above.exists()]
-        foreign = folder and target.is_dir() and not place.exists() and any(target.iterdir())
-        place.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire(blocking=wait)
-    except Timeout:
-        raise ConfigurationError(
-            f"{_holder(place)} is writing {target}: wait for its end, or name another output"
-        ) from None
-    except OSError as error:
-        raise ConfigurationError(f"cannot write {target}: {error.strerror}; name another output") from error
-    try:
-        with suppress(OSError):  # a full disk is met by the work itself
-            place.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
-        yield
-        foreign = False
-    finally:
-        if foreign or not folder or (target.is_dir() and all(one == place for one in target.iterdir())):
-            place.unlink(missing_ok=True)
-            for above in made:  # nothing came of it
-                with suppress(OSError):
-                    above.rmdir()
-        lock.release()
-
-
-@contextmanager
-def reserved(target: Path | None) -> Iterator[None]:
-    """Refuse a file that cannot be written before any work is done for it, and keep other processes away from it.
-
-    Raises:
-        ConfigurationError: it is a folder, nothing can be written there, or another process is writing it.
-    """
-    if target is not None and (target.is_dir() or not target.parent.is_dir()):
-        wrong = "it is a folder" if target.is_dir() else f"there is no folder {target.parent}"
-        raise ConfigurationError(f"cannot write {target}: {wrong}; name a file in a folder that you can write to")
-    with nullcontext() if target is None else exclusive(target, folder=False):
-        yield
-
-
-def _holder(lock_file: Path) -> str:
-    """Say who holds a lock, as far as it is known."""
-    with suppress(OSError, ValueError):
-        return lock_file.read_text(encoding="utf-8") or "another process"
-    return "another process"
+# --------------------------------------------------------------------------------------------------------------- caches
 
 
 def cache_folder(kind: str, fingerprint: str, root: Path | None = None) -> Path:

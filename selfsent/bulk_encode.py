@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from selfsent import atomic, encode_parts, encoded_shards
+from selfsent import atomic, encode_parts, encoded_shards, locks
 from selfsent.corpus import formats, read
 from selfsent.corpus.remote import is_url
 from selfsent.encode_parts import WHOLE, EncodePart
@@ -149,7 +149,7 @@ def _encode_locally(
 ) -> Encoded:
     part = job.part if job.part is not WHOLE else None
     claimed = output.with_name(f"{output.name}.part-{part.number}") if part else output
-    with atomic.exclusive(claimed, folder=False):
+    with locks.exclusive(claimed, folder=False):
         if part:
             resumed = encode_parts.open_part(output, part, plan, overwrite=overwrite, progress=progress)
         else:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from selfsent import atomic, encoded_shards
+from selfsent import atomic, encoded_shards, locks
 from selfsent.errors import ConfigurationError, ResumeError
 from selfsent.progress import Progress
 
@@ -111,7 +111,7 @@ def finish_part(
     folder = encoded_shards.unfinished_of(output)
     if folder.is_dir():
         atomic.write_sealed(part.file(output, "done"), {"rows": rows})
-    with atomic.exclusive(output, folder=False, wait=True):
+    with locks.exclusive(output, folder=False, wait=True):
         if not folder.is_dir():  # another part has made the output meanwhile
             return (rows, encoded_shards.shards_width(output)), ()
         parts = [EncodePart(number, part.of) for number in range(1, part.of + 1)]

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from selfsent import atomic
+from selfsent import atomic, locks
 from selfsent.errors import ConfigurationError, ResumeError, UserError, first_line
 from selfsent.progress import Progress
 from selfsent.ranks import Ranks
@@ -255,7 +255,7 @@ def writing(folder: Path, group: Ranks, *, resume: bool) -> Iterator[None]:
         return
     if not resume:
         Run.require_free(folder, RESUMABLE)
-    with atomic.exclusive(folder):
+    with locks.exclusive(folder):
         yield
 
 

@@ -4,7 +4,6 @@ import errno
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ import torch
 
 from selfsent import atomic
 from selfsent.atomic import build_folder, cache_folder
-from selfsent.errors import ConfigurationError, ResumeError
+from selfsent.errors import ResumeError
 from selfsent.run import Run
 
 BUILD_AND_WAIT = """
@@ -288,52 +287,9 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path, monkeypat
         atomic.verify(tmp_path / "abc", "delete it")
 
 
-# ------------------------------------------------------------------------------------------------------------- locks
-
-HOLD = """
-import sys
-from pathlib import Path
-from selfsent import atomic
-with atomic.exclusive(Path(sys.argv[1]), folder=sys.argv[2] == "folder"):
-    print("ready", flush=True)
-    sys.stdin.read()
-"""
-
-
-@pytest.mark.parametrize("kind", ["folder", "file"])
-def test_an_output_has_one_process_which_is_named_and_lets_go_when_it_is_killed(tmp_path, kind):
-    target = tmp_path / "runs" / "out"
-    target.parent.mkdir()
-    command = [sys.executable, "-c", HOLD, str(target), kind]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout.readline() == "ready\n"
-        whose = rf"process {holder.pid} on {socket.gethostname()} is writing .*out: wait for its end"
-        with pytest.raises(ConfigurationError, match=whose), atomic.exclusive(target, folder=kind == "folder"):
-            pass
-        os.kill(holder.pid, signal.SIGKILL)
-        holder.wait()
-    with atomic.exclusive(target, folder=kind == "folder"):
-        (target if kind == "file" else target / "data").write_text("x")
-    assert [path.name for path in target.parent.iterdir()] == ["out"]
-    assert kind == "file" or sorted(path.name for path in target.iterdir()) == [atomic.OURS, "data"]
-
-
-def test_a_folder_in_which_nothing_was_written_is_as_it_was(tmp_path):
-    with pytest.raises(KeyError), atomic.exclusive(tmp_path / "runs" / "out"):
-        raise KeyError
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_file_never_takes_the_place_of_a_folder(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "notes").write_text("mine")
     with pytest.raises(IsADirectoryError):
         atomic.write_text(tmp_path / "folder", "new")
     assert (tmp_path / "folder" / "notes").read_text() == "mine"
-
-
-def test_a_folder_of_somebody_else_that_is_refused_gets_no_mark(tmp_path):
-    (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(KeyError), atomic.exclusive(tmp_path):
-        raise KeyError
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]

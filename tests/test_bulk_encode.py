@@ -13,7 +13,7 @@ from pyarrow import parquet
 from sentence_transformers.util import quantize_embeddings
 from tiny import TEXTS
 
-from selfsent import atomic, bulk_encode
+from selfsent import atomic, bulk_encode, locks
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder, torch
 from selfsent.errors import ResumeError, UserError
@@ -334,7 +334,7 @@ def test_vectors_that_are_no_numbers_are_refused_by_their_row(encoder, source, t
 
 def test_a_second_process_at_the_same_output_is_refused(encoder, source, tmp_path):
     with (
-        atomic.exclusive(tmp_path / "vectors.npy", folder=False),
+        locks.exclusive(tmp_path / "vectors.npy", folder=False),
         pytest.raises(UserError, match=r"process \d+ on .* is writing"),
     ):
         bulk_encode.encode_to(tmp_path / "vectors.npy", encoder, [source])

@@ -13,7 +13,7 @@ import pytest
 from test_api import QUICK, WORDS
 from tiny import make_base
 
-from selfsent import atomic, bulk_encode, hardware, label_free_verdict, methods
+from selfsent import atomic, bulk_encode, hardware, label_free_verdict, locks, methods
 from selfsent.__main__ import main
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
@@ -181,7 +181,7 @@ def test_a_file_of_scores_that_cannot_be_written_is_refused_before_scoring(
     monkeypatch.setattr(label_free_verdict, "verdict", None)
     refused(command, f"cannot write {place}", *words, "--corpus", text, "--json", place)
     assert (tmp_path / "run" / "notes").read_text() == "mine"
-    with atomic.exclusive(tmp_path / "scores.json", folder=False):
+    with locks.exclusive(tmp_path / "scores.json", folder=False):
         refused(command, "is writing scores.json", *words, "--corpus", text, "--json", "scores.json")
 
 

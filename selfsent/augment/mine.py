@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from selfsent import atomic
+from selfsent import locks
 from selfsent.augment.cache import identity_digest
 from selfsent.augment.mining import find_paraphrases, nearest_negatives, word_overlap
 from selfsent.augment.mining_settings import MineConfig
@@ -83,7 +83,7 @@ def mine_pairs(
     facts = {"model": str(model), "kind": kind, **{key: getattr(config, key) for key in _KEYS[kind]}, **columns}
     identity = {**facts, "model": digest_of(encoder), "source": [source.identity() for source in found]}
     summary = PairsSummary(out=out)
-    with atomic.exclusive(out, folder=False):
+    with locks.exclusive(out, folder=False):
         if kind == "paraphrases":
             rows = _paraphrases(sources, reading, config, encoder, str(model), summary, progress)
         else:

@@ -13,7 +13,7 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
-from selfsent import atomic
+from selfsent import atomic, locks
 from selfsent.augment.cache import identity_digest
 from selfsent.corpus import clean, read
 from selfsent.errors import ConfigurationError, CorpusError, UserError
@@ -184,7 +184,7 @@ def write_given_pairs(
             raise CorpusError(f"{first} holds no pairs: {summary}")
 
     digest = identity_digest({"backend": "given", "source": identity})
-    with atomic.exclusive(out, folder=False):
+    with locks.exclusive(out, folder=False):
         write_pairs(out, pairs(), backend="given", digest=digest, settings=settings)
     return summary
 

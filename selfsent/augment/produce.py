@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from selfsent import atomic
+from selfsent import locks
 from selfsent.augment.cache import OutputCache, identity_digest
 from selfsent.augment.pairs import PairsSummary, check_pairs_file, write_pairs
 from selfsent.corpus import clean
@@ -72,7 +72,7 @@ def produce_pairs(
     """
     check_pairs_file(out)
     with (
-        atomic.exclusive(out, folder=False),
+        locks.exclusive(out, folder=False),
         OutputCache(backend.name, backend.digest, backend.settings, backend.limit) as cache,
     ):
         try:

@@ -57,7 +57,7 @@ def evaluate(
 
     display = Display()
     display.opening("loading torch and transformers")
-    from selfsent import atomic, hardware, scoring
+    from selfsent import hardware, locks, scoring
     from selfsent.cli.tables import difference_table, results_table
     from selfsent.evaluation.senteval import declutr_averages
 
@@ -69,7 +69,7 @@ def evaluate(
         hardware.choose_hardware()
         one, two = ([seed for seed in model.split(",") if seed] for model in models)
         return display.print(difference_table(models, *scoring.compare(one, two, names, **how)))
-    with atomic.reserved(json):
+    with locks.reserved(json):
         hardware.choose_hardware()
         results = scoring.evaluate(
             models[0],

@@ -25,11 +25,11 @@ def verdict(
 
     display = Display()
     display.opening("loading torch and transformers")
-    from selfsent import atomic, label_free_verdict
+    from selfsent import atomic, label_free_verdict, locks
     from selfsent.cli.tables import verdict_table
     from selfsent.errors import ConfigurationError
 
-    with atomic.reserved(json):
+    with locks.reserved(json):
         result = label_free_verdict.verdict(
             base,
             trained,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
-from selfsent import atomic, hardware
+from selfsent import atomic, hardware, locks
 from selfsent.corpus import sample
 from selfsent.corpus.read import Document
 from selfsent.corpus.settings import CorpusConfig
@@ -103,7 +103,7 @@ def export_model(
     # Static vectors are learned from what the verdict does not look at: it takes half as many again as it is given.
     most = min(documents, max(_JUDGED, len(drawn) // 3)) if drawn else documents
     material = choose_tests(found, sources, documents=most, language=language, progress=progress)
-    with atomic.exclusive(target, folder=False), atomic.replacing(target) as partial:
+    with locks.exclusive(target, folder=False), atomic.replacing(target) as partial:
         partial.mkdir()
         if to == "static":
             texts = _texts(drawn, material, language)

@@ -16,7 +16,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as configuration
 from transformers import PreTrainedTokenizerFast
 
-from selfsent import atomic, hardware, ranks, trainer
+from selfsent import atomic, hardware, locks, ranks, trainer
 from selfsent.config import FINITE, MANY, SEEDS, HardwareConfig, TrainConfig, apply_settings, build_config, setting
 from selfsent.corpus.dataset import Corpus
 from selfsent.corpus.prepare import prepare_corpus
@@ -145,7 +145,7 @@ def pretrain(
             raise ConfigurationError("--vectors brings its own words: leave CORPUS, --vocabulary and --set out")
         require_one("pretrain --size static")
         static = _config(static_vectors.StaticConfig, kept, settings)
-        with atomic.exclusive(out):
+        with locks.exclusive(out):
             if vectors is None:
                 model = static_vectors.build_static_vectors(sources or [DEMO], out, static, progress=progress)
             else:
@@ -156,7 +156,7 @@ def pretrain(
     if size is not None and size not in masked_lm.SIZES:
         raise unknown("size", size, ("static", *masked_lm.SIZES))
     config = _config(PretrainConfig, given | kept | {"size": size}, settings)
-    with ranks.joined(config.hardware.device) as group, atomic.exclusive(out) if group.first else nullcontext():
+    with ranks.joined(config.hardware.device) as group, locks.exclusive(out) if group.first else nullcontext():
         return pretrain_masked_lm(sources or [DEMO], out, config, data=data, resume=resume, progress=progress)
 
 

@@ -11,7 +11,7 @@ page.py        all of it -> HTML, through page.html
 from collections.abc import Sequence
 from pathlib import Path
 
-from selfsent import atomic
+from selfsent import atomic, locks
 from selfsent.errors import ConfigurationError, UserError
 from selfsent.progress import SILENT, Progress
 from selfsent.report import embeddings, page, read
@@ -34,7 +34,7 @@ def write_report(folders: Sequence[str | Path], out: str | Path | None = None, *
         raise ConfigurationError("there is nothing to report on: give the folder of a run, such as runs/simcse")
     runs = [read.read_run(folder) for folder in by_folder.values()]
     out = Path(out) if out is not None else (runs[0].folder if len(runs) == 1 else Path()) / "report.html"
-    with atomic.reserved(out):
+    with locks.reserved(out):
         groups = read.group_runs(runs)
         cache: dict[object, embeddings.Vectors] = {}
         samples: list[embeddings.EmbeddedSample | str] = []

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from selfsent import atomic
+from selfsent import atomic, locks
 from selfsent.errors import ConfigurationError, DataError
 from selfsent.evaluation.score import Results
 from selfsent.progress import SILENT, Progress
@@ -87,7 +87,7 @@ def reproduce(
     if not resume:
         Run.require_free(folder, "choose another --out, or add --resume to use what is in it")
     outcomes = []
-    with atomic.exclusive(folder):
+    with locks.exclusive(folder):
         laboratory = Laboratory(folder, options, progress)
         tasks: dict[str, dict[str, None]] = {}  # every task that any table asks of a row
         for plan in plans:

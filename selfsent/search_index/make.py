@@ -7,7 +7,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from selfsent import atomic
+from selfsent import atomic, locks
 from selfsent.corpus import read
 from selfsent.encoder.coverage import BEGINNING, check_coverage
 from selfsent.encoder.model_folder import SHIPPED
@@ -65,7 +65,7 @@ def make_index(
     encoder = open_encoder(model, fastest=True, progress=progress)
     facts = new_facts(encoder, _lasting(model), sources, config or IndexConfig(), text_column)
     facts["corpus"] = [_lasting(name) for name in corpus]
-    with atomic.exclusive(out):
+    with locks.exclusive(out):
         facts |= _begun(out, facts)
         try:
             rest = search_texts(sources, text_column, progress)
@@ -131,7 +131,7 @@ def update_index(out: str | Path, corpus: Sequence[str | Path] = (), *, progress
     names = [str(name) for name in corpus] or list(index.facts["corpus"])
     sources = read.resolve_sources(names)
     encoder = _own_encoder(index)
-    with atomic.exclusive(index.folder):
+    with locks.exclusive(index.folder):
         identities = source_identities(sources)
         texts = search_texts(sources, index.facts["text column"], progress)
         gone, new, kept = missing_and_new(index, texts)
@@ -152,7 +152,7 @@ def add_to_index(out: str | Path, documents: Iterable[read.Document], *, progres
     new = [text for text in map(search_text, documents) if text is not None]
     if not new:
         raise CorpusError("the documents hold no text to add: give one with some")
-    with atomic.exclusive(index.folder):
+    with locks.exclusive(index.folder):
         _publish(index, _own_encoder(index), dict(index.facts), new, [], progress)
     return Changed(added=len(new), deleted=0, kept=len(index))
 
@@ -169,7 +169,7 @@ def delete_from_index(out: str | Path, documents: Sequence[int], *, progress: Pr
     gone = sorted(set(documents))
     if len(gone) == len(index):
         raise ConfigurationError(f"{out} would be left without a document: delete the folder instead")
-    with atomic.exclusive(index.folder):
+    with locks.exclusive(index.folder):
         _publish(index, _own_encoder(index), dict(index.facts), [], gone, progress)
     return Changed(added=0, deleted=len(gone), kept=len(index) - len(gone))
 

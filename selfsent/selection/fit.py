@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from selfsent import api, atomic, hardware
+from selfsent import api, atomic, hardware, locks
 from selfsent.config import apply_settings, build_config
 from selfsent.corpus.heldout import HeldOutPairs
 from selfsent.corpus.read import DEMO, resolve_sources
@@ -92,7 +92,7 @@ def fit(
     names = list(dict.fromkeys([base] if isinstance(base, str) else base))
     folder = Path(out)
     _begun(folder, resume)  # refused before a name is looked up
-    with atomic.exclusive(folder):
+    with locks.exclusive(folder):
         command = _command(sources, names, settings, config.minutes)
         return _fit_in(folder, sources, names, config, command, resume=resume, progress=progress)
 

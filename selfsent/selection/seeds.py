@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from selfsent import api, atomic
+from selfsent import api, atomic, locks
 from selfsent.api import Trained
 from selfsent.config import Recipe, recipe_table
 from selfsent.errors import ConfigurationError, ResumeError
@@ -89,7 +89,7 @@ def train_seeds(
     if not resume:
         Run.require_free(folder, "choose another --out, or add --resume to resume the runs in it")
     runs: list[SeedRun] = []
-    with atomic.exclusive(folder):
+    with locks.exclusive(folder):
         for number in range(recipe.seed, recipe.seed + seeds):
             progress.say(f"seed {number}: {number - recipe.seed + 1} of {seeds}")
             one = replace(recipe, seed=number)

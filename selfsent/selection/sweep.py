@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from selfsent import api, atomic, methods
+from selfsent import api, atomic, locks, methods
 from selfsent.config import Recipe, build_config, recipe_table, sweep_lists
 from selfsent.corpus.read import resolve_sources
 from selfsent.corpus.settings import CorpusConfig
@@ -121,7 +121,7 @@ def sweep(
     folder = Path(out) if out is not None else usual.with_name(f"{usual.name}-sweep")
     if not resume:
         Run.require_free(folder, "choose another --out, or add --resume to resume the sweep in it")
-    with atomic.exclusive(folder):
+    with locks.exclusive(folder):
         plan = _Plan(
             recipe=recipe,
             space=space,

@@ -12,7 +12,7 @@ import pytest
 from test_api import QUICK, WORDS
 
 import selfsent
-from selfsent import api, atomic, config
+from selfsent import api, config, locks
 from selfsent.errors import ConfigurationError, ResumeError, UserError
 from selfsent.progress import Progress
 from selfsent.selection import sweep as module
@@ -414,7 +414,7 @@ def test_a_sweep_without_any_trial_that_ends_says_why(tmp_path, monkeypatch):
 
 
 def test_two_processes_do_not_share_the_folder_of_a_sweep(bert, text, whole):
-    with atomic.exclusive(whole.folder), pytest.raises(ConfigurationError, match=r"process \d+ on .* is writing"):
+    with locks.exclusive(whole.folder), pytest.raises(ConfigurationError, match=r"process \d+ on .* is writing"):
         sweep(bert, text, whole.folder, "objective.temperature=0.05,0.2,1.0", seeds=2, resume=True)
 
 
