@@ -137,7 +137,7 @@ class Run:
             ResumeError: it was made by another recipe, text or base; the message names the first key that differs.
         """
         run = cls(folder)
-        before = _with_new_settings(run.config(), config)
+        before = _with_new_names(_with_new_settings(run.config(), config), config)
         if "base" in before and before["base"] != config.get("base"):
             raise ResumeError(
                 f"cannot resume {folder}: the base that it was started from has changed since (weights, tokenizer or "
@@ -354,6 +354,14 @@ def _with_new_settings(before: Mapping[str, Any], config: Mapping[str, Any]) -> 
         if key not in recipe.get(section, {}) and key in now.get(section, {})
     }
     return {**before, "recipe": {**recipe, **added}}
+
+
+def _with_new_names(before: Mapping[str, Any], config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Take the present names of a base and texts that were moved: by their content they are those of the run."""
+    if "base" not in before or any(before.get(key) != config.get(key) for key in ("base", "corpus")):
+        return before
+    names = {key: value for key, value in config.get("recipe", {}).items() if key in ("base", "texts")}
+    return {**before, "recipe": {**before.get("recipe", {}), **names}}
 
 
 def first_difference(was: object, now: object, where: str = "") -> tuple[str, object, object] | None:

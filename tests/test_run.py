@@ -217,6 +217,20 @@ def test_resuming_from_a_base_that_has_changed_is_refused(tmp_path):
         Run.reopen(tmp_path / "run", CONFIG | {"base": "xyz"})
 
 
+def test_a_base_and_texts_that_were_moved_are_known_by_their_content(tmp_path):
+    def config(name, **content):
+        return {"base": "abc", "corpus": {"fingerprint": "f"}, "recipe": {"base": name, "texts": [name]}} | content
+
+    Run.create(tmp_path / "run", config("here"))
+    Run.reopen(tmp_path / "run", config("there"))
+    with pytest.raises(ResumeError, match="its base was 'here' and is now 'there'"):
+        Run.reopen(tmp_path / "run", config("there", corpus={"fingerprint": "g"}))
+    (tmp_path / "old").mkdir()
+    Run.create(tmp_path / "old" / "run", {**config("here"), "base": None} | {"recipe": {"base": "here"}})
+    with pytest.raises(ResumeError):
+        Run.reopen(tmp_path / "old" / "run", config("there"))
+
+
 def test_resuming_a_folder_without_config_says_what_is_missing(tmp_path):
     (tmp_path / "log.jsonl").write_text("{}")
     with pytest.raises(UserError, match=r"exists: it has no config\.json to resume by; choose another --out"):

@@ -256,9 +256,9 @@ STOPS = (  # a line, a step of a training, or a file before it is there, in the 
 )
 
 
-def test_a_selection_that_was_killed_at_every_stage_ends_the_same(whole, bert, text, tmp_path, monkeypatch):
+def test_a_selection_that_was_killed_and_moved_at_every_stage_ends_the_same(whole, bert, text, tmp_path, monkeypatch):
     place = tmp_path / "fit"
-    for stop in STOPS:
+    for number, stop in enumerate(STOPS):
         with monkeypatch.context() as patched:
             progress = stop
             if isinstance(stop, tuple):
@@ -266,6 +266,7 @@ def test_a_selection_that_was_killed_at_every_stage_ends_the_same(whole, bert, t
                 progress = Progress()
             with pytest.raises(Killed):
                 fit(text, place, str(bert), STATIC, resume=True, progress=progress)
+        place = place.rename(tmp_path / f"moved {number}")
     result = fit(text, place, str(bert), STATIC, resume=True)
     assert (result.kept, result.base, result.sentences) == (whole[0].kept, whole[0].base, whole[0].sentences)
     assert weights(result.model) == weights(whole[0].model)
