@@ -15,7 +15,6 @@ from torch import nn
 from transformers import AutoTokenizer
 
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.side_by_side import join_side_by_side
 from selfsent.errors import ConfigurationError, EncoderError
 from selfsent.export import export_model, onnx_graph
 from selfsent.export.onnx_session import OnnxEncoder
@@ -119,10 +118,7 @@ def test_a_layer_without_an_operator_is_refused_in_one_sentence_and_the_encoder_
     assert encoder[0].model.config._attn_implementation == attention != "eager"
 
 
-def test_two_encoders_side_by_side_and_static_vectors_are_refused(folders, corpus, tmp_path):
-    mean = load_encoder(folders["mean"])
-    with pytest.raises(EncoderError, match="side by side"):
-        onnx_graph.require_one_graph(join_side_by_side([mean, mean], [0.5, 0.5]), "pair")
+def test_static_vectors_are_refused(corpus, tmp_path):
     with pytest.raises(EncoderError, match="static word vectors"):
         export_model("builtin-static", "onnx", corpus=corpus, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
