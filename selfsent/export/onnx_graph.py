@@ -253,9 +253,12 @@ def _exportable(encoder: SentenceTransformer) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Turn the exporters' log lines and warnings off for the block: an error is raised all the same."""
+    """Turn the exporters' log lines and warnings off for the block: an error is raised all the same.
+
+    A first log line without a handler adds one to the root logger, which would print what others log from then on.
+    """
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir", "root", "")]
-    levels = [logger.level for logger in loggers]
+    levels, handlers = [logger.level for logger in loggers], logging.root.handlers[:]
     try:
         for logger in loggers:
             logger.setLevel(logging.ERROR)
@@ -263,6 +266,7 @@ def _quiet() -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     finally:
+        logging.root.handlers[:] = handlers
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
 

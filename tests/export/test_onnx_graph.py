@@ -1,6 +1,7 @@
 """A graph gives the vectors of the folder, under the names that other libraries look for."""
 
 import json
+import logging
 import shutil
 import sys
 
@@ -84,6 +85,13 @@ def test_an_int8_graph_has_int8_products_and_a_quarter_of_the_weights(folders, e
     theirs = SentenceTransformer(str(folders["mean"]), device="cpu").encode(HARD)
     assert cosines(OnnxEncoder(small).encode(HARD), theirs).min() > 0.98
     assert [path.name for path in (small / "onnx").iterdir()] == ["model_quantized.onnx"]
+
+
+def test_the_log_of_the_process_is_as_before(exported, tmp_path, monkeypatch):
+    """onnxruntime logs by the root logger, which adds a handler that prints what any library logs afterwards."""
+    monkeypatch.setattr(logging.root, "handlers", [])
+    onnx_graph.quantize_graph(exported("mean", "onnx").folder / "onnx" / "model.onnx", tmp_path / "small.onnx")
+    assert logging.root.handlers == []
 
 
 def test_the_weights_of_the_layers_are_written_once(exported):
