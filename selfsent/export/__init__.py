@@ -128,10 +128,9 @@ def export_model(
                 f"{to} loses, and nothing was written.  {judgement.sentence}  Add --accept-loss to keep it all the same"
             )
         size = sum(path.stat().st_size for path in partial.rglob("*") if path.is_file()) / 1e6
-        parts = parts_of(encoder) if to != "static" else []
-        tokenizers = len(parts) if parts and not onnx_graph.share_tokens(parts) else 1
         facts = {"model": shown_name(model), "to": to, "megabytes": round(size, 2), "versions": versions()}
-        facts |= {"tokenizers": tokenizers} if tokenizers > 1 else {}
+        if to != "static" and onnx_graph.tokenizer_count(encoder) > 1:
+            facts["tokenizers"] = onnx_graph.tokenizer_count(encoder)
         atomic.write_sealed(partial / FACTS, {**facts, **judgement.as_dict(), "accepted_loss": judgement.lost})
         write_card(partial, export_card(facts, judgement, name=target.name, language=language))
     return Exported(folder=target, megabytes=size, judgement=judgement)

@@ -83,6 +83,12 @@ def share_tokens(encoders: Sequence[SentenceTransformer]) -> bool:
     return len({repr(_reading(tokenizer_of(one), read_length(one))) for one in encoders}) == 1
 
 
+def tokenizer_count(encoder: SentenceTransformer) -> int:
+    """Return by how many tokenizers the inputs of a graph are made: by each of those side by side, or by one."""
+    parts = parts_of(encoder) or [encoder]
+    return 1 if len(parts) == 1 or share_tokens(parts) else len(parts)
+
+
 def _reading(tokenizer: PreTrainedTokenizerBase, length: int) -> list[Any]:
     """Return all that the token ids of a text depend on; a slow tokenizer is like no other."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -174,7 +180,7 @@ def _taken(encoder: SentenceTransformer) -> list[str]:
 def _inputs(encoder: SentenceTransformer) -> tuple[dict[str, Tensor], dict[str, dict[int, str]]]:
     """Return an example of the inputs of a graph, and the names of their axes."""
     parts = parts_of(encoder) or [encoder]
-    if len(parts) == 1 or share_tokens(parts):
+    if tokenizer_count(encoder) == 1:
         taken = {name for one in parts for name in _taken(one)}
         inputs = {name: (name, 3, "sequence") for name in _INPUTS if name in taken}
     else:
