@@ -4,7 +4,8 @@ Example: python benchmarks/exports.py builtin=builtin mine=runs/simcse --corpus 
 
 Every environment is made with pip or npm where it is missing.  A cell of the second table is the smallest cosine
 between the vectors of the other library and those of ``selfsent.encode`` in fp32 of the folder that was exported.
-Speed is that of one process, whose sides take turns over the same texts.
+Speed is that of one process, whose sides take turns over the same texts.  text-embeddings-inference is a server
+in Rust that is not started: the files of an export are held against what its reader and its ONNX backend ask for.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx
 from opens_elsewhere import LOWEST, TEXTS, TORCH, environment
 
 from selfsent.corpus.prepare import corpus_documents
@@ -34,12 +36,17 @@ from tokenizers import Tokenizer
 for folder in sys.argv[2:]:
     (graph,) = [one for one in json.load(open(f"{folder}/elsewhere.json"))["graphs"]]
     session = onnxruntime.InferenceSession(f"{folder}/{graph}", providers=["CPUExecutionProvider"])
-    tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
+    names = [one.name for one in session.get_inputs()]
+    ends = [name.removeprefix("input_ids") for name in names if name.startswith("input_ids")]
+    tokenizers = {end: Tokenizer.from_file(f"{folder}/{end[1:]}/tokenizer.json") for end in ends}
     rows = []
     for text in json.load(open(sys.argv[1])):
-        ids = np.array([tokenizer.encode(text).ids])
-        feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-        rows.append(session.run(["sentence_embedding"], {one.name: feeds[one.name] for one in session.get_inputs()})[0])
+        feeds = {}
+        for end, tokenizer in tokenizers.items():
+            ids = np.array([tokenizer.encode(text).ids])
+            feeds[f"input_ids{end}"], feeds[f"attention_mask{end}"] = ids, np.ones_like(ids)
+            feeds[f"token_type_ids{end}"] = np.zeros_like(ids)
+        rows.append(session.run(["sentence_embedding"], {name: feeds[name] for name in names})[0])
     np.save(f"{folder}.theirs.npy", np.concatenate(rows))
 """
 SENTENCE_TRANSFORMERS = """
@@ -81,6 +88,17 @@ for (const folder of folders) {
   fs.writeFileSync(`${folder}.theirs.json`, JSON.stringify(sentence_embedding.tolist()));
 }
 """
+TXTAI = """
+import json, sys, numpy as np
+from txtai import Embeddings
+for folder in sys.argv[2:]:
+    graphs = json.load(open(f"{folder}/elsewhere.json"))["graphs"]
+    if graphs:
+        model = Embeddings(path=f"{folder}/{graphs[0]}", tokenizer=f"{folder}/tokenizer.json", gpu=False)
+    else:
+        model = Embeddings(path=folder, method="model2vec", gpu=False)
+    np.save(f"{folder}.theirs.npy", np.array(model.batchtransform(json.load(open(sys.argv[1])))))
+"""
 MODEL2VEC = """
 import json, sys, numpy as np
 from model2vec import StaticModel
@@ -97,8 +115,10 @@ LIBRARIES = {  # what is installed, the program that writes the library's vector
     ),
     "fastembed": (["fastembed"], FASTEMBED, ("onnx", "onnx-int8")),
     "transformers.js": (["@huggingface/transformers"], TRANSFORMERS_JS, ("onnx", "onnx-int8")),
+    "txtai": ([TORCH, "txtai==9.14.0", "onnxruntime", "model2vec"], TXTAI, FORMATS),
     "model2vec": (["model2vec"], MODEL2VEC, ("static",)),
 }
+TEI = "text-embeddings-inference, by its files"
 ROUNDS = 3
 
 
@@ -173,6 +193,42 @@ def measure(name: str, model: str, arguments: argparse.Namespace) -> dict[str, d
     return rows
 
 
+def tei_reads(folder: Path) -> str:
+    """Say by the files of an ONNX export what text-embeddings-inference would make of it.
+
+    Its router (router/src/lib.rs) takes architectures, model_type and max_position_embeddings of config.json,
+    tokenizer.json, and the four flags of 1_Pooling/config.json or else the option --pooling.  Its ONNX backend
+    (backends/ort/src/lib.rs) opens onnx/model.onnx, whose inputs are those of one tokenizer, takes hidden_size and
+    num_hidden_layers of config.json, and returns ``sentence_embedding`` as it is where the graph has it.
+    """
+    if not (folder / GRAPHS[0]).is_file():
+        return f"no: it looks for {GRAPHS[0]}"
+    graph = onnx.load(folder / GRAPHS[0]).graph
+    inputs, outputs = ([one.name for one in part] for part in (graph.input, graph.output))
+    if not {*inputs} <= {"input_ids", "attention_mask", "token_type_ids", "position_ids"}:
+        return f"no: the inputs are {', '.join(inputs)}"
+
+    def read(name: str) -> dict:
+        return json.loads((folder / name).read_text()) if (folder / name).is_file() else {}
+
+    model, pooling = read("config.json"), read("1_Pooling/config.json")
+    wanted = {
+        "architectures": list,
+        "model_type": str,
+        "max_position_embeddings": int,
+        "hidden_size": int,
+        "num_hidden_layers": int,
+    }
+    missing = [key for key, kind in wanted.items() if not isinstance(model.get(key), kind)]
+    missing += [] if (folder / "tokenizer.json").is_file() else ["tokenizer.json"]
+    missing += [] if "sentence_embedding" in outputs else ["sentence_embedding"]
+    if missing:
+        return f"no: it misses {', '.join(missing)}"
+    flags = [f"pooling_mode_{mode}" for mode in ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")]
+    pooled = all(isinstance(pooling.get(flag), bool) for flag in flags) and any(pooling[flag] for flag in flags[:2])
+    return "all it reads is there" if pooled else "with --pooling mean, of which the graph makes no use"
+
+
 def node(folder: Path, packages: list[str], program: str) -> list[str]:
     """Return the command of a program for node, whose packages are installed where they are missing."""
     if not (folder / "node_modules").is_dir():
@@ -237,15 +293,17 @@ def main() -> None:
                 if to in formats:
                     row[library] = opened(library, folder, ours, texts, arguments.environments.resolve())
                     failed |= to != "onnx-int8" and not row[library].startswith("no") and float(row[library]) < LOWEST
+            row[TEI] = tei_reads(folder) if to != "static" else ""
             print(name, to, row, flush=True)
+    columns = [*LIBRARIES, TEI]
     keys = ("MB", "texts/s", "change", "refused", "smallest cosine")
     print(f"\n| encoder | {' | '.join(keys)} |\n|---|{'---|' * len(keys)}")
     for name, rows in measured.items():
         for side, row in rows.items():
             print(f"| {name} {side} | {' | '.join(str(row.get(key, '')) for key in keys)} |")
-    print(f"\n| export | {' | '.join(LIBRARIES)} |\n|---|{'---|' * len(LIBRARIES)}")
+    print(f"\n| export | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}")
     for name, cells in table.items():
-        print(f"| {name} | {' | '.join(cells.get(library, '') for library in LIBRARIES)} |")
+        print(f"| {name} | {' | '.join(cells.get(column, '') for column in columns)} |")
     if arguments.json:
         arguments.json.write_text(json.dumps({"measured": measured, "opened": table}, indent=2, default=str) + "\n")
     sys.exit(failed)

@@ -75,13 +75,14 @@ def _settle_tokenizer(encoder: SentenceTransformer) -> None:
     if backend is None:
         return
     backend.no_padding()
-    if (length := _read_length(encoder)) < UNLIMITED:
+    if (length := read_length(encoder)) < UNLIMITED:
         backend.enable_truncation(length)
     else:
         backend.no_truncation()
 
 
-def _read_length(encoder: SentenceTransformer) -> int:
+def read_length(encoder: SentenceTransformer) -> int:
+    """Return how many word pieces a saved tokenizer leaves of a text: at most as many as the model has positions."""
     config = getattr(transformer_of(encoder), "config", None)
     return min(max_length_of(encoder), getattr(config, "max_position_embeddings", UNLIMITED))
 
@@ -122,4 +123,4 @@ def _with_older_transformer_names(settings: dict[str, Any], encoder: SentenceTra
         settings = {key: value for key, value in settings.items() if key not in _TEXT_DEFAULTS}
     if arguments:
         settings["model_args"] = arguments
-    return {"max_seq_length": _read_length(encoder), "do_lower_case": False, **settings}
+    return {"max_seq_length": read_length(encoder), "do_lower_case": False, **settings}

@@ -7,6 +7,7 @@ gate.py                  the verdict between the encoder and its export
 """
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from selfsent import atomic, hardware, locks
 from selfsent.corpus import sample
@@ -23,12 +25,13 @@ from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.model_folder import read_table
 from selfsent.encoder.save import save_encoder
+from selfsent.encoder.side_by_side import parts_of
 from selfsent.errors import ConfigurationError, EncoderError, unknown
 from selfsent.evaluation.labelfree.documents import parse_documents
 from selfsent.export import onnx_graph
 from selfsent.export.gate import ExportJudgement, export_card, judge_export
 from selfsent.export.onnx_session import GRAPHS, OnnxEncoder
-from selfsent.export.static_distillation import WIDTH, distil_static
+from selfsent.export.static_distillation import WIDTH, bare_tokenizer, distil_static
 from selfsent.label_free_verdict import DOCUMENTS, VerdictMaterial, choose_tests, find_trained
 from selfsent.progress import SILENT, Progress
 from selfsent.report.card import shown_name, write_card
@@ -126,6 +129,8 @@ def export_model(
             )
         size = sum(path.stat().st_size for path in partial.rglob("*") if path.is_file()) / 1e6
         facts = {"model": shown_name(model), "to": to, "megabytes": round(size, 2), "versions": versions()}
+        if to != "static" and onnx_graph.tokenizer_count(encoder) > 1:
+            facts["tokenizers"] = onnx_graph.tokenizer_count(encoder)
         atomic.write_sealed(partial / FACTS, {**facts, **judgement.as_dict(), "accepted_loss": judgement.lost})
         write_card(partial, export_card(facts, judgement, name=target.name, language=language))
     return Exported(folder=target, megabytes=size, judgement=judgement)
@@ -141,19 +146,34 @@ def exported_vectors(folder: Path, texts: Sequence[str], progress: Progress = SI
 def _write_onnx(encoder: SentenceTransformer, folder: Path, *, int8: bool) -> None:
     """Write graph, tokenizer and settings; the layers' own weights are in the graph alone."""
     save_encoder(encoder, folder)
-    for weights in folder.glob("model*.safetensors"):
+    parts = parts_of(encoder)
+    # What lies in folders inside that of one encoder is asked for by sentence-transformers, whatever the graph holds.
+    for weights in (folder.rglob if parts else folder.glob)("model*.safetensors"):
         weights.unlink()
-    (folder / atomic.CHECKSUMS).unlink()
-    settings = folder / "sentence_bert_config.json"
-    # Arguments of the torch class, which loaders of a graph would hand to a class that does not know them.
-    content = {key: value for key, value in read_table(settings).items() if key != "model_args"}
-    settings.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    for sums in folder.rglob(atomic.CHECKSUMS):
+        sums.unlink()
+    for settings in folder.rglob("sentence_bert_config.json"):
+        # Arguments of the torch class, which loaders of a graph would hand to a class that does not know them.
+        content = {key: value for key, value in read_table(settings).items() if key != "model_args"}
+        settings.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    _place_tokenizers(parts, folder)
     plain, small = (folder / name for name in GRAPHS)
     plain.parent.mkdir()
     onnx_graph.write_graph(encoder, plain)
     if int8:
         onnx_graph.quantize_graph(plain, small)
         plain.unlink()
+
+
+def _place_tokenizers(parts: Sequence[SentenceTransformer], folder: Path) -> None:
+    """Leave the tokenizer of encoders side by side where it is looked for: each in a folder, or one for all of them."""
+    for number, part in enumerate(parts):
+        if isinstance(part[0], StaticEmbedding):  # no runtime is to add special tokens
+            bare_tokenizer(part).save(str(folder / str(number) / "tokenizer.json"))
+    if parts and onnx_graph.share_tokens(parts):
+        for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+            if (folder / "0" / name).is_file():
+                shutil.copyfile(folder / "0" / name, folder / name)
 
 
 def _draw(sources: Sequence[str], documents: int, language: str, progress: Progress) -> list[Document]:

@@ -79,11 +79,9 @@ def _smallest_cosine(one: Float[np.ndarray, "N D"], other: Float[np.ndarray, "N 
 
 _GRAPH = """`{graph}` opens in onnxruntime: its inputs are what `tokenizer.json` gives, its output
 `sentence_embedding` is the vector."""
-_OPENED = {
-    "onnx": _GRAPH.replace("{graph}", "onnx/model.onnx"),
-    "onnx-int8": _GRAPH.replace("{graph}", "onnx/model_quantized.onnx") + "  Its weights are int8.",
-    "static": OPENING,
-}
+_EACH = """`{graph}` opens in onnxruntime: its inputs that end in `_0` are what `0/tokenizer.json` gives, and so on for
+every number, its output `sentence_embedding` is the vector."""
+_GRAPHS = {"onnx": ("onnx/model.onnx", ""), "onnx-int8": ("onnx/model_quantized.onnx", "  Its weights are int8.")}
 _EXTRA_TAGS = {"onnx": ["onnx"], "onnx-int8": ["onnx", "int8"], "static": ["static-embeddings"]}
 
 
@@ -94,12 +92,16 @@ def export_card(facts: Table, judgement: ExportJudgement, *, name: str, language
     lost = "  **It was kept although it lost.**" if judgement.lost else ""
     equal = "" if cosine is None else f"The smallest cosine between both vectors of a text is {cosine:.6f}."
     interval = f"{change.value:+.2f} points (95 % interval {change.low:+.2f} to {change.high:+.2f})"
+    opened = OPENING.format(name=name)
+    if facts["to"] in _GRAPHS:
+        graph, weights = _GRAPHS[facts["to"]]
+        opened = (_EACH if facts.get("tokenizers", 1) > 1 else _GRAPH).format(graph=graph) + weights
     return f"""{front_matter(name, scores["export"], base=facts["model"], language=language, tags=tags)}
 # {name}
 
 `{facts["model"]}` as {facts["to"]}, {facts["megabytes"]:.2f} MB, written by selfsent.
 
-{_OPENED[facts["to"]].format(name=name)}
+{opened}
 
 ## Beside the encoder that it was made from
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 from selfsent.encoder.model_folder import read_table
 from selfsent.errors import EncoderError, first_line
@@ -16,10 +16,44 @@ GRAPHS = ("onnx/model.onnx", "onnx/model_quantized.onnx")  # the names that othe
 _TOKENS_A_BATCH = 4096
 
 
+class _Reader:
+    """A tokenizer of an exported folder, and the inputs of the graph that its token ids are for."""
+
+    def __init__(self, folder: Path, inputs: Sequence[str], end: str) -> None:
+        """Open the tokenizer of a folder, for the inputs whose names end in ``end``."""
+        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self._tokenizer.no_padding()
+        self._inputs = {name: name.removesuffix(end) for name in inputs if name.endswith(end)}
+        settings = folder / "tokenizer_config.json"
+        tokens = read_table(settings) if settings.is_file() else {}  # that of static vectors has none
+        pad = tokens.get("pad_token")
+        name = pad.get("content") if isinstance(pad, dict) else pad
+        self._padding = self._tokenizer.token_to_id(str(name)) or 0  # under the mask it is never looked at
+        self._tokenizer.encode_special_tokens = bool(tokens.get("split_special_tokens"))  # typed ones are text there
+        self._read: list[Encoding] = []
+
+    def read(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """Tokenise texts; return the (N,) numbers of tokens."""
+        self._read = self._tokenizer.encode_batch(list(texts))
+        return np.array([len(one.ids) for one in self._read], np.int64)
+
+    def feeds(self, rows: Sequence[int]) -> dict[str, NDArray[np.int64]]:
+        """Return the inputs for some of the texts, (B, T) each; T is 1 or more."""
+        longest = max(1, *(len(self._read[i].ids) for i in rows))
+        ids = np.full((len(rows), longest), self._padding, np.int64)
+        mask = np.zeros_like(ids)
+        for row, i in enumerate(rows):
+            ids[row, : len(self._read[i].ids)] = self._read[i].ids
+            mask[row, : len(self._read[i].ids)] = self._read[i].attention_mask
+        found = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        return {name: found[kind] for name, kind in self._inputs.items()}
+
+
 class OnnxEncoder:
     """An exported folder, opened.
 
-    Its ``tokenizer.json`` cuts texts at the length of the encoder; the folder's default prompt is put before them.
+    Its ``tokenizer.json`` cuts texts at the length of the encoder; the folder's default prompt is put before them.  Of
+    encoders side by side that read different tokens each has a tokenizer, in a folder of its number.
     """
 
     def __init__(self, folder: Path, *, threads: int = 0) -> None:
@@ -33,44 +67,35 @@ class OnnxEncoder:
         """
         runtime = require_onnx("onnxruntime")
         found = [folder / name for name in GRAPHS if (folder / name).is_file()]
-        if not found or not (folder / "tokenizer.json").is_file():
+        tokenizers = [one / "tokenizer.json" for one in (folder, folder / "0")]
+        if not found or not any(one.is_file() for one in tokenizers):
             raise EncoderError(f"{folder} holds no exported graph: expected {' or '.join(GRAPHS)} and tokenizer.json")
         options = runtime.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 3
         try:
-            self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
             self._session = runtime.InferenceSession(str(found[0]), options, providers=["CPUExecutionProvider"])
+            inputs = [one.name for one in self._session.get_inputs()]
+            numbers = [name.removeprefix("input_ids_") for name in inputs if name.startswith("input_ids_")]
+            self._readers = [_Reader(folder / number, inputs, f"_{number}") for number in numbers]
+            self._readers = self._readers or [_Reader(folder, inputs, "")]
         except Exception as error:  # of either library, in its own words
             raise EncoderError(f"{found[0]} cannot be opened ({first_line(error)}): export it again") from error
         self.graph = found[0]
-        self._inputs = [one.name for one in self._session.get_inputs()]
         settings = read_table(folder / "config_sentence_transformers.json")
         self._prompt = (settings.get("prompts") or {}).get(settings.get("default_prompt_name") or "", "") or ""
         self._width = settings.get("truncate_dim")
-        tokens = read_table(folder / "tokenizer_config.json")
-        pad = tokens.get("pad_token")
-        name = pad.get("content") if isinstance(pad, dict) else pad
-        self._padding = self.tokenizer.token_to_id(str(name)) or 0  # under the mask it is never looked at
-        self.tokenizer.encode_special_tokens = bool(tokens.get("split_special_tokens"))  # typed ones are text there
 
     def encode(self, texts: Sequence[str], *, progress: Progress = SILENT) -> NDArray[np.float32]:
         """Return the (N, D) embeddings, in the order of the texts."""
-        self.tokenizer.no_padding()
-        found = self.tokenizer.encode_batch([self._prompt + text for text in texts])
-        order = sorted(range(len(found)), key=lambda i: -len(found[i].ids))
+        lengths = np.maximum.reduce([one.read([self._prompt + text for text in texts]) for one in self._readers])
+        order = np.argsort(-lengths, kind="stable").tolist()
         vectors: NDArray[np.float32] | None = None
         done = 0
         while done < len(order):
-            longest = max(1, len(found[order[done]].ids))
-            batch = order[done : done + max(1, _TOKENS_A_BATCH // longest)]
-            ids = np.full((len(batch), longest), self._padding, np.int64)
-            mask = np.zeros_like(ids)
-            for row, i in enumerate(batch):
-                ids[row, : len(found[i].ids)] = found[i].ids
-                mask[row, : len(found[i].ids)] = found[i].attention_mask
-            feeds = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-            (out,) = self._session.run(["sentence_embedding"], {name: feeds[name] for name in self._inputs})
+            batch = order[done : done + max(1, _TOKENS_A_BATCH // max(1, int(lengths[order[done]])))]
+            feeds = {name: rows for one in self._readers for name, rows in one.feeds(batch).items()}
+            (out,) = self._session.run(["sentence_embedding"], feeds)
             if vectors is None:
                 vectors = np.empty((len(texts), out.shape[1]), np.float32)
             vectors[batch] = out

@@ -1,6 +1,7 @@
 """A graph gives the vectors of the folder, under the names that other libraries look for."""
 
 import json
+import logging
 import shutil
 import sys
 
@@ -15,7 +16,6 @@ from torch import nn
 from transformers import AutoTokenizer
 
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.side_by_side import join_side_by_side
 from selfsent.errors import ConfigurationError, EncoderError
 from selfsent.export import export_model, onnx_graph
 from selfsent.export.onnx_session import OnnxEncoder
@@ -87,6 +87,13 @@ def test_an_int8_graph_has_int8_products_and_a_quarter_of_the_weights(folders, e
     assert [path.name for path in (small / "onnx").iterdir()] == ["model_quantized.onnx"]
 
 
+def test_the_log_of_the_process_is_as_before(exported, tmp_path, monkeypatch):
+    """onnxruntime logs by the root logger, which adds a handler that prints what any library logs afterwards."""
+    monkeypatch.setattr(logging.root, "handlers", [])
+    onnx_graph.quantize_graph(exported("mean", "onnx").folder / "onnx" / "model.onnx", tmp_path / "small.onnx")
+    assert logging.root.handlers == []
+
+
 def test_the_weights_of_the_layers_are_written_once(exported):
     folder = exported("cls head", "onnx").folder
     assert not list(folder.glob("*.safetensors"))
@@ -119,10 +126,7 @@ def test_a_layer_without_an_operator_is_refused_in_one_sentence_and_the_encoder_
     assert encoder[0].model.config._attn_implementation == attention != "eager"
 
 
-def test_two_encoders_side_by_side_and_static_vectors_are_refused(folders, corpus, tmp_path):
-    mean = load_encoder(folders["mean"])
-    with pytest.raises(EncoderError, match="side by side"):
-        onnx_graph.require_one_graph(join_side_by_side([mean, mean], [0.5, 0.5]), "pair")
+def test_static_vectors_are_refused(corpus, tmp_path):
     with pytest.raises(EncoderError, match="static word vectors"):
         export_model("builtin-static", "onnx", corpus=corpus, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
