@@ -21,6 +21,7 @@ import xxhash
 from filelock import FileLock, Timeout
 
 from selfsent.errors import ConfigurationError, ResumeError, first_line
+from selfsent.portable import let_go, open_to_flush, tried_again
 
 CHECKSUMS = ".checksums"  # of a folder: size and checksum of every other file in it
 OURS = ".selfsent"  # the lock in an output folder; it stays there, and tells that the folder was written by us
@@ -107,7 +108,7 @@ def remove(path: Path) -> None:
         if not is_unfinished(path):
             doomed = path.with_name(f".{path.name}.removed.partial")
             shutil.rmtree(doomed, ignore_errors=True)
-            path.replace(doomed)
+            tried_again(lambda: path.replace(doomed))
         shutil.rmtree(doomed)
     else:
         path.unlink(missing_ok=True)
@@ -116,7 +117,7 @@ def remove(path: Path) -> None:
 def rename(source: Path, target: Path) -> None:
     """Rename, and flush the folder that holds the name."""
     _announce("rename", target)
-    source.replace(target)
+    tried_again(lambda: source.replace(target))
     _sync_names(target.parent)
 
 
@@ -142,7 +143,7 @@ def flush(path: Path) -> None:
         if place.is_dir():
             _sync_names(place)
         else:
-            with place.open("rb") as file:
+            with open_to_flush(place) as file:
                 sync(file, place)
 
 
@@ -300,12 +301,11 @@ def exclusive(target: Path, *, folder: bool = True, wait: bool = False) -> Itera
         yield
         foreign = False
     finally:
-        if foreign or not folder or (target.is_dir() and all(one == place for one in target.iterdir())):
-            place.unlink(missing_ok=True)
-            for above in made:  # nothing came of it
-                with suppress(OSError):
-                    above.rmdir()
-        lock.release()
+        unused = foreign or not folder or (target.is_dir() and all(one == place for one in target.iterdir()))
+        let_go(lock, remove=unused)
+        for above in made if unused else ():  # nothing came of it
+            with suppress(OSError):
+                above.rmdir()
 
 
 @contextmanager
@@ -380,8 +380,7 @@ def build_folder(target: Path) -> Iterator[Path]:
                 raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-        Path(lock.lock_file).unlink(missing_ok=True)
-        lock.release()
+        let_go(lock, remove=True)
 
 
 def _lock(scratch: Path) -> FileLock:
@@ -390,9 +389,8 @@ def _lock(scratch: Path) -> FileLock:
 
 def _sweep(parent: Path) -> None:
     for scratch in {path.with_suffix("") for path in parent.glob(".*.lock")}:
-        try:
-            with _lock(scratch).acquire(blocking=False) as lock:
-                shutil.rmtree(scratch, ignore_errors=True)
-                Path(lock.lock_file).unlink(missing_ok=True)
-        except Timeout:
-            continue  # its builder is alive
+        lock = _lock(scratch)
+        with suppress(Timeout):  # its builder is alive
+            lock.acquire(blocking=False)
+            shutil.rmtree(scratch, ignore_errors=True)
+            let_go(lock, remove=True)

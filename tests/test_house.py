@@ -10,7 +10,7 @@ import selfsent
 
 PACKAGE = Path(selfsent.__file__).parent
 FLOORS = {
-    1: {"atomic", "errors", "functional", "hardware", "launch", "lifeline", "precision", "progress"}
+    1: {"atomic", "errors", "functional", "hardware", "launch", "lifeline", "portable", "precision", "progress"}
     | {"randomness", "ranks", "word_lookup"},
     2: {
         "batching",
