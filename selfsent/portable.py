@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import IO, BinaryIO, TypeVar
 
 from filelock import BaseFileLock
 
@@ -19,7 +19,7 @@ _seeking = threading.Lock()
 _Result = TypeVar("_Result")
 
 
-def read_at(file: BinaryIO, size: int, start: int) -> bytes:
+def read_at(file: IO[bytes], size: int, start: int) -> bytes:
     """Return ``size`` bytes from byte ``start`` on, in any thread; the position of the file stays where it is."""
     if HAS_PREAD:
         return os.pread(file.fileno(), size, start)

@@ -8,7 +8,7 @@ access that is the whole corpus.
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 from weakref import finalize
 
 import numpy as np
@@ -27,7 +27,7 @@ class Column:
     """
 
     def __init__(self, path: Path, dtype: DTypeLike | None = None) -> None:
-        self._file: BinaryIO = path.open("rb" if dtype is None else "w+b")
+        self._file: IO[bytes] = path.open("rb" if dtype is None else "w+b")
         finalize(self, self._file.close)
         self.rows = 0
         if dtype is None:
