@@ -1,9 +1,9 @@
-# The same commands on a laptop and in CI: make install, demo, check, docs, test.
+# The same commands on a laptop and in CI: make install, demo, check, docs, test, wheel-test.
 PYTHON ?= python3
 BIN := .venv/bin
 TORCH_CPU ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: install demo serve-demo check docs test
+.PHONY: install demo serve-demo check docs test wheel-test
 
 # torch first: on Linux the plain package brings several gigabytes of CUDA. Without an NVIDIA GPU its CPU build is
 # taken from PyTorch's own index, where that answers within five seconds.
@@ -43,3 +43,7 @@ docs: install
 # Two processes, each with whole files: fixtures are shared by the tests of a file, and every process opens torch.
 test: install
 	$(BIN)/pytest -n 2 --dist loadfile
+
+# Build sdist and wheel, install the wheel without extras into an empty environment, and use it there.
+wheel-test: install
+	$(BIN)/python .ci/wheel_test.py

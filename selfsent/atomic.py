@@ -12,7 +12,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 
 from selfsent import locks
 from selfsent.errors import ConfigurationError, ResumeError, first_line
+from selfsent.portable import let_go, open_to_flush, tried_again
 
 CHECKSUMS = ".checksums"  # of a folder: size and checksum of every other file in it
 OURS = locks.OURS
@@ -107,7 +108,7 @@ def remove(path: Path) -> None:
         if not is_unfinished(path):
             doomed = path.with_name(f".{path.name}.removed.partial")
             shutil.rmtree(doomed, ignore_errors=True)
-            path.replace(doomed)
+            tried_again(lambda: path.replace(doomed))
         shutil.rmtree(doomed)
     else:
         path.unlink(missing_ok=True)
@@ -117,7 +118,7 @@ def rename(source: Path, target: Path) -> None:
     """Rename, and flush the folder that holds the name."""
     locks.require_held()
     _announce("rename", target)
-    source.replace(target)
+    tried_again(lambda: source.replace(target))
     _sync_names(target.parent)
 
 
@@ -143,7 +144,7 @@ def flush(path: Path) -> None:
         if place.is_dir():
             _sync_names(place)
         else:
-            with place.open("rb") as file:
+            with open_to_flush(place) as file:
                 sync(file, place)
 
 
@@ -324,8 +325,7 @@ def build_folder(target: Path) -> Iterator[Path]:
                 raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-        Path(lock.lock_file).unlink(missing_ok=True)
-        lock.release()
+        let_go(lock, remove=True)
 
 
 def _lock(scratch: Path) -> FileLock:
@@ -334,9 +334,8 @@ def _lock(scratch: Path) -> FileLock:
 
 def _sweep(parent: Path) -> None:
     for scratch in {path.with_suffix("") for path in parent.glob(".*.lock")}:
-        try:
-            with _lock(scratch).acquire(blocking=False) as lock:
-                shutil.rmtree(scratch, ignore_errors=True)
-                Path(lock.lock_file).unlink(missing_ok=True)
-        except Timeout:
-            continue  # its builder is alive
+        lock = _lock(scratch)
+        with suppress(Timeout):  # its builder is alive
+            lock.acquire(blocking=False)
+            shutil.rmtree(scratch, ignore_errors=True)
+            let_go(lock, remove=True)

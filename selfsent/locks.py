@@ -13,6 +13,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from selfsent.errors import ConfigurationError
+from selfsent.portable import let_go
 
 OURS = ".selfsent"  # the lock in an output folder; it stays there, and tells that the folder was written by us
 
@@ -51,12 +52,11 @@ def exclusive(target: Path, *, folder: bool = True, wait: bool = False) -> Itera
     finally:
         _held.pop(place, None)
         lost = _holder(place) not in (claim, _UNKNOWN)
-        if not lost and (foreign or not folder or (target.is_dir() and all(one == place for one in target.iterdir()))):
-            place.unlink(missing_ok=True)
-            for above in made:  # nothing came of it
-                with suppress(OSError):
-                    above.rmdir()
-        lock.release()
+        unused = foreign or not folder or (target.is_dir() and all(one == place for one in target.iterdir()))
+        let_go(lock, remove=unused and not lost)
+        for above in made if unused and not lost else ():  # nothing came of it
+            with suppress(OSError):
+                above.rmdir()
 
 
 @contextmanager

@@ -10,7 +10,18 @@ import selfsent
 
 PACKAGE = Path(selfsent.__file__).parent
 FLOORS = {
-    1: {"atomic", "errors", "functional", "hardware", "launch", "lifeline", "locks", "precision", "progress"}
+    1: {
+        "atomic",
+        "errors",
+        "functional",
+        "hardware",
+        "launch",
+        "lifeline",
+        "locks",
+        "portable",
+        "precision",
+        "progress",
+    }
     | {"randomness", "ranks", "word_lookup"},
     2: {
         "batching",

@@ -1,20 +1,21 @@
 """Columns on disk that grow while they are written and take no memory while they are read.
 
-A column is an ordinary ``.npy`` file, so ``numpy.load`` opens it without us.  Rows are read with ``pread`` rather than
-through a memory map: mapped pages count as memory of the process once they were touched, and after an epoch of random
+A column is an ordinary ``.npy`` file, so ``numpy.load`` opens it without us.  Rows are read where they stand,
+not through a map: mapped pages count as memory of the process once they were touched, and after an epoch of random
 access that is the whole corpus.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from weakref import finalize
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import DTypeLike, NDArray
+
+from selfsent.portable import read_at
 
 CHUNK = 1 << 17  # rows of a column that a sequential pass reads at a time
 
@@ -26,7 +27,7 @@ class Column:
     """
 
     def __init__(self, path: Path, dtype: DTypeLike | None = None) -> None:
-        self._file = path.open("rb" if dtype is None else "w+b")
+        self._file: IO[bytes] = path.open("rb" if dtype is None else "w+b")
         finalize(self, self._file.close)
         self.rows = 0
         if dtype is None:
@@ -54,7 +55,7 @@ class Column:
             raise IndexError(f"rows {start} to {stop} of a column of {self.rows}")
         self._file.flush()
         size = self._dtype.itemsize
-        data = os.pread(self._file.fileno(), (stop - start) * size, self._start + start * size)
+        data = read_at(self._file, (stop - start) * size, self._start + start * size)
         return np.frombuffer(data, dtype=self._dtype)
 
     def chunks(self) -> Iterator[tuple[int, NDArray[Any]]]:

@@ -21,6 +21,7 @@ from selfsent.encoder.opened import digest_of, embed_texts, width_of
 from selfsent.encoder.task_prompts import TextEncoder, task_prompt
 from selfsent.errors import ConfigurationError, EncoderError, ResumeError
 from selfsent.evaluation.geometry import unit
+from selfsent.portable import left_if_open
 from selfsent.progress import SILENT, Progress
 from selfsent.search_index import nearest, word_index
 from selfsent.search_index.segment import DOCUMENTS, Segment, holds_texts, write_segment
@@ -344,7 +345,8 @@ def _sweep(folder: Path, facts: dict[str, Any]) -> None:
     kept |= {atomic.checksum_of(folder / name).name for name in kept}
     for path in folder.iterdir():
         if path.name not in kept and not atomic.is_unfinished(path):
-            atomic.remove(path)
+            with left_if_open():
+                atomic.remove(path)
 
 
 def new_facts(
