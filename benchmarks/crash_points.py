@@ -66,6 +66,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="commands  [default: all]")
     parser.add_argument("--every", type=int, default=1, help="resume from every n-th state")
+    parser.add_argument("--first", type=int, default=0, help="leave out so many states before")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
 
@@ -82,7 +83,7 @@ def main() -> None:
         began = time.monotonic()
         operations, seen = states(out, act, folder / f"{name}-states")
         expected, different = content(out), []
-        chosen = seen[:: arguments.every]
+        chosen = seen[arguments.first :: arguments.every]
         for what, state in chosen:
             put_back(state, out)
             act()
