@@ -126,14 +126,17 @@ def _declutr(config: Mapping[str, Any], length: int, layers: int, width: int, wo
 _ROW = {"SimCSE": _simcse, "WhitenedCSE": _whitenedcse, "SCD": _scd, "DenoSent": _denosent, "DeCLUTR": _declutr}
 
 
-@cache
 def _shape(base: str) -> tuple[int, int, int]:
     """Return layers, width and vocabulary of a base; those of BERT-base where it is unknown."""
-    if base in _SIZES and not Path(base).is_dir():
-        return _SIZES[base]
+    if Path(base).is_dir():  # by its whole path: of one name there may be another in another folder
+        return _read_shape(str(Path(base).resolve()))
+    return _SIZES[base] if base in _SIZES else _read_shape(str(SHIPPED.get(base, base)))
+
+
+@cache
+def _read_shape(place: str) -> tuple[int, int, int]:
     try:
-        place = SHIPPED.get(base, base)
-        config = AutoConfig.from_pretrained(str(place), **CLOSED)
+        config = AutoConfig.from_pretrained(place, **CLOSED)
         return config.num_hidden_layers, config.hidden_size, config.vocab_size
     except (OSError, ValueError, AttributeError):  # not here, or of another kind
         return _SIZES["bert-base-uncased"]

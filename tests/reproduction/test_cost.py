@@ -22,6 +22,15 @@ def test_an_epoch_of_simcse_on_bert_base_counts_three_forward_passes_of_two_view
     assert cost.operations == pytest.approx(1_000_000 * 2 * 30 * 3 * 2 * matrices)
 
 
+def test_a_folder_of_a_known_name_counts_only_where_it_is(bert, tmp_path, monkeypatch):
+    known = costs("simcse-bert-base").operations
+    (tmp_path / "bert-base-uncased").symlink_to(bert)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.chdir(tmp_path)
+        assert costs("simcse-bert-base").operations < known / 1000
+    assert costs("simcse-bert-base").operations == known
+
+
 def test_published_steps_are_those_of_the_papers():
     assert costs("scd-bert-base").steps == 5_209
     assert costs("denosent-bert-base").steps == 5_000
