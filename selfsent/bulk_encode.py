@@ -10,6 +10,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,7 @@ class BlockJob:
 
 
 Block = tuple[int, Iterable[str]]  # its number, from 0, and its texts
+ReadTexts = Callable[[], Iterator[str]]  # opens the sources
 Engine = Callable[[BlockJob, Iterator[Block]], Iterator[tuple[int, int]]]  # as ``write_block`` for each, in any order
 
 
@@ -112,8 +114,9 @@ def encode_to(
     if dtype not in (*DTYPES, *QUANTIZED):
         raise unknown("dtype", dtype, (*DTYPES, *QUANTIZED))
     require_output(target)
-    if part and isinstance(target, RemoteFolder):
-        raise ConfigurationError(f"part {part} of {output} cannot be kept apart: name a folder that all parts share")
+    if isinstance(target, RemoteFolder) and (part or stream):
+        what = f"part {part}" if part else "standard input"  # of which the shards that are there may be another's
+        raise ConfigurationError(f"{what} cannot be encoded to {output}, a URL: name a file or folder")
     if part and stream:
         raise ConfigurationError(f"part {part} of standard input cannot be told: give files")
     named = prompt is not None or prompt_name is not None
@@ -129,7 +132,7 @@ def encode_to(
     sources = [] if stream else find_sources([str(name) for name in texts])
     plan = _plan(job, None if stream else sources, text_column) | ({"parts": part.of} if part else {})
     found = (document.text for source in sources for document in source.documents(_columns(text_column)))
-    checked = checked_texts(encoder, map(str, texts) if stream else found, "this encoder", progress)
+    checked = partial(checked_texts, encoder, map(str, texts) if stream else found, "this encoder", progress)
     run = engine or _here(encoder)
     if isinstance(target, RemoteFolder):
         return _encode_remotely(target, job, plan, checked, run, progress)
@@ -140,7 +143,7 @@ def _encode_locally(
     output: Path,
     job: BlockJob,
     plan: dict[str, Any],
-    texts: Iterator[str],
+    read_texts: ReadTexts,
     run: Engine,
     *,
     stream: bool,
@@ -155,7 +158,7 @@ def _encode_locally(
         else:
             resumed = _open(output, plan, resume=not stream, overwrite=overwrite, progress=progress)
         try:
-            total = _encode_blocks(job, texts, run, progress)
+            total = _encode_blocks(job, read_texts(), run, progress)
             if part:
                 shape, missing = encode_parts.finish_part(output, part, total, job.dtype, job.block)
             else:
@@ -169,11 +172,11 @@ def _encode_locally(
 
 
 def _encode_remotely(
-    target: RemoteFolder, job: BlockJob, plan: dict[str, Any], texts: Iterator[str], run: Engine, progress: Progress
+    target: RemoteFolder, job: BlockJob, plan: dict[str, Any], read_texts: ReadTexts, run: Engine, progress: Progress
 ) -> Encoded:
     target.begin(plan)
     resumed = sum(shard.rows for shard in target.shards().values())
-    _encode_blocks(job, texts, run, progress)
+    _encode_blocks(job, read_texts(), run, progress)
     rows, width = target.publish(job.dtype, job.block)
     return Encoded(output=target.url, rows=rows, width=width, resumed=resumed)
 

@@ -36,10 +36,9 @@ def open_to_flush(path: Path) -> BinaryIO:
     """Open a closed file so that ``os.fsync`` takes it: Windows flushes only what is open for writing."""
     if not WINDOWS:
         return path.open("rb")
-    if (
-        not path.stat().st_mode & stat.S_IWRITE
-    ):  # copied from a file that is only read; no folder of it could be removed
-        path.chmod(path.stat().st_mode | stat.S_IWRITE)
+    mode = path.stat().st_mode
+    if not mode & stat.S_IWRITE:  # copied from a file that is only read; no folder of it could be removed
+        path.chmod(mode | stat.S_IWRITE)
     return path.open("r+b")
 
 

@@ -147,7 +147,7 @@ def test_what_is_not_ours_is_never_replaced(words, source, store):
     bulk_encode.encode_to(f"{URL}-2", words, [source])
     with pytest.raises(UserError, match="output memory://bucket/vectors-2 exists: remove it"):
         bulk_encode.encode_to(f"{URL}-2", words, [source], overwrite=True)
-    with pytest.raises(UserError, match=r"part 1/2 of .* cannot be kept apart"):
+    with pytest.raises(UserError, match="part 1/2 cannot be encoded to memory:"):
         bulk_encode.encode_to(f"{URL}-3", words, [source], part=EncodePart(1, 2))
     assert content()["/bucket/vectors/notes.txt"] == b"mine"
 
@@ -167,6 +167,12 @@ def test_a_plan_without_vectors_binds_nobody(words, source):
         bulk_encode.encode_to("broken://bucket/vectors", words, [source])
     Broken.left = None
     assert bulk_encode.encode_to("broken://bucket/vectors", words, [source], dtype="float16").rows == len(MANY)
+
+
+def test_a_stream_is_refused_because_shards_that_are_there_may_be_of_another(words):
+    with pytest.raises(UserError, match="standard input cannot be encoded to memory:"):
+        bulk_encode.encode_to(URL, words, MANY, stream=True)
+    assert content() == {}
 
 
 def test_no_texts_leave_nothing(words, tmp_path):
