@@ -11,13 +11,14 @@ Sources: Levy & Goldberg 2014 (PPMI and its factors); Arora, Liang & Ma
 2017, https://openreview.net/forum?id=SyK00v5xx (weights and common component).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
+from scipy import sparse
 from torch import Tensor
 
 from selfsent.config import FINITE, setting
@@ -25,7 +26,9 @@ from selfsent.corpus.dataset import Corpus
 from selfsent.errors import ConfigurationError
 from selfsent.progress import SILENT, Progress
 
-_TOKENS = 1 << 22  # counted at a time
+_TOKENS = 1 << 20  # read at a time
+_PAIRS = 1 << 23  # sorted at a time
+_DENSE = 16  # a share of entries above 1 / 16 is a dense matrix
 _ROWS = 512  # documents read at a time
 _TEXT = 24  # words of the segments of text whose common components are removed
 _TEXTS = 50_000  # of these, at most
@@ -46,32 +49,66 @@ class FactorConfig:
 
 def count_cooccurrences(
     text: Corpus, vocabulary: int, window: int, skip: NDArray[np.integer], progress: Progress
-) -> tuple[Float[Tensor, "V V"], Int[np.ndarray, " V"]]:
+) -> tuple[sparse.csr_array, Int[np.ndarray, " V"]]:
     """Count co-occurrences within documents, and words.
+
+    Memory grows with the different pairs that occur, not with the square of the vocabulary.
 
     Args:
         skip: token ids that are no words, such as [CLS]; they are removed first.
 
+    Returns:
+        The upper triangle of C, (V, V), with half of its diagonal, so that C is its sum with its transpose.
+
     Raises:
-        ConfigurationError: the table of co-occurrences does not fit into memory.
+        ConfigurationError: the counts may not fit into memory.
     """
-    needed = 3 * 4 * vocabulary**2  # the table, and twice as much while it is factorised
-    if needed > (free := _free_memory()):
-        raise ConfigurationError(
-            f"a table of {vocabulary:,} x {vocabulary:,} co-occurrences takes {needed / 2**30:.1f} GiB with its "
-            f"factors, and {free / 2**30:.1f} are free: ask for a vocabulary of {int((free / 12) ** 0.5):,} word "
-            "pieces or fewer"
-        )
-    table = np.zeros(vocabulary * vocabulary, np.int32)  # fp32 could not count beyond 16 million
-    words = np.zeros(vocabulary, np.int64)
+    _require_memory(vocabulary, window * text.tokens)
+    kind = np.uint32 if vocabulary**2 <= 1 << 32 else np.uint64  # the narrower sorts twice as fast
+    size, words = kind(vocabulary), np.zeros(vocabulary, np.int64)
+    sums = [sparse.csr_array((vocabulary, vocabulary), dtype=np.int64)]
+    waiting: list[NDArray[np.unsignedinteger]] = []
+
+    def add() -> None:
+        sums.append(_count_pairs(np.concatenate(waiting), vocabulary))
+        waiting.clear()
+        while len(sums) > 1 and sums[-2].nnz <= 2 * sums[-1].nnz:  # each pair is added a few times, not once a chunk
+            sums.append(sums.pop() + sums.pop())
+
     for ids, owners in _chunks(text, skip, progress):
         words += np.bincount(ids, minlength=vocabulary)
+        ids = ids.astype(kind)
         for distance in range(1, window + 1):
             near = owners[distance:] == owners[:-distance]
-            # np.add.at on a flat table is the fastest way without sorting: 10 ns a pair.
-            np.add.at(table, ids[:-distance][near] * vocabulary + ids[distance:][near], np.int32(1))
-    square = torch.from_numpy(table).view(vocabulary, vocabulary).float()
-    return square.add_(square.T.clone()), words
+            one, other = ids[:-distance][near], ids[distance:][near]
+            waiting.append(np.minimum(one, other) * size + np.maximum(one, other))
+            if sum(map(len, waiting)) >= _PAIRS:
+                add()
+    waiting.append(np.empty(0, kind))
+    add()
+    return sum(sums[1:], sums[0]), words
+
+
+def _count_pairs(pairs: NDArray[np.unsignedinteger], vocabulary: int) -> sparse.csr_array:
+    """Count pairs i <= j, each given as i V + j, by sorting them: ten times as fast as adding one by one to a table."""
+    pairs.sort()
+    first = np.flatnonzero(np.concatenate([[True], pairs[1:] != pairs[:-1]])) if len(pairs) else np.empty(0, np.int64)
+    counts, pairs = np.diff(np.append(first, len(pairs))), pairs[first]
+    starts = np.searchsorted(pairs, np.arange(vocabulary + 1, dtype=np.uint64) * np.uint64(vocabulary))
+    columns = (pairs % pairs.dtype.type(vocabulary)).astype(np.int32)
+    return sparse.csr_array((counts, columns, starts.astype(np.int32)), shape=(vocabulary, vocabulary))
+
+
+def _require_memory(vocabulary: int, pairs: int) -> None:
+    different = min(pairs, vocabulary * (vocabulary + 1) // 2)
+    needed = 2 * (8 + 4) * different  # counts and columns, and once more while they are added
+    if _is_dense(different, vocabulary):
+        needed += 4 * vocabulary**2
+    if needed > (free := _free_memory()):
+        raise ConfigurationError(
+            f"the co-occurrences of {vocabulary:,} word pieces may take {needed / 2**30:.1f} GiB, and "
+            f"{free / 2**30:.1f} are free: ask for a vocabulary of {int((free / 16) ** 0.5):,} word pieces or fewer"
+        )
 
 
 def frequencies(text: Corpus, vocabulary: int, skip: NDArray[np.integer]) -> Int[np.ndarray, " V"]:
@@ -98,40 +135,80 @@ def _chunks(
             progress.report("count", stop, len(text))
 
 
-def ppmi(table: Float[Tensor, "V V"]) -> Float[Tensor, "V V"]:
-    """Turn symmetric counts into positive pointwise mutual information, in place."""
-    total, sums = table.sum(dtype=torch.float64), table.sum(dim=1, dtype=torch.float64)
-    offset = (sums.clamp(min=1).log() - 0.5 * total.clamp(min=1).log()).float()  # of one word
-    for row, own in zip(table, offset, strict=True):  # row by row: a second table would take as much memory again
-        row.log_().sub_(offset).sub_(own).clamp_(min=0)
-    return table
+def ppmi(counts: sparse.csr_array) -> sparse.csr_array:
+    """Turn counts, as ``count_cooccurrences`` returns them, in place into positive pointwise mutual information.
+
+    Returns:
+        The upper triangle of M, (V, V), float32, with its whole diagonal; what is zero is not stored.
+    """
+    sums = counts.sum(axis=0) + counts.sum(axis=1)
+    offset = np.log(np.maximum(sums, 1)) - 0.5 * np.log(max(int(sums.sum()), 1))  # of one word
+    offset = offset.astype(np.float32)
+    rows = np.repeat(np.arange(len(sums), dtype=np.int32), np.diff(counts.indptr))
+    values = np.log(counts.data.astype(np.float32))
+    values[rows == counts.indices] += np.float32(np.log(2))
+    values -= offset[rows]
+    values -= offset[counts.indices]
+    counts.data = np.maximum(values, 0, out=values)
+    counts.eliminate_zeros()
+    return counts
 
 
-def factorise(table: Float[Tensor, "V V"], config: FactorConfig, seed: int) -> Float[Tensor, "V D"]:
+def factorise(upper: sparse.csr_array, config: FactorConfig, seed: int) -> Float[Tensor, "V D"]:
     """Return the rows of U_D S_D^p at length 1; a word without neighbours has the zero vector.
+
+    The SVD is a randomised one (Halko, Martinsson & Tropp 2011, algorithm 4.4, https://arxiv.org/abs/0909.4061).
+
+    Args:
+        upper: the upper triangle of a symmetric matrix, with its diagonal.
 
     Raises:
         ConfigurationError: there are fewer words than the vectors are wide.
     """
-    if len(table) <= config.width:
+    size = upper.shape[0]
+    if size <= config.width:
         raise ConfigurationError(
-            f"{len(table):,} word pieces cannot have vectors {config.width} wide: give more text, or choose narrower"
+            f"{size:,} word pieces cannot have vectors {config.width} wide: give more text, or choose narrower"
         )
+    times = _product(upper)
     torch.manual_seed(seed)
-    # With ten more columns and four iterations the error of the randomised SVD is far below the effect of the power.
-    left, values, _ = torch.svd_lowrank(table, q=min(config.width + 10, len(table)), niter=4)
-    factors = left[:, : config.width] * values[: config.width] ** config.power
-    factors[table.sum(dim=1) == 0] = 0  # otherwise rounding errors would be scaled to length 1
+    # With ten more columns and four iterations its error is far below the effect of the power.
+    basis, _ = torch.linalg.qr(times(torch.randn(size, min(config.width + 10, size))))
+    for _ in range(2 * 4):  # an iteration multiplies by M and by its transpose
+        basis, _ = torch.linalg.qr(times(basis))
+    _, values, right = torch.linalg.svd(times(basis), full_matrices=False)  # of M Q, whose transpose is Q^T M
+    factors = (basis @ right.T)[:, : config.width] * values[: config.width] ** config.power
+    alone = upper.sum(axis=0) + upper.sum(axis=1) == 0
+    factors[torch.from_numpy(alone)] = 0  # otherwise rounding errors would be scaled to length 1
     return torch.nn.functional.normalize(factors, dim=1)
+
+
+def _product(upper: sparse.csr_array) -> Callable[[Float[Tensor, "V K"]], Float[Tensor, "V K"]]:
+    """Return what multiplies by the symmetric matrix: as a table where many of its entries are not zero."""
+    size = upper.shape[0]
+    if _is_dense(upper.nnz, size):
+        table = torch.from_numpy(upper.toarray())
+        for start in range(0, size, _ROWS):  # the lower triangle, without a second table
+            rows, below = slice(start, start + _ROWS), slice(start + _ROWS, None)
+            table[rows, rows] += table[rows, rows].triu(1).T
+            table[below, rows] = table[rows, below].T
+        return table.matmul
+    full = upper + sparse.triu(upper, 1).T.tocsr()
+    return lambda columns: torch.from_numpy(full @ columns.numpy())
+
+
+def _is_dense(entries: int, vocabulary: int) -> bool:
+    """Tell whether a table of V x V is multiplied faster than the entries of a triangle, one by one."""
+    return _DENSE * 2 * entries > vocabulary**2
 
 
 def word_vectors(
     text: Corpus, vocabulary: int, skip: NDArray[np.integer], config: FactorConfig, seed: int, progress: Progress
 ) -> tuple[Float[Tensor, "V D"], Int[np.ndarray, " V"]]:
     """Count co-occurrences and factorise their PPMI; return vectors at length 1, and the counts of words."""
-    table, words = count_cooccurrences(text, vocabulary, config.window, skip, progress)
+    counts, words = count_cooccurrences(text, vocabulary, config.window, skip, progress)
     progress.say(f"{int(words.sum()):,} words counted; their co-occurrences are being factorised")
-    return factorise(ppmi(table), config, seed), words
+    return factorise(ppmi(counts), config, seed), words
 
 
 def sif_weights(words: Int[np.ndarray, " V"], sif_coefficient: float) -> Float[np.ndarray, " V"]:
