@@ -57,7 +57,7 @@ def launch(count: int, seed: int, out: Path) -> float:
 
 def sts(model: Path, data: Path) -> float:
     """Return the average of the six STS sets."""
-    from selfsent.api import evaluate
+    from selfsent import evaluate
 
     average = next(iter(evaluate(model, ["sts"], data=data, bootstrap=0).values())).average()
     assert average is not None

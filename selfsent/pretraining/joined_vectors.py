@@ -30,7 +30,7 @@ from selfsent.pretraining import factorization, vocabulary
 from selfsent.progress import SILENT, Progress
 
 ADDED = 8192  # word pieces of the text that may join the general vocabulary
-_COUNTED = 16_384  # word pieces whose co-occurrences are counted: the table takes 3 GiB with its factors
+_COUNTED = 16_384  # word pieces whose co-occurrences are counted
 _CONTINUED = "##"  # before a word piece that does not begin a word
 
 

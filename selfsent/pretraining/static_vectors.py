@@ -29,7 +29,7 @@ from selfsent.progress import SILENT, Progress
 from selfsent.run import Run, versions
 
 COUNTED = 50_000  # documents behind the vectors of a comparison, at most
-_COMPARED = 8192  # word pieces of those: the counts of word pairs take 0.8 GB
+_COMPARED = 8192  # word pieces of those
 _CASED = 0.01  # share of a file's words with capitals above which the tokenizer keeps case
 
 
