@@ -9,8 +9,8 @@ over kept connections.
                  the same FastAPI, which computes each request alone
     overload     ten times as many clients as requests that may be in work: what is answered, with which status, how
                  long accepted requests take, and how the memory grows
-    fuzz         requests drawn by hypothesis from the types of /openapi.json and from their neighbours, and raw bytes:
-                 no 5xx, memory, and whether the server still answers
+    fuzz         requests drawn by hypothesis from the types of /openapi.json and from their neighbours, and raw bytes,
+                 all sent twice: no 5xx, memory, and whether the server still answers
     shutdown     SIGTERM under load: answers of the server and answers that reached a client
 """
 
@@ -160,16 +160,23 @@ def overload(given: argparse.Namespace, port: int) -> dict:
     """Send ten times as many requests at once as may be in work."""
     with started(ours(given.model, port, "--set", "max_concurrent_requests=32"), port) as process:
         asyncio.run(load(port, 32, 3.0))
-        before = memory(process)
-        row = figures(*asyncio.run(load(port, 320, given.overload)), given.overload)
-        row |= {"MB before": round(before), "MB after": round(memory(process))}
+
+        async def both() -> tuple[tuple[Counter, list[float]], list[int]]:
+            loading, seen = asyncio.create_task(load(port, 320, given.overload)), [round(memory(process))]
+            for _ in range(10):
+                await asyncio.sleep(given.overload / 10)
+                seen.append(round(memory(process)))
+            return await loading, seen
+
+        (statuses, times), seen = asyncio.run(both())
+        row = figures(statuses, times, given.overload) | {"MB": seen}
         row["alive"] = asyncio.run(request_once(port, body(random.Random(1))))[0]
     print(f"overload: {row}", flush=True)
     return row
 
 
 def fuzz(given: argparse.Namespace, port: int) -> dict:
-    """Send what hypothesis draws."""
+    """Send what hypothesis draws, twice."""
     import hypothesis
     from hypothesis import strategies as st
 
@@ -217,8 +224,8 @@ def fuzz(given: argparse.Namespace, port: int) -> dict:
     draw()
     statuses, faults, seen = Counter(), [], []
     with started(ours(given.model, port), port) as process:
-        for number, (path, content) in enumerate(drawn):
-            if number % max(1, len(drawn) // 10) == 0:
+        for number, (path, content) in enumerate([*drawn, *drawn]):  # what leaks grows in the second turn, too
+            if number % max(1, len(drawn) // 5) == 0:
                 seen.append(round(memory(process), 1))
             status, answer = asyncio.run(request_once(port, content, path))
             statuses[status] += 1

@@ -120,6 +120,22 @@ def choose_hardware(
 
 
 @contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute in the calling thread alone for the block.
+
+    Every thread in which torch uses several keeps a pool of its own.  Once the pools together have more threads than
+    there are cores, libgomp stops spinning and puts them to sleep between operations, in all pools: a single text of a
+    server took 1.6 times as long (LOG.md).  So where one thread computes, the others keep to themselves.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@contextmanager
 def bf16_weights(module: nn.Module) -> Iterator[None]:
     """Hold the matrices of ``module`` in bf16 for the block, for many forward passes without gradients."""
     exact = [(p, p.data) for p in module.parameters() if p.ndim >= 2 and p.dtype == torch.float32]

@@ -1,7 +1,8 @@
 """One queue and one thread that computes: texts of many requests in batches by number of tokens.
 
-A batch starts when it is full, or when its oldest text has waited ``max_wait``.  Requests take turns: one with
-thousands of texts gets its share of every batch, and a short one is not kept waiting behind it.
+A batch starts as soon as the thread is free, with what came while it computed the last; with ``max_wait`` its oldest
+text waits that long for more.  Requests take turns: one with thousands of texts gets its share of every batch, and a
+short one is not kept waiting behind it.
 """
 
 import threading
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from selfsent.encoder.prepared import Pieces
@@ -113,6 +115,7 @@ class Batcher:
             self._changed.notify()
 
     def _run(self) -> None:
+        torch.get_num_threads()  # torch reads their number once for this thread: now, not while a model opens with one
         while True:
             with self._changed:
                 while not self._queue and not self._stopping:

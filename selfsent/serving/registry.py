@@ -11,6 +11,7 @@ from selfsent.encoder.model_folder import SHIPPED
 from selfsent.encoder.pooling import pooling_name
 from selfsent.encoder.prepared import PreparedEncoder
 from selfsent.errors import ConfigurationError, SelfsentError
+from selfsent.hardware import one_thread
 from selfsent.progress import SILENT, Progress
 from selfsent.serving.refusals import Refusal
 
@@ -66,14 +67,16 @@ class ModelRegistry:
 
     def _open(self, name: str, source: str) -> ServedModel:
         stamp = _stamp(source)
-        encoder = load_encoder(source).to(self._device)
-        prepared = PreparedEncoder(encoder, self._precision)
+        with one_thread():  # the pool of torch's threads belongs to the thread that computes
+            encoder = load_encoder(source).to(self._device)
+            prepared = PreparedEncoder(encoder, self._precision)
+            digest = encoder_digest(encoder)
         return ServedModel(
             name=name,
             source=source,
             prepared=prepared,
             width=prepared.encoder.truncate_dim or embedding_width(encoder),
-            digest=encoder_digest(encoder),
+            digest=digest,
             pooling=pooling_name(encoder),
             stamp=stamp,
         )
