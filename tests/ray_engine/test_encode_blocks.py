@@ -51,6 +51,17 @@ def test_the_bytes_are_those_of_one_process(cluster, bert, source, tmp_path, nam
     assert len(list((tmp_path / "many").iterdir())) == len(list((tmp_path / "one").iterdir()))
 
 
+def test_the_ranges_of_integers_are_those_of_the_first_block_however_long_it_takes(cluster, tmp_path):
+    source = tmp_path / "texts.txt"
+    long = "".join(f"{'word vectors of a long text ' * 60_000}{n}\n" for n in range(8))  # a block that takes a second
+    source.write_text(long + "".join(f"{text}\n" for text in MANY), encoding="utf-8")
+    encoder = open_encoder(WORDS)
+    for name, engine in (("one", None), ("many", ray_blocks(WORDS, cluster))):
+        bulk_encode.encode_to(tmp_path / name, encoder, [source], dtype="int8", engine=engine)
+    assert content(tmp_path / "many") == content(tmp_path / "one")
+    assert (tmp_path / "many.ranges.npy").read_bytes() == (tmp_path / "one.ranges.npy").read_bytes()
+
+
 def test_workers_write_the_shards_of_an_output_behind_a_url(cluster, source, tmp_path):
     encoder = open_encoder(WORDS)
     for name, engine in (("one", None), ("many", ray_blocks(WORDS, cluster))):
