@@ -159,9 +159,8 @@ def throughput(given: argparse.Namespace, port: int) -> dict:
 def overload(given: argparse.Namespace, port: int) -> dict:
     """Send ten times as many requests at once as may be in work."""
     with started(ours(given.model, port, "--set", "max_concurrent_requests=32"), port) as process:
-        asyncio.run(
-            load(port, 32, given.seconds)
-        )  # until batches of most shapes were met: each keeps its compiled product
+        # Until batches of most shapes were met: each leaves its compiled product in memory.
+        asyncio.run(load(port, 32, given.seconds))
 
         async def both() -> tuple[tuple[Counter, list[float]], list[int]]:
             loading, seen = asyncio.create_task(load(port, 320, given.overload)), [round(memory(process))]
