@@ -173,13 +173,14 @@ class Batcher:
         except Exception as error:  # whatever a model raises is the answer of these requests, and not the server's end
             self._fail(batch, error)
             return
+        # Counted first: a client that has its answer finds it in /metrics.
+        self._computed(len(texts), sum(text.tokens for text in texts), time.monotonic() - began)
         row = 0
         for work, first, stop in batch:
             work.parts.append(vectors[row : row + stop - first])
             row += stop - first
             if stop == len(work.texts) and not work.result.done():
                 work.result.set_result(np.concatenate(work.parts))
-        self._computed(len(texts), sum(text.tokens for text in texts), time.monotonic() - began)
 
     def _fail(self, batch: Batch, error: Exception) -> None:
         failed = {id(work) for work, _, _ in batch}

@@ -61,6 +61,14 @@ def test_every_request_gets_its_own_rows(start):
         assert work.result.result(60)[:, 0].tolist() == list(range(10 * n, 10 * n + 1 + n))
 
 
+def test_a_batch_is_counted_before_its_requests_are_answered(start):
+    work, seen = Work(Recorder(), pieces(1, 2), later()), []
+    batcher = start(computed=lambda texts, tokens, seconds: seen.append((texts, tokens, work.result.done())))
+    batcher.submit(work)
+    batcher.stop()
+    assert seen == [(2, 20, False)]
+
+
 def queued(start, *works, **limits):
     """Let the first request compute while the others queue, and return the batches."""
     gate = threading.Event()
