@@ -124,8 +124,8 @@ def one_thread() -> Iterator[None]:
     """Let torch compute in the calling thread alone for the block.
 
     Every thread in which torch uses several keeps a pool of its own.  Once the pools together have more threads than
-    there are cores, libgomp stops spinning and puts them to sleep between operations, in all pools: a single text of a
-    server took 1.6 times as long (LOG.md).  So where one thread computes, the others keep to themselves.
+    there are cores, libgomp stops spinning and puts them to sleep between operations, in all pools: a single text took
+    1.4 to 2.2 times as long (LOG.md).  So where one thread computes, the others keep to themselves.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
