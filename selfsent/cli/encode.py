@@ -54,9 +54,9 @@ def encode(
 
     bulk_encode.require_output(bulk_encode.output_of(output))
     share = parse_part(part) if part else None
-    choose_engine(engine, workers)
     if share and engine == "ray":
         raise ConfigurationError("--part is for other schedulers: the engine ray shares the work out itself")
+    choose_engine(engine, workers)
     texts: Iterable[str] = source or ()
     if source:
         bulk_encode.find_sources(source)  # a missing file is refused before the model is loaded

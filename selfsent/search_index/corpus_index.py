@@ -323,8 +323,13 @@ class IndexWriter:
             graph = nearest.NeighbourGraph.open_graph(self.folder / before["file"], grow=True)
         if len(graph) == total:
             return before
-        graph.add_vectors(vectors, self._progress)
-        candidates, recall = nearest.measure_graph(graph, vectors, config.recall)
+        waiting = nearest.choose_sample(len(graph), total)
+        graph.add_vectors(vectors, waiting, self._progress)
+        if before is None or len(waiting):
+            candidates, recall = nearest.measure_graph(graph, vectors, waiting, config.recall)
+        else:  # a handful of new vectors says nothing
+            candidates, recall = before["candidates"], before["recall"]
+        graph.add_rows(vectors, waiting)
         if recall < config.recall:
             self._progress.say(
                 f"warning: recall@10 of the graph is {recall:.3f}, below {config.recall}: raise connectivity or "

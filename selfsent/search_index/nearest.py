@@ -82,17 +82,23 @@ class NeighbourGraph:
     def __len__(self) -> int:
         return len(self._graph)
 
-    def add_vectors(self, vectors: Vectors, progress: Progress = SILENT) -> None:
-        """Add the vectors behind those that the graph has."""
+    def add_vectors(self, vectors: Vectors, waiting: Int[np.ndarray, " R"], progress: Progress = SILENT) -> None:
+        """Add the vectors behind those that the graph has, but for those ``waiting``, sorted numbers."""
         first, had, total = 0, len(self), sum(map(len, vectors))
         for segment in vectors:
             for start in range(0, len(segment), BLOCK):
                 stop = min(start + BLOCK, len(segment))
-                if first + stop > had:
-                    start = max(start, had - first)
-                    self._graph.add(np.arange(first + start, first + stop), segment[start:stop].astype(np.float32))
+                numbers = np.arange(max(first + start, had), first + stop)
+                numbers = numbers[~np.isin(numbers, waiting)]
+                if len(numbers):
+                    self._graph.add(numbers, segment[numbers - first].astype(np.float32))
                     progress.report("graph", first + stop, total)
             first += len(segment)
+
+    def add_rows(self, vectors: Vectors, rows: Int[np.ndarray, " R"]) -> None:
+        """Add a few vectors by number."""
+        if len(rows):
+            self._graph.add(rows, take_rows(vectors, rows))
 
     def save_graph(self, path: Path) -> None:
         """Write the file."""
@@ -130,26 +136,32 @@ def graph_available() -> bool:
     return True
 
 
-def measure_graph(graph: NeighbourGraph, vectors: Vectors, wanted: float) -> tuple[int, float]:
+def choose_sample(had: int, total: int) -> Int[np.ndarray, " R"]:
+    """Choose the vectors, by number, that join a graph of ``had`` vectors last; none of a handful that is added."""
+    count = min(SAMPLE, total // 2) if had == 0 else SAMPLE if total - had >= SAMPLE else 0
+    return np.sort(had + np.random.default_rng(0).choice(total - had, count, replace=False))
+
+
+def measure_graph(
+    graph: NeighbourGraph, vectors: Vectors, sample: Int[np.ndarray, " R"], wanted: float
+) -> tuple[int, float]:
     """Set the candidates of a search to the fewest that reach the recall, and return them and the recall.
 
-    Recall@10 of the stored vectors' own neighbours, themselves left out, against exact search, over a sample.
+    Recall@10 is of the neighbours of a sample that the graph does not have yet, against exact search.  The neighbours
+    of vectors that it has are linked to them: it finds 0.99 of those where it finds 0.89 of those of new queries.
     """
-    total = sum(map(len, vectors))
-    rows = np.sort(np.random.default_rng(0).choice(total, min(SAMPLE, total), replace=False))
-    queries = take_rows(vectors, rows)
-    truth, _ = exact_nearest(queries, vectors, None, DEPTH + 1)
+    hidden = np.zeros(sum(map(len, vectors)), bool)
+    hidden[sample] = True
+    queries, count = take_rows(vectors, sample), min(DEPTH, len(graph))
+    truth, _ = exact_nearest(queries, vectors, hidden, count)
     recall = 0.0
     for candidates in _EXPANSIONS:
         graph.expand(candidates)
         shares = []
-        for row, right, proposed in zip(rows, truth, graph.propose(queries, 4 * DEPTH), strict=True):
-            cosines = take_rows(vectors, proposed) @ take_rows(vectors, np.array([row]))[0]
-            found = proposed[np.argsort(-cosines, kind="stable")]
-            others = set(right.tolist()) - {int(row)}
-            nearest = [number for number in found.tolist() if number != row][:DEPTH]
-            shares.append(len(others.intersection(nearest)) / min(DEPTH, max(1, len(others))))
-        recall = float(np.mean(shares))
+        for query, right, proposed in zip(queries, truth, graph.propose(queries, 4 * DEPTH), strict=True):
+            nearest = proposed[np.argsort(-(take_rows(vectors, proposed) @ query), kind="stable")][:count]
+            shares.append(len({*right.tolist()} & {*nearest.tolist()}) / count)
+        recall = float(np.mean(shares)) if shares else 1.0  # of a graph of one vector
         if recall >= wanted:
             break
     return candidates, recall

@@ -15,6 +15,7 @@ from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError
 from selfsent.evaluation.labelfree.bm25 import bm25_scores
+from selfsent.search_index import nearest
 from selfsent.search_index.corpus_index import CorpusIndex, fingerprint_of
 from selfsent.search_index.make import add_to_index, corpus_changed, delete_from_index, make_index, update_index
 from selfsent.search_index.settings import IndexConfig
@@ -55,6 +56,22 @@ def cosines(encoder, texts):
     """The larger of a document's two cosines, by loops."""
     query = unit(encode(encoder, [QUERY]))[0]
     return np.array([max(unit(encode(encoder, [text, text.split(". ")[0] + "."])) @ query) for text in texts])
+
+
+def test_recall_is_measured_with_vectors_that_the_graph_does_not_have_yet(make, monkeypatch):
+    pytest.importorskip("usearch", reason="needs usearch: pip install 'selfsent[search]'")
+    measure, asked = nearest.measure_graph, []
+
+    def watched(graph, vectors, sample, wanted):
+        asked.extend(sample.tolist())
+        assert len(graph) + len(sample) == sum(map(len, vectors))
+        assert not any(graph._graph.contains(number) for number in asked)
+        return measure(graph, vectors, sample, wanted)
+
+    monkeypatch.setattr(nearest, "measure_graph", watched)
+    index = make(exact_vectors=10)
+    assert len(asked) == index.vectors // 2
+    assert all(index._graph._graph.contains(number) for number in range(index.vectors))
 
 
 @pytest.mark.parametrize("exact", [1000, 10])

@@ -1,0 +1,79 @@
+"""The graph of neighbours: the recall that it states is that of queries that it has never seen."""
+
+import numpy as np
+import pytest
+
+from selfsent.search_index import nearest
+
+pytest.importorskip("usearch", reason="needs usearch: pip install 'selfsent[search]'")
+
+
+def draw(count, seed):
+    """Directions in clusters, as embeddings of texts are."""
+    random = np.random.default_rng(seed)
+    centres = np.random.default_rng(0).standard_normal((200, 48))
+    vectors = centres[random.integers(200, size=count)] + random.standard_normal((count, 48))
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def grown(vectors, waiting, graph=None):
+    graph = graph or nearest.NeighbourGraph(48, 5, 16)  # so few links that it misses some
+    graph.add_vectors(vectors, waiting)
+    return graph
+
+
+def test_the_recall_that_is_measured_is_that_of_new_queries():
+    vectors = [draw(3_000, 1).astype(np.float16), draw(2_500, 2).astype(np.float16)]
+    waiting = nearest.choose_sample(0, 5_500)
+    assert len(waiting) == nearest.SAMPLE == len({*waiting.tolist()})
+    graph = grown(vectors, waiting)
+    assert len(graph) == 5_500 - nearest.SAMPLE
+    candidates, measured = nearest.measure_graph(graph, vectors, waiting, 0.0)
+    assert candidates == 64
+    graph.add_rows(vectors, waiting)
+    assert len(graph) == 5_500
+    new, every, shares = draw(400, 3).astype(np.float32), np.concatenate(vectors).astype(np.float32), []
+    for query, found in zip(new, graph.propose(new, 40), strict=True):
+        ranked = sorted(found.tolist(), key=lambda number: -float(every[number] @ query))[:10]
+        shares.append(len({*ranked} & {*np.argsort(-(every @ query))[:10].tolist()}) / 10)
+    assert 0.3 < measured < 0.97
+    assert measured == pytest.approx(np.mean(shares), abs=0.05)
+
+
+def test_more_candidates_are_searched_until_the_recall_is_reached():
+    vectors = [draw(4_000, 1).astype(np.float16)]
+    waiting = nearest.choose_sample(0, 4_000)
+    graph = grown(vectors, waiting)
+    few, low = nearest.measure_graph(graph, vectors, waiting, 0.0)
+    more, high = nearest.measure_graph(graph, vectors, waiting, low + 0.01)
+    assert more > few
+    assert high > low
+
+
+@pytest.mark.parametrize(
+    ("had", "total", "count"), [(0, 1, 0), (0, 7, 3), (0, 10_000, 200), (50, 249, 0), (50, 250, 200)]
+)
+def test_the_sample_is_of_what_is_added_and_of_a_handful_there_is_none(had, total, count):
+    sample = nearest.choose_sample(had, total)
+    assert len(sample) == count
+    assert all(had <= number < total for number in sample)
+    assert sorted(sample.tolist()) == sample.tolist()
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_graph_of_hardly_any_vectors_is_whole(count):
+    vectors = [draw(count, 1).astype(np.float16)]
+    waiting = nearest.choose_sample(0, count)
+    graph = grown(vectors, waiting)
+    assert nearest.measure_graph(graph, vectors, waiting, 0.95) == (64, 1.0)
+    graph.add_rows(vectors, waiting)
+    assert len(graph) == count
+
+
+def test_a_graph_grows_by_what_it_lacks():
+    vectors = [draw(300, 1).astype(np.float16)]
+    graph = grown(vectors, np.array([7, 8]))
+    graph.add_rows(vectors, np.array([7, 8]))
+    graph = grown([*vectors, draw(20, 2).astype(np.float16)], np.empty(0, np.int64), graph)
+    assert len(graph) == 320
+    assert [found[0] for found in graph.propose(vectors[0][7:9].astype(np.float32), 1)] == [7, 8]
