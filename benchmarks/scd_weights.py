@@ -25,8 +25,9 @@ from torch import Tensor
 from selfsent.config import TrainConfig
 from selfsent.corpus.prepare import corpus_texts
 from selfsent.corpus.settings import CorpusConfig
+from selfsent.encoder.batches import Tokens
 from selfsent.encoder.dropout import dropout_rate
-from selfsent.encoder.embed import Tokens, collate, embed
+from selfsent.encoder.embed import collate, embed
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.evaluation import geometry

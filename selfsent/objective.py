@@ -11,7 +11,8 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from selfsent import ranks
-from selfsent.encoder.embed import Tokens, embed_columns
+from selfsent.encoder.batches import Tokens
+from selfsent.encoder.embed import embed_columns
 
 Rows = Sequence[Sequence[int]]  # token ids of the texts of a batch, special tokens included
 Batch = dict[str, Tokens]  # the columns that views() named, padded

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from selfsent import atomic, methods
 from selfsent.config import apply_settings
+from selfsent.encoder.batches import Tokens
 from selfsent.encoder.dropout import install_dropout
-from selfsent.encoder.embed import Tokens, collate, install_word_dropout
+from selfsent.encoder.embed import collate, install_word_dropout
 from selfsent.encoder.inspect import transformer_of
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError, EncoderError

@@ -22,8 +22,9 @@ from torch.optim import AdamW
 
 from selfsent import ranks
 from selfsent.config import TrainConfig
+from selfsent.encoder.batches import Tokens
 from selfsent.encoder.chunks import chunked
-from selfsent.encoder.embed import Tokens, collate
+from selfsent.encoder.embed import collate
 from selfsent.errors import ConfigurationError, Interrupted, UserError, unknown
 from selfsent.evaluation.geometry import collapse_alarms
 from selfsent.hardware import Hardware

@@ -10,7 +10,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 from tiny import TEXTS, make_base
 
-from selfsent.encoder.embed import Tokens, collate
+from selfsent.encoder.batches import Tokens
+from selfsent.encoder.embed import collate
 from selfsent.encoder.load import load_encoder
 
 torch.set_num_threads(1)  # tiny models: a second thread only waits for the first

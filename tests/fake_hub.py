@@ -55,7 +55,8 @@ class _Handler(BaseHTTPRequestHandler):
         host = f"http://{self.headers['Host']}"
         if self.path == "/api/repos/create":
             name = f"{given['organization']}/{given['name']}" if given.get("organization") else given["name"]
-            self.hub.repositories.setdefault(name, {"private": given.get("private") or given.get("visibility") == "private", "files": {}})
+            private = given.get("private") or given.get("visibility") == "private"  # before huggingface_hub 2, and now
+            self.hub.repositories.setdefault(name, {"private": private, "files": {}})
             return self.answer(200, {"url": f"{host}/{name}"})
         if self.path == "/api/validate-yaml":
             head = yaml.safe_load(given["content"].split("---\n")[1])

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from itertools import chain, islice
 
 from selfsent.corpus import clean
+from selfsent.encoder.direct import Vocabulary
 from selfsent.encoder.opened import vocabularies_of
 from selfsent.encoder.task_prompts import TextEncoder
-from selfsent.encoder.word_vectors import Vocabulary
 from selfsent.errors import EncoderError
 from selfsent.progress import Progress
 

@@ -14,6 +14,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import Tensor
 from torch.nn import functional as F
 
+from selfsent.encoder.batches import Tokens, pad_rows
 from selfsent.encoder.chunks import in_chunks
 from selfsent.encoder.dropout import Dropout
 from selfsent.encoder.inspect import family_of, transformer_of
@@ -21,16 +22,10 @@ from selfsent.errors import UserError
 
 WORD_DROPOUT = 0.1  # the rate of static vectors
 
-Tokens = dict[str, Tensor]  # what a tokenizer returns: input_ids (B, T), attention_mask (B, T)
-
 
 def collate(encoder: SentenceTransformer, rows: Sequence[Sequence[int]], width: int | None = None) -> Tokens:
     """Pad rows of token ids, special tokens included, to the longest of them, or to ``width``."""
-    lengths = torch.tensor([len(row) for row in rows])
-    mask = torch.arange(width or int(lengths.max())) < lengths[:, None]
-    ids = torch.full(mask.shape, _padding(encoder), dtype=torch.long)
-    ids[mask] = torch.tensor([token for row in rows for token in row], dtype=torch.long)
-    return {"input_ids": ids.to(encoder.device), "attention_mask": mask.long().to(encoder.device)}
+    return pad_rows(rows, _padding(encoder), encoder.device, width)
 
 
 def _padding(encoder: SentenceTransformer) -> int:

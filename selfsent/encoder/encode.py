@@ -1,7 +1,7 @@
 """From texts to a matrix of embeddings, without gradients, as fast as the machine allows."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from selfsent import hardware
 from selfsent.corpus import clean
-from selfsent.encoder.embed import Tokens, collate
-from selfsent.encoder.fused import fused_products, fused_products_fit
+from selfsent.encoder.batches import Tokens, encode_rows
+from selfsent.encoder.embed import collate
+from selfsent.encoder.fused import ready_layers
 from selfsent.encoder.inspect import embedding_width, max_length_of, prompt_weights, transformer_of
 from selfsent.encoder.pooling import POOLINGS, pooling_modules
 from selfsent.encoder.side_by_side import SideBySide
@@ -25,10 +26,6 @@ from selfsent.errors import EncoderError, unknown
 from selfsent.precision import require_precision
 from selfsent.progress import SILENT, Progress
 from selfsent.word_lookup import WordLookup
-
-_TOKENS_A_BATCH = 4096  # encode() on a CPU: enough rows for full-speed products, few enough to stay in the cache
-_TOKENS_ELSEWHERE = 16 * _TOKENS_A_BATCH  # on a GPU, which is waited for after each batch; not measured on one
-
 
 _LOOKUPS: WeakKeyDictionary[nn.Module, WordLookup | None] = WeakKeyDictionary()
 
@@ -166,41 +163,26 @@ def _encode(
     progress: Progress,
 ) -> list[NDArray[np.float32]]:
     """Compute the states of all texts, in batches of similar length, and one array of embeddings for each pooling."""
-    device, low = encoder.device.type, computes_in_bf16(encoder, precision)
     rows: list[list[int]] = []
     for start in range(0, len(texts), 10_000):
         chunk = list(texts[start : start + 10_000])
         rows += encoder.tokenizer(chunk, truncation=True, max_length=max_length_of(encoder))["input_ids"]
-    budget = _TOKENS_A_BATCH if device == "cpu" else _TOKENS_ELSEWHERE
-    arrays: list[NDArray[np.float32]] = []
+
+    def embed(batch: list[Sequence[int]]) -> list[Tensor]:
+        features = states(collate(encoder, batch))
+        return [pool_states(features, modules) for modules in poolings]
+
     training = encoder.training
     encoder.eval()
     try:
-        with torch.inference_mode(), ready_layers(encoder, low):
-            done, order = 0, sorted(range(len(rows)), key=lambda i: -len(rows[i]))
-            while done < len(order):  # at most ``budget`` tokens, or one row
-                batch = order[done : done + max(1, budget // len(rows[order[done]]))]
-                features = states(collate(encoder, [rows[i] for i in batch]))
-                vectors = [pool_states(features, modules).cpu().numpy() for modules in poolings]
-                arrays = arrays or [np.empty((len(rows), v.shape[1]), dtype=np.float32) for v in vectors]
-                for array, vector in zip(arrays, vectors, strict=True):
-                    array[batch] = vector
-                done += len(batch)
-                progress.report("encode", done, len(rows))
+        with inference_layers(encoder, computes_in_bf16(encoder, precision)):
+            arrays = encode_rows(rows, embed, encoder.device.type, progress)
     finally:
         encoder.train(training)
     return arrays or [np.empty((0, embedding_width(encoder)), dtype=np.float32) for _ in poolings]
 
 
-@contextmanager
-def ready_layers(encoder: SentenceTransformer, low: bool) -> Iterator[None]:
-    """Prepare the layers for many passes without gradients, in bf16 or fp32."""
+def inference_layers(encoder: SentenceTransformer, low: bool) -> AbstractContextManager[None]:
+    """Prepare the layers for many passes without gradients; the rest of an encoder without such is left alone."""
     device, model = encoder.device.type, transformer_of(encoder)
-    dtype = torch.bfloat16 if low else torch.float32
-    if model is not None and fused_products_fit(model, device, dtype):
-        with fused_products(model, dtype):
-            yield
-    else:
-        weights = hardware.bf16_weights(encoder[0]) if low else nullcontext()
-        with weights, torch.autocast(device, torch.bfloat16, enabled=low):
-            yield
+    return ready_layers(model or encoder[0], device, low=low, around=encoder[0])

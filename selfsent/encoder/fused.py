@@ -5,12 +5,13 @@ LayerNorm and product.  oneDNN computes product, bias and GELU in one pass over 
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers.activations import GELUActivation
+
+from selfsent.hardware import bf16_weights
 
 _ROWS = 4096  # for which the layout of the weights is chosen; other numbers of rows give correct results, too
 
@@ -41,7 +42,7 @@ def fused_products(module: nn.Module, dtype: torch.dtype) -> Iterator[None]:
         for parent in module.modules():
             # A dense layer and the exact GELU behind it, where a family of BERT's kind keeps the two side by side.
             dense, activation = getattr(parent, "dense", None), getattr(parent, "intermediate_act_fn", None)
-            if type(dense) is nn.Linear and type(activation) is GELUActivation and activation.act is F.gelu:
+            if type(dense) is nn.Linear and isinstance(activation, nn.Module) and _is_exact_gelu(activation):
                 forwards |= {dense: _product(dense, "gelu"), activation: lambda states: states}
         for child, forward in forwards.items():
             vars(child)["forward"] = forward  # on the instance, over that of the class
@@ -51,6 +52,30 @@ def fused_products(module: nn.Module, dtype: torch.dtype) -> Iterator[None]:
             vars(child).pop("forward", None)
         for parameter, data in exact:
             parameter.data = data
+
+
+def _is_exact_gelu(activation: nn.Module) -> bool:
+    """Recognise torch's GELU, and that of transformers, which holds a function, without importing transformers."""
+    if type(activation) is nn.GELU:
+        return activation.approximate == "none"
+    return type(activation).__name__ == "GELUActivation" and getattr(activation, "act", None) is F.gelu
+
+
+@contextmanager
+def ready_layers(model: nn.Module, device: str, *, low: bool, around: nn.Module | None = None) -> Iterator[None]:
+    """Prepare layers for many passes without gradients, in bf16 (``low``) or fp32.
+
+    Args:
+        around: the module whose matrices are held in bf16 where there are no fused products.  Default: ``model``.
+    """
+    dtype = torch.bfloat16 if low else torch.float32
+    if fused_products_fit(model, device, dtype):
+        with fused_products(model, dtype):
+            yield
+    else:
+        weights = bf16_weights(around or model) if low else nullcontext()
+        with weights, torch.autocast(device, torch.bfloat16, enabled=low):
+            yield
 
 
 def _product(layer: nn.Linear, after: str) -> Callable[[Tensor], Tensor]:

@@ -4,16 +4,21 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 import xxhash
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding, Transformer, WordWeights
+from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding, Transformer, WordWeights
 from tokenizers import Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from selfsent.encoder import prompt
-from selfsent.encoder.word_vectors import Vocabulary, vectors_digest
+from selfsent.encoder.bert_encoder import DIRECT_POOLINGS, MODULES_BEHIND, EncodingSteps, steps_digest
+from selfsent.encoder.bert_layers import BertShape
+from selfsent.encoder.direct import Vocabulary, joined_digest
+from selfsent.encoder.side_by_side import SideBySide
+from selfsent.encoder.word_vectors import vectors_digest
 from selfsent.errors import EncoderError
 
 # Of a transformer: settings that change between two saves, or act in training alone.
@@ -102,6 +107,10 @@ def encoder_digest(encoder: SentenceTransformer) -> str:
         table, tokenizer = encoder[0].get_parameter("embedding.weight").detach().cpu(), encoder[0].tokenizer
         assert isinstance(tokenizer, Tokenizer)
         return vectors_digest(table.float().numpy(), tokenizer, [*settings[:3], len(kinds) == 2])
+    if isinstance(encoder[0], SideBySide):
+        return joined_digest(settings[:3], encoder[0].weights, [encoder_digest(part) for part in encoder[0].parts])
+    if steps := _steps_of(encoder):  # also opened without transformers
+        return steps_digest(steps.steps, settings[:3], *steps[1:])
     configs = [module.config.to_dict() for module in encoder.modules() if isinstance(module, PreTrainedModel)]
     acting = [(key, config[key]) for config in configs for key in sorted(config) if not _WITHOUT_EFFECT(key)]
     digest = xxhash.xxh3_128(repr([str(encoder), *settings, acting]).encode())
@@ -113,6 +122,31 @@ def encoder_digest(encoder: SentenceTransformer) -> str:
     # Truncation and padding are what the last call set.
     digest.update(json.dumps({**definition, "truncation": None, "padding": None}).encode())
     return digest.hexdigest()
+
+
+class _Direct(NamedTuple):
+    steps: EncodingSteps
+    layers: dict[str, torch.Tensor]
+    word_weights: torch.Tensor | None
+    tokenizer: Tokenizer
+
+
+def _steps_of(encoder: SentenceTransformer) -> _Direct | None:
+    """Return what ``bert_encoder`` would read from this encoder's folder; None where it would not open it."""
+    modules, model = {type(module).__name__: module for module in encoder}, transformer_of(encoder)
+    if model is None or [type(module).__name__ for module in encoder][1:] not in MODULES_BEHIND:
+        return None
+    shape, pooling = BertShape.of(model.config.to_dict()), modules["Pooling"]
+    backend = getattr(encoder.tokenizer, "backend_tokenizer", None)
+    assert isinstance(pooling, Pooling)
+    if shape is None or backend is None or pooling.pooling_mode not in DIRECT_POOLINGS or not pooling.include_prompt:
+        return None
+    as_text = bool(getattr(encoder.tokenizer, "split_special_tokens", False))
+    steps = EncodingSteps(shape, pooling.pooling_mode, "Normalize" in modules, max_length_of(encoder), as_text)
+    layers = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("pooler.")}
+    weights = modules.get("WordWeights")
+    flat = None if weights is None else weights.get_parameter("emb_layer.weight").flatten()
+    return _Direct(steps, layers, flat, backend)
 
 
 def max_length_of(encoder: SentenceTransformer) -> int:

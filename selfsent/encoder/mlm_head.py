@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from transformers import AutoModelForMaskedLM, PreTrainedModel
 
 from selfsent import ranks
-from selfsent.encoder.embed import Tokens
+from selfsent.encoder.batches import Tokens
 from selfsent.encoder.inspect import mask_id, transformer_of
 from selfsent.encoder.integrity import require_loaded
 from selfsent.encoder.load import quietly

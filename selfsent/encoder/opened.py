@@ -1,6 +1,6 @@
-"""An encoder that is open for encoding: word vectors without torch, or any other as a SentenceTransformer.
+"""An encoder that is open for encoding: by our own code where that knows the folder, else as a SentenceTransformer.
 
-torch and the libraries above it are imported when an encoder needs them, which takes some seconds.
+torch, and transformers above it, are imported when an encoder needs them, which takes some seconds each.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from jaxtyping import Float
 
-from selfsent.encoder.model_folder import SHIPPED, find_model, one_sentence, read_modules
+from selfsent.encoder.direct import DirectEncoder, JoinedEncoders, Vocabulary, read_shares
+from selfsent.encoder.model_folder import SHIPPED, SIDE_BY_SIDE, find_model, one_sentence, read_modules
 from selfsent.encoder.task_prompts import TextEncoder
-from selfsent.encoder.word_vectors import Vocabulary, WordVectors, open_word_vectors
+from selfsent.encoder.word_vectors import WordVectors, open_word_vectors
 from selfsent.precision import require_precision
 from selfsent.progress import SILENT, Progress
 
@@ -34,15 +35,34 @@ def open_encoder(
     """
     with one_sentence(str(name)):
         folder = SHIPPED.get(str(name)) or find_model(str(name))
-        found = open_word_vectors(folder, read_modules(folder), str(name))
-    if found is not None:
-        return found
-    progress.opening("loading torch and transformers")
+        direct = _open_directly(folder, str(name), progress)
+    if isinstance(direct, WordVectors):
+        return direct
+    if direct is None:
+        progress.opening("loading torch and transformers")
     from selfsent import hardware
+
+    device = hardware.choose_hardware(threads=threads).device if fastest else "cpu"
+    if direct is not None:
+        return direct.to(device)
     from selfsent.encoder.load import load_encoder
 
-    encoder = load_encoder(name)
-    return encoder.to(hardware.choose_hardware(threads=threads).device) if fastest else encoder
+    return load_encoder(name).to(device)
+
+
+def _open_directly(folder: Path, name: str, progress: Progress) -> DirectEncoder | None:
+    """Open a folder without transformers; None where only that can."""
+    entries = read_modules(folder)
+    if entries[0].kind == SIDE_BY_SIDE:
+        shares = read_shares(folder)
+        parts = [_open_directly(folder / str(number), f"{name}/{number}", progress) for number in range(len(shares))]
+        return None if None in parts else JoinedEncoders([part for part in parts if part], shares)
+    if entries[0].kind == "StaticEmbedding":
+        return open_word_vectors(folder, entries, name)
+    progress.opening("loading torch")
+    from selfsent.encoder.bert_encoder import open_bert
+
+    return open_bert(folder, entries, name)
 
 
 def embed_texts(
@@ -55,9 +75,9 @@ def embed_texts(
     progress: Progress = SILENT,
 ) -> Float[np.ndarray, "N D"]:
     """Encode texts, as ``encoder.encode`` does, by what the encoder is."""
-    if isinstance(encoder, WordVectors):
+    if isinstance(encoder, DirectEncoder):
         width = truncate_dim if truncate_dim is not None else encoder.truncate_dim
-        return encoder.encode_texts(texts, prompt, progress)[:, :width]
+        return encoder.encode_texts(texts, prompt, precision=precision, progress=progress)[:, :width]
     from selfsent.encoder.encode import encode
 
     return encode(
@@ -67,7 +87,7 @@ def embed_texts(
 
 def digest_of(encoder: TextEncoder) -> str:
     """Digest all that an embedding depends on."""
-    if isinstance(encoder, WordVectors):
+    if isinstance(encoder, DirectEncoder):
         return encoder.digest
     from selfsent.encoder.inspect import encoder_digest
 
@@ -76,8 +96,8 @@ def digest_of(encoder: TextEncoder) -> str:
 
 def width_of(encoder: TextEncoder) -> int:
     """Return how wide embeddings are, at the width that the folder says."""
-    if isinstance(encoder, WordVectors):
-        return encoder.truncate_dim or encoder.width
+    if isinstance(encoder, DirectEncoder):
+        return min(encoder.truncate_dim or encoder.width, encoder.width)
     from selfsent.encoder.inspect import embedding_width
 
     return encoder.truncate_dim or embedding_width(_with_torch(encoder))
@@ -90,8 +110,8 @@ def in_bf16(encoder: TextEncoder, precision: str) -> bool:
         ConfigurationError: an unknown precision.
     """
     require_precision(precision)
-    if isinstance(encoder, WordVectors):
-        return False
+    if isinstance(encoder, DirectEncoder):
+        return encoder.in_bf16(precision)
     from selfsent.encoder.encode import computes_in_bf16
 
     return computes_in_bf16(_with_torch(encoder), precision)
@@ -99,8 +119,8 @@ def in_bf16(encoder: TextEncoder, precision: str) -> bool:
 
 def vocabularies_of(encoder: TextEncoder) -> Sequence[Vocabulary]:
     """Return the vocabulary of an encoder, or of each of those that stand side by side in it."""
-    if isinstance(encoder, WordVectors):
-        return [encoder.vocabulary]
+    if isinstance(encoder, DirectEncoder):
+        return encoder.vocabularies
     from selfsent.encoder.inspect import vocabulary_of
     from selfsent.encoder.side_by_side import parts_of
 
@@ -109,5 +129,5 @@ def vocabularies_of(encoder: TextEncoder) -> Sequence[Vocabulary]:
 
 
 def _with_torch(encoder: TextEncoder) -> "SentenceTransformer":
-    """Return what is not word vectors as what it is."""
+    """Return what is not opened directly as what it is."""
     return cast("SentenceTransformer", encoder)

@@ -18,7 +18,7 @@ from torch import nn
 
 from selfsent.corpus import clean
 from selfsent.encoder.embed import collate
-from selfsent.encoder.encode import computes_in_bf16, pool_states, prompt_features, ready_layers
+from selfsent.encoder.encode import computes_in_bf16, inference_layers, pool_states, prompt_features
 from selfsent.encoder.inspect import UNLIMITED, max_length_of, tokenizer_of, transformer_of
 from selfsent.encoder.side_by_side import SideBySide
 from selfsent.errors import EncoderError
@@ -174,7 +174,7 @@ class _Part:
             if self._static:
                 return self._averages(rows)
             if not self._ready:  # in the thread that computes: autocast is of a thread
-                self._context.enter_context(ready_layers(self.encoder, self._low))
+                self._context.enter_context(inference_layers(self.encoder, self._low))
                 self._ready = True
             found: NDArray[np.float32] | None = None
             order = sorted(range(len(rows)), key=lambda row: (prompts[row], -len(rows[row])))

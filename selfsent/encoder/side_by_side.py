@@ -19,10 +19,8 @@ from sentence_transformers.base.modules.input_module import InputModule
 from torch import nn
 from torch.nn import functional as F
 
-from selfsent.encoder.model_folder import CLOSED, read_table
-from selfsent.errors import EncoderError
-
-_SETTINGS = "side_by_side.json"
+from selfsent.encoder.direct import SHARES, read_shares
+from selfsent.encoder.model_folder import CLOSED
 
 
 class SideBySide(InputModule):
@@ -73,7 +71,7 @@ class SideBySide(InputModule):
         """Write each encoder as a folder of its own, and the weights."""
         for number, encoder in enumerate(self.parts):
             encoder.save(str(Path(output_path) / str(number)), create_model_card=False)
-        (Path(output_path) / _SETTINGS).write_text(json.dumps({"weights": self.weights}), encoding="utf-8")
+        (Path(output_path) / SHARES).write_text(json.dumps({"weights": self.weights}), encoding="utf-8")
 
     @classmethod
     def load(cls, model_name_or_path: str, *args: object, **kwargs: object) -> "SideBySide":
@@ -100,11 +98,5 @@ def open_side_by_side(folder: Path, open_part: Callable[[Path], SentenceTransfor
     Raises:
         EncoderError: the file of their weights is damaged.
     """
-    weights = read_table(folder / _SETTINGS).get("weights")
-    if (
-        not isinstance(weights, list)
-        or len(weights) < 2
-        or not all(isinstance(one, float) and one > 0 for one in weights)
-    ):
-        raise EncoderError(f"{folder / _SETTINGS} is damaged: its weights are {str(weights)[:80]}, and they are shares")
+    weights = read_shares(folder)
     return join_side_by_side([open_part(folder / str(number)) for number in range(len(weights))], weights)

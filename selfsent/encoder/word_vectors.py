@@ -18,6 +18,7 @@ from safetensors import safe_open
 from tokenizers import Tokenizer
 
 from selfsent.corpus import clean
+from selfsent.encoder.direct import DirectEncoder, Vocabulary
 from selfsent.encoder.model_folder import ModuleEntry, read_table
 from selfsent.errors import EncoderError
 from selfsent.progress import SILENT, Progress
@@ -29,55 +30,26 @@ _READ = {"F32", "F16", "I8"}  # kinds of numbers that numpy has
 _LEAST_VOCABULARY = 0.75  # of the rows of the word embeddings, which some models pad
 
 
-class Vocabulary:
-    """What a tokenizer makes of words.
-
-    Attributes:
-        unknown: the id of unknown pieces; None where there is none.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, unknown: int | None) -> None:
-        self._tokenizer, self.unknown = tokenizer, unknown
-
-    def pieces(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of the word pieces of each text, no special tokens added."""
-        return [one.ids for one in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)]
-
-    def names(self, ids: Sequence[int]) -> list[str]:
-        """Return the word pieces behind ids."""
-        return [self._tokenizer.id_to_token(one) or "" for one in ids]
-
-
-class WordVectors:
-    """Word vectors that are open for encoding; ``load_encoder`` opens the same folder for training.
-
-    Attributes:
-        prompts, default_prompt_name, truncate_dim: as of a SentenceTransformer.
-    """
-
-    truncate_dim: int | None = None
+class WordVectors(DirectEncoder):
+    """Word vectors that are open for encoding."""
 
     def __init__(self, table: Float[np.ndarray, "V D"], tokenizer: Tokenizer, *, unit: bool) -> None:
-        self.prompts: dict[str, str] = {}
-        self.default_prompt_name: str | None = None
+        super().__init__()
         self._table, self._tokenizer, self._unit = table, tokenizer, unit
         self._words = WordLookup.of(tokenizer) or self._one_by_one
 
     @property
-    def width(self) -> int:
-        """D, how wide the vectors are."""
+    def width(self) -> int:  # noqa: D102 - of the base class, as the others
         return self._table.shape[1]
 
     @cached_property
-    def vocabulary(self) -> Vocabulary:
-        """What the tokenizer makes of words."""
+    def vocabularies(self) -> Sequence[Vocabulary]:  # noqa: D102
         added = {token.content for token in self._tokenizer.get_added_tokens_decoder().values()}
         unknown = self._tokenizer.token_to_id("[UNK]") if "[UNK]" in added else None
-        return Vocabulary(Tokenizer.from_str(json.dumps(_bare(self._tokenizer))), unknown)
+        return [Vocabulary(Tokenizer.from_str(json.dumps(_bare(self._tokenizer))), unknown)]
 
     @cached_property
-    def digest(self) -> str:
-        """That of all that a vector depends on."""
+    def digest(self) -> str:  # noqa: D102
         settings = [self.prompts, self.default_prompt_name, self.truncate_dim, self._unit]
         return vectors_digest(self._table, self._tokenizer, settings)
 
@@ -87,8 +59,9 @@ class WordVectors:
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         return np.fromiter((one for row in rows for one in row), np.int64, lengths.sum()), np.cumsum(lengths) - lengths
 
-    def encode_texts(self, texts: Iterable[str], prompt: str = "", progress: Progress = SILENT) -> np.ndarray:
-        """Return the (N, D) vectors of texts, float32; zeros for a text without a known word."""
+    def encode_texts(  # noqa: D102 - zeros for a text without a known word
+        self, texts: Iterable[str], prompt: str = "", *, precision: str = "auto", progress: Progress = SILENT
+    ) -> Float[np.ndarray, "N D"]:
         texts = [prompt + clean.encodable(text) for text in texts]
         blocks = [np.empty((0, self.width), np.float32)]
         for start in range(0, len(texts), TEXTS_A_BLOCK):
@@ -124,21 +97,11 @@ def open_word_vectors(folder: Path, entries: Sequence[ModuleEntry], name: str) -
     found = WordVectors(table, tokenizer, unit=len(entries) == 2)
     settings = folder / "config_sentence_transformers.json"
     content = read_table(settings) if settings.exists() else {}
-    if not _set_prompts(found, content):
+    if not found.take_settings(content):
         return None
     if not np.isfinite(found.encode_texts(["a"])).all():
         raise EncoderError(f"the weights of {name} are broken: a vector holds values that are not finite")
     return found
-
-
-def _set_prompts(found: WordVectors, content: dict[str, Any]) -> bool:
-    """Set prompts as sentence-transformers does, which has an empty one for queries and for documents."""
-    prompts, default = content.get("prompts", {}), content.get("default_prompt_name")
-    if not isinstance(prompts, dict) or not all(isinstance(one, str | None) for one in prompts.values()):
-        return False
-    every = {"query": "", "document": ""} | {key: text or "" for key, text in prompts.items()}
-    found.prompts, found.default_prompt_name = every, default
-    return default is None or default in every
 
 
 def require_words(vocabulary: dict[str, int], special: Iterable[str], rows: int, name: str) -> None:

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from selfsent.config import FINITE, setting
-from selfsent.encoder.embed import Tokens
+from selfsent.encoder.batches import Tokens
 from selfsent.encoder.encode import encode
 from selfsent.encoder.inspect import tokenizer_of
 from selfsent.encoder.load import load_encoder

@@ -29,7 +29,8 @@ from selfsent import atomic, ranks
 from selfsent.config import FINITE, setting
 from selfsent.corpus.dataset import Corpus
 from selfsent.corpus.heldout import HeldOut
-from selfsent.encoder.embed import Tokens, collate, embed_tokens, embed_with_tokens
+from selfsent.encoder.batches import Tokens
+from selfsent.encoder.embed import collate, embed_tokens, embed_with_tokens
 from selfsent.encoder.encode import encode
 from selfsent.encoder.inspect import mask_id, transformer_of
 from selfsent.encoder.load import quietly

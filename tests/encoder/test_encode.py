@@ -19,7 +19,7 @@ def test_encode_keeps_the_order_and_does_not_depend_on_the_batch(encoder, monkey
     alone = np.concatenate([encode(encoder, [text], precision="fp32") for text in texts])
     np.testing.assert_allclose(together, alone, atol=1e-5)
     for budget in (1, 64):
-        monkeypatch.setattr("selfsent.encoder.encode._TOKENS_A_BATCH", budget)
+        monkeypatch.setattr("selfsent.encoder.batches._TOKENS_A_BATCH", budget)
         np.testing.assert_allclose(encode(encoder, texts, precision="fp32"), together, atol=1e-5)
 
 

@@ -53,7 +53,7 @@ def test_another_activation_is_left_alone(encoder):
 def test_a_processor_without_fused_products_in_bf16_computes_them_plainly(encoder, monkeypatch):
     exact = plain(encoder)
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
-    monkeypatch.setattr("selfsent.encoder.encode.fused_products", None)
+    monkeypatch.setattr("selfsent.encoder.fused.fused_products", None)
     assert cosines(encode(encoder, TEXTS, precision="bf16"), exact).min() > 0.999
 
 
