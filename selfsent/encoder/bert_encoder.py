@@ -190,9 +190,9 @@ def open_bert(folder: Path, entries: Sequence[ModuleEntry], name: str) -> BertEn
     require_words(
         tokenizer.get_vocab(), added, layers.get_parameter("embeddings.word_embeddings.weight").shape[0], name
     )
-    length = said.get("max_seq_length") or min(
-        int(spoken.get("model_max_length", layers.positions)), int(config.get("max_position_embeddings", 512))
-    )
+    length = said.get("max_seq_length")
+    if length is None:
+        length = min(int(spoken.get("model_max_length", layers.positions)), config.get("max_position_embeddings", 512))
     weights = None
     if "WordWeights" in behind:
         weights = _read_tensors(behind["WordWeights"] / "model.safetensors")["emb_layer.weight"].float().flatten()
@@ -263,12 +263,12 @@ def _is_that_of_bert(definition: dict[str, Any], said: dict[str, Any]) -> bool:
     }
     ends = [{"SpecialToken": {"id": _content(said.get(role, token)), "type_id": 0}} for role, token in _ENDS]
     frame = [ends[0], {"Sequence": {"id": "A", "type_id": 0}}, ends[1]]
+    found = definition["post_processor"] or {}
     return (
         definition["normalizer"] == normalizer
         and definition["pre_tokenizer"] == {"type": "BertPreTokenizer"}
         and definition["model"]["type"] == "WordPiece"
-        and definition["post_processor"]["type"] == "TemplateProcessing"
-        and definition["post_processor"]["single"] == frame
+        and (found.get("type"), found.get("single")) == ("TemplateProcessing", frame)
     )
 
 

@@ -127,6 +127,8 @@ class BertLayers(nn.Module):
             for name, tensor in named.items()
             if not name.startswith(_HEADS) and not name.endswith("position_ids")
         }
+        if len({name.split(".")[2] for name in named if name.startswith("encoder.layer.")}) != shape.layers:
+            raise KeyError("encoder.layer")  # before as many are made as the config says
         tables = {}
         for name in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
             table = named[f"embeddings.{name}.weight"]

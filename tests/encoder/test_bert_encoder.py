@@ -131,6 +131,7 @@ def test_vectors_of_length_1_and_the_tokenizer_of_bert(tmp_path):
         (definition, said | {"tokenize_chinese_chars": False}),
         (definition | {"normalizer": None}, said),
         (definition | {"post_processor": frame}, said),
+        (definition | {"post_processor": None}, said),
         (definition | {"pre_tokenizer": {"type": "Whitespace"}}, said),
     ]
     for number, contents in enumerate(changes):
@@ -214,6 +215,16 @@ def test_weights_that_are_not_those_of_the_config_are_refused_as_ever(tmp_path, 
         weights[name] = tensor[:, :-1].contiguous()
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     with pytest.raises(EncoderError, match=how):
+        open_encoder(folder)
+
+
+@pytest.mark.parametrize("layers", [1, 10**9])
+def test_no_more_layers_are_made_than_there_are_weights_for(tmp_path, layers):
+    folder = saved(tmp_path, "bert")
+    (folder / ".checksums").unlink(missing_ok=True)
+    said = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(said | {"num_hidden_layers": layers}))
+    with pytest.raises(EncoderError, match=r"config\.json"):
         open_encoder(folder)
 
 
