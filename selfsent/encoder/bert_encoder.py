@@ -231,7 +231,7 @@ def _read_pooling(said: dict[str, Any]) -> str | None:
         return None
     older = [name for name, flag in DIRECT_POOLINGS.items() if said.get(f"pooling_mode_{flag}")]
     mode = said.get("pooling_mode", older[0] if len(older) == 1 else None)
-    return mode if mode in DIRECT_POOLINGS and older in ([], [mode]) else None
+    return mode if isinstance(mode, str) and mode in DIRECT_POOLINGS and older in ([], [mode]) else None
 
 
 def _open_tokenizer(folder: Path) -> Tokenizer | None:

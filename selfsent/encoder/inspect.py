@@ -139,10 +139,13 @@ def _steps_of(encoder: SentenceTransformer) -> _Direct | None:
     shape, pooling = BertShape.of(model.config.to_dict()), modules["Pooling"]
     backend = getattr(encoder.tokenizer, "backend_tokenizer", None)
     assert isinstance(pooling, Pooling)
-    if shape is None or backend is None or pooling.pooling_mode not in DIRECT_POOLINGS or not pooling.include_prompt:
+    mode = pooling.pooling_mode
+    if shape is None or backend is None or not isinstance(mode, str) or mode not in DIRECT_POOLINGS:
+        return None
+    if not pooling.include_prompt:
         return None
     as_text = bool(getattr(encoder.tokenizer, "split_special_tokens", False))
-    steps = EncodingSteps(shape, pooling.pooling_mode, "Normalize" in modules, max_length_of(encoder), as_text)
+    steps = EncodingSteps(shape, mode, "Normalize" in modules, max_length_of(encoder), as_text)
     layers = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("pooler.")}
     weights = modules.get("WordWeights")
     flat = None if weights is None else weights.get_parameter("emb_layer.weight").flatten()

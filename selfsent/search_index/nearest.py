@@ -36,7 +36,7 @@ def exact_nearest(
     first = 0
     for segment in vectors:
         for start in range(0, len(segment), BLOCK):
-            block = segment[start : start + BLOCK].astype(np.float32)
+            block = widen(segment[start : start + BLOCK])
             cosines = np.ascontiguousarray((block @ asked.T).T)
             if hidden is not None:
                 cosines[:, hidden[first : first + len(block)]] = -np.inf
@@ -49,6 +49,22 @@ def exact_nearest(
     best, numbers = _pick(best, numbers, _largest(best, count))
     best, numbers = _pick(best, numbers, np.argsort(-best, axis=1, kind="stable"))
     return numbers, best
+
+
+def widen(half: Float[np.ndarray, "V D"]) -> Float[np.ndarray, "V D"]:
+    """Return finite float16 values as float32, exactly as ``astype`` does and in less than half of its time.
+
+    numpy converts one value after the other.  Here sign, exponent and mantissa are moved to their places in whole
+    arrays; the product corrects the exponent's bias, 127 where it was 15.
+    """
+    bits = half.view(np.int16).astype(np.int32)
+    sign = bits & np.int32(-(2**31))
+    bits &= np.int32(0x7FFF)
+    bits <<= 13
+    bits |= sign
+    wide = bits.view(np.float32)
+    wide *= np.float32(2.0**112)
+    return wide
 
 
 def _largest(values: Float[np.ndarray, "Q W"], count: int) -> Int[np.ndarray, "Q K"]:

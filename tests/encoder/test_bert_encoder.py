@@ -86,6 +86,15 @@ def test_other_families_are_left_to_transformers(tmp_path, family):
     assert isinstance(open_encoder(saved(tmp_path, family)), SentenceTransformer)
 
 
+def test_several_poolings_at_once_are_left_to_transformers(tmp_path):
+    transformer = load_encoder(drawn(make_base(tmp_path / "base", "bert")))[0]
+    modules = [transformer, Pooling(transformer.get_embedding_dimension(), ["mean", "max"])]
+    SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "two"), create_model_card=False)
+    opened = open_encoder(tmp_path / "two")
+    assert isinstance(opened, SentenceTransformer)
+    assert digest_of(opened) != digest_of(open_encoder(saved(tmp_path, "bert")))
+
+
 def test_prompts_and_a_width_are_kept(tmp_path):
     folder = saved(tmp_path, "bert", prompts={"query": "cat ", "document": ""}, truncate_dim=5)
     is_the_same(folder)

@@ -22,6 +22,13 @@ def grown(vectors, waiting, graph=None):
     return graph
 
 
+def test_every_finite_value_is_widened_as_numpy_does():
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    finite = every[np.isfinite(every)].reshape(-1, 2)
+    assert finite.size == 2 * 31 * 1024  # both signs, 31 exponents, 10 bits of mantissa
+    np.testing.assert_array_equal(nearest.widen(finite).view(np.int32), finite.astype(np.float32).view(np.int32))
+
+
 def test_the_recall_that_is_measured_is_that_of_new_queries():
     vectors = [draw(3_000, 1).astype(np.float16), draw(2_500, 2).astype(np.float16)]
     waiting = nearest.choose_sample(0, 5_500)
