@@ -59,6 +59,7 @@ MODULES_BEHIND = (  # behind the layers
 )
 DIRECT_POOLINGS = {"mean": "mean_tokens", "cls": "cls_token"}
 _OTHER_POOLINGS = ("max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
+_WIDTHS = {"word_embedding_dimension", "embedding_dimension"}  # of a Pooling, under today's name and the one before
 _ENDS = (("cls_token", "[CLS]"), ("sep_token", "[SEP]"))
 
 
@@ -117,7 +118,7 @@ class BertEncoder(DirectEncoder):
 
     @property
     def width(self) -> int:  # noqa: D102 - of the base class, as the others
-        return int(self._layers.get_submodule("embeddings.word_embeddings").embedding_dim)  # type: ignore[arg-type]
+        return self._layers.width
 
     @cached_property
     def digest(self) -> str:  # noqa: D102
@@ -177,13 +178,15 @@ def open_bert(folder: Path, entries: Sequence[ModuleEntry], name: str) -> BertEn
     where, behind = entries[0].folder, {entry.kind: entry.folder for entry in entries[1:]}
     if [entry.kind for entry in entries[1:]] not in MODULES_BEHIND:
         return None
-    pooling = _read_pooling(read_table(behind["Pooling"] / "config.json"))
     config, said = read_table(where / "config.json"), _read_if_there(where / "sentence_bert_config.json")
     shape, tokenizer = BertShape.of(config), _open_tokenizer(where)
-    if pooling is None or shape is None or tokenizer is None or not _is_plain(said):
+    if shape is None or tokenizer is None or not _is_plain(said):
         return None
     layers = _open_layers(where, shape)
-    if layers is None:
+    if layers is None or config.get("hidden_size", layers.width) != layers.width:
+        return None
+    pooling = _read_pooling(read_table(behind["Pooling"] / "config.json"), layers.width)
+    if pooling is None:
         return None
     spoken = read_table(where / "tokenizer_config.json")
     added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
@@ -225,8 +228,13 @@ def _is_plain(said: dict[str, Any]) -> bool:
     )
 
 
-def _read_pooling(said: dict[str, Any]) -> str | None:
+def _read_pooling(said: dict[str, Any], width: int) -> str | None:
     """Read the settings of a Pooling under their names of today or of before; None for any but mean and cls."""
+    flags = {f"pooling_mode_{one}" for one in (*DIRECT_POOLINGS.values(), *_OTHER_POOLINGS)}
+    if not said.keys() <= {*flags, *_WIDTHS, "pooling_mode", "include_prompt"}:
+        return None
+    if any(said[key] != width for key in _WIDTHS & said.keys()):
+        return None
     if not said.get("include_prompt", True) or any(said.get(f"pooling_mode_{one}") for one in _OTHER_POOLINGS):
         return None
     older = [name for name, flag in DIRECT_POOLINGS.items() if said.get(f"pooling_mode_{flag}")]

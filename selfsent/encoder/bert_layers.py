@@ -133,7 +133,8 @@ class BertLayers(nn.Module):
         for name in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
             table = named[f"embeddings.{name}.weight"]
             tables[name] = nn.Embedding(table.shape[0], table.shape[1], _weight=table)
-        width, inner = tables["word_embeddings"].embedding_dim, len(named["encoder.layer.0.intermediate.dense.bias"])
+        self.width = width = tables["word_embeddings"].embedding_dim
+        inner = len(named["encoder.layer.0.intermediate.dense.bias"])
         with torch.device("meta"):  # nothing is drawn; an Embedding drawn there would import torch's compiler
             self.embeddings = nn.ModuleDict(tables | {"LayerNorm": nn.LayerNorm(width, shape.epsilon)})
             self._stack = tuple(_Layer(width, inner, shape) for _ in range(shape.layers))
