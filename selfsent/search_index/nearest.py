@@ -19,7 +19,8 @@ SAMPLE = 200  # vectors whose neighbours are looked for to measure recall
 DEPTH = 10  # neighbours of each
 _EXPANSIONS = (64, 128, 256, 512, 1024)  # candidates of a search in the graph, from fast to thorough
 
-Vectors = Sequence[np.ndarray]  # float16 (V_k, D), one array a segment; a vector's number counts through all of them
+# float16, as an index stores them, or float32 (V_k, D), one array a segment; a vector's number counts through all
+Vectors = Sequence[np.ndarray]
 
 
 def exact_nearest(
@@ -36,7 +37,8 @@ def exact_nearest(
     first = 0
     for segment in vectors:
         for start in range(0, len(segment), BLOCK):
-            block = widen(segment[start : start + BLOCK])
+            block = segment[start : start + BLOCK]
+            block = widen(block) if block.dtype == np.float16 else block.astype(np.float32, copy=False)
             cosines = np.ascontiguousarray((block @ asked.T).T)
             if hidden is not None:
                 cosines[:, hidden[first : first + len(block)]] = -np.inf

@@ -29,6 +29,18 @@ def test_every_finite_value_is_widened_as_numpy_does():
     np.testing.assert_array_equal(nearest.widen(finite).view(np.int32), finite.astype(np.float32).view(np.int32))
 
 
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+def test_the_exact_neighbours_are_those_of_all_cosines(kind):
+    parts = [draw(300, 1).astype(kind), draw(50, 2).astype(kind)]
+    every, queries = np.concatenate(parts).astype(np.float64), draw(20, 3).astype(np.float32)
+    hidden = np.zeros(350, bool)
+    hidden[::7] = True
+    cosines = np.where(hidden, -np.inf, queries @ every.T)
+    numbers, best = nearest.exact_nearest(queries, parts, hidden, 9)
+    np.testing.assert_array_equal(numbers, np.argsort(-cosines, axis=1)[:, :9])
+    np.testing.assert_allclose(best, -np.sort(-cosines, axis=1)[:, :9], atol=1e-6)
+
+
 def test_the_recall_that_is_measured_is_that_of_new_queries():
     vectors = [draw(3_000, 1).astype(np.float16), draw(2_500, 2).astype(np.float16)]
     waiting = nearest.choose_sample(0, 5_500)
