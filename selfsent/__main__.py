@@ -1,6 +1,8 @@
 """python -m selfsent, and the ``selfsent`` command: run one command, and turn our errors into one sentence."""
 
+import atexit
 import errno
+import gc
 import io
 import os
 import shlex
@@ -17,6 +19,7 @@ def main() -> None:
         sys.stdout.reconfigure(errors="replace")  # where it is not UTF-8, as standard error does by itself
     if sys.argv[1:2] in (["--show-completion"], ["--install-completion"]) and len(sys.argv) > 2:
         os.environ["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"  # typer then takes the name of the shell
+    atexit.register(gc.freeze)  # the objects of torch and transformers are not searched for garbage at the very end
     from selfsent.cli import app
     from selfsent.errors import EndedElsewhere, Interrupted, UserError
 

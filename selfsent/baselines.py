@@ -8,7 +8,6 @@ from selfsent.corpus.dataset import Corpus
 from selfsent.corpus.heldout import HeldOutPairs
 from selfsent.corpus.read import spool_texts
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.encoder.load import load_encoder
 from selfsent.errors import UserError
 from selfsent.evaluation.labelfree.heldout_retrieval import score_bm25_retrieval
 from selfsent.evaluation.score import Results
@@ -51,5 +50,5 @@ def score_baselines(pairs: HeldOutPairs, vectors: Path | None) -> dict[str, Resu
     held_out = pairs.queries, pairs.passages
     found = {"bm25": score_bm25_retrieval(held_out)}
     if vectors is not None:
-        found["static"] = evaluate(load_encoder(vectors), ["retrieval"], held_out=held_out)["model"]
+        found["static"] = evaluate(vectors, ["retrieval"], held_out=held_out)["model"]
     return found

@@ -7,20 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sentence_transformers import SentenceTransformer
-
-from selfsent import atomic, hardware, methods
+from selfsent import atomic
 from selfsent.config import build_config, resolve_recipe
 from selfsent.corpus import read, sample
 from selfsent.corpus.dataset import Corpus
-from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.read import Document
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.coverage import check_coverage
-from selfsent.encoder.encode import encode
-from selfsent.encoder.inspect import embedding_width, template_length, tokenizer_of
-from selfsent.encoder.load import load_encoder
-from selfsent.encoder.pooling import pooling_name
+from selfsent.encoder.model_folder import find_model, read_modules
+from selfsent.encoder.opened import embed_texts, open_encoder, pooling_kind, width_of
+from selfsent.encoder.task_prompts import TextEncoder, resolve_prompt
 from selfsent.errors import ConfigurationError, EncoderError, UserError
 from selfsent.evaluation import geometry
 from selfsent.evaluation.labelfree.document_tests import LEAST, DocumentTests, build_tests
@@ -33,7 +29,6 @@ from selfsent.evaluation.labelfree.verdict import (
     score_vectors,
 )
 from selfsent.evaluation.score import Results
-from selfsent.pretraining.static_vectors import cached_static_vectors
 from selfsent.progress import SILENT, Progress
 from selfsent.run import Run, versions
 
@@ -74,6 +69,8 @@ def verdict(
     models = {"base": find_trained(base), "trained": find_trained(trained)}
     if Path(models["base"]).resolve() == Path(models["trained"]).resolve():
         raise ConfigurationError(f"base and trained are the same encoder, {base}: give those before and after training")
+    for model in models.values():
+        read_modules(find_model(model))  # one that is not there, or damaged, is refused before any text is read
     sources = [str(text) for text in texts]
     config = CorpusConfig(language=language)
     material = choose_tests(
@@ -89,26 +86,28 @@ def verdict(
     facts: dict[str, object] = {"text": note, "documents": tests.documents, "versions": versions()}
     results: dict[str, Results] = {}
 
-    def score(encoder: SentenceTransformer, name: str) -> Results:
-        vectors = encode(encoder, tests.texts, precision=precision, progress=progress)
+    def score(encoder: TextEncoder, name: str) -> Results:
+        prompt = resolve_prompt(encoder)
+        vectors = embed_texts(encoder, tests.texts, prompt=prompt, precision=precision, progress=progress)
         return score_vectors(tests, vectors, name=name, resamples=bootstrap, seed=seed)
 
-    device = hardware.choose_hardware().device
     for system, model in models.items():
-        encoder = load_encoder(model).to(device)
-        shape = f"pooling {pooling_name(encoder)}, {embedding_width(encoder)} wide"
+        encoder = open_encoder(model, fastest=True, progress=progress)
+        shape = f"pooling {pooling_kind(encoder)}, {width_of(encoder)} wide"
         progress.say(f"{system}: {model}, {shape}; {len(tests.texts):,} texts are encoded")
         check_coverage(encoder, tests.texts, f"the {system} encoder {model}", progress)
         facts[f"{system} encoder"] = str(model)
         results[system] = score(encoder, f"the {system} encoder {model}")
     if static:
+        from selfsent.pretraining.static_vectors import cached_static_vectors
+
         try:
             folder = cached_static_vectors(sources, config, seed, progress)
         except UserError as error:
             progress.say(f"left out: static vectors, because {error}")
             facts["static left out"] = str(error)
         else:
-            results["static"] = score(load_encoder(folder), "static")
+            results["static"] = score(open_encoder(folder), "static")
     results["bm25"] = score_bm25(tests, resamples=bootstrap, seed=seed)
     figures = [{one.metric: one.value for one in results[name].scores if one.task == "geometry"} for name in models]
     alarms = [f"Beware: {alarm}." for alarm in geometry.collapse_alarms(figures[1], figures[0])]
@@ -205,6 +204,11 @@ def _training_corpus(run: Run, progress: Progress) -> Corpus:
     folder = atomic.cache_folder("corpora", config["corpus"]["fingerprint"])
     if atomic.cached(folder):
         return Corpus(folder)
+    from selfsent import methods
+    from selfsent.corpus.prepare import prepare_corpus
+    from selfsent.encoder.inspect import template_length, tokenizer_of
+    from selfsent.encoder.load import load_encoder
+
     recipe, encoder = resolve_recipe(config["recipe"]), load_encoder(run.model)
     settings = build_config(CorpusConfig, recipe.corpus, "corpus")
     settings = replace(settings, max_length=settings.max_length + template_length(encoder))

@@ -6,16 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sentence_transformers import SentenceTransformer
-
 from selfsent import atomic
 from selfsent.corpus.prepare import corpus_texts, prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.coverage import check_coverage
-from selfsent.encoder.encode import encode, encode_poolings
-from selfsent.encoder.inspect import max_length_of, tokenizer_of
-from selfsent.encoder.load import load_encoder
-from selfsent.encoder.pooling import pooling_name
+from selfsent.encoder.opened import embed_texts, length_of, open_encoder, pooling_kind, with_torch
+from selfsent.encoder.task_prompts import TextEncoder, resolve_prompt
 from selfsent.errors import ConfigurationError
 from selfsent.evaluation import mteb
 from selfsent.evaluation.score import Difference, Results, compare_results, over_seeds
@@ -28,10 +24,11 @@ from selfsent.run import versions
 
 if TYPE_CHECKING:
     from mteb.abstasks.abstask import AbsTask
+    from sentence_transformers import SentenceTransformer
 
 
 def evaluate(
-    model: str | Path | SentenceTransformer,
+    model: "str | Path | SentenceTransformer",
     tasks: Sequence[str] = ("sts",),
     *,
     data: str | Path | None = None,
@@ -71,26 +68,25 @@ def evaluate(
     """
     own, public = split_tasks(tasks)
     prepared = held_out is not None
-    encoder = (
-        model if isinstance(model, SentenceTransformer) else load_encoder(model, pooling=pooling, max_length=max_length)
-    )
-    cache, name = atomic.cache_folder("mteb", ""), mteb.public_name(model)
-    output = None if mteb_results is None else mteb.ResultFiles(Path(mteb_results), name, public)
-    public_scores = mteb.score_mteb(encoder, public, cache, output, precision=precision, progress=progress)
+    searched = "retrieval" in own and not prepared and bool(corpus)
+    encoder = _open(model, pooling, max_length, layers=bool(public or poolings or searched))
+    output = None if mteb_results is None else mteb.ResultFiles(Path(mteb_results), mteb.public_name(model), public)
+    cache = atomic.cache_folder("mteb", "")
+    public_scores = mteb.score_mteb(with_torch(encoder), public, cache, output, precision=precision, progress=progress)
     if public and not own:
         return {"model": Results(scores=public_scores)}
-    if "retrieval" in own and held_out is None and corpus:
-        text = prepare_corpus([str(name) for name in corpus], CorpusConfig(), tokenizer_of(encoder), progress=progress)
-        held_out = (text.held_out.test.queries, text.held_out.test.passages)
+    if searched:
+        held_out = _held_out_part(encoder, corpus, progress)
     suite = read_suite(own, data, held_out=held_out, classifier=classifier, stop_on=stop_on)
     for line in suite.notes:
         progress.say(line)
     if not prepared:  # pairs that a run held out are of the text that it was trained on, which was checked
         check_coverage(encoder, suite.sentences, "this encoder", progress)
     progress.say(f"encoding {len(suite.sentences):,} different texts (tasks: {len(suite.tasks)})")
-    vectors = encode(encoder, suite.sentences, precision=precision, progress=progress)
+    embed = partial(embed_texts, encoder, prompt=resolve_prompt(encoder), precision=precision, progress=progress)
+    vectors = embed(suite.sentences)
     score = partial(suite.score, bootstrap=bootstrap, progress=progress)
-    protocol = {"pooling": pooling_name(encoder), "max_length": max_length_of(encoder)}
+    protocol = {"pooling": pooling_kind(encoder), "max_length": length_of(encoder)}
 
     scored = score(vectors, protocol=protocol)
     results = {"model": replace(scored, scores=scored.scores + public_scores)}
@@ -98,7 +94,7 @@ def evaluate(
     if whitening and whiten_on:
         progress.say("encoding the texts that whitening is fitted to")
         texts = list(corpus_texts([str(name) for name in whiten_on], CorpusConfig(preset="as_is", min_words=1)))
-        other = encode(encoder, texts, precision=precision, progress=progress)
+        other = embed(texts)
     for kind in whitening:
         transform = partial(whiten_target, kind) if other is None else Whitening(kind=kind).fit(other).transform
         on = "target" if other is None else f"{len(other):,} texts of {', '.join(Path(n).name for n in whiten_on)}"
@@ -106,9 +102,33 @@ def evaluate(
             vectors, protocol={**protocol, "whitening": f"{kind}, {on}"}, transform=transform
         )
     if poolings:
-        pooled = encode_poolings(encoder, suite.sentences, poolings, precision=precision, progress=progress)
+        from selfsent.encoder.encode import encode_poolings
+
+        pooled = encode_poolings(with_torch(encoder), suite.sentences, poolings, precision=precision, progress=progress)
         results |= {name: score(pooled[name], protocol={**protocol, "pooling": name}) for name in pooled}
     return results
+
+
+def _open(
+    model: "str | Path | SentenceTransformer", pooling: str | None, max_length: int | None, *, layers: bool
+) -> TextEncoder:
+    """Open a model as fast as its kind allows, or as a SentenceTransformer where something needs its ``layers``."""
+    if not isinstance(model, str | Path):
+        return model
+    if not layers and pooling is None and max_length is None:
+        return open_encoder(model)
+    from selfsent.encoder.load import load_encoder
+
+    return load_encoder(model, pooling=pooling, max_length=max_length)
+
+
+def _held_out_part(encoder: TextEncoder, corpus: Sequence[str | Path], progress: Progress) -> HeldOut:
+    """Prepare documents as training does, and return the pairs that it would hold out for the test."""
+    from selfsent.encoder.inspect import tokenizer_of
+
+    tokenizer = tokenizer_of(with_torch(encoder))
+    pairs = prepare_corpus([str(name) for name in corpus], CorpusConfig(), tokenizer, progress=progress).held_out.test
+    return pairs.queries, pairs.passages
 
 
 def split_tasks(tasks: Sequence[str]) -> tuple[list[str], "list[AbsTask]"]:
@@ -118,8 +138,8 @@ def split_tasks(tasks: Sequence[str]) -> tuple[list[str], "list[AbsTask]"]:
 
 
 def compare(
-    first: Sequence[str | Path | SentenceTransformer],
-    second: Sequence[str | Path | SentenceTransformer],
+    first: "Sequence[str | Path | SentenceTransformer]",
+    second: "Sequence[str | Path | SentenceTransformer]",
     tasks: Sequence[str] = ("sts",),
     **options: Any,  # noqa: ANN401  what evaluate takes
 ) -> tuple[Results, Results, list[Difference]]:

@@ -17,6 +17,7 @@ FLOORS = {
         "hardware",
         "launch",
         "lifeline",
+        "loading",
         "locks",
         "portable",
         "precision",

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -55,6 +57,21 @@ def cached(tmp_path_factory):
 @pytest.fixture(scope="module")
 def other(tmp_path_factory):
     return make_base(tmp_path_factory.mktemp("other"), seed=7)
+
+
+def test_a_verdict_on_encoders_of_berts_kind_imports_no_transformers(corpus):
+    code = (
+        "import sys\nfrom selfsent.label_free_verdict import verdict\n"
+        f"found = verdict('builtin-static', 'builtin', [{str(corpus)!r}], static=False, documents=100, bootstrap=10)\n"
+        "print('transformers' in sys.modules, found.sentences[0])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("False ")
+
+
+def test_a_model_that_is_not_there_is_refused_before_any_text_is_read(tmp_path, other):
+    with pytest.raises(UserError, match="'no/such/folder' cannot be found"):
+        label_free_verdict.verdict(other, "no/such/folder", [tmp_path / "no text"])
 
 
 def judge(base, trained, corpus, **settings):

@@ -1,12 +1,13 @@
 """The demo corpus: the Python documentation on this machine.
 
 Docstrings of the standard library and of the installed packages, parsed from their source without importing it, and
-the topics of ``help()``.  Only running prose is kept: no parameter tables, examples, code or markup.
+the topics of ``help()``.  Only running prose is kept: no parameter tables, examples, code or markup.  Parsing all of it
+takes most of a minute, so that what was found is kept in the cache.
 """
 
 import ast
-import gc
 import inspect
+import json
 import re
 import sys
 import sysconfig
@@ -19,7 +20,11 @@ from pathlib import Path
 
 import xxhash
 
+from selfsent import atomic
+from selfsent.loading import without_collection
+
 FORMAT = 1  # raised whenever the same sources would give other documents
+_FILE = "documents.jsonl"
 
 # Files without documentation of their own: tests, vendored packages, private modules (except NumPy's _core), and
 # transformers/models, where hundreds of files repeat the same sentences.
@@ -63,7 +68,23 @@ _DEFINITIONS = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def python_documents() -> Iterator[dict[str, str]]:
-    """Yield title (the qualified name), summary (the first sentence) and text of each object, without duplicates."""
+    """Yield title (the qualified name), summary (the first sentence) and text of each object, without duplicates.
+
+    Raises:
+        UserError: the cache is damaged, or cannot be written.
+    """
+    folder = atomic.cache_folder("pydocs", python_docs_identity())
+    if atomic.cached(folder):
+        with (folder / _FILE).open(encoding="utf-8") as file:
+            yield from map(json.loads, file)
+        return
+    with atomic.build_folder(folder) as scratch, (scratch / _FILE).open("w", encoding="utf-8") as file:
+        for document in _parsed_documents():  # a reader that stops before the end leaves nothing in the cache
+            file.write(f"{json.dumps(document)}\n")
+            yield document
+
+
+def _parsed_documents() -> Iterator[dict[str, str]]:
     seen: set[int] = set()
     for title, docstring in _docstrings():
         summary, text = prose(docstring)
@@ -99,13 +120,9 @@ def _docstrings() -> Iterator[tuple[str, str]]:
 
 def docstrings(source: bytes, module: str) -> list[tuple[str, str]]:
     """Return the (qualified name, docstring) pairs of the public objects of a source file."""
-    gc.disable()  # halves the time: a syntax tree is very many small objects without cycles
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes in other people's code
-            return list(_public_docstrings(ast.parse(source), module))
-    finally:
-        gc.enable()
+    with without_collection(), warnings.catch_warnings():  # half the time: a syntax tree has no cycles
+        warnings.simplefilter("ignore")  # invalid escapes in other people's code
+        return list(_public_docstrings(ast.parse(source), module))
 
 
 def _public_docstrings(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:

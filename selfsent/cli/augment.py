@@ -9,6 +9,7 @@ import typer
 if TYPE_CHECKING:
     from selfsent.augment.pairs import PairsSummary
     from selfsent.cli.display import Display
+    from selfsent.loading import loading
 
 app = typer.Typer(no_args_is_help=True, help="Make pairs of a text and a paraphrase, which `train --corpus` reads.")
 
@@ -49,12 +50,12 @@ def backtranslate(
 
     display = Display()
     check_pairs_file(out)
-    display.opening("loading torch and transformers")
-    from selfsent import hardware
-    from selfsent.augment.back_translation import BackTranslation
-    from selfsent.augment.produce import produce_pairs
-    from selfsent.corpus.prepare import corpus_texts
-    from selfsent.corpus.settings import CorpusConfig
+    with loading("torch and transformers", display):
+        from selfsent import hardware
+        from selfsent.augment.back_translation import BackTranslation
+        from selfsent.augment.produce import produce_pairs
+        from selfsent.corpus.prepare import corpus_texts
+        from selfsent.corpus.settings import CorpusConfig
 
     machine = hardware.choose_hardware(precision=precision, threads=threads)
     display.say(f"machine: {machine.line()}")

@@ -54,23 +54,23 @@ def evaluate(
 ) -> None:
     """Score a model; every score states its split, aggregation and interval."""
     from selfsent.cli.display import Display
+    from selfsent.loading import loading
 
     display = Display()
-    display.opening("loading torch and transformers")
-    from selfsent import hardware, locks, scoring
-    from selfsent.cli.tables import difference_table, results_table
-    from selfsent.evaluation.senteval import declutr_averages
+    with loading("torch", display):
+        from selfsent import hardware, locks, scoring
+        from selfsent.cli.tables import difference_table, results_table
+        from selfsent.evaluation.senteval import declutr_averages
 
     names = [name.strip() for name in tasks.split(",") if name.strip()]
     _require_fitting(len(models), compare, [baselines, whiten_on, pooling, json, mteb_results, "retrieval" in names])
     how: dict[str, Any] = {"data": data, "classifier": classifier, "stop_on": stop_on, "precision": precision}
     how.update(bootstrap=bootstrap, max_length=max_length, progress=display)
-    if compare:
-        hardware.choose_hardware()
-        one, two = ([seed for seed in model.split(",") if seed] for model in models)
-        return display.print(difference_table(models, *scoring.compare(one, two, names, **how)))
     with locks.reserved(json):
         hardware.choose_hardware()
+        if compare:
+            one, two = ([seed for seed in model.split(",") if seed] for model in models)
+            return display.print(difference_table(models, *scoring.compare(one, two, names, **how)))
         results = scoring.evaluate(
             models[0],
             names,

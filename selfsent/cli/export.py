@@ -33,10 +33,11 @@ def export(
     Example: selfsent export runs/tickets --to onnx-int8
     """
     from selfsent.cli.display import Display
+    from selfsent.loading import loading
 
     display = Display()
-    display.opening("loading torch and transformers")
-    from selfsent.export import export_model
+    with loading("torch and transformers", display):
+        from selfsent.export import export_model
 
     done = export_model(
         model,

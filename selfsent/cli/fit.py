@@ -33,11 +33,12 @@ def fit(
     The base is kept unless a candidate is surely better.  `selfsent settings fit` lists what --set changes.
     """
     from selfsent.cli.display import Display
+    from selfsent.loading import loading
 
     display = Display()
-    display.opening("loading torch and transformers")
-    from selfsent.cli.tables import fit_table
-    from selfsent.selection.fit import fit as select
+    with loading("torch and transformers", display):
+        from selfsent.cli.tables import fit_table
+        from selfsent.selection.fit import fit as select
 
     result = select(
         corpus=text or None,

@@ -31,23 +31,24 @@ def prepare(
     """
     from selfsent.cli.display import Display
     from selfsent.errors import unknown
+    from selfsent.loading import loading
 
     choose_engine(engine, workers)
     if unit not in ("sentences", "documents"):
         raise unknown("unit", unit, ("sentences", "documents"))
     kind: Literal["sentences", "documents"] = "documents" if unit == "documents" else "sentences"
     display = Display()
-    display.opening("loading torch and transformers")
-    from dataclasses import replace
+    with loading("torch and transformers", display):
+        from dataclasses import replace
 
-    from selfsent.config import apply_settings, build_config
-    from selfsent.corpus.prepare import prepare_corpus
-    from selfsent.corpus.read import DEMO, resolve_sources
-    from selfsent.corpus.settings import CorpusConfig
-    from selfsent.encoder.inspect import template_length, tokenizer_of
-    from selfsent.encoder.load import load_encoder
-    from selfsent.errors import ConfigurationError
-    from selfsent.ray_engine.prepare_chunks import prepare_on_ray
+        from selfsent.config import apply_settings, build_config
+        from selfsent.corpus.prepare import prepare_corpus
+        from selfsent.corpus.read import DEMO, resolve_sources
+        from selfsent.corpus.settings import CorpusConfig
+        from selfsent.encoder.inspect import template_length, tokenizer_of
+        from selfsent.encoder.load import load_encoder
+        from selfsent.errors import ConfigurationError
+        from selfsent.ray_engine.prepare_chunks import prepare_on_ray
 
     given = apply_settings({}, set_ or ())
     if others := [key for key in given if key != "corpus"]:

@@ -54,10 +54,11 @@ def pretrain(
     Settings for --set: length, batch_size, learning_rate, objective.*, factors.*, corpus.* ...
     """
     from selfsent.cli.display import Display
+    from selfsent.loading import loading
 
     display = Display()
-    display.opening("loading torch and transformers")
-    from selfsent.pretraining import train
+    with loading("torch and transformers", display):
+        from selfsent.pretraining import train
 
     result = train.pretrain(
         corpus or (),

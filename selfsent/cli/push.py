@@ -17,10 +17,11 @@ def push(
     Example: selfsent push runs/tickets me/tickets-encoder --license cc-by-sa-4.0
     """
     from selfsent.cli.display import Display
+    from selfsent.loading import loading
 
     display = Display()
-    display.opening("loading torch and transformers")
-    from selfsent.publishing import push_model
+    with loading("torch and transformers", display):
+        from selfsent.publishing import push_model
 
     address = push_model(model, repository, private=private, licence=license, language=language, progress=display)
     display.end()

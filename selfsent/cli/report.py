@@ -20,11 +20,12 @@ def report(
     Seeds of one recipe are shown as mean and spread; several recipes side by side.
     """
     from selfsent.cli.display import Display
+    from selfsent.loading import loading
 
     display = Display()
-    display.opening("loading torch and transformers")
-    from selfsent import hardware
-    from selfsent.report import write_report
+    with loading("torch and transformers", display):
+        from selfsent import hardware
+        from selfsent.report import write_report
 
     hardware.choose_hardware()
     path = write_report(runs, out, progress=display)

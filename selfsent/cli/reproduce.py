@@ -10,6 +10,7 @@ from selfsent.cli.completion import complete_setting
 
 if TYPE_CHECKING:
     from selfsent.cli.display import Display
+    from selfsent.loading import loading
     from selfsent.reproduction.reproduce import PlannedArtifact
     from selfsent.reproduction.scale import ReproduceOptions
 
@@ -61,12 +62,12 @@ def reproduce(
     from selfsent.cli.display import Display
 
     display = Display()
-    display.opening("loading torch and transformers")
-    from selfsent.config import apply_settings, build_config
-    from selfsent.errors import ConfigurationError
-    from selfsent.reproduction.reproduce import plan_reproduction, summary_lines
-    from selfsent.reproduction.reproduce import reproduce as measure
-    from selfsent.reproduction.scale import ReproduceOptions, SmallScale
+    with loading("torch and transformers", display):
+        from selfsent.config import apply_settings, build_config
+        from selfsent.errors import ConfigurationError
+        from selfsent.reproduction.reproduce import plan_reproduction, summary_lines
+        from selfsent.reproduction.reproduce import reproduce as measure
+        from selfsent.reproduction.scale import ReproduceOptions, SmallScale
 
     checkpoints = {}
     for given in checkpoint or ():

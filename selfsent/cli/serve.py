@@ -37,18 +37,18 @@ def serve(
     Example: selfsent serve runs/demo/model --index runs/demo.index
     """
     from selfsent.cli.display import Display
+    from selfsent.errors import ConfigurationError
+    from selfsent.loading import loading
 
     display = Display()
-    display.opening("loading torch and transformers")
-    from selfsent import config, hardware
-    from selfsent.errors import ConfigurationError
-
     try:
-        from selfsent.serving import listen
-        from selfsent.serving.application import build_application
-        from selfsent.serving.registry import ModelRegistry
-        from selfsent.serving.search_routes import open_indexes
-        from selfsent.serving.settings import ServeConfig
+        with loading("torch and transformers", display):
+            from selfsent import config, hardware
+            from selfsent.serving import listen
+            from selfsent.serving.application import build_application
+            from selfsent.serving.registry import ModelRegistry
+            from selfsent.serving.search_routes import open_indexes
+            from selfsent.serving.settings import ServeConfig
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"selfsent serve needs {error.name}: install it with pip install 'selfsent[serve]'"

@@ -51,6 +51,7 @@ def train(
     from selfsent.cli.display import Display
     from selfsent.cli.methods import require_methods
     from selfsent.config import is_recipe
+    from selfsent.loading import loading
 
     if tracker is not None:
         from selfsent.tracking import require_tracker
@@ -59,13 +60,13 @@ def train(
     if not is_recipe(method):
         require_methods(method)  # a mistyped name is refused before torch is loaded
     display = Display()
-    display.opening("loading torch and transformers")
     if seeds != 1:
         _train_seeds(display, method, seeds, base, corpus, out, seed, data, set_ or [], resume, tracker)
         return
-    from selfsent import api
-    from selfsent.cli.tables import results_table
-    from selfsent.evaluation.labelfree.verdict import BASELINES
+    with loading("torch and transformers", display):
+        from selfsent import api
+        from selfsent.cli.tables import results_table
+        from selfsent.evaluation.labelfree.verdict import BASELINES
 
     result = api.train(
         method,
@@ -106,8 +107,11 @@ def _train_seeds(
     """Train several seeds, and print their scores, mean and deviation, and the verdict over them."""
     import numpy as np
 
-    from selfsent.cli.tables import text_table
-    from selfsent.selection.seeds import train_seeds
+    from selfsent.loading import loading
+
+    with loading("torch and transformers", display):
+        from selfsent.cli.tables import text_table
+        from selfsent.selection.seeds import train_seeds
 
     result = train_seeds(
         method,

@@ -22,12 +22,13 @@ def verdict(
 ) -> None:
     """Decide by the structure of your own text whether training helped: better, worse, or cannot tell."""
     from selfsent.cli.display import Display
+    from selfsent.loading import loading
 
     display = Display()
-    display.opening("loading torch and transformers")
-    from selfsent import atomic, label_free_verdict, locks
-    from selfsent.cli.tables import verdict_table
-    from selfsent.errors import ConfigurationError
+    with loading("torch", display):
+        from selfsent import atomic, label_free_verdict, locks
+        from selfsent.cli.tables import verdict_table
+        from selfsent.errors import ConfigurationError
 
     with locks.reserved(json):
         result = label_free_verdict.verdict(

@@ -120,6 +120,16 @@ class BertEncoder(DirectEncoder):
     def width(self) -> int:  # noqa: D102 - of the base class, as the others
         return self._layers.width
 
+    @property
+    def pooling(self) -> str:  # noqa: D102
+        if self._word_weights is None or self._steps.pooling != "mean":
+            return self._steps.pooling
+        return "prompt" if int((self._word_weights != 0).sum()) == 1 else "weighted_mean"
+
+    @property
+    def max_length(self) -> int:  # noqa: D102
+        return self._steps.max_length
+
     @cached_property
     def digest(self) -> str:  # noqa: D102
         settings = [self.prompts, self.default_prompt_name, self.truncate_dim]

@@ -16,6 +16,7 @@ from selfsent.errors import EncoderError
 from selfsent.progress import SILENT, Progress
 
 SHARES = "side_by_side.json"  # the settings of encoders side by side
+UNLIMITED = 1 << 20  # word pieces: the maximum length of static vectors, which have none
 
 
 class Vocabulary:
@@ -53,6 +54,16 @@ class DirectEncoder(ABC):
     @abstractmethod
     def width(self) -> int:
         """D, how wide the embeddings are."""
+
+    @property
+    @abstractmethod
+    def pooling(self) -> str:
+        """The name of the pooling, as ``pooling.pooling_name`` gives it."""
+
+    @property
+    @abstractmethod
+    def max_length(self) -> int:
+        """How many word pieces, special tokens included, are read of a text."""
 
     @property
     @abstractmethod
@@ -103,6 +114,14 @@ class JoinedEncoders(DirectEncoder):
     @property
     def width(self) -> int:  # noqa: D102 - of the base class, as the others
         return sum(part.truncate_dim or part.width for part in self._parts)
+
+    @property
+    def pooling(self) -> str:  # noqa: D102
+        return "none"
+
+    @property
+    def max_length(self) -> int:  # noqa: D102
+        return min(part.max_length for part in self._parts)
 
     @property
     def digest(self) -> str:  # noqa: D102

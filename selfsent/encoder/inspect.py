@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTok
 from selfsent.encoder import prompt
 from selfsent.encoder.bert_encoder import DIRECT_POOLINGS, MODULES_BEHIND, EncodingSteps, steps_digest
 from selfsent.encoder.bert_layers import BertShape
-from selfsent.encoder.direct import Vocabulary, joined_digest
+from selfsent.encoder.direct import UNLIMITED, Vocabulary, joined_digest
 from selfsent.encoder.side_by_side import SideBySide
 from selfsent.encoder.word_vectors import vectors_digest
 from selfsent.errors import EncoderError
@@ -25,7 +25,6 @@ from selfsent.errors import EncoderError
 _WITHOUT_EFFECT = re.compile(
     "_name_or_path|transformers_version|architectures|dtype|dropout|use_cache|output_hidden_states|initializer"
 ).search
-UNLIMITED = 1 << 20  # word pieces: the maximum length of static vectors, which have none
 
 
 def transformer_of(encoder: SentenceTransformer) -> PreTrainedModel | None:
@@ -154,4 +153,6 @@ def _steps_of(encoder: SentenceTransformer) -> _Direct | None:
 
 def max_length_of(encoder: SentenceTransformer) -> int:
     """Return how many word pieces, special tokens included, the encoder reads of a text."""
+    if isinstance(encoder[0], SideBySide):
+        return min(map(max_length_of, encoder[0].parts))
     return UNLIMITED if encoder.max_seq_length == math.inf else int(encoder.max_seq_length or 512)

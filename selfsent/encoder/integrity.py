@@ -9,8 +9,8 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 from transformers import MODEL_FOR_MASKED_LM_MAPPING, AutoConfig, AutoModel, PreTrainedModel
 
+from selfsent.encoder.direct import UNLIMITED
 from selfsent.encoder.inspect import (
-    UNLIMITED,
     embedding_width,
     max_length_of,
     template_length,

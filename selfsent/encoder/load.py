@@ -17,7 +17,6 @@ from selfsent.encoder.inspect import transformer_of
 from selfsent.encoder.integrity import limit_length, require_transformer, require_vectors, require_vocabulary
 from selfsent.encoder.model_folder import (
     CLOSED,
-    SHIPPED,
     SIDE_BY_SIDE,
     ModuleEntry,
     find_model,
@@ -27,6 +26,7 @@ from selfsent.encoder.model_folder import (
 from selfsent.encoder.pooling import POOLINGS, assemble, pooling_name, without_pooler
 from selfsent.encoder.side_by_side import open_side_by_side
 from selfsent.errors import ConfigurationError, EncoderError, unknown
+from selfsent.loading import without_collection
 
 _LOADING = RLock()
 _FIXED = {"StaticEmbedding": "static vectors, which are averaged", SIDE_BY_SIDE: "two encoders side by side"}
@@ -63,7 +63,7 @@ def load_encoder(
             f"template {template!r} does not fit pooling {pooling!r}: give it with pooling 'prompt'"
         )
     with quietly(), one_sentence(str(name)):
-        folder = SHIPPED.get(str(name)) or find_model(str(name))
+        folder = find_model(name)
         first = read_modules(folder)[0]
         if first.kind in _FIXED and pooling not in (None, *["mean"] * (first.kind == "StaticEmbedding")):
             raise EncoderError(f"{str(name)!r} holds {_FIXED[first.kind]}: leave pooling {pooling!r} out")
@@ -113,7 +113,7 @@ def quietly() -> Iterator[None]:
     transformers replaces methods of its classes while it loads: two threads that load at once can leave them replaced,
     and no later model would have its output tied to its word embeddings.  Errors are still logged.
     """
-    with _LOADING:
+    with _LOADING, without_collection():
         level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
         logging.set_verbosity_error()
         logging.disable_progress_bar()

@@ -35,13 +35,15 @@ class ModuleEntry(NamedTuple):
     folder: Path
 
 
-def find_model(name: str) -> Path:
-    """Return the folder of a model; one on the hub is fetched into the hub's cache.
+def find_model(name: str | Path) -> Path:
+    """Return the folder of a model: of one that ships, or as given; one on the hub is fetched into the hub's cache.
 
     Raises:
         EncoderError: no such folder or name.
     """
-    folder = Path(name)
+    if str(name) in SHIPPED:
+        return SHIPPED[str(name)]
+    folder, name = Path(name), str(name)
     if folder.is_file():
         raise EncoderError(f"{folder} is a file: give the folder of the model, or a name on the hub")
     if folder.is_dir():

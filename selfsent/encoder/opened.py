@@ -11,9 +11,10 @@ import numpy as np
 from jaxtyping import Float
 
 from selfsent.encoder.direct import DirectEncoder, JoinedEncoders, Vocabulary, read_shares
-from selfsent.encoder.model_folder import SHIPPED, SIDE_BY_SIDE, find_model, one_sentence, read_modules
+from selfsent.encoder.model_folder import SIDE_BY_SIDE, find_model, one_sentence, read_modules
 from selfsent.encoder.task_prompts import TextEncoder
 from selfsent.encoder.word_vectors import WordVectors, open_word_vectors
+from selfsent.loading import loading
 from selfsent.precision import require_precision
 from selfsent.progress import SILENT, Progress
 
@@ -34,18 +35,17 @@ def open_encoder(
         UserError: as ``load_encoder``.
     """
     with one_sentence(str(name)):
-        folder = SHIPPED.get(str(name)) or find_model(str(name))
+        folder = find_model(name)
         direct = _open_directly(folder, str(name), progress)
     if isinstance(direct, WordVectors):
         return direct
-    if direct is None:
-        progress.opening("loading torch and transformers")
     from selfsent import hardware
 
     device = hardware.choose_hardware(threads=threads).device if fastest else "cpu"
     if direct is not None:
         return direct.to(device)
-    from selfsent.encoder.load import load_encoder
+    with loading("torch and transformers", progress):
+        from selfsent.encoder.load import load_encoder
 
     return load_encoder(name).to(device)
 
@@ -59,8 +59,8 @@ def _open_directly(folder: Path, name: str, progress: Progress) -> DirectEncoder
         return None if None in parts else JoinedEncoders([part for part in parts if part], shares)
     if entries[0].kind == "StaticEmbedding":
         return open_word_vectors(folder, entries, name)
-    progress.opening("loading torch")
-    from selfsent.encoder.bert_encoder import open_bert
+    with loading("torch", progress):
+        from selfsent.encoder.bert_encoder import open_bert
 
     return open_bert(folder, entries, name)
 
@@ -81,7 +81,7 @@ def embed_texts(
     from selfsent.encoder.encode import encode
 
     return encode(
-        _with_torch(encoder), texts, prompt=prompt, truncate_dim=truncate_dim, precision=precision, progress=progress
+        with_torch(encoder), texts, prompt=prompt, truncate_dim=truncate_dim, precision=precision, progress=progress
     )
 
 
@@ -91,7 +91,7 @@ def digest_of(encoder: TextEncoder) -> str:
         return encoder.digest
     from selfsent.encoder.inspect import encoder_digest
 
-    return encoder_digest(_with_torch(encoder))
+    return encoder_digest(with_torch(encoder))
 
 
 def width_of(encoder: TextEncoder) -> int:
@@ -100,7 +100,25 @@ def width_of(encoder: TextEncoder) -> int:
         return min(encoder.truncate_dim or encoder.width, encoder.width)
     from selfsent.encoder.inspect import embedding_width
 
-    return encoder.truncate_dim or embedding_width(_with_torch(encoder))
+    return encoder.truncate_dim or embedding_width(with_torch(encoder))
+
+
+def pooling_kind(encoder: TextEncoder) -> str:
+    """Name the pooling."""
+    if isinstance(encoder, DirectEncoder):
+        return encoder.pooling
+    from selfsent.encoder.pooling import pooling_name
+
+    return pooling_name(with_torch(encoder))
+
+
+def length_of(encoder: TextEncoder) -> int:
+    """Return how many word pieces, special tokens included, are read of a text."""
+    if isinstance(encoder, DirectEncoder):
+        return encoder.max_length
+    from selfsent.encoder.inspect import max_length_of
+
+    return max_length_of(with_torch(encoder))
 
 
 def in_bf16(encoder: TextEncoder, precision: str) -> bool:
@@ -114,7 +132,7 @@ def in_bf16(encoder: TextEncoder, precision: str) -> bool:
         return encoder.in_bf16(precision)
     from selfsent.encoder.encode import computes_in_bf16
 
-    return computes_in_bf16(_with_torch(encoder), precision)
+    return computes_in_bf16(with_torch(encoder), precision)
 
 
 def vocabularies_of(encoder: TextEncoder) -> Sequence[Vocabulary]:
@@ -124,10 +142,10 @@ def vocabularies_of(encoder: TextEncoder) -> Sequence[Vocabulary]:
     from selfsent.encoder.inspect import vocabulary_of
     from selfsent.encoder.side_by_side import parts_of
 
-    whole = _with_torch(encoder)
+    whole = with_torch(encoder)
     return [vocabulary_of(part) for part in parts_of(whole) or [whole]]
 
 
-def _with_torch(encoder: TextEncoder) -> "SentenceTransformer":
-    """Return what is not opened directly as what it is."""
+def with_torch(encoder: TextEncoder) -> "SentenceTransformer":
+    """Return an encoder that is not opened directly as what it is."""
     return cast("SentenceTransformer", encoder)

@@ -17,9 +17,10 @@ from tokenizers import Encoding, Tokenizer
 from torch import nn
 
 from selfsent.corpus import clean
+from selfsent.encoder.direct import UNLIMITED
 from selfsent.encoder.embed import collate
 from selfsent.encoder.encode import computes_in_bf16, inference_layers, pool_states, prompt_features
-from selfsent.encoder.inspect import UNLIMITED, max_length_of, tokenizer_of, transformer_of
+from selfsent.encoder.inspect import max_length_of, tokenizer_of, transformer_of
 from selfsent.encoder.side_by_side import SideBySide
 from selfsent.errors import EncoderError
 

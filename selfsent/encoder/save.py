@@ -10,7 +10,8 @@ from sentence_transformers.sentence_transformer.modules import Dense
 from torch import nn
 
 from selfsent import atomic
-from selfsent.encoder.inspect import UNLIMITED, max_length_of, tokenizer_of, transformer_of
+from selfsent.encoder.direct import UNLIMITED
+from selfsent.encoder.inspect import max_length_of, tokenizer_of, transformer_of
 from selfsent.encoder.load import quietly
 from selfsent.encoder.pooling import may_have_pooler
 from selfsent.encoder.side_by_side import parts_of

@@ -18,7 +18,7 @@ from safetensors import safe_open
 from tokenizers import Tokenizer
 
 from selfsent.corpus import clean
-from selfsent.encoder.direct import DirectEncoder, Vocabulary
+from selfsent.encoder.direct import UNLIMITED, DirectEncoder, Vocabulary
 from selfsent.encoder.model_folder import ModuleEntry, read_table
 from selfsent.errors import EncoderError
 from selfsent.progress import SILENT, Progress
@@ -41,6 +41,14 @@ class WordVectors(DirectEncoder):
     @property
     def width(self) -> int:  # noqa: D102 - of the base class, as the others
         return self._table.shape[1]
+
+    @property
+    def pooling(self) -> str:  # noqa: D102
+        return "mean"
+
+    @property
+    def max_length(self) -> int:  # noqa: D102
+        return UNLIMITED
 
     @cached_property
     def vocabularies(self) -> Sequence[Vocabulary]:  # noqa: D102

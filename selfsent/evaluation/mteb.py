@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from sentence_transformers import SentenceTransformer
 
 from selfsent import atomic
-from selfsent.encoder.encode import encode
-from selfsent.encoder.inspect import embedding_width, encoder_digest, max_length_of
-from selfsent.encoder.task_prompts import task_prompt
+from selfsent.encoder.opened import digest_of, embed_texts, length_of, width_of
+from selfsent.encoder.task_prompts import resolve_prompt, task_prompt
 from selfsent.errors import ConfigurationError, DataError, UserError
 from selfsent.evaluation.score import Score, measured
 from selfsent.progress import SILENT, Progress
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     from mteb.abstasks.abstask import AbsTask
     from mteb.models import EncoderProtocol
     from mteb.types import PromptType
+    from sentence_transformers import SentenceTransformer
 
 PREFIX = "mteb:"
 _NAME = "selfsent/encoder"  # of every model in the cache, where the revision tells them apart
@@ -52,7 +51,7 @@ def mteb_tasks(names: Sequence[str]) -> "list[AbsTask]":
 
 
 def score_mteb(
-    encoder: SentenceTransformer,
+    encoder: "SentenceTransformer",
     tasks: "Sequence[AbsTask]",
     cache: Path,
     output: "ResultFiles | None" = None,
@@ -76,7 +75,7 @@ def score_mteb(
     import mteb
 
     progress.say(f"mteb runs {len(tasks)} of its tasks")
-    digest = encoder_digest(encoder)[:16]
+    digest = digest_of(encoder)[:16]
     results = mteb.ResultCache(cache / f"{digest}-{precision}-{version('mteb')}")
     scores = []
     for task in tasks:
@@ -134,7 +133,7 @@ class ResultFiles:
         except OSError as error:
             raise ConfigurationError(f"cannot write {self._folder}: {error.strerror}; name another folder") from error
 
-    def write_result(self, encoder: SentenceTransformer, kept: Path) -> Path:
+    def write_result(self, encoder: "SentenceTransformer", kept: Path) -> Path:
         """Write the result of a task, and what is known of the encoder, and return where the result is.
 
         The revision is a digest of the encoder: folders of models have no other.
@@ -144,12 +143,12 @@ class ResultFiles:
         """
         from mteb.models import ModelMeta
 
-        place = self._folder / encoder_digest(encoder)[:16]
+        place = self._folder / digest_of(encoder)[:16]
         facts = {
             "name": self._name,
             "revision": place.name,
-            "embed_dim": embedding_width(encoder),
-            "max_tokens": max_length_of(encoder),
+            "embed_dim": width_of(encoder),
+            "max_tokens": length_of(encoder),
             "n_parameters": sum(parameter.numel() for parameter in encoder.parameters()),
             "framework": ["Sentence Transformers", "PyTorch"],
             "similarity_fn_name": "cosine",
@@ -160,9 +159,9 @@ class ResultFiles:
         return place / kept.name
 
 
-def public_name(model: str | Path | SentenceTransformer) -> str:
+def public_name(model: "str | Path | SentenceTransformer") -> str:
     """Return the name that results get: that on the hub, or ``selfsent/`` and that of the folder or its run."""
-    if isinstance(model, SentenceTransformer):
+    if not isinstance(model, str | Path):
         return _NAME
     if re.fullmatch(r"[\w.-]*\w[\w.-]*/[\w.-]+", str(model)) and not Path(model).exists():
         return str(model)
@@ -170,7 +169,7 @@ def public_name(model: str | Path | SentenceTransformer) -> str:
     return f"selfsent/{path.resolve().parent.name if path.name == 'model' else path.resolve().name}"
 
 
-def _wrapped(encoder: SentenceTransformer, digest: str, precision: str) -> "EncoderProtocol":
+def _wrapped(encoder: "SentenceTransformer", digest: str, precision: str) -> "EncoderProtocol":
     """Return what mteb calls an encoder: batches of texts in, vectors out."""
     from mteb.models import ModelMeta
     from mteb.models.abs_encoder import AbsEncoder
@@ -182,7 +181,7 @@ def _wrapped(encoder: SentenceTransformer, digest: str, precision: str) -> "Enco
             self, inputs: Iterable[Mapping[str, list[str]]], prompt_type: "PromptType | None" = None, **_: object
         ) -> np.ndarray:
             texts = [text for batch in inputs for text in batch["text"]]
-            prompt = None if prompt_type is None else task_prompt(encoder, prompt_type.value)
-            return encode(encoder, texts, prompt=prompt, precision=precision)
+            prompt = resolve_prompt(encoder) if prompt_type is None else task_prompt(encoder, prompt_type.value)
+            return embed_texts(encoder, texts, prompt=prompt, precision=precision)
 
     return Wrapped()

@@ -5,28 +5,27 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
 from pydantic.dataclasses import dataclass
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from selfsent import atomic
 from selfsent.config import FINITE, SEEDS, setting
 from selfsent.corpus import read
 from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.encoder.load import load_encoder
-from selfsent.encoder.save import save_encoder
 from selfsent.errors import DataError, EncoderError, UserError
-from selfsent.pretraining import factorization, vocabulary
+from selfsent.pretraining import factorization
 from selfsent.progress import SILENT, Progress
 from selfsent.run import Run, versions
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 COUNTED = 50_000  # documents behind the vectors of a comparison, at most
 _COMPARED = 8192  # word pieces of those
@@ -53,6 +52,8 @@ def build_static_vectors(
     Raises:
         UserError: a source cannot be read, the text is too small for the vocabulary, or the memory for the counts.
     """
+    from selfsent.pretraining import vocabulary  # with transformers, which vectors that are in the cache do not need
+
     Run.require_free(out)
     tokenizer = vocabulary.learn_vocabulary(sources, settings.corpus, settings.vocabulary, progress)
     text = prepare_corpus(sources, settings.corpus, tokenizer, unit="documents", progress=progress)
@@ -149,16 +150,26 @@ def _parse(path: Path, progress: Progress) -> tuple[list[str], NDArray[np.float3
 
 def _save(tokenizer: Tokenizer, vectors: torch.Tensor, folder: Path) -> None:
     """Write vectors as a folder of stock modules that ``SentenceTransformer(folder)`` opens."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+    from selfsent.encoder.save import save_encoder
+
     encoder = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_weights=vectors)], device="cpu")
     save_encoder(encoder, folder)
 
 
-def load_framed(folder: str) -> tuple[PreTrainedTokenizerFast, torch.Tensor]:
+def load_framed(folder: str) -> "tuple[PreTrainedTokenizerFast, torch.Tensor]":
     """Return the tokenizer of a folder of static vectors, as a masked LM needs it, and the vectors.
 
     Raises:
         EncoderError: it holds others, or their vocabulary has no special tokens.
     """
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+    from selfsent.encoder.load import load_encoder
+    from selfsent.pretraining import vocabulary
+
     module = load_encoder(folder)[0]
     if not isinstance(module, StaticEmbedding):
         raise EncoderError(f"{folder} holds no static vectors: give a folder that --size static made")

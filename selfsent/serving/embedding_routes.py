@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 from numpy.typing import NDArray
 
 from selfsent.corpus import clean
-from selfsent.encoder.inspect import UNLIMITED
+from selfsent.encoder.direct import UNLIMITED
 from selfsent.errors import UserError
 from selfsent.evaluation.geometry import unit
 from selfsent.serving.batcher import Batcher

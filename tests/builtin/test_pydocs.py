@@ -1,5 +1,6 @@
 """Out of a docstring comes running prose, in a fixed order, of public things only."""
 
+import shutil
 import sys
 import sysconfig
 import time
@@ -7,6 +8,7 @@ import time
 import pytest
 
 from selfsent.builtin import pydocs
+from selfsent.errors import ResumeError
 
 NUMPY = """Merge two tables.
 
@@ -121,7 +123,13 @@ def test_public_things_are_named_in_the_order_of_the_source():
     ]
 
 
-def test_an_installation_is_read_without_tests_copies_and_what_does_not_parse(tmp_path, monkeypatch):
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "pydocs"
+
+
+def test_an_installation_is_read_without_tests_copies_and_what_does_not_parse(tmp_path, monkeypatch, cache):
     files = {
         "alpha/__init__.py": SOURCE,
         "alpha/_code.py": b'"""Private files hold public things."""',
@@ -137,6 +145,7 @@ def test_an_installation_is_read_without_tests_copies_and_what_does_not_parse(tm
     monkeypatch.setattr(sysconfig, "get_paths", lambda: paths)
     monkeypatch.setitem(sys.modules, "alpha", None)  # whoever imports it fails
     found = list(pydocs.python_documents())
+    shutil.rmtree(cache)
     assert found == list(pydocs.python_documents())
     topics = [one for one in found if not one["title"].startswith("alpha")]
     assert 50 < len(topics) < 100
@@ -150,7 +159,27 @@ def test_an_installation_is_read_without_tests_copies_and_what_does_not_parse(tm
     assert found[-1]["summary"] == "Private files hold public things."
 
 
-def test_topics_are_prose_too():
+def test_what_was_read_to_its_end_is_not_parsed_again(monkeypatch, cache):
+    docstrings = [
+        ("a", "Return the sum of two numbers."),
+        ("b", "Return what is left of \u00e9t\u00e9.\u2028 More of it."),
+    ]
+    monkeypatch.setattr(pydocs, "_docstrings", lambda: iter(docstrings))
+    first = pydocs.python_documents()
+    next(first)
+    first.close()
+    assert list(cache.iterdir()) == []
+    whole = list(pydocs.python_documents())
+    assert [one["title"] for one in whole] == ["a", "b"]
+    monkeypatch.setattr(pydocs, "_docstrings", lambda: 1 / 0)
+    assert list(pydocs.python_documents()) == whole
+    (kept,) = cache.glob("*/documents.jsonl")
+    kept.write_text(kept.read_text(encoding="utf-8").replace("sum", "mean"), encoding="utf-8")
+    with pytest.raises(ResumeError, match=r"delete .* and repeat the command"):
+        next(pydocs.python_documents())
+
+
+def test_topics_are_prose_too(cache):
     first = time.perf_counter()
     topic = next(one for one in pydocs.python_documents() if one["title"] == "with")
     assert topic["summary"].startswith('The "with" statement is used to wrap the execution of a block')

@@ -18,7 +18,15 @@ from selfsent.encoder.bert_encoder import BertEncoder
 from selfsent.encoder.direct import JoinedEncoders
 from selfsent.encoder.inspect import embedding_width
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.opened import digest_of, embed_texts, open_encoder, vocabularies_of, width_of
+from selfsent.encoder.opened import (
+    digest_of,
+    embed_texts,
+    length_of,
+    open_encoder,
+    pooling_kind,
+    vocabularies_of,
+    width_of,
+)
 from selfsent.encoder.save import save_encoder
 from selfsent.encoder.side_by_side import join_side_by_side
 from selfsent.encoder.task_prompts import task_prompt
@@ -73,6 +81,7 @@ def is_the_same(folder):
     np.testing.assert_allclose(embed_texts(light, TEXTS), theirs, atol=5e-6)
     assert digest_of(light) == digest_of(heavy)
     assert width_of(light) == width_of(heavy)
+    assert (pooling_kind(light), length_of(light)) == (pooling_kind(heavy), length_of(heavy))
     assert (light.prompts, light.truncate_dim) == (heavy.prompts, heavy.truncate_dim)
 
 
@@ -279,7 +288,15 @@ def test_encoders_side_by_side(tmp_path):
     np.testing.assert_allclose(embed_texts(light, TEXTS), embed_texts(heavy, TEXTS), atol=5e-6)
     assert digest_of(light) == digest_of(heavy)
     assert width_of(light) == width_of(heavy) == sum(map(embedding_width, parts))
+    assert (pooling_kind(light), length_of(light)) == (pooling_kind(heavy), length_of(heavy)) == ("none", 64)
     assert len(vocabularies_of(light)) == 2
+
+
+@pytest.mark.parametrize(("name", "pooling"), [("builtin", "weighted_mean"), ("builtin-static", "mean")])
+def test_the_pooling_and_the_length_of_what_ships(name, pooling):
+    light, heavy = open_encoder(name), load_encoder(name)
+    assert pooling_kind(light) == pooling_kind(heavy) == pooling
+    assert length_of(light) == length_of(heavy)
 
 
 def test_neither_transformers_nor_a_compiler_is_imported(tmp_path):
@@ -288,6 +305,8 @@ def test_neither_transformers_nor_a_compiler_is_imported(tmp_path):
         "import sys\nfrom selfsent.encoder.opened import digest_of, embed_texts, open_encoder\n"
         f"encoder = open_encoder({str(folder)!r}, fastest=True)\nembed_texts(encoder, ['the cat'] * 400)\n"
         "digest_of(encoder)\n"
+        "from selfsent.scoring import evaluate\n"
+        f"evaluate({str(folder)!r}, ['retrieval'], held_out=(['a cat', 'a dog'], ['the cat', 'the dog']))\n"
         "print([name for name in ('transformers', 'sentence_transformers', 'torch._dynamo') if name in sys.modules])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
