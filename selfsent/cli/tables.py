@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import PurePath
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.table import Table
@@ -13,7 +14,9 @@ from rich.text import Text
 from selfsent.evaluation.labelfree.verdict import SCORE, SCORED, LabelFreeVerdict
 from selfsent.evaluation.score import Difference, Results, Score
 from selfsent.evaluation.suite import absence
-from selfsent.selection.fit import Fitted
+
+if TYPE_CHECKING:
+    from selfsent.selection.fit import Fitted
 
 _SYSTEMS = 3  # of one table; their names fold well in 80 columns
 
@@ -124,7 +127,7 @@ def _label(score: Score) -> str:
     return " ".join(part for part in label if part)
 
 
-def fit_table(result: Fitted) -> Table:
+def fit_table(result: "Fitted") -> Table:
     """Lay out the candidates of a selection, best first, and word matching; what was not measured is a dash."""
     table = _table(("candidate", "score", "general", "MRR@10", "test\nscore", "test\nMRR@10", "seconds", ""))
     table.columns[-1].justify, table.columns[-1].no_wrap, table.columns[-1].overflow = "left", False, "fold"

@@ -1,0 +1,110 @@
+"""What preparing, training, encoding and indexing cost a text, from a thousand of them to a million.
+
+    python benchmarks/growth.py LINES --base builtin-static --folder DIR --json growth.json --figure growth.png
+
+Each figure is a whole command, a process of its own, from its start to its end: `selfsent prepare`, `selfsent train
+simcse` for one pass over the texts (after `prepare`, so that the corpus is there; with its evaluations, and the word
+vectors that it is compared with), `selfsent encode` and `selfsent index`, on the first lines of the file.  The picture
+shows the time a text over the number of texts, both in powers of ten: a flat line is a cost
+that grows with the texts.
+A count that is measured is not measured again.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+import matplotlib as mpl
+from encode_growth import measured
+from matplotlib.figure import Figure
+from matplotlib.ticker import ScalarFormatter
+
+COUNTS = (1_000, 10_000, 100_000, 1_000_000)
+COMMANDS = ("prepare", "train", "encode", "index")
+Table = dict[str, dict[str, dict[str, float]]]  # command -> texts -> seconds and MiB
+
+
+def words_of(command: str, base: str, texts: Path, folder: Path) -> list[str]:
+    """Return a command line."""
+    made = str(folder / f"{texts.stem}-{command}")
+    settings = ("train.batch_size=256", "train.evaluate_every=0", "train.epochs=1")
+    rest = {
+        "prepare": [str(texts), "--base", base],
+        "train": ["simcse", "--corpus", str(texts), "--base", base, "--out", made, *chain_settings(settings)],
+        "encode": [base, str(texts), "--output", f"{made}.npy", "--overwrite"],
+        "index": [str(texts), "--model", base, "--out", made],
+    }
+    return [sys.executable, "-m", "selfsent", command, *rest[command]]
+
+
+def chain_settings(settings: Sequence[str]) -> list[str]:
+    """Return settings as options."""
+    return [word for one in settings for word in ("--set", one)]
+
+
+def cut(lines: Path, count: int, folder: Path) -> Path:
+    """Write the first lines to a file of their own."""
+    texts = folder / f"{count}.txt"
+    if not texts.exists():
+        with lines.open("rb") as source:
+            found = list(islice(source, count))
+        if len(found) < count:
+            sys.exit(f"{lines} has {len(found):,} lines, and {count:,} are asked for")
+        texts.write_bytes(b"".join(found))
+    return texts
+
+
+def draw(table: Table, path: Path) -> None:
+    """Draw the microseconds a text."""
+    with mpl.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
+        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+        axes = figure.subplots()
+        for name, row in table.items():
+            counts = sorted(map(int, row))
+            cost = [1e6 * row[str(count)]["seconds"] / count for count in counts]
+            axes.plot(counts, cost, marker="o", label=name)
+        axes.set(xscale="log", yscale="log", xlabel="texts", ylabel="microseconds a text, whole command")
+        axes.yaxis.set_major_formatter(ScalarFormatter())
+        axes.grid(True, color="#dddddd", linewidth=0.7)
+        axes.legend(frameon=False)
+        figure.savefig(path, dpi=150)
+
+
+def main() -> None:
+    """Measure what is not measured yet, and draw."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("lines", type=Path, help="a file, a text a line")
+    parser.add_argument("--base", default="builtin-static")
+    parser.add_argument("--counts", type=int, nargs="+", default=list(COUNTS))
+    parser.add_argument("--commands", nargs="+", choices=COMMANDS, default=list(COMMANDS))
+    parser.add_argument("--folder", type=Path, required=True, help="where everything goes for the time being")
+    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--figure", type=Path)
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    os.environ["SELFSENT_CACHE"] = str(given.folder / "cache")  # nothing is prepared already
+    table: Table = json.loads(given.json.read_text()) if given.json.exists() else {name: {} for name in COMMANDS}
+    for count in given.counts:
+        texts = cut(given.lines, count, given.folder)
+        for command in given.commands:
+            if str(count) in table[command]:
+                continue
+            log = given.folder / f"{count}-{command}.log"
+            seconds, memory = measured(words_of(command, given.base, texts, given.folder), log)
+            table[command][str(count)] = {"seconds": seconds, "peak_memory_mib": memory}
+            given.json.write_text(json.dumps(table, indent=1) + "\n")
+    print("| command | texts | seconds | microseconds a text | peak memory |\n|---|---|---|---|---|")
+    for command, row in table.items():
+        for count, one in sorted(row.items(), key=lambda entry: int(entry[0])):
+            cost, memory = 1e6 * one["seconds"] / int(count), one["peak_memory_mib"]
+            print(f"| {command} | {int(count):,} | {one['seconds']:,.1f} | {cost:,.0f} | {memory:,.0f} MiB |")
+    if given.figure:
+        draw(table, given.figure)
+
+
+if __name__ == "__main__":
+    main()
