@@ -5,8 +5,7 @@
 Each figure is a whole command, a process of its own, from its start to its end: `selfsent prepare`, `selfsent train
 simcse` for one pass over the texts (after `prepare`, so that the corpus is there; with its evaluations, and the word
 vectors that it is compared with), `selfsent encode` and `selfsent index`, on the first lines of the file.  The picture
-shows the time a text over the number of texts, both in powers of ten: a flat line is a cost
-that grows with the texts.
+shows the time a text over the number of texts, both in powers of ten: a flat line is a cost that grows with the texts.
 A count that is measured is not measured again.
 """
 

@@ -14,7 +14,9 @@ from selfsent.encoder.batches import Tokens
 from selfsent.encoder.embed import collate
 from selfsent.encoder.load import load_encoder
 
-torch.set_num_threads(1)  # tiny models: a second thread only waits for the first
+# Tiny models: a second thread only waits for the first, here, where a command chooses, and in processes of their own.
+torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 hypothesis.settings.register_profile("repeatable", derandomize=True)  # the same examples in every run
 hypothesis.settings.load_profile("repeatable")
 ROOT = Path(__file__).parent.parent
