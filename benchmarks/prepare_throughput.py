@@ -1,0 +1,99 @@
+"""How fast a corpus is read, split, deduplicated and tokenised, beside `datasets` and `text-dedup`.
+
+    python benchmarks/prepare_throughput.py DOCUMENTS.jsonl --base builtin --folder DIR --repeats 5 --json FILE
+
+Ours is `selfsent prepare`.  The peer's is what its users would write: `datasets` reads the file and splits every text
+into sentences (a regular expression: less work than our rules), `python -m text_dedup.minhash` drops near-duplicates
+(bigrams of words, 64 permutations, threshold 0.7, as ours), and `datasets` tokenises what is left with the same
+tokenizer; each step on all cores, with nothing in a cache.  Whole processes, interleaved.  text-dedup 0.4 is asked for:
+`pip install text-dedup`.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+from encode_growth import measured
+
+_END = re.compile(r"(?<=[.!?])\s+")
+
+
+def split(batch: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Split texts into sentences of 5 to 100 words."""
+    found = (sentence for text in batch["text"] for line in text.splitlines() for sentence in _END.split(line.strip()))
+    return {"text": [sentence for sentence in found if 5 <= len(sentence.split()) <= 100]}
+
+
+def prepare_as_a_peer(documents: Path, base: str, folder: Path) -> None:
+    """Do the same with the peer's tools."""
+    from datasets import load_dataset, load_from_disk
+    from transformers import AutoTokenizer
+
+    from selfsent.encoder.model_folder import find_model, read_modules
+
+    cores, cache = len(os.sched_getaffinity(0)), str(folder / "cache")
+    rows = load_dataset("json", data_files=str(documents), split="train", cache_dir=cache)
+    rows = rows.map(split, batched=True, remove_columns=rows.column_names, num_proc=cores)
+    rows.save_to_disk(str(folder / "sentences"), num_proc=cores)
+    options = {"path": folder / "sentences", "output": folder / "kept", "column": "text", "num_proc": cores}
+    options |= {"threshold": 0.7, "ngram": 2, "num_perm": 64, "min_length": 1, "hash_func": "xxh3"}
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    subprocess.run([sys.executable, "-m", "text_dedup.minhash", "--local", *words], check=True)
+    tokenizer = AutoTokenizer.from_pretrained(read_modules(find_model(base))[0].folder)
+
+    def tokenize(batch: dict[str, list[str]]) -> dict[str, list[list[int]]]:
+        return {"ids": tokenizer(batch["text"], truncation=True, max_length=32)["input_ids"]}
+
+    kept = load_from_disk(str(folder / "kept"))
+    kept = kept.map(tokenize, batched=True, remove_columns=kept.column_names, num_proc=cores)
+    kept.save_to_disk(str(folder / "rows"), num_proc=cores)
+    print(f"{len(rows):,} sentences, {len(kept):,} kept")
+
+
+def main() -> None:
+    """Time both."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("documents", type=Path, help="a .jsonl file with a column text")
+    parser.add_argument("--base", default="builtin")
+    parser.add_argument("--folder", type=Path, required=True, help="where everything goes for the time being")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--peer", action="store_true", help="do the peer's work in this process")
+    given = parser.parse_args()
+    if given.peer:
+        return prepare_as_a_peer(given.documents, given.base, given.folder)
+    size, texts = given.documents.stat().st_size / 1e6, sum(1 for _ in given.documents.open("rb"))
+    place = str(given.documents)
+    commands = {
+        "selfsent prepare": [sys.executable, "-m", "selfsent", "prepare", place, "--base", given.base],
+        "datasets + text-dedup": [sys.executable, __file__, place, "--base", given.base, "--peer", "--folder"],
+    }
+    figures: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+    for turn in range(given.repeats):
+        for name, words in commands.items():
+            folder = given.folder / str(turn)
+            folder.mkdir(parents=True)
+            os.environ |= {"SELFSENT_CACHE": str(folder / "cache"), "HF_HOME": str(folder / "home")}
+            rest = [str(folder)] if words[-1] == "--folder" else []
+            figures[name].append(measured([*words, *rest], given.folder / f"{turn}-{name.split()[0]}.log"))
+            shutil.rmtree(folder)
+            print(f"{name}: {figures[name][-1][0]:.1f} s", flush=True)
+    table = {}
+    for name, runs in figures.items():
+        seconds = statistics.median(one for one, _ in runs)
+        table[name] = {"seconds": [one for one, _ in runs], "median": seconds}
+        print(f"| {name} | {seconds:.1f} s | {texts / seconds:,.0f} documents/s | {size / seconds:.2f} MB/s |")
+    ratios = [theirs / ours for (ours, _), (theirs, _) in zip(*figures.values(), strict=True)]
+    print(f"ours against it: {statistics.median(ratios):.2f} ({', '.join(f'{one:.2f}' for one in ratios)})")
+    if given.json:
+        given.json.write_text(json.dumps({"ratios": {"prepare": ratios}, "figures": table}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
