@@ -80,9 +80,6 @@ def is_intact(output: Path) -> bool:
 
 def require_ours(output: Path) -> None:
     """Refuse to replace what was not written here: another table, or a folder that holds something else, too."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
     others: Iterable[str] = []
     try:
         if output.is_dir():
@@ -92,8 +89,7 @@ def require_ours(output: Path) -> None:
         elif output.suffix == ".npy":
             others = [] if np.load(output, mmap_mode="r").ndim == 2 else ["an array of another shape"]
         else:
-            table = parquet.read_schema(output) if output.suffix == ".parquet" else pa.ipc.open_file(output).schema
-            others = {*table.names} ^ {"row", "vector"}
+            others = {*_schema_of(output).names} ^ {"row", "vector"}
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         others = others or [first_line(error)]
     for one in others:
@@ -134,15 +130,18 @@ def rows_in(shards: Iterable[Path]) -> int:
 
 def shards_width(output: Path) -> int:
     """Return the width of the vectors of a finished output."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
     if not output.suffix:
         return int(json.loads((output / "manifest.json").read_text(encoding="utf-8"))["width"])
     if output.suffix == ".npy":
         return int(np.load(output, mmap_mode="r").shape[1])
-    schema = parquet.read_schema(output) if output.suffix == ".parquet" else pa.ipc.open_file(output).schema
-    return int(schema.field("vector").type.list_size)
+    return int(_schema_of(output).field("vector").type.list_size)
+
+
+def _schema_of(table: Path) -> Any:  # noqa: ANN401 - pyarrow has no types
+    import pyarrow as pa  # where a matrix is written it is not needed
+    from pyarrow import parquet
+
+    return parquet.read_schema(table) if table.suffix == ".parquet" else pa.ipc.open_file(table).schema
 
 
 def publish(output: Path, dtype: str, block: int) -> tuple[int, int]:
@@ -186,14 +185,14 @@ def _write_whole(
     file: BinaryIO, suffix: str, shards: Sequence[Path], shape: tuple[int, int], dtype: np.dtype[Any]
 ) -> None:
     """Write a matrix, or a table of row numbers and vectors with one record batch or row group a shard."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
     if suffix == ".npy":
         _write_header(file, shape, dtype)
         for shard in shards:
             file.write(np.load(shard).data)
         return
+    import pyarrow as pa
+    from pyarrow import parquet
+
     schema = pa.schema([("row", pa.int64()), ("vector", pa.list_(pa.from_numpy_dtype(dtype), shape[1]))])
     if suffix == ".parquet":  # vectors do not compress
         writer = parquet.ParquetWriter(file, schema, compression="none", use_dictionary=False, write_statistics=["row"])

@@ -126,7 +126,7 @@ def test_word_vectors_encode_and_search_without_torch(tmp_path):
         "import sys; from selfsent.__main__ import main\n"
         "try: main()\n"
         "except SystemExit as end: assert not end.code, end.code\n"
-        "assert not {'torch', 'transformers', 'sentence_transformers'} & sys.modules.keys()"
+        "assert not {'torch', 'transformers', 'sentence_transformers', 'pyarrow'} & sys.modules.keys()"
     )
     for command in commands:
         done = subprocess.run(
