@@ -11,7 +11,7 @@ from selfsent.evaluation.labelfree.verdict import SCORE
 from selfsent.evaluation.score import Difference, Results
 from selfsent.selection.candidates import Candidate
 from selfsent.selection.judge import MRR, difference, figure
-from selfsent.selection.stages import WORDS, Stages
+from selfsent.selection.stages import WORDS, WORDS_BASE, Stages
 
 BM25 = "BM25"
 
@@ -36,9 +36,10 @@ def decide(stages: Stages) -> Decision:
         one.scores |= {part: stages.vectors.score(one, part) for part in ("test", "general test")}
     change = difference(chosen.scores["test"], base.scores["test"], stages.measure) if chosen is not base else None
     loses = not stages.structured and stages.loses(chosen, "general test")
-    kept = chosen if change is not None and change.low > 0 and not loses else base
+    strong = None if stages.config.replace_strong_base else stages.strength()
+    kept = chosen if change is not None and change.low > 0 and not loses and strong is None else base
     bm25, hybrid = _word_matching(stages, kept)
-    sentences = [_first_sentence(stages, kept, chosen, base, change)]
+    sentences = [_first_sentence(stages, kept, chosen, base, change, strong)]
     if stages.structured:
         sentences += _on_search(kept, base, bm25, hybrid)
         sentences += _on_pairs(stages, kept)
@@ -64,7 +65,12 @@ def _best_pair(stages: Stages) -> list[Candidate]:
 
 
 def _first_sentence(
-    stages: Stages, kept: Candidate, chosen: Candidate, base: Candidate, change: Difference | None
+    stages: Stages,
+    kept: Candidate,
+    chosen: Candidate,
+    base: Candidate,
+    change: Difference | None,
+    strong: Difference | None,
 ) -> str:
     where = "held-out documents of this text"
     if not stages.structured:
@@ -78,6 +84,12 @@ def _first_sentence(
     )
     if kept is chosen:
         return f"Kept: {chosen.name} ({chosen.how}): {figures}."
+    if change.low > 0 and strong is not None:
+        return (
+            f"Keep {base.name} as it is: on general text it is {strong.value:.1f} above {WORDS_BASE} "
+            f"({strong.low:+.1f} to {strong.high:+.1f}), and single lines show too little to replace such an "
+            f"encoder.  The best candidate, {chosen.name}, has {figures}: --set replace_strong_base=true keeps it."
+        )
     if change.low > 0:
         return f"Keep {base.name} as it is: the best candidate, {chosen.name}, loses on general text: {figures}."
     return f"Keep {base.name} as it is: the best candidate, {chosen.name}, is not surely above it: {figures}."

@@ -25,6 +25,7 @@ from selfsent.encoder.model_folder import SHIPPED
 from selfsent.encoder.side_by_side import join_side_by_side
 from selfsent.errors import ConfigurationError, ResumeError
 from selfsent.evaluation.labelfree.verdict import SCORE
+from selfsent.evaluation.score import Difference
 from selfsent.pretraining.joined_vectors import build_joined_vectors
 from selfsent.progress import Prefixed, Progress, Quiet
 from selfsent.selection.candidates import Candidate, Vectors, short_name
@@ -215,6 +216,18 @@ class Stages:
         """Return the base that a candidate has to beat: the best of them."""
         part = "dev" if self.structured else "general dev"
         return max(self.bases, key=lambda base: self._figure(base, part))
+
+    def strength(self) -> Difference | None:
+        """Return by how much the base is above the word vectors that ship, on general text, where single lines judge.
+
+        None if it is not surely above them, or if general text says nothing of this one.
+        """
+        if self.structured or not self.english:
+            return None
+        words = Candidate(name=WORDS_BASE, how="as it is", open=partial(load_encoder, WORDS_BASE), base=WORDS_BASE)
+        base, part = self.reference(), "general test"
+        change = difference(self.vectors.score(base, part), self.vectors.score(words, part), SCORE)
+        return change if change.low > 0 else None
 
     def choose(self) -> Candidate:
         """Return the candidate that is to be compared with its base.

@@ -11,7 +11,7 @@ from selfsent.selection.candidates import Candidate
 from selfsent.selection.decision import BM25, decide
 from selfsent.selection.judge import MRR
 from selfsent.selection.settings import FitConfig
-from selfsent.selection.stages import WORDS, Stages
+from selfsent.selection.stages import WORDS, WORDS_BASE, Stages
 
 SPREAD = np.random.default_rng(0).normal(size=1000)  # the same draws for every candidate: differences are paired
 
@@ -57,12 +57,13 @@ class Vectors:
         return self.scores[one.name][part]
 
 
-def stages(*made, bm25=None, hybrid=None, structured=True, bases=1, measure=SCORE, **settings):
+def stages(*made, bm25=None, hybrid=None, structured=True, bases=1, measure=SCORE, words=90.0, **settings):
     self = object.__new__(Stages)
     self.candidates, self.bases = [one for one, _ in made], [one for one, _ in made[:bases]]
     self.config, self.structured, self.measure = FitConfig(**settings), structured, measure
     self.judged = structured or measure == MRR
-    self.vectors = Vectors({one.name: of for one, of in made}, bm25 or Results(scores=[]), hybrid)
+    every = [*made, candidate(WORDS_BASE, 0, general=words)]
+    self.vectors = Vectors({one.name: of for one, of in every}, bm25 or Results(scores=[]), hybrid)
     return self
 
 
@@ -130,6 +131,26 @@ def test_the_best_base_has_to_be_beaten():
     found = decide(stages(weak, strong, better, bases=2))
     assert (found.kept.name, found.base.name) == ("strong", "strong")
     assert {"test_score", "general_test_score"} < next(row for row in found.rows if row["name"] == "weak").keys()
+
+
+@pytest.mark.parametrize(("words", "asked"), [(79.0, False), (79.0, True), (80.0, False), (81.0, False)])
+def test_single_lines_replace_no_base_that_is_above_what_ships_on_general_text(words, asked):
+    """The base has 80 there; of the same score it is not surely above."""
+    made = candidate("base", 60, mrr=60), candidate("found", 70, mrr=70, base="base")
+    given = stages(*made, structured=False, measure=MRR, words=words, replace_strong_base=asked)
+    decision = decide(given)
+    if words < 80 and not asked:
+        assert decision.kept.name == "base"
+        assert decision.sentences[0].startswith(
+            "Keep base as it is: on general text it is 1.0 above builtin-static (+1.0 to +1.0), and single lines show "
+            "too little to replace such an encoder.  The best candidate, found, has 70.0 against 60.0 of base"
+        )
+        assert decision.sentences[0].endswith("--set replace_strong_base=true keeps it.")
+    else:
+        assert decision.kept.name == "found"
+    assert decide(stages(*made, words=words, bm25=results(50, 50))).kept.name == "found"  # documents
+    given.english = False  # general text says nothing of another language
+    assert decide(given).kept.name == "found"
 
 
 @pytest.mark.parametrize(
