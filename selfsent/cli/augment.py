@@ -9,7 +9,6 @@ import typer
 if TYPE_CHECKING:
     from selfsent.augment.pairs import PairsSummary
     from selfsent.cli.display import Display
-    from selfsent.loading import loading
 
 app = typer.Typer(no_args_is_help=True, help="Make pairs of a text and a paraphrase, which `train --corpus` reads.")
 
@@ -47,6 +46,7 @@ def backtranslate(
     """
     from selfsent.augment.pairs import check_pairs_file
     from selfsent.cli.display import Display
+    from selfsent.loading import loading
 
     display = Display()
     check_pairs_file(out)

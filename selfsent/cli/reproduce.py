@@ -10,7 +10,6 @@ from selfsent.cli.completion import complete_setting
 
 if TYPE_CHECKING:
     from selfsent.cli.display import Display
-    from selfsent.loading import loading
     from selfsent.reproduction.reproduce import PlannedArtifact
     from selfsent.reproduction.scale import ReproduceOptions
 
@@ -60,6 +59,7 @@ def reproduce(
     Each ends in a sentence for every claim of the paper: same direction, opposite, or cannot tell.
     """
     from selfsent.cli.display import Display
+    from selfsent.loading import loading
 
     display = Display()
     with loading("torch and transformers", display):
