@@ -57,10 +57,21 @@ def number_of(shard: Path) -> int:
 
 
 def write_shard(place: Path, vectors: NDArray[Any]) -> None:
-    """Write packed vectors as a sealed ``.npy`` file."""
-    with atomic.sealed_file(place) as file:
-        _write_header(file, vectors.shape, vectors.dtype)
-        file.write(vectors.data)  # not ndarray.tofile, whose error does not say that the disk is full
+    """Write packed vectors as a sealed ``.npy`` file.
+
+    For some moments a worker whose driver has died may still write the same shard, with the same bytes: what it takes
+    away from here is written again.
+    """
+    for tries_left in (2, 1, 0):
+        try:
+            with atomic.sealed_file(place) as file:
+                _write_header(file, vectors.shape, vectors.dtype)
+                file.write(vectors.data)  # not ndarray.tofile, whose error does not say that the disk is full
+        except FileNotFoundError:
+            if not tries_left:
+                raise
+        else:
+            return
 
 
 def is_intact(output: Path) -> bool:

@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ from pyarrow import parquet
 from sentence_transformers.util import quantize_embeddings
 from tiny import TEXTS
 
-from selfsent import atomic, bulk_encode, locks
+from selfsent import atomic, bulk_encode, encoded_shards, locks
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder, torch
 from selfsent.errors import ResumeError, UserError
@@ -398,6 +399,29 @@ def test_packed_output_is_that_of_sentence_transformers_and_the_ranges_lie_besid
     if dtype.endswith("int8"):
         ranges = np.load(tmp_path / "vectors.ranges.npy")
         np.testing.assert_array_equal(quantize_embeddings(vectors, dtype, ranges=ranges), theirs)
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_shard_that_another_process_takes_away_is_written_again(tmp_path, monkeypatch, times):
+    """As a worker does whose driver has died, and which renames the partial file of the same name."""
+    taken, begun = [], encoded_shards._write_header
+
+    def take_away(file, shape, dtype):
+        if len(taken) < times:
+            taken.append(file.name)
+            atomic.rename(Path(file.name), tmp_path / "shards" / "other")
+        begun(file, shape, dtype)
+
+    monkeypatch.setattr(encoded_shards, "_write_header", take_away)
+    vectors, place = np.arange(6, dtype=np.float32).reshape(3, 2), tmp_path / "shards" / "vectors-000006.npy"
+    if times == 3:
+        with pytest.raises(FileNotFoundError):
+            encoded_shards.write_shard(place, vectors)
+        return
+    encoded_shards.write_shard(place, vectors)
+    atomic.verify(place, "")
+    np.testing.assert_array_equal(np.load(place), vectors)
+    assert len(taken) == times
 
 
 @pytest.mark.parametrize("output", OUTPUTS)
