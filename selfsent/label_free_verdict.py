@@ -14,7 +14,7 @@ from selfsent.corpus.dataset import Corpus
 from selfsent.corpus.read import Document
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.coverage import check_coverage
-from selfsent.encoder.model_folder import find_model, read_modules
+from selfsent.encoder.model_folder import find_model, one_sentence, read_modules
 from selfsent.encoder.opened import embed_texts, open_encoder, pooling_kind, width_of
 from selfsent.encoder.task_prompts import TextEncoder, resolve_prompt
 from selfsent.errors import ConfigurationError, EncoderError, UserError
@@ -70,7 +70,8 @@ def verdict(
     if Path(models["base"]).resolve() == Path(models["trained"]).resolve():
         raise ConfigurationError(f"base and trained are the same encoder, {base}: give those before and after training")
     for model in models.values():
-        read_modules(find_model(model))  # one that is not there, or damaged, is refused before any text is read
+        with one_sentence(str(model)):  # one that is not there, or damaged, is refused before any text is read
+            read_modules(find_model(model))
     sources = [str(text) for text in texts]
     config = CorpusConfig(language=language)
     material = choose_tests(

@@ -36,7 +36,7 @@ def decide(stages: Stages) -> Decision:
         one.scores |= {part: stages.vectors.score(one, part) for part in ("test", "general test")}
     change = difference(chosen.scores["test"], base.scores["test"], stages.measure) if chosen is not base else None
     loses = not stages.structured and stages.loses(chosen, "general test")
-    strong = None if stages.config.replace_strong_base else stages.strength()
+    strong = None if loses or stages.config.replace_strong_base else stages.strength()
     kept = chosen if change is not None and change.low > 0 and not loses and strong is None else base
     bm25, hybrid = _word_matching(stages, kept)
     sentences = [_first_sentence(stages, kept, chosen, base, change, strong)]

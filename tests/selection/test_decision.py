@@ -149,6 +149,10 @@ def test_single_lines_replace_no_base_that_is_above_what_ships_on_general_text(w
     else:
         assert decision.kept.name == "found"
     assert decide(stages(*made, words=words, bm25=results(50, 50))).kept.name == "found"  # documents
+    made[1][1]["general test"] = results(75)  # it loses there, which that setting does not excuse
+    lost = decide(stages(*made, structured=False, measure=MRR, words=words, replace_strong_base=asked))
+    assert lost.sentences[0].startswith("Keep base as it is: the best candidate, found, loses on general text")
+    made[1][1]["general test"] = results(80)
     given.english = False  # general text says nothing of another language
     assert decide(given).kept.name == "found"
 
