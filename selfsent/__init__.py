@@ -18,6 +18,7 @@ from selfsent.progress import Progress
 if TYPE_CHECKING:
     from selfsent.api import train
     from selfsent.augment.mine import mine_pairs
+    from selfsent.augment.structure import structure_pairs
     from selfsent.bulk_encode import encode_to
     from selfsent.encoder.encode import encode
     from selfsent.encoder.load import load_encoder as load
@@ -59,6 +60,7 @@ _HOMES = {
     "pretrain": "pretraining.train:pretrain",
     "push_model": "publishing:push_model",
     "search": "semantic_search:search",
+    "structure_pairs": "augment.structure:structure_pairs",
     "sweep": "selection.sweep:sweep",
     "train": "api:train",
     "train_seeds": "selection.seeds:train_seeds",
@@ -93,6 +95,7 @@ __all__ = [
     "pretrain",
     "push_model",
     "search",
+    "structure_pairs",
     "sweep",
     "train",
     "train_seeds",

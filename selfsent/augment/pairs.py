@@ -5,6 +5,7 @@ Pairs that exist already, in two aligned files or in a table, are brought into t
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -22,13 +23,14 @@ from selfsent.progress import SILENT, Progress
 COLUMNS = (
     "text",
     "positive",
-    "backend",  # "backtranslate", "rewrite", "mined" or "given"
+    "backend",  # "backtranslate", "rewrite", "mined", "structure" or "given"
     "settings",  # for people, as JSON
     "digest",  # of all settings that the positive depends on
     "created",  # the day the positive was made
 )
 _ROWS = 1 << 14  # of a row group
 _SAMPLE = 5  # pairs to show
+_FIGURES = re.compile(r"\d+")
 # Pairs of columns that are tried in this order where none are named.
 _KNOWN_COLUMNS = (
     ("text", "positive"),
@@ -146,6 +148,8 @@ def write_given_pairs(
     *,
     text_column: str | None = None,
     positive_column: str | None = None,
+    drop: str | None = None,
+    ignore_figures: bool = False,
     progress: Progress = SILENT,
 ) -> PairsSummary:
     """Write the pairs of two aligned files, or of one table, as a pairs file.
@@ -154,17 +158,25 @@ def write_given_pairs(
         first: lines of text, or a table; of a file named ``*.source*``, the second is ``*.target*``.
         text_column: of a table.
         positive_column: of a table; a cell holds a text or a list of texts.
+        drop: a regular expression; a pair in one of whose texts it is found is left out.
+        ignore_figures: leave out pairs that differ in figures alone.
 
     Raises:
+        ConfigurationError: ``drop`` is no regular expression.
         CorpusError: a file cannot be read, or its lines or columns do not fit together.
     """
     if second is None and ".source" in first.name:
         second = first.with_name(first.name.replace(".source", ".target"))
     files = [first] if second is None else [first, second]
     columns = {"text_column": text_column, "positive_column": positive_column} if second is None else {}
+    try:
+        unwanted = None if drop is None else re.compile(drop)
+    except re.error as error:
+        raise ConfigurationError(f"{drop!r} is no regular expression: {error}") from error
     rows = _table_rows(first, text_column, positive_column) if second is None else _aligned(first, second)
-    settings = {"files": [*map(str, files)], **columns}
-    identity = [*map(read.file_identity, files), *columns.values()]
+    filters = {name: value for name, value in (("drop", drop), ("ignore_figures", ignore_figures)) if value}
+    settings = {"files": [*map(str, files)], **columns, **filters}
+    identity = [*map(read.file_identity, files), *columns.values(), *filters.items()]
     summary = PairsSummary(out=out)
     today = datetime.now(UTC).strftime("%Y-%m-%d")
 
@@ -176,7 +188,11 @@ def write_given_pairs(
                 distinct.setdefault(clean.content_key(positive), positive)
             summary.dropped["given twice"] += len(positives) - len(distinct)
             for positive in distinct.values():
-                if summary.count(text, positive if text else ""):
+                if unwanted and (unwanted.search(text) or unwanted.search(positive)):
+                    summary.dropped["matched by drop"] += 1
+                elif ignore_figures and _without_figures(text) == _without_figures(positive):
+                    summary.dropped["equal but for figures"] += 1
+                elif summary.count(text, positive if text else ""):
                     yield text, positive, today
             if not summary.texts % 4096:
                 progress.report("read", summary.texts)
@@ -187,6 +203,10 @@ def write_given_pairs(
     with locks.exclusive(out, folder=False):
         write_pairs(out, pairs(), backend="given", digest=digest, settings=settings)
     return summary
+
+
+def _without_figures(text: str) -> int:
+    return clean.content_key(_FIGURES.sub("0", text))
 
 
 def _aligned(first: Path, second: Path) -> Iterator[tuple[str, list[str]]]:

@@ -1,4 +1,4 @@
-"""selfsent augment: make pairs of a text and a paraphrase from texts."""
+"""selfsent augment: make pairs of texts that say the same, or belong together."""
 
 import sys
 from pathlib import Path
@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from selfsent.augment.pairs import PairsSummary
     from selfsent.cli.display import Display
 
-app = typer.Typer(no_args_is_help=True, help="Make pairs of a text and a paraphrase, which `train --corpus` reads.")
+app = typer.Typer(
+    no_args_is_help=True, help="Make pairs of texts that say the same or belong together, which `train --corpus` reads."
+)
 
 Corpus = Annotated[list[str], typer.Argument(metavar="CORPUS...", help="Files, folders, hub names, or 'pydocs'")]
 MaxTexts = Annotated[int | None, typer.Option(min=1, help="Stop after so many texts  \\[default: all]")]
@@ -123,6 +125,47 @@ def rewrite(
 
 
 @app.command()
+def structure(
+    corpus: Corpus,
+    out: Out = Path("structure.parquet"),
+    kinds: Annotated[
+        list[str], typer.Option("--kind", help="adjacent, summary, title or halves; may be repeated  \\[default: all]")
+    ] = [],  # noqa: B006 - typer's way
+    max_adjacent: Annotated[
+        int | None, typer.Option(min=1, help="Adjacent sentences of one document, at most  \\[default: all]")
+    ] = None,
+    max_pairs: Annotated[int | None, typer.Option(min=1, help="Of each kind, at most  \\[default: all]")] = None,
+    text_column: TextColumn = "text",
+    language: Annotated[str, typer.Option(help="Of the sentences, for splitting")] = "en",
+) -> None:
+    """Pair texts by the structure of their documents: no model, no labels.
+
+    A sentence and the next one; the summary, or else the first sentence, and what follows; the title and the text; the
+    first half and the second.
+
+    Example: selfsent augment structure wiki.jsonl --max-adjacent 12 --out wiki.parquet
+    """
+    from selfsent.augment.structure import structure_pairs
+    from selfsent.cli.display import Display
+
+    display = Display()
+    given = {"kinds": kinds} if kinds else {}
+    _print(
+        display,
+        structure_pairs(
+            corpus,
+            out,
+            **given,
+            max_adjacent=max_adjacent,
+            max_pairs=max_pairs,
+            text_column=text_column,
+            language=language,
+            progress=display,
+        ),
+    )
+
+
+@app.command()
 def pairs(
     first: Annotated[Path, typer.Argument(metavar="FILE", help="Lines of text, or a table")],
     second: Annotated[
@@ -134,6 +177,12 @@ def pairs(
     positive_column: Annotated[
         str | None, typer.Option(help="Of a table, a text or a list a row  \\[default: positive, or a usual name]")
     ] = None,
+    drop: Annotated[
+        str | None, typer.Option(metavar="REGEX", help="Leave out pairs in which it is found  \\[default: none]")
+    ] = None,
+    ignore_figures: Annotated[
+        bool, typer.Option("--ignore-figures", help="Leave out pairs that differ in figures alone")
+    ] = False,
 ) -> None:
     """Convert pairs that you have.
 
@@ -143,8 +192,17 @@ def pairs(
     from selfsent.cli.display import Display
 
     display = Display()
-    columns = {"text_column": text_column, "positive_column": positive_column}
-    _print(display, write_given_pairs(first, second, out, **columns, progress=display))
+    summary = write_given_pairs(
+        first,
+        second,
+        out,
+        text_column=text_column,
+        positive_column=positive_column,
+        drop=drop,
+        ignore_figures=ignore_figures,
+        progress=display,
+    )
+    _print(display, summary)
 
 
 def _print(display: "Display", summary: "PairsSummary", how: str = "") -> None:

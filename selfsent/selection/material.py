@@ -4,15 +4,12 @@
     pairs.jsonl     two texts that belong together, from the structure of documents
     held_out.jsonl  part (dev or test) and document, a line each
 
-Pairs of one document: a sentence and the next one; the summary, or else the first sentence, and the text after it; the
-title and the text; the first half and the second.  A sentence that occurs in a held-out document is taken out of the
-others.
+The pairs are those of corpus/structure.py.  A sentence that occurs in a held-out document is taken out of the others.
 """
 
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -26,6 +23,7 @@ from selfsent.corpus.heldout import HeldOutPairs, Selection
 from selfsent.corpus.prepare import read_texts
 from selfsent.corpus.read import Document, resolve_sources
 from selfsent.corpus.settings import CorpusConfig
+from selfsent.corpus.structure import SENTENCE_WORDS, pairs_of_document
 from selfsent.errors import CorpusError
 from selfsent.evaluation.labelfree.perturbations import dropped_words
 from selfsent.progress import Progress
@@ -38,9 +36,6 @@ _LEAST_DOCUMENTS = 200  # with fewer there is nothing to judge by
 _SENTENCES = 4  # of a text that has a structure: a title or a question of two sentences is a single line here
 _DOCUMENT_SHARE = 0.08  # of all rows, that have one
 _PACKED = 4.0  # bytes of text in a byte of a compressed file, about
-_SENTENCE_WORDS = range(5, 101)
-_PASSAGE_WORDS = 60  # of a passage, about
-_PASSAGE_LEAST = 8
 _SECTION = 25  # sentences of a part of a long document
 _TESTED = 600  # parts of long documents that tests are made of, at most
 
@@ -204,7 +199,7 @@ def _hold_out(staged: Path, target: Path, kind: Kind, selection: Selection) -> t
     with target.open("w", encoding="ascii") as file:
         for row, (title, summary, sentences, positive) in enumerate(_rows(staged)):
             before = len(selection.found.dev)
-            fitting = [one for one in sentences if kind != "documents" or clean.count_words(one) in _SENTENCE_WORDS]
+            fitting = [one for one in sentences if kind != "documents" or clean.count_words(one) in SENTENCE_WORDS]
             keys = [clean.content_key(text) for text in fitting]
             texts = [positive] if kind == "pairs" else fitting
             if keys and selection.take(Document("", title), sentences[0] if positive else summary, texts, keys):
@@ -225,41 +220,12 @@ def _write_training(staged: Path, folder: Path, taken: set[int], held_keys: set[
                 continue
             summary, positive = (text * (clean.content_key(text) not in held_keys) for text in (summary, positive))
             texts_file.write(json.dumps({"text": " ".join(kept)}) + "\n")
-            own = [(" ".join(kept), positive)] if positive else _pairs(title, summary, kept)
+            made = [] if positive else pairs_of_document(title, summary, kept)
+            own = [(" ".join(kept), positive)] if positive else [(one.text, one.positive) for one in made]
             for first, second in own:
                 pairs_file.write(json.dumps({"text": first, "positive": second}) + "\n")
             texts, pairs = texts + 1, pairs + len(own)
     return texts, pairs
-
-
-def _pairs(title: str, summary: str, sentences: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the pairs of texts that one document gives."""
-    fits = [clean.count_words(sentence) in _SENTENCE_WORDS for sentence in sentences]
-    found = [pair for pair, both in zip(pairwise(sentences), pairwise(fits), strict=True) if all(both)]
-    rest = sentences if summary and sentences[0] not in summary else sentences[1:]
-    for query, texts in ((summary or sentences[0], rest), (title, sentences)):
-        passage = _passage(texts)
-        if query and passage and clean.content_key(query) != clean.content_key(passage):
-            found.append((query, passage))
-    if len(sentences) >= 4:
-        middle = len(sentences) // 2
-        halves = _passage(sentences[:middle]), _passage(sentences[middle:])
-        if all(halves):
-            found.append(halves)
-    return found
-
-
-def _passage(sentences: Sequence[str]) -> str:
-    """Join sentences up to about ``_PASSAGE_WORDS`` words; empty if they are too few."""
-    chosen: list[str] = []
-    words = 0
-    for sentence in sentences:
-        more = clean.count_words(sentence)
-        if chosen and words + more > _PASSAGE_WORDS:
-            break
-        chosen.append(sentence)
-        words += more
-    return " ".join(chosen) if words >= _PASSAGE_LEAST else ""
 
 
 def _sections(title: str, summary: str, sentences: Sequence[str], most: int) -> list[Document]:

@@ -121,6 +121,17 @@ def test_tables_hold_a_text_or_a_list_of_texts_a_row(tmp_path, row, columns):
         ) == (2, 1, 1)
 
 
+def test_pairs_that_differ_in_figures_alone_or_match_a_pattern_are_left_out_on_request(tmp_path):
+    rows = [("In 1990 it had 12 rooms.", "In 2000 it had 7 rooms."), ("Left at 7.", "Gone at 8."), ("x formula_1", "y")]
+    path = table(tmp_path / "t.jsonl", *({"text": text, "positive": positive} for text, positive in rows))
+    assert given(path)[0] == rows
+    found, summary = given(path, ignore_figures=True, drop="formula_")
+    assert found == rows[1:2]
+    assert (summary.dropped["equal but for figures"], summary.dropped["matched by drop"]) == (1, 1)
+    with pytest.raises(ConfigurationError, match="no regular expression"):
+        given(path, drop="(")
+
+
 def test_many_paraphrases_of_a_text_are_as_many_pairs(tmp_path):
     found, _ = given(
         table(tmp_path / "t.jsonl", {"text": "a", "positive": ["b", "c", "d"]}, {"text": "e", "positive": "f"})

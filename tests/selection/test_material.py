@@ -59,36 +59,6 @@ A, B, C, D, E = (
 )
 
 
-def test_the_pairs_of_a_document_are_those_found_by_hand():
-    found = material._pairs("An old ship", "A voyage begins at noon.", [A, B, C, D])
-    assert found == [
-        (A, B),
-        (B, C),
-        (C, D),
-        ("A voyage begins at noon.", f"{A} {B} {C} {D}"),
-        ("An old ship", f"{A} {B} {C} {D}"),
-        (f"{A} {B}", f"{C} {D}"),
-    ]
-
-
-def test_without_a_summary_the_first_sentence_finds_what_follows_it():
-    assert material._pairs("", "", [A, B, C]) == [(A, B), (B, C), (A, f"{B} {C}")]
-    assert material._pairs("", A, [A, B, C]) == [(A, B), (B, C), (A, f"{B} {C}")]  # a summary that opens the text
-
-
-def test_short_sentences_have_no_neighbours_and_short_texts_are_no_passages():
-    assert material._pairs("", "", [A, E, B]) == [(A, f"{E} {B}")]  # neither neighbours of E nor A and B
-    assert material._pairs("A title", "", [D, E]) == []  # 7 words in all: no passage of 8
-    assert material._pairs("A title", "", [A, E]) == [("A title", f"{A} {E}")]
-
-
-def test_passages_end_before_sixty_words_are_exceeded():
-    twenty = [f"s{number} " + "word " * 18 + "end." for number in range(5)]
-    assert material._passage(twenty) == " ".join(twenty[:3])
-    assert material._passage(["word " * 70]) == "word " * 70  # one long sentence stays whole
-    assert material._pairs("", "", twenty)[-1] == (" ".join(twenty[:2]), " ".join(twenty[2:]))
-
-
 @pytest.mark.parametrize(
     ("rows", "kind"),
     [
