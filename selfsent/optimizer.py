@@ -59,7 +59,9 @@ class MasterWeights:
     """Matrices of a module held in bf16 for the arithmetic and in fp32 for the optimizer.
 
     What ``torch.autocast`` does, without casting every weight again in every step.  Vectors (biases, LayerNorm) stay
-    in fp32 throughout.  Runs under autocast, which leaves the bf16 matrices alone.
+    in fp32 throughout, and so do the tables of embeddings: the gradient of a row is a sum over every place where its
+    word stands, and torch sums it in the type of the table; in bf16 the sum of 4,096 places is less than half of what
+    it should be.  Runs under autocast, which leaves the bf16 matrices alone.
 
         optimizer = AdamW(masters.parameters())
         loss.backward(); masters.collect_gradients(); optimizer.step(); masters.publish()
@@ -67,8 +69,11 @@ class MasterWeights:
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
+        tables = {id(part.weight) for part in module.modules() if isinstance(part, nn.Embedding)}
         self._working: list[nn.Parameter] = [
-            p for p in module.parameters() if p.ndim >= 2 and p.dtype == torch.float32 and p.requires_grad
+            p
+            for p in module.parameters()
+            if p.ndim >= 2 and p.dtype == torch.float32 and p.requires_grad and id(p) not in tables
         ]
         self._masters: list[nn.Parameter] = [nn.Parameter(p.detach().clone()) for p in self._working]
         self.publish()
