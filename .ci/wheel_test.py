@@ -23,7 +23,11 @@ SUBJECTS = ("a cat", "the old dog", "my neighbour", "one engineer", "the small b
 DEEDS = ("sleeps in the garden", "reads a long letter", "repairs the broken pump", "walks along the river")
 TIMES = ("at noon", "every Monday", "before the storm", "when the bell rings")
 # What lies beside the modules: without it a command fails that worked in a checkout.
-DATA = ("builtin/encoder/.checksums", "builtin/static/.checksums", "builtin/encoder/model.safetensors", "py.typed")
+DATA = (
+    *(f"builtin/{name}/.checksums" for name in ("encoder", "masked_lm", "static")),
+    "builtin/encoder/model.safetensors",
+    "py.typed",
+)
 # A command that needs an extra, and what its sentence must say.
 EXTRAS = (("serve builtin-static", "serve"), ("export builtin-static --to onnx --out o", "onnx"))
 

@@ -183,9 +183,9 @@ def main() -> None:
     with arguments.texts.open(encoding="utf-8") as file:
         texts = [line.rstrip("\n") for line, _ in zip(file, range(arguments.count), strict=False)]
     if arguments.model == "builtin":
-        from selfsent.encoder.model_folder import BUILTIN
+        from selfsent.encoder.model_folder import SHIPPED
 
-        arguments.model = str(BUILTIN)
+        arguments.model = str(SHIPPED["builtin"])
 
     if arguments.side == "export":
         exported(arguments.model, arguments.folder, "onnx int8" in SIDES)

@@ -18,7 +18,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, P
 
 from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.encoder.model_folder import BUILTIN
+from selfsent.encoder.model_folder import SHIPPED
 
 HIDDEN = 0.15
 WORDS = 40  # of a text, at most
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def _open(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    place = str(BUILTIN) if name == "builtin" else name
+    place = str(SHIPPED["builtin-mlm"]) if name == "builtin" else name
     model = AutoModelForMaskedLM.from_pretrained(place, dtype=torch.float32).eval()
     return model, AutoTokenizer.from_pretrained(place)
 

@@ -106,9 +106,9 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
 
-    from selfsent.encoder.model_folder import BUILTIN
+    from selfsent.encoder.model_folder import SHIPPED
 
-    base = arguments.base or str(BUILTIN)
+    base = arguments.base or str(SHIPPED["builtin-mlm"])
     if arguments.side:  # one measurement, in a process of its own
         if arguments.side == "ours":
             result = measure_ours(base, arguments)

@@ -56,9 +56,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
 
-    from selfsent.encoder.model_folder import BUILTIN
+    from selfsent.encoder.model_folder import SHIPPED
 
-    model = str(BUILTIN) if given.model == "builtin" else given.model
+    model = str(SHIPPED["builtin"]) if given.model == "builtin" else given.model
     if given.side:  # one measurement, in a process of its own
         plain_loop(model, given.data, given.out, given.side.endswith("bf16"))
         return

@@ -23,7 +23,7 @@ from selfsent.serving.settings import ServeConfig
 ROOT = Path(__file__).parent.parent
 # Files outside docs/ that are pages of the site, too.
 PROJECT = ("CHANGELOG.md", "CONTRIBUTING.md", "LOG.md", "RESULTS.md", "benchmarks/README.md")
-MODEL_CARDS = ("selfsent/builtin/encoder/README.md", "selfsent/builtin/static/README.md")
+MODEL_CARDS = tuple(f"selfsent/builtin/{name}/README.md" for name in ("encoder", "masked_lm", "static"))
 SECTIONS = {"encoder": EncoderConfig, "train": TrainConfig, "hardware": HardwareConfig, "corpus": CorpusConfig}
 
 

@@ -21,7 +21,7 @@ def pretrain(
     ] = None,
     base: Annotated[
         str | None,
-        typer.Option(help="Continue a masked LM: a folder, a name on the hub, or 'builtin'"),
+        typer.Option(help="Continue a masked LM: a folder, a name on the hub, or 'builtin-mlm'"),
     ] = None,
     vocabulary: Annotated[
         int | None, typer.Option(help="Word pieces  \\[default: 16,384, or as many as the text gives]")

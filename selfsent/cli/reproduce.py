@@ -24,7 +24,7 @@ def reproduce(
         str, typer.Option(help="full (the published recipes) or small (a few steps from one base)")
     ] = "full",
     base: Annotated[
-        str | None, typer.Option(help="In place of every base  \\[default: the published ones; small: builtin]")
+        str | None, typer.Option(help="In place of every base  \\[default: the published ones; small: builtin-mlm]")
     ] = None,
     corpus: Annotated[
         list[str] | None, typer.Option(help="Text of SCD, SimCSE and WhitenedCSE; may be repeated")

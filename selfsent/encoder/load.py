@@ -44,7 +44,7 @@ def load_encoder(
     """Open an encoder, ready for training and encoding.
 
     Args:
-        name: "builtin", "builtin-static", a folder, or a name on the Hugging Face hub.
+        name: "builtin", "builtin-static", "builtin-mlm", a folder, or a name on the Hugging Face hub.
         pooling: one of ``POOLINGS``; ``mean`` keeps a folder's word weights.  Default: the folder's, or ``mean``.
         template: what ``prompt`` puts around a text.  Default: the folder's, or ``prompt.TEMPLATE``.
         max_length: word pieces of a text, special tokens included and a prompt's own not; longer texts are cut.  Static

@@ -14,8 +14,12 @@ from selfsent.errors import EncoderError, SelfsentError, first_line
 
 # How every library opens a folder: it runs no code that a model brings along, and fetches nothing that one names.
 CLOSED: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
-BUILTIN = Path(__file__).parent.parent / "builtin" / "encoder"
-SHIPPED = {"builtin": BUILTIN, "builtin-static": BUILTIN.parent / "static"}  # the encoders that come with the package
+_HERE = Path(__file__).parent.parent / "builtin"
+SHIPPED = {  # the encoders that come with the package
+    "builtin": _HERE / "encoder",
+    "builtin-static": _HERE / "static",
+    "builtin-mlm": _HERE / "masked_lm",  # which builtin was trained from; with the head that guesses words
+}
 SIDE_BY_SIDE = "SideBySide"  # the one module that is not of sentence-transformers
 _INPUTS = ("Transformer", "StaticEmbedding")
 _WEIGHTED = {*_INPUTS, "Dense", "LayerNorm", "WeightedLayerPooling"}

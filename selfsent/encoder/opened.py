@@ -28,7 +28,7 @@ def open_encoder(
     """Open an encoder for encoding, as fast as its kind allows.
 
     Args:
-        name: "builtin", "builtin-static", a folder, or a name on the Hugging Face hub.
+        name: "builtin", "builtin-static", "builtin-mlm", a folder, or a name on the Hugging Face hub.
         fastest: move it to the fastest device of the machine, and let torch use ``threads``.  Default: all cores.
 
     Raises:

@@ -59,7 +59,7 @@ class ReproduceOptions:
     @property
     def one_base(self) -> str | None:
         """The base of every row, where it is not the published one."""
-        return self.base or ("builtin" if self.scale == "small" else None)
+        return self.base or ("builtin-mlm" if self.scale == "small" else None)
 
     @property
     def classifier(self) -> str:

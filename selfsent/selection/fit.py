@@ -23,7 +23,6 @@ from selfsent.corpus.heldout import HeldOutPairs
 from selfsent.corpus.read import DEMO, resolve_sources
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.model_folder import SHIPPED
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError, ResumeError
 from selfsent.methods import find_method
@@ -36,7 +35,7 @@ from selfsent.selection.judge import Judge
 from selfsent.selection.material import PARTS, Material, gather_material
 from selfsent.selection.page import render_selection
 from selfsent.selection.settings import FitConfig
-from selfsent.selection.stages import WORDS_BASE, FitPlan, Stages
+from selfsent.selection.stages import DEFAULT_BASES, WORDS_BASE, FitPlan, Stages
 
 MODEL, REPORT, PLAN, PAGE = "model", "fit.json", "plan.json", "fit.html"
 GENERAL = Path(__file__).parent.parent / "builtin" / "general.jsonl.xz"
@@ -154,7 +153,7 @@ def _fit_in(
 
 def _make_candidates(stages: Stages, names: Sequence[str]) -> None:
     if stages.structured:
-        stages.add_bases(names or list(SHIPPED))
+        stages.add_bases(names or DEFAULT_BASES)
         # In order of promise: word vectors can be kept alone only where they descend from a base.
         makers = [stages.add_word_vectors, stages.train_bases]
         for make in makers if any(base.name == WORDS_BASE for base in stages.bases) else reversed(makers):
@@ -167,7 +166,7 @@ def _make_candidates(stages: Stages, names: Sequence[str]) -> None:
             "from a third of their words more often than its base does, and must not lose on general text; word "
             "vectors are no candidates"
         )
-        stages.add_bases(names or ["builtin"])
+        stages.add_bases(names or DEFAULT_BASES[:1])
         stages.train_bases()
         stages.add_weights_between()
 

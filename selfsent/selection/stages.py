@@ -37,6 +37,7 @@ from selfsent.selection.settings import FitConfig
 T = TypeVar("T")
 
 WORDS, WORDS_BASE = "word vectors", "builtin-static"  # the candidate, and what its general half is
+DEFAULT_BASES = ("builtin", WORDS_BASE)
 _SHARES = (0.25, 0.5, 0.75)  # of the way from a base to what was trained from it
 _WEIGHTS = (0.3, 0.5, 0.7)  # of the first of two side by side
 _ENOUGH = 0.75  # of the best gain on single lines

@@ -1,26 +1,41 @@
-"""The encoder that ships: small enough, open to everybody, and it has read."""
-
-from pathlib import Path
+"""The encoders that ship: small enough, open to everybody, and they have read."""
 
 import numpy as np
+import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from selfsent.encoder.model_folder import BUILTIN
+from selfsent.encoder.model_folder import SHIPPED
 
 
-def test_it_takes_at_most_20_megabytes_and_says_what_it_is():
-    files = [path for path in Path(BUILTIN).rglob("*") if path.is_file()]
-    assert sum(path.stat().st_size for path in files) <= 20e6
-    card = (Path(BUILTIN) / "README.md").read_text(encoding="utf-8")
-    for part in ("Wikipedia", "Gutenberg", "CC BY-SA", "word pieces", "STS", "Limits", "selfsent pretrain"):
-        assert part in card
+def size(folder):
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def test_it_opens_without_us_and_likes_neighbours_better_than_strangers():
-    model = SentenceTransformer(str(BUILTIN), device="cpu")
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("builtin", ("Wikipedia", "CC BY-SA", "pairs", "STS", "Limits", "selfsent train")),
+        ("builtin-static", ("Wikipedia", "CC BY-SA", "word pieces", "STS", "Limits", "selfsent pretrain")),
+        ("builtin-mlm", ("Wikipedia", "Gutenberg", "CC BY-SA", "word pieces", "STS", "Limits", "selfsent pretrain")),
+    ],
+)
+def test_each_takes_at_most_20_megabytes_and_says_what_it_is(name, parts):
+    assert size(SHIPPED[name]) <= 20e6
+    card = (SHIPPED[name] / "README.md").read_text(encoding="utf-8")
+    assert [part for part in parts if part not in card] == []
+
+
+def test_all_of_them_fit_into_a_wheel_of_sixty_megabytes():
+    assert sum(map(size, SHIPPED.values())) <= 55e6
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_each_opens_without_us_and_likes_neighbours_better_than_strangers(name):
+    model = SentenceTransformer(str(SHIPPED[name]), device="cpu")
+    if name != "builtin-static":  # which sentence-transformers opens in the type of the file
+        assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     texts = [
         "The river floods the valley in spring.",
         "Every spring the valley is under water when the river rises.",
@@ -33,8 +48,8 @@ def test_it_opens_without_us_and_likes_neighbours_better_than_strangers():
 
 
 def test_it_guesses_words_from_what_stands_around_them():
-    model = AutoModelForMaskedLM.from_pretrained(str(BUILTIN)).eval()
-    tokenizer = AutoTokenizer.from_pretrained(str(BUILTIN))
+    model = AutoModelForMaskedLM.from_pretrained(str(SHIPPED["builtin-mlm"])).eval()
+    tokenizer = AutoTokenizer.from_pretrained(str(SHIPPED["builtin-mlm"]))
     # Guessing the most frequent word is right in none of these.
     sentences = {
         "he was born in new [MASK] city .": "york",

@@ -57,7 +57,7 @@ def test_a_checkpoint_without_an_mlm_head_gets_a_fresh_one_and_says_so(family, t
 
 
 def test_the_built_in_encoder_brings_its_mlm_head_and_guesses_with_it():
-    encoder = load_encoder("builtin")
+    encoder = load_encoder("builtin-mlm")
     text = encoder.tokenizer("the capital of france is the city of paris .")["input_ids"]
     tokens = collate(encoder, [text])
     place = text.index(encoder.tokenizer.convert_tokens_to_ids(encoder.tokenizer.tokenize(" of")[0]))
