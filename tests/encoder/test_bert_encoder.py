@@ -74,11 +74,12 @@ def is_the_same(folder):
     for task in ("query", "document"):
         prompt = task_prompt(light, task)
         assert prompt == task_prompt(heavy, task)
-        found = embed_texts(light, [*TEXTS, *ODD], prompt=prompt)
-        np.testing.assert_allclose(found, embed_texts(heavy, [*TEXTS, *ODD], prompt=prompt), atol=5e-6)
+        found = embed_texts(light, [*TEXTS, *ODD], prompt=prompt, precision="fp32")
+        expected = embed_texts(heavy, [*TEXTS, *ODD], prompt=prompt, precision="fp32")
+        np.testing.assert_allclose(found, expected, atol=5e-6)
         assert np.abs(found[0] - found[1]).max() > 1e-2
     theirs = SentenceTransformer(str(folder), device="cpu").encode(TEXTS, show_progress_bar=False)
-    np.testing.assert_allclose(embed_texts(light, TEXTS), theirs, atol=5e-6)
+    np.testing.assert_allclose(embed_texts(light, TEXTS, precision="fp32"), theirs, atol=5e-6)
     assert digest_of(light) == digest_of(heavy)
     assert width_of(light) == width_of(heavy)
     assert (pooling_kind(light), length_of(light)) == (pooling_kind(heavy), length_of(heavy))
@@ -113,7 +114,9 @@ def test_prompts_and_a_width_are_kept(tmp_path):
 def test_the_maximum_length_is_kept(tmp_path):
     folder = saved(tmp_path, "bert", max_seq_length=7)
     is_the_same(folder)
-    short, long = embed_texts(open_encoder(folder), ["the cat sat on the mat", "the cat sat on the rug rug rug dog"])
+    short, long = embed_texts(
+        open_encoder(folder), ["the cat sat on the mat", "the cat sat on the rug rug rug dog"], precision="fp32"
+    )
     assert np.abs(short - long).max() < 1e-6 or np.abs(short - long).max() > 1e-3
 
 
@@ -138,7 +141,7 @@ def test_vectors_of_length_1_and_the_tokenizer_of_bert(tmp_path):
     SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "unit"), create_model_card=False)
     is_the_same(tmp_path / "unit")
     np.testing.assert_allclose(
-        np.linalg.norm(embed_texts(open_encoder(tmp_path / "unit"), TEXTS), axis=1), 1, rtol=1e-6
+        np.linalg.norm(embed_texts(open_encoder(tmp_path / "unit"), TEXTS, precision="fp32"), axis=1), 1, rtol=1e-6
     )
     definition, said = (json.loads((tmp_path / "unit" / f"tokenizer{end}.json").read_text()) for end in ("", "_config"))
     assert said["tokenizer_class"] == "BertTokenizer"
@@ -285,7 +288,8 @@ def test_encoders_side_by_side(tmp_path):
     save_encoder(join_side_by_side(parts, [0.25, 0.75]), tmp_path / "both")
     light, heavy = open_encoder(tmp_path / "both"), load_encoder(tmp_path / "both")
     assert isinstance(light, JoinedEncoders)
-    np.testing.assert_allclose(embed_texts(light, TEXTS), embed_texts(heavy, TEXTS), atol=5e-6)
+    found, expected = (embed_texts(one, TEXTS, precision="fp32") for one in (light, heavy))
+    np.testing.assert_allclose(found, expected, atol=5e-6)
     assert digest_of(light) == digest_of(heavy)
     assert width_of(light) == width_of(heavy) == sum(map(embedding_width, parts))
     assert (pooling_kind(light), length_of(light)) == (pooling_kind(heavy), length_of(heavy)) == ("none", 64)
