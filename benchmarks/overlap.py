@@ -60,6 +60,12 @@ def key(words: list[str]) -> int:
     return xxhash.xxh3_64_intdigest(" ".join(words).encode(errors="replace"))
 
 
+def among(values: NDArray[np.uint64], table: NDArray[np.uint64]) -> list[int]:
+    """Return the values that stand in a sorted table."""
+    places = np.minimum(np.searchsorted(table, values), len(table) - 1)
+    return [int(value) for value in values[table[places] == values]]
+
+
 def texts_of(place: Path) -> Iterator[tuple[str, str]]:
     """Yield every set below a place with each of its texts."""
     for path in [place] if place.is_file() else sorted(place.rglob("*")):
@@ -130,11 +136,10 @@ def main() -> None:
         whole = [clean.one_line(clean.clean_text(document.text)), clean.one_line(clean.clean_text(document.positive))]
         parts = [clean.words(text) for text in (*sentences, summary, document.title, *whole)]
         keys = np.array([key(part) for part in parts], np.uint64)
-        copied.update(keys[np.isin(keys, evaluation.exact)].tolist())
+        copied.update(among(keys, evaluation.exact))
         for part in parts[-2:]:  # the text as a whole, so that runs across sentences are seen
             words_read += len(part)
-            found = runs(hashes(part))
-            for run in found[np.isin(found, evaluation.runs)].tolist():
+            for run in among(runs(hashes(part)), evaluation.runs):
                 shared |= evaluation.grams[run]
     print(f"{documents:,} documents or pairs, {words_read:,} words; sets: {len(evaluation.counts)}\n")
     print("| set | texts of 5 words | copied | texts of 13 words | with 13 words in a row |")
