@@ -50,15 +50,6 @@ def documents_of(found):
     return {" ".join(row[3]) for row in held_rows(found)} | {row["text"] for row in lines(found.texts)}
 
 
-A, B, C, D, E = (
-    "The grey ship left the old harbour.",  # 7 words
-    "Its captain had followed the tide since noon.",  # 8
-    "Bread was baked below the deck.",  # 6
-    "Nobody on board slept that night.",  # 6
-    "Yes.",
-)
-
-
 @pytest.mark.parametrize(
     ("rows", "kind"),
     [
@@ -66,8 +57,20 @@ A, B, C, D, E = (
         ([*documents(200), *[{"text": "One line of words alone."}] * 2400], "lines"),
         ([*documents(199), *[{"text": "One line of words alone."}] * 300], "lines"),
         ([*documents(500, length=3)], "lines"),
-        ([row | {"positive": f"{A} {n}"} if n < 250 else row for n, row in enumerate(documents(500))], "pairs"),
-        ([row | {"positive": f"{A} {n}"} if n < 249 else row for n, row in enumerate(documents(500))], "documents"),
+        (
+            [
+                row | {"positive": f"The grey ship left the old harbour {n}."} if n < 250 else row
+                for n, row in enumerate(documents(500))
+            ],
+            "pairs",
+        ),
+        (
+            [
+                row | {"positive": f"The grey ship left the old harbour {n}."} if n < 249 else row
+                for n, row in enumerate(documents(500))
+            ],
+            "documents",
+        ),
     ],
 )
 def test_the_kind_of_a_text_is_that_of_enough_of_its_rows(rows, kind, tmp_path):
