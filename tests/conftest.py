@@ -10,6 +10,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from tiny import TEXTS, make_base
 
+from selfsent import hardware
 from selfsent.encoder.batches import Tokens
 from selfsent.encoder.embed import collate
 from selfsent.encoder.load import load_encoder
@@ -26,6 +27,12 @@ ROOT = Path(__file__).parent.parent
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a tiny random BERT with dropout 0.1."""
     return make_base(tmp_path_factory.mktemp("bert"))
+
+
+@pytest.fixture
+def fp32_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Choose fp32 where nobody asks for a precision, on a machine that is faster in bf16, too: other libraries do."""
+    monkeypatch.setattr(hardware, "has_fast_bf16", lambda device: False)
 
 
 @pytest.fixture

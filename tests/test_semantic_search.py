@@ -55,6 +55,7 @@ def test_an_index_is_reused_for_the_same_model_corpus_and_column_alone(bert, cor
     assert not build_index(bert, corpus, text_column="body").reused
 
 
+@pytest.mark.usefixtures("fp32_alone")
 def test_the_query_and_the_corpus_get_prompts_of_their_own(bert, corpus, tmp_path):
     encoder = load_encoder(bert)
     encoder.prompts = {"query": "the cat ", "passage": "a dog barked ", "document": ""}

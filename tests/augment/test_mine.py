@@ -14,6 +14,7 @@ import selfsent
 from selfsent.__main__ import main
 from selfsent.errors import ConfigurationError, CorpusError
 
+pytestmark = pytest.mark.usefixtures("fp32_alone")  # sentence-transformers is the truth
 WORDS = sorted({word for text in TEXTS for word in text.split()})
 LOOSE = ("near_threshold=1", "min_cosine=-1")  # copies apart, the encoder alone decides
 

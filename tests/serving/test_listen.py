@@ -61,7 +61,7 @@ def post(port, body, path="/embed"):
 
 
 def test_a_server_answers_openais_client_reloads_and_stops_without_losing_a_request(folder):
-    with server(f"m={folder}") as (process, port):
+    with server(f"m={folder}", "--set", "precision=fp32") as (process, port):
         client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0)
         vectors = load_encoder(folder).encode(TEXTS, normalize_embeddings=True)
         found = client.embeddings.create(model="m", input=TEXTS)

@@ -44,6 +44,7 @@ def application(folders, bert):
     return build
 
 
+@pytest.mark.usefixtures("fp32_alone")
 @pytest.mark.parametrize("mode", ["dense", "bm25", "hybrid"])
 def test_search_answers_as_the_index_does(application, folders, bert, mode):
     with TestClient(application()) as client:
