@@ -78,7 +78,7 @@ def texts_of(place: Path) -> Iterator[tuple[str, str]]:
             content = data.decode("latin-1")
         if path.suffix == ".json":
             found = cells(json.loads(content))
-        elif path.suffix == ".csv":
+        elif path.suffix == ".csv" and "\t" not in content.partition("\n")[0]:  # STS-B's have tabs
             found = (cell for row in csv.reader(content.splitlines()) for cell in row)
         else:
             found = (cell for line in content.splitlines() for cell in line.split("\t"))

@@ -88,7 +88,8 @@ def _document_pairs(
     for document, own_summary, sentences in read_texts(sources, reading, progress):
         summary.texts += 1
         title = clean.one_line(document.title)
-        made = [pair for pair in pairs_of_document(title, own_summary, sentences) if pair.kind in kinds]
+        every = dict.fromkeys(pairs_of_document(title, own_summary, sentences))  # a refrain makes a pair twice
+        made = [pair for pair in every if pair.kind in kinds]
         adjacent = [pair for pair in made if pair.kind == "adjacent"]
         left_out = set() if max_adjacent is None else {*sorted(adjacent, key=_rank)[max_adjacent:]}
         summary.dropped["beyond max_adjacent"] += len(left_out)

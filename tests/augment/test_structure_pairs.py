@@ -104,6 +104,16 @@ def test_most_pairs_of_a_document_and_of_a_kind_do_not_depend_on_the_order(tmp_p
     assert {(row["text"], row["positive"]) for row in again} == {(row["text"], row["positive"]) for row in five}
 
 
+def test_a_pair_that_a_document_makes_twice_is_written_once(tmp_path):
+    verse = "Rain fell on the town. Nobody went out at all. " * 3
+    (tmp_path / "song.jsonl").write_text(json.dumps({"text": verse}) + "\n")
+    structure_pairs(tmp_path / "song.jsonl", tmp_path / "pairs.jsonl", kinds=["adjacent"], max_adjacent=1)
+    structure_pairs(tmp_path / "song.jsonl", tmp_path / "all.jsonl", kinds=["adjacent"])
+    both = ("Rain fell on the town.", "Nobody went out at all.")
+    assert {(row["text"], row["positive"]) for row in rows(tmp_path / "all.jsonl")} == {both, both[::-1]}
+    assert [len(rows(tmp_path / name)) for name in ("pairs.jsonl", "all.jsonl")] == [1, 2]
+
+
 def test_what_cannot_be_paired_is_said_in_a_sentence(tmp_path):
     (tmp_path / "lines.txt").write_text("Alone.\n")
     with pytest.raises(CorpusError, match="no document with two sentences"):
