@@ -15,7 +15,7 @@ from selfsent.evaluation.senteval.declutr_averages import DOWNSTREAM, PROBING
 from selfsent.evaluation.sts import YEARS
 
 TextKind = Literal["sentences", "documents", "pairs"]
-Drawing = Literal["dots", "lines", "scatter", "curves"]
+Drawing = Literal["dots", "lines", "scatter", "curves", "spans", "whitening"]
 
 
 class ScorePart(NamedTuple):
@@ -90,13 +90,14 @@ class Artifact:
 
     id: str  # "scd-table-1"
     title: str
-    measures: tuple[Measure, ...]
-    rows: tuple[ArtifactRow, ...]
+    measures: tuple[Measure, ...] = ()
+    rows: tuple[ArtifactRow, ...] = ()
     claims: tuple[PaperClaim, ...] = ()
     note: str = ""  # what a reader should know about the published values
     drawing: Drawing = "dots"
     shown: str = ""  # the measure that is drawn; default: the last
     curves: tuple[str, ...] = ()  # figures of the training log, for drawing "curves"
+    sketch: Training | None = None  # of a figure without scores: the base and the text that it is drawn from
 
     def __post_init__(self) -> None:
         """Check that claims and published values name rows and measures that exist.

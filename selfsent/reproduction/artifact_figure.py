@@ -13,9 +13,9 @@ from selfsent.reproduction.findings import Cell
 from selfsent.reproduction.plan import ArtifactPlan
 
 CurveSet = Mapping[str, Sequence[Curve]]  # figure of the log -> a curve for each seed
-_OURS, _PAPER = "#1f6fb2", "#c2571a"
-_SERIES = ("#1f6fb2", "#c2571a", "#3a8f4d", "#8a5fb0", "#9a7b1c", "#4f4f4f")
-_STYLE: dict[Any, Any] = {
+OURS, PAPER = "#1f6fb2", "#c2571a"
+SERIES = ("#1f6fb2", "#c2571a", "#3a8f4d", "#8a5fb0", "#9a7b1c", "#4f4f4f")
+STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -32,7 +32,7 @@ Cells = Mapping[str, Mapping[str, Cell]]
 def draw_artifact(plan: ArtifactPlan, cells: Cells, curves: Mapping[str, CurveSet]) -> Figure:
     """Draw a table or figure in the way that it asks for."""
     artifact = plan.artifact
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         if artifact.drawing == "curves":
             return _draw_curves(plan, curves)
         if artifact.drawing == "scatter":
@@ -69,11 +69,11 @@ def _draw_dots(plan: ArtifactPlan, cells: Cells) -> Figure:
     if found:
         places = [place for place, _ in measured]
         axes.errorbar(
-            [cell.value for cell in found], places, xerr=_bars(found), fmt="o", color=_OURS, capsize=2, label="here"
+            [cell.value for cell in found], places, xerr=_bars(found), fmt="o", color=OURS, capsize=2, label="here"
         )
     if printed:
         values, places = [value for _, value in printed], [place for place, _ in printed]
-        axes.plot(values, places, "s", markerfacecolor="none", color=_PAPER, label="paper")
+        axes.plot(values, places, "s", markerfacecolor="none", color=PAPER, label="paper")
     axes.set_yticks(range(len(rows)), [row.name for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlabel(measure)
@@ -98,12 +98,12 @@ def _draw_lines(plan: ArtifactPlan, cells: Cells) -> Figure:
                 yerr=_bars(values),
                 marker="o",
                 capsize=2,
-                color=_SERIES[place % len(_SERIES)],
+                color=SERIES[place % len(SERIES)],
                 label=series or "here",
             )
         printed = [(row.x or 0.0, row.published[measure]) for row in rows if measure in row.published]
         if printed:
-            axes.plot(*zip(*printed, strict=True), "s--", markerfacecolor="none", color=_PAPER, label="paper")
+            axes.plot(*zip(*printed, strict=True), "s--", markerfacecolor="none", color=PAPER, label="paper")
     known = sorted({row.row.x for row in plan.rows if row.row.x is not None})
     if known[0] > 0 and known[-1] / known[0] >= 8:
         axes.set_xscale("log")
@@ -130,17 +130,17 @@ def _draw_scatter(plan: ArtifactPlan, cells: Cells) -> Figure:
     for name, values, marker in points:
         place = values[across], values[along]
         if colour in values:
-            edge = _PAPER if marker == "s" else _OURS
+            edge = PAPER if marker == "s" else OURS
             drawn = axes.scatter(
                 *place, c=[values[colour]], norm=scale, cmap="viridis", marker=marker, s=55, edgecolors=edge
             )
         else:
-            axes.scatter(*place, marker=marker, s=55, facecolors="none", edgecolors=_PAPER)
+            axes.scatter(*place, marker=marker, s=55, facecolors="none", edgecolors=PAPER)
         axes.annotate(name, place, textcoords="offset points", xytext=(5, 4), fontsize=7)
     if drawn is not None:
         figure.colorbar(drawn, ax=axes, label=colour)
-    axes.plot([], [], "o", color=_OURS, label="here")
-    axes.plot([], [], "s", markerfacecolor="none", color=_PAPER, label="paper")
+    axes.plot([], [], "o", color=OURS, label="here")
+    axes.plot([], [], "s", markerfacecolor="none", color=PAPER, label="paper")
     axes.set_xlabel(across)
     axes.set_ylabel(along)
     axes.margins(0.15)
@@ -155,7 +155,7 @@ def _draw_curves(plan: ArtifactPlan, curves: Mapping[str, CurveSet]) -> Figure:
     panels = figure.subplots(1, len(names), squeeze=False)[0]
     for axes, name in zip(panels, names, strict=True):
         for place, (row, found) in enumerate(curves.items()):
-            colour = _SERIES[place % len(_SERIES)]
+            colour = SERIES[place % len(SERIES)]
             of_seeds = [dict(curve) for curve in found.get(name, ())]
             steps = sorted(set.intersection(*map(set, of_seeds))) if of_seeds else []
             for curve in of_seeds if len(of_seeds) > 1 else []:

@@ -12,6 +12,7 @@ from selfsent.reproduction.artifact import Measure
 from selfsent.reproduction.artifact_figure import CurveSet, draw_artifact
 from selfsent.reproduction.findings import Cell, ClaimFinding
 from selfsent.reproduction.plan import ArtifactPlan, PlannedRow
+from selfsent.reproduction.sketch import Sketch
 
 PAPER, OURS = "paper", "here"
 
@@ -27,6 +28,7 @@ class ArtifactOutcome:
     seeds: int
     scale: str  # how the runs differ from the published ones
     folder: Path
+    sketch: Sketch | None = None  # of a figure without scores
 
 
 def write_artifact(outcome: ArtifactOutcome) -> None:
@@ -35,13 +37,16 @@ def write_artifact(outcome: ArtifactOutcome) -> None:
     atomic.write_text(outcome.folder / f"{name}.md", "\n".join(markdown_lines(outcome)) + "\n")
     atomic.write_text(outcome.folder / f"{name}.csv", _csv(outcome))
     with atomic.replacing(outcome.folder / f"{name}.png") as partial:
-        figure = draw_artifact(outcome.plan, outcome.cells, outcome.curves)
+        sketch = outcome.sketch
+        figure = sketch.figure if sketch else draw_artifact(outcome.plan, outcome.cells, outcome.curves)
         figure.savefig(partial, format="png", dpi=150, metadata={"Software": None})
     atomic.write_sealed(outcome.folder / f"{name}.json", _content(outcome))
 
 
 def table_lines(outcome: ArtifactOutcome) -> tuple[list[str], list[list[str]]]:
     """Return heads and rows for people: of each row the published values, and below them ours."""
+    if outcome.sketch:
+        return outcome.sketch.heads, outcome.sketch.rows
     measures = outcome.plan.artifact.measures
     heads = ["row", "from", *(measure.name for measure in measures)]
     rows = []
@@ -72,6 +77,8 @@ def word_cell(cell: Cell | None) -> str:
 
 def explain_values(outcome: ArtifactOutcome) -> list[str]:
     """Say what the values are, and what is missing."""
+    if outcome.sketch:
+        return [line for line in (outcome.scale, outcome.plan.artifact.note) if line]
     seeds = "one seed; in brackets the 95 % interval over the test rows"
     if outcome.seeds > 1:
         seeds = (
@@ -126,6 +133,9 @@ def _csv(outcome: ArtifactOutcome) -> str:
     """Write one line for every row and measure that has a published or a measured value."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
+    if outcome.sketch:
+        writer.writerows([outcome.sketch.heads, *outcome.sketch.rows])
+        return text.getvalue()
     writer.writerow(["row", "measure", "paper", "here", "low", "high", "deviation", "seeds", "scores", "of"])
     for planned in outcome.plan.rows:
         for measure in outcome.plan.artifact.measures:
@@ -160,6 +170,9 @@ def _content(outcome: ArtifactOutcome) -> dict[str, Any]:
             }
             for finding in outcome.findings
         ],
+        "sketch": [dict(zip(outcome.sketch.heads, row, strict=True)) for row in outcome.sketch.rows]
+        if outcome.sketch
+        else [],
         "curves": {name: dict(curves) for name, curves in outcome.curves.items()},
     }
 

@@ -1,4 +1,4 @@
-"""DeCLUTR, https://arxiv.org/abs/2006.03659: table 1, S1, S3-S6, and figures 2 and 3."""
+"""DeCLUTR, https://arxiv.org/abs/2006.03659: tables 1, S1, S3 and S4, and figures 1 to 3."""
 
 from selfsent.evaluation.senteval.declutr_averages import DOWNSTREAM, PROBING
 from selfsent.reproduction.artifact import (
@@ -162,6 +162,13 @@ ARTIFACTS = (
             PaperClaim(first="Transformer-small", second="DeCLUTR-small", measure="bigram_shift"),
         ),
         shown="sentence_length",
+    ),
+    Artifact(
+        id="declutr-figure-1",
+        title="DeCLUTR: lengths of anchors and positives",
+        drawing="spans",
+        sketch=_trained(),
+        note="Spans as training draws them, each anchor as often as it has positives; lines: Beta(4, 2), Beta(2, 4).",
     ),
     Artifact(
         id="declutr-figure-2a",

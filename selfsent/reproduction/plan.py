@@ -46,10 +46,14 @@ class ArtifactPlan:
     rows: tuple[PlannedRow, ...]
     tasks: tuple[str, ...]  # with data
     missing: dict[str, str] = field(default_factory=dict)  # tasks without data, and why
+    sketch: Recipe | None = None  # whose base and text a figure without scores is drawn from
+    lacking: tuple[str, ...] = ()  # what that needs
 
     @property
     def needs(self) -> list[str]:
         """What its rows and measures lack, each once: weights first."""
+        if self.sketch:
+            return list(self.lacking)
         lacking = dict.fromkeys(need for row in self.rows for need in row.needs)
         found = sorted(lacking, key=lambda need: not need.startswith("weights"))
         if not self.tasks:
@@ -59,7 +63,7 @@ class ArtifactPlan:
     @property
     def ready(self) -> bool:
         """Whether anything can be measured."""
-        return bool(self.tasks) and any(row.measured for row in self.rows)
+        return not self.lacking if self.sketch else bool(self.tasks) and any(row.measured for row in self.rows)
 
     @property
     def state(self) -> str:
@@ -85,6 +89,10 @@ def plan_artifacts(artifacts: Sequence[Artifact], options: ReproduceOptions) -> 
     missing |= dict.fromkeys((task for task in wanted if task in options.left_out), "left out")
     plans = []
     for artifact in artifacts:
+        if artifact.sketch:
+            recipe, lacking = _recipe_and_needs(artifact.sketch, options)
+            plans.append(ArtifactPlan(artifact=artifact, rows=(), tasks=(), sketch=recipe, lacking=tuple(lacking)))
+            continue
         tasks = list(dict.fromkeys(task for measure in artifact.measures for task in measure.tasks))
         plans.append(
             ArtifactPlan(
@@ -114,15 +122,12 @@ def plan_row(row: ArtifactRow, options: ReproduceOptions) -> PlannedRow:
     elif isinstance(row.source, Untrained):
         model, pooling = base_of(row.source, options), pooling_of(row.source, options)
     elif isinstance(row.source, Training):
-        recipe = _spelled_out(training_recipe(row.source, options.first_seed, options))
-        texts = texts_of(row.source.text, row.source, options)
-        needs += [f"data {row.source.text} ({OPTION[row.source.text]})"] if not texts else []
-        needs += [f"data {name}" for name in texts if not _has_text(name)]
+        recipe, lacking = _recipe_and_needs(row.source, options)
+        needs += lacking
     else:
         return PlannedRow(row=row)
-    base = model or (recipe.base if recipe else "")
-    if not has_weights(base):
-        needs.insert(0, f"weights {base}")
+    if model and not has_weights(model):
+        needs.insert(0, f"weights {model}")
     identity = {"recipe": recipe and _identity(recipe), "model": model, "pooling": pooling}
     return PlannedRow(
         row=row,
@@ -133,6 +138,15 @@ def plan_row(row: ArtifactRow, options: ReproduceOptions) -> PlannedRow:
         key=_digest({**identity, "whitening": row.whitening}),
         needs=tuple(needs),
     )
+
+
+def _recipe_and_needs(source: Training, options: ReproduceOptions) -> tuple[Recipe, list[str]]:
+    """Return the recipe of a training for the first seed, and the weights and texts that it lacks."""
+    recipe = _spelled_out(training_recipe(source, options.first_seed, options))
+    texts = texts_of(source.text, source, options)
+    needs = [] if has_weights(recipe.base) else [f"weights {recipe.base}"]
+    needs += [] if texts else [f"data {source.text} ({OPTION[source.text]})"]
+    return recipe, needs + [f"data {name}" for name in texts if not _has_text(name)]
 
 
 def _spelled_out(recipe: Recipe) -> Recipe:

@@ -17,6 +17,7 @@ from selfsent.reproduction.findings import find_cell, judge_claims
 from selfsent.reproduction.measure import Laboratory
 from selfsent.reproduction.plan import ArtifactPlan, PlannedRow, plan_artifacts
 from selfsent.reproduction.scale import SCALES, ReproduceOptions, explain_scale
+from selfsent.reproduction.sketch import draw_sketch
 from selfsent.run import Run
 
 SUMMARY = "summary.md"
@@ -124,6 +125,7 @@ def _measure(
         seeds=laboratory.options.seeds,
         scale=explain_scale(laboratory.options),
         folder=folder,
+        sketch=draw_sketch(plan.artifact.drawing, plan.sketch, laboratory.progress) if plan.sketch else None,
     )
 
 
@@ -142,6 +144,8 @@ def summary_lines(outcomes: Sequence[ArtifactOutcome]) -> list[str]:
     lines = ["# What becomes of the papers' findings", ""]
     for outcome in outcomes:
         lines += [f"## [{outcome.plan.artifact.title}]({outcome.plan.artifact.id}.md)", ""]
-        lines += [f"- {finding.sentence}" for finding in outcome.findings] or ["- The paper compares nothing here."]
+        lines += [f"- {finding.sentence}" for finding in outcome.findings] or [
+            "- It shows the method, and compares nothing." if outcome.sketch else "- The paper compares nothing here."
+        ]
         lines.append("")
     return [*lines, outcomes[0].scale if outcomes else "Nothing could be measured."]
