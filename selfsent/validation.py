@@ -11,7 +11,7 @@ from selfsent.evaluation.sts import STS
 from selfsent.evaluation.suite import read_suite
 
 STS_DEV = ("stsb-dev", "sickr-dev")
-_SAMPLE = 512  # texts behind the figures that watch for collapse, and behind the uniformity of STS-B
+_SAMPLE = 512  # texts behind the figures that watch for collapse
 
 
 class Validator:
@@ -67,7 +67,7 @@ class Validator:
                     both = vectors[[row[text] for text in task.texts]]
                     half = len(both) // 2
                     scores["stsb_alignment"] = geometry.alignment(both[:half], both[half:], task.gold)
-                    scores["stsb_uniformity"] = geometry.uniformity(both[:: len(both) // _SAMPLE + 1])
+                    scores["stsb_uniformity"] = geometry.uniformity(both)
         if self._sample:
             vectors = encode(encoder, self._sample)
             scores["alignment"] = geometry.alignment(vectors[::2], vectors[1::2])  # of each query and its passage

@@ -182,6 +182,6 @@ ARTIFACTS = (
         rows=_WATCHED,
         drawing="curves",
         curves=("stsb_uniformity", "stsb_alignment"),
-        note="Uniformity of 512 sentences of the development set, by the training log.",
+        note="Uniformity of all sentences of the development set, by the training log.",
     ),
 )

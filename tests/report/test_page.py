@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from made_runs import log_lines, retrieval, score, write_run
 from page_reader import Page
+from scipy.spatial.distance import pdist
 from test_api import QUICK, WORDS
 
 import selfsent
@@ -332,7 +333,9 @@ def test_with_data_the_log_holds_alignment_and_uniformity_of_stsb(bert, data):
     left, right = (encode(opened, [side[i] for i in same]).astype(float) for side in (pairs.left, pairs.right))
     cosines = [float(a @ b) / math.sqrt(float(a @ a) * float(b @ b)) for a, b in zip(left, right, strict=True)]
     assert scores["stsb_alignment"] == pytest.approx(sum(2 - 2 * cosine for cosine in cosines) / len(cosines), rel=1e-3)
-    assert -4 < scores["stsb_uniformity"] < 0
+    every = encode(opened, [*pairs.left, *pairs.right]).astype(float)
+    squared = pdist(every / np.linalg.norm(every, axis=1, keepdims=True), "sqeuclidean")
+    assert scores["stsb_uniformity"] == pytest.approx(math.log(np.exp(-2 * squared).mean()), rel=1e-3)
 
 
 def test_the_command_writes_the_page_and_refuses_in_one_sentence(tmp_path, monkeypatch, capsys):
