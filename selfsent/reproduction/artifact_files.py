@@ -64,10 +64,13 @@ def table_lines(outcome: ArtifactOutcome) -> tuple[list[str], list[list[str]]]:
 
 
 def word_cell(cell: Cell | None) -> str:
-    """Write a value, with its deviation over the seeds or the interval over the test rows; "*": parts are missing."""
+    """Write a value, with its deviation over the seeds or the interval over the test rows.
+
+    "*": parts are missing; "†": some of the data are sub-sampled.
+    """
     if cell is None:
         return ""
-    star = "*" if cell.parts < cell.of else ""
+    star = ("*" if cell.parts < cell.of else "") + ("†" if cell.sub_sampled else "")
     if cell.spread is not None:
         return f"{cell.value:.2f}{star} ± {cell.spread:.2f}"
     if cell.low is None or cell.high is None:
@@ -88,6 +91,8 @@ def explain_values(outcome: ArtifactOutcome) -> list[str]:
     cells = [cell for row in outcome.cells.values() for cell in row.values()]
     if any(cell.parts < cell.of for cell in cells):
         lines.append(f"* without {', '.join(outcome.plan.missing)}: not the mean that the paper prints.")
+    if shortened := dict.fromkeys(task for cell in cells for task in cell.sub_sampled):
+        lines.append(f"† with sub-sampled data of {', '.join(shortened)}: not comparable with the paper's.")
     lines += [outcome.plan.artifact.note] if outcome.plan.artifact.note else []
     return lines
 

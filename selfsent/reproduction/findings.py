@@ -37,6 +37,7 @@ class Cell:
     parts: int  # scores that were measured
     of: int  # scores that the measure has
     replicates: Float[np.ndarray, "S R"] | None = None
+    sub_sampled: tuple[str, ...] = ()  # its tasks whose data are a part of the published ones
 
     @property
     def value(self) -> float:
@@ -81,12 +82,15 @@ def find_cell(measure: Measure, results: Sequence[Results]) -> Cell | None:
     """
     values, drawn = [], []
     parts = 0
+    # Only sub-sampled data have "rows" in the protocol.
+    shortened: dict[str, None] = {}
     for result in results:
         groups = [[_find(result, part) for part in group] for group in measure.groups]
         found = [group for group in groups if None not in group]
         if not found:
             return None
         parts = sum(map(len, found))
+        shortened |= {score.task: None for group in found for score in group if score and "rows" in score.protocol}
         values.append(float(np.mean([np.mean([score.value for score in group if score]) for group in found])))
         replicates = [[score.replicates for score in group if score] for group in found]
         if all(one is not None for group in replicates for one in group):
@@ -94,7 +98,15 @@ def find_cell(measure: Measure, results: Sequence[Results]) -> Cell | None:
     whole = np.stack(drawn) if len(drawn) == len(values) else None
     low, high = (None, None) if whole is None else np.quantile(whole.mean(axis=0), (0.025, 0.975)).tolist()
     total = sum(map(len, measure.groups))
-    return Cell(values=tuple(values), low=low, high=high, parts=parts, of=total, replicates=whole)
+    return Cell(
+        values=tuple(values),
+        low=low,
+        high=high,
+        parts=parts,
+        of=total,
+        replicates=whole,
+        sub_sampled=tuple(shortened),
+    )
 
 
 def _find(result: Results, part: ScorePart) -> Score | None:

@@ -1,5 +1,7 @@
 """Cells are the means that they say, and a sentence follows from the differences alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -15,6 +17,7 @@ from selfsent.reproduction.artifact import (
     mean_measure,
     single_measure,
 )
+from selfsent.reproduction.artifact_files import word_cell
 from selfsent.reproduction.findings import Cell, find_cell, judge_claims
 from selfsent.reproduction.plan import ArtifactPlan, plan_row
 from selfsent.reproduction.scale import ReproduceOptions
@@ -41,6 +44,15 @@ def test_what_is_missing_is_left_out_and_counted():
     cell = find_cell(mean_measure("average", (ONE, TWO)), [result])
     assert (cell.value, cell.parts, cell.of) == (60.0, 1, 2)
     assert find_cell(TWO, [result]) is None
+
+
+def test_a_score_of_sub_sampled_data_is_marked_in_its_own_cell_and_in_every_mean_over_it():
+    part = replace(score("mrpc", 70.0, "accuracy", ""), protocol={"rows": "12,000 of 120,000"})
+    result = Results(scores=[score("stsb", 60.0), part])
+    marked = [find_cell(measure, [result]) for measure in (TWO, mean_measure("average", (ONE, TWO)))]
+    assert [cell.sub_sampled for cell in marked] == [("mrpc",), ("mrpc",)]
+    assert word_cell(marked[1]) == "65.00†"
+    assert word_cell(find_cell(ONE, [result])) == "60.00"
 
 
 def test_replicates_are_averaged_as_the_values_are():
