@@ -80,23 +80,34 @@ def nt_xent(
 
 @_full_precision
 def similarity_matching(
-    student: Float[Tensor, "N D"], teacher: Float[Tensor, "N E"], temperature: float, teacher_temperature: float
+    student: Float[Tensor, "N D"],
+    teacher: Float[Tensor, "N E"],
+    temperature: float,
+    teacher_temperature: float,
+    queued: tuple[Float[Tensor, "M D"], Float[Tensor, "M E"]] | None = None,
 ) -> Float[Tensor, ""]:
     """Divergence of the student's distribution over the other rows from the teacher's, mean over the rows.
 
     p_ij = softmax over j != i of cos(t_i, t_j) / teacher_temperature, q_ij likewise of the student's rows;
     1/N sum_i KL(p_i || q_i), in nats.  No gradient goes to the teacher.
 
+    Args:
+        queued: rows of further texts, the student's and the teacher's: j runs over them, too, i does not.
+
     Source: Fang et al. 2021, https://arxiv.org/abs/2101.04731.
     """
     own = torch.eye(len(student), dtype=torch.bool, device=student.device)
 
-    def log_shares(rows: Float[Tensor, "N D"], tau: float) -> Float[Tensor, "N M"]:
+    def log_shares(rows: Float[Tensor, "N D"], more: Float[Tensor, "M D"] | None, tau: float) -> Float[Tensor, "N K"]:
         rows = F.normalize(rows, dim=1)
-        return (rows @ rows.T / tau)[~own].view(len(rows), -1).log_softmax(dim=1)
+        cosines = (rows @ rows.T)[~own].view(len(rows), -1)
+        if more is not None:
+            cosines = torch.cat((cosines, rows @ F.normalize(more, dim=1).T), dim=1)
+        return (cosines / tau).log_softmax(dim=1)
 
-    goal = log_shares(teacher.detach(), teacher_temperature)
-    return F.kl_div(log_shares(student, temperature), goal, reduction="batchmean", log_target=True)
+    mine, taught = queued if queued is not None else (None, None)
+    goal = log_shares(teacher.detach(), taught, teacher_temperature)
+    return F.kl_div(log_shares(student, mine, temperature), goal, reduction="batchmean", log_target=True)
 
 
 @_full_precision

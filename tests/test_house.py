@@ -12,6 +12,7 @@ PACKAGE = Path(selfsent.__file__).parent
 FLOORS = {
     1: {
         "atomic",
+        "embedding_queue",
         "errors",
         "functional",
         "hardware",

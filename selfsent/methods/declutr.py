@@ -38,6 +38,7 @@ from torch import Tensor, nn
 from selfsent.config import FINITE, setting, warn_of_idle
 from selfsent.corpus.clean import one_line
 from selfsent.corpus.tokenize import WordPieces
+from selfsent.embedding_queue import EmbeddingQueue
 from selfsent.encoder.batches import Tokens
 from selfsent.encoder.embed import embed, embed_with_words, split_by_length
 from selfsent.encoder.inspect import embedding_width, max_length_of, tokenizer_of
@@ -119,9 +120,6 @@ class DeCLUTR(Objective):
             if self.projection == "none":
                 warn_of_idle(self, "projection is 'none'", "projection_layers", "projection_width")
 
-    memory: Tensor
-    remembered: Tensor
-
     def __init__(self, config: Config, encoder: SentenceTransformer) -> None:
         super().__init__(config, encoder)
         self._pieces = WordPieces(tokenizer_of(encoder))
@@ -140,8 +138,7 @@ class DeCLUTR(Objective):
         width = embedding_width(encoder)
         self.mlm = load_mlm_head(encoder) if config.mlm_weight else None
         self.head, width = _projection(config, width)
-        self.register_buffer("memory", torch.zeros(config.memory_size, width))
-        self.register_buffer("remembered", torch.zeros((), dtype=torch.long))  # rows written so far
+        self.memory = EmbeddingQueue(config.memory_size, width)
         self._last: dict[str, float] = {}
 
     # -----------------------------------------------------------------------------------------------------------
@@ -293,26 +290,12 @@ class DeCLUTR(Objective):
         config = self.config
         mean = positives.unflatten(0, (len(anchors), -1)).mean(1)  # (N, D)
         e, partners = self.head(anchors), self.head(mean)
-        known = min(int(self.remembered), config.memory_size)
-        loss = nt_xent(
-            e,
-            partners,
-            config.temperature,
-            reduction=config.loss_reduction,
-            memory=self.memory[:known] if known else None,
-        )
-        if config.memory_size and self.training:
-            self._remember(torch.cat((e, partners)).detach())
+        held = self.memory.rows() if config.memory_size else None
+        loss = nt_xent(e, partners, config.temperature, reduction=config.loss_reduction, memory=held)
+        if self.training:
+            self.memory.add(torch.cat((e, partners)))
         self._last["pair_cosine"] = torch.cosine_similarity(anchors.detach(), mean.detach()).mean().item()
         return {"contrast": config.contrast_weight * loss}
-
-    def _remember(self, rows: Float[Tensor, "N D"]) -> None:
-        """Overwrite the oldest rows of the memory."""
-        size = self.config.memory_size
-        rows = rows[-size:].to(self.memory.dtype)
-        places = (self.remembered + torch.arange(len(rows), device=rows.device)) % size
-        self.memory[places] = rows
-        self.remembered += len(rows)
 
     def figures(self) -> dict[str, float]:
         """Return the mean cosine of anchors and their positives, and the share of padding."""

@@ -3,11 +3,13 @@
     p_ij = softmax_j(cos(t_i, t_j) / tau_t),  q_ij = softmax_j(cos(z_i, z_j) / tau),  j != i
     matching    1/N sum_i sum_j p_ij (log p_ij - log q_ij)
 
-t the teacher's embeddings and z the student's, both of all N texts of the batch (2B on a corpus of pairs: the
-texts and their positives).  Only similarities are compared, so that teacher and student may differ in width,
-tokenizer and kind: two encoders side by side are a usual teacher of one.  Source of the loss: relational
-distillation by similarity distributions, Fang et al. 2021, https://arxiv.org/abs/2101.04731 (SEED), there over
-a queue; here over the batch.
+t the teacher's embeddings and z the student's; i runs over all N texts of the batch (2B on a corpus of pairs: the
+texts and their positives), j over them and over the texts of a queue, the ``queue`` last ones of earlier batches.
+Only similarities are compared, so that teacher and student may differ in width, tokenizer and kind: two encoders
+side by side are a usual teacher of one.  Source of the loss: relational distillation by similarity distributions,
+Fang et al. 2021, https://arxiv.org/abs/2101.04731 (SEED).  There j runs over the queue and i itself, the queue
+holds the teacher's embeddings alone, and the student's are brought to the teacher's width by a layer that is
+dropped later; here a queue holds what the student made of its texts, too, as they came.
 
 The teacher reads the student's word pieces joined to text again, truncated where the student's are.
 """
@@ -22,9 +24,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from selfsent.config import FINITE, setting
+from selfsent.embedding_queue import EmbeddingQueue
 from selfsent.encoder.batches import Tokens
 from selfsent.encoder.encode import encode
-from selfsent.encoder.inspect import tokenizer_of
+from selfsent.encoder.inspect import embedding_width, tokenizer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import ConfigurationError
 from selfsent.functional import similarity_matching
@@ -43,6 +46,9 @@ class Distil(Objective):
         teacher: str | None = setting(None, "the encoder to learn from: a folder, a name on the hub or builtin")
         temperature: float = setting(0.05, "tau: divides the student's cosines", gt=0, le=1_000)
         teacher_temperature: float = setting(0.05, "tau_t: divides the teacher's cosines", gt=0, le=1_000)
+        queue: int = setting(
+            0, "texts of earlier batches that those of the batch are compared with", ge=0, le=1_000_000
+        )
 
     def __init__(self, config: Config, encoder: SentenceTransformer) -> None:
         super().__init__(config, encoder)
@@ -50,6 +56,8 @@ class Distil(Objective):
             raise ConfigurationError("distil needs a teacher: --set objective.teacher=FOLDER, or a name on the hub")
         # Outside the module's parameters: the teacher is neither trained nor saved in checkpoints.
         self._teacher = [load_encoder(config.teacher)]
+        self.students = EmbeddingQueue(config.queue, embedding_width(encoder))
+        self.teachers = EmbeddingQueue(config.queue, embedding_width(self._teacher[0]))
         self._tokenizer: Any = tokenizer_of(encoder)
         self._gap: float | None = None
 
@@ -67,7 +75,12 @@ class Distil(Objective):
         config = self.config
         gaps = F.cosine_similarity(student[1:], student[:-1]) - F.cosine_similarity(teacher[1:], teacher[:-1])
         self._gap = gaps.detach().abs().mean().item()
-        return {"matching": similarity_matching(student, teacher, config.temperature, config.teacher_temperature)}
+        queued = (self.students.rows(), self.teachers.rows()) if config.queue else None
+        loss = similarity_matching(student, teacher, config.temperature, config.teacher_temperature, queued)
+        if self.training:
+            self.students.add(student)
+            self.teachers.add(teacher)
+        return {"matching": loss}
 
     def figures(self) -> dict[str, float]:
         """Return the mean distance of the student's cosines from the teacher's, over neighbouring rows."""

@@ -374,9 +374,9 @@ def test_the_memory_holds_the_newest_embeddings_and_serves_as_negatives(encoder)
     other, others = torch.randn(2, 32), torch.randn(2, 32)
     expected = nt_xent(other, others, 0.05, memory=torch.cat((first, partners)))
     torch.testing.assert_close(objective.terms(other, others)["contrast"], expected)
-    assert int(objective.remembered) == 8
-    assert all((objective.memory == row).all(1).any() for row in (*other, *others, partners[0], partners[1]))
-    assert not any((objective.memory == row).all(1).any() for row in first)
+    held = objective.memory.rows()
+    assert all((held == row).all(1).any() for row in (*other, *others, partners[0], partners[1]))
+    assert not any((held == row).all(1).any() for row in first)
 
 
 def test_the_projection_stands_between_pooling_and_contrast(encoder):
@@ -399,7 +399,7 @@ def test_the_projection_has_the_given_layers_width_and_form(encoder, form):
         expected = given @ layer.weight.T + layer.bias
     torch.testing.assert_close(objective.head(rows), expected)
     objective.train().terms(rows[:2], rows[2:4])
-    assert objective.memory.shape == (4, 8)
+    assert objective.memory.rows().shape == (4, 8)
 
 
 def test_reading_by_length_changes_nothing_but_the_padding(encoder):

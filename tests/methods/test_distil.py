@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tiny import TEXTS, make_base, make_examples
+from torch.nn import functional as F
 
 from selfsent.encoder.embed import collate, embed
 from selfsent.encoder.encode import encode
@@ -22,7 +23,7 @@ def rows(seed, count=7, width=5):
 
 
 def shares(vectors, i, tau):
-    """The distribution over the other rows, by the definition."""
+    """The distribution of row i over the other rows, by the definition."""
     cosines = {
         j: sum(a * b for a, b in zip(vectors[i], vectors[j], strict=True))
         / math.hypot(*vectors[i])
@@ -34,12 +35,13 @@ def shares(vectors, i, tau):
     return {j: math.exp(value / tau) / total for j, value in cosines.items()}
 
 
-def slow_matching(student, teacher, tau, teacher_tau):
-    loss = 0.0
-    for i in range(len(student)):
+def slow_matching(student, teacher, tau, teacher_tau, count=None):
+    """The loss of the first ``count`` rows over all others."""
+    loss, count = 0.0, count or len(student)
+    for i in range(count):
         p, q = shares(teacher, i, teacher_tau), shares(student, i, tau)
         loss += sum(p[j] * (math.log(p[j]) - math.log(q[j])) for j in p)
-    return loss / len(student)
+    return loss / count
 
 
 @pytest.mark.parametrize("taus", [(0.1, 0.1), (0.5, 0.05), (1.0, 2.0)])
@@ -48,6 +50,14 @@ def test_the_loss_is_that_of_slow_loops_whatever_the_widths(taus):
     expected = slow_matching(student.tolist(), teacher.tolist(), *taus)
     assert expected > 1e-3
     assert similarity_matching(student, teacher, *taus).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_rows_of_a_queue_are_compared_with_but_compare_nothing():
+    student, teacher, queued = rows(0), rows(1, width=9), (rows(2, 11), rows(3, 11, width=9))
+    lists = [torch.cat(both).tolist() for both in zip((student, teacher), queued, strict=True)]
+    expected = slow_matching(*lists, 0.5, 0.2, count=len(student))
+    assert similarity_matching(student, teacher, 0.5, 0.2, queued).item() == pytest.approx(expected, rel=1e-5)
+    assert expected != pytest.approx(slow_matching(student.tolist(), teacher.tolist(), 0.5, 0.2), rel=0.05)
 
 
 def test_a_turned_and_scaled_teacher_is_matched_already():
@@ -130,6 +140,32 @@ def test_the_teacher_is_in_no_checkpoint(encoder, teacher):
     objective = make(encoder, teacher)
     assert list(objective.state_dict()) == []
     assert list(objective.parameters()) == []
+
+
+def test_the_queue_brings_the_texts_of_earlier_batches_as_both_saw_them(encoder, teacher, batch):
+    objective = make(encoder.eval(), teacher, queue=len(TEXTS)).train()
+    other = {"text": collate(encoder, encoder.tokenizer([text.upper() + " again" for text in TEXTS])["input_ids"])}
+    texts = [encoder.tokenizer.decode(row, skip_special_tokens=True) for row in other["text"]["input_ids"]]
+    taught = F.normalize(torch.from_numpy(encode(load_encoder(teacher), texts)))
+    with torch.no_grad():
+        _, earlier = step(objective, encoder, other)
+        torch.testing.assert_close(objective.students.rows(), earlier[0])
+        torch.testing.assert_close(F.normalize(objective.teachers.rows()), taught, rtol=1e-4, atol=1e-5)
+        queued = objective.students.rows().clone(), taught
+        loss, now = step(objective, encoder, batch)
+    expected = similarity_matching(now[0], torch.from_numpy(encode(load_encoder(teacher), TEXTS)), 0.05, 0.05, queued)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-3)
+    assert set(objective.state_dict()) == {
+        f"{name}.{part}" for name in ("students", "teachers") for part in ("ring", "added")
+    }
+
+
+def test_the_queue_stands_still_outside_training(encoder, teacher, batch):
+    objective = make(encoder.eval(), teacher, queue=16).eval()
+    with torch.no_grad():
+        losses = [step(objective, encoder, batch)[0].item() for _ in range(2)]
+    assert losses[0] == losses[1]
+    assert len(objective.students.rows()) == 0
 
 
 def test_two_encoders_side_by_side_may_teach(encoder, teacher, batch, bert, tmp_path):
