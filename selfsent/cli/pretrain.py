@@ -16,7 +16,7 @@ def pretrain(
     size: Annotated[
         str | None,
         typer.Option(
-            help="static (word vectors, minutes), or a masked LM: nano, micro, mini, small  \\[default: mini]"
+            help="static (word vectors, minutes), or a masked LM: nano, micro, mini, small, medium  \\[default: mini]"
         ),
     ] = None,
     base: Annotated[

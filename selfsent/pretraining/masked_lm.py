@@ -50,7 +50,13 @@ class Size(NamedTuple):
     heads: int
 
 
-SIZES = {"nano": Size(2, 128, 2), "micro": Size(4, 256, 4), "mini": Size(6, 256, 4), "small": Size(6, 384, 6)}
+SIZES = {
+    "nano": Size(2, 128, 2),
+    "micro": Size(4, 256, 4),
+    "mini": Size(6, 256, 4),
+    "small": Size(6, 384, 6),
+    "medium": Size(12, 512, 8),
+}
 _HELD_OUT_ROWS = 512  # of the evaluation
 _POSITIONS = 512  # word pieces that the model accepts, however short its rows in training
 _DROPOUT = 0.1  # written into the finished model's config; pretraining itself uses none

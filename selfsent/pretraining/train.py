@@ -45,7 +45,9 @@ _FEWEST = 10  # steps that a run may be fitted to
 class PretrainConfig:
     """What decides the pretraining of a masked language model, apart from its text."""
 
-    size: Literal["nano", "micro", "mini", "small"] | None = setting(None, "None: mini, or the shape of the base")
+    size: Literal["nano", "micro", "mini", "small", "medium"] | None = setting(
+        None, "None: mini, or the shape of the base"
+    )
     base: str | None = setting(None, "masked LM to continue, with its vocabulary: a folder, a hub name or builtin-mlm")
     vocabulary: int | None = setting(
         None, "word pieces; None: 16,384, or as many as the text gives", ge=1, le=1_000_000
@@ -118,7 +120,7 @@ def pretrain(
     Args:
         sources: files, folders, hub names of datasets, or ``pydocs``, the default.
         out: the run's folder; default: runs/pretrain-SIZE.
-        size: ``static``, or the size of a masked LM: nano, micro, mini, small.  Default: mini.
+        size: ``static``, or the size of a masked LM: nano, micro, mini, small, medium.  Default: mini.
         base: a masked LM to continue: a folder, a name on the hub, or ``builtin-mlm``.
         vocabulary: word pieces; default: 16,384, or as many as the text gives.
         hours: of training, of a masked LM; the number of steps is fitted to it.
