@@ -334,20 +334,21 @@ class _VocabularyLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, states: Tensor, words: Tensor, bias: Tensor, labels: Tensor, chunk: int) -> Tensor:  # noqa: ANN401
         exact = torch.float64 if states.dtype == torch.float64 else torch.float32
+        table = words.to(states.dtype)
         loss = torch.zeros((), dtype=exact, device=states.device)
         towards_states = torch.empty_like(states)
         towards_words = torch.zeros(words.shape, dtype=exact, device=words.device)
         towards_bias = torch.zeros(bias.shape, dtype=exact, device=bias.device)
         for start in range(0, len(states), chunk):
             part, answers = states[start : start + chunk], labels[start : start + chunk, None]
-            logits = (part @ words.T).to(exact).add_(bias)  # (chunk, V)
+            logits = (part @ table.T).to(exact).add_(bias)  # (chunk, V)
             logits.sub_(logits.logsumexp(dim=1, keepdim=True))
             loss -= logits.gather(1, answers).sum()
             error = logits.exp_()
             error.scatter_add_(1, answers, -torch.ones_like(answers, dtype=exact))
             towards_bias += error.sum(dim=0)
-            error = error.to(words.dtype)
-            towards_states[start : start + chunk] = error @ words
+            error = error.to(table.dtype)
+            towards_states[start : start + chunk] = error @ table
             towards_words += error.T @ part
         ctx.save_for_backward(towards_states, towards_words.to(words.dtype), towards_bias.to(bias.dtype))
         return loss
@@ -367,7 +368,11 @@ def vocabulary_loss(
     """Return the summed cross-entropy of predicting ``labels`` from ``states @ words.T + bias``.
 
     Computed for ``chunk`` states at a time, gradients included, so that memory does not grow with N x V; products in
-    the dtype of ``words``, the softmax in fp32, or in fp64 where ``states`` are.
+    autocast's dtype, or without autocast in that of ``words``; the softmax and the sums of ``words``' gradient in fp32,
+    or in fp64 where ``states`` are.
     """
-    with torch.autocast(states.device.type, enabled=False):
-        return _VocabularyLoss.apply(states.to(words.dtype), words, bias, labels, chunk)
+    device, low = states.device.type, words.dtype
+    if torch.is_autocast_enabled(device) and low != torch.float64:  # tables of embeddings stay fp32 (optimizer.py)
+        low = torch.get_autocast_dtype(device)
+    with torch.autocast(device, enabled=False):
+        return _VocabularyLoss.apply(states.to(low), words, bias, labels, chunk)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from selfsent.functional import (
     correlation_summary,
@@ -411,6 +412,35 @@ def test_vocabulary_loss_of_bf16_words_is_that_of_fp32_within_its_rounding():
     for each in (exact, low):
         vocabulary_loss(states, each, torch.zeros(500), labels, 64).backward()
     assert torch.allclose(low.grad.float(), exact.grad, atol=0.02 * exact.grad.abs().max())
+
+
+class _Products(TorchDispatchMode):
+    """The dtypes of the matrix products."""
+
+    def __init__(self):
+        super().__init__()
+        self.dtypes = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if "mm" in function.__name__:
+            self.dtypes |= {one.dtype for one in args if isinstance(one, torch.Tensor)}
+        return function(*args, **(kwargs or {}))
+
+
+def test_vocabulary_loss_of_an_fp32_table_is_computed_in_bf16_under_autocast_and_its_gradient_is_fp32():
+    draw = torch.Generator().manual_seed(0)
+    states, words = torch.randn(200, 32, generator=draw), 0.1 * torch.randn(500, 32, generator=draw)
+    labels, bias = torch.randint(500, (200,), generator=draw), torch.zeros(500)
+    rounded, table = words.bfloat16().requires_grad_(), words.clone().requires_grad_()
+    expected = vocabulary_loss(states, rounded, bias, labels, 64)
+    expected.backward()
+    with _Products() as products, torch.autocast("cpu", torch.bfloat16):
+        loss = vocabulary_loss(states, table, bias, labels, 64)
+    loss.backward()
+    assert products.dtypes == {torch.bfloat16}
+    assert loss.item() == expected.item()
+    assert table.grad.dtype == torch.float32
+    assert torch.equal(table.grad.bfloat16(), rounded.grad)
 
 
 def test_vocabulary_loss_of_nothing_is_zero_and_keeps_the_graph():
