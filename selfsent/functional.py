@@ -332,26 +332,38 @@ class _VocabularyLoss(torch.autograd.Function):
     """Cross-entropy over a vocabulary computed together with its gradient, so that no chunk of logits is kept."""
 
     @staticmethod
-    def forward(ctx: Any, states: Tensor, words: Tensor, bias: Tensor, labels: Tensor, chunk: int) -> Tensor:  # noqa: ANN401
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        states: Tensor,
+        words: Tensor,
+        bias: Tensor,
+        labels: Tensor,
+        chunk: int,
+    ) -> tuple[Tensor, Tensor]:
         exact = torch.float64 if states.dtype == torch.float64 else torch.float32
         table = words.to(states.dtype)
         loss = torch.zeros((), dtype=exact, device=states.device)
+        right = torch.zeros((), dtype=torch.long, device=states.device)
         towards_states = torch.empty_like(states)
         towards_words = torch.zeros(words.shape, dtype=exact, device=words.device)
         towards_bias = torch.zeros(bias.shape, dtype=exact, device=bias.device)
         for start in range(0, len(states), chunk):
             part, answers = states[start : start + chunk], labels[start : start + chunk, None]
             logits = (part @ table.T).to(exact).add_(bias)  # (chunk, V)
-            logits.sub_(logits.logsumexp(dim=1, keepdim=True))
-            loss -= logits.gather(1, answers).sum()
-            error = logits.exp_()
+            own, highest = logits.gather(1, answers), logits.amax(dim=1, keepdim=True)
+            right += (own == highest).sum()
+            logits.sub_(highest).exp_()
+            totals = logits.sum(dim=1, keepdim=True)
+            loss -= (own - highest - totals.log()).sum()
+            error = logits.div_(totals)
             error.scatter_add_(1, answers, -torch.ones_like(answers, dtype=exact))
             towards_bias += error.sum(dim=0)
             error = error.to(table.dtype)
             towards_states[start : start + chunk] = error @ table
             towards_words += error.T @ part
         ctx.save_for_backward(towards_states, towards_words.to(words.dtype), towards_bias.to(bias.dtype))
-        return loss
+        ctx.mark_non_differentiable(right)
+        return loss, right
 
     @staticmethod
     def backward(ctx: Any, *slope: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
@@ -364,8 +376,8 @@ def vocabulary_loss(
     bias: Float[Tensor, " V"],
     labels: Int[Tensor, " N"],
     chunk: int = 512,
-) -> Float[Tensor, ""]:
-    """Return the summed cross-entropy of predicting ``labels`` from ``states @ words.T + bias``.
+) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
+    """Return the summed cross-entropy of ``labels`` by ``states @ words.T + bias``, and how many are predicted right.
 
     Computed for ``chunk`` states at a time, gradients included, so that memory does not grow with N x V; products in
     autocast's dtype, or without autocast in that of ``words``; the softmax and the sums of ``words``' gradient in fp32,
@@ -375,4 +387,5 @@ def vocabulary_loss(
     if torch.is_autocast_enabled(device) and low != torch.float64:  # tables of embeddings stay fp32 (optimizer.py)
         low = torch.get_autocast_dtype(device)
     with torch.autocast(device, enabled=False):
-        return _VocabularyLoss.apply(states.to(low), words, bias, labels, chunk)
+        found: tuple[Tensor, Tensor] = _VocabularyLoss.apply(states.to(low), words, bias, labels, chunk)
+    return found

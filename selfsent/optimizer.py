@@ -1,7 +1,7 @@
 """Learning-rate schedules, AdamW's settings, and fp32 master weights beside bf16 matrices."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -53,6 +53,27 @@ def parameter_groups(parameters: Sequence[nn.Parameter], weight_decay: float) ->
     matrices = [p for p in parameters if p.ndim >= 2]
     vectors = [p for p in parameters if p.ndim < 2]
     return [{"params": matrices, "decay": weight_decay}, {"params": vectors, "decay": 0.0}]
+
+
+_LARGE_TABLE = 2**20  # elements
+
+
+def collect_rows(module: nn.Module) -> None:
+    """Let large tables of embeddings collect gradients as rows, on a CPU.
+
+    Otherwise every forward pass of a step, of which DeCLUTR has a dozen, makes a gradient as large as the table and
+    adds it to the others.  ``join_rows`` makes one of them.  Saved models do not change.
+    """
+    for part in module.modules():
+        if isinstance(part, nn.Embedding) and part.weight.device.type == "cpu" and part.weight.numel() >= _LARGE_TABLE:
+            part.sparse = True
+
+
+def join_rows(parameters: Iterable[Tensor]) -> None:
+    """Turn gradients that were collected as rows into tensors of the table's shape, which optimizers expect."""
+    for parameter in parameters:
+        if parameter.grad is not None and parameter.grad.is_sparse:
+            parameter.grad = parameter.grad.to_dense()
 
 
 class MasterWeights:

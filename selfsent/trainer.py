@@ -29,7 +29,14 @@ from selfsent.errors import ConfigurationError, Interrupted, UserError, unknown
 from selfsent.evaluation.geometry import collapse_alarms
 from selfsent.hardware import Hardware
 from selfsent.objective import Batch, Examples, Objective, Rows, Terms
-from selfsent.optimizer import MasterWeights, adam_settings, learning_rate, parameter_groups
+from selfsent.optimizer import (
+    MasterWeights,
+    adam_settings,
+    collect_rows,
+    join_rows,
+    learning_rate,
+    parameter_groups,
+)
 from selfsent.progress import Progress
 from selfsent.randomness import seed_step, text_generator
 from selfsent.run import Run
@@ -142,6 +149,7 @@ class Trainer:
         self.ranks = ranks.here()
         self._check()
         self.learner = Learner(encoder, objective, hardware.precision)
+        collect_rows(self.learner)
         self._hardware = hardware
 
     def _check(self) -> None:
@@ -244,6 +252,7 @@ class Trainer:
             terms = self._backward(state.step * config.accumulation + part)
             for name, term in terms.items():
                 totals[name] = totals.get(name, 0.0) + term / config.accumulation
+        join_rows(self.parameters)
         if self.masters:
             self.masters.collect_gradients()
         self.ranks.average_gradients(self.parameters)

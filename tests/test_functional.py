@@ -398,7 +398,8 @@ def test_vocabulary_loss_is_the_summed_cross_entropy_and_has_its_gradients(chunk
     labels = torch.randint(11, (7,), generator=draw)
     plain = torch.nn.functional.cross_entropy(states @ words.T + bias, labels, reduction="sum")
     expected = torch.autograd.grad(2 * plain, (states, words, bias))
-    loss = vocabulary_loss(states, words, bias, labels, chunk)
+    loss, right = vocabulary_loss(states, words, bias, labels, chunk)
+    assert right == ((states @ words.T + bias).argmax(1) == labels).sum()
     assert loss.item() == pytest.approx(plain.item(), abs=1e-10)
     for found, right in zip(torch.autograd.grad(2 * loss, (states, words, bias)), expected, strict=True):
         assert torch.allclose(found, right, atol=1e-10)
@@ -410,7 +411,7 @@ def test_vocabulary_loss_of_bf16_words_is_that_of_fp32_within_its_rounding():
     labels = torch.randint(500, (200,), generator=draw)
     exact, low = words.requires_grad_(), words.detach().bfloat16().requires_grad_()
     for each in (exact, low):
-        vocabulary_loss(states, each, torch.zeros(500), labels, 64).backward()
+        vocabulary_loss(states, each, torch.zeros(500), labels, 64)[0].backward()
     assert torch.allclose(low.grad.float(), exact.grad, atol=0.02 * exact.grad.abs().max())
 
 
@@ -432,10 +433,10 @@ def test_vocabulary_loss_of_an_fp32_table_is_computed_in_bf16_under_autocast_and
     states, words = torch.randn(200, 32, generator=draw), 0.1 * torch.randn(500, 32, generator=draw)
     labels, bias = torch.randint(500, (200,), generator=draw), torch.zeros(500)
     rounded, table = words.bfloat16().requires_grad_(), words.clone().requires_grad_()
-    expected = vocabulary_loss(states, rounded, bias, labels, 64)
+    expected, _ = vocabulary_loss(states, rounded, bias, labels, 64)
     expected.backward()
     with _Products() as products, torch.autocast("cpu", torch.bfloat16):
-        loss = vocabulary_loss(states, table, bias, labels, 64)
+        loss, _ = vocabulary_loss(states, table, bias, labels, 64)
     loss.backward()
     assert products.dtypes == {torch.bfloat16}
     assert loss.item() == expected.item()
@@ -445,7 +446,7 @@ def test_vocabulary_loss_of_an_fp32_table_is_computed_in_bf16_under_autocast_and
 
 def test_vocabulary_loss_of_nothing_is_zero_and_keeps_the_graph():
     words = torch.randn(11, 5, requires_grad=True)
-    loss = vocabulary_loss(torch.empty(0, 5), words, torch.zeros(11), torch.empty(0, dtype=torch.long))
+    loss, _ = vocabulary_loss(torch.empty(0, 5), words, torch.zeros(11), torch.empty(0, dtype=torch.long))
     loss.backward()
     assert loss.item() == 0
     assert not words.grad.any()

@@ -1,12 +1,13 @@
-"""bf16 weights with fp32 copies take the steps that fp32 weights would take."""
+"""bf16 weights with fp32 copies take the steps that fp32 weights would take; rows of gradients join to whole ones."""
 
 import copy
 
 import torch
 from torch.optim import AdamW
 
+from selfsent import optimizer
 from selfsent.encoder.embed import collate, embed
-from selfsent.optimizer import MasterWeights
+from selfsent.optimizer import MasterWeights, collect_rows, join_rows
 
 
 def test_master_weights_give_the_gradients_of_autocast_and_take_the_steps_of_adam(encoder, rows):
@@ -57,3 +58,39 @@ def test_the_gradient_of_a_frequent_word_is_the_sum_over_all_its_places():
     table, matrix = masters.parameters()
     expected = (slope.double() @ matrix.detach().bfloat16().double()).sum(0)
     torch.testing.assert_close(table.grad[0].double(), expected, rtol=0.01, atol=0.01 * expected.abs().max().item())
+
+
+def test_rows_of_a_large_table_are_joined_to_the_gradient_of_the_whole_table(encoder, rows, monkeypatch):
+    tokens = collate(encoder.eval(), rows)
+    plain = copy.deepcopy(encoder)
+    monkeypatch.setattr(optimizer, "_LARGE_TABLE", 1)
+    collect_rows(encoder)
+    for model in (encoder, plain):
+        words = model[0].auto_model.get_input_embeddings().weight
+        (embed(model, tokens).square().sum() + embed(model, tokens).sum() + words[:3].sum()).backward()
+    table = encoder[0].auto_model.embeddings.position_embeddings.weight
+    assert table.grad.is_sparse  # otherwise nothing here is joined
+    join_rows(encoder.parameters())
+    for one, other in zip(encoder.parameters(), plain.parameters(), strict=True):
+        assert (one.grad is None) == (other.grad is None)
+        if one.grad is not None:
+            torch.testing.assert_close(one.grad, other.grad, atol=1e-5, rtol=1e-5)
+
+
+def test_rows_are_joined_to_the_same_bits_every_time():
+    table = torch.nn.Embedding(5_000, 256, sparse=True)
+    draw = torch.Generator().manual_seed(0)
+    ids, slopes = torch.randint(5_000, (64, 100), generator=draw), torch.randn(64, 100, 256, generator=draw)
+
+    def gradient(threads):
+        torch.set_num_threads(threads)
+        ((table(ids) * slopes).sum() + (table(ids[:7]) * slopes[:7]).sum()).backward()
+        join_rows(table.parameters())
+        grad, table.weight.grad = table.weight.grad, None
+        return grad
+
+    try:
+        found = [gradient(threads) for threads in (1, 2, 2, 2)]
+    finally:
+        torch.set_num_threads(1)
+    assert all(torch.equal(one, found[0]) for one in found)

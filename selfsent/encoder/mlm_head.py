@@ -54,8 +54,13 @@ class MLMHead(nn.Module):
 
         Of several processes each divides its sum by the mean number of labels.
         """
-        count = ranks.here().mean_count(len(labels))
-        return vocabulary_loss(self._transform(states), words, self.bias, labels) / count
+        return self.summed_loss(states, words, labels)[0] / ranks.here().mean_count(len(labels))
+
+    def summed_loss(
+        self, states: Float[Tensor, "N D"], words: Float[Tensor, "V E"], labels: Int[Tensor, " N"]
+    ) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
+        """Return the summed cross-entropy, and how many labels are predicted right."""
+        return vocabulary_loss(self._transform(states), words, self.bias, labels)
 
     def _transform(self, states: Float[Tensor, "N D"]) -> Float[Tensor, "N E"]:
         return self.norm(self.activation(self.dense(states)))

@@ -178,10 +178,8 @@ class DenoSent(Objective):
                 inputs = inputs.detach()
             states = self.decoder(self.noise(inputs), memory, noisy["attention_mask"].bool())
             counted = self._counted(whole)
-            logits = self.mlm(states[counted], words)  # (N, V)
-            labels = whole["input_ids"][counted]
-            right = (logits.detach().argmax(1) == labels).sum()
-            return F.cross_entropy(logits, labels, reduction="sum")[None], right[None]
+            loss, right = self.mlm.summed_loss(states[counted], words, whole["input_ids"][counted])
+            return loss[None], right[None]
 
         sums, right = in_chunks(self, run, memory, *given.values(), *(wanted[name] for name in given))
         count = int(self._counted(wanted).sum())

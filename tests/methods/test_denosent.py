@@ -62,6 +62,11 @@ class Watched(nn.Module):
         self.inputs, self.output = inputs, self.inner(*inputs)
         return self.output
 
+    def summed_loss(self, states, words, labels):
+        """Of a masked-LM head: its logits are what came out."""
+        self(states, words)
+        return self.inner.summed_loss(states, words, labels)
+
 
 # against the authors' code
 
