@@ -98,31 +98,35 @@ def reproduce(
 def _show_plan(planned: "Sequence[PlannedArtifact]", options: "ReproduceOptions", display: "Display") -> None:
     """Print state and cost of each, and of all together."""
     from selfsent.cli.tables import text_table
-    from selfsent.reproduction.cost import H100, plan_cost, time_machine, word_hours
+    from selfsent.reproduction.cost import H100, plan_cost, time_machine, word_bytes, word_hours
     from selfsent.reproduction.scale import explain_scale
 
     display.say("timing this machine")
-    here = time_machine()
+    cost = plan_cost([one.plan for one in planned], options.seeds)
+    here = {width: time_machine(width) for width in cost.widths}
     rows = [
         [
             one.plan.artifact.id,
             f"{one.cost.trainings} ({one.left} left)",
             f"{one.cost.steps:,}",
             f"{one.cost.texts:,}",
+            word_bytes(one.cost.memory),
             word_hours(one.cost.hours(H100)),
             word_hours(one.cost.hours(here)),
         ]
         for one in planned
     ]
     if len(planned) > 1:
-        cost = plan_cost([one.plan for one in planned], options.seeds)
-        together = [f"{cost.trainings}", f"{cost.steps:,}", f"{cost.texts:,}"]
+        together = [f"{cost.trainings}", f"{cost.steps:,}", f"{cost.texts:,}", word_bytes(cost.memory)]
         rows.append(["together, shared ones once", *together, *(word_hours(cost.hours(rate)) for rate in (H100, here))])
-    display.print(text_table(["table or figure", "trainings", "steps", "texts", "one H100", "this machine"], rows))
+    head = ["table or figure", "trainings", "steps", "texts", "memory", "one H100", "this machine"]
+    display.print(text_table(head, rows))
     for one in planned:
         display.print(f"{one.plan.artifact.id}: {one.plan.artifact.title}; {one.plan.state}")
     display.print(f"\n{explain_scale(options)}")
+    timed = ", ".join(f"{rate:.1e} ({width} wide)" for width, rate in here.items())
     display.print(
-        f"Hours are estimates of the trainings alone: {H100:.1e} operations a second on an H100 (assumed), {here:.1e} "
-        "here (a short timing of the built-in encoder).  Scoring comes on top."
+        f"Hours are estimates of the trainings alone: {H100:.1e} operations a second on an H100 (assumed), "
+        f"{timed or 'none'} here (a short timing of two layers).  Memory is the largest training's, beside the program "
+        "itself.  Scoring comes on top."
     )

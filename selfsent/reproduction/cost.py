@@ -1,30 +1,34 @@
-"""What a training costs: steps, texts, and estimated hours on one H100 and on this machine.
+"""What a training costs: steps, texts, memory, and estimated hours on one H100 and on this machine.
 
     training     3 x forward of every token that the objective reads, and of projector, decoder and word predictions
     forward      2 x 12 L D^2 operations a token, for L layers of width D; attention itself is left out
+    memory       18 bytes a weight: fp32 copy, bf16 copy, gradient, and two means of Adam;
+                 36 D + 10 H T bytes a token and layer that are kept for the backward pass, for H heads and T places
 
 Texts count as 30 word pieces, or as many as the row allows; spans of DeCLUTR have their expected lengths, 352 and 192
-of 512.  Evaluations while training read the 4,000 texts of two development sets each.
+of 512.  Evaluations while training read the 4,000 texts of two development sets each.  Source of the kept bytes:
+Korthikanti et al. 2022, https://arxiv.org/abs/2205.05198, equation 1, with dropout's masks and the attention's softmax
+as they are here (2 bytes a value for a mask; fp32, bf16, mask and product of the attention's weights).
 """
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from transformers import AutoConfig
+from transformers import AutoConfig, BertConfig, BertModel, PreTrainedModel
 
 from selfsent import methods
 from selfsent.config import Recipe
-from selfsent.encoder.inspect import transformer_of
-from selfsent.encoder.load import load_encoder
+from selfsent.encoder.dropout import install_dropout
 from selfsent.encoder.model_folder import CLOSED, SHIPPED
-from selfsent.errors import UserError
 from selfsent.hardware import choose_hardware
+from selfsent.optimizer import MasterWeights
 from selfsent.reproduction.plan import ArtifactPlan
 
 H100 = 1.5e14  # operations a second that short texts reach in bf16: an assumption, 15 % of the peak
@@ -43,6 +47,8 @@ _SIZES = {  # layers, width, words of the vocabulary
 }
 _TOKENS = 30  # of a sentence
 _DEV_TEXTS = 4_000
+_HEAD = 64  # features of one head of the attention
+_WEIGHT_BYTES = 18
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,27 +58,49 @@ class Cost:
     trainings: int
     steps: int
     texts: int
-    operations: float
+    memory: float  # bytes at the peak of the largest, beside the program itself
+    widths: Mapping[int, float] = field(default_factory=dict)  # operations, by the width of the encoder
 
-    def hours(self, rate: float) -> float:
-        """Return the hours at so many operations a second."""
-        return self.operations / rate / 3600
+    @property
+    def operations(self) -> float:
+        """All operations."""
+        return sum(self.widths.values())
+
+    def hours(self, rate: float | Mapping[int, float]) -> float:
+        """Return the hours at so many operations a second, the same for all or by width."""
+        rates = rate if isinstance(rate, Mapping) else dict.fromkeys(self.widths, rate)
+        return sum(operations / rates[width] for width, operations in self.widths.items()) / 3600
+
+
+class _Text(NamedTuple):
+    """What one text of a batch asks of a step."""
+
+    tokens: float  # that the encoder reads
+    places: float  # of a row that it stands in
+    operations: float = 0.0  # of a forward pass beyond the encoder
+    kept: float = 0.0  # bytes for the backward pass beyond the encoder's
+    weights: float = 0.0  # of what is beside the encoder, once for the whole batch
 
 
 def plan_cost(plans: Iterable[ArtifactPlan], seeds: int) -> Cost:
     """Return what the trainings of tables and figures cost together; one that several need counts once."""
     runs = {row.run: row.recipe for plan in plans for row in plan.rows if row.recipe is not None}
-    each = [_training(recipe) for recipe in runs.values()]
+    each = [training_cost(recipe) for recipe in runs.values()]
+    widths: defaultdict[int, float] = defaultdict(float)
+    for one in each:
+        for width, operations in one.widths.items():
+            widths[width] += seeds * operations
     return Cost(
         trainings=seeds * len(each),
-        steps=seeds * sum(steps for steps, _, _ in each),
-        texts=seeds * sum(texts for _, texts, _ in each),
-        operations=seeds * sum((operations for _, _, operations in each), 0.0),
+        steps=seeds * sum(one.steps for one in each),
+        texts=seeds * sum(one.texts for one in each),
+        memory=max((one.memory for one in each), default=0.0),
+        widths=widths,
     )
 
 
-def _training(recipe: Recipe) -> tuple[int, int, float]:
-    """Return steps, texts and operations of one training."""
+def training_cost(recipe: Recipe) -> Cost:
+    """Return what one training costs."""
     given = recipe.train
     size = given.batch_size * given.accumulation
     known = sum(PUBLISHED_TEXTS.get(text, 0) for text in recipe.texts)
@@ -82,10 +110,21 @@ def _training(recipe: Recipe) -> tuple[int, int, float]:
     method = next(iter(plan.kinds.values())).__name__
     config = next(iter(plan.configs.values()))
     length = min(_TOKENS, int(recipe.corpus.get("max_length", 32)))
-    step = 3 * size * _ROW[method](vars(config), length, layers, width, words)
+    text = _ROW[method](vars(config), length, width, words)
+    forward = _forward(layers, width)
     evaluations = steps // given.evaluate_every + 1 if recipe.data and given.evaluate_every else 0
-    scored = evaluations * _DEV_TEXTS * length * _forward(layers, width)
-    return steps, steps * size, steps * step + scored
+    operations = steps * 3 * size * (text.tokens * forward + text.operations) + (
+        evaluations * _DEV_TEXTS * length * forward
+    )
+    weights = words * width + 12 * layers * width**2 + text.weights
+    kept = text.tokens * layers * (36 * width + 10 * width / _HEAD * text.places) + text.kept
+    return Cost(
+        trainings=1,
+        steps=steps,
+        texts=steps * size,
+        memory=_WEIGHT_BYTES * weights + given.batch_size * kept,
+        widths={width: operations},
+    )
 
 
 def _forward(layers: int, width: int) -> float:
@@ -93,34 +132,43 @@ def _forward(layers: int, width: int) -> float:
     return 2.0 * 12 * layers * width**2
 
 
-def _simcse(config: Mapping[str, Any], length: int, layers: int, width: int, words: int) -> float:
-    return 2 * length * _forward(layers, width)
+def _simcse(config: Mapping[str, Any], length: int, width: int, words: int) -> _Text:
+    return _Text(tokens=2 * length, places=length)
 
 
-def _whitenedcse(config: Mapping[str, Any], length: int, layers: int, width: int, words: int) -> float:
-    return int(config["num_views"]) * length * _forward(layers, width)
+def _whitenedcse(config: Mapping[str, Any], length: int, width: int, words: int) -> _Text:
+    return _Text(tokens=int(config["num_views"]) * length, places=length)
 
 
-def _scd(config: Mapping[str, Any], length: int, layers: int, width: int, words: int) -> float:
+def _scd(config: Mapping[str, Any], length: int, width: int, words: int) -> _Text:
     inner = int(config["projector_width"])
-    return 2 * length * _forward(layers, width) + 2 * 2 * (width * inner + 2 * inner**2) + 2 * inner**2
+    weights = width * inner + 2 * inner**2
+    return _Text(tokens=2 * length, places=length, operations=2 * 2 * weights + 2 * inner**2, weights=weights)
 
 
-def _denosent(config: Mapping[str, Any], length: int, layers: int, width: int, words: int) -> float:
+def _denosent(config: Mapping[str, Any], length: int, width: int, words: int) -> _Text:
     length += 8  # the prompt
-    views = 2 * length * _forward(layers, width)
     if not config["denoise_weight"]:
-        return views
-    layer = 6 * width**2 + 2 * width * int(config["decoder_width"])  # the memory is one vector
-    return views + 2 * length * (int(config["decoder_layers"]) * layer + width * words)
+        return _Text(tokens=2 * length, places=length)
+    layers, inner = int(config["decoder_layers"]), int(config["decoder_width"])
+    layer = 6 * width**2 + 2 * width * inner  # operations; the memory is one vector
+    return _Text(
+        tokens=2 * length,
+        places=length,
+        operations=2 * length * (layers * layer + width * words),
+        # A layer keeps 36 D bytes a token if its inner part is 4 D wide, of which 22 D are that part's.
+        kept=length * layers * (14 * width + 5.5 * inner + 10 * length),
+        weights=layers * (8 * width**2 + 2 * width * inner),
+    )
 
 
-def _declutr(config: Mapping[str, Any], length: int, layers: int, width: int, words: int) -> float:
+def _declutr(config: Mapping[str, Any], length: int, width: int, words: int) -> _Text:
     part = (config["max_length"] or 512) / 512
     anchors = int(config["num_anchors"]) * 352 * part
     positives = anchors * int(config["num_positives"]) * 192 / 352 if config["contrast_weight"] else 0.0
     masked = anchors * config["mlm_probability"] * 2 * width * words if config["mlm_weight"] else 0.0
-    return (anchors + positives) * _forward(layers, width) + masked
+    places = (anchors * 352 + positives * 192) / (anchors + positives) * part
+    return _Text(tokens=anchors + positives, places=places, operations=masked)
 
 
 _ROW = {"SimCSE": _simcse, "WhitenedCSE": _whitenedcse, "SCD": _scd, "DenoSent": _denosent, "DeCLUTR": _declutr}
@@ -142,29 +190,38 @@ def _read_shape(place: str) -> tuple[int, int, int]:
         return _SIZES["bert-base-uncased"]
 
 
-def time_machine(base: str = "builtin") -> float:
-    """Return the operations a second that this machine trains with, from a few steps of a base.
-
-    Raises:
-        UserError: it cannot be opened.
-    """
+def time_machine(width: int) -> float:
+    """Return the operations a second that this machine trains encoders of a width with, by a few steps of 2 layers."""
     machine = choose_hardware()
-    encoder = load_encoder(base).to(machine.device)
-    model = transformer_of(encoder)
-    if model is None:
-        raise UserError(f"{base} has no layers to time: give another base")
-    rows = torch.randint(5, 1000, (32, _TOKENS), device=machine.device)
+    heads = max(1, width // _HEAD)
+    shape = BertConfig(
+        num_hidden_layers=2,
+        hidden_size=width,
+        num_attention_heads=heads if width % heads == 0 else 1,
+        intermediate_size=4 * width,
+        vocab_size=1000,
+    )
+    model: PreTrainedModel = BertModel(shape, add_pooling_layer=False)
+    model.to(machine.device).train()  # type: ignore[arg-type]
+    install_dropout(model)
+    if machine.precision == "bf16":
+        MasterWeights(model)
+    rows = torch.randint(5, 1000, (128, _TOKENS), device=machine.device)
     tokens = {"input_ids": rows, "attention_mask": torch.ones_like(rows)}
-    model.train()
     taken = math.inf
-    for _ in range(4):  # the fastest: the first one is slow, and others may use the machine
+    for _ in range(5):  # the fastest: the first one is slow, and others may use the machine
         started = time.perf_counter()
         with torch.autocast(machine.device, dtype=torch.bfloat16, enabled=machine.precision == "bf16"):
             model(**tokens).last_hidden_state.square().mean().backward()
         if machine.device == "cuda":
             torch.cuda.synchronize()
         taken = min(taken, time.perf_counter() - started)
-    return 3 * rows.numel() * _forward(*_shape(base)[:2]) / taken
+    return 3 * rows.numel() * _forward(2, width) / taken
+
+
+def word_bytes(count: float) -> str:
+    """Write bytes as a reader would."""
+    return "-" if count <= 0 else f"{count / 2**30:,.1f} GiB"
 
 
 def word_hours(hours: float) -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from selfsent.reproduction.artifact import STSB, Artifact, ArtifactRow, Training
 from selfsent.reproduction.catalog import CATALOG
-from selfsent.reproduction.cost import plan_cost, word_hours
+from selfsent.reproduction.cost import plan_cost, time_machine, word_bytes, word_hours
 from selfsent.reproduction.plan import plan_artifacts
 from selfsent.reproduction.scale import ReproduceOptions
 
@@ -47,6 +47,33 @@ def test_shared_trainings_count_once_and_seeds_multiply():
     plans = plan_artifacts(tables, ReproduceOptions())
     alone = [plan_cost([plan], 1).trainings for plan in plans]
     assert (alone, plan_cost(plans, 1).trainings, plan_cost(plans, 3).trainings) == ([4, 5], 8, 24)
+
+
+def test_memory_is_that_of_the_largest_training_counted_by_hand():
+    encoder = 30_522 * 768 + 12 * 12 * 768**2
+    a_text = 2 * 30 * 12 * (36 * 768 + 10 * 12 * 30)  # two views of 30 word pieces, 12 layers, 12 heads
+    assert costs("simcse-bert-base").memory == pytest.approx(18 * encoder + 64 * a_text)
+    projector = 768 * 4096 + 2 * 4096**2
+    scd = costs("scd-bert-base").memory
+    assert scd == pytest.approx(18 * (encoder + projector) + 192 * a_text)
+    assert costs("simcse-bert-base", "scd-bert-base", seeds=3).memory == scd
+
+
+def test_hours_are_the_operations_of_each_width_at_the_rate_of_that_width():
+    both, large = costs("simcse-bert-base", "whitenedcse-bert-large"), costs("whitenedcse-bert-large")
+    assert set(both.widths) == {768, 1024}
+    assert both.hours({768: 1e12, 1024: 2e12}) == pytest.approx(
+        costs("simcse-bert-base").hours(1e12) + large.hours(2e12)
+    )
+    assert both.hours(1e12) == pytest.approx(both.operations / 1e12 / 3600)
+
+
+def test_a_machine_is_timed_for_any_width():
+    assert all(time_machine(width) > 1e6 for width in (32, 100))
+
+
+def test_bytes_are_written_as_a_reader_would():
+    assert [word_bytes(count) for count in (0.0, 2.0**29, 5.25 * 2**30)] == ["-", "0.5 GiB", "5.2 GiB"]
 
 
 def test_hours_are_written_as_a_reader_would():
