@@ -1,4 +1,4 @@
-"""The verdict's score held against links that people left in the text: "See also" of manual pages and of docstrings.
+"""The verdict's score held against what people left beside the text: links "See also", and tags.
 
     python benchmarks/see_also.py OUT FOLDER... --derived builtin --derived all-MiniLM-L6-v2
 
@@ -8,7 +8,9 @@ same pages, the verdict's score, which sees no link.  Reported: both of every en
 the two, and by how much the verdict favours word vectors: the mean residual of those after a line through the others.
 
 Pages come from this machine: /usr/share/man (English, as ``man`` renders them; not those of gcloud, whose links are
-only release tracks) and the numpydoc sections of installed packages.
+only release tracks), the numpydoc sections of installed packages, and the descriptions of Debian's packages in apt's
+lists (``apt-get -o Acquire::Languages=en update`` brings them), of which two are linked where they share at least two
+of their tags on purpose and subject (``FACETS``), and two thirds of those of either.
 """
 
 import argparse
@@ -17,7 +19,8 @@ import json
 import os
 import re
 import subprocess
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
 from pathlib import Path
@@ -37,6 +40,8 @@ WORDS = 40  # of a page
 MOST = 2500  # pages of a source
 DOCUMENTS = 500  # for the verdict's tests
 FOLDER = Path("/usr/share/man")
+APT = Path("/var/lib/apt/lists")
+FACETS = ("use", "works-with", "works-with-format", "field", "protocol", "game", "network", "web", "security", "mail")
 _LINK = re.compile(r"([\w.+:@-]+)\s?\((\d\w*)\)")
 
 
@@ -80,6 +85,59 @@ def _manual_page(file: Path) -> dict | None:
         "text": described,
         "links": sorted(linked),
     }
+
+
+def package_pages() -> list[dict]:
+    """Read the descriptions of Debian's packages, and which of them have nearly the same tags."""
+    pages = [
+        page
+        for file in sorted(APT.glob("*_dists_*_main_i18n_Translation-en*"))
+        for page in map(_package_page, _stanzas(file))
+        if page
+    ]
+    tags = {
+        one["Package"]: {tag for tag in re.split(r",\s*", one["Tag"]) if tag.partition("::")[0] in FACETS}
+        for file in sorted(APT.glob("*_dists_*_main_binary-*_Packages*"))
+        for one in _stanzas(file)
+        if "Tag" in one
+    }
+    pages = list({page["text"]: page for page in pages if len(tags.get(page["names"][0], ())) >= 2}.values())
+    holders = defaultdict(set)
+    for number, page in enumerate(pages):
+        for tag in tags[page["names"][0]]:
+            holders[tag].add(number)
+    for number, page in enumerate(pages):
+        own = tags[page["names"][0]]
+        shared = Counter(other for tag in own for other in holders[tag] if other != number)
+        both = {pages[other]["names"][0]: count for other, count in shared.items() if count >= 2}
+        page["links"] = sorted(name for name, count in both.items() if 3 * count >= 2 * len(own | tags[name]))
+    return pages
+
+
+def _stanzas(file: Path) -> Iterator[dict[str, str]]:
+    """Yield the stanzas of a list of apt, whatever it is compressed with; a field's further lines are joined to it."""
+    command = ["/usr/lib/apt/apt-helper", "cat-file", str(file)]
+    text = subprocess.run(command, capture_output=True, check=True).stdout.decode()
+    for stanza in text.split("\n\n"):
+        fields: dict[str, str] = {}
+        name = ""
+        for line in stanza.splitlines():
+            if line[:1].isspace():
+                fields[name] += "\n" + line.strip()
+            else:
+                name, _, value = line.partition(": ")
+                fields[name] = value
+        if fields:
+            yield fields
+
+
+def _package_page(fields: dict[str, str]) -> dict | None:
+    summary, _, text = fields.get("Description-en", "").partition("\n")
+    prose = [line for line in text.splitlines() if line not in (".", "") and not line.startswith(("*", "-"))]
+    described = " ".join(" ".join(prose).split())
+    if len(described.split()) < 20:
+        return None
+    return {"names": [fields["Package"]], "summary": summary.strip(" .") + ".", "text": described, "links": []}
 
 
 def docstring_pages() -> list[dict]:
@@ -196,10 +254,15 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="keeps the pages, vectors and scores")
     parser.add_argument("encoders", nargs="*", type=Path)
     parser.add_argument("--derived", action="append", default=[], help="an encoder whose variants are scored")
+    parser.add_argument(
+        "--source", action="append", choices=("manual pages", "docstrings", "packages"), help="all by default"
+    )
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     sources = {}
-    for name, read in (("manual pages", manual_pages), ("docstrings", docstring_pages)):
+    readers = {"manual pages": manual_pages, "docstrings": docstring_pages, "packages": package_pages}
+    for name in given.source or readers:
+        read = readers[name]
         kept = given.out / f"{name}.jsonl"
         if not kept.is_file():
             kept.write_text("".join(json.dumps(page) + "\n" for page in read()), encoding="utf-8")
@@ -211,7 +274,7 @@ def main() -> None:
             f"{name}: {len(pages):,} pages, {len(sources[name][0].queries):,} with links; "
             f"words shared {overlap:.3f}, by chance {chance:.3f}"
         )
-    fit = sources["manual pages"][1].texts
+    fit = next(iter(sources.values()))[1].texts
     candidates = [folder(path) for path in given.encoders]
     for one, path in zip(candidates, given.encoders, strict=True):
         one.encode = remembered(str(path), one.encode, given.out)
