@@ -96,13 +96,15 @@ def main() -> None:
         result = measure(arguments.side, arguments.folder, arguments)
         (arguments.folder / "result.json").write_text(json.dumps(result))
         return
-    figures = turns.medians(turns.take(arguments.recipes, 1, Path(mkdtemp(prefix="reproduce-cost-")), "seconds", "s"))
-    print("| recipe | seconds a step | estimated | memory, GiB | estimated |\n|---|---|---|---|---|")
-    for name, of in figures.items():
+    folder, figures = Path(mkdtemp(prefix="reproduce-cost-")), {}
+    print("| recipe | seconds a step | estimated | memory, GiB | estimated |\n|---|---|---|---|---|", flush=True)
+    for name in arguments.recipes:
+        of = figures[name] = turns.take([name], 1, folder)[name][0]
         time_off, memory_off = (of[f"estimated_{what}"] / of[what] - 1 for what in ("seconds", "memory"))
         print(
             f"| {name} | {of['seconds']:.2f} | {of['estimated_seconds']:.2f} ({time_off:+.0%}) "
-            f"| {of['memory']:.2f} | {of['estimated_memory']:.2f} ({memory_off:+.0%}) |"
+            f"| {of['memory']:.2f} | {of['estimated_memory']:.2f} ({memory_off:+.0%}) |",
+            flush=True,
         )
     if arguments.json:
         arguments.json.write_text(json.dumps({"ratios": {}, "figures": figures}, indent=2) + "\n")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 PREFIX = "mteb:"
+RANKING = ("map_at_1000", "mrr_at_1", "mrr_at_10", "ndcg_at_10")  # also given of tasks that rank
 _NAME = "selfsent/encoder"  # of every model in the cache, where the revision tells them apart
 
 
@@ -59,9 +60,10 @@ def score_mteb(
     precision: str = "auto",
     progress: Progress = SILENT,
 ) -> list[Score]:
-    """Run the tasks without a cached result; return the main score of every split and subset, without intervals.
+    """Run the tasks without a cached result; return the scores of every split and subset, without intervals.
 
-    A subset is a language, or a pair of languages, where a task has several.
+    A subset is a language, or a pair of languages, where a task has several.  Of each the main score, and behind all
+    main scores of a task those of ``RANKING`` that it has.
 
     Args:
         cache: a folder; it gets a folder for each encoder, precision and version.
@@ -104,14 +106,16 @@ def score_mteb(
                 measured(
                     PREFIX + facts.name,
                     f"{split} {subset['hf_subset']}" if len(subsets) > 1 else split,
-                    facts.main_score,
-                    100 * float(subset["main_score"]),
+                    metric,
+                    100 * float(subset["main_score" if metric == facts.main_score else metric]),
                     None,
                     (facts.n_samples or {}).get(split, 0),  # 0 where the package does not say
                     {**protocol, "subset": subset["hf_subset"]},
                 )
+                for metric in dict.fromkeys((facts.main_score, *RANKING))
                 for split, subsets in result.scores.items()
                 for subset in subsets
+                if metric == facts.main_score or metric in subset
             ]
     return scores
 

@@ -15,7 +15,7 @@ from selfsent.evaluation.senteval.declutr_averages import DOWNSTREAM, PROBING
 from selfsent.evaluation.sts import YEARS
 
 TextKind = Literal["sentences", "documents", "pairs"]
-Drawing = Literal["dots", "lines", "scatter", "curves", "spans", "whitening"]
+Drawing = Literal["dots", "lines", "scatter", "curves", "differences", "spans", "whitening"]
 
 
 class ScorePart(NamedTuple):

@@ -37,6 +37,8 @@ def draw_artifact(plan: ArtifactPlan, cells: Cells, curves: Mapping[str, CurveSe
             return _draw_curves(plan, curves)
         if artifact.drawing == "scatter":
             return _draw_scatter(plan, cells)
+        if artifact.drawing == "differences":
+            return _draw_differences(plan, cells)
         if artifact.drawing == "lines" and any(row.row.x is not None for row in plan.rows):
             return _draw_lines(plan, cells)
         return _draw_dots(plan, cells)
@@ -77,6 +79,29 @@ def _draw_dots(plan: ArtifactPlan, cells: Cells) -> Figure:
     axes.set_yticks(range(len(rows)), [row.name for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlabel(measure)
+    _finish(figure, axes, plan)
+    return figure
+
+
+def _draw_differences(plan: ArtifactPlan, cells: Cells) -> Figure:
+    """Draw by how much the last row is above the first, one line a measure: ours, a dot a seed, and the published."""
+    first, last = plan.rows[0].row, plan.rows[-1].row
+    names = [measure.name for measure in plan.artifact.measures]
+    figure = Figure(figsize=(6.4, 1.2 + 0.26 * len(names)), layout="constrained")
+    axes = figure.subplots()
+    axes.axvline(0, color="#888888", linewidth=1)
+    for place, name in enumerate(names):
+        both = [cells.get(row.name, {}).get(name) for row in (first, last)]
+        if both[0] is not None and both[1] is not None:
+            # Trainings of one seed read the same texts in the same order.
+            found = [b - a for a, b in zip(both[0].values, both[1].values, strict=False)]
+            axes.plot(found, [place] * len(found), "o", color=OURS, label="here, each seed")
+        if name in first.published and name in last.published:
+            printed = last.published[name] - first.published[name]
+            axes.plot(printed, place, "s", markerfacecolor="none", color=PAPER, label="paper")
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_xlabel(f"{last.name} less {first.name}, points")
     _finish(figure, axes, plan)
     return figure
 

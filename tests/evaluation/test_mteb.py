@@ -1,8 +1,10 @@
 """MTEB through its package, on a task made here: scored, kept, and never confused between encoders."""
 
 import json
+import math
 import shutil
 
+import numpy as np
 import pytest
 import torch
 from tiny import make_base
@@ -165,3 +167,34 @@ def test_names_are_looked_up():
 def test_tasks_without_resamples_are_not_compared():
     with pytest.raises(ConfigurationError, match="tasks of mteb cannot be compared"):
         compare(["builtin"], ["builtin"], ["stsb", "mteb:Banking77Classification"])
+
+
+@pytest.mark.parametrize("kind", ["MockRetrievalTask", "MockRerankingTask"])
+def test_a_task_that_ranks_is_given_by_map_mrr_and_ndcg_of_the_cosines(encoder, tmp_path, kind):
+    from mteb.mocks.mock_tasks import reranking, retrieval
+
+    task = getattr(retrieval if kind == "MockRetrievalTask" else reranking, kind)()
+    task.load_data()
+    split = task.dataset["default"]["test"]
+    queries, documents = list(split["queries"]), list(split["corpus"])
+    vectors = encoder.encode([row["text"] for row in (*queries, *documents)], normalize_embeddings=True)
+    cosines = vectors[: len(queries)] @ vectors[len(queries) :].T
+    expected = {metric: [] for metric in mteb.RANKING}
+    for row, query in zip(cosines, queries, strict=True):
+        relevant = [documents[place]["id"] in _relevant(split, query["id"]) for place in np.argsort(-row)]
+        assert sum(relevant) == 1  # one place says everything
+        place = 1 + relevant.index(True)
+        expected["map_at_1000"].append(1 / place)
+        expected["mrr_at_1"].append(float(place == 1))
+        expected["mrr_at_10"].append(1 / place)
+        expected["ndcg_at_10"].append(1 / math.log2(1 + place))
+    scores = [one for one in mteb.score_mteb(encoder, [task], tmp_path) if one.split == "test"]
+    assert scores[0].metric == task.metadata.main_score
+    found = {one.metric: one.value for one in scores}
+    assert set(found) == {task.metadata.main_score, *mteb.RANKING}
+    for metric, values in expected.items():
+        assert found[metric] == pytest.approx(100 * np.mean(values), abs=1e-3)
+
+
+def _relevant(split, query):
+    return {name for name, value in split["relevant_docs"][query].items() if value > 0}
