@@ -44,7 +44,7 @@ def measure(name: str, folder: Path, arguments: argparse.Namespace) -> dict[str,
     layers, width = RECIPES[name]
     documents = name.startswith("declutr")
     texts = arguments.documents if documents else arguments.corpus
-    rate = time_machine(width)
+    before = _memory("VmRSS")
     settings = [
         f"train.steps={arguments.warmup + arguments.steps}",
         "train.evaluate_every=0",
@@ -66,14 +66,15 @@ def measure(name: str, folder: Path, arguments: argparse.Namespace) -> dict[str,
         def step(self, step: int, texts: int, terms: object) -> None:
             self.readings.append(time.perf_counter())
 
-    clock, before = Clock(), _memory("VmRSS")
+    clock = Clock()
     api.train(name, base=str(base), corpus=texts, out=mkdtemp() + "/run", settings=settings, data=None, progress=clock)
-    seconds = [b - a for a, b in zip(clock.readings, clock.readings[1:], strict=False)][arguments.warmup - 1 :]
+    seconds = [b - a for a, b in zip(clock.readings, clock.readings[1:], strict=False)][max(0, arguments.warmup - 1) :]
+    peak, rate = _memory("VmHWM"), time_machine(width)
     cost = training_cost(replace(api.resolve(name, base=str(base), settings=settings), data=None))
     return {
         "seconds": statistics.median(seconds),
         "estimated_seconds": cost.operations / cost.steps / rate,
-        "memory": (_memory("VmHWM") - before) / GIB,
+        "memory": (peak - before) / GIB,
         "estimated_memory": cost.memory / GIB,
         "rate": rate / 1e12,
     }
@@ -96,6 +97,8 @@ def main() -> None:
         result = measure(arguments.side, arguments.folder, arguments)
         (arguments.folder / "result.json").write_text(json.dumps(result))
         return
+    if unknown := set(arguments.recipes) - set(RECIPES):
+        parser.error(f"no recipe {', '.join(sorted(unknown))}: choose from {', '.join(RECIPES)}")
     folder, figures = Path(mkdtemp(prefix="reproduce-cost-")), {}
     print("| recipe | seconds a step | estimated | memory, GiB | estimated |\n|---|---|---|---|---|", flush=True)
     for name in arguments.recipes:

@@ -89,12 +89,9 @@ def _manual_page(file: Path) -> dict | None:
 
 def package_pages() -> list[dict]:
     """Read the descriptions of Debian's packages, and which of them have nearly the same tags."""
-    pages = [
-        page
-        for file in sorted(APT.glob("*_dists_*_main_i18n_Translation-en*"))
-        for page in map(_package_page, _stanzas(file))
-        if page
-    ]
+    if not (described := sorted(APT.glob("*_dists_*_main_i18n_Translation-en*"))):
+        raise SystemExit(f"no descriptions in {APT}: run apt-get -o Acquire::Languages=en update, or choose a --source")
+    pages = [page for file in described for page in map(_package_page, _stanzas(file)) if page]
     tags = {
         one["Package"]: {tag for tag in re.split(r",\s*", one["Tag"]) if tag.partition("::")[0] in FACETS}
         for file in sorted(APT.glob("*_dists_*_main_binary-*_Packages*"))

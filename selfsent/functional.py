@@ -339,6 +339,7 @@ class _VocabularyLoss(torch.autograd.Function):
         bias: Tensor,
         labels: Tensor,
         chunk: int,
+        gradients: bool,
     ) -> tuple[Tensor, Tensor]:
         exact = torch.float64 if states.dtype == torch.float64 else torch.float32
         table = words.to(states.dtype)
@@ -350,11 +351,13 @@ class _VocabularyLoss(torch.autograd.Function):
         for start in range(0, len(states), chunk):
             part, answers = states[start : start + chunk], labels[start : start + chunk, None]
             logits = (part @ table.T).to(exact).add_(bias)  # (chunk, V)
-            own, highest = logits.gather(1, answers), logits.amax(dim=1, keepdim=True)
-            right += (own == highest).sum()
+            own, (highest, guess) = logits.gather(1, answers), logits.max(dim=1, keepdim=True)
+            right += (guess == answers).sum()
             logits.sub_(highest).exp_()
             totals = logits.sum(dim=1, keepdim=True)
             loss -= (own - highest - totals.log()).sum()
+            if not gradients:
+                continue
             error = logits.div_(totals)
             error.scatter_add_(1, answers, -torch.ones_like(answers, dtype=exact))
             towards_bias += error.sum(dim=0)
@@ -367,7 +370,7 @@ class _VocabularyLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *slope: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        return *(saved * slope[0].to(saved.dtype) for saved in ctx.saved_tensors), None, None
+        return *(saved * slope[0].to(saved.dtype) for saved in ctx.saved_tensors), None, None, None
 
 
 def vocabulary_loss(
@@ -387,5 +390,7 @@ def vocabulary_loss(
     if torch.is_autocast_enabled(device) and low != torch.float64:  # tables of embeddings stay fp32 (optimizer.py)
         low = torch.get_autocast_dtype(device)
     with torch.autocast(device, enabled=False):
-        found: tuple[Tensor, Tensor] = _VocabularyLoss.apply(states.to(low), words, bias, labels, chunk)
+        # A chunked step (encoder/chunks.py) computes it first without a graph, and then once more for the gradients.
+        arguments = (states.to(low), words, bias, labels, chunk, torch.is_grad_enabled())
+        found: tuple[Tensor, Tensor] = _VocabularyLoss.apply(*arguments)
     return found

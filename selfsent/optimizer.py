@@ -1,7 +1,7 @@
 """Learning-rate schedules, AdamW's settings, and fp32 master weights beside bf16 matrices."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -58,22 +58,34 @@ def parameter_groups(parameters: Sequence[nn.Parameter], weight_decay: float) ->
 _LARGE_TABLE = 2**20  # elements
 
 
-def collect_rows(module: nn.Module) -> None:
-    """Let large tables of embeddings collect gradients as rows, on a CPU.
+@contextmanager
+def row_gradients(module: nn.Module) -> Iterator[None]:
+    """Let large tables of embeddings collect their gradients as rows for the block, on a CPU.
 
     Otherwise every forward pass of a step, of which DeCLUTR has a dozen, makes a gradient as large as the table and
-    adds it to the others.  ``join_rows`` makes one of them.  Saved models do not change.
+    adds it to the others.  Here each backward pass makes one of all rows, so that ``grad`` is never sparse behind it.
     """
-    for part in module.modules():
-        if isinstance(part, nn.Embedding) and part.weight.device.type == "cpu" and part.weight.numel() >= _LARGE_TABLE:
+    tables = [
+        part
+        for part in module.modules()
+        if isinstance(part, nn.Embedding) and part.weight.device.type == "cpu" and part.weight.numel() >= _LARGE_TABLE
+    ]
+    own = [part.sparse for part in tables]
+    hooks = [part.weight.register_post_accumulate_grad_hook(_join_rows) for part in tables if part.weight.requires_grad]
+    try:
+        for part in tables:
             part.sparse = True
+        yield
+    finally:
+        for part, sparse in zip(tables, own, strict=True):
+            part.sparse = sparse
+        for hook in hooks:
+            hook.remove()
 
 
-def join_rows(parameters: Iterable[Tensor]) -> None:
-    """Turn gradients that were collected as rows into tensors of the table's shape, which optimizers expect."""
-    for parameter in parameters:
-        if parameter.grad is not None and parameter.grad.is_sparse:
-            parameter.grad = parameter.grad.to_dense()
+def _join_rows(table: Tensor) -> None:
+    if table.grad is not None and table.grad.is_sparse:
+        table.grad = table.grad.to_dense()
 
 
 class MasterWeights:

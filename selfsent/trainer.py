@@ -29,14 +29,7 @@ from selfsent.errors import ConfigurationError, Interrupted, UserError, unknown
 from selfsent.evaluation.geometry import collapse_alarms
 from selfsent.hardware import Hardware
 from selfsent.objective import Batch, Examples, Objective, Rows, Terms
-from selfsent.optimizer import (
-    MasterWeights,
-    adam_settings,
-    collect_rows,
-    join_rows,
-    learning_rate,
-    parameter_groups,
-)
+from selfsent.optimizer import MasterWeights, adam_settings, learning_rate, parameter_groups, row_gradients
 from selfsent.progress import Progress
 from selfsent.randomness import seed_step, text_generator
 from selfsent.run import Run
@@ -149,7 +142,6 @@ class Trainer:
         self.ranks = ranks.here()
         self._check()
         self.learner = Learner(encoder, objective, hardware.precision)
-        collect_rows(self.learner)
         self._hardware = hardware
 
     def _check(self) -> None:
@@ -183,7 +175,7 @@ class Trainer:
         try:
             if not state.step:
                 self.evaluate(candidate=False)  # fails here, not hours later, if the score to select by does not exist
-            with _stop_requested() as asked:
+            with _stop_requested() as asked, row_gradients(self.learner):
                 while state.step < self.steps and not state.stopped:
                     started = time.perf_counter()
                     self.learner.train()
@@ -252,7 +244,6 @@ class Trainer:
             terms = self._backward(state.step * config.accumulation + part)
             for name, term in terms.items():
                 totals[name] = totals.get(name, 0.0) + term / config.accumulation
-        join_rows(self.parameters)
         if self.masters:
             self.masters.collect_gradients()
         self.ranks.average_gradients(self.parameters)

@@ -416,14 +416,15 @@ def test_vocabulary_loss_of_bf16_words_is_that_of_fp32_within_its_rounding():
 
 
 class _Products(TorchDispatchMode):
-    """The dtypes of the matrix products."""
+    """The matrix products: how many, and of which dtypes."""
 
     def __init__(self):
         super().__init__()
-        self.dtypes = set()
+        self.dtypes, self.count = set(), 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         if "mm" in function.__name__:
+            self.count += 1
             self.dtypes |= {one.dtype for one in args if isinstance(one, torch.Tensor)}
         return function(*args, **(kwargs or {}))
 
@@ -442,6 +443,15 @@ def test_vocabulary_loss_of_an_fp32_table_is_computed_in_bf16_under_autocast_and
     assert loss.item() == expected.item()
     assert table.grad.dtype == torch.float32
     assert torch.equal(table.grad.bfloat16(), rounded.grad)
+
+
+def test_vocabulary_loss_without_a_graph_is_the_same_and_costs_one_product():
+    states, words = rows(9, 5), rows(11, 5, seed=1).requires_grad_()
+    labels = torch.arange(9)
+    expected, right = vocabulary_loss(states, words, torch.zeros(11, dtype=torch.float64), labels, 4)
+    with torch.no_grad(), _Products() as products:
+        loss, counted = vocabulary_loss(states, words, torch.zeros(11, dtype=torch.float64), labels, 4)
+    assert (loss, counted, products.count) == (expected, right, 3)  # of three chunks
 
 
 def test_vocabulary_loss_of_nothing_is_zero_and_keeps_the_graph():

@@ -7,7 +7,7 @@ from torch.optim import AdamW
 
 from selfsent import optimizer
 from selfsent.encoder.embed import collate, embed
-from selfsent.optimizer import MasterWeights, collect_rows, join_rows
+from selfsent.optimizer import MasterWeights, row_gradients
 
 
 def test_master_weights_give_the_gradients_of_autocast_and_take_the_steps_of_adam(encoder, rows):
@@ -64,28 +64,36 @@ def test_rows_of_a_large_table_are_joined_to_the_gradient_of_the_whole_table(enc
     tokens = collate(encoder.eval(), rows)
     plain = copy.deepcopy(encoder)
     monkeypatch.setattr(optimizer, "_LARGE_TABLE", 1)
-    collect_rows(encoder)
-    for model in (encoder, plain):
-        words = model[0].auto_model.get_input_embeddings().weight
-        (embed(model, tokens).square().sum() + embed(model, tokens).sum() + words[:3].sum()).backward()
-    table = encoder[0].auto_model.embeddings.position_embeddings.weight
-    assert table.grad.is_sparse  # otherwise nothing here is joined
-    join_rows(encoder.parameters())
+    model = encoder[0].auto_model
+    table = model.embeddings.position_embeddings.weight
+    seen = []
+    table.register_post_accumulate_grad_hook(lambda table: seen.append(table.grad.is_sparse))
+    with row_gradients(encoder):
+        for one in (encoder, plain):
+            words = one[0].auto_model.get_input_embeddings().weight
+            for _ in range(2):  # two backward passes, as of two batches that are accumulated
+                (embed(one, tokens).square().sum() + embed(one, tokens).sum() + words[:3].sum()).backward()
+    assert seen == [True, False]  # before it is joined; then rows are added to what is whole
     for one, other in zip(encoder.parameters(), plain.parameters(), strict=True):
         assert (one.grad is None) == (other.grad is None)
         if one.grad is not None:
             torch.testing.assert_close(one.grad, other.grad, atol=1e-5, rtol=1e-5)
+    assert not any(part.sparse for part in model.modules() if isinstance(part, torch.nn.Embedding))
+    table.grad = None
+    embed(encoder, tokens).sum().backward()
+    assert not table.grad.is_sparse  # behind the block it is an encoder like any other
 
 
-def test_rows_are_joined_to_the_same_bits_every_time():
-    table = torch.nn.Embedding(5_000, 256, sparse=True)
+def test_rows_are_joined_to_the_same_bits_every_time(monkeypatch):
+    monkeypatch.setattr(optimizer, "_LARGE_TABLE", 1)
+    table = torch.nn.Embedding(5_000, 256)
     draw = torch.Generator().manual_seed(0)
     ids, slopes = torch.randint(5_000, (64, 100), generator=draw), torch.randn(64, 100, 256, generator=draw)
 
     def gradient(threads):
         torch.set_num_threads(threads)
-        ((table(ids) * slopes).sum() + (table(ids[:7]) * slopes[:7]).sum()).backward()
-        join_rows(table.parameters())
+        with row_gradients(table):
+            ((table(ids) * slopes).sum() + (table(ids[:7]) * slopes[:7]).sum()).backward()
         grad, table.weight.grad = table.weight.grad, None
         return grad
 
@@ -93,4 +101,5 @@ def test_rows_are_joined_to_the_same_bits_every_time():
         found = [gradient(threads) for threads in (1, 2, 2, 2)]
     finally:
         torch.set_num_threads(1)
+    assert not found[0].is_sparse
     assert all(torch.equal(one, found[0]) for one in found)

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 PREFIX = "mteb:"
-RANKING = ("map_at_1000", "mrr_at_1", "mrr_at_10", "ndcg_at_10")  # also given of tasks that rank
+RANKING = ("map_at_1", "map_at_1000", "mrr_at_1", "mrr_at_10", "ndcg_at_10")  # also given of tasks that rank
+_SUBQUERIES = "max_over_subqueries_"  # before the metrics of a task whose users have several queries each
 _NAME = "selfsent/encoder"  # of every model in the cache, where the revision tells them apart
 
 
@@ -63,7 +64,7 @@ def score_mteb(
     """Run the tasks without a cached result; return the scores of every split and subset, without intervals.
 
     A subset is a language, or a pair of languages, where a task has several.  Of each the main score, and behind all
-    main scores of a task those of ``RANKING`` that it has.
+    main scores of a task those of ``RANKING`` that it has, of its sub-queries where its main score is of them.
 
     Args:
         cache: a folder; it gets a folder for each encoder, precision and version.
@@ -112,12 +113,18 @@ def score_mteb(
                     (facts.n_samples or {}).get(split, 0),  # 0 where the package does not say
                     {**protocol, "subset": subset["hf_subset"]},
                 )
-                for metric in dict.fromkeys((facts.main_score, *RANKING))
+                for metric in dict.fromkeys((facts.main_score, *_ranking(facts.main_score)))
                 for split, subsets in result.scores.items()
                 for subset in subsets
                 if metric == facts.main_score or metric in subset
             ]
     return scores
+
+
+def _ranking(main_score: str) -> list[str]:
+    """Return the names of ``RANKING`` in a task, which ranks by sub-queries if its main score does."""
+    prefix = _SUBQUERIES if main_score.startswith(_SUBQUERIES) else ""
+    return [prefix + metric for metric in RANKING]
 
 
 class ResultFiles:

@@ -85,7 +85,7 @@ def _draw_dots(plan: ArtifactPlan, cells: Cells) -> Figure:
 
 def _draw_differences(plan: ArtifactPlan, cells: Cells) -> Figure:
     """Draw by how much the last row is above the first, one line a measure: ours, a dot a seed, and the published."""
-    first, last = plan.rows[0].row, plan.rows[-1].row
+    first, last = plan.artifact.rows[0], plan.artifact.rows[-1]
     names = [measure.name for measure in plan.artifact.measures]
     figure = Figure(figsize=(6.4, 1.2 + 0.26 * len(names)), layout="constrained")
     axes = figure.subplots()
@@ -93,8 +93,8 @@ def _draw_differences(plan: ArtifactPlan, cells: Cells) -> Figure:
     for place, name in enumerate(names):
         both = [cells.get(row.name, {}).get(name) for row in (first, last)]
         if both[0] is not None and both[1] is not None:
-            # Trainings of one seed read the same texts in the same order.
-            found = [b - a for a, b in zip(both[0].values, both[1].values, strict=False)]
+            # Trainings of one seed read the same texts in the same order; a checkpoint has one value for all seeds.
+            found = np.subtract(*np.broadcast_arrays(both[1].values, both[0].values))
             axes.plot(found, [place] * len(found), "o", color=OURS, label="here, each seed")
         if name in first.published and name in last.published:
             printed = last.published[name] - first.published[name]

@@ -3,7 +3,8 @@
     training     3 x forward of every token that the objective reads, and of projector, decoder and word predictions
     forward      2 x 12 L D^2 operations a token, for L layers of width D; attention itself is left out
     memory       18 bytes a weight: fp32 copy, bf16 copy, gradient, and two means of Adam;
-                 36 D + 10 H T bytes a token and layer that are kept for the backward pass, for H heads and T places
+                 36 D + 10 H T bytes a token and layer that are kept for the backward pass, for H heads and T places;
+                 on a GPU, whose attention is fused, the second term is not needed
 
 Texts count as 30 word pieces, or as many as the row allows; spans of DeCLUTR have their expected lengths, 352 and 192
 of 512.  Evaluations while training read the 4,000 texts of two development sets each.  Source of the kept bytes:
@@ -151,13 +152,13 @@ def _denosent(config: Mapping[str, Any], length: int, width: int, words: int) ->
     if not config["denoise_weight"]:
         return _Text(tokens=2 * length, places=length)
     layers, inner = int(config["decoder_layers"]), int(config["decoder_width"])
-    layer = 6 * width**2 + 2 * width * inner  # operations; the memory is one vector
+    layer = 4 * width**2 + 2 * width * inner  # weights that a token meets; the memory is one vector
     return _Text(
         tokens=2 * length,
         places=length,
         operations=2 * length * (layers * layer + width * words),
         # A layer keeps 36 D bytes a token if its inner part is 4 D wide, of which 22 D are that part's.
-        kept=length * layers * (14 * width + 5.5 * inner + 10 * length),
+        kept=length * layers * (14 * width + 5.5 * inner + 10 * int(config["decoder_heads"]) * length),
         weights=layers * (8 * width**2 + 2 * width * inner),
     )
 

@@ -29,8 +29,18 @@ def _changed(*settings: str) -> Training:
 _FULL = _changed()
 
 
+_SPLITS = {  # English test rows of tasks in several languages
+    "AmazonCounterfactualClassification": "test en",
+    "AmazonReviewsClassification": "test en",
+    "MassiveIntentClassification": "test en",
+    "MassiveScenarioClassification": "test en",
+    "MTOPDomainClassification": "test en",
+    "MTOPIntentClassification": "test en",
+}
+
+
 def _mteb(name: str, task: str) -> Measure:
-    return single_measure(name, ScorePart(f"mteb:{task}", "", ""))
+    return single_measure(name, ScorePart(f"mteb:{task}", "accuracy", "", _SPLITS.get(task, "test")))
 
 
 _CLASSIFICATION = (
@@ -55,13 +65,20 @@ _RANKED = {
 }
 
 
-def _ranking(name: str, metric: str) -> tuple[Measure, ...]:
-    return tuple(
-        single_measure(f"{short} {name}", ScorePart(f"mteb:{task}", metric, "")) for short, task in _RANKED.items()
-    )
+def _ranking(name: str, metric: str, quora: str, quora_metric: str) -> tuple[Measure, ...]:
+    """Return a column for each task; the published values of Quora are most likely of the first place alone."""
+    found = []
+    for short, task in _RANKED.items():
+        label, wanted = (quora, quora_metric) if short == "Quora" else (name, metric)
+        # mteb takes the best of a user's sub-queries there.
+        wanted = f"max_over_subqueries_{wanted}" if short == "MindSmall" else wanted
+        found.append(single_measure(f"{short} {label}", ScorePart(f"mteb:{task}", wanted, "")))
+    return tuple(found)
 
 
-_MAP, _MRR = _ranking("MAP", "map_at_1000"), _ranking("MRR@10", "mrr_at_10")
+_MAP = _ranking("MAP", "map_at_1000", "MAP@1", "map_at_1")
+_MRR = _ranking("MRR@10", "mrr_at_10", "MRR@1", "mrr_at_1")
+_NDCG = _ranking("nDCG@10", "ndcg_at_10", "nDCG@10", "ndcg_at_10")
 _RANKING = (*_MAP, *_MRR)
 _AVERAGE = (STS_AVERAGE,)
 
@@ -155,7 +172,7 @@ ARTIFACTS = (
     Artifact(
         id="denosent-figure-3",
         title="DenoSent above SimCSE in reranking and retrieval (MTEB)",
-        measures=(*_RANKING, *_ranking("nDCG@10", "ndcg_at_10")),
+        measures=(*_RANKING, *_NDCG),
         rows=(
             ArtifactRow(
                 name="SimCSE BERT-base",
@@ -169,7 +186,7 @@ ARTIFACTS = (
             ),
         ),
         claims=tuple(PaperClaim(first="DenoSent", second="SimCSE BERT-base", measure=measure.name) for measure in _MAP),
-        note="MAP is over 1,000 places.  The paper gives no nDCG; its MRR of Quora may be of another depth than 10.",
+        note="MAP is over 1,000 places.  The paper gives no nDCG; its Quora is most likely of the first place alone.",
         drawing="differences",
     ),
     Artifact(

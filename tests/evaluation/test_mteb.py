@@ -184,6 +184,7 @@ def test_a_task_that_ranks_is_given_by_map_mrr_and_ndcg_of_the_cosines(encoder, 
         relevant = [documents[place]["id"] in _relevant(split, query["id"]) for place in np.argsort(-row)]
         assert sum(relevant) == 1  # one place says everything
         place = 1 + relevant.index(True)
+        expected["map_at_1"].append(float(place == 1))
         expected["map_at_1000"].append(1 / place)
         expected["mrr_at_1"].append(float(place == 1))
         expected["mrr_at_10"].append(1 / place)
@@ -194,6 +195,13 @@ def test_a_task_that_ranks_is_given_by_map_mrr_and_ndcg_of_the_cosines(encoder, 
     assert set(found) == {task.metadata.main_score, *mteb.RANKING}
     for metric, values in expected.items():
         assert found[metric] == pytest.approx(100 * np.mean(values), abs=1e-3)
+
+
+def test_a_task_that_ranks_by_sub_queries_is_given_by_their_metrics():
+    assert mteb._ranking("max_over_subqueries_map_at_1000")[1:3] == [
+        "max_over_subqueries_map_at_1000",
+        "max_over_subqueries_mrr_at_1",
+    ]
 
 
 def _relevant(split, query):

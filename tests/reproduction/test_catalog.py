@@ -8,6 +8,7 @@ from selfsent import methods
 from selfsent.config import build_config
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.errors import ConfigurationError
+from selfsent.evaluation.mteb import _ranking
 from selfsent.reproduction.artifact import (
     STS,
     STS_AVERAGE,
@@ -92,3 +93,24 @@ def test_values_are_named_in_the_order_of_the_measures():
     assert recipe_values("whitenedcse-roberta-base", STS_TABLE) == {"average": 78.22}
     assert recipe_values("scd-bert-base", TRANSFER_TABLE)["average"] == 84.35  # of the authors' README
     assert mean_measure("average", STS) == STS_AVERAGE
+
+
+def test_columns_of_mteb_name_scores_and_splits_that_its_tasks_have():
+    package = pytest.importorskip("mteb", reason="the package mteb is not installed")
+    parts = {
+        part
+        for artifact in CATALOG.values()
+        for measure in artifact.measures
+        for group in measure.groups
+        for part in group
+        if part.task.startswith("mteb:")
+    }
+    assert len(parts) > 20
+    for part in parts:
+        facts = package.get_task(part.task.removeprefix("mteb:")).metadata
+        split, _, subset = part.split.partition(" ")
+        assert split in facts.eval_splits
+        several = isinstance(facts.eval_langs, dict)
+        assert (subset in facts.eval_langs) if several else not subset
+        ranks = "map" in facts.main_score or "ndcg" in facts.main_score
+        assert part.metric in (_ranking(facts.main_score) if ranks else [facts.main_score])
