@@ -43,6 +43,19 @@ def test_a_log_gets_a_line_of_training_every_ten_seconds_with_its_speed_and_term
     ]
 
 
+def test_a_second_training_is_shown_by_its_own_speed_and_terms(clock, capsys):
+    display = Display()
+    for seconds, term in ((0.1, "fast"), (20.0, "slow")):
+        display.begin(0, 100, "texts")
+        for step in range(1, 4):
+            clock[0] += seconds
+            display.step(step, 40, {term: 1.0})
+        display.end()
+    first = next(line for line in capsys.readouterr().err.splitlines() if "slow" in line)
+    assert "2 texts/s" in first
+    assert "fast" not in first
+
+
 def test_a_terminal_gets_bars_of_stages_and_of_training(terminal):
     display = Display()
     display.opening("loading")

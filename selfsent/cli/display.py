@@ -56,6 +56,7 @@ class Display(Progress):
     def begin(self, step: int, steps: int, unit: str) -> None:
         """Draw the bar of the training loop."""
         self._steps, self._unit = steps, unit
+        self._rate, self._terms = 0.0, {}  # a selection trains several encoders
         self._last_step = time.perf_counter()
         self._start("train", steps, step, transient=False)
 
