@@ -86,7 +86,8 @@ class Laboratory:
     def _path(self, row: PlannedRow, model: str, seed: int) -> Path:
         """Return the file of the scores of one encoder, which depends on its weights and on how it is evaluated."""
         weights = f"{row.run} {seed}" if row.recipe else encoder_digest(load_encoder(model))
-        parts = [weights, row.key, str(self.options.data), self.options.classifier, *self.options.texts.get("nli", ())]
+        whitened_on = self.options.texts.get("nli", ()) if row.row.whitening == "other" else ()
+        parts = [weights, row.key, str(self.options.data), self.options.classifier, *whitened_on]
         return self.folder / "scores" / f"{hashlib.sha256(' | '.join(parts).encode()).hexdigest()[:16]}.json"
 
     def _evaluate(self, row: PlannedRow, model: str, tasks: Sequence[str]) -> Results:
