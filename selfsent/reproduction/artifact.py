@@ -48,6 +48,7 @@ class Training:
     settings: tuple[str, ...] = ()
     small: tuple[str, ...] | None = None  # in place of ``settings`` at small scale, where the base is narrower
     text: TextKind = "sentences"
+    small_text: TextKind | None = None  # in place of ``text`` at small scale
     share: float = 1.0  # of the steps or the epoch
     watched: bool = False  # scored on development sets while it trains, at small scale, too
 
@@ -160,7 +161,7 @@ def declutr_measures(tasks: Iterable[str], split: str = "test") -> tuple[Measure
             parts = (("pearson", ""),)
         elif split == "dev" and task == "mrpc":
             parts = (("accuracy", ""),)
-        place = "test" if task in YEARS or task == "captions" else split
+        place = "test" if task in YEARS else split
         found.append(single_measure(task, *(ScorePart(task, metric, way, place) for metric, way in parts)))
     return tuple(found)
 

@@ -75,7 +75,8 @@ def word_cell(cell: Cell | None) -> str:
         return f"{cell.value:.2f}{star} ± {cell.spread:.2f}"
     if cell.low is None or cell.high is None:
         return f"{cell.value:.2f}{star}"
-    return f"{cell.value:.2f}{star} [{cell.low:.1f}, {cell.high:.1f}]"
+    digits = 1 if cell.high - cell.low >= 0.5 else 2  # alignment and uniformity are no points
+    return f"{cell.value:.2f}{star} [{cell.low:.{digits}f}, {cell.high:.{digits}f}]"
 
 
 def explain_values(outcome: ArtifactOutcome) -> list[str]:

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from selfsent.evaluation.score import Results, Score
-from selfsent.reproduction.artifact import Measure, PaperClaim, ScorePart
+from selfsent.reproduction.artifact import Measure, PaperClaim, ScorePart, Training
 from selfsent.reproduction.plan import ArtifactPlan, PlannedRow
 from selfsent.selection.significance import LEAST_SEEDS, LEVEL, Lead, SeedScores, compare_settings
 
@@ -58,7 +58,7 @@ class ClaimFinding:
     paper: float | None  # the published difference
     direction: Direction
     lead: Lead | None = None
-    reason: str = ""  # why it cannot be told
+    reasons: tuple[str, ...] = ()  # why it cannot be told, and what the figures leave out
 
     @property
     def sentence(self) -> str:
@@ -72,7 +72,7 @@ class ClaimFinding:
             text += f", {self.lead.value:+.2f}"
             if self.lead.low is not None and self.lead.high is not None:
                 text += f" [{self.lead.low:+.2f}, {self.lead.high:+.2f}]"
-        return f"{text}; {self.reason}." if self.reason else f"{text}."
+        return "; ".join([text, *self.reasons]) + "."
 
 
 def find_cell(measure: Measure, results: Sequence[Results]) -> Cell | None:
@@ -144,22 +144,41 @@ def _judge(
         return ClaimFinding(claim=claim, paper=paper, direction="not measured")
     if rows[claim.first].key == rows[claim.second].key:
         reason = "both rows are one run at this scale"
-        return ClaimFinding(claim=claim, paper=paper, direction="not measured", reason=reason)
-    trained = any(rows[name].recipe is not None for name in (claim.first, claim.second))
-    lead = compare_cells(first, second, level=level, trained=trained)
+        return ClaimFinding(claim=claim, paper=paper, direction="not measured", reasons=(reason,))
+    pair = (claim.first, first), (claim.second, second)
+    # A checkpoint in place of a training counts as one seed of it.
+    seeds = [len(cell.values) for name, cell in pair if isinstance(rows[name].row.source, Training)]
+    lead = compare_cells(first, second, level=level, trained=bool(seeds))
     direction: Direction = "cannot tell"
-    reason = ""
-    if lead.low is None or lead.high is None:
-        reason = f"{LEAST_SEEDS} seeds are needed"
-    elif trained and max(len(first.values), len(second.values)) < LEAST_SEEDS:
-        reason = f"{LEAST_SEEDS} seeds are needed, and the interval is over the test rows alone"
-    elif claim.margin is None:
-        direction = "same" if lead.low > 0 else "opposite" if lead.high < 0 else "cannot tell"
+    reasons = []
+    if seeds and min(seeds) < LEAST_SEEDS:
+        reasons.append(f"{LEAST_SEEDS} seeds of each training are needed")
+        reasons += ["the interval is over the test rows alone"] if lead.low is not None else []
+    elif lead.low is None or lead.high is None:
+        reasons.append("these scores have no interval")
     else:
-        inside = -claim.margin < lead.low and lead.high < claim.margin
-        outside = lead.low > claim.margin or lead.high < -claim.margin
-        direction = "same" if inside else "opposite" if outside else "cannot tell"
-    return ClaimFinding(claim=claim, paper=paper, direction=direction, lead=lead, reason=reason)
+        direction = _direction(claim, lead.low, lead.high)
+        reasons += (
+            ["the interval is over the seeds alone"] if first.replicates is None or second.replicates is None else []
+        )
+    return ClaimFinding(
+        claim=claim, paper=paper, direction=direction, lead=lead, reasons=(*reasons, *_left_out(first, second))
+    )
+
+
+def _direction(claim: PaperClaim, low: float, high: float) -> Direction:
+    if claim.margin is None:
+        return "same" if low > 0 else "opposite" if high < 0 else "cannot tell"
+    inside = -claim.margin < low and high < claim.margin
+    outside = low > claim.margin or high < -claim.margin
+    return "same" if inside else "opposite" if outside else "cannot tell"
+
+
+def _left_out(first: Cell, second: Cell) -> list[str]:
+    """Say what keeps a measure from being the published one."""
+    found = [f"over {first.parts} of {first.of} scores"] if first.parts < first.of else []
+    shortened = dict.fromkeys((*first.sub_sampled, *second.sub_sampled))
+    return found + ([f"with sub-sampled data of {', '.join(shortened)}"] if shortened else [])
 
 
 def compare_cells(first: Cell, second: Cell, *, level: float, trained: bool) -> Lead:

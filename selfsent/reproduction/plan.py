@@ -17,7 +17,15 @@ from selfsent.errors import DataError
 from selfsent.evaluation.mteb import PREFIX
 from selfsent.evaluation.suite import read_suite
 from selfsent.reproduction.artifact import Artifact, ArtifactRow, Training, Untrained
-from selfsent.reproduction.scale import OPTION, ReproduceOptions, base_of, pooling_of, texts_of, training_recipe
+from selfsent.reproduction.scale import (
+    OPTION,
+    ReproduceOptions,
+    base_of,
+    kind_of,
+    pooling_of,
+    texts_of,
+    training_recipe,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,9 +151,9 @@ def plan_row(row: ArtifactRow, options: ReproduceOptions) -> PlannedRow:
 def _recipe_and_needs(source: Training, options: ReproduceOptions) -> tuple[Recipe, list[str]]:
     """Return the recipe of a training for the first seed, and the weights and texts that it lacks."""
     recipe = _spelled_out(training_recipe(source, options.first_seed, options))
-    texts = texts_of(source.text, source, options)
+    kind, texts = kind_of(source, options), texts_of(source, options)
     needs = [] if has_weights(recipe.base) else [f"weights {recipe.base}"]
-    needs += [] if texts else [f"data {source.text} ({OPTION[source.text]})"]
+    needs += [] if texts else [f"data {kind} ({OPTION[kind]})"]
     return recipe, needs + [f"data {name}" for name in texts if not _has_text(name)]
 
 

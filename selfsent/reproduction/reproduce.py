@@ -145,7 +145,7 @@ def summary_lines(outcomes: Sequence[ArtifactOutcome]) -> list[str]:
     for outcome in outcomes:
         lines += [f"## [{outcome.plan.artifact.title}]({outcome.plan.artifact.id}.md)", ""]
         lines += [f"- {finding.sentence}" for finding in outcome.findings] or [
-            "- It shows the method, and compares nothing." if outcome.sketch else "- The paper compares nothing here."
+            "- It shows the method, and compares nothing." if outcome.sketch else "- No comparison is made here."
         ]
         lines.append("")
     return [*lines, outcomes[0].scale if outcomes else "Nothing could be measured."]

@@ -76,13 +76,19 @@ def base_of(source: Training | Untrained, options: ReproduceOptions) -> str:
 
 def pooling_of(source: Untrained, options: ReproduceOptions) -> str | None:
     """Return the pooling of a row without training; None: the base's own."""
-    if options.scale == "small" and source.start:
-        return None if options.small.pooling == "none" else options.small.pooling
+    if options.scale == "small" and source.start and options.small.pooling != "none":
+        return options.small.pooling
     return source.pooling
 
 
-def texts_of(kind: TextKind, source: Training, options: ReproduceOptions) -> tuple[str, ...]:
+def kind_of(source: Training, options: ReproduceOptions) -> TextKind:
+    """Return the kind of text that a row is trained on."""
+    return source.small_text or source.text if options.scale == "small" else source.text
+
+
+def texts_of(source: Training, options: ReproduceOptions) -> tuple[str, ...]:
     """Return what a row is trained on; empty where nothing was given and the published text is out of scale."""
+    kind = kind_of(source, options)
     if options.texts.get(kind):
         return tuple(options.texts[kind])
     if options.scale == "full":
@@ -101,7 +107,7 @@ def training_recipe(source: Training, seed: int, options: ReproduceOptions) -> R
     watched = options.scale == "full" or source.watched or options.small.select == "published"
     shared: dict[str, object] = {
         "base": base_of(source, options),
-        "corpus": list(texts_of(source.text, source, options)) or None,
+        "corpus": list(texts_of(source, options)) or None,
         "seed": seed,
         "data": options.data if watched else None,
     }
@@ -113,21 +119,26 @@ def training_recipe(source: Training, seed: int, options: ReproduceOptions) -> R
             settings.append("train.select=last")
         return api.resolve(source.recipe, settings=settings, **shared)  # type: ignore[arg-type]
     changed = source.settings if source.small is None else source.small
-    own = [one for one in _published_settings(source.recipe) if one.startswith("objective.")]
-    settings = [*_small_settings(method, source, watched and options.data is not None, options), *own, *changed]
+    small = _small_settings(method, source, watched and options.data is not None, options)
+    settings = [
+        *_published_settings(source.recipe, "encoder", "train"),
+        *small,
+        *_published_settings(source.recipe, "objective"),
+        *changed,
+    ]
     return api.resolve(method, settings=settings, **shared)  # type: ignore[arg-type]
 
 
-def _published_settings(recipe: str) -> list[str]:
-    """Return what the tables of a shipped recipe set."""
-    sections = (("objective", read_recipe(recipe).get("objective", {})),)
-    return [f"{name}.{key}={value}" for name, table in sections for key, value in table.items()]
+def _published_settings(recipe: str, *sections: str) -> list[str]:
+    """Return what tables of a shipped recipe set beyond its method."""
+    tables = ((name, read_recipe(recipe).get(name, {})) for name in sections)
+    return [f"{name}.{key}={value}" for name, table in tables for key, value in table.items()]
 
 
 def _small_settings(method: str, source: Training, watched: bool, options: ReproduceOptions) -> list[str]:
     """Return what small scale changes in every training of a method."""
     small = options.small
-    documents = source.text == "documents"
+    documents = kind_of(source, options) == "documents"
     steps = max(1, round((small.document_steps if documents else small.steps) * source.share))
     settings = [
         f"train.steps={steps}",
@@ -140,7 +151,7 @@ def _small_settings(method: str, source: Training, watched: bool, options: Repro
         f"corpus.max_texts={small.max_texts}",
         "corpus.held_out=0",
     ]
-    if not watched:
+    if not watched or small.select == "last":
         settings.append("train.select=last")
     if small.pooling != "none":
         settings.append(f"encoder.pooling={small.pooling}")
@@ -157,10 +168,13 @@ def explain_scale(options: ReproduceOptions) -> str:
         changed += [f"{OPTION[kind][2:]} {' '.join(texts)}" for kind, texts in options.texts.items() if texts]
         return "Full scale: the published recipes" + (f", but for {', '.join(changed)}." if changed else ".")
     small = options.small
+    read = [f"{kind} of {' '.join(texts)}" for kind, texts in options.texts.items() if texts]
+    read = read or [f"text of {DEMO}"]
     return (
         f"Small scale: encoders start from {options.one_base}; {small.steps} steps of {small.batch_size} texts or "
         f"{small.document_steps} of {small.document_batch_size} documents, peak rate {small.learning_rate:g} falling "
         f"to zero, {'last weights' if small.select == 'last' else 'weights selected as published'}, pooling "
         f"{small.pooling} where the row gives none; SCD with w_S 0.1 and a projector of 1,024, DenoSent "
-        f"with 4 decoder layers, DeCLUTR with spans of at most 128 word pieces; classifier {small.classifier}."
+        f"with 4 decoder layers, DeCLUTR with spans of at most 128 word pieces; classifier {small.classifier}; "
+        f"{', '.join(read)}."
     )

@@ -100,7 +100,8 @@ def test_a_clear_lead_over_three_seeds_has_the_direction_of_the_paper_and_the_re
     high, low = cell(70.0, 70.2, 69.9), cell(60.0, 60.1, 60.3)
     found = judged(high, low)
     gaps = np.array([10.0, 10.1, 9.6])
-    half = stats.t.isf(0.025, 2) * gaps.std(ddof=1) / np.sqrt(3)  # wider than that over the test rows
+    of_rows = (high.replicates - low.replicates).mean(axis=0).std(ddof=1)
+    half = np.hypot(stats.t.isf(0.025, 2) * gaps.std(ddof=1) / np.sqrt(3), stats.norm.isf(0.025) * of_rows)
     assert found.direction == "same"
     assert (found.lead.low, found.lead.high) == pytest.approx((gaps.mean() - half, gaps.mean() + half))
     assert found.paper == 10.0
@@ -117,8 +118,31 @@ def test_a_lead_within_the_noise_of_seeds_or_of_test_rows_cannot_be_told():
 def test_below_three_seeds_nothing_is_concluded_of_a_training():
     found = judged(cell(70.0), cell(60.0, seed=1))
     assert found.direction == "cannot tell"
-    assert "3 seeds are needed" in found.sentence
+    assert "3 seeds of each training are needed" in found.sentence
     assert found.lead.low == pytest.approx(10, abs=0.1)
+
+
+def test_a_checkpoint_in_place_of_a_training_counts_as_one_seed():
+    many, checkpoint = cell(70.0, 70.2, 69.9), cell(60.0)
+    for first, second in ((many, checkpoint), (checkpoint, many)):
+        found = judged(first, second)
+        assert found.direction == "cannot tell"
+        assert "3 seeds of each training are needed" in found.sentence
+
+
+def test_a_sentence_says_what_its_measure_lacks():
+    whole, part = cell(70.0, 70.2, 69.9), cell(60.0, 60.1, 60.3)
+    assert judged(whole, part).sentence.endswith("].")
+    short = [replace(one, parts=2, of=10, sub_sampled=("mrpc",)) for one in (whole, part)]
+    assert judged(*short).sentence.endswith("]; over 2 of 10 scores; with sub-sampled data of mrpc.")
+    without = [replace(one, replicates=None) for one in (whole, part)]
+    assert judged(*without).sentence.endswith("]; the interval is over the seeds alone.")
+    assert judged(*without).direction == "same"
+
+
+def test_untrained_rows_without_an_interval_are_not_asked_for_seeds():
+    found = judged(*(replace(one, replicates=None) for one in (cell(70.0), cell(60.0))), trained=False)
+    assert found.sentence.endswith("cannot tell, +10.00; these scores have no interval.")
 
 
 def test_encoders_without_training_are_compared_over_the_test_rows():

@@ -63,6 +63,37 @@ def test_the_start_of_the_trainings_is_pooled_as_they_are():
     assert planned("scd-table-1", scale="small").rows[0].pooling == "cls"  # poolings are what its rows compare
 
 
+def test_without_a_pooling_of_small_scale_every_row_has_the_published_one():
+    rows = planned("scd-table-3", scale="small", small=SmallScale(pooling="none")).rows
+    assert rows[0].pooling == rows[1].recipe.encoder.pooling == "cls"
+    simcse = planned("whitenedcse-table-1", scale="small", small=SmallScale(pooling="none")).rows
+    assert {row.recipe.encoder.pooling for row in simcse if row.recipe} == {"cls"}
+
+
+@pytest.mark.parametrize("name", ["scd-table-1", "whitenedcse-table-6", "whitenedcse-figure-3", "denosent-table-1"])
+def test_at_small_scale_all_methods_of_a_table_read_their_texts_alike(name, data):
+    options = {"scale": "small", "texts": {"pairs": ["builtin"], "sentences": ["pydocs"]}, "data": str(data)}
+    recipes = [row.recipe for row in planned(name, **options).rows if row.recipe]
+    assert len({recipe.method for recipe in recipes}) > 1
+    for key in ("bucketed", "batch_size", "learning_rate", "schedule", "select"):
+        assert len({getattr(recipe.train, key) for recipe in recipes}) == 1, key
+    assert len({tuple(recipe.texts) for recipe in recipes}) == 1
+    assert {recipe.train.bucketed for recipe in recipes} == {False}
+
+
+def test_cls_pooling_is_compared_with_the_prompt_at_small_scale_too():
+    rows = {row.row.name: row for row in planned("denosent-table-3", scale="small", texts={"pairs": ["pydocs"]}).rows}
+    pooled = {name: row.recipe.encoder.pooling for name, row in rows.items() if row.recipe}
+    assert pooled.pop("CLS pooling") == "cls"
+    assert {*pooled.values()} == {"prompt"}
+
+
+def test_rows_of_one_table_are_different_trainings_at_small_scale():
+    for name in ("denosent-figure-4a", "denosent-figure-4b", "denosent-table-3", "scd-grid", "whitenedcse-table-4"):
+        rows = [row for row in planned(name, scale="small", texts={"pairs": ["pydocs"]}).rows if row.recipe]
+        assert len({row.key for row in rows}) == len(rows), name
+
+
 def test_other_steps_are_another_training():
     one, other = (planned("scd-table-3", scale="small", small=SmallScale(steps=steps)) for steps in (5, 6))
     assert one.rows[-1].run != other.rows[-1].run

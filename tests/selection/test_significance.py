@@ -53,7 +53,7 @@ def test_without_the_correction_it_would_have_a_winner_far_more_often(monkeypatc
 
 
 def test_the_bootstrap_over_queries_alone_would_find_differences_between_seeds(monkeypatch):
-    monkeypatch.setattr(significance.stats.t, "sf", lambda ratio, freedom: 0.0)
+    monkeypatch.setattr(significance.special, "stdtrit", lambda freedom, level: 0 * level)
     assert false_findings(100, 10, 3)[0] > 0.05
 
 
@@ -94,6 +94,20 @@ def test_seeds_are_compared_by_the_paired_t_test_where_queries_hardly_vary():
     interval = known.confidence_interval(0.9)
     assert lead.p == pytest.approx(known.pvalue)
     assert (lead.low, lead.high) == pytest.approx((interval.low, interval.high))
+
+
+@pytest.mark.parametrize("ratio", [0.5, 1, 2])
+def test_an_interval_holds_where_seeds_and_queries_vary_alike(ratio):
+    draw = np.random.default_rng(11)
+    seeds, runs, of_queries = 10, 1500, ratio / np.sqrt(10)
+    shared = draw.normal(0, of_queries, (runs, 1))  # every seed is scored on the same queries
+    values = draw.normal(size=(runs, seeds)) + shared
+    drawn = np.tile(of_queries * draw.permutation(stats.norm.ppf((np.arange(400) + 0.5) / 400)), (seeds, 1))
+    nothing = SeedScores(values=np.zeros(seeds), replicates=np.zeros_like(drawn))
+    leads = [compare_settings(SeedScores(values=one, replicates=drawn), nothing) for one in values]
+    assert np.mean([lead.low > 0 or lead.high < 0 for lead in leads]) < 0.06
+    for lead in leads[:20]:  # p is the level at which the interval touches zero
+        assert (lead.low > 0 or lead.high < 0) == (lead.p < 0.05)
 
 
 def test_queries_decide_where_seeds_hardly_vary():
