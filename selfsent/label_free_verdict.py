@@ -30,7 +30,7 @@ from selfsent.evaluation.labelfree.verdict import (
 )
 from selfsent.evaluation.score import Results
 from selfsent.progress import SILENT, Progress
-from selfsent.run import Run, versions
+from selfsent.run import SELECTION, Run, versions
 
 DOCUMENTS = 1000  # for the tests, at most
 
@@ -148,8 +148,10 @@ def choose_tests(
 
 
 def find_trained(name: str | Path) -> str | Path:
-    """Return the model of a run where the run's folder was given, and otherwise what was given."""
+    """Return the model of a run or selection where its folder was given, and otherwise what was given."""
     folder = Path(name)
+    if (folder / SELECTION).is_file() and (folder / "model").is_dir():
+        return folder / "model"
     run = folder.parent if folder.name == "model" and not folder.exists() else folder
     if not (run / "config.json").is_file() or (run / "modules.json").is_file() or "recipe" not in Run(run).config():
         return name

@@ -16,7 +16,7 @@ def fit(
     base: Annotated[
         list[str] | None,
         typer.Option(
-            help="An encoder to start from and to beat: a folder or a hub name; may be repeated  "
+            help="An encoder to start from and to beat: a folder, a run, or a hub name; may be repeated  "
             "\\[default: the two that ship]"
         ),
     ] = None,
@@ -55,7 +55,7 @@ def fit(
         display.print(sentence, style=None if number else "bold")
     if not base:
         display.print(
-            "Nothing was downloaded.  A public encoder as the base, such as --base "
+            "No encoder was downloaded.  A public one as the base, such as --base "
             "sentence-transformers/all-MiniLM-L6-v2, usually adds several points on English text."
         )
     display.print(f"model: {result.model}; a page with figures and searches: {result.page}")

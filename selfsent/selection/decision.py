@@ -29,7 +29,7 @@ class Decision:
 def decide(stages: Stages) -> Decision:
     """Choose the best candidate on the development documents, and keep it if the test documents agree."""
     base = stages.reference()
-    chosen = stages.choose()
+    chosen = stages.choose() if stages.structured or stages.judged else base
     shown = [*stages.bases, chosen, *_named(stages, f"{WORDS}, untrained"), *_best_pair(stages)]
     for candidate in dict.fromkeys(map(id, shown)):
         one = next(one for one in shown if id(one) == candidate)
@@ -72,11 +72,19 @@ def _first_sentence(
     change: Difference | None,
     strong: Difference | None,
 ) -> str:
-    where = "held-out documents of this text"
-    if not stages.structured:
-        where = "held-out lines of this text, each to be found from a third of its words (MRR@10)"
+    where = _where(stages)
     if change is None:
-        return f"Keep {base.name} as it is: of {len(stages.candidates)} candidates none is above it on {where}."
+        others = [one for one in stages.candidates if one.eligible and one is not base]
+        if not others:
+            return f"Keep {base.name} as it is: no other candidate was made."
+        best, level = _best_here(others, stages), figure(base.scores["dev"], stages.measure)
+        if best is None or level is None or best[1] <= level:
+            return f"Keep {base.name} as it is: of {len(others)} other candidates none is above it on {where}."
+        general = difference(best[0].scores["general dev"], base.scores["general dev"], SCORE)
+        return (
+            f"Keep {base.name} as it is: the best candidate, {best[0].name}, has {best[1]:.1f} against {level:.1f} on "
+            f"{where}, and changes by {general.value:+.1f} on general text ({general.low:+.1f} to {general.high:+.1f})."
+        )
     mine, other = (figure(one.scores["test"], stages.measure) for one in (chosen, base))
     figures = (
         f"{mine:.1f} against {other:.1f} of {base.name} on {where}, a difference of {change.value:+.1f} "
@@ -93,6 +101,23 @@ def _first_sentence(
     if change.low > 0:
         return f"Keep {base.name} as it is: the best candidate, {chosen.name}, loses on general text: {figures}."
     return f"Keep {base.name} as it is: the best candidate, {chosen.name}, is not surely above it: {figures}."
+
+
+def _where(stages: Stages) -> str:
+    """Name what the figures of this text are measured on."""
+    facts = stages.text.facts
+    if facts.kind == "lines":
+        return "held-out lines of this text, each to be found from a third of its words (MRR@10)"
+    what = "pairs" if facts.kind == "pairs" else "sections of long documents" if facts.cut else "documents"
+    found = " (MRR@10)" if facts.kind == "pairs" else ", each to be found from its first sentence (MRR@10)"
+    return f"held-out {what} of this text{'' if stages.measure == SCORE else found}"
+
+
+def _best_here(candidates: list[Candidate], stages: Stages) -> tuple[Candidate, float] | None:
+    """Return the candidate that is best on this text alone, on the half that chooses."""
+    figures = [(one, figure(one.scores["dev"], stages.measure)) for one in candidates]
+    known = [(one, value) for one, value in figures if value is not None]
+    return max(known, key=lambda pair: pair[1], default=None)
 
 
 def _on_search(kept: Candidate, base: Candidate, bm25: Results | None, hybrid: Results | None) -> list[str]:
@@ -158,7 +183,7 @@ def _rows(
     matching = ((BM25, "word matching", bm25), (f"{kept.name} with {BM25}", "ranks of both fused, for search", hybrid))
     for name, how, results in matching:
         if results is not None:
-            figures = _figures({"test": results}, stages.measure)
+            figures = _figures({"test": results}, MRR)  # of its own tests one is missing, and others cannot be passed
             rows.append({"name": name, "how": how, "seconds": 0.0, "note": "", **figures})
     return rows
 

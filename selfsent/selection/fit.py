@@ -8,6 +8,7 @@ Every stage leaves a file or a folder in ``out``: a selection that was killed re
 time, how many steps fit into the minutes, is decided once and kept in ``plan.json``.
 """
 
+import dataclasses
 import json
 import shlex
 from collections.abc import Iterable, Sequence
@@ -25,22 +26,27 @@ from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError, ResumeError
+from selfsent.label_free_verdict import find_trained
 from selfsent.methods import find_method
 from selfsent.progress import SILENT, Progress
 from selfsent.report.card import fit_card, write_card
-from selfsent.run import versions
-from selfsent.selection.candidates import Vectors
+from selfsent.run import SELECTION, versions
+from selfsent.selection.candidates import Vectors, short_name
 from selfsent.selection.decision import Decision, decide
 from selfsent.selection.judge import Judge
 from selfsent.selection.material import PARTS, Material, gather_material
 from selfsent.selection.page import render_selection
 from selfsent.selection.settings import FitConfig
-from selfsent.selection.stages import DEFAULT_BASES, WORDS_BASE, FitPlan, Stages
+from selfsent.selection.stages import DEFAULT_BASES, FitPlan, Stages
 
-MODEL, REPORT, PLAN, PAGE = "model", "fit.json", "plan.json", "fit.html"
+MODEL, REPORT, PLAN, PAGE = "model", SELECTION, "plan.json", "fit.html"
 GENERAL = Path(__file__).parent.parent / "builtin" / "general.jsonl.xz"
 _EXAMPLES = 8  # searches on the page
 _BYTES_A_MINUTE = 6_000_000  # of text that is read for every minute
+_READ = {  # settings of corpus that a selection looks at
+    *("preset", "clean", "split", "language"),
+    *("text_column", "title_column", "summary_column", "positive_column"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +69,7 @@ def fit(
     texts: Iterable[str] | None = None,
     *,
     corpus: Sequence[str | Path] | str | Path | None = None,
-    base: Sequence[str] | str = (),
+    base: Sequence[str | Path] | str | Path = (),
     out: str | Path = "runs/fit",
     minutes: float | None = None,
     settings: Sequence[str] = (),
@@ -75,7 +81,8 @@ def fit(
     Args:
         texts: the texts themselves: a list, an iterator, a column of strings.
         corpus: instead of texts: files, folders, hub names of data sets, or "pydocs".
-        base: encoders to start from and to be compared with: folders or names on the hub.  Default: those that ship.
+        base: encoders to start from and to be compared with: folders, runs, or names on the hub.  Default: those that
+            ship.
         out: the folder of the selection; the encoder that is kept is its ``model``.
         minutes: of this machine's time, about.
         settings: changes to ``FitConfig`` such as ``"steps=500"``.
@@ -86,14 +93,42 @@ def fit(
         Interrupted: Ctrl-C or SIGTERM while training; the state is saved.
     """
     given = {} if minutes is None else {"minutes": minutes}
-    config = build_config(FitConfig, apply_settings(given, settings), "")
+    table = apply_settings(given, settings)
+    _require_read(table.get("corpus", {}))
+    config = build_config(FitConfig, table, "")
     sources = [str(source) for source in api.corpus_sources(texts, corpus) or [DEMO]]
-    names = list(dict.fromkeys([base] if isinstance(base, str) else base))
+    names = _different([str(find_trained(one)) for one in ([base] if isinstance(base, str | Path) else base)])
     folder = Path(out)
     _begun(folder, resume)  # refused before a name is looked up
     with locks.exclusive(folder):
         command = _command(sources, names, settings, config.minutes)
         return _fit_in(folder, sources, names, config, command, resume=resume, progress=progress)
+
+
+def _require_read(corpus: dict[str, Any]) -> None:
+    """Refuse a setting of the text that a selection does not look at: it holds out and cleans by its own rules."""
+    for key in corpus:
+        if key in {field.name for field in dataclasses.fields(CorpusConfig)} - _READ:
+            raise ConfigurationError(
+                f"corpus.{key} changes nothing in a selection, which takes only {', '.join(sorted(_READ))} of corpus: "
+                "leave it out"
+            )
+
+
+def _different(names: Sequence[str]) -> list[str]:
+    """Return every base once, however its folder is written.
+
+    Raises:
+        ConfigurationError: two of them would be called the same.
+    """
+    found: dict[str, str] = {}
+    for name in names:
+        found.setdefault(str(Path(name).resolve()) if Path(name).is_dir() else name, name)
+    called: dict[str, str] = {}
+    for name in found.values():
+        if called.setdefault(short_name(name), name) != name:
+            raise ConfigurationError(f"two bases are called {short_name(name)}: rename one of their folders")
+    return list(found.values())
 
 
 def _fit_in(
@@ -156,15 +191,17 @@ def _make_candidates(stages: Stages, names: Sequence[str]) -> None:
         stages.add_bases(names or DEFAULT_BASES)
         # In order of promise: word vectors can be kept alone only where they descend from a base.
         makers = [stages.add_word_vectors, stages.train_bases]
-        for make in makers if any(base.name == WORDS_BASE for base in stages.bases) else reversed(makers):
+        for make in makers if stages.words_named else reversed(makers):
             make()
         stages.add_weights_between()
         stages.add_side_by_side()
     else:
+        lines = stages.text.facts.kind == "lines"
+        task = "lines from a third of their words" if lines else "documents from their first sentences"
+        why = "single lines, or of too few documents to judge by" if lines else "documents that no test can be made of"
         stages.progress.say(
-            "this text is made of single lines, or of too few documents to judge by: a candidate has to find lines "
-            "from a third of their words more often than its base does, and must not lose on general text; word "
-            "vectors are no candidates"
+            f"this text is made of {why}: a candidate has to find {task} more often than its base does, and must not "
+            "lose on general text; word vectors are no candidates"
         )
         stages.add_bases(names or DEFAULT_BASES[:1])
         stages.train_bases()

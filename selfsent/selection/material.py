@@ -25,14 +25,17 @@ from selfsent.corpus.read import Document, resolve_sources
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.corpus.structure import SENTENCE_WORDS, pairs_of_document
 from selfsent.errors import CorpusError
+from selfsent.evaluation.labelfree.document_tests import LEAST
 from selfsent.evaluation.labelfree.perturbations import dropped_words
 from selfsent.progress import Progress
 
 HELD_OUT = 1000  # documents in each of dev and test, at most
 _SHARE = 0.15  # of the documents, dev and test together
 _SMALL, _SHARE_OF_SMALL = 4000, 0.3  # below so many documents
-_FEW = 1000  # documents: fewer and long ones are cut into sections
+_MOST_SHARE = 0.6  # where less leaves too few to judge by
+_FEW = 400  # documents: fewer and long ones are cut into sections
 _LEAST_DOCUMENTS = 200  # with fewer there is nothing to judge by
+_LEAST_TRAINING = 128  # different texts or pairs that are left
 _SENTENCES = 4  # of a text that has a structure: a title or a question of two sentences is a single line here
 _DOCUMENT_SHARE = 0.08  # of all rows, that have one
 _PACKED = 4.0  # bytes of text in a byte of a compressed file, about
@@ -57,6 +60,7 @@ class Facts:
     held_out: int
     share: float  # of the sources that was read; 1: everything
     cut: int = 0  # long documents that were cut into sections, because they are few
+    different: int = 0  # pairs, or of single lines texts, that differ; 0: not counted
 
     def line(self) -> str:
         """Say it in a sentence."""
@@ -171,23 +175,47 @@ def _cut(staged: Path, sections: Path) -> int:
 def _write(staged: Path, folder: Path, counts: dict[Kind, int], share: float, cut: int) -> None:
     """Hold documents out of the staged ones, and write everything else."""
     total = sum(counts.values())
+    more = f"a sample of {share:.0%} was read: give more --minutes" if share < 1 else "give 400 or more"
     if total < 2 * _LEAST_DOCUMENTS:
-        raise CorpusError(f"{total:,} documents or lines are too few to choose an encoder by: give 400 or more")
+        what = "sections of long documents" if cut else "documents or lines"
+        raise CorpusError(f"{total:,} {what} are too few to choose an encoder by: {more}")
     kind: Kind = "lines"
     if counts["pairs"] * 2 >= total:
         kind = "pairs"
     elif counts["documents"] >= _LEAST_DOCUMENTS and counts["documents"] >= _DOCUMENT_SHARE * total:
         kind = "documents"
-    held = _SHARE_OF_SMALL if total < _SMALL else _SHARE
-    of_kind: Literal["summary-body", "pairs"] = "summary-body" if kind == "documents" else "pairs"
-    selection = (_Lines if kind == "lines" else Selection)(of_kind, HELD_OUT, held, folder / "taken.jsonl")
-    taken, held_keys = _hold_out(staged, folder / "held_out.jsonl", kind, selection)
+    share_held = _SHARE_OF_SMALL if total < _SMALL else _SHARE
+    ways: list[tuple[Kind, float]] = [(one, held) for one in (kind, "lines") for held in (share_held, _MOST_SHARE)]
+    for kind, held in dict.fromkeys(ways):
+        of_kind: Literal["summary-body", "pairs"] = "summary-body" if kind == "documents" else "pairs"
+        selection = (_Lines if kind == "lines" else Selection)(of_kind, HELD_OUT, held, folder / "taken.jsonl")
+        taken, held_keys = _hold_out(staged, folder / "held_out.jsonl", kind, selection)
+        (folder / "taken.jsonl").unlink()
+        if all(len(getattr(selection.found, part)) >= LEAST for part in PARTS):
+            break
+    else:
+        raise CorpusError(
+            f"only {selection.documents:,} of {total:,} lines can be held out to choose an encoder by, and "
+            f"{2 * LEAST} are needed: lines of {_LINE_WORDS} words or more, no two of them alike; {more}"
+        )
     found = {part: asdict(getattr(selection.found, part)) for part in PARTS}
     (folder / "queries.json").write_text(json.dumps(found), encoding="utf-8")
-    (folder / "taken.jsonl").unlink()
-    texts, pairs = _write_training(staged, folder, taken, held_keys)
+    texts, pairs, different = _write_training(staged, folder, taken, held_keys, lines=kind == "lines")
+    if different < _LEAST_TRAINING:
+        what = "lines" if kind == "lines" else "pairs of texts"
+        raise CorpusError(
+            f"{different:,} different {what} are left to train on where {selection.documents:,} are held out, and "
+            f"{_LEAST_TRAINING} are needed: {more}"
+        )
     facts = Facts(
-        kind=kind, documents=total, texts=texts, pairs=pairs, held_out=selection.documents, share=share, cut=cut
+        kind=kind,
+        documents=total,
+        texts=texts,
+        pairs=pairs,
+        held_out=selection.documents,
+        share=share,
+        cut=cut,
+        different=different,
     )
     (folder / "facts.json").write_text(json.dumps(asdict(facts)), encoding="utf-8")
 
@@ -200,8 +228,9 @@ def _hold_out(staged: Path, target: Path, kind: Kind, selection: Selection) -> t
         for row, (title, summary, sentences, positive) in enumerate(_rows(staged)):
             before = len(selection.found.dev)
             fitting = [one for one in sentences if kind != "documents" or clean.count_words(one) in SENTENCE_WORDS]
-            keys = [clean.content_key(text) for text in fitting]
             texts = [positive] if kind == "pairs" else fitting
+            # Of pairs all that share a positive are held out or none is: many questions may have one answer.
+            keys = [clean.content_key(text) for text in texts if text]
             if keys and selection.take(Document("", title), sentences[0] if positive else summary, texts, keys):
                 part = "dev" if len(selection.found.dev) > before else "test"
                 file.write(json.dumps([part, title, summary, sentences]) + "\n")
@@ -210,9 +239,15 @@ def _hold_out(staged: Path, target: Path, kind: Kind, selection: Selection) -> t
     return taken, held_keys
 
 
-def _write_training(staged: Path, folder: Path, taken: set[int], held_keys: set[int]) -> tuple[int, int]:
-    """Write texts and pairs of the documents that were not taken, without sentences of those that were; count them."""
+def _write_training(
+    staged: Path, folder: Path, taken: set[int], held_keys: set[int], *, lines: bool
+) -> tuple[int, int, int]:
+    """Write texts and pairs of the documents that were not taken, without sentences of those that were.
+
+    Return how many there are, and how many of what is trained on (texts of single lines, otherwise pairs) differ.
+    """
     texts = pairs = 0
+    different: set[int] = set()
     with (folder / "texts.jsonl").open("w") as texts_file, (folder / "pairs.jsonl").open("w") as pairs_file:
         for row, (title, summary, sentences, positive) in enumerate(_rows(staged)):
             kept = [text for text in sentences if clean.content_key(text) not in held_keys]
@@ -225,7 +260,9 @@ def _write_training(staged: Path, folder: Path, taken: set[int], held_keys: set[
             for first, second in own:
                 pairs_file.write(json.dumps({"text": first, "positive": second}) + "\n")
             texts, pairs = texts + 1, pairs + len(own)
-    return texts, pairs
+            read = [" ".join(kept)] if lines else [f"{first}\n{second}" for first, second in own]
+            different.update(map(clean.content_key, read))
+    return texts, pairs, len(different)
 
 
 def _sections(title: str, summary: str, sentences: Sequence[str], most: int) -> list[Document]:

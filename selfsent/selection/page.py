@@ -24,7 +24,8 @@ def render_selection(content: Mapping[str, Any], command: str) -> str:
     """
     rows = [row for row in content["rows"] if row["name"] != BM25]
     kind = content["text"]["kind"]
-    measure, of_measure = ("score", "dev_score") if kind == "documents" else ("MRR@10", "dev_mrr")
+    scored = any(row.get("dev_score") is not None for row in rows)
+    measure, of_measure = ("score", "dev_score") if scored else ("MRR@10", "dev_mrr")
     bars = {row["name"]: row["test_mrr"] for row in content["rows"] if row.get("test_mrr") is not None}
     places = {
         row["name"]: (row[of_measure], row["general_dev_score"])

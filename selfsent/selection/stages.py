@@ -125,11 +125,11 @@ class Stages:
             training = (
                 *_PAIRS,
                 f"train.steps={self.plan.once('steps', WORDS, config.words_steps)}",
-                f"train.batch_size={config.words_batch_size}",
+                f"train.batch_size={self._batch(config.words_batch_size)}",
                 f"train.learning_rate={config.words_learning_rate}",
             )
             model = self._train("simcse", folder / "counted", self.text.pairs, folder / "trained", training)
-        named = any(base.name == WORDS_BASE for base in self.bases)
+        named = self.words_named
         for name, place, how in (
             (f"{WORDS}, untrained", folder / "counted", "of this text, joined with general ones"),
             (WORDS, model, "the same, trained on pairs of this text"),
@@ -149,8 +149,11 @@ class Stages:
         for number, (base, method, texts, keys) in enumerate(trainings):
             name = f"{base.name} + {'pairs' if self.structured else method}"
             free = 60 * self.config.minutes * _FOR_TRAINING - (time.perf_counter() - self.began)
-            texts_a_step = 2 * self.config.batch_size
-            possible = free / (len(trainings) - number) * self._rates[base.name] / (_TRAINING_COST * texts_a_step)
+            batch = self._batch(self.config.batch_size)
+            a_second = self._rates[base.name] / (_TRAINING_COST * 2 * batch)
+            possible = free / (len(trainings) - number) * a_second
+            if possible < _FEWEST <= free * a_second:
+                possible = _FEWEST  # the first in order, rather than none but the last
             steps = self.plan.once("steps", name, min(self.config.steps, max(0, 25 * int(possible / 25))))
             if steps < _FEWEST:
                 self.progress.say(f"left out: {name}: {self.config.minutes:g} minutes are too few; give more --minutes")
@@ -159,11 +162,11 @@ class Stages:
             training = (
                 *keys,
                 f"train.steps={steps}",
-                f"train.batch_size={self.config.batch_size}",
+                f"train.batch_size={batch}",
                 f"train.learning_rate={rate if self.structured else rate * _SLOWER}",
             )
             made = Candidate(name=name, how=f"{method}, {steps} steps", open=base.open, base=base.name, layered=True)
-            self.progress.say(f"training: {name}, {steps} steps of {self.config.batch_size} texts")
+            self.progress.say(f"training: {name}, {steps} steps of {batch} texts")
             with self._timed(made.slug) as seconds:
                 model = self._train(method, self.places[base.name], texts, self.out / made.slug, training)
             made.open, made.seconds = partial(load_encoder, model), seconds()
@@ -213,9 +216,19 @@ class Stages:
             candidate.note = "" if candidate.eligible else "two folders in one: --set side_by_side=true keeps it"
             self._add(candidate)
 
+    @property
+    def words_named(self) -> bool:
+        """Whether the word vectors that ship are among the bases, and not a folder of their name."""
+        return self.places.get(WORDS_BASE) == WORDS_BASE
+
+    def _batch(self, wanted: int) -> int:
+        """Return the batch size that the text has enough different rows for."""
+        different = self.text.facts.different
+        return min(wanted, different // 2) if different else wanted
+
     def reference(self) -> Candidate:
         """Return the base that a candidate has to beat: the best of them."""
-        part = "dev" if self.structured else "general dev"
+        part = "dev" if self.structured or not self.english else "general dev"
         return max(self.bases, key=lambda base: self._figure(base, part))
 
     def strength(self) -> Difference | None:
@@ -225,7 +238,9 @@ class Stages:
         """
         if self.structured or not self.english:
             return None
-        words = Candidate(name=WORDS_BASE, how="as it is", open=partial(load_encoder, WORDS_BASE), base=WORDS_BASE)
+        # The name is that of its vectors on disk, too.
+        name = WORDS_BASE if self.places.get(WORDS_BASE, WORDS_BASE) == WORDS_BASE else f"{WORDS_BASE}, as it ships"
+        words = Candidate(name=name, how="as it is", open=partial(load_encoder, WORDS_BASE), base=WORDS_BASE)
         base, part = self.reference(), "general test"
         change = difference(self.vectors.score(base, part), self.vectors.score(words, part), SCORE)
         return change if change.low > 0 else None
@@ -263,7 +278,9 @@ class Stages:
     def loses(self, candidate: Candidate, part: str) -> bool:
         """Tell whether a candidate is surely worse than the base on general text, by more than is tolerated."""
         base = self.reference()
-        return candidate is not base and difference(candidate.scores[part], base.scores[part], SCORE).high < -_TOLERATED
+        if candidate is base or not self.english or not self.config.general_loss:
+            return False
+        return difference(candidate.scores[part], base.scores[part], SCORE).high < -_TOLERATED
 
     def _figure(self, candidate: Candidate, part: str) -> float:
         return figure(candidate.scores[part], self.measure if part == "dev" else SCORE) or 0.0

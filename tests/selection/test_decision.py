@@ -57,11 +57,24 @@ class Vectors:
         return self.scores[one.name][part]
 
 
-def stages(*made, bm25=None, hybrid=None, structured=True, bases=1, measure=SCORE, words=90.0, **settings):
+def stages(
+    *made,
+    bm25=None,
+    hybrid=None,
+    structured=True,
+    bases=1,
+    measure=SCORE,
+    words=90.0,
+    english=True,
+    kind=None,
+    **settings,
+):
     self = object.__new__(Stages)
     self.candidates, self.bases = [one for one, _ in made], [one for one, _ in made[:bases]]
     self.config, self.structured, self.measure = FitConfig(**settings), structured, measure
     self.judged = structured or measure == MRR
+    self.english, self.places = english, {}
+    self.text = SimpleNamespace(facts=SimpleNamespace(kind=kind or ("documents" if structured else "lines"), cut=0))
     every = [*made, candidate(WORDS_BASE, 0, general=words)]
     self.vectors = Vectors({one.name: of for one, of in every}, bm25 or Results(scores=[]), hybrid)
     return self
@@ -121,9 +134,7 @@ def test_one_that_may_not_be_kept_never_is():
 
 def test_with_the_base_alone_nothing_is_compared():
     found = decide(stages(candidate("base", 60)))
-    assert found.sentences == [
-        "Keep base as it is: of 1 candidates none is above it on held-out documents of this text."
-    ]
+    assert found.sentences == ["Keep base as it is: no other candidate was made."]
 
 
 def test_the_best_base_has_to_be_beaten():
@@ -190,7 +201,56 @@ def test_on_single_lines_nothing_may_be_lost_on_general_text(general, noise, kep
     if kept == "lines":
         assert "58.0 against 50.0 of base on held-out lines of this text" in found.sentences[0]
     else:
-        assert found.sentences[0].startswith("Keep base as it is: of 2 candidates none is above it on held-out lines")
+        assert found.sentences[0].startswith(
+            "Keep base as it is: the best candidate, lines, has 58.0 against 50.0 on held-out lines of this text, each "
+            "to be found from a third of its words (MRR@10), and changes by -1.0 on general text ("
+        )
+
+
+def test_where_none_is_above_the_base_only_others_that_could_be_kept_are_counted():
+    made = [
+        candidate("base", 60),
+        candidate("second", 55),
+        candidate("lower", 50),
+        candidate("out", 70, eligible=False),
+    ]
+    sentence = decide(stages(*made, bases=2)).sentences[0]
+    assert sentence == "Keep base as it is: of 2 other candidates none is above it on held-out documents of this text."
+
+
+def test_what_general_text_costs_is_said_where_it_decides():
+    found = decide(stages(candidate("base", 60), candidate("own", 70, general=50.0), general_loss=1.0))
+    assert found.sentences[0] == (
+        "Keep base as it is: the best candidate, own, has 70.0 against 60.0 on held-out documents of this text, and "
+        "changes by -30.0 on general text (-30.0 to -30.0)."
+    )
+
+
+@pytest.mark.parametrize("given", [{"english": False}, {"general_loss": 0.0}])
+def test_english_general_text_decides_nothing_on_lines_of_another_language_or_where_it_counts_nothing(given):
+    made = [candidate("base", 0, mrr=50.0), candidate("lines", 0, mrr=58.0, general=70.0)]
+    assert decide(stages(*made, structured=False, measure=MRR, **given)).kept.name == "lines"
+
+
+def test_the_base_of_lines_of_another_language_is_the_one_that_finds_more_of_them():
+    made = [candidate("english", 0, mrr=40.0, general=80.0), candidate("own", 0, mrr=90.0, general=50.0)]
+    found = decide(stages(*made, structured=False, measure=MRR, bases=2, english=False))
+    assert (found.base.name, found.kept.name) == ("own", "own")
+
+
+@pytest.mark.parametrize(
+    ("kind", "structured", "where"),
+    [
+        ("pairs", True, "held-out pairs of this text (MRR@10), a"),
+        ("documents", False, "held-out documents of this text, each to be found from its first sentence (MRR@10), a"),
+    ],
+)
+def test_a_sentence_names_the_test_that_was_made(kind, structured, where):
+    made = [candidate("base", 0, mrr=50.0), candidate("better", 0, mrr=58.0)]
+    other = results(0, mrr=40.0)
+    given = stages(*made, structured=structured, measure=MRR, kind=kind, bm25=other, hybrid={"better": other})
+    found = decide(given)
+    assert f"58.0 against 50.0 of base on {where} difference" in found.sentences[0]
 
 
 def test_on_single_lines_what_loses_on_the_deciding_half_of_general_text_is_not_kept():

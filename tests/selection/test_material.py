@@ -33,6 +33,10 @@ def documents(count, length=5, seed=0):
     return [{"text": " ".join(sentence(draw) for _ in range(length))} for _ in range(count)]
 
 
+def single(count):
+    return [{"text": f"Line {number} of words stands alone."} for number in range(count)]
+
+
 def gather(path, folder, limit=NO_LIMIT):
     return gather_material([str(path)], CorpusConfig(), folder, limit, SILENT)
 
@@ -53,9 +57,9 @@ def documents_of(found):
 @pytest.mark.parametrize(
     ("rows", "kind"),
     [
-        ([*documents(200), *[{"text": "One line of words alone."}] * 2300], "documents"),  # 8 % of 2,500
-        ([*documents(200), *[{"text": "One line of words alone."}] * 2400], "lines"),
-        ([*documents(199), *[{"text": "One line of words alone."}] * 300], "lines"),
+        ([*documents(200), *single(2300)], "documents"),  # 8 % of 2,500
+        ([*documents(200), *single(2400)], "lines"),
+        ([*documents(199), *single(300)], "lines"),
         ([*documents(500, length=3)], "lines"),
         (
             [
@@ -255,3 +259,42 @@ def test_a_line_is_found_from_a_third_of_its_words_in_their_order(tmp_path):
         )
         > 10
     )
+
+
+def test_more_is_held_out_where_a_small_share_would_leave_too_few_to_judge_by(tmp_path):
+    """30 % of 210 documents are some 31 in each half; 50 are needed, and the lines beside them have no structure."""
+    found = gather(write(tmp_path, [*documents(210), *single(300)]), tmp_path / "text")
+    assert found.facts.kind == "documents"
+    assert min(len(found.queries(part)) for part in ("dev", "test")) >= 50
+
+
+def test_lines_that_cannot_be_told_apart_are_refused_before_anything_is_trained(tmp_path):
+    path = write(tmp_path, [{"text": f"The same seven lines occur again, {number % 7}."} for number in range(900)])
+    with pytest.raises(CorpusError, match=r"^only \d of 900 lines can be held out .* no two of them alike; give 400"):
+        gather(path, tmp_path / "text")
+    assert not (tmp_path / "text").exists()
+
+
+def test_a_small_sample_is_not_blamed_on_the_text(tmp_path):
+    path = write(tmp_path, documents(900))
+    with pytest.raises(CorpusError, match=r"a sample of 20% was read: give more --minutes$"):
+        gather(path, tmp_path / "text", limit=path.stat().st_size // 5)
+
+
+def test_questions_with_one_answer_are_held_out_together_or_not_at_all(tmp_path):
+    draw = np.random.default_rng(1)
+    answers = [sentence(draw) for _ in range(600)]
+    rows = [{"text": sentence(draw), "positive": answers[number % 600]} for number in range(3000)]
+    found = gather(write(tmp_path, rows), tmp_path / "text")
+    trained = {row["positive"] for row in lines(found.pairs)}
+    assert found.facts.kind == "pairs"
+    assert len(trained) > 360  # of 600; by rows of their own nearly every answer would be held out
+    assert found.facts.pairs == 5 * len(trained)
+    held = {text for part in ("dev", "test") for text in found.queries(part).passages}
+    assert held & trained == set()
+
+
+def test_documents_that_are_enough_are_not_cut_into_sections(tmp_path):
+    found = gather(write(tmp_path, documents(450, length=60)), tmp_path / "text")
+    assert (found.facts.cut, found.facts.documents) == (0, 450)
+    assert gather(write(tmp_path, documents(300, length=60), "few.jsonl"), tmp_path / "few").facts.cut == 300
