@@ -74,7 +74,7 @@ def train(
     out: str | Path | None = None,
     seed: int | None = None,
     data: str | Path | None = None,
-    settings: Sequence[str] = (),
+    settings: Sequence[str] | Mapping[str, object] = (),
     resume: bool = False,
     tracker: AnyTracker | None = None,
     progress: Progress = SILENT,
@@ -88,7 +88,7 @@ def train(
         base: "builtin", a folder, or a name on the hub.
         out: the folder of the run; default ``runs/<method>``.
         data: evaluation data in SentEval's layout, or ``hub``, for labelled scores in addition.
-        settings: changes such as ``"train.steps=500"``.
+        settings: changes such as ``["train.steps=500"]`` or ``{"train.steps": 500}``.
         resume: resume the run in ``out``, or return its result if it is finished; start it where there is none.
         tracker: "tensorboard", "wandb", "mlflow" or a tracker of accelerate, which gets the lines of log.jsonl, too.
 
@@ -178,7 +178,7 @@ def resolve(
     corpus: Sequence[str | Path] | None = None,
     seed: int | None = None,
     data: str | Path | None = None,
-    settings: Sequence[str] = (),
+    settings: Sequence[str] | Mapping[str, object] = (),
 ) -> Recipe:
     """Merge a method's name or a recipe with the other arguments; lists that a sweep tries are left out.
 
@@ -213,6 +213,8 @@ def corpus_sources(
         CorpusError: both are given, or texts is one string.
     """
     if texts is None:
+        if corpus is not None and not isinstance(corpus, str | Path) and not len(corpus):
+            raise CorpusError("corpus is empty: give at least one file, folder or name of a data set")
         return [corpus] if isinstance(corpus, str | Path) else corpus
     if corpus is not None:
         raise CorpusError("texts and corpus are both given: give the texts themselves, or where they are")

@@ -146,7 +146,7 @@ def build_config(kind: type[T], table: Mapping[str, Any], where: str) -> T:
     prefix = f"{where}." if where else ""
     for key in table:
         if key not in known:
-            raise unknown("key", f"{prefix}{key}", [prefix + name for name in known])
+            raise unknown("key", f"{prefix}{key}", [prefix + name for name in known], _place_of(kind, key, prefix))
     table = dict(table)
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]
         if dataclasses.is_dataclass(field.type) and isinstance(table.get(field.name), dict):
@@ -157,6 +157,14 @@ def build_config(kind: type[T], table: Mapping[str, Any], where: str) -> T:
         return TypeAdapter(kind).validate_python(table)
     except ValidationError as error:
         raise _sentence(error, known, prefix, where) from error
+
+
+def _place_of(kind: type[Any], key: str, prefix: str) -> str:
+    """Return the whole name of a key that stands in a table of a configuration class; empty where none has it."""
+    tables = [field for field in dataclasses.fields(kind) if dataclasses.is_dataclass(field.type)]
+    within = (field.name for field in tables if key in {one.name for one in dataclasses.fields(field.type)})  # type: ignore[arg-type]
+    table = next(within, "")
+    return f"{prefix}{table}.{key}" if table else ""
 
 
 def _sentence(error: ValidationError, known: list[str], prefix: str, where: str) -> ConfigurationError:
@@ -251,14 +259,14 @@ def sweep_lists(name: str | Path) -> Table:
     return table
 
 
-def apply_settings(table: Table, settings: Iterable[str]) -> Table:
-    """Apply ``key=value`` settings, such as ``train.steps=100``, to a copy of a recipe's table.
+def apply_settings(table: Table, settings: Iterable[str] | Mapping[str, object]) -> Table:
+    """Apply ``key=value`` settings, such as ``train.steps=100``, or a table of them, to a copy of a recipe's table.
 
     Raises:
         ConfigurationError: a setting without ``=``.
     """
     changed: Table = json.loads(json.dumps(table))
-    for setting in settings:
+    for setting in list_settings(settings):
         key, equals, value = setting.partition("=")
         if not equals or not key.strip():
             raise ConfigurationError(f"--set {setting!r} does not fit: write key=value, such as train.steps=100")
@@ -270,6 +278,13 @@ def apply_settings(table: Table, settings: Iterable[str]) -> Table:
                 raise ConfigurationError(f"--set {setting!r} does not fit: {part} is a value, not a table")
         inner[last] = _value(value.strip())
     return changed
+
+
+def list_settings(settings: Iterable[str] | Mapping[str, object]) -> list[str]:
+    """Return ``key=value`` settings as a list: of a table of values, of one setting, or of several."""
+    if isinstance(settings, Mapping):
+        return [f"{key}={'none' if value is None else value}" for key, value in settings.items()]
+    return [settings] if isinstance(settings, str) else list(settings)
 
 
 def _value(text: str) -> object:

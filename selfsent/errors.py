@@ -53,10 +53,14 @@ class EndedElsewhere(SelfsentError):
     """Another process of the same run ended before its end, and says itself why."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigurationError:
-    """Build the error for a name that does not exist: the nearest known name first, then all of them."""
+def unknown(kind: str, name: str, known: Iterable[str], meant: str = "") -> ConfigurationError:
+    """Build the error for a name that does not exist: the nearest known name first, then all of them.
+
+    Args:
+        meant: the nearest name, where the caller knows better than the spelling.
+    """
     names = sorted(known)
-    near = get_close_matches(name, names, n=1, cutoff=0.5)
+    near = [meant] if meant else get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return ConfigurationError(f"unknown {kind} {name!r}: {hint}choose one of {', '.join(names)}")
 

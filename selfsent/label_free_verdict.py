@@ -113,7 +113,7 @@ def verdict(
     figures = [{one.metric: one.value for one in results[name].scores if one.task == "geometry"} for name in models]
     alarms = [f"Beware: {alarm}." for alarm in geometry.collapse_alarms(figures[1], figures[0])]
     notes = [*(alarms or ["No sign of a collapse."]), f"{note[:1].upper()}{note[1:]}."]
-    return judge_tests(tests, results, notes=notes, facts=facts)
+    return judge_tests(tests, results, notes=notes, facts=facts, read=note if material.read else "")
 
 
 @dataclass(frozen=True)
@@ -123,6 +123,7 @@ class VerdictMaterial:
     tests: DocumentTests
     documents: list[Document]  # that they were drawn from
     note: str  # whether the encoder learned from them
+    read: bool  # that it did, from some of them at least
 
 
 def choose_tests(
@@ -140,11 +141,11 @@ def choose_tests(
     Raises:
         UserError: a source cannot be read, or the text allows no test.
     """
-    chosen, note = _choose_documents(trained, sources, CorpusConfig(language=language), documents, progress)
+    chosen, note, learned = _choose_documents(trained, sources, CorpusConfig(language=language), documents, progress)
     progress.say(note)
     tests = build_tests(parse_documents(chosen, language, documents), seed=seed, details=details)
     require_enough_tests(tests)
-    return VerdictMaterial(tests, chosen, note)
+    return VerdictMaterial(tests, chosen, note, learned)
 
 
 def find_trained(name: str | Path) -> str | Path:
@@ -162,12 +163,16 @@ def find_trained(name: str | Path) -> str | Path:
 
 def _choose_documents(
     trained: str | Path, sources: Sequence[str], config: CorpusConfig, size: int, progress: Progress
-) -> tuple[list[Document], str]:
-    """Return documents for the tests, held-out ones if possible, and whether the trained encoder learned from them."""
+) -> tuple[list[Document], str, bool]:
+    """Return documents for the tests, held-out ones if possible, and whether the trained encoder learned from them.
+
+    The last is in words, and True where it is known to have read some of these documents.
+    """
     run = Run(Path(trained).parent)
     of_run = Path(trained).name == "model" and (run.folder / "config.json").is_file()
     recipe = run.config().get("recipe") if of_run else None
     given, learned = _locations(sources), _locations(recipe["texts"]) if recipe else set()
+    has_read = bool(given & learned)
     if not recipe:
         note = "it is not known whether the trained encoder learned from this text"
     elif not given & learned:
@@ -179,15 +184,15 @@ def _choose_documents(
         dev, test = corpus.held_out_documents("dev"), corpus.held_out_documents("test")
         note = "the tests are made of documents that training held out"
         if len(test) >= 2 * LEAST:
-            return test, note
+            return test, note, False
         held_out = [*dev, *test]
         if len(held_out) >= 2 * LEAST:
-            return held_out, f"{note}, half of which chose its weights"
+            return held_out, f"{note}, half of which chose its weights", False
         note = (
             f"the trained encoder learned from this text, and only {len(held_out)} documents of it were held out, "
             "too few for tests"
         )
-    return sample.draw_documents(sources, config, size, progress), note
+    return sample.draw_documents(sources, config, size, progress), note, has_read
 
 
 def _locations(sources: Sequence[str]) -> set[str]:

@@ -306,6 +306,18 @@ def test_documents_all_too_short_are_refused_with_what_to_set(bert, articles, tm
         train_on_documents(bert, articles, tmp_path / "run", "objective.max_length=64", "objective.num_anchors=4")
 
 
+def test_an_empty_list_of_files_is_no_reason_to_train_on_the_documentation(tmp_path):
+    with pytest.raises(UserError, match="corpus is empty"):
+        api.train("simcse", corpus=[], out=tmp_path / "run")
+
+
+def test_settings_are_a_list_one_setting_or_a_table():
+    for settings in (["train.steps=7", "encoder.pooling=cls"], {"train.steps": 7, "encoder.pooling": "cls"}):
+        recipe = api.resolve("simcse", settings=settings)
+        assert (recipe.train.steps, recipe.encoder.pooling) == (7, "cls")
+    assert api.resolve("simcse", settings="train.steps=7").train.steps == 7
+
+
 def test_joined_methods_train_and_log_the_terms_of_each(bert, text, tmp_path):
     quick = [setting for setting in QUICK if not setting.startswith("objective")]
     weights = ["objective.weights.scd=0.5", "objective.scd.projector_width=32"]

@@ -44,15 +44,27 @@ def test_an_index_is_made_searched_updated_and_its_changed_corpus_said(run, bert
     assert (status, "1 documents added, 1 deleted, 4 kept" in err) == (0, True)
 
 
+def test_a_second_file_is_added_beside_the_first(run, bert, tmp_path):
+    corpus, other, index = tmp_path / "corpus.jsonl", tmp_path / "other.jsonl", tmp_path / "index"
+    write(corpus, TEXTS[:5])
+    write(other, ["A text of another corpus.", "And a second one."])
+    assert run("index", corpus, "--model", bert, "--out", index)[0] == 0
+    assert "2 documents added, 0 deleted, 5 kept" in run("index", corpus, other, "--update", "--out", index)[2]
+
+
 def test_what_does_not_fit_is_one_sentence(run, bert, tmp_path):
     corpus, index = tmp_path / "corpus.jsonl", tmp_path / "index"
     write(corpus, TEXTS)
+    other = tmp_path / "other.jsonl"
+    write(other, ["A text of another corpus."])
     assert run("index", corpus, "--model", bert, "--out", index)[0] == 0
     for words, sentence in (
         (("index",), "no corpus was given"),
         (("index", corpus, "--out", index, "--model", bert), "is an index already: add --update"),
         (("index", "--update", "--out", tmp_path), "is no index"),
         (("index", "--update", "--out", index, "--set", "mode=dense"), "--set does not fit --update"),
+        (("index", "--update", "--out", index, "--model", "builtin"), "--model does not fit --update"),
+        (("index", "--update", "--out", index, other), "name that, too, to add to it"),
         (("index", corpus, "--out", tmp_path / "x", "--set", "mode=magic"), "unknown mode 'magic'"),
         (("search", index, "a", "b"), "is an index, which has its model and corpus"),
         (("search", bert), "no corpus was given"),

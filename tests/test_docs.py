@@ -254,7 +254,6 @@ def test_every_test_that_the_guarantees_name_exists():
 def test_the_blocks_of_a_page_run_in_their_order(page, workplace, monkeypatch, capsys):
     monkeypatch.chdir(workplace)
     monkeypatch.setenv("SELFSENT_CACHE", str(workplace / "cache"))
-    monkeypatch.syspath_prepend(workplace)
     for block in blocks(page):
         if block.mark == "file":
             (workplace / block.what).parent.mkdir(exist_ok=True)

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -145,6 +146,36 @@ def test_the_tests_are_made_of_what_the_run_held_out(bert, run, corpus, cached):
     again = judge(bert, run, corpus)
     assert again.sentences == said.sentences
     assert prepared.is_dir()  # under the same fingerprint
+
+
+@pytest.mark.parametrize("shift", [0.0, 3.0])
+def test_documents_that_training_has_read_show_nothing_good(bert, corpus, tmp_path, monkeypatch, shift):
+    """It held out too few: what looks better on what it has read is not called so, what looks worse is."""
+    settings = [*QUICK, "corpus.held_out=20", "encoder.pooling=mean"]
+    folder = tmp_path / "run"
+    api.train("simcse", base=str(bert), corpus=[corpus], out=folder, settings=settings)
+    original = label_free_verdict.score_vectors
+
+    def scored(tests, vectors, *, name, **given):
+        results = original(tests, vectors, name=name, **given)
+        up = shift - 1.5 if "trained" in name else 0.0
+        raised = [
+            replace(one, value=one.value + up, replicates=one.replicates * 0.01 + one.value + up)
+            if one.replicates is not None
+            else one
+            for one in results.scores
+        ]
+        return replace(results, scores=raised)
+
+    monkeypatch.setattr(label_free_verdict, "score_vectors", scored)
+    said = judge(bert, folder, corpus)
+    assert "too few for tests" in said.facts["text"]
+    if shift:
+        assert said.decision == "cannot tell"
+        assert said.sentences[0].startswith("Cannot tell: the trained encoder learned from this text, and only ")
+        assert "a change of +1." in said.sentences[0]
+    else:
+        assert said.decision == "worse"
 
 
 def test_other_text_than_the_runs_is_said_to_be_so(bert, run, corpus, tmp_path):

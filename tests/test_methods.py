@@ -272,6 +272,18 @@ def test_a_method_outside_the_package_is_its_module_path(tmp_path, monkeypatch):
         methods.find_method("broken_of_test.absent")
 
 
+def test_a_method_of_the_current_folder_is_found_by_the_command_too(tmp_path, monkeypatch):
+    """The installed command, unlike ``python -m``, does not have the folder among those that modules come from."""
+    (tmp_path / "here_of_test.py").write_text("from selfsent.methods.scd import SCD\n")
+    (tmp_path / "package_of_test").mkdir()
+    (tmp_path / "package_of_test" / "mine.py").write_text("from here_of_test import SCD\nMETHOD = SCD\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [one for one in sys.path if one not in ("", str(tmp_path))])
+    before = [*sys.path]
+    assert methods.load_method("package_of_test.mine").__name__ == "SCD"
+    assert sys.path == before
+
+
 def test_an_unknown_method_lists_the_known_ones():
     with pytest.raises(UserError, match=r"unknown method 'scdd': did you mean 'scd'\? choose one of .*simcse"):
         methods.load_method("scdd")

@@ -13,7 +13,9 @@ def index(
         list[str] | None,
         typer.Argument(help="Files, folders or hub names of data sets, or 'pydocs'", metavar="CORPUS..."),
     ] = None,
-    model: Annotated[str, typer.Option(help="A folder, a name on the hub, or 'builtin'")] = "builtin",
+    model: Annotated[
+        str | None, typer.Option(help="A folder, a name on the hub, or 'builtin'  \\[default: builtin]")
+    ] = None,
     out: Annotated[Path, typer.Option(help="The folder of the index")] = Path("runs/index"),
     update: Annotated[
         bool, typer.Option("--update", help="Bring the index to CORPUS, or to what its own corpus is now")
@@ -46,10 +48,18 @@ def index(
     if update:
         if set_:
             raise ConfigurationError("--set does not fit --update: settings are of the whole index; make it again")
+        if model:
+            raise ConfigurationError(
+                f"--model does not fit --update: {out} keeps the encoder that it was made with; leave --model out, or "
+                "make another index"
+            )
+        make.require_related(out, corpus or ())
         changed = make.update_index(out, corpus or (), progress=display)
     elif corpus:
         settings = config.build_config(IndexConfig, config.apply_settings({}, set_ or ()), "")
-        changed = make.make_index(corpus, out, model=model, text_column=text_column, config=settings, progress=display)
+        changed = make.make_index(
+            corpus, out, model=model or "builtin", text_column=text_column, config=settings, progress=display
+        )
     else:
         raise ConfigurationError("no corpus was given: name a file, a folder, a hub dataset or pydocs")
     display.end()

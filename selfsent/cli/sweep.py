@@ -74,7 +74,7 @@ def sweep(
         sampler=sampler,
         trials=trials,
         prune=prune,
-        corpus=corpus,
+        corpus=corpus or None,
         base=base,
         out=out,
         seed=seed,

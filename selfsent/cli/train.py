@@ -71,7 +71,7 @@ def train(
     result = api.train(
         method,
         base=base,
-        corpus=corpus,
+        corpus=corpus or None,
         out=out,
         seed=seed,
         data=data,
@@ -117,7 +117,7 @@ def _train_seeds(
         method,
         seeds=seeds,
         base=base,
-        corpus=corpus,
+        corpus=corpus or None,
         out=out,
         seed=seed,
         data=data,

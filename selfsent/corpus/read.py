@@ -248,7 +248,10 @@ def _opened(source: Source) -> AbstractContextManager[formats.OpenFile]:
 def _document(row: Row, where: object, columns: Columns) -> Document:
     if columns.text not in row:
         names = ", ".join(map(str, row)) or "none at all"
-        raise CorpusError(f"{where} has no column {columns.text!r}: set text_column to one of {names}")
+        raise CorpusError(
+            f"{where} has no column {columns.text!r}: name the one that holds the text, of {names} (--text-column "
+            "NAME, or --set corpus.text_column=NAME where there is no such option)"
+        )
     cells = [None if name is None else row.get(name) for name in columns.names()]
     texts = ["" if cell is None else cell for cell in cells]
     if not all(isinstance(text, str) for text in texts):

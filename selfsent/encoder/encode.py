@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -52,8 +53,14 @@ def encode(
     Raises:
         UserError: an unknown prompt name or precision.
     """
+    if isinstance(encoder, str | Path):
+        raise ValueError(f"encode takes an encoder and not its name: encode(selfsent.load({str(encoder)!r}), texts)")
     if isinstance(texts, str):
         raise ValueError("encode takes several texts, not one string: give a list")
+    texts = list(texts)
+    if not all(isinstance(text, str) for text in texts):
+        place = next(place for place, text in enumerate(texts) if not isinstance(text, str))
+        raise ValueError(f"text {place} is {texts[place]!r:.40}, a {type(texts[place]).__name__}: give strings alone")
     texts = [clean.encodable(text) for text in texts]
     prompt = resolve_prompt(encoder, prompt_name, prompt)
     width = truncate_dim if truncate_dim is not None else encoder.truncate_dim

@@ -42,6 +42,8 @@ class ModuleEntry(NamedTuple):
 def find_model(name: str | Path) -> Path:
     """Return the folder of a model: of one that ships, or as given; one on the hub is fetched into the hub's cache.
 
+    Of the folder of a run or of a selection it is the ``model`` in it.
+
     Raises:
         EncoderError: no such folder or name.
     """
@@ -51,7 +53,8 @@ def find_model(name: str | Path) -> Path:
     if folder.is_file():
         raise EncoderError(f"{folder} is a file: give the folder of the model, or a name on the hub")
     if folder.is_dir():
-        return folder
+        inner = folder / "model"
+        return inner if not (folder / "modules.json").exists() and (inner / "modules.json").is_file() else folder
     from huggingface_hub import snapshot_download
 
     try:

@@ -1,8 +1,11 @@
 """One module per method.  The folder is the registry: ``load("scd")`` reads ``methods/scd.py``."""
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, Literal
 
@@ -29,16 +32,33 @@ def load_method(name: str) -> type[Objective]:
         raise unknown("method", name, method_names())
     path = name if "." in name else f"{__name__}.{name}"
     try:
-        method = import_module(path).METHOD
+        with _current_folder():
+            method = import_module(path).METHOD
     except ModuleNotFoundError as error:
         if error.name is None or not f"{path}.".startswith(f"{error.name}."):
             raise  # the module exists; something that it needs does not
-        raise ConfigurationError(f"no module {name!r}: give one that can be imported and names its METHOD") from error
+        raise ConfigurationError(
+            f"no module {name!r} is installed or in this folder: give one that can be imported and names its METHOD"
+        ) from error
     except AttributeError as error:
         raise ConfigurationError(f"module {name!r} is no method: its last line should be METHOD = ...") from error
     if not (isinstance(method, type) and issubclass(method, Objective)):
         raise ConfigurationError(f"METHOD of module {name!r} is {method!r}: it should be a subclass of Objective")
     return method
+
+
+@contextmanager
+def _current_folder() -> Iterator[None]:
+    """Let modules of the current folder be imported, as ``python -m`` does; installed ones of their name come first."""
+    here = str(Path.cwd())
+    added = here not in sys.path and "" not in sys.path
+    if added:
+        sys.path.append(here)
+    try:
+        yield
+    finally:
+        if added and here in sys.path:
+            sys.path.remove(here)
 
 
 @dataclass(frozen=True)

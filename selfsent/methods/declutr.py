@@ -157,10 +157,12 @@ class DeCLUTR(Objective):
         fit = words >= needed
         short = int((~fit).sum())
         longest = int(words.max()) if len(words) else 0
-        mend = (
-            f"set objective.max_length to at most {longest // (2 * config.num_anchors)}, fewer objective.num_anchors, "
-            "or objective.short_doc=shrink"
-        )
+        # With which half of the documents are long enough; a span of min_length has to fit with its special tokens.
+        span = int(np.median(words)) // (2 * config.num_anchors) if len(words) else 0
+        mend = f"set objective.max_length={span}" if span >= config.min_length + 2 else "give longer documents, or set"
+        if span < config.min_length + 2 and span >= 6:
+            mend = f"set objective.max_length={span} with objective.min_length={span // 2}"
+        mend += f"{',' if span >= 6 else ''} fewer objective.num_anchors, or objective.short_doc=shrink"
         if short and config.short_doc == "error":
             raise CorpusError(
                 f"{short:,} of {len(words):,} documents have fewer than 2 x {config.num_anchors} x {shortest} = "

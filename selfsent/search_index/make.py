@@ -92,12 +92,12 @@ def _refuse_other_content(out: Path) -> None:
     begun = (out / _BEGUN).is_file()
     if is_index(out) and not begun:
         raise ConfigurationError(
-            f"{out} is an index already: add --update to bring it up to date; or name another folder"
+            f"{out} is an index already: add --update to bring it up to date, or name another folder"
         )
     if out.exists() and (
         not out.is_dir() or (not begun and any(not atomic.is_unfinished(path) for path in out.iterdir()))
     ):
-        raise ConfigurationError(f"{out} exists; or name another folder")
+        raise ConfigurationError(f"{out} exists and is no index: name another folder")
 
 
 def _begun(out: Path, facts: dict[str, Any]) -> dict[str, Any]:
@@ -116,6 +116,20 @@ def _begun(out: Path, facts: dict[str, Any]) -> dict[str, Any]:
             "command, delete the folder, or name another one"
         )
     return measured
+
+
+def require_related(out: str | Path, corpus: Sequence[str | Path]) -> None:
+    """Refuse a corpus that would replace all of an index: it is more likely a mistake for adding to it.
+
+    Raises:
+        ConfigurationError: no source of the index is in the corpus.
+    """
+    own = [str(name) for name in CorpusIndex(out).facts["corpus"]]
+    if corpus and not {_lasting(name) for name in corpus} & set(own):
+        raise ConfigurationError(
+            f"{out} was made of {', '.join(own)}, and --update brings it to exactly the corpus that is given: name "
+            "that, too, to add to it, or make another index with another --out"
+        )
 
 
 def update_index(out: str | Path, corpus: Sequence[str | Path] = (), *, progress: Progress = SILENT) -> Changed:

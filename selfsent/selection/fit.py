@@ -11,7 +11,7 @@ time, how many steps fit into the minutes, is decided once and kept in ``plan.js
 import dataclasses
 import json
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from selfsent import api, atomic, hardware, locks
-from selfsent.config import apply_settings, build_config
+from selfsent.config import apply_settings, build_config, list_settings
 from selfsent.corpus.heldout import HeldOutPairs
 from selfsent.corpus.read import DEMO, resolve_sources
 from selfsent.corpus.settings import CorpusConfig
@@ -72,7 +72,7 @@ def fit(
     base: Sequence[str | Path] | str | Path = (),
     out: str | Path = "runs/fit",
     minutes: float | None = None,
-    settings: Sequence[str] = (),
+    settings: Sequence[str] | Mapping[str, object] = (),
     resume: bool = False,
     progress: Progress = SILENT,
 ) -> Fitted:
@@ -85,7 +85,7 @@ def fit(
             ship.
         out: the folder of the selection; the encoder that is kept is its ``model``.
         minutes: of this machine's time, about.
-        settings: changes to ``FitConfig`` such as ``"steps=500"``.
+        settings: changes to ``FitConfig`` such as ``["steps=500"]`` or ``{"steps": 500}``.
         resume: resume the selection in ``out``, or return its result if it is finished; start it where there is none.
 
     Raises:
@@ -93,10 +93,11 @@ def fit(
         Interrupted: Ctrl-C or SIGTERM while training; the state is saved.
     """
     given = {} if minutes is None else {"minutes": minutes}
+    settings = [one.removeprefix("fit.") for one in list_settings(settings)]  # as `selfsent settings fit` lists them
     table = apply_settings(given, settings)
     _require_read(table.get("corpus", {}))
     config = build_config(FitConfig, table, "")
-    sources = [str(source) for source in api.corpus_sources(texts, corpus) or [DEMO]]
+    sources = list(dict.fromkeys(str(source) for source in api.corpus_sources(texts, corpus) or [DEMO]))
     names = _different([str(find_trained(one)) for one in ([base] if isinstance(base, str | Path) else base)])
     folder = Path(out)
     _begun(folder, resume)  # refused before a name is looked up

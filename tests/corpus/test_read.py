@@ -377,7 +377,7 @@ def test_a_column_that_a_parquet_file_has_twice_is_refused(tmp_path):
         (
             "a.jsonl",
             b'{"id": 1, "body": "a"}\n',
-            r"line 1 has no column 'text': set text_column to one of id, body",
+            r"line 1 has no column 'text': name the one that holds the text, of id, body",
         ),
         ("a.jsonl", b'{"text": 5}\n', r"line 1: column 'text' holds a int: it must hold text"),
         ("a.jsonl", b'{"text": 0}\n', r"column 'text' holds a int"),
@@ -396,7 +396,7 @@ def test_a_column_that_a_parquet_file_has_twice_is_refused(tmp_path):
         ("a.csv", b"id,text\n1,one, two\n", r"line 2 has 3 cells and the header 2: mend"),
         ("a.tsv", b"id\ttext\n1\n", r"line 2 has 1 cells and the header 2: mend"),
         ("a.json", b'[{"text": "a"}, {"b": 1}]', r"a\.json, item 2 has no column 'text'"),
-        ("a.csv", b"id,body\n1,x\n", r"line 2 has no column 'text': set text_column to one of id, body"),
+        ("a.csv", b"id,body\n1,x\n", r"line 2 has no column 'text': name the one that holds the text, of id, body"),
         ("a.csv", b'text\n"x"y\n', r"line 2 is not valid CSV"),
         ("a.parquet", b"PAR1 nonsense", r"a\.parquet is no Parquet file"),
     ],
@@ -407,7 +407,7 @@ def test_a_broken_table_says_where(tmp_path, name, data, message):
 
 
 def test_a_parquet_file_without_the_column_names_those_it_has(tmp_path):
-    with pytest.raises(CorpusError, match=r"has no column 'text': set text_column to one of body, id"):
+    with pytest.raises(CorpusError, match=r"has no column 'text': name the one that holds the text, of body, id"):
         read(write(tmp_path / "a.parquet", as_parquet([{"body": "x", "id": 1}])))
 
 

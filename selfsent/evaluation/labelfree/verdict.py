@@ -191,15 +191,18 @@ def judge_tests(
     *,
     notes: Sequence[str] = (),
     facts: Mapping[str, object] | None = None,
+    read: str = "",
 ) -> LabelFreeVerdict:
     """Compare ``results["trained"]`` with ``results["base"]`` and put it into words.
 
-    Of a text without structure (``has_structure``) the decision is always "cannot tell".
+    Of a text without structure (``has_structure``) the decision is always "cannot tell", and of documents that the
+    trained encoder has read never "better".
 
     Args:
         results: of the same tests with the same resamples; also ``static`` and ``bm25`` where they were scored.
         notes: further sentences.
         facts: further entries of the JSON file.
+        read: how much of these documents the trained encoder learned from; empty: none that is known.
     """
     base, trained = results["base"], results["trained"]
     parts = [score for score in trained.scores if (score.task, score.metric) in SCORED]
@@ -207,6 +210,13 @@ def judge_tests(
     decision, sentence = word_difference(what, base, trained, trained.get(SCORE, "mean"))
     if not has_structure(tests):
         decision, sentence = "cannot tell", _without_structure(tests)
+    elif read and decision == "better":  # one that is worse even there is worse
+        _, _, figures = sentence.partition(". ")
+        decision = "cannot tell"
+        sentence = (
+            f"Cannot tell: {read}, and scores on what an encoder has read are too high. {figures} Give other "
+            "documents, or train with more held out (corpus.held_out_share)."
+        )
     sentences = [sentence, *_word_baselines(results, _OF_TESTS), *notes]
     return LabelFreeVerdict(decision, sentences, results, compare_results(trained, base), tests.left_out, facts or {})
 

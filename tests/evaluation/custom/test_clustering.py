@@ -43,6 +43,18 @@ def test_two_models_meet_the_same_resamples():
     assert np.array_equal(one, two)
 
 
+def test_the_interval_of_many_small_classes_holds_the_score():
+    """Texts drawn twice agree with themselves: of 20 classes of 15 texts plain resamples all score above the score."""
+    labels = [f"c{i % 20}" for i in range(300)]
+    task = Clustering(name="own", documents=[f"t{i}" for i in range(300)], labels=labels)
+    score = task.score(np.random.default_rng(0).normal(size=(300, 8)), resamples=200, seed=0)[0]
+    low, high = np.quantile(score.replicates, (0.025, 0.975))
+    assert low < score.value < high
+    assert score.replicates.mean() == pytest.approx(score.value)
+    assert high - low > 1
+    assert task.score(np.eye(300)[:, :8], resamples=0, seed=0)[0].value >= 0
+
+
 @pytest.mark.parametrize(
     ("labels", "message"), [(["a", "a"], "has 1 classes of 2 texts"), (["a", "b"], "has 2 classes of 2 texts")]
 )
