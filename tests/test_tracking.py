@@ -161,7 +161,7 @@ def test_a_tracker_that_does_not_answer_is_not_waited_for(train, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore")  # of tensorboard itself
 def test_tensorboard_reads_the_scalars_of_a_resumed_run(train):
-    pytest.importorskip("tensorboard", reason="tensorboard is not installed: pip install 'selfsent[tensorboard]'")
+    pytest.importorskip("tensorboard", reason="needs tensorboard: pip install '.[tensorboard]' in the checkout")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     heard = Heard(stop=5)

@@ -56,7 +56,9 @@ class Translator:
 
     def _open(self) -> None:
         if find_spec("sentencepiece") is None:
-            raise ConfigurationError("translators need the package sentencepiece: pip install 'selfsent[augment]'")
+            raise ConfigurationError(
+                "translators need the package sentencepiece: pip install '.[augment]' in the checkout"
+            )
         from transformers import MarianTokenizer
 
         try:

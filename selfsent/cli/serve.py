@@ -51,7 +51,7 @@ def serve(
             from selfsent.serving.settings import ServeConfig
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"selfsent serve needs {error.name}: install it with pip install 'selfsent[serve]'"
+            f"selfsent serve needs {error.name}: install it with pip install '.[serve]' in the checkout"
         ) from error
     if api_key is not None and not api_key.strip():
         raise ConfigurationError("the API key is empty: give one, or leave it out")

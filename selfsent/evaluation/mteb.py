@@ -47,7 +47,7 @@ def mteb_tasks(names: Sequence[str]) -> "list[AbsTask]":
 
         return [mteb.get_task(name.removeprefix(PREFIX)) for name in names]
     except ImportError:
-        raise ConfigurationError(f"{names[0]} needs the package mteb: pip install 'selfsent[mteb]'") from None
+        raise ConfigurationError(f"{names[0]} needs the package mteb: pip install '.[mteb]' in the checkout") from None
     except KeyError as error:
         raise ConfigurationError(f"mteb has no such task: {error.args[0].removeprefix('KeyError: ')}") from None
 

@@ -51,7 +51,7 @@ def require_onnx(package: str) -> ModuleType:
         return import_module(package)
     except ImportError:
         raise ConfigurationError(
-            f"export to ONNX needs the package {package.partition('.')[0]}: pip install 'selfsent[onnx]'"
+            f"export to ONNX needs the package {package.partition('.')[0]}: pip install '.[onnx]' in the checkout"
         ) from None
 
 

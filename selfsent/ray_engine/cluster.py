@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from selfsent.errors import ConfigurationError, UserError, first_line
 
 NEEDED = (2, 60)
-_ADVICE = 'install it with pip install "selfsent[ray]"'
+_ADVICE = 'install it with pip install ".[ray]" in the checkout'
 _AHEAD = 2  # items that wait for each worker, besides the one it is at
 
 Item = TypeVar("Item")

@@ -125,7 +125,17 @@ def judge_claims(plan: ArtifactPlan, cells: Mapping[str, Mapping[str, Cell]]) ->
     """
     rows = {row.row.name: row for row in plan.rows}
     level = LEVEL / max(1, len(plan.artifact.claims))
-    return [_judge(plan, claim, rows, cells, level) for claim in plan.artifact.claims]
+    known: dict[tuple[str, str, str], PaperClaim] = {}  # by the runs that are compared
+    found = []
+    for claim in plan.artifact.claims:
+        compared = rows[claim.first].key, rows[claim.second].key, claim.measure
+        earlier = known.setdefault(compared, claim) if all(compared) else claim
+        finding = _judge(plan, claim, rows, cells, level)
+        if earlier is not claim and finding.lead is not None:
+            reason = f"the same two runs as {earlier.first} and {earlier.second} at this scale"
+            finding = ClaimFinding(claim=claim, paper=finding.paper, direction="not measured", reasons=(reason,))
+        found.append(finding)
+    return found
 
 
 def _judge(

@@ -314,7 +314,7 @@ class IndexWriter:
         if not nearest.graph_available():
             self._progress.say(
                 f"warning: {total:,} vectors are searched exactly, because usearch is not installed: "
-                "pip install 'selfsent[search]' and make the index again"
+                "pip install '.[search]' in the checkout and make the index again"
             )
             return None
         if before is None:

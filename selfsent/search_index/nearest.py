@@ -140,7 +140,7 @@ def _usearch() -> Any:  # noqa: ANN401 - the module
         import usearch.index
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            "a graph needs usearch: install it with pip install 'selfsent[search]', or raise exact_vectors"
+            "a graph needs usearch: install it with pip install '.[search]' in the checkout, or raise exact_vectors"
         ) from error
     return usearch.index
 

@@ -48,7 +48,7 @@ def require_optuna(sampler: str) -> None:
     if sampler not in get_args(Sampler):
         raise unknown("sampler", sampler, get_args(Sampler))
     if find_spec("optuna") is None:
-        raise ConfigurationError("a sweep needs the package optuna: pip install 'selfsent[sweep]'")
+        raise ConfigurationError("a sweep needs the package optuna: pip install '.[sweep]' in the checkout")
 
 
 def plan_points(space: Sequence[SweptKey], sampler: str, trials: int | None, seed: int) -> list[dict[str, str]] | None:

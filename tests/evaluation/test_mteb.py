@@ -14,7 +14,7 @@ from selfsent.errors import ConfigurationError, UserError
 from selfsent.evaluation import mteb
 from selfsent.scoring import compare, evaluate
 
-pytest.importorskip("mteb", reason="the package mteb is not installed: pip install 'selfsent[mteb]'")
+pytest.importorskip("mteb", reason="the package mteb is not installed: pip install '.[mteb]' in the checkout")
 
 
 def made(rows, broken=False, languages=None):

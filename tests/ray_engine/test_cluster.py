@@ -116,7 +116,7 @@ def test_a_ray_that_is_absent_or_too_old_is_one_sentence_with_the_command(monkey
         return found
 
     monkeypatch.setattr(module, "version", version)
-    with pytest.raises(ConfigurationError, match=re.escape('pip install "selfsent[ray]"')):
+    with pytest.raises(ConfigurationError, match=re.escape('pip install ".[ray]" in the checkout')):
         require_ray()
 
 

@@ -130,6 +130,18 @@ def test_a_checkpoint_in_place_of_a_training_counts_as_one_seed():
         assert "3 seeds of each training are needed" in found.sentence
 
 
+def test_two_claims_about_the_same_runs_are_judged_once():
+    first, second = plan(70.0, 60.0), plan(70.0, 60.0)
+    artifact = replace(first.artifact, rows=(*first.artifact.rows, replace(first.artifact.rows[0], name="large")))
+    artifact = replace(artifact, claims=(*artifact.claims, PaperClaim(first="large", second="mean", measure="one")))
+    rows = (*second.rows, replace(second.rows[0], row=artifact.rows[2]))
+    many, few = cell(70.0, 70.2, 69.9), cell(60.0, 60.1, 60.3)
+    cells = {"cls": {"one": many}, "mean": {"one": few}, "large": {"one": many}}
+    found = judge_claims(replace(first, artifact=artifact, rows=rows), cells)
+    assert [one.direction for one in found] == ["same", "not measured"]
+    assert found[1].sentence.endswith("not measured; the same two runs as cls and mean at this scale.")
+
+
 def test_a_sentence_says_what_its_measure_lacks():
     whole, part = cell(70.0, 70.2, 69.9), cell(60.0, 60.1, 60.3)
     assert judged(whole, part).sentence.endswith("].")

@@ -59,7 +59,7 @@ def cosines(encoder, texts):
 
 
 def test_recall_is_measured_with_vectors_that_the_graph_does_not_have_yet(make, monkeypatch):
-    pytest.importorskip("usearch", reason="needs usearch: pip install 'selfsent[search]'")
+    pytest.importorskip("usearch", reason="needs usearch: pip install '.[search]' in the checkout")
     measure, asked = nearest.measure_graph, []
 
     def watched(graph, vectors, sample, wanted):

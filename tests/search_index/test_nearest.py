@@ -5,7 +5,7 @@ import pytest
 
 from selfsent.search_index import nearest
 
-pytest.importorskip("usearch", reason="needs usearch: pip install 'selfsent[search]'")
+pytest.importorskip("usearch", reason="needs usearch: pip install '.[search]' in the checkout")
 
 
 def draw(count, seed):
