@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from zlib import crc32
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 CHUNK = 128  # resamples at a time: keeps the (N, R) arrays of 5,000 rows in the CPU cache
 
@@ -73,10 +73,28 @@ def pearson(
     return _correlation(product - mean_x * mean_y, variance_x, variance_y)
 
 
-def means(values: Float[np.ndarray, "N M"], resamples: int, *, seed: int, name: str) -> Float[np.ndarray, "M R"]:
-    """Return the mean of every column in every resample of the rows."""
-    chunks = bootstrap_draws(len(values), resamples, seed=seed, name=name)
-    return np.concatenate([_weighted(values, counts) for counts in chunks], axis=1) / len(values)
+def means(
+    values: Float[np.ndarray, "N M"],
+    resamples: int,
+    *,
+    seed: int,
+    name: str,
+    clusters: Int[np.ndarray, " N"] | None = None,
+) -> Float[np.ndarray, "M R"]:
+    """Return the mean of every column in every resample of the rows.
+
+    Args:
+        clusters: of each row, from 0 on without gaps; whole clusters are drawn, and a mean is over the rows that are in
+            them.  Default: each row for itself.
+    """
+    if clusters is None:
+        chunks = bootstrap_draws(len(values), resamples, seed=seed, name=name)
+        return np.concatenate([_weighted(values, counts) for counts in chunks], axis=1) / len(values)
+    columns = np.column_stack([values, np.ones(len(values))])
+    sums = np.stack([np.bincount(clusters, column) for column in columns.T], axis=1)  # (clusters, M + 1)
+    chunks = bootstrap_draws(len(sums), resamples, seed=seed, name=name)
+    drawn = np.concatenate([_weighted(sums, counts) for counts in chunks], axis=1)
+    return drawn[:-1] / drawn[-1]
 
 
 def _weighted(columns: Float[np.ndarray, "N M"], counts: Float[np.ndarray, "N R"]) -> Float[np.ndarray, "M R"]:

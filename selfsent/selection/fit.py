@@ -259,7 +259,14 @@ def _make_judges(text: Material, config: FitConfig) -> dict[str, Judge]:
     judges = {}
     for part in PARTS:
         documents, owners = text.held_out(part)
-        judges[str(part)] = Judge(documents, owners, text.queries(part), language=language, resamples=resamples)
+        judges[str(part)] = Judge(
+            documents,
+            owners,
+            text.queries(part),
+            language=language,
+            resamples=resamples,
+            clusters=text.clusters(part),
+        )
     columns = CorpusConfig().columns
     general = [one for source in resolve_sources([str(GENERAL)]) for one in source.documents(columns)]
     for number, part in enumerate(PARTS):

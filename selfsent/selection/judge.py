@@ -44,6 +44,7 @@ class Judge:
         language: str,
         resamples: int,
         seed: int = 0,
+        clusters: Int[np.ndarray, " Q"] | None = None,
     ) -> None:
         """Make the tests.
 
@@ -52,6 +53,7 @@ class Judge:
             owners: the document that each section is of: those of one document are resampled together.
             queries: and the passage that each is to find.
             resamples: behind each interval; 0: no intervals.
+            clusters: the document that each query is of, where several are of one.
         """
         rows = parse_rows(documents, language)
         made = build_tests([one for one, _ in rows], seed=seed)
@@ -64,6 +66,7 @@ class Judge:
             nearness=made.nearness and replace(made.nearness, documents=own[made.nearness.documents]),
         )
         self._queries = queries
+        self._clusters = None if clusters is None else np.unique(clusters, return_inverse=True)[1]
         self._resamples, self._seed = resamples, seed
         self.texts = list(dict.fromkeys([*self.tests.texts, *queries.queries, *queries.passages]))
         self._row = {text: number for number, text in enumerate(self.texts)}
@@ -88,6 +91,7 @@ class Judge:
         if not self.paired:
             return results
         task = read_heldout_retrieval((self._queries.queries, self._queries.passages))
+        task = replace(task, clusters=self._clusters)
         own = vectors[[self._row[text] for text in task.texts]]
         return replace(results, scores=results.scores + task.score(own, resamples=self._resamples, seed=self._seed))
 
@@ -135,7 +139,11 @@ class Judge:
     def _retrieval(self, similarities: Float[np.ndarray, "N N"]) -> list[Score]:
         values = 100 * expected_scores(*count_nearer(similarities, similarities.diagonal()))
         drawn = bootstrap.means(
-            np.column_stack([values, values[:, 0]]), self._resamples, seed=self._seed, name=_RETRIEVAL
+            np.column_stack([values, values[:, 0]]),
+            self._resamples,
+            seed=self._seed,
+            name=_RETRIEVAL,
+            clusters=self._clusters,
         )
         protocol = {"similarity": "cosine", "passages": len(values), "ties": "expected rank"}
         return [measured(_RETRIEVAL, "held-out", MRR, float(values[:, 0].mean()), drawn[0], len(values), protocol)]

@@ -2,7 +2,7 @@
 
     texts.jsonl     a document a line, for counting words; single lines as they are
     pairs.jsonl     two texts that belong together, from the structure of documents
-    held_out.jsonl  part (dev or test) and document, a line each
+    held_out.jsonl  part (dev or test), document, and the number of what it was cut from, a line each
 
 The pairs are those of corpus/structure.py.  A sentence that occurs in a held-out document is taken out of the others.
 """
@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import xxhash
@@ -35,6 +35,7 @@ _SMALL, _SHARE_OF_SMALL = 4000, 0.3  # below so many documents
 _MOST_SHARE = 0.6  # where less leaves too few to judge by
 _FEW = 400  # documents: fewer and long ones are cut into sections
 _LEAST_DOCUMENTS = 200  # with fewer there is nothing to judge by
+_LEAST_CLUSTERS = 20  # documents whose sections are drawn together for an interval; of fewer each section by itself
 _LEAST_TRAINING = 128  # different texts or pairs that are left
 _SENTENCES = 4  # of a text that has a structure: a title or a question of two sentences is a single line here
 _DOCUMENT_SHARE = 0.08  # of all rows, that have one
@@ -100,13 +101,23 @@ class Material:
         """Return the held-out documents of a part, long ones in sections, and the document of each."""
         found: list[Document] = []
         owners: list[int] = []
-        stored = [row[1:] for row in _rows(self._folder / "held_out.jsonl") if row[0] == part]
+        stored = self._held_rows(part)
         most = max(1, -(-_TESTED // max(1, len(stored))))
-        for number, (title, summary, sentences) in enumerate(stored):
+        clusters = self.clusters(part)
+        for number, (title, summary, sentences, *_) in enumerate(stored):
             sections = _sections(title, summary, sentences, most)
             found += sections
-            owners += [number] * len(sections)
+            owners += [number if clusters is None else int(clusters[number])] * len(sections)
         return found, np.array(owners, np.int64)
+
+    def clusters(self, part: Part) -> NDArray[np.int64] | None:
+        """Return the document that each held-out section is of; None where documents are whole, or too few to draw."""
+        sources = np.array([row[3] if len(row) > 3 else place for place, row in enumerate(self._held_rows(part))])
+        different = len(np.unique(sources))
+        return sources.astype(np.int64) if _LEAST_CLUSTERS <= different < len(sources) else None
+
+    def _held_rows(self, part: Part) -> list[list[Any]]:
+        return [row[1:] for row in _rows(self._folder / "held_out.jsonl") if row[0] == part]
 
     def queries(self, part: Part) -> HeldOutPairs:
         """Return one query and its passage of each held-out document."""
@@ -145,7 +156,8 @@ def gather_material(
                 kind: Kind = "pairs" if positive else "documents" if len(sentences) >= _SENTENCES else "lines"
                 counts[kind] += 1
                 sentences_read += len(sentences)
-                file.write(json.dumps([clean.one_line(document.title), summary, sentences, positive]) + "\n")
+                row = [clean.one_line(document.title), summary, sentences, positive, sum(counts.values())]
+                file.write(json.dumps(row) + "\n")
         cut = 0
         if (few := sum(counts.values())) < _FEW and sentences_read >= 2 * _SECTION * few:
             cut, counts = few, {"documents": _cut(staged, scratch / "sections.jsonl"), "pairs": 0, "lines": 0}
@@ -164,10 +176,11 @@ def _cut(staged: Path, sections: Path) -> int:
     """Cut the staged documents, books for instance, into sections, each a document from now on; count them."""
     count = 0
     with sections.open("w", encoding="ascii") as file:
-        for title, summary, sentences, _ in _rows(staged):
+        for title, summary, sentences, _, source in _rows(staged):
             for start in range(0, len(sentences), _SECTION):
                 first = start == 0
-                file.write(json.dumps([title * first, summary * first, sentences[start : start + _SECTION], ""]) + "\n")
+                row = [title * first, summary * first, sentences[start : start + _SECTION], "", source]
+                file.write(json.dumps(row) + "\n")
                 count += 1
     return count
 
@@ -225,7 +238,7 @@ def _hold_out(staged: Path, target: Path, kind: Kind, selection: Selection) -> t
     taken: set[int] = set()
     held_keys: set[int] = set()
     with target.open("w", encoding="ascii") as file:
-        for row, (title, summary, sentences, positive) in enumerate(_rows(staged)):
+        for row, (title, summary, sentences, positive, source) in enumerate(_rows(staged)):
             before = len(selection.found.dev)
             fitting = [one for one in sentences if kind != "documents" or clean.count_words(one) in SENTENCE_WORDS]
             texts = [positive] if kind == "pairs" else fitting
@@ -233,7 +246,7 @@ def _hold_out(staged: Path, target: Path, kind: Kind, selection: Selection) -> t
             keys = [clean.content_key(text) for text in texts if text]
             if keys and selection.take(Document("", title), sentences[0] if positive else summary, texts, keys):
                 part = "dev" if len(selection.found.dev) > before else "test"
-                file.write(json.dumps([part, title, summary, sentences]) + "\n")
+                file.write(json.dumps([part, title, summary, sentences, source]) + "\n")
                 taken.add(row)
                 held_keys |= {clean.content_key(text) for text in (summary, *sentences, positive) if text}
     return taken, held_keys
@@ -249,7 +262,7 @@ def _write_training(
     texts = pairs = 0
     different: set[int] = set()
     with (folder / "texts.jsonl").open("w") as texts_file, (folder / "pairs.jsonl").open("w") as pairs_file:
-        for row, (title, summary, sentences, positive) in enumerate(_rows(staged)):
+        for row, (title, summary, sentences, positive, _) in enumerate(_rows(staged)):
             kept = [text for text in sentences if clean.content_key(text) not in held_keys]
             if row in taken or not kept:
                 continue

@@ -77,3 +77,15 @@ def test_without_resamples_there_are_no_replicates_and_no_interval():
     assert drawn.shape == (2, 0)
     score = measured("a", "test", "accuracy", 1.0, 100 * drawn[0], 9, {})
     assert (score.low, score.high, score.replicates) == (None, None, None)
+
+
+def test_means_of_drawn_clusters_are_those_of_their_rows():
+    values = np.random.default_rng(0).normal(size=(7, 2))
+    clusters = np.array([0, 2, 1, 2, 2, 0, 1])
+    found = bootstrap.means(values, 30, seed=3, name="n", clusters=clusters)
+    (counts,) = bootstrap.bootstrap_draws(3, 30, seed=3, name="n")
+    for place in range(30):
+        rows = [row for row in range(7) for _ in range(int(counts[clusters[row], place]))]
+        np.testing.assert_allclose(found[:, place], values[rows].mean(axis=0))
+    alone = bootstrap.means(values, 30, seed=3, name="n", clusters=np.arange(7))
+    np.testing.assert_allclose(alone, bootstrap.means(values, 30, seed=3, name="n"))

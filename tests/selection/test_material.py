@@ -46,7 +46,8 @@ def lines(path):
 
 
 def held_rows(found):
-    return lines(found.texts.parent / "held_out.jsonl")
+    """Part, title, summary and sentences of what is held out."""
+    return [row[:4] for row in lines(found.texts.parent / "held_out.jsonl")]
 
 
 def documents_of(found):
@@ -298,3 +299,17 @@ def test_documents_that_are_enough_are_not_cut_into_sections(tmp_path):
     found = gather(write(tmp_path, documents(450, length=60)), tmp_path / "text")
     assert (found.facts.cut, found.facts.documents) == (0, 450)
     assert gather(write(tmp_path, documents(300, length=60), "few.jsonl"), tmp_path / "few").facts.cut == 300
+
+
+def test_sections_of_one_document_are_drawn_together_where_there_are_enough_documents(tmp_path):
+    found = gather(write(tmp_path, documents(60, length=300)), tmp_path / "text")
+    assert found.facts.cut == 60
+    clusters, stored = found.clusters("test"), [row for row in held_rows(found) if row[0] == "test"]
+    assert len(clusters) == len(stored) > len(np.unique(clusters)) >= 20
+    whole = [row["text"] for row in lines(tmp_path / "text.jsonl")]
+    for source, row in zip(clusters, stored, strict=True):  # sources are counted from 1
+        assert " ".join(row[3]) in whole[source - 1]
+    assert set(found.held_out("test")[1]) == set(clusters)
+    few = gather(write(tmp_path, documents(12, length=1500), "few.jsonl"), tmp_path / "few")
+    assert few.clusters("test") is None  # too few to draw from
+    assert gather(write(tmp_path, documents(450), "whole.jsonl"), tmp_path / "whole").clusters("test") is None

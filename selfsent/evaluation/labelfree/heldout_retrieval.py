@@ -31,6 +31,7 @@ class HeldOutRetrieval(Task):
     split: str
     queries: list[str]
     passages: list[str]
+    clusters: Int[np.ndarray, " N"] | None = None  # of the queries, if they are not drawn each for itself
 
     @property
     def texts(self) -> list[str]:
@@ -48,7 +49,8 @@ class HeldOutRetrieval(Task):
         values = 100 * expected_scores(*expected_ranks(vectors[:half], vectors[half:]))  # (N, 3)
         distances = np.square(unit(vectors[:half]) - unit(vectors[half:])).sum(axis=1)
         columns = np.column_stack([values, distances, np.full(half, uniformity(vectors))])
-        drawn = [*bootstrap.means(columns[:, :4], resamples, seed=seed, name=self.name), None]
+        means = bootstrap.means(columns[:, :4], resamples, seed=seed, name=self.name, clusters=self.clusters)
+        drawn = [*means, None]
         protocol = {"similarity": "cosine", "passages": half, "ties": "expected rank"}
         metrics = (*METRICS, "alignment", "uniformity")
         return [
