@@ -27,7 +27,7 @@ from selfsent.config import (
 )
 from selfsent.corpus.dataset import Corpus, DocumentRows
 from selfsent.corpus.prepare import prepare_corpus
-from selfsent.corpus.read import DEMO, spool_texts
+from selfsent.corpus.read import DEMO, corpus_sources
 from selfsent.corpus.sample import first_texts
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.coverage import BEGINNING, check_coverage
@@ -37,7 +37,7 @@ from selfsent.encoder.pooling import describe_encoder
 from selfsent.encoder.preflight import check_dropout
 from selfsent.encoder.save import save_encoder
 from selfsent.encoder.side_by_side import parts_of
-from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError
+from selfsent.errors import ConfigurationError, EncoderError, ResumeError
 from selfsent.evaluation.labelfree.verdict import judge_heldout
 from selfsent.evaluation.score import Results
 from selfsent.final_scores import final_baselines, final_scores
@@ -202,25 +202,6 @@ def resolve(
             chosen = table.get(section, {})
             table[section] = {**keys, **chosen} if isinstance(chosen, dict) else chosen
     return resolve_recipe(table)
-
-
-def corpus_sources(
-    texts: Iterable[str] | None, corpus: Sequence[str | Path] | str | Path | None
-) -> Sequence[str | Path] | None:
-    """Return the sources of a corpus; texts in memory are written to the cache first.
-
-    Raises:
-        CorpusError: both are given, or texts is one string.
-    """
-    if texts is None:
-        if corpus is not None and not isinstance(corpus, str | Path) and not len(corpus):
-            raise CorpusError("corpus is empty: give at least one file, folder or name of a data set")
-        return [corpus] if isinstance(corpus, str | Path) else corpus
-    if corpus is not None:
-        raise CorpusError("texts and corpus are both given: give the texts themselves, or where they are")
-    if isinstance(texts, str | Path):
-        raise CorpusError(f"texts = {str(texts)!r} is one string: give several texts, or a file or folder as corpus=")
-    return [spool_texts(texts)]
 
 
 def _open_base(recipe: Recipe, *, dropout: float | None = None, prompts: bool = True) -> SentenceTransformer:

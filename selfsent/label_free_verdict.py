@@ -6,6 +6,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from selfsent import atomic
 from selfsent.config import build_config, resolve_recipe
@@ -169,8 +170,7 @@ def _choose_documents(
     The last is in words, and True where it is known to have read some of these documents.
     """
     run = Run(Path(trained).parent)
-    of_run = Path(trained).name == "model" and (run.folder / "config.json").is_file()
-    recipe = run.config().get("recipe") if of_run else None
+    recipe = _recipe_of(trained)
     given, learned = _locations(sources), _locations(recipe["texts"]) if recipe else set()
     has_read = bool(given & learned)
     if not recipe:
@@ -193,6 +193,19 @@ def _choose_documents(
             "too few for tests"
         )
     return sample.draw_documents(sources, config, size, progress), note, has_read
+
+
+def has_learned_from(model: str | Path, sources: Sequence[str]) -> bool:
+    """Tell whether a model is that of a run which read one of these sources."""
+    recipe = _recipe_of(model)
+    return bool(recipe and _locations(sources) & _locations(recipe["texts"]))
+
+
+def _recipe_of(model: str | Path) -> dict[str, Any] | None:
+    """Return the recipe of the run that a model lies in; None where it lies in none."""
+    run = Run(Path(model).parent)
+    of_run = Path(model).name == "model" and (run.folder / "config.json").is_file()
+    return run.config().get("recipe") if of_run else None
 
 
 def _locations(sources: Sequence[str]) -> set[str]:

@@ -184,6 +184,12 @@ def test_other_text_than_the_runs_is_said_to_be_so(bert, run, corpus, tmp_path):
     assert judge(bert, run / "model", copy).facts["text"] == "the trained encoder did not learn from this text"
 
 
+def test_a_run_is_known_to_have_read_its_own_text_and_no_other(run, corpus, tmp_path):
+    assert label_free_verdict.has_learned_from(run / "model", [str(corpus)])
+    assert not label_free_verdict.has_learned_from(run / "model", [str(tmp_path)])
+    assert not label_free_verdict.has_learned_from("builtin", [str(corpus)])
+
+
 def test_both_have_to_differ_and_the_run_has_to_be_finished(bert, run, corpus, tmp_path):
     with pytest.raises(UserError, match="base and trained are the same encoder"):
         judge(run, run / "model", corpus)

@@ -183,6 +183,25 @@ def file_identity(path: Path) -> list[object]:
     return [path.name, int(size), digest]
 
 
+def corpus_sources(
+    texts: Iterable[str] | None, corpus: Sequence[str | Path] | str | Path | None
+) -> Sequence[str | Path] | None:
+    """Return the sources of a corpus; texts in memory are written to the cache first.
+
+    Raises:
+        CorpusError: both are given, or texts is one string.
+    """
+    if texts is None:
+        if corpus is not None and not isinstance(corpus, str | Path) and not len(corpus):
+            raise CorpusError("corpus is empty: give at least one file, folder or name of a data set")
+        return [corpus] if isinstance(corpus, str | Path) else corpus
+    if corpus is not None:
+        raise CorpusError("texts and corpus are both given: give the texts themselves, or where they are")
+    if isinstance(texts, str | Path):
+        raise CorpusError(f"texts = {str(texts)!r} is one string: give several texts, or a file or folder as corpus=")
+    return [spool_texts(texts)]
+
+
 def spool_texts(texts: Iterable[object], cache: Path | None = None) -> Path:
     """Write texts from memory to a JSONL file in the cache, named by its content, and return its path.
 

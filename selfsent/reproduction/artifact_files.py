@@ -107,7 +107,8 @@ def row_notes(plan: ArtifactPlan) -> list[str]:
         elif not planned.key:
             notes.append(f"{planned.row.name}: of others, as published; --checkpoint measures one")
         elif same := _first_same(plan, planned):
-            notes.append(f"{planned.row.name}: the same run as {same}, because both start from one base here")
+            what = "run" if planned.recipe else "encoder"
+            notes.append(f"{planned.row.name}: the same {what} as {same}, because both start from one base here")
     return notes
 
 

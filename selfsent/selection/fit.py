@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from selfsent import api, atomic, hardware, locks
+from selfsent import atomic, hardware, locks
 from selfsent.config import apply_settings, build_config, list_settings
 from selfsent.corpus.heldout import HeldOutPairs
-from selfsent.corpus.read import DEMO, resolve_sources
+from selfsent.corpus.read import DEMO, corpus_sources, resolve_sources
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError, ResumeError
-from selfsent.label_free_verdict import find_trained
+from selfsent.label_free_verdict import find_trained, has_learned_from
 from selfsent.methods import find_method
 from selfsent.progress import SILENT, Progress
 from selfsent.report.card import fit_card, write_card
@@ -97,7 +97,7 @@ def fit(
     table = apply_settings(given, settings)
     _require_read(table.get("corpus", {}))
     config = build_config(FitConfig, table, "")
-    sources = list(dict.fromkeys(str(source) for source in api.corpus_sources(texts, corpus) or [DEMO]))
+    sources = list(dict.fromkeys(str(source) for source in corpus_sources(texts, corpus) or [DEMO]))
     names = _different([str(find_trained(one)) for one in ([base] if isinstance(base, str | Path) else base)])
     folder = Path(out)
     _begun(folder, resume)  # refused before a name is looked up
@@ -173,7 +173,7 @@ def _fit_in(
     content = {
         "kept": decision.kept.name,
         "base": decision.base.name,
-        "sentences": decision.sentences,
+        "sentences": [*decision.sentences, *_read_before(names, sources)],
         "rows": decision.rows,
         "examples": _search(vectors, decision) if stages.structured else [],
         "read": text.facts.line(),
@@ -207,6 +207,15 @@ def _make_candidates(stages: Stages, names: Sequence[str]) -> None:
         stages.add_bases(names or DEFAULT_BASES[:1])
         stages.train_bases()
         stages.add_weights_between()
+
+
+def _read_before(names: Sequence[str], sources: Sequence[str]) -> list[str]:
+    """Say which bases learned from this text before, whose runs held other documents out."""
+    learned = [short_name(name) for name in names if has_learned_from(name, sources)]
+    if not learned:
+        return []
+    named = " and ".join(learned)
+    return [f"{named} learned from this text before: scores of it, and of what was made from it, may be too high."]
 
 
 def _search(vectors: Vectors, decision: Decision) -> list[dict[str, Any]]:

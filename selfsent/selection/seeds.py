@@ -14,6 +14,7 @@ import numpy as np
 from selfsent import api, atomic, locks
 from selfsent.api import Trained
 from selfsent.config import Recipe, recipe_table
+from selfsent.corpus.read import corpus_sources
 from selfsent.errors import ConfigurationError, ResumeError
 from selfsent.evaluation.labelfree.verdict import SINGLE_LINES
 from selfsent.evaluation.score import Results, Score
@@ -83,7 +84,7 @@ def train_seeds(
     if seeds < 1:
         raise ConfigurationError(f"seeds = {seeds} does not fit: it must be at least 1")
     recipe = api.resolve(
-        method, base=base, corpus=api.corpus_sources(texts, corpus), seed=seed, data=data, settings=settings
+        method, base=base, corpus=corpus_sources(texts, corpus), seed=seed, data=data, settings=settings
     )
     folder = Path(out) if out is not None else api.default_folder(method)
     if not resume:

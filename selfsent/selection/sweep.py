@@ -15,7 +15,7 @@ import numpy as np
 
 from selfsent import api, atomic, locks, methods
 from selfsent.config import Recipe, build_config, recipe_table, sweep_lists
-from selfsent.corpus.read import resolve_sources
+from selfsent.corpus.read import corpus_sources, resolve_sources
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.inspect import encoder_digest
 from selfsent.encoder.load import load_encoder
@@ -108,7 +108,7 @@ def sweep(
     if seeds < 1:
         raise ConfigurationError(f"seeds = {seeds} does not fit: it must be at least 1")
     require_optuna(sampler)
-    sources = api.corpus_sources(texts, corpus)
+    sources = corpus_sources(texts, corpus)
 
     def resolve(chosen: Sequence[str]) -> Recipe:
         return api.resolve(method, base=base, corpus=sources, seed=seed, data=data, settings=[*single, *chosen])
