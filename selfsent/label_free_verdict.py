@@ -39,7 +39,7 @@ DOCUMENTS = 1000  # for the tests, at most
 def verdict(
     base: str | Path,
     trained: str | Path,
-    texts: Sequence[str | Path],
+    texts: Sequence[str | Path] | str | Path,
     *,
     documents: int = DOCUMENTS,
     static: bool = True,
@@ -73,7 +73,7 @@ def verdict(
     for model in models.values():
         with one_sentence(str(model)):  # one that is not there, or damaged, is refused before any text is read
             read_modules(find_model(model))
-    sources = [str(text) for text in texts]
+    sources = [str(text) for text in ([texts] if isinstance(texts, str | Path) else texts)]
     config = CorpusConfig(language=language)
     material = choose_tests(
         models["trained"],

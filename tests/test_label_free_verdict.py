@@ -89,6 +89,10 @@ def test_a_copy_of_an_encoder_cannot_be_told_from_it(bert, tmp_path, corpus):
     assert set(said.results) == {"base", "trained", "bm25"}
     assert said.sentences[-1] == "It is not known whether the trained encoder learned from this text."
     assert said.facts["documents"] == 300
+    assert (
+        label_free_verdict.verdict(bert, tmp_path / "copy", str(corpus), documents=300, static=False).facts
+        == said.facts
+    )
 
 
 def test_static_vectors_of_the_text_are_built_once_and_stand_beside(bert, other, corpus):
