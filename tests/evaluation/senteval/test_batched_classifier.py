@@ -237,24 +237,6 @@ def test_threads_change_nothing_and_leave_the_number_of_threads_as_it_was(two_th
     assert parallel.history == FAST.fit(features, labels, uneven(), grid(5)).history
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 5, 9])
-def test_the_regularisers_of_few_folds_are_divided_among_threads_without_a_change(count):
-    features, labels = problem()
-    folds = uneven()[:1]
-    values = 10.0 ** -np.arange(1, 6)
-    whole = FAST.fit(features, labels, folds, grid(1, values))
-    torch.set_num_threads(count)
-    try:
-        divided = FAST.fit(features, labels, folds, grid(1, values))
-    finally:
-        torch.set_num_threads(1)
-    assert divided.history == whole.history
-    np.testing.assert_array_equal(divided.passes, whole.passes)
-    np.testing.assert_array_equal(divided.accuracy, whole.accuracy)
-    torch.testing.assert_close(divided.weights[0], whole.weights[0], atol=1e-6, rtol=1e-5)
-    assert len(np.unique(whole.accuracy)) > 1, "regularisers must differ for this to say anything"
-
-
 def test_an_error_in_one_thread_ends_the_others(two_threads):
     features, labels = problem()
 
