@@ -134,7 +134,7 @@ def test_static_vectors_are_refused(corpus, tmp_path):
 
 def test_without_the_extra_it_says_what_to_install(folders, corpus, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'selfsent\[onnx\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install '\.\[onnx\]'"):
         export_model(folders["mean"], "onnx", corpus=corpus, out=tmp_path / "out")
 
 

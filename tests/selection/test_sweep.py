@@ -450,5 +450,5 @@ def test_settings_selected_by_another_score_are_not_compared(tmp_path, monkeypat
 
 def test_without_optuna_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("selfsent.selection.trials.find_spec", lambda name: None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'selfsent\[sweep\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install '\.\[sweep\]'"):
         selfsent.sweep("simcse", settings=[LIST], out=tmp_path / "s")
