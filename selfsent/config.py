@@ -281,9 +281,15 @@ def apply_settings(table: Table, settings: Iterable[str] | Mapping[str, object])
 
 
 def list_settings(settings: Iterable[str] | Mapping[str, object]) -> list[str]:
-    """Return ``key=value`` settings as a list: of a table of values, of one setting, or of several."""
+    """Return ``key=value`` settings as a list: of a table of values or tables, of one setting, or of several."""
     if isinstance(settings, Mapping):
-        return [f"{key}={'none' if value is None else value}" for key, value in settings.items()]
+        found = []
+        for key, value in settings.items():
+            if isinstance(value, Mapping):
+                found += [f"{key}.{one}" for one in list_settings(value)]
+            else:
+                found.append(f"{key}={'none' if value is None else value}")
+        return found
     return [settings] if isinstance(settings, str) else list(settings)
 
 

@@ -6,7 +6,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from selfsent import atomic
 from selfsent.config import build_config, resolve_recipe
@@ -31,7 +30,7 @@ from selfsent.evaluation.labelfree.verdict import (
 )
 from selfsent.evaluation.score import Results
 from selfsent.progress import SILENT, Progress
-from selfsent.run import SELECTION, Run, versions
+from selfsent.run import PLAN, SELECTION, Run, versions
 
 DOCUMENTS = 1000  # for the tests, at most
 
@@ -170,15 +169,17 @@ def _choose_documents(
     The last is in words, and True where it is known to have read some of these documents.
     """
     run = Run(Path(trained).parent)
-    recipe = _recipe_of(trained)
-    given, learned = _locations(sources), _locations(recipe["texts"]) if recipe else set()
+    texts = _texts_of(trained)
+    given, learned = _locations(sources), _locations(texts or ())
     has_read = bool(given & learned)
-    if not recipe:
+    if texts is None:
         note = "it is not known whether the trained encoder learned from this text"
     elif not given & learned:
         note = "the trained encoder did not learn from this text"
-    elif given != learned:
+    elif not given <= learned:
         note = "the trained encoder learned from a part of this text"
+    elif given != learned or (run.folder / SELECTION).is_file():
+        note = "the trained encoder learned from this text"
     else:
         corpus = _training_corpus(run, progress)
         dev, test = corpus.held_out_documents("dev"), corpus.held_out_documents("test")
@@ -196,16 +197,25 @@ def _choose_documents(
 
 
 def has_learned_from(model: str | Path, sources: Sequence[str]) -> bool:
-    """Tell whether a model is that of a run which read one of these sources."""
-    recipe = _recipe_of(model)
-    return bool(recipe and _locations(sources) & _locations(recipe["texts"]))
+    """Tell whether a model is that of a run or selection which read one of these sources."""
+    return bool(_locations(sources) & _locations(_texts_of(model) or ()))
 
 
-def _recipe_of(model: str | Path) -> dict[str, Any] | None:
-    """Return the recipe of the run that a model lies in; None where it lies in none."""
-    run = Run(Path(model).parent)
-    of_run = Path(model).name == "model" and (run.folder / "config.json").is_file()
-    return run.config().get("recipe") if of_run else None
+def _texts_of(model: str | Path) -> list[str] | None:
+    """Return the sources of the run or selection that a model lies in; None where it lies in none that can be read."""
+    folder = Path(model).parent
+    if Path(model).name != "model":
+        return None
+    try:
+        if (folder / "config.json").is_file():
+            found = Run(folder).config().get("recipe", {}).get("texts")
+        elif (folder / PLAN).is_file():
+            found = atomic.read_sealed(folder / PLAN, "")["asked"]["sources"]
+        else:
+            return None
+    except (UserError, AttributeError, KeyError, TypeError):  # the folder of something else
+        return None
+    return [str(one) for one in found] if isinstance(found, list | tuple) else None
 
 
 def _locations(sources: Sequence[str]) -> set[str]:

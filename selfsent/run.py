@@ -24,7 +24,7 @@ from selfsent.errors import ConfigurationError, ResumeError, UserError, first_li
 from selfsent.progress import Progress
 from selfsent.ranks import Ranks
 
-SELECTION = "fit.json"  # in the folder of a selection, beside its model
+SELECTION, PLAN = "fit.json", "plan.json"  # in the folder of a selection, beside its model
 RESUMABLE = "choose another --out, or add --resume to resume the run in it"
 KEPT = 2  # checkpoints: should the newest be damaged by the disk, the one before it is still there
 # Settings added after runs were made, whose defaults change nothing in the training.

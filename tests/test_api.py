@@ -316,6 +316,8 @@ def test_settings_are_a_list_one_setting_or_a_table():
         recipe = api.resolve("simcse", settings=settings)
         assert (recipe.train.steps, recipe.encoder.pooling) == (7, "cls")
     assert api.resolve("simcse", settings="train.steps=7").train.steps == 7
+    nested = api.resolve("simcse", settings={"train": {"steps": 7}, "encoder": {"pooling": "cls"}})
+    assert (nested.train.steps, nested.encoder.pooling) == (7, "cls")
 
 
 def test_joined_methods_train_and_log_the_terms_of_each(bert, text, tmp_path):

@@ -27,6 +27,7 @@ def test_help_names_every_option(command):  # noqa: F811
         (["--set", "corpus.splt=no"], "did you mean 'corpus.split'"),
         (["--set", "text_column=message"], "unknown key 'text_column': did you mean 'corpus.text_column'"),
         (["--set", "fit.steps=49"], "steps = 49"),
+        (["--set", "corpus=5"], "corpus = 5 does not fit: it is a table of keys"),
         (["--set", "corpus.min_words=9"], "corpus.min_words changes nothing in a selection"),
         (["--base", "a/twin", "--base", "b/twin"], "two bases are called twin: rename one"),
         (["--minutes", "0"], "minutes = 0"),

@@ -12,10 +12,11 @@ from test_api import QUICK, WORDS
 from test_cli import run as command
 from tiny import make_base
 
-from selfsent import api, label_free_verdict
+from selfsent import api, atomic, label_free_verdict
 from selfsent.corpus.dataset import Corpus
 from selfsent.encoder.inspect import transformer_of
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.model_folder import find_model
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import UserError
 from selfsent.evaluation.labelfree import document_tests, verdict
@@ -192,6 +193,25 @@ def test_a_run_is_known_to_have_read_its_own_text_and_no_other(run, corpus, tmp_
     assert label_free_verdict.has_learned_from(run / "model", [str(corpus)])
     assert not label_free_verdict.has_learned_from(run / "model", [str(tmp_path)])
     assert not label_free_verdict.has_learned_from("builtin", [str(corpus)])
+    other = tmp_path / "other"
+    (other / "model").mkdir(parents=True)
+    (other / "config.json").write_text("[no run at all")
+    assert not label_free_verdict.has_learned_from(other / "model", [str(corpus)])
+
+
+def test_a_run_and_a_selection_are_the_encoder_in_them(run, corpus, tmp_path):
+    assert find_model(run) == run / "model" == label_free_verdict.find_trained(run)
+    assert (
+        load_encoder(run)[0].auto_model.config.hidden_size
+        == load_encoder(run / "model")[0].auto_model.config.hidden_size
+    )
+    selection = tmp_path / "selection"
+    shutil.copytree(run / "model", selection / "model")
+    (selection / "fit.json").write_text("{}")
+    atomic.write_sealed(selection / "plan.json", {"asked": {"sources": [str(corpus)]}})
+    assert find_model(selection) == selection / "model" == label_free_verdict.find_trained(selection)
+    assert label_free_verdict.has_learned_from(selection / "model", [str(corpus)])
+    assert find_model(run / "model") == run / "model"
 
 
 def test_both_have_to_differ_and_the_run_has_to_be_finished(bert, run, corpus, tmp_path):

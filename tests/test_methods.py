@@ -280,8 +280,10 @@ def test_a_method_of_the_current_folder_is_found_by_the_command_too(tmp_path, mo
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [one for one in sys.path if one not in ("", str(tmp_path))])
     before = [*sys.path]
-    assert methods.load_method("package_of_test.mine").__name__ == "SCD"
+    methods.load_method("scd")
     assert sys.path == before
+    assert methods.load_method("package_of_test.mine").__name__ == "SCD"
+    assert sys.path == [*before, str(tmp_path)]  # last: what is installed comes first
 
 
 def test_an_unknown_method_lists_the_known_ones():

@@ -192,9 +192,10 @@ def corpus_sources(
         CorpusError: both are given, or texts is one string.
     """
     if texts is None:
-        if corpus is not None and not isinstance(corpus, str | Path) and not len(corpus):
+        given = [corpus] if isinstance(corpus, str | Path) else corpus if corpus is None else list(corpus)
+        if given is not None and not given:
             raise CorpusError("corpus is empty: give at least one file, folder or name of a data set")
-        return [corpus] if isinstance(corpus, str | Path) else corpus
+        return given
     if corpus is not None:
         raise CorpusError("texts and corpus are both given: give the texts themselves, or where they are")
     if isinstance(texts, str | Path):

@@ -1,8 +1,7 @@
 """One module per method.  The folder is the registry: ``load("scd")`` reads ``methods/scd.py``."""
 
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from importlib import import_module
 from pathlib import Path
@@ -32,8 +31,10 @@ def load_method(name: str) -> type[Objective]:
         raise unknown("method", name, method_names())
     path = name if "." in name else f"{__name__}.{name}"
     try:
-        with _current_folder():
-            method = import_module(path).METHOD
+        if "." in name and str(Path.cwd()) not in sys.path:
+            # As `python -m` has it; last, so that what is installed comes first.
+            sys.path.append(str(Path.cwd()))
+        method = import_module(path).METHOD
     except ModuleNotFoundError as error:
         if error.name is None or not f"{path}.".startswith(f"{error.name}."):
             raise  # the module exists; something that it needs does not
@@ -45,20 +46,6 @@ def load_method(name: str) -> type[Objective]:
     if not (isinstance(method, type) and issubclass(method, Objective)):
         raise ConfigurationError(f"METHOD of module {name!r} is {method!r}: it should be a subclass of Objective")
     return method
-
-
-@contextmanager
-def _current_folder() -> Iterator[None]:
-    """Let modules of the current folder be imported, as ``python -m`` does; installed ones of their name come first."""
-    here = str(Path.cwd())
-    added = here not in sys.path and "" not in sys.path
-    if added:
-        sys.path.append(here)
-    try:
-        yield
-    finally:
-        if added and here in sys.path:
-            sys.path.remove(here)
 
 
 @dataclass(frozen=True)

@@ -157,12 +157,7 @@ class DeCLUTR(Objective):
         fit = words >= needed
         short = int((~fit).sum())
         longest = int(words.max()) if len(words) else 0
-        # With which half of the documents are long enough; a span of min_length has to fit with its special tokens.
-        span = int(np.median(words)) // (2 * config.num_anchors) if len(words) else 0
-        mend = f"set objective.max_length={span}" if span >= config.min_length + 2 else "give longer documents, or set"
-        if span < config.min_length + 2 and span >= 6:
-            mend = f"set objective.max_length={span} with objective.min_length={span // 2}"
-        mend += f"{',' if span >= 6 else ''} fewer objective.num_anchors, or objective.short_doc=shrink"
+        mend = self._mend(words)
         if short and config.short_doc == "error":
             raise CorpusError(
                 f"{short:,} of {len(words):,} documents have fewer than 2 x {config.num_anchors} x {shortest} = "
@@ -174,6 +169,21 @@ class DeCLUTR(Objective):
                 f"{shortest} = {needed:,} word pieces, and the longest has {longest:,}: {mend}"
             )
         return fit
+
+    def _mend(self, words: NDArray[np.int32]) -> str:
+        """Say what would make documents of these lengths fit."""
+        config, least = self.config, self.config.min_length + 2
+        parts = 2 * config.num_anchors
+        # Half of the documents are then long enough, or a tenth, or two.
+        places = [max(2, int(share * len(words))) for share in (0.5, 0.1, 0)] if len(words) > 1 else []
+        spans = [int(np.sort(words)[-place]) // parts for place in places]
+        span = next((one for one in spans if one >= least), 0)
+        ways = [f"set objective.max_length={span}"] if span else []
+        if not span and spans and spans[0] >= 6:
+            ways = [f"set objective.max_length={spans[0]} with objective.min_length={spans[0] // 2}"]
+        ways += ["fewer objective.num_anchors"] if config.num_anchors > 1 else []
+        ways += ["objective.short_doc=shrink"] if config.short_doc != "shrink" else []
+        return ", or ".join(ways) or "give longer documents"
 
     def notes(self, lengths: NDArray[np.int32]) -> list[str]:
         """Describe which documents are usable, and the histogram of their lengths."""

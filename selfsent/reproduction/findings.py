@@ -163,7 +163,8 @@ def _judge(
     reasons = []
     if seeds and min(seeds) < LEAST_SEEDS:
         reasons.append(f"{LEAST_SEEDS} seeds of each training are needed")
-        reasons += ["the interval is over the test rows alone"] if lead.low is not None else []
+        of_rows = lead.low is not None and max(len(first.values), len(second.values)) < LEAST_SEEDS
+        reasons += ["the interval is over the test rows alone"] if of_rows else []
     elif lead.low is None or lead.high is None:
         reasons.append("these scores have no interval")
     else:
@@ -186,7 +187,8 @@ def _direction(claim: PaperClaim, low: float, high: float) -> Direction:
 
 def _left_out(first: Cell, second: Cell) -> list[str]:
     """Say what keeps a measure from being the published one."""
-    found = [f"over {first.parts} of {first.of} scores"] if first.parts < first.of else []
+    fewer = min(first, second, key=lambda cell: cell.parts)
+    found = [f"over {fewer.parts} of {fewer.of} scores"] if fewer.parts < fewer.of else []
     shortened = dict.fromkeys((*first.sub_sampled, *second.sub_sampled))
     return found + ([f"with sub-sampled data of {', '.join(shortened)}"] if shortened else [])
 

@@ -169,7 +169,8 @@ def explain_scale(options: ReproduceOptions) -> str:
         return "Full scale: the published recipes" + (f", but for {', '.join(changed)}." if changed else ".")
     small = options.small
     read = [f"{kind} of {' '.join(texts)}" for kind, texts in options.texts.items() if texts]
-    read = read or [f"text of {DEMO}"]
+    if not options.texts.get("sentences") or not options.texts.get("documents"):
+        read.append(f"otherwise text of {DEMO}" if read else f"text of {DEMO}")
     return (
         f"Small scale: encoders start from {options.one_base}; {small.steps} steps of {small.batch_size} texts or "
         f"{small.document_steps} of {small.document_batch_size} documents, peak rate {small.learning_rate:g} falling "

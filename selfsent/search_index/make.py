@@ -125,7 +125,7 @@ def require_related(out: str | Path, corpus: Sequence[str | Path]) -> None:
         ConfigurationError: no source of the index is in the corpus.
     """
     own = [str(name) for name in CorpusIndex(out).facts["corpus"]]
-    if corpus and not {_lasting(name) for name in corpus} & set(own):
+    if corpus and not {Path(_lasting(name)).resolve() for name in corpus} & {Path(name).resolve() for name in own}:
         raise ConfigurationError(
             f"{out} was made of {', '.join(own)}, and --update brings it to exactly the corpus that is given: name "
             "that, too, to add to it, or make another index with another --out"

@@ -30,7 +30,7 @@ from selfsent.label_free_verdict import find_trained, has_learned_from
 from selfsent.methods import find_method
 from selfsent.progress import SILENT, Progress
 from selfsent.report.card import fit_card, write_card
-from selfsent.run import SELECTION, versions
+from selfsent.run import PLAN, SELECTION, versions
 from selfsent.selection.candidates import Vectors, short_name
 from selfsent.selection.decision import Decision, decide
 from selfsent.selection.judge import Judge
@@ -39,7 +39,7 @@ from selfsent.selection.page import render_selection
 from selfsent.selection.settings import FitConfig
 from selfsent.selection.stages import DEFAULT_BASES, FitPlan, Stages
 
-MODEL, REPORT, PLAN, PAGE = "model", SELECTION, "plan.json", "fit.html"
+MODEL, REPORT, PAGE = "model", SELECTION, "fit.html"
 GENERAL = Path(__file__).parent.parent / "builtin" / "general.jsonl.xz"
 _EXAMPLES = 8  # searches on the page
 _BYTES_A_MINUTE = 6_000_000  # of text that is read for every minute
@@ -106,8 +106,10 @@ def fit(
         return _fit_in(folder, sources, names, config, command, resume=resume, progress=progress)
 
 
-def _require_read(corpus: dict[str, Any]) -> None:
+def _require_read(corpus: object) -> None:
     """Refuse a setting of the text that a selection does not look at: it holds out and cleans by its own rules."""
+    if not isinstance(corpus, dict):
+        raise ConfigurationError(f"corpus = {corpus!r} does not fit: it is a table of keys, such as corpus.split=no")
     for key in corpus:
         if key in {field.name for field in dataclasses.fields(CorpusConfig)} - _READ:
             raise ConfigurationError(

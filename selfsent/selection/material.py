@@ -61,7 +61,7 @@ class Facts:
     held_out: int
     share: float  # of the sources that was read; 1: everything
     cut: int = 0  # long documents that were cut into sections, because they are few
-    different: int = 0  # pairs, or of single lines texts, that differ; 0: not counted
+    different: int = 0  # first texts of pairs, or single lines, to train on; 0: not counted
 
     def line(self) -> str:
         """Say it in a sentence."""
@@ -199,10 +199,13 @@ def _write(staged: Path, folder: Path, counts: dict[Kind, int], share: float, cu
         kind = "documents"
     share_held = _SHARE_OF_SMALL if total < _SMALL else _SHARE
     ways: list[tuple[Kind, float]] = [(one, held) for one in (kind, "lines") for held in (share_held, _MOST_SHARE)]
+    by_positive = counts["pairs"] > 0 and _fewer_positives(staged)
     for kind, held in dict.fromkeys(ways):
         of_kind: Literal["summary-body", "pairs"] = "summary-body" if kind == "documents" else "pairs"
         selection = (_Lines if kind == "lines" else Selection)(of_kind, HELD_OUT, held, folder / "taken.jsonl")
-        taken, held_keys = _hold_out(staged, folder / "held_out.jsonl", kind, selection)
+        taken, held_keys = _hold_out(
+            staged, folder / "held_out.jsonl", kind, selection, by_positive=kind == "pairs" and by_positive
+        )
         (folder / "taken.jsonl").unlink()
         if all(len(getattr(selection.found, part)) >= LEAST for part in PARTS):
             break
@@ -215,7 +218,7 @@ def _write(staged: Path, folder: Path, counts: dict[Kind, int], share: float, cu
     (folder / "queries.json").write_text(json.dumps(found), encoding="utf-8")
     texts, pairs, different = _write_training(staged, folder, taken, held_keys, lines=kind == "lines")
     if different < _LEAST_TRAINING:
-        what = "lines" if kind == "lines" else "pairs of texts"
+        what = "lines" if kind == "lines" else "texts with a pair"
         raise CorpusError(
             f"{different:,} different {what} are left to train on where {selection.documents:,} are held out, and "
             f"{_LEAST_TRAINING} are needed: {more}"
@@ -233,8 +236,24 @@ def _write(staged: Path, folder: Path, counts: dict[Kind, int], share: float, cu
     (folder / "facts.json").write_text(json.dumps(asdict(facts)), encoding="utf-8")
 
 
-def _hold_out(staged: Path, target: Path, kind: Kind, selection: Selection) -> tuple[set[int], set[int]]:
-    """Write the documents that the selection takes; return their rows, and the keys of all their texts."""
+def _fewer_positives(staged: Path) -> bool:
+    """Tell whether many texts share a positive, rather than many positives a text."""
+    texts, positives = set(), set()
+    for _, _, sentences, positive, _ in _rows(staged):
+        if positive:
+            texts.add(clean.content_key(" ".join(sentences)))
+            positives.add(clean.content_key(positive))
+    return len(positives) < len(texts)
+
+
+def _hold_out(
+    staged: Path, target: Path, kind: Kind, selection: Selection, *, by_positive: bool
+) -> tuple[set[int], set[int]]:
+    """Write the documents that the selection takes; return their rows, and the keys of all their texts.
+
+    Rows that share their text, or ``by_positive`` their positive, are all drawn or none is: what is held out of one
+    would be taken out of the others.
+    """
     taken: set[int] = set()
     held_keys: set[int] = set()
     with target.open("w", encoding="ascii") as file:
@@ -242,8 +261,7 @@ def _hold_out(staged: Path, target: Path, kind: Kind, selection: Selection) -> t
             before = len(selection.found.dev)
             fitting = [one for one in sentences if kind != "documents" or clean.count_words(one) in SENTENCE_WORDS]
             texts = [positive] if kind == "pairs" else fitting
-            # Of pairs all that share a positive are held out or none is: many questions may have one answer.
-            keys = [clean.content_key(text) for text in texts if text]
+            keys = [clean.content_key(text) for text in (texts if by_positive else fitting) if text]
             if keys and selection.take(Document("", title), sentences[0] if positive else summary, texts, keys):
                 part = "dev" if len(selection.found.dev) > before else "test"
                 file.write(json.dumps([part, title, summary, sentences, source]) + "\n")
@@ -257,7 +275,7 @@ def _write_training(
 ) -> tuple[int, int, int]:
     """Write texts and pairs of the documents that were not taken, without sentences of those that were.
 
-    Return how many there are, and how many of what is trained on (texts of single lines, otherwise pairs) differ.
+    Return how many there are, and how many different texts are trained on: lines, otherwise the first ones of pairs.
     """
     texts = pairs = 0
     different: set[int] = set()
@@ -273,7 +291,7 @@ def _write_training(
             for first, second in own:
                 pairs_file.write(json.dumps({"text": first, "positive": second}) + "\n")
             texts, pairs = texts + 1, pairs + len(own)
-            read = [" ".join(kept)] if lines else [f"{first}\n{second}" for first, second in own]
+            read = [" ".join(kept)] if lines else [first for first, _ in own]
             different.update(map(clean.content_key, read))
     return texts, pairs, len(different)
 

@@ -98,7 +98,8 @@ def _p_values(
     low, high = np.full(len(value), -200.0), np.zeros(len(value))  # natural logarithms
     for _ in range(50):
         middle = (low + high) / 2
-        longer = _half_widths(np.exp(middle), of_seeds, of_queries, seeds) > np.abs(value)
+        shorter = _half_widths(np.exp(middle), of_seeds, of_queries, seeds) <= np.abs(value)
+        longer = ~shorter  # also where something is not a number, which shows nothing
         low, high = np.where(longer, middle, low), np.where(longer, high, middle)
     return np.where(value == 0, 1.0, np.exp(high))
 

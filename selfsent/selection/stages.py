@@ -223,8 +223,9 @@ class Stages:
 
     def _batch(self, wanted: int) -> int:
         """Return the batch size that the text has enough different rows for."""
-        different = self.text.facts.different
-        return min(wanted, different // 2) if different else wanted
+        facts = self.text.facts
+        rows = facts.different if self.structured or facts.kind == "lines" else facts.texts
+        return max(2, min(wanted, rows // 2)) if facts.different else wanted
 
     def reference(self) -> Candidate:
         """Return the base that a candidate has to beat: the best of them."""

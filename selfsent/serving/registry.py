@@ -7,7 +7,7 @@ from pathlib import Path
 
 from selfsent.encoder.inspect import embedding_width, encoder_digest
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.model_folder import SHIPPED
+from selfsent.encoder.model_folder import SHIPPED, find_model
 from selfsent.encoder.pooling import pooling_name
 from selfsent.encoder.prepared import PreparedEncoder
 from selfsent.errors import ConfigurationError, SelfsentError
@@ -125,6 +125,7 @@ def _stamp(source: str) -> Stamp:
     folder = SHIPPED.get(source) or Path(source)
     if not folder.is_dir():
         return ()
+    folder = find_model(folder)  # in the folder of a run, whose other files change
     try:
         files = [(path, path.stat()) for path in sorted(folder.rglob("*")) if path.is_file()]
     except OSError:  # it is being replaced

@@ -127,7 +127,7 @@ def test_a_checkpoint_in_place_of_a_training_counts_as_one_seed():
     for first, second in ((many, checkpoint), (checkpoint, many)):
         found = judged(first, second)
         assert found.direction == "cannot tell"
-        assert "3 seeds of each training are needed" in found.sentence
+        assert found.sentence.endswith("; 3 seeds of each training are needed.")
 
 
 def test_two_claims_about_the_same_runs_are_judged_once():

@@ -295,6 +295,17 @@ def test_questions_with_one_answer_are_held_out_together_or_not_at_all(tmp_path)
     assert held & trained == set()
 
 
+def test_answers_of_one_question_are_held_out_together_or_not_at_all(tmp_path):
+    draw = np.random.default_rng(2)
+    questions = [sentence(draw) for _ in range(600)]
+    rows = [{"text": questions[number % 600], "positive": sentence(draw)} for number in range(3000)]
+    found = gather(write(tmp_path, rows), tmp_path / "text")
+    trained = {row["text"] for row in lines(found.pairs)}
+    assert len(trained) > 360
+    assert found.facts.pairs == 5 * len(trained)
+    assert found.facts.different == len(trained)
+
+
 def test_documents_that_are_enough_are_not_cut_into_sections(tmp_path):
     found = gather(write(tmp_path, documents(450, length=60)), tmp_path / "text")
     assert (found.facts.cut, found.facts.documents) == (0, 450)

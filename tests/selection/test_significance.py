@@ -110,6 +110,12 @@ def test_an_interval_holds_where_seeds_and_queries_vary_alike(ratio):
         assert (lead.low > 0 or lead.high < 0) == (lead.p < 0.05)
 
 
+def test_what_is_not_a_number_shows_nothing():
+    values, replicates = np.array([2.0, 2.1, 2.2]), np.full((3, 9), np.nan)
+    nothing = SeedScores(values=np.zeros(3), replicates=np.zeros((3, 9)))
+    assert compare_settings(SeedScores(values=values, replicates=replicates), nothing).p == 1
+
+
 def test_queries_decide_where_seeds_hardly_vary():
     draw = np.random.default_rng(6)
     replicates = np.tile(draw.normal(size=400), (3, 1))
