@@ -161,7 +161,11 @@ def _draw_scatter(plan: ArtifactPlan, cells: Cells) -> Figure:
             )
         else:
             axes.scatter(*place, marker=marker, s=55, facecolors="none", edgecolors=PAPER)
-        axes.annotate(name, place, textcoords="offset points", xytext=(5, 4), fontsize=7)
+        # Published names below their points and ours above: one name often stands at two near points.
+        below = marker == "s"
+        offset, side = (5, -5 if below else 4), "top" if below else "bottom"
+        axes.annotate(name, place, textcoords="offset points", xytext=offset, va=side, fontsize=7)
+    axes.margins(x=0.2, y=0.1)  # room for the names
     if drawn is not None:
         figure.colorbar(drawn, ax=axes, label=colour)
     axes.plot([], [], "o", color=OURS, label="here")
