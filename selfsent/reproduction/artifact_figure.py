@@ -28,6 +28,8 @@ STYLE: dict[Any, Any] = {
 }
 Cells = Mapping[str, Mapping[str, Cell]]
 
+_NAME_SIZE = 7  # points
+
 
 def draw_artifact(plan: ArtifactPlan, cells: Cells, curves: Mapping[str, CurveSet]) -> Figure:
     """Draw a table or figure in the way that it asks for."""
@@ -152,7 +154,7 @@ def _draw_scatter(plan: ArtifactPlan, cells: Cells) -> Figure:
     shades = [values[colour] for _, values, _ in points if colour in values]
     scale = mpl.colors.Normalize(min(shades, default=0.0), max(shades, default=1.0))
     drawn = None
-    for name, values, marker in points:
+    for _, values, marker in points:
         place = values[across], values[along]
         if colour in values:
             edge = PAPER if marker == "s" else OURS
@@ -161,11 +163,8 @@ def _draw_scatter(plan: ArtifactPlan, cells: Cells) -> Figure:
             )
         else:
             axes.scatter(*place, marker=marker, s=55, facecolors="none", edgecolors=PAPER)
-        # Published names below their points and ours above: one name often stands at two near points.
-        below = marker == "s"
-        offset, side = (5, -5 if below else 4), "top" if below else "bottom"
-        axes.annotate(name, place, textcoords="offset points", xytext=offset, va=side, fontsize=7)
     axes.margins(x=0.2, y=0.1)  # room for the names
+    _write_names(axes, [(name, (values[across], values[along])) for name, values, _ in points])
     if drawn is not None:
         figure.colorbar(drawn, ax=axes, label=colour)
     axes.plot([], [], "o", color=OURS, label="here")
@@ -175,6 +174,34 @@ def _draw_scatter(plan: ArtifactPlan, cells: Cells) -> Figure:
     axes.margins(0.15)
     _finish(figure, axes, plan)
     return figure
+
+
+def _write_names(axes: Axes, points: Sequence[tuple[str, tuple[float, float]]]) -> None:
+    """Write a name beside each point, in the first of four places where it covers no other name."""
+    scale = 72 / axes.figure.dpi
+    taken: list[tuple[float, float, float, float]] = []
+    for name, place in points:
+        x, y = scale * axes.transData.transform(place)
+        width = 0.55 * _NAME_SIZE * len(name)  # about
+        ways = []
+        for right, up in ((1, 1), (1, -1), (-1, 1), (-1, -1)):
+            left, bottom = x + 5 * right - width * (right < 0), y + 4 * up - _NAME_SIZE * (up < 0)
+            ways.append(((right, up), (left, bottom, left + width, bottom + _NAME_SIZE)))
+        (right, up), box = next((way for way in ways if not any(_overlap(way[1], one) for one in taken)), ways[0])
+        taken.append(box)
+        axes.annotate(
+            name,
+            place,
+            textcoords="offset points",
+            xytext=(5 * right, 4 * up),
+            ha="left" if right > 0 else "right",
+            va="bottom" if up > 0 else "top",
+            fontsize=_NAME_SIZE,
+        )
+
+
+def _overlap(one: Sequence[float], other: Sequence[float]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def _draw_curves(plan: ArtifactPlan, curves: Mapping[str, CurveSet]) -> Figure:
