@@ -23,7 +23,7 @@ from selfsent.encoder.inspect import encoder_digest, transformer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.model_folder import SHIPPED
 from selfsent.encoder.side_by_side import join_side_by_side
-from selfsent.errors import ConfigurationError, ResumeError
+from selfsent.errors import ResumeError
 from selfsent.evaluation.labelfree.verdict import SCORE
 from selfsent.evaluation.score import Difference
 from selfsent.pretraining.joined_vectors import build_joined_vectors
@@ -93,8 +93,6 @@ class Stages:
         """Score encoders as they are."""
         for place in names:
             name = short_name(place)
-            if name in self.places:
-                raise ConfigurationError(f"two bases are called {name}: rename one of their folders")
             self.places[name] = place
             base = Candidate(name=name, how="as it is", open=partial(load_encoder, place), base=name, share=0.0)
             with self._timed(base.slug) as seconds:  # kept: vectors that are read from disk say nothing of its speed
