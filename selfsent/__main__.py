@@ -10,6 +10,8 @@ import sys
 
 from selfsent.launch import launched, launched_number, require_one
 
+_RESUMED = {"fit", "train", "sweep", "pretrain", "reproduce"}  # with --resume, wherever they were stopped
+
 
 def main() -> None:
     """Run the command line."""
@@ -32,10 +34,13 @@ def main() -> None:
     except UserError as error:
         _fail(str(error), 1)
     except Interrupted as error:
-        words = [*sys.argv[1:], *([] if "--resume" in sys.argv else ["--resume"])]
-        _fail(f"{error}\nresume with: {shlex.join(['selfsent', *words])}", 130)
+        _fail(f"{error}\n{_again()}", 130)
     except KeyboardInterrupt:
-        _fail("stopped", 130)
+        _stopped()
+    except SystemExit as error:
+        if isinstance(getattr(error.__context__, "__cause__", None), KeyboardInterrupt):  # what typer makes of it
+            _stopped()
+        raise
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -46,6 +51,18 @@ def main() -> None:
             _fail(f"cannot read or write {error.filename}: {error.strerror}", 1)
         where = f" for {error.filename}" if error.filename else ""
         _fail(f"no space is left on the disk{where}: free some and repeat the command; what was saved is whole", 1)
+
+
+def _stopped() -> None:
+    command = (sys.argv[1:2] or [""])[0]
+    if command != "encode":  # which has said what it keeps
+        _fail(f"stopped\n{_again()}" if command in _RESUMED else "stopped", 130)
+    sys.exit(130)
+
+
+def _again() -> str:
+    words = [*sys.argv[1:], *([] if "--resume" in sys.argv else ["--resume"])]
+    return f"resume with: {shlex.join(['selfsent', *words])}"
 
 
 def _fail(message: str, status: int) -> None:

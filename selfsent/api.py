@@ -121,6 +121,9 @@ def _train_in(
     group.agree({"recipe": recipe_table(recipe), "versions": versions()}, first_difference)
     encoder, machine = _load_base(recipe, progress)
     base = encoder_digest(encoder)
+    run = Run(folder)
+    if resume and not group.share(lambda: run.begun(recipe_table(recipe), base)):
+        progress.say(f"{folder} holds no run to resume: a new one is started")
     text = group.in_turn(lambda: _prepare_text(recipe, corpus_config, encoder, plan, progress))
     torch.manual_seed(recipe.seed)
     objective = plan.build(encoder).to(machine.device)
@@ -134,7 +137,6 @@ def _train_in(
     progress.say(f"best weights by: {select}")
     config = {**_resolved(recipe, plan, text, machine), "base": base, **group.table()}
     group.agree({**config, "hardware": machine.precision}, first_difference)
-    run = Run(folder)
     finished = group.share(lambda: _opened(Run.open(folder, config, resume=resume, progress=progress), progress))
     if finished is not None:
         return finished

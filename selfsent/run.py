@@ -138,11 +138,38 @@ class Run:
             ResumeError: it was made by another recipe, text or base; the message names the first key that differs.
         """
         run = cls(folder)
-        before = _with_new_names(_with_new_settings(run.config(), config), config)
+        run.require_same(_with_new_names(_with_new_settings(run.config(), config), config), config)
+        for unfinished in folder.glob(".*.partial"):
+            atomic.remove(unfinished)
+        run.checkpoints.remove_unfinished()
+        return run
+
+    def begun(self, recipe: Mapping[str, Any], base: str) -> bool:
+        """Tell whether there is a run to resume, and refuse other settings of it before its text is read for minutes.
+
+        Raises:
+            ResumeError: as ``reopen``, which also compares the text.
+        """
+        if not (self.folder / "config.json").is_file():
+            return False
+        now = {"recipe": recipe, "base": base, "corpus": {}}
+        before = {**self.config(), "corpus": {}}
+        self.require_same(_with_new_names(_with_new_settings(before, now), now), now)
+        return True
+
+    def require_same(self, before: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+        """Refuse a base, a recipe or a text that are not those of before.
+
+        Raises:
+            ResumeError: the message names the first key that differs.
+        """
         if "base" in before and before["base"] != config.get("base"):
+            was, now = (table.get("recipe", {}).get("base") for table in (before, config))
+            same = "the base that it was started from has changed since (weights, tokenizer or settings); put it back"
             raise ResumeError(
-                f"cannot resume {folder}: the base that it was started from has changed since (weights, tokenizer or "
-                "settings); put it back, or start a new run with another --out"
+                f"cannot resume {self.folder}: "
+                + (same if was == now else f"its base was {was!r} and is now {now!r}, another encoder; give the first")
+                + ", or start a new run with another --out"
             )
         for section in ("recipe", "corpus"):
             changed = first_difference(before.get(section, {}), config.get(section, {}))
@@ -150,13 +177,9 @@ class Run:
                 key, was, now = changed
                 what = key if section == "recipe" else f"corpus {key}"
                 raise ResumeError(
-                    f"cannot resume {folder}: its {what} was {was!r} and is now {now!r}; "
+                    f"cannot resume {self.folder}: its {what} was {was!r} and is now {now!r}; "
                     "give what the run was started with, or start a new one with another --out"
                 )
-        for unfinished in folder.glob(".*.partial"):
-            atomic.remove(unfinished)
-        run.checkpoints.remove_unfinished()
-        return run
 
     def finish(self, scores: Mapping[str, Any]) -> None:
         """Write scores.json, which marks the run as finished, and only then remove its checkpoints."""

@@ -130,6 +130,22 @@ def test_a_finished_run_resumed_returns_what_it_gave_and_does_nothing(bert, text
         train(bert, text, tmp_path / "run", "train.steps=9", resume=True)
 
 
+def test_other_settings_are_refused_before_the_text_is_read(bert, text, tmp_path, monkeypatch):
+    train(bert, text, tmp_path / "run")
+    monkeypatch.setattr(api, "prepare_corpus", lambda *_, **__: pytest.fail("the text was read"))
+    with pytest.raises(ResumeError, match=r"its train\.steps was 4 and is now 9"):
+        train(bert, text, tmp_path / "run", "train.steps=9", resume=True)
+    other = make_base(tmp_path / "other", seed=1)
+    with pytest.raises(ResumeError, match=r"its base was '.*' and is now '.*other', another encoder; give the first"):
+        train(other, text, tmp_path / "run", resume=True)
+
+
+def test_a_folder_without_a_run_is_named_where_one_was_to_be_resumed(bert, text, tmp_path):
+    told = Told()
+    train(bert, text, tmp_path / "rnu", resume=True, progress=told)
+    assert any("rnu holds no run to resume: a new one is started" in line for line in told.said)
+
+
 @pytest.mark.parametrize("moment", ["before the scores", "before the checkpoints go", "while they go"])
 def test_a_kill_at_the_very_end_loses_nothing_and_leaves_nothing(bert, text, tmp_path, monkeypatch, moment):
     whole = train(bert, text, tmp_path / "whole")

@@ -241,6 +241,21 @@ def test_train_names_missing_evaluation_data_once(command, tmp_path, bert, text)
     assert err.count("sts14 is missing") == 1
 
 
+@pytest.mark.parametrize(("name", "advised"), [("train", True), ("verdict", False)])
+def test_ctrl_c_before_anything_is_saved_says_how_to_go_on(command, bert, text, monkeypatch, name, advised):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("selfsent.api._prepare_text", interrupted)
+    monkeypatch.setattr("selfsent.label_free_verdict.verdict", interrupted)
+    words = ["train", "simcse", "--base", bert] if name == "train" else ["verdict", bert, bert]
+    status, _, err = command(*words, "--corpus", text)
+    assert status == 130
+    assert err.rstrip().endswith(
+        f"stopped\nresume with: selfsent train simcse --base {bert} --corpus {text} --resume" if advised else "stopped"
+    )
+
+
 def test_encode_reports_on_ctrl_c_what_is_kept_and_resumes(command, bert, text, monkeypatch):
     monkeypatch.setattr(bulk_encode, "_BLOCK", 4)
     shards = []
