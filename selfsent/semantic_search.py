@@ -23,16 +23,18 @@ from selfsent.evaluation.geometry import unit
 from selfsent.progress import SILENT, Progress
 from selfsent.search_index.texts import search_texts
 
-_FORMAT = 3  # of the index; raised whenever the same corpus would give another
+_FORMAT = 4  # of the index; raised whenever the same corpus would give another
 
 
 @dataclass(frozen=True)
 class Hit:
     """One text of the corpus and its similarity to the query."""
 
+    document: int  # its number among the texts of the corpus
     cosine: float
     title: str
     text: str
+    id: str = ""  # in its corpus, where that has a column of them
 
 
 class SearchIndex:
@@ -41,7 +43,7 @@ class SearchIndex:
     def __init__(
         self,
         encoder: TextEncoder,
-        texts: Sequence[tuple[str, str]],
+        texts: Sequence[tuple[str, str, str]],
         documents: NDArray[np.int64],
         embeddings: NDArray[np.float32],
         *,
@@ -49,7 +51,7 @@ class SearchIndex:
     ) -> None:
         self.reused = reused  # from an earlier search
         self._encoder = encoder
-        self._texts = texts  # (title, text)
+        self._texts = texts  # (title, text, id)
         self._documents: list[int] = documents.tolist()  # of each embedding
         self._embeddings = embeddings
 
@@ -61,7 +63,7 @@ class SearchIndex:
             ResumeError: a file is missing or was changed.
         """
         atomic.verify(folder, f"delete {folder} and search again")
-        texts = [(title, text) for title, text in json.loads((folder / "texts.json").read_text(encoding="utf-8"))]
+        texts = [(title, text, name) for title, text, name in json.loads((folder / "texts.json").read_bytes())]
         arrays = (np.load(folder / f"{name}.npy") for name in ("documents", "embeddings"))
         return cls(encoder, texts, *arrays, reused=True)
 
@@ -90,7 +92,7 @@ class SearchIndex:
         best: dict[int, float] = {}  # document -> the larger of its two cosines
         for row in np.argsort(-cosines, kind="stable")[: 2 * top].tolist():
             best.setdefault(self._documents[row], float(cosines[row]))
-        return [Hit(score, *self._texts[document]) for document, score in [*best.items()][:top]]
+        return [Hit(document, score, *self._texts[document]) for document, score in [*best.items()][:top]]
 
 
 def search(
@@ -100,6 +102,7 @@ def search(
     *,
     top: int = 10,
     text_column: str = "text",
+    id_column: str = "id",
     progress: Progress = SILENT,
 ) -> list[Hit]:
     """Find the texts of a corpus that are nearest to a query in meaning.
@@ -111,33 +114,40 @@ def search(
         corpus: a file, a folder, the hub name of a data set, or "pydocs".
         top: how many texts to return.
         text_column: the column of a table that holds the text.
+        id_column: the one by which hits name their texts, where there is one.
 
     Raises:
         UserError: no such model or corpus, or no text in it.
     """
     if top < 1:
         raise ConfigurationError(f"top = {top} does not fit: give 1 or more")
-    return build_index(model, corpus, text_column=text_column, progress=progress).search(query, top)
+    opened = build_index(model, corpus, text_column=text_column, id_column=id_column, progress=progress)
+    return opened.search(query, top)
 
 
 def build_index(
-    model: str | Path, corpus: str | Path, *, text_column: str = "text", progress: Progress = SILENT
+    model: str | Path,
+    corpus: str | Path,
+    *,
+    text_column: str = "text",
+    id_column: str = "id",
+    progress: Progress = SILENT,
 ) -> SearchIndex:
     """Encode a corpus with the folder's prompt for documents, or take its vectors from the cache."""
     encoder = open_encoder(model, fastest=True, progress=progress)
     sources = read.resolve_sources([str(corpus)])
     prompt = task_prompt(encoder, "document")
-    identity = [[source.identity() for source in sources], digest_of(encoder), _FORMAT, text_column, prompt]
+    identity = [[source.identity() for source in sources], digest_of(encoder), _FORMAT, text_column, id_column, prompt]
     fingerprint = hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:24]
     folder = atomic.cache_folder("indexes", fingerprint)
     if folder.is_dir():
         return SearchIndex.open(folder, encoder)
-    found = list(search_texts(sources, text_column, progress))
-    texts = [(one.title, one.text) for one in found]
+    found = list(search_texts(sources, text_column, id_column, progress))
+    texts = [(one.title, one.text, one.id) for one in found]
     openings = [one.opening for one in found]
     if not texts:
         raise CorpusError(f"{corpus} holds no text to search: give a file with some")
-    longer = [row for row, (opening, (_, text)) in enumerate(zip(openings, texts, strict=True)) if opening != text]
+    longer = [row for row, one in enumerate(found) if one.opening != one.text]
     embedded = [*openings, *(texts[row][1] for row in longer)]
     check_coverage(encoder, embedded, str(model), progress)
     embeddings = embed_texts(encoder, embedded, prompt=prompt, progress=progress)

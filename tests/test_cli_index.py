@@ -44,6 +44,42 @@ def test_an_index_is_made_searched_updated_and_its_changed_corpus_said(run, bert
     assert (status, "1 documents added, 1 deleted, 4 kept" in err) == (0, True)
 
 
+def test_hits_carry_the_ids_of_their_rows_and_are_printed_as_lines_of_json(run, bert, tmp_path, monkeypatch):
+    monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
+    corpus, index = tmp_path / "corpus.jsonl", tmp_path / "index"
+    rows = [{"id": 100 + row, "key": f"k{row}", "title": f"t{row}", "text": text} for row, text in enumerate(TEXTS[:5])]
+
+    def put():
+        corpus.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def hits(*words):
+        status, out, err = run("search", *words, TEXTS[2], "--top", 2, "--jsonl")
+        assert status == 0, err
+        return [json.loads(line) for line in out.splitlines()]
+
+    put()
+    assert run("index", corpus, "--model", bert, "--out", index, "--set", "mode=dense")[0] == 0
+    for found in hits(index), hits(bert, corpus):
+        assert [hit["rank"] for hit in found] == [1, 2]
+        assert found[0]["cosine"] == pytest.approx(1, abs=1e-3)
+        expected = {"query": TEXTS[2], "document": 2, "id": "102", "title": "t2", "text": TEXTS[2]}
+        assert expected.items() <= found[0].items()
+    assert "[102] t2: " in run("search", index, TEXTS[2])[1]
+    assert hits(bert, corpus, "--id-column", "key")[0]["id"] == "k2"
+    rows[2]["id"] = "new"  # the same text under another id is another document
+    put()
+    assert "1 documents added, 1 deleted, 4 kept" in run("index", "--update", "--out", index)[2]
+    assert hits(index)[0]["id"] == "new"
+
+
+def test_a_corpus_without_ids_has_none_in_its_hits(run, bert, tmp_path):
+    corpus, index = tmp_path / "corpus.jsonl", tmp_path / "index"
+    write(corpus, TEXTS[:5])
+    assert run("index", corpus, "--model", bert, "--out", index, "--set", "mode=dense")[0] == 0
+    status, out, _ = run("search", index, TEXTS[2], "--top", 1)
+    assert (status, out.split("  ")[1].startswith(TEXTS[2][:20])) == (0, True)
+
+
 def test_a_second_file_is_added_beside_the_first(run, bert, tmp_path):
     corpus, other, index = tmp_path / "corpus.jsonl", tmp_path / "other.jsonl", tmp_path / "index"
     write(corpus, TEXTS[:5])

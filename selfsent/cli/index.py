@@ -21,6 +21,9 @@ def index(
         bool, typer.Option("--update", help="Bring the index to CORPUS, or to what its own corpus is now")
     ] = False,
     text_column: Annotated[str, typer.Option(help="The column of a table to search")] = "text",
+    id_column: Annotated[
+        str, typer.Option(help="The column by which hits name their texts, where there is one")
+    ] = "id",
     set_: Annotated[
         list[str] | None,
         typer.Option(
@@ -58,7 +61,13 @@ def index(
     elif corpus:
         settings = config.build_config(IndexConfig, config.apply_settings({}, set_ or ()), "")
         changed = make.make_index(
-            corpus, out, model=model or "builtin", text_column=text_column, config=settings, progress=display
+            corpus,
+            out,
+            model=model or "builtin",
+            text_column=text_column,
+            id_column=id_column,
+            config=settings,
+            progress=display,
         )
     else:
         raise ConfigurationError("no corpus was given: name a file, a folder, a hub dataset or pydocs")

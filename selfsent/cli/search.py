@@ -1,7 +1,9 @@
 """selfsent search: find texts by meaning."""
 
+import dataclasses
+import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,8 +11,8 @@ import typer
 
 if TYPE_CHECKING:
     from selfsent.cli.display import Display
-
-Line = tuple[float, str, str]  # score, title, text
+    from selfsent.search_index.corpus_index import Found
+    from selfsent.semantic_search import Hit
 
 
 def search(
@@ -21,9 +23,13 @@ def search(
     query: Annotated[str | None, typer.Argument(help="What to look for  \\[default: each line of stdin]")] = None,
     top: Annotated[int, typer.Option(help="How many to show", min=1)] = 5,
     text_column: Annotated[str, typer.Option(help="The column of a table to search")] = "text",
+    id_column: Annotated[
+        str, typer.Option(help="The column by which hits name their texts, where there is one")
+    ] = "id",
     mode: Annotated[
         str | None, typer.Option(help="Of an index: dense, bm25 or hybrid  \\[default: as it was made]")
     ] = None,
+    jsonl: Annotated[bool, typer.Option("--jsonl", help="Print every hit whole, as a line of JSON")] = False,
 ) -> None:
     """Search a corpus by meaning: its texts are encoded once and kept for the next search.
 
@@ -47,24 +53,35 @@ def search(
     asked_for = corpus if indexed else query
     if asked_for is not None and not asked_for.strip():
         raise ConfigurationError("the query is empty: say what to look for, or leave it out to be asked")
-    find = _over_index(model, mode, display) if indexed else _over_corpus(model, str(corpus), text_column, display)
+    if indexed:
+        find = _over_index(model, mode, display)
+    else:
+        find = _over_corpus(model, str(corpus), text_column, id_column, display)
     asked = formats.OpenFile(Path("standard input"))
     asked.stream = sys.stdin.buffer
     for one in [asked_for] if asked_for is not None else filter(str.strip, asked.lines()):
-        for score, title, text in find(one.strip(), top):
-            head = f"{clean.one_line(title)}: " if title else ""
-            display.print(f"{score:.3f}  {head}{text[:300]}")
+        hits = find(one.strip(), top)
+        if jsonl:
+            for rank, hit in enumerate(hits, 1):
+                # not by the display, which would break a long line
+                typer.echo(json.dumps({"query": clean.encodable(one.strip()), "rank": rank, **dataclasses.asdict(hit)}))
+            continue
+        for hit in hits:
+            head = " ".join([f"[{hit.id}]"] * bool(hit.id) + [f"{clean.one_line(hit.title)}:"] * bool(hit.title))
+            display.print(f"{hit.cosine:.3f}  {head}{' ' * bool(head)}{hit.text[:300]}")
 
 
-def _over_corpus(model: str, corpus: str, text_column: str, display: "Display") -> Callable[[str, int], Iterator[Line]]:
+def _over_corpus(
+    model: str, corpus: str, text_column: str, id_column: str, display: "Display"
+) -> "Callable[[str, int], Sequence[Hit | Found]]":
     from selfsent import semantic_search
 
-    opened = semantic_search.build_index(model, corpus, text_column=text_column, progress=display)
+    opened = semantic_search.build_index(model, corpus, text_column=text_column, id_column=id_column, progress=display)
     display.say(f"{len(opened):,} texts {'from the last search' if opened.reused else 'encoded'}")
-    return lambda query, top: ((hit.cosine, hit.title, hit.text) for hit in opened.search(query, top))
+    return opened.search
 
 
-def _over_index(folder: str, mode: str | None, display: "Display") -> Callable[[str, int], Iterator[Line]]:
+def _over_index(folder: str, mode: str | None, display: "Display") -> "Callable[[str, int], Sequence[Hit | Found]]":
     from typing import get_args
 
     from selfsent.encoder.opened import open_encoder
@@ -80,6 +97,4 @@ def _over_index(folder: str, mode: str | None, display: "Display") -> Callable[[
     display.say(opened.describe())
     if changed := corpus_changed(opened):
         display.say(f"warning: {changed}")
-    return lambda query, top: (
-        (hit.cosine, hit.title, hit.text) for hit in opened.search_index(encoder, query, top, mode)
-    )
+    return lambda query, top: opened.search_index(encoder, query, top, mode)

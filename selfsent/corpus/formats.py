@@ -49,10 +49,11 @@ class Columns:
     title: str
     summary: str
     positive: str | None = "positive"  # None: none is read
+    id: str | None = None
 
-    def names(self) -> tuple[str, str, str, str | None]:
+    def names(self) -> tuple[str, str, str, str | None, str | None]:
         """Return them in the order of the fields of ``Document``."""
-        return self.text, self.title, self.summary, self.positive
+        return self.text, self.title, self.summary, self.positive, self.id
 
 
 @dataclass

@@ -42,6 +42,7 @@ class Document(NamedTuple):
     title: str = ""
     summary: str = ""
     positive: str = ""
+    id: str = ""  # what it is called where it came from
 
 
 @dataclass(frozen=True)
@@ -276,9 +277,9 @@ def _document(row: Row, where: object, columns: Columns) -> Document:
     texts = ["" if cell is None else cell for cell in cells]
     if not all(isinstance(text, str) for text in texts):
         for name, text in zip(columns.names(), texts, strict=True):
-            if not isinstance(text, str) and name != columns.title:
+            if not isinstance(text, str) and name not in (columns.title, columns.id):
                 raise CorpusError(f"{where}: column {name!r} holds a {type(text).__name__}: it must hold text")
-        texts[1] = str(texts[1])  # a number or a date
+        texts[1], texts[4] = str(texts[1]), str(texts[4])  # a number or a date
     return Document(*texts)
 
 

@@ -42,6 +42,7 @@ class Found:
     cosine: float
     title: str
     text: str
+    id: str = ""  # in its corpus, where that has a column of them
 
 
 def is_index(folder: str | Path) -> bool:
@@ -146,8 +147,8 @@ class CorpusIndex:
         if not 0 <= document < len(self.deleted) or self.deleted[document]:
             raise ConfigurationError(f"the index has no document {document}: name numbers that a search prints")
 
-    def text(self, document: int) -> tuple[str, str]:
-        """Return title and text of a document."""
+    def text(self, document: int) -> tuple[str, str, str]:
+        """Return title, text and id of a document."""
         place = int(np.searchsorted(self._starts, document, side="right")) - 1
         return self._segments[place].text(document - int(self._starts[place]))
 
@@ -168,8 +169,6 @@ class CorpusIndex:
             for place, document in zip(places.tolist(), documents.tolist(), strict=True)
         ]
         return unit(np.array(rows)).astype(np.float32)
-
-    # ----------------------------------------------------------------------------------------------------- search
 
     def nearest_documents(self, queries: Float[np.ndarray, "Q D"], count: int) -> list[tuple[list[int], list[float]]]:
         """Return, per query of length 1, the nearest documents and their cosines, the nearest first."""
@@ -300,7 +299,7 @@ class IndexWriter:
                 np.save(file, np.sort(np.array(deleted, np.int64)))
         self.facts["words"] = f"words-{self.facts['state']}"
         atomic.remove(self.folder / self.facts["words"])  # a killed command may have left those of other documents
-        texts = (segment.text(row) for segment in segments for row in range(segment.documents))
+        texts = (segment.text(row)[:2] for segment in segments for row in range(segment.documents))
         word_index.write_word_index(self.folder / self.facts["words"], texts, self._progress)
         self.facts["graph"] = self._grow_graph(vectors)
         atomic.write_sealed(self.folder / MANIFEST, self.facts)
@@ -355,7 +354,7 @@ def _sweep(folder: Path, facts: dict[str, Any]) -> None:
 
 
 def new_facts(
-    encoder: TextEncoder, model: str, sources: Sequence[read.Source], config: IndexConfig, text_column: str
+    encoder: TextEncoder, model: str, sources: Sequence[read.Source], config: IndexConfig, columns: Sequence[str]
 ) -> dict[str, Any]:
     """Return what ``index.json`` holds of an index without documents."""
     return {
@@ -364,7 +363,8 @@ def new_facts(
         "model": model,
         "fingerprint": fingerprint_of(encoder),
         "config": {name: getattr(config, name) for name in type(config).__pydantic_fields__},  # type: ignore[attr-defined]
-        "text column": text_column,
+        "text column": columns[0],
+        "id column": columns[1],
         "corpus": [],
         "sources": source_identities(sources),
         "mode": None,

@@ -46,6 +46,7 @@ def make_index(
     *,
     model: str | Path = "builtin",
     text_column: str = "text",
+    id_column: str = "id",
     config: IndexConfig | None = None,
     progress: Progress = SILENT,
 ) -> Changed:
@@ -55,6 +56,7 @@ def make_index(
         corpus: files, folders, hub names of data sets, or "pydocs".
         out: a folder that does not exist yet, is empty, or holds what a killed call of the same arguments left.
         model: "builtin", a folder, or a name on the hub; documents get its prompt for documents.
+        id_column: the column of a table, where it has one, by which hits name their documents.
 
     Raises:
         UserError: no such model or corpus, no text in it, or a folder that holds something else.
@@ -63,12 +65,12 @@ def make_index(
     sources = read.resolve_sources([str(name) for name in corpus])
     _refuse_other_content(out)
     encoder = open_encoder(model, fastest=True, progress=progress)
-    facts = new_facts(encoder, _lasting(model), sources, config or IndexConfig(), text_column)
+    facts = new_facts(encoder, _lasting(model), sources, config or IndexConfig(), (text_column, id_column))
     facts["corpus"] = [_lasting(name) for name in corpus]
     with locks.exclusive(out):
         facts |= _begun(out, facts)
         try:
-            rest = search_texts(sources, text_column, progress)
+            rest = search_texts(sources, text_column, id_column, progress)
             beginning = list(islice(rest, BEGINNING))
             if not beginning:
                 raise CorpusError(f"{', '.join(map(str, corpus))} holds no text to search: give a file with some")
@@ -147,7 +149,7 @@ def update_index(out: str | Path, corpus: Sequence[str | Path] = (), *, progress
     encoder = _own_encoder(index)
     with locks.exclusive(index.folder):
         identities = source_identities(sources)
-        texts = search_texts(sources, index.facts["text column"], progress)
+        texts = search_texts(sources, index.facts["text column"], index.facts.get("id column"), progress)
         gone, new, kept = missing_and_new(index, texts)
         if not new and not kept:
             raise CorpusError(f"{', '.join(names)} holds no text to search: the index is left as it is")

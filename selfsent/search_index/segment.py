@@ -1,6 +1,6 @@
 """A part of an index: a few thousand documents, their texts and vectors, written once and memory-mapped.
 
-texts.jsonl, offsets.npy   title and text of document i at bytes offsets[i] to offsets[i + 1]
+texts.jsonl, offsets.npy   title, text and id of document i at bytes offsets[i] to offsets[i + 1]
 keys.npy       (N, 16)     uint8, what tells whether a document is the same one
 vectors.npy    (V, D)      float16, of length 1: of each document's first sentence, then of the beginnings that differ
 longer.npy     (V - N,)    int64, the documents of those beginnings, ascending
@@ -47,10 +47,10 @@ class Segment:
         behind = np.clip(rows - self.documents, 0, None)
         return np.where(rows < self.documents, rows, self.longer[behind] if len(self.longer) else rows)
 
-    def text(self, document: int) -> tuple[str, str]:
-        """Return title and text of a document."""
-        title, text = json.loads(bytes(self._texts[self._offsets[document] : self._offsets[document + 1]]))
-        return title, text
+    def text(self, document: int) -> tuple[str, str, str]:
+        """Return title, text and id of a document."""
+        title, text, *name = json.loads(bytes(self._texts[self._offsets[document] : self._offsets[document + 1]]))
+        return title, text, name[0] if name else ""
 
     def best_cosines(self, document: int, queries: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the larger cosine of a document's one or two vectors with each of the (Q, D) queries."""
@@ -85,7 +85,7 @@ def write_segment(folder: Path, texts: Sequence[SearchText], embed: Callable[[li
             f"the encoder gives NaN or infinity for {int((~finite).sum())} texts, first for "
             f"{embedded[int(finite.argmin())][:60]!r}: its weights are broken or its precision is too low"
         )
-    lines = [json.dumps([one.title, one.text], ensure_ascii=False).encode() + b"\n" for one in texts]
+    lines = [json.dumps([one.title, one.text, one.id], ensure_ascii=False).encode() + b"\n" for one in texts]
     with atomic.build_folder(folder) as scratch:
         np.save(scratch / "vectors.npy", unit(vectors).astype(np.float16))
         np.save(scratch / "longer.npy", np.array(longer, np.int64))

@@ -20,11 +20,12 @@ class SearchText(NamedTuple):
     title: str
     text: str  # its beginning
     opening: str  # its first sentence, which often says what it is about
+    id: str = ""  # what it is called in its corpus
 
     @property
     def key(self) -> bytes:
         """What tells whether a document is the same one: 16 bytes of a hash of all it holds."""
-        return xxhash.xxh3_128_digest("\0".join(self).encode())
+        return xxhash.xxh3_128_digest("\0".join(self if self.id else self[:3]).encode())
 
 
 def search_text(document: read.Document) -> SearchText | None:
@@ -34,12 +35,14 @@ def search_text(document: read.Document) -> SearchText | None:
     if not whole:
         return None
     first = clean.one_line(document.summary) or _SENTENCE_END.split(whole, maxsplit=1)[0]
-    return SearchText(document.title, " ".join(whole.split()[:_WORDS]), " ".join(first.split()[:_OPENING]))
+    return SearchText(document.title, " ".join(whole.split()[:_WORDS]), " ".join(first.split()[:_OPENING]), document.id)
 
 
-def search_texts(sources: Sequence[read.Source], text_column: str, progress: Progress = SILENT) -> Iterator[SearchText]:
+def search_texts(
+    sources: Sequence[read.Source], text_column: str, id_column: str | None, progress: Progress = SILENT
+) -> Iterator[SearchText]:
     """Yield the texts of the documents that have any."""
-    columns = read.Columns(text=text_column, title="title", summary="summary")
+    columns = read.Columns(text=text_column, title="title", summary="summary", positive=None, id=id_column)
     found = 0
     for source in sources:
         for document in source.documents(columns):

@@ -48,7 +48,7 @@ class ServedIndex:
         """Return the documents on its map."""
         points = []
         for document, place in zip(self.overview.documents, self.overview.places.tolist(), strict=True):
-            title, text = self.index.text(document)
+            title, text, _ = self.index.text(document)
             points.append({"document": document, "title": (title or text)[:80], "place": _rounded(place)})
         return points
 
