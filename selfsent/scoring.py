@@ -1,10 +1,13 @@
 """evaluate() and compare(): from models to scores with their protocols and intervals."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from selfsent import atomic
 from selfsent.corpus.prepare import corpus_texts, prepare_corpus
@@ -14,7 +17,8 @@ from selfsent.encoder.opened import embed_texts, length_of, open_encoder, poolin
 from selfsent.encoder.task_prompts import TextEncoder, resolve_prompt
 from selfsent.errors import ConfigurationError
 from selfsent.evaluation import mteb
-from selfsent.evaluation.score import Difference, Results, compare_results, over_seeds
+from selfsent.evaluation.over_seeds import compare_seeds, over_seeds, require_seeds
+from selfsent.evaluation.score import Difference, Results
 from selfsent.evaluation.senteval.declutr_averages import averages
 from selfsent.evaluation.senteval.relatedness import StopOn
 from selfsent.evaluation.suite import DEFAULT_CLASSIFIER, HeldOut, read_suite, resolve_tasks
@@ -77,36 +81,52 @@ def evaluate(
         return {"model": Results(scores=public_scores)}
     if searched:
         held_out = _held_out_part(encoder, corpus, progress)
+    embed = partial(embed_texts, encoder, prompt=resolve_prompt(encoder), precision=precision, progress=progress)
+    other = _whitened_on(whiten_on, whitening, embed, progress) if whitening and whiten_on else None
     suite = read_suite(own, data, held_out=held_out, classifier=classifier, stop_on=stop_on)
     for line in suite.notes:
         progress.say(line)
     if not prepared:  # pairs that a run held out are of the text that it was trained on, which was checked
         check_coverage(encoder, suite.sentences, "this encoder", progress)
     progress.say(f"encoding {len(suite.sentences):,} different texts (tasks: {len(suite.tasks)})")
-    embed = partial(embed_texts, encoder, prompt=resolve_prompt(encoder), precision=precision, progress=progress)
     vectors = embed(suite.sentences)
     score = partial(suite.score, bootstrap=bootstrap, progress=progress)
     protocol = {"pooling": pooling_kind(encoder), "max_length": length_of(encoder)}
 
     scored = score(vectors, protocol=protocol)
     results = {"model": replace(scored, scores=scored.scores + public_scores)}
-    other = None
-    if whitening and whiten_on:
-        progress.say("encoding the texts that whitening is fitted to")
-        texts = list(corpus_texts([str(name) for name in whiten_on], CorpusConfig(preset="as_is", min_words=1)))
-        other = embed(texts)
     for kind in whitening:
         transform = partial(whiten_target, kind) if other is None else Whitening(kind=kind).fit(other).transform
         on = "target" if other is None else f"{len(other):,} texts of {', '.join(Path(n).name for n in whiten_on)}"
         results[f"{kind} whitening"] = score(
             vectors, protocol={**protocol, "whitening": f"{kind}, {on}"}, transform=transform
         )
+        for task in results[f"{kind} whitening"].missing.keys() - results["model"].missing.keys():
+            progress.say(f"{kind} whitening of {task} is left out: {results[f'{kind} whitening'].missing[task]}")
     if poolings:
         from selfsent.encoder.encode import encode_poolings
+        from selfsent.encoder.inspect import transformer_of
 
+        if transformer_of(with_torch(encoder)) is None:
+            progress.say("poolings are left out: these are static vectors, which have no layers to pool")
+            return results
         pooled = encode_poolings(with_torch(encoder), suite.sentences, poolings, precision=precision, progress=progress)
         results |= {name: score(pooled[name], protocol={**protocol, "pooling": name}) for name in pooled}
     return results
+
+
+def _whitened_on(
+    names: Sequence[str | Path],
+    kinds: Sequence[str],
+    embed: Callable[[list[str]], NDArray[np.float32]],
+    progress: Progress,
+) -> NDArray[np.float32]:
+    """Return the vectors of texts that whitening is fitted to; too few are refused before anything is scored."""
+    progress.say("encoding the texts that whitening is fitted to")
+    vectors = embed(list(corpus_texts([str(name) for name in names], CorpusConfig(preset="as_is", min_words=1))))
+    for kind in kinds:
+        Whitening(kind=kind).fit(vectors)
+    return vectors
 
 
 def _open(
@@ -146,8 +166,9 @@ def compare(
     """Score two recipes by the models of their seeds, and return how much the first lies above the second.
 
     Args:
-        first: the models of one recipe, one for each seed; the intervals then include the seeds, too.
-        second: those of the other recipe.
+        first: the models of one recipe, one for each seed, three or more; the intervals are then over seeds and rows.
+            One model alone is compared over the rows.
+        second: as many of the other recipe, or one model.
         options: as for ``evaluate``.
 
     Raises:
@@ -155,8 +176,9 @@ def compare(
     """
     if split_tasks(tasks)[1]:
         raise ConfigurationError("tasks of mteb cannot be compared: their scores have no resamples; leave them out")
-    one, two = (over_seeds([evaluate(seed, tasks, **options)["model"] for seed in seeds]) for seeds in (first, second))
-    return one, two, compare_results(one, two)
+    require_seeds(len(first), len(second))
+    one, two = ([evaluate(seed, tasks, **options)["model"] for seed in seeds] for seeds in (first, second))
+    return over_seeds(one), over_seeds(two), compare_seeds(one, two)
 
 
 def write_scores(path: Path, results: Mapping[str, Results], model: str) -> None:

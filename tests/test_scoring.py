@@ -6,6 +6,7 @@ from tiny import TEXTS
 
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
+from selfsent.progress import Progress
 from selfsent.scoring import evaluate
 
 
@@ -44,6 +45,24 @@ def test_whitening_can_be_fitted_to_other_texts(bert, made_up, tmp_path):
     assert score.value == pytest.approx(expected, abs=1e-9)
     assert score.protocol["whitening"] == "pca, 80 texts of other.txt"
     assert score.value != results["model"].get("retrieval", "mrr@10").value
+
+
+def test_a_baseline_that_cannot_be_computed_is_told_and_costs_no_score(bert, made_up, tmp_path):
+    class Told(Progress):
+        def say(self, message):
+            said.append(message)
+
+    said = []
+    (tmp_path / "pairs.csv").write_text("text1,text2,label\na cat,a dog,1\nrain fell,the sun,0\n")
+    tasks = ["retrieval", f"pairs:{tmp_path / 'pairs.csv'}"]
+    held_out = made_up[:60], made_up[60:]
+    results = evaluate(bert, tasks, held_out=held_out, pooling="mean", whitening=["pca"], progress=Told())
+    assert {score.task for score in results["model"].scores} == {"retrieval", tasks[1]}
+    assert {score.task for score in results["pca whitening"].scores} == {"retrieval"}
+    assert [line for line in said if "pca whitening of pairs:" in line and "needs more than" in line]
+    said.clear()
+    static = evaluate("builtin-static", tasks[1:], poolings=["mean"], progress=Told())
+    assert (list(static), any("no layers to pool" in line for line in said)) == (["model"], True)
 
 
 def test_texts_are_cut_at_the_given_length(bert, made_up):

@@ -80,7 +80,8 @@ def difference_table(names: Sequence[str], first: Results, second: Results, diff
         key = (difference.task, difference.split, difference.metric, difference.aggregation)
         one, other = (known[key] for known in scores)
         if _is_main(one):
-            values = f"{one.value:.2f}", f"{other.value:.2f}", _signed(difference), f"{100 * difference.above:.0f} %"
+            ahead = "" if difference.above is None else f"{100 * difference.above:.0f} %"
+            values = f"{one.value:.2f}", f"{other.value:.2f}", _signed(difference), ahead
             table.add_row(_label(one), *values)
     head = [Text(f"{place}: {name.replace(',', ', ')}") for place, name in zip(("first", "second"), names, strict=True)]
     return Group(*head, table)

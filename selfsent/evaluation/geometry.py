@@ -160,14 +160,14 @@ class Geometry(STS):
             ("effective_rank", effective_rank(vectors), len(rows), None),
             ("dimension_std", rows.std(axis=0).mean() * np.sqrt(rows.shape[1]), len(rows), None),
         ]
-        protocol = {"positives": "gold > 4", "texts": FORM}
+        protocol = {"positives": "gold > 4", "texts": self.form}
         return [
             measured(self.name, self.split, metric, float(value), replicates, n, protocol)
             for metric, value, n, replicates in found
         ]
 
 
-def read_geometry(name: str, read_split: Callable[[str], SentencePairs | Path]) -> Geometry | Path:
+def read_geometry(name: str, read_split: Callable[[str], SentencePairs | Path], *, form: str = FORM) -> Geometry | Path:
     """Read the development set of STS-B for "geometry-dev", else all of its splits; or return what is missing."""
     splits = ("dev",) if name == "geometry-dev" else tuple(STSB)
     parts = []
@@ -176,7 +176,7 @@ def read_geometry(name: str, read_split: Callable[[str], SentencePairs | Path]) 
         if isinstance(part, Path):
             return part
         parts.append(part)
-    return Geometry(name=name, split="+".join(splits), parts=parts)
+    return Geometry(name=name, split="+".join(splits), parts=parts, form=form)
 
 
 def _distances(x: Float[np.ndarray, "N D"], y: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " N"]:

@@ -123,7 +123,7 @@ def read_hub(name: str, classifier: Classifier, stop_on: StopOn) -> Task | Path 
         pairs = _pairs(YEARS[name], name, sum(sts.YEARS[name].values()))
         return sts.STS(name=name, split="test", parts=[pairs], form=_form(YEARS[name]))
     if name.startswith("geometry"):
-        return geometry.read_geometry(name, stsb)
+        return geometry.read_geometry(name, stsb, form=_form(STSB["test"]))
     if name in ("stsb", "stsb-dev"):
         split = "dev" if name == "stsb-dev" else "test"
         return sts.STS(name=name, split=split, parts=[stsb(split)], form=_form(STSB[split]))

@@ -83,9 +83,9 @@ class Difference:
     metric: str
     aggregation: str
     value: float
-    low: float  # 95 % interval of the paired bootstrap
+    low: float  # 95 % interval: of the paired bootstrap, or over seeds and rows
     high: float
-    above: float  # share of resamples in which the first scores strictly above the second
+    above: float | None = None  # share of resamples in which the first scores strictly above the second; not over seeds
 
 
 def average(scores: Sequence[Score]) -> Score:
@@ -133,12 +133,7 @@ def compare_results(first: Results, second: Results) -> list[Difference]:
         other = others.get(one.key)
         if other is None or one.replicates is None or other.replicates is None:
             continue
-        for what in ("data", "bootstrap", "classifier"):
-            if one.protocol.get(what) != other.protocol.get(what):
-                raise ConfigurationError(
-                    f"{one.task} cannot be compared: its {what} is {one.protocol.get(what)} in one result "
-                    f"and {other.protocol.get(what)} in the other; evaluate both models in the same way"
-                )
+        require_comparable(one, other)
         gap = one.replicates - other.replicates
         low, high = _interval(gap)
         differences.append(Difference(*one.key, one.value - other.value, low, high, float(np.mean(gap > 0))))
@@ -148,6 +143,20 @@ def compare_results(first: Results, second: Results) -> list[Difference]:
             "same tasks, in one process, with bootstrap above 0"
         )
     return differences
+
+
+def require_comparable(one: Score, other: Score) -> None:
+    """Refuse two scores that were not measured on the same rows in the same way.
+
+    Raises:
+        ConfigurationError: the data, the classifier or the resamples differ.
+    """
+    for what in ("data", "bootstrap", "classifier"):
+        if one.protocol.get(what) != other.protocol.get(what):
+            raise ConfigurationError(
+                f"{one.task} cannot be compared: its {what} is {one.protocol.get(what)} in one result "
+                f"and {other.protocol.get(what)} in the other; evaluate both models in the same way"
+            )
 
 
 def measured(
@@ -169,39 +178,10 @@ def measured(
 def _with_replicates(score: Score, replicates: Float[np.ndarray, " R"] | None) -> Score:
     if replicates is None or not len(replicates):
         return replace(score, low=None, high=None, replicates=None)
-    low, high = _interval(replicates)
+    low, high = _interval(replicates) if score.n > 1 else (None, None)  # one row drawn again and again says nothing
     return replace(score, low=low, high=high, replicates=replicates)
 
 
 def _interval(replicates: Float[np.ndarray, " R"]) -> tuple[float, float]:
     low, high = np.quantile(replicates, (0.025, 0.975))
     return float(low), float(high)
-
-
-def over_seeds(results: Sequence[Results], *, seed: int = 0) -> Results:
-    """Average the results of one recipe's seeds; the replicates draw seeds with replacement, too.
-
-    Raises:
-        ValueError: none is given.
-    """
-    if not results:
-        raise ValueError("no results to join")
-    first = results[0]
-    if len(results) == 1:
-        return first
-    joined = []
-    for score in first.scores:
-        same = [other for result in results for other in result.scores if other.key == score.key]
-        if len(same) < len(results):
-            continue
-        drawn = [other.replicates for other in same if other.replicates is not None]
-        replicates = None
-        if len(drawn) == len(same):
-            # The draw of seeds depends only on ``seed`` and their number: two recipes with as many seeds share it.
-            picks = np.random.default_rng(seed).integers(len(drawn), size=(len(drawn), len(drawn[0])))
-            replicates = np.take_along_axis(np.stack(drawn), picks, axis=0).mean(axis=0)
-        values = [other.value for other in same]
-        protocol = {**score.protocol, "seeds": len(same), "spread over seeds": float(np.std(values, ddof=1))}
-        mean = replace(score, value=float(np.mean(values)), protocol=protocol)
-        joined.append(_with_replicates(mean, replicates))
-    return replace(first, scores=joined)

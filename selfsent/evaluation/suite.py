@@ -87,6 +87,7 @@ class Suite:
                 if isinstance(task, Classification) and "rows" in task.facts
             ),
             *(f"{file} differs from the known file: its scores may not compare" for file in files),
+            *(f"{task.name}: {note}" for task in self.tasks for note in task.notes),
         ]
 
     def score(
@@ -104,7 +105,8 @@ class Suite:
         Args:
             bootstrap: resamples behind each interval; 0 leaves the intervals out.
             protocol: what only the caller knows (pooling, max_length, model); goes into every score.
-            transform: applied to the vectors of each task, whitening fitted to the task for example.
+            transform: applied to the vectors of each task, whitening fitted to the task for example; a task for which
+                it cannot be done is missing.
 
         Raises:
             EncoderError: a vector holds NaN or infinity.
@@ -115,6 +117,7 @@ class Suite:
             raise ValueError(f"expected {len(self.sentences)} vectors, got an array of shape {vectors.shape}")
         row = {text: index for index, text in enumerate(self.sentences)}
         scores: list[Score] = []
+        missing = dict(self.missing)
         for number, task in enumerate(self.tasks, start=1):
             given = vectors[[row[text] for text in task.texts]]
             _require_finite(task, given)
@@ -122,7 +125,11 @@ class Suite:
             if task.name in self.differing:
                 always["differs"] = self.differing[task.name]
             numbered = Prefixed(progress, f"task {number} of {len(self.tasks)}, ")
-            given = given if transform is None else transform(given)
+            try:
+                given = given if transform is None else transform(given)
+            except ConfigurationError as error:
+                missing[task.name] = str(error)
+                continue
             for score in task.score(given, resamples=bootstrap, seed=seed, progress=numbered):
                 scores.append(replace(score, protocol={**score.protocol, **always, **protocol}))
         by_task = {score.task: score for score in scores if _is_averaged(score)}
@@ -131,7 +138,7 @@ class Suite:
             if len(averaged) > 1:
                 scores.append(average(averaged))
         data = "\n".join(f"{task.name} {task.fingerprint}" for task in self.tasks)
-        return Results(scores=scores, missing=self.missing, fingerprint=fingerprint([data]))
+        return Results(scores=scores, missing=missing, fingerprint=fingerprint([data]))
 
 
 def read_suite(

@@ -2,7 +2,7 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ class Task(ABC):
     """An evaluation task; subclasses are frozen dataclasses that hold its data."""
 
     name: str
+    notes: Sequence[str] = ()  # what a reader of the scores should know about the data
 
     @property
     @abstractmethod

@@ -1,7 +1,7 @@
 """From scores to cells, and from two rows to a sentence: same direction as the paper, opposite, or cannot tell.
 
 A row that is trained has a value for each seed.  Two rows are compared by the seeds and the test rows that they share
-(`selfsent.selection.significance`); the intervals of one table hold for all of its claims at once (Bonferroni).  Below
+(`selfsent.evaluation.significance`); the intervals of one table hold for all of its claims at once (Bonferroni).  Below
 three seeds nothing can be concluded about a training.  Two encoders without training are compared over the test rows.
 """
 
@@ -14,9 +14,9 @@ from jaxtyping import Float
 from scipy import stats
 
 from selfsent.evaluation.score import Results, Score
+from selfsent.evaluation.significance import LEAST_SEEDS, LEVEL, Lead, SeedScores, compare_settings
 from selfsent.reproduction.artifact import Measure, PaperClaim, ScorePart, Training
 from selfsent.reproduction.plan import ArtifactPlan, PlannedRow
-from selfsent.selection.significance import LEAST_SEEDS, LEVEL, Lead, SeedScores, compare_settings
 
 Direction = Literal["same", "opposite", "cannot tell", "not measured"]
 _WORDS = {

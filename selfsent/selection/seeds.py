@@ -18,9 +18,9 @@ from selfsent.corpus.read import corpus_sources
 from selfsent.errors import ConfigurationError, ResumeError
 from selfsent.evaluation.labelfree.verdict import SINGLE_LINES
 from selfsent.evaluation.score import Results, Score
+from selfsent.evaluation.significance import LEAST_SEEDS, Lead, SeedScores, compare_settings
 from selfsent.progress import SILENT, Progress, Quiet
 from selfsent.run import Run
-from selfsent.selection.significance import LEAST_SEEDS, Lead, SeedScores, compare_settings
 from selfsent.tracking import AnyTracker
 
 RETRIEVAL = "retrieval"

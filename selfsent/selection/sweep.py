@@ -21,11 +21,11 @@ from selfsent.encoder.inspect import encoder_digest
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import ConfigurationError, ResumeError, UserError
 from selfsent.evaluation.labelfree.verdict import SINGLE_LINES
+from selfsent.evaluation.significance import LEAST_SEEDS, LEVEL, Judgement, judge_settings
 from selfsent.progress import SILENT, Progress, Quiet
 from selfsent.run import Run, first_difference
 from selfsent.selection import sweep_files
 from selfsent.selection.seeds import SeedRun, count_seeds, seed_scores, train_seed
-from selfsent.selection.significance import LEAST_SEEDS, LEVEL, Judgement, judge_settings
 from selfsent.selection.space import (
     SweptKey,
     as_settings,
@@ -84,7 +84,7 @@ def sweep(
 
     The best is chosen by the mean of the dev scores that the runs select their weights by.  It is called better than
     the recipe only if the held-out test says so over three seeds or more, corrected for the number of settings
-    (``selection.significance``).
+    (``evaluation.significance``).
 
     Args:
         method: as of ``train``; so are all others that are not named here.  A recipe may have a table ``[sweep]``.

@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from selfsent import atomic
+from selfsent.evaluation.significance import LEVEL, Finding, Lead
 from selfsent.selection.seeds import SeedRun
-from selfsent.selection.significance import LEVEL, Finding, Lead
 from selfsent.selection.trials import TrialState
 
 JSON = "sweep.json"

@@ -5,7 +5,7 @@ import pytest
 from suite_scores import score_tasks
 
 from selfsent.errors import UserError
-from selfsent.evaluation.score import Results, Score, average, compare_results, over_seeds
+from selfsent.evaluation.score import Score, average, compare_results
 from selfsent.evaluation.suite import read_suite
 
 
@@ -70,34 +70,3 @@ def test_nothing_in_common_is_refused(senteval, encode, two):
 def test_a_score_that_was_not_measured_is_named(two):
     with pytest.raises(KeyError, match="no spearman of sts12"):
         two[0].get("sts12")
-
-
-def scored(value, replicates, task="a"):
-    return Results(
-        scores=[Score(task=task, split="test", metric="m", value=value, n=9, replicates=np.array(replicates))]
-    )
-
-
-def test_seeds_are_averaged_and_their_spread_is_told():
-    joined = over_seeds([scored(1.0, [0.0, 2.0]), scored(3.0, [3.0, 3.0])]).scores[0]
-    assert joined.value == 2
-    assert joined.protocol == {"seeds": 2, "spread over seeds": np.std([1, 3], ddof=1)}
-    assert set(joined.replicates) <= {0, 1.5, 2, 2.5, 3}  # a mean of two seeds drawn with replacement
-
-
-def test_seeds_widen_the_interval():
-    rng = np.random.default_rng(0)
-    seeds = [scored(float(level), level + rng.normal(size=1000)) for level in (0, 10, 20)]
-    alone = seeds[1].scores[0].replicates.std()
-    together = over_seeds(seeds).scores[0].replicates.std()
-    # Three draws with replacement of levels whose variance is 66.7, and of noise whose variance is 1.
-    assert together == pytest.approx(np.sqrt((200 / 3 + 1) / 3), rel=0.1)
-    assert together > alone
-
-
-def test_one_seed_is_left_as_it_is_and_what_one_seed_lacks_is_left_out():
-    one = scored(1.0, [1.0])
-    assert over_seeds([one]) is one
-    assert over_seeds([one, scored(1.0, [1.0], task="b")]).scores == []
-    with pytest.raises(ValueError, match="no results"):
-        over_seeds([])

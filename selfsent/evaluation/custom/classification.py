@@ -1,8 +1,8 @@
 """Few-shot classification on frozen vectors: MTEB's protocol.
 
 Ten times, a logistic regression is trained on s texts of each class and scored on all test texts; the ten accuracies
-are averaged.  The draws follow numpy's generator seeded with 42: one order of the training texts, shuffled again, from
-where it stands, before each of the ten draws.
+are averaged.  The draws follow numpy's generator: one order of the training texts, shuffled again, from where it
+stands, before each of the ten draws, with the generator seeded with 42 anew, as MTEB's evaluators seed it.
 
 Source: AbsTaskClassification of embeddings-benchmark/mteb 1.0.0: max_iter 100, C 1, random_state 42.
 """
@@ -43,6 +43,12 @@ class FewShot(Task):
             raise DataError(f"{self.name} has the classes {known} to learn: classification needs two or more")
         if not self.test:
             raise DataError(f"{self.name} has no texts to test on")
+        asked = sorted({label for _, label in self.test})
+        if not {*known} & {*asked}:
+            raise DataError(
+                f"{self.name} learns the classes {_shown(known)} and tests {_shown(asked)}: none is the same, and "
+                "labels should be written alike in both parts"
+            )
 
     @property
     def texts(self) -> list[str]:
@@ -85,13 +91,16 @@ class FewShot(Task):
         ]
 
 
+def _shown(labels: list[str]) -> str:
+    return ", ".join(labels[:5]) + (", ..." if len(labels) > 5 else "")
+
+
 def few_shot_draws(labels: Int[np.ndarray, " N"], shots: int, experiments: int) -> list[Int[np.ndarray, " _"]]:
     """Return the training rows of each experiment: the first ``shots`` of every class in a shuffled order."""
-    random = np.random.RandomState(SEED)
     order = np.arange(len(labels))
     chosen = []
     for _ in range(experiments):
-        random.shuffle(order)
+        np.random.RandomState(SEED).shuffle(order)
         first = [np.flatnonzero(labels[order] == label)[:shots] for label in np.unique(labels)]
         chosen.append(order[np.sort(np.concatenate(first))])
     return chosen

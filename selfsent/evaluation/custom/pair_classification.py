@@ -75,5 +75,5 @@ def measures(
     average = (gained * precision).sum(axis=0) / np.maximum(positive, 1)
     accuracy = (right + (total - positive) - (above - right)).max(axis=0)
     accuracy = np.maximum(accuracy, total - positive) / total  # or no pair at all above the threshold
-    f1 = (2 * right / (above + positive)).max(axis=0)
+    f1 = np.divide(2 * right, above + positive, out=np.zeros_like(right), where=above + positive > 0).max(axis=0)
     return np.stack([average, accuracy, f1])

@@ -30,6 +30,7 @@ class Ranking(Task):
     documents: list[str]
     grades: Sequence[Mapping[int, int]]  # of each query: document -> grade, above 0 if relevant
     candidates: Sequence[Sequence[int]] | None = None  # of each query, the documents to rank; None: all
+    themselves: Sequence[int | None] | None = None  # of each query, the document that it is itself, which is not ranked
 
     def __post_init__(self) -> None:
         """Refuse queries without a relevant document."""
@@ -50,6 +51,8 @@ class Ranking(Task):
         yield from super().content()
         yield repr([sorted(graded.items()) for graded in self.grades])
         yield repr(self.candidates and [list(row) for row in self.candidates])
+        if self.themselves is not None:
+            yield repr(list(self.themselves))
 
     def score(
         self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, progress: Progress = SILENT
@@ -90,8 +93,15 @@ class Ranking(Task):
         for first in range(0, len(queries), step):
             # Cosines of equal rows differ by 1e-16: rounded, they tie.
             cosines = np.round(queries[first : first + step] @ documents.T, 12)
+            for row, own in enumerate(self.themselves[first : first + step] if self.themselves else ()):
+                if own is not None:
+                    cosines[row, own] = -np.inf
             run = {
-                str(query): {names[document]: float(row[document]) for document in self._ranked(query, row)}
+                str(query): {
+                    names[document]: float(row[document])
+                    for document in self._ranked(query, row)
+                    if np.isfinite(row[document])
+                }
                 for query, row in enumerate(cosines, start=first)
             }
             for metric in evaluator.iter_calc(run):

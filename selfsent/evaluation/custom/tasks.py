@@ -57,7 +57,7 @@ def classification_task(task: str, path: Path) -> FewShot:
     """Read texts with labels; without a split, half of each class is held out for the test."""
     if path.is_dir():
         train, test = (_labelled(place, _rows(place)) for place in (_table(path, "train"), _table(path, "test")))
-        return FewShot(name=task, train=train, test=test)
+        return FewShot(name=task, train=train, test=test, notes=_shared(train, test))
     rows = _rows(path)
     pairs = _labelled(path, rows)
     splits = [str(row.get("split", "")).strip().lower() for _, row in rows]
@@ -70,7 +70,7 @@ def classification_task(task: str, path: Path) -> FewShot:
             "test"
         )
     train, test = ([p for p, own in zip(pairs, splits, strict=True) if own == name] for name in ("train", "test"))
-    return FewShot(name=task, train=train, test=test)
+    return FewShot(name=task, train=train, test=test, notes=_shared(train, test))
 
 
 def clustering_task(task: str, path: Path) -> Clustering:
@@ -95,18 +95,25 @@ def reranking_task(task: str, path: Path) -> Ranking:
     grades: list[dict[int, int]] = []
     candidates: list[list[int]] = []
     place: dict[str, int] = {}  # text -> document
-    for where, row in _rows(path):
+    rows = _rows(path)
+    for where, row in rows:
         query, positive, negative = (row.get(name) for name in ("query", "positive", "negative"))
         if not (isinstance(query, str) and isinstance(positive, list) and isinstance(negative, list)):
             raise DataError(f"{where} should have a 'query' and the lists 'positive' and 'negative'")
+        if not positive or not negative:  # every order of such a query is right; MTEB leaves them out, too
+            continue
         documents = [place.setdefault(_text(where, text), len(place)) for text in positive + negative]
         both = [text for text in positive if text in negative]
         if both:
             raise DataError(f"{where} has {both[0][:60]!r} among the positive and the negative texts")
-        queries.append(query)
+        queries.append(_text(where, query))
         grades.append(dict.fromkeys(documents[: len(positive)], 1))
         candidates.append(list(dict.fromkeys(documents)))
-    return Ranking(name=task, queries=queries, documents=list(place), grades=grades, candidates=candidates)
+    if not queries:
+        raise DataError(f"{path} has no query with positive and negative texts: there is nothing to order")
+    skipped = len(rows) - len(queries)
+    notes = [f"{skipped:,} of {len(rows):,} queries are left out: they lack positive or negative texts"] * (skipped > 0)
+    return Ranking(name=task, queries=queries, documents=list(place), grades=grades, candidates=candidates, notes=notes)
 
 
 def retrieval_task(task: str, path: Path) -> Ranking:
@@ -130,11 +137,19 @@ def retrieval_task(task: str, path: Path) -> Ranking:
     answered = {query: grades for query, grades in graded.items() if max(grades.values()) > 0}
     if not answered:
         raise DataError(f"{judged} has no document that answers a query: grades should be above 0 where one does")
+    # A query may itself be a document of the corpus, which does not answer it.
+    own = [
+        number.get(query) if grades.get(number.get(query, -1), 0) <= 0 else None for query, grades in answered.items()
+    ]
+    themselves = len(own) - own.count(None)
+    notes = [f"{themselves:,} queries do not find the document of their own id, as in BEIR"] * (themselves > 0)
     return Ranking(
         name=task,
         queries=[queries[query] for query in answered],
         documents=list(documents.values()),
         grades=list(answered.values()),
+        themselves=own if themselves else None,
+        notes=notes,
     )
 
 
@@ -212,14 +227,30 @@ def _label(where: str, value: object) -> str:
 
 
 def _halves(pairs: Labelled) -> tuple[Labelled, Labelled]:
-    """Split every class in two; of an odd number the training half gets one more."""
+    """Split every class in two, equal texts together; of an odd number the training half gets one more."""
     parts: tuple[Labelled, Labelled] = ([], [])
     seen: Counter[str] = Counter()
-    for index in np.random.default_rng(0).permutation(len(pairs)):
-        label = pairs[index][1]
-        parts[seen[label] % 2].append(pairs[index])
+    equal: dict[int, Labelled] = {}
+    for text, label in pairs:
+        equal.setdefault(clean.content_key(text), []).append((text, label))
+    groups = [*equal.values()]
+    for index in np.random.default_rng(0).permutation(len(groups)):
+        label = groups[index][0][1]
+        parts[seen[label] % 2].extend(groups[index])
         seen[label] += 1
     return parts
+
+
+def _shared(train: Labelled, test: Labelled) -> list[str]:
+    """Say what makes the scores of a given split another thing than they look."""
+    learnt = {clean.content_key(text) for text, _ in train}
+    known = {label for _, label in train}
+    both = sum(clean.content_key(text) in learnt for text, _ in test)
+    others = sorted({label for _, label in test} - known)
+    return [
+        *([f"{both:,} of {len(test):,} test texts are training texts, too: scores are too high"] * (both > 0)),
+        *([f"the classes {', '.join(others[:5])} are tested and never learned"] * bool(others)),
+    ]
 
 
 def _identified(path: Path) -> dict[str, str]:

@@ -79,11 +79,11 @@ def test_each_draw_takes_so_many_of_every_class_and_no_two_draws_are_alike():
     assert len({tuple(sorted(rows)) for rows in drawn}) > 5
 
 
-def test_the_order_is_shuffled_further_and_not_anew():
+def test_the_order_is_shuffled_further_with_the_generator_seeded_anew():
     labels = np.arange(50) % 2
-    order, random = list(range(50)), np.random.RandomState(42)
+    order = list(range(50))
     for rows in few_shot_draws(labels, 3, 4):
-        random.shuffle(order)
+        np.random.RandomState(42).shuffle(order)
         expected = [i for i in order if labels[i] == 0][:3] + [i for i in order if labels[i] == 1][:3]
         assert sorted(rows) == sorted(expected)
 

@@ -37,6 +37,12 @@ def test_a_perfect_order_scores_100_and_one_point_for_all_scores_the_share():
     assert collapsed[0].low is not None
 
 
+def test_resamples_without_a_positive_pair_have_an_f1_of_0():
+    with np.errstate(all="raise"):
+        found = measures(np.array([0.9, 0.1, 0.2]), np.array([True, False, False]), np.array([[0.0], [2.0], [1.0]]))
+    assert found[:, 0].tolist() == [0, 1, 0]
+
+
 def test_pairs_of_one_kind_are_refused():
     with pytest.raises(DataError, match="pairs of one kind only"):
         PairClassification(name="own", left=["a"], right=["b"], same=[True])

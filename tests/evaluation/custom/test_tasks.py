@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from selfsent.errors import UserError
@@ -40,6 +41,21 @@ def test_without_a_split_half_of_each_class_is_held_out(tmp_path):
     assert task.parting == "half of each class, drawn with seed 0"
 
 
+def test_equal_texts_are_held_out_together(tmp_path):
+    rows = [{"text": f"{'T' if i % 2 else 't'}{i // 4}", "label": "xy"[i // 4 % 2]} for i in range(80)]
+    task = tasks.read_custom_task(f"classification:{write(tmp_path / 't.jsonl', rows)}")
+    known, asked = ({text.lower() for text, _ in half} for half in (task.train, task.test))
+    assert (len(known), len(asked), known & asked) == (10, 10, set())
+
+
+def test_texts_and_classes_of_a_given_split_that_spoil_its_scores_are_told(tmp_path):
+    path = write(tmp_path / "t.csv", "text,label,split\na,x,train\nb,y,train\nA,x,test\nc,z,test\nd,y,test\n")
+    assert tasks.read_custom_task(f"classification:{path}").notes == [
+        "1 of 3 test texts are training texts, too: scores are too high",
+        "the classes z are tested and never learned",
+    ]
+
+
 def test_the_only_other_column_is_the_label(tmp_path):
     path = write(tmp_path / "t.csv", "text,topic\na,x\nb,y\nc,x\n")
     assert tasks.read_custom_task(f"clustering:{path}").labels == ["x", "y", "x"]
@@ -60,6 +76,31 @@ def test_reranking_keeps_each_query_to_its_candidates(tmp_path):
     assert task.documents == ["a", "b", "c"]
     assert task.grades == [{0: 1}, {2: 1}]
     assert task.candidates == [[0, 1, 2], [2, 0]]
+
+
+def test_queries_that_every_order_answers_are_left_out_of_a_reranking(tmp_path):
+    rows = [
+        {"query": "q\ud83d", "positive": ["a"], "negative": ["b"]},
+        {"query": "r", "positive": ["c"], "negative": []},
+        {"query": "s", "positive": [], "negative": ["d"]},
+    ]
+    task = tasks.read_custom_task(f"reranking:{write(tmp_path / 't.jsonl', rows)}")
+    assert (task.queries, task.documents) == (["q?"], ["a", "b"])
+    assert task.notes == ["2 of 3 queries are left out: they lack positive or negative texts"]
+
+
+def test_a_query_does_not_find_itself_unless_it_answers(tmp_path):
+    """BEIR's layout of duplicate questions: a query is a document of the corpus, and another one answers it."""
+    texts = [{"_id": f"{number}", "text": f"text {number}"} for number in range(4)]
+    write(tmp_path / "corpus.jsonl", texts)
+    write(tmp_path / "queries.jsonl", texts[:3])
+    write(tmp_path / "qrels" / "test.tsv", "0\t1\t1\n1\t0\t1\n2\t2\t1\n")
+    task = tasks.read_custom_task(f"retrieval:{tmp_path}")
+    assert task.themselves == [0, 1, None]
+    assert task.notes == ["2 queries do not find the document of their own id, as in BEIR"]
+    near = np.array([[1, 0], [1, 0.1], [-1, 0], [0, -1]], float)  # each query's own document is the nearest one
+    found = {score.metric: score.value for score in task.score(np.concatenate([near[:3], near]), resamples=0, seed=0)}
+    assert (found["mrr@10"], found["ndcg@10"], found["map"]) == (100, 100, 100)
 
 
 @pytest.mark.parametrize("header", ["query-id\tcorpus-id\tscore\n", ""])
@@ -92,7 +133,8 @@ def test_retrieval_in_beirs_layout(tmp_path, header):
         ("pairs", "t.csv", "text1,text2,label\na,b,maybe\n", "line 2 has the label 'maybe': it should be 1 or 0"),
         ("pairs", "t.csv", "text1,text2,label\na,b,1\n", "pairs of one kind only"),
         ("reranking", "t.jsonl", '{"query": "q", "positive": "a"}\n', "should have a 'query' and the lists"),
-        ("reranking", "t.jsonl", '{"query": "q", "positive": [], "negative": ["a"]}\n', "no relevant document for 1"),
+        ("reranking", "t.jsonl", '{"query": "q", "positive": [], "negative": ["a"]}\n', "no query with positive and"),
+        ("classification", "t.csv", "text,label,split\na,Pos,train\nb,Neg,train\nc,pos,test\n", "none is the same"),
         (
             "reranking",
             "t.jsonl",

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from selfsent.evaluation import significance
 from selfsent.evaluation.bootstrap import means
-from selfsent.selection import significance
-from selfsent.selection.significance import SeedScores, compare_settings, correct_holm, judge_settings
+from selfsent.evaluation.significance import SeedScores, compare_settings, correct_holm, judge_settings
 
 QUERIES, RESAMPLES = 100, 100
 
