@@ -282,6 +282,7 @@ def _resolved(recipe: Recipe, plan: ObjectivePlan, text: Corpus, machine: Hardwa
         "recipe": recipe_table(recipe),
         "objective": plan.table(),
         "corpus": {"fingerprint": text.fingerprint, "texts": len(text)},
+        "sources": text.sources,  # so that the verdict knows them again, wherever they are
         "hardware": asdict(machine),
         "versions": versions(),
     }

@@ -3,7 +3,7 @@
 ``evaluation.labelfree.verdict`` measures and judges; this module chooses the documents and the baselines.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from selfsent.encoder.coverage import check_coverage
 from selfsent.encoder.model_folder import find_model, one_sentence, read_modules
 from selfsent.encoder.opened import embed_texts, open_encoder, pooling_kind, width_of
 from selfsent.encoder.task_prompts import TextEncoder, resolve_prompt
-from selfsent.errors import ConfigurationError, EncoderError, UserError
+from selfsent.errors import ConfigurationError, CorpusError, EncoderError, UserError
 from selfsent.evaluation import geometry
 from selfsent.evaluation.labelfree.document_tests import LEAST, DocumentTests, build_tests
 from selfsent.evaluation.labelfree.documents import parse_documents
@@ -169,19 +169,19 @@ def _choose_documents(
     The last is in words, and True where it is known to have read some of these documents.
     """
     run = Run(Path(trained).parent)
-    texts = _texts_of(trained)
-    given, learned = _locations(sources), _locations(texts or ())
-    has_read = bool(given & learned)
-    if texts is None:
+    learned = _learned(trained)
+    given = _content_of(sources) if learned is None or learned.known else _locations(sources)
+    read = set() if learned is None else learned.sources
+    has_read = bool(given & read)
+    if learned is None:
         note = "it is not known whether the trained encoder learned from this text"
-    elif not given & learned:
+    elif not given & read:
         note = "the trained encoder did not learn from this text"
-    elif not given <= learned:
+    elif not given <= read:
         note = "the trained encoder learned from a part of this text"
-    elif given != learned or (run.folder / SELECTION).is_file():
+    elif given != read or (corpus := _training_corpus(run, progress)) is None:
         note = "the trained encoder learned from this text"
     else:
-        corpus = _training_corpus(run, progress)
         dev, test = corpus.held_out_documents("dev"), corpus.held_out_documents("test")
         note = "the tests are made of documents that training held out"
         if len(test) >= 2 * LEAST:
@@ -198,29 +198,60 @@ def _choose_documents(
 
 def has_learned_from(model: str | Path, sources: Sequence[str]) -> bool:
     """Tell whether a model is that of a run or selection which read one of these sources."""
-    return bool(_locations(sources) & _locations(_texts_of(model) or ()))
+    learned = _learned(model)
+    return learned is not None and bool(
+        learned.sources & (_content_of(sources) if learned.known else _locations(sources))
+    )
 
 
-def _texts_of(model: str | Path) -> list[str] | None:
-    """Return the sources of the run or selection that a model lies in; None where it lies in none that can be read."""
+@dataclass(frozen=True)
+class _Learned:
+    """What a run or selection read."""
+
+    sources: set[Hashable]
+    known: bool  # by content; False: by place, in a run from before the content was written down
+
+
+def _learned(model: str | Path) -> _Learned | None:
+    """Return what the run or selection that a model lies in has read; None where it lies in none that can be read."""
     folder = Path(model).parent
     if Path(model).name != "model":
         return None
     try:
         if (folder / "config.json").is_file():
-            found = Run(folder).config().get("recipe", {}).get("texts")
+            content = Run(folder).config()
+            found, texts = content.get("sources"), content.get("recipe", {}).get("texts")
         elif (folder / PLAN).is_file():
-            found = atomic.read_sealed(folder / PLAN, "")["asked"]["sources"]
+            content = atomic.read_sealed(folder / PLAN, "")
+            found, texts = content.get("text", {}).get("sources"), content["asked"]["sources"]
         else:
             return None
+        if found:
+            return _Learned({_content(one) for one in found}, known=True)
     except (UserError, AttributeError, KeyError, TypeError):  # the folder of something else
         return None
-    return [str(one) for one in found] if isinstance(found, list | tuple) else None
+    return _Learned(_locations([str(one) for one in texts]), known=False) if isinstance(texts, list | tuple) else None
 
 
-def _locations(sources: Sequence[str]) -> set[str]:
+def _content_of(sources: Sequence[str]) -> set[Hashable]:
+    """Return what tells sources from others, and the names of those that cannot be read."""
+    found: set[Hashable] = set()
+    for name in sources:
+        try:
+            found |= {_content(source.identity()) for source in read.resolve_sources([name])}
+        except UserError:
+            found.add(name)
+    return found
+
+
+def _content(identity: Sequence[object]) -> Hashable:
+    """Return what an identity says of the content alone: a copy of a file under another name is the same text."""
+    return tuple(map(str, identity[1:] if len(identity) == 3 else identity))
+
+
+def _locations(sources: Sequence[str]) -> set[Hashable]:
     """Return the absolute paths of files, and the names of other sources and of what no longer exists."""
-    locations = set()
+    locations: set[Hashable] = set()
     for name in sources:
         try:
             locations |= {str(one.path.resolve()) if one.path else one.name for one in read.resolve_sources([name])}
@@ -229,8 +260,13 @@ def _locations(sources: Sequence[str]) -> set[str]:
     return locations
 
 
-def _training_corpus(run: Run, progress: Progress) -> Corpus:
-    """Open the corpus of a run; prepare it again if it is no longer in the cache."""
+def _training_corpus(run: Run, progress: Progress) -> Corpus | None:
+    """Open the corpus of a run; prepare it again if it is no longer in the cache.
+
+    None for a selection, and where the texts of a run are no longer at their place.
+    """
+    if (run.folder / SELECTION).is_file():
+        return None
     config = run.config()
     folder = atomic.cache_folder("corpora", config["corpus"]["fingerprint"])
     if atomic.cached(folder):
@@ -244,4 +280,8 @@ def _training_corpus(run: Run, progress: Progress) -> Corpus:
     settings = build_config(CorpusConfig, recipe.corpus, "corpus")
     settings = replace(settings, max_length=settings.max_length + template_length(encoder))
     unit = methods.plan_objective(recipe.method, recipe.objective).unit
-    return prepare_corpus(recipe.texts, settings, tokenizer_of(encoder), unit=unit, progress=progress)
+    try:
+        corpus = prepare_corpus(recipe.texts, settings, tokenizer_of(encoder), unit=unit, progress=progress)
+    except CorpusError:
+        return None
+    return corpus if corpus.fingerprint == config["corpus"]["fingerprint"] else None

@@ -103,16 +103,8 @@ def evaluate(
         )
         for task in results[f"{kind} whitening"].missing.keys() - results["model"].missing.keys():
             progress.say(f"{kind} whitening of {task} is left out: {results[f'{kind} whitening'].missing[task]}")
-    if poolings:
-        from selfsent.encoder.encode import encode_poolings
-        from selfsent.encoder.inspect import transformer_of
-
-        if transformer_of(with_torch(encoder)) is None:
-            progress.say("poolings are left out: these are static vectors, which have no layers to pool")
-            return results
-        pooled = encode_poolings(with_torch(encoder), suite.sentences, poolings, precision=precision, progress=progress)
-        results |= {name: score(pooled[name], protocol={**protocol, "pooling": name}) for name in pooled}
-    return results
+    pooled = _pooled(encoder, suite.sentences, poolings, precision, progress) if poolings else {}
+    return results | {name: score(pooled[name], protocol={**protocol, "pooling": name}) for name in pooled}
 
 
 def _whitened_on(
@@ -127,6 +119,19 @@ def _whitened_on(
     for kind in kinds:
         Whitening(kind=kind).fit(vectors)
     return vectors
+
+
+def _pooled(
+    encoder: TextEncoder, sentences: Sequence[str], poolings: Sequence[str], precision: str, progress: Progress
+) -> dict[str, NDArray[np.float32]]:
+    """Return the vectors of each pooling; nothing of an encoder without layers."""
+    from selfsent.encoder.encode import encode_poolings
+    from selfsent.encoder.inspect import transformer_of
+
+    if transformer_of(with_torch(encoder)) is None:
+        progress.say("poolings are left out: these are static vectors, which have no layers to pool")
+        return {}
+    return encode_poolings(with_torch(encoder), sentences, poolings, precision=precision, progress=progress)
 
 
 def _open(

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -184,9 +185,29 @@ def test_documents_that_training_has_read_show_nothing_good(bert, corpus, tmp_pa
 
 
 def test_other_text_than_the_runs_is_said_to_be_so(bert, run, corpus, tmp_path):
-    copy = tmp_path / "copy.jsonl"
-    shutil.copy(corpus, copy)
-    assert judge(bert, run / "model", copy).facts["text"] == "the trained encoder did not learn from this text"
+    other = tmp_path / "other.jsonl"
+    lines = corpus.read_text(encoding="utf-8").splitlines(keepends=True)
+    other.write_text("".join(lines[:-1]), encoding="utf-8")
+    assert judge(bert, run / "model", other).facts["text"] == "the trained encoder did not learn from this text"
+
+
+@pytest.mark.parametrize("how", ["relative", "copied", "moved"])
+def test_the_text_of_a_run_is_known_wherever_it_is_and_whatever_its_name(bert, run, corpus, tmp_path, monkeypatch, how):
+    place = corpus
+    if how == "relative":
+        monkeypatch.chdir(corpus.parent)
+        place = Path(corpus.name)
+    else:
+        place = tmp_path / "copy.jsonl"
+        shutil.copy(corpus, place)
+    if how == "moved":
+        run = shutil.copytree(run, tmp_path / "run")
+        content = json.loads((run / "config.json").read_text(encoding="utf-8"))
+        del content["checksum"]
+        content["recipe"]["texts"] = ["gone.jsonl"]
+        atomic.write_sealed(run / "config.json", content)
+    assert label_free_verdict.has_learned_from(run / "model", [str(place)])
+    assert judge(bert, run / "model", place).facts["text"] == "the tests are made of documents that training held out"
 
 
 def test_a_run_is_known_to_have_read_its_own_text_and_no_other(run, corpus, tmp_path):

@@ -32,11 +32,13 @@ class Corpus:
         account: statistics of what was read, kept and dropped, and why.
         fingerprint: hash of sources, settings and tokenizer.
         reused: whether it was in the cache.
+        sources: what tells each source from others; nothing where the corpus was opened by its folder.
     """
 
-    def __init__(self, folder: Path, *, reused: bool = True) -> None:
+    def __init__(self, folder: Path, *, reused: bool = True, sources: Sequence[Sequence[object]] = ()) -> None:
         self.folder = folder
         self.reused = reused
+        self.sources = sources
         self.fingerprint = folder.name
         self.lengths: NDArray[np.int32] = np.load(folder / "lengths.npy", mmap_mode="r")
         self.keys: NDArray[np.uint64] = np.load(folder / "keys.npy", mmap_mode="r")

@@ -70,11 +70,12 @@ def prepare_corpus(
         del settings["order"]
     if config.clean:
         del settings["clean"]
+    identities = [source.identity() for source in resolved]
     identity = {
         "format": FORMAT,
         "unit": unit,
         "config": settings,
-        "sources": [source.identity() for source in resolved],
+        "sources": identities,
         "tokenizer": pieces.identity,
     }
     fingerprint = xxhash.xxh3_128_hexdigest(json.dumps(identity, sort_keys=True).encode())
@@ -83,7 +84,7 @@ def prepare_corpus(
     if not reused:
         with build_folder(folder) as scratch:
             _build(resolved, config, pieces, unit, scratch, engine or CorpusEngine(), progress)
-    return Corpus(folder, reused=reused)
+    return Corpus(folder, reused=reused, sources=identities)
 
 
 def corpus_texts(sources: Sequence[str], config: CorpusConfig, progress: Progress = SILENT) -> Iterator[str]:

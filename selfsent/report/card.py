@@ -10,13 +10,15 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from selfsent import atomic
 from selfsent.config import Table
+from selfsent.corpus.settings import CorpusConfig
 from selfsent.evaluation.score import Score
 from selfsent.report.command import command_of_run
 from selfsent.report.read import read_run
 from selfsent.run import Run
 
 CARD = "README.md"
-_KINDS = {"sts": "sentence-similarity", "classification": "text-classification", "clustering": "clustering"}
+_GEOMETRY = ("alignment", "uniformity")  # of held-out pairs, among the scores of the task retrieval
+_KINDS = {"classification": "text-classification", "clustering": "clustering", "retrieval": "text-retrieval"}
 _TAGS = ("sentence-transformers", "sentence-similarity", "feature-extraction", "selfsent")
 OPENING = """```python
 from sentence_transformers import SentenceTransformer
@@ -28,14 +30,18 @@ vectors = model.encode(["I cannot log in after the update"])
 
 def figures_of(scores: Sequence[Score]) -> list[Score]:
     """Return the scores that go on a card: of quality, and neither figures of geometry nor those without a task."""
-    return [score for score in scores if score.task != "geometry" and score.value == score.value]
+    return [
+        score
+        for score in scores
+        if score.task != "geometry" and score.metric not in _GEOMETRY and score.value == score.value
+    ]
 
 
 def eval_results(scores: Sequence[Score]) -> list[EvalResult]:
     """Return scores as the hub's entries of a model-index."""
     return [
         EvalResult(
-            task_type=next((kind for word, kind in _KINDS.items() if word in score.task), "text-retrieval"),
+            task_type=_kind(score),
             dataset_type=score.task.replace(" ", "-"),
             dataset_name=f"{score.task} {score.split}".strip(),
             dataset_split=score.split or None,
@@ -45,6 +51,13 @@ def eval_results(scores: Sequence[Score]) -> list[EvalResult]:
         )
         for score in figures_of(scores)
     ]
+
+
+def _kind(score: Score) -> str:
+    if score.metric in ("spearman", "pearson"):
+        return "sentence-similarity"
+    default = "text-classification" if score.metric == "accuracy" else "text-retrieval"
+    return next((kind for word, kind in _KINDS.items() if word in score.task), default)
 
 
 def front_matter(
@@ -114,7 +127,7 @@ def run_card(config: Table, scores: Table, command: str, *, name: str) -> str:
         }.items()
         if "scores" in content
     }
-    language = recipe.get("corpus", {}).get("language", "en")
+    language = recipe.get("corpus", {}).get("language")  # claimed only where it was told
     head = front_matter(name, found.get("trained", []), base=str(recipe.get("base", "")), language=language)
     texts = ", ".join(f"`{Path(str(text)).name}`" for text in recipe.get("texts", ()))
     versions = ", ".join(f"{package} {version}" for package, version in scores.get("versions", {}).items())
@@ -133,8 +146,8 @@ A sentence encoder trained by selfsent from raw text without labels: method
 
 {score_table(found)}
 
-Points of 100, on documents that training held out; in brackets 95 % intervals of a bootstrap.  Every figure is one of
-`scores.json`.
+Points of 100: retrieval on what training held out of its text, other tasks on their published test sets; in brackets
+95 % intervals of a bootstrap.  Every figure is one of `scores.json`.
 
 ## Text and licence
 
@@ -175,7 +188,8 @@ def fit_card(content: Table, command: str, *, name: str) -> str:
         lines.append(f"| {one['name']} | {' | '.join(cells)} |")
     table, sentences = "\n".join(lines), " ".join(content["sentences"])
     versions = ", ".join(f"{package} {version}" for package, version in content.get("versions", {}).items())
-    language = content.get("settings", {}).get("corpus", {}).get("language", "en")
+    language = content.get("settings", {}).get("corpus", {}).get("language")
+    language = None if language == CorpusConfig.language else language  # the default tells nothing of the text
     return f"""{front_matter(name, scores, language=language)}
 # {name}
 

@@ -37,7 +37,8 @@ _VERDICT, _RETRIEVAL, _SIMILARITY, _GEOMETRY, _ACCURACY, _OTHER = (
 )
 _CAPTIONS = {
     _VERDICT: "The tests behind the verdict, on documents not trained on; in points, 0 to 100, except the geometry.",
-    _RETRIEVAL: "The first sentence of each held-out document retrieves its passage among those of all. "
+    _RETRIEVAL: "Each held-out query (a document's first sentence, a text of a pair, or half of a line) retrieves the "
+    "text that belongs to it among those of all. "
     "In points, 0 to 100.  BM25 matches words; word vectors were counted in the training text.",
     _SIMILARITY: "Spearman × 100; one correlation over all pairs of a year (“all”), as in SimCSE's tables. "
     "An average names how many sets it covers.",

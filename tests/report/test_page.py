@@ -283,7 +283,7 @@ def lines_of_text(tmp_path):
 
 
 def test_from_training_to_the_page(bert, lines_of_text, tmp_path):
-    settings = [*QUICK, "corpus.held_out_share=0.3"]
+    settings = [*QUICK, "corpus.held_out_share=0.3", "corpus.held_out=100"]
     result = selfsent.train(
         "simcse", base=str(bert), corpus=[str(lines_of_text)], out=tmp_path / "run", settings=settings
     )

@@ -25,6 +25,8 @@ from selfsent.evaluation.labelfree.heldout_retrieval import TIE, count_nearer, e
 from selfsent.evaluation.labelfree.perturbations import PERTURBATIONS
 from selfsent.evaluation.score import Difference, Results, Score, compare_results, measured
 
+LEAST_HELD_OUT = 20  # queries, below which intervals of a bootstrap are too short: equal encoders seem to differ
+
 Decision = Literal["better", "worse", "cannot tell"]
 
 SCORED: tuple[tuple[str, str], ...] = (
@@ -251,7 +253,13 @@ def judge_heldout(
             "give more text, or set corpus.held_out_share=0.2"
         )
     of_mrr = score.metric == "mrr@10"
-    what = "In finding the right text from its summary (MRR@10)" if of_mrr else f"In the {score.task}"
+    if of_mrr and score.n < LEAST_HELD_OUT:
+        return (
+            f"Cannot tell: only {score.n} queries were held out to test it on, and {LEAST_HELD_OUT} are needed; give "
+            "more text, or set corpus.held_out_share=0.2"
+        )
+    what = "In finding the text that belongs to each held-out query" if of_mrr else f"In the {score.task}"
+    what += f" (MRR@10 of {score.n:,})" if of_mrr else ""
     decision, sentence = word_difference(what, before, after, score)
     if of_mrr and not structured and decision != "worse":
         return (
