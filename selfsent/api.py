@@ -3,7 +3,6 @@
 recipe -> encoder, corpus, objective, batches -> Trainer -> model folder -> scores before and after
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -32,22 +31,23 @@ from selfsent.corpus.sample import first_texts
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.coverage import BEGINNING, check_coverage
 from selfsent.encoder.inspect import encoder_digest, template_length, tokenizer_of, transformer_of
+from selfsent.encoder.integrity import readable_positions
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.pooling import describe_encoder
 from selfsent.encoder.preflight import check_dropout
 from selfsent.encoder.save import save_encoder
 from selfsent.encoder.side_by_side import parts_of
-from selfsent.errors import ConfigurationError, EncoderError, ResumeError
+from selfsent.errors import ConfigurationError, EncoderError
 from selfsent.evaluation.labelfree.verdict import judge_heldout
 from selfsent.evaluation.score import Results
-from selfsent.final_scores import final_baselines, final_scores
+from selfsent.final_scores import final_baselines, final_scores, require_same_score
 from selfsent.hardware import Hardware
 from selfsent.methods import ObjectivePlan
 from selfsent.objective import Objective
 from selfsent.progress import SILENT, Progress
 from selfsent.run import Run, first_difference, versions, writing
 from selfsent.tracking import AnyTracker, tracked
-from selfsent.trainer import Trainer, TrainingOutcome, Validate
+from selfsent.trainer import Trainer, TrainingOutcome
 from selfsent.validation import Validator
 
 
@@ -169,7 +169,7 @@ def _publish(
     run.publish(lambda place: save_encoder(trainer.encoder, place, head=head))
     trained = load_encoder(run.model).to(trainer.encoder.device)
     if head is None:  # with a head exported, the saved model is another one by intent
-        _verify(trained, trainer.validate, outcome)
+        require_same_score(trained, trainer.encoder, trainer.validate, outcome, trainer.progress)
     return _score_before_and_after(run, recipe, trained, text, outcome, trainer.progress)
 
 
@@ -237,8 +237,8 @@ def _prepare_text(
     # A prompt's own word pieces are not counted as the text's.
     config = replace(config, max_length=config.max_length + template_length(encoder))
     model = transformer_of(encoder)
-    positions = getattr(model and model.config, "max_position_embeddings", None) or config.max_length
-    if plan.unit == "sentences" and config.max_length > positions:
+    positions = readable_positions(model) or getattr(model and model.config, "max_position_embeddings", None)
+    if positions and plan.unit == "sentences" and config.max_length > positions:
         raise ConfigurationError(
             f"corpus.max_length = {config.max_length} is more than the {positions} word pieces that {recipe.base} can "
             "read: give fewer"
@@ -309,18 +309,6 @@ def _opened(run: Run, progress: Progress) -> Trained | None:
     progress.say(f"the run in {run.folder} is finished: nothing is left to do")
     run.release()
     return found
-
-
-def _verify(trained: SentenceTransformer, validator: Validate, outcome: TrainingOutcome) -> None:
-    """Make sure that the saved model is the one that was selected."""
-    if outcome.best_score is None:
-        return
-    again = validator(trained)[outcome.selected_by]
-    if not math.isclose(again, outcome.best_score, rel_tol=0, abs_tol=1e-6):
-        raise ResumeError(
-            f"the saved model scores {again:.4f} in {outcome.selected_by}, and its best weights scored "
-            f"{outcome.best_score:.4f} in training: the disk may be damaged, or the folder was changed meanwhile"
-        )
 
 
 def _score_before_and_after(

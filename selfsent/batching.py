@@ -79,19 +79,21 @@ class Batches:
         draw = np.random.default_rng([self._seed, epoch])
         order = np.arange(len(self._lengths), dtype=np.int32)  # 4 bytes each: this is as long as the corpus
         draw.shuffle(order)
+        order = order[: self.steps_per_epoch * self._size]  # before it is sorted: the longest would always be left out
         if self._bucketed:
             for start in range(0, len(order), _POOL * self._size):
                 pool = order[start : start + _POOL * self._size]
                 pool[:] = pool[np.argsort(self._lengths[pool], kind="stable")]
-        self._order = order[: self.steps_per_epoch * self._size]
+        self._order = order
         self._batch_order = draw.permutation(self.steps_per_epoch).astype(np.int32)
         self.left_out = self._separate_copies(draw)
         if self.left_out:
+            self._refill(draw)
             starts = np.arange(0, len(self._order), self._size)
             smallest = int(np.add.reduceat(self._order >= 0, starts).min())
             if smallest < self._least:
                 raise CorpusError(
-                    f"{self.left_out:,} of {len(order):,} texts are copies that no batch is free of, "
+                    f"{self.left_out:,} of {len(self._lengths):,} texts are copies that no batch is free of, "
                     f"which leaves a batch of {smallest}: remove copies with corpus.deduplicate"
                 )
         self._epoch = epoch
@@ -111,6 +113,23 @@ class Batches:
             else:
                 self._order[[place, other]] = self._order[[other, place]]
         return left_out
+
+    def _refill(self, draw: np.random.Generator) -> None:
+        """Give batches that copies left too small texts of larger ones."""
+        filled = np.add.reduceat(self._order >= 0, np.arange(0, len(self._order), self._size))
+        for small in np.flatnonzero(filled < self._least).tolist():
+            for place in draw.permutation(len(self._order)).tolist():
+                donor = place // self._size
+                if filled[small] >= self._least:
+                    break
+                if donor == small or self._order[place] < 0 or filled[donor] <= self._least:
+                    continue
+                own = self._batch(small)
+                if (self._keys[own[own >= 0]] == self._keys[self._order[place]]).any():
+                    continue
+                hole = small * self._size + int(np.flatnonzero(own < 0)[0])
+                self._order[hole], self._order[place] = self._order[place], -1
+                filled[small], filled[donor] = filled[small] + 1, filled[donor] - 1
 
     def _exchangeable(self, place: int, other: int) -> bool:
         """Tell whether the texts at two places can be exchanged so that no batch holds copies."""

@@ -288,7 +288,7 @@ def list_settings(settings: Iterable[str] | Mapping[str, object]) -> list[str]:
             if isinstance(value, Mapping):
                 found += [f"{key}.{one}" for one in list_settings(value)]
             else:
-                found.append(f"{key}={'none' if value is None else value}")
+                found.append(f"{key}={'none' if value is None else list(value) if isinstance(value, tuple) else value}")
         return found
     return [settings] if isinstance(settings, str) else list(settings)
 

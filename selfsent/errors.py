@@ -45,6 +45,10 @@ class ResumeError(UserError):
     """What is on disk is damaged, or was made by other settings than those it would be resumed with."""
 
 
+class StorageError(UserError):
+    """Something could not be written: of the disk, and not of what was to be done."""
+
+
 class Interrupted(SelfsentError):
     """A run stopped before its end with its state saved; the message says how to resume."""
 

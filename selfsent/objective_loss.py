@@ -60,6 +60,11 @@ class ObjectiveLoss(nn.Module):
     def forward(self, sentence_features: Sequence[Mapping[str, Tensor]], labels: Tensor | None = None) -> Terms:
         """Return the weighted terms by name; the trainer logs each and trains their sum."""
         texts, *others = [token_rows(self.model, column) for column in sentence_features]
+        if len(others) > 1:
+            raise ConfigurationError(
+                f"{len(others) + 1} columns of texts were given, and the objectives take a text and its positive: "
+                "leave the others out"
+            )
         self.calls += 1
         calls = self.calls
         examples = Examples(

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from selfsent import atomic, locks
-from selfsent.errors import ConfigurationError, ResumeError, UserError, first_line
+from selfsent.errors import ConfigurationError, ResumeError, StorageError, UserError, first_line
 from selfsent.progress import Progress
 from selfsent.ranks import Ranks
 
@@ -65,8 +65,6 @@ class Run:
         self.checkpoints = CheckpointStore(folder / "checkpoints")
         self.model = folder / "model"
         self._log = folder / "log.jsonl"
-
-    # -------------------------------------------------------------------------------------- beginning and end
 
     @classmethod
     def open(cls, folder: Path, config: Mapping[str, Any], *, resume: bool, progress: Progress) -> "Run":
@@ -122,6 +120,8 @@ class Run:
             UserError: it holds something, it is a file, or it cannot be written.
         """
         try:
+            if folder.is_file():
+                raise ConfigurationError(f"output {folder} is a file: name a folder with --out")
             if folder.exists() and not (folder.is_dir() and all(map(atomic.is_unfinished, folder.iterdir()))):
                 raise ConfigurationError(f"output {folder} exists: {otherwise}")
             above = next(place for place in (folder, *folder.absolute().parents) if place.exists())
@@ -219,8 +219,6 @@ class Run:
         if not path.exists():
             raise ResumeError(f"{self.folder} holds no run: expected a config.json, as train writes")
         return atomic.read_sealed(path, "start a new run with another --out", plain=True)
-
-    # ---------------------------------------------------------------------------------------------------- files
 
     def write(self, name: str, content: Mapping[str, object]) -> None:
         """Write a JSON file of the run, whole or not at all, with its checksum."""
@@ -364,7 +362,7 @@ def _saved(target: Path) -> Iterator[None]:
         number = error.errno if isinstance(error, OSError) else None
         reason = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
         remedy = "make it writable" if number in (errno.EACCES, errno.EPERM, errno.EROFS) else "free some space"
-        raise UserError(
+        raise StorageError(
             f"cannot write {target}: {reason}; what was saved before is intact: {remedy} and add --resume"
         ) from error
 

@@ -34,6 +34,8 @@ from selfsent.progress import Progress
 from selfsent.randomness import seed_step, text_generator
 from selfsent.run import Run
 
+_TIE = 1e-9  # points of a score that tell nothing apart: the last bits of a mean
+
 Scores = dict[str, float]
 Validate = Callable[[SentenceTransformer], Scores]
 
@@ -171,6 +173,8 @@ class Trainer:
         self.restore()
         state, config, size = self.state, self.config, self.config.batch_size * self.config.accumulation * self.weight
         began, busy, units = time.perf_counter(), 0.0, 0
+        # Without evaluations, too, a kill loses no more than it does by default.
+        saved_every = config.checkpoint_every or config.evaluate_every or TrainConfig.evaluate_every
         self.progress.begin(state.step, self.steps, self.unit)
         try:
             if not state.step:
@@ -189,7 +193,7 @@ class Trainer:
                         self.run.log(step=state.step, loss=sum(terms.values()), terms=terms, figures=figures)
                     if last or self._due(config.evaluate_every):
                         self.evaluate()
-                    if last or state.stopped or stopping or self._due(config.checkpoint_every or config.evaluate_every):
+                    if last or state.stopped or stopping or self._due(saved_every):
                         self.save_checkpoint()
                     if stopping and not last:
                         raise Interrupted(
@@ -247,10 +251,14 @@ class Trainer:
         if self.masters:
             self.masters.collect_gradients()
         self.ranks.average_gradients(self.parameters)
-        if config.max_grad_norm:
-            norm = nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
-            if norm > config.max_grad_norm:
-                nn.utils.clip_grads_with_norm_(self.parameters, config.max_grad_norm, norm)
+        norm = nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+        if not norm.isfinite():  # before it reaches the weights, which the next checkpoint would keep
+            raise UserError(
+                f"the gradient is no longer finite at step {state.step + 1}: start again with a lower "
+                "train.learning_rate, or with hardware.precision=fp32"
+            )
+        if config.max_grad_norm and norm > config.max_grad_norm:
+            nn.utils.clip_grads_with_norm_(self.parameters, config.max_grad_norm, norm)
         rate = learning_rate(state.step, self.steps, config)
         for group in self.optimizer.param_groups:
             group |= adam_settings(state.step, rate, group["decay"], config)
@@ -302,9 +310,10 @@ class Trainer:
                 raise unknown("score to select by", self.select, ("last", *scores))
             state.start = state.start or dict(scores)
             bar = -math.inf if state.best_score is None else state.best_score
-            better = candidate and self.select != "last" and scores[self.select] > bar
-            if better:
-                state.best_step, state.best_score, state.since_best = state.step, scores[self.select], 0
+            better = candidate and self.select != "last" and scores[self.select] > bar - _TIE
+            if better:  # of equal scores the later weights are kept: they have learned from more text
+                state.since_best = 0 if scores[self.select] > bar + _TIE else state.since_best + 1
+                state.best_step, state.best_score = state.step, max(scores[self.select], bar)
                 self.run.checkpoints.save_best(state.step, self.encoder.state_dict())
             elif candidate and self.select != "last":
                 state.since_best += 1
@@ -339,7 +348,7 @@ class Trainer:
             self.progress.say(
                 f"stopped at step {state.step:,}: no better {self.select} in {self.config.patience} evaluations"
             )
-        if state.best_score is not None and state.best_score < state.start[self.select]:
+        if state.best_score is not None and state.best_score < state.start[self.select] - _TIE:
             self.progress.say(
                 f"warning: no weights reached the base's {self.select} of {state.start[self.select]:.2f}; the best "
                 f"have {state.best_score:.2f} and are kept: train for longer, or with other settings"

@@ -7,6 +7,7 @@ from selfsent.corpus.heldout import HeldOut
 from selfsent.encoder.encode import encode
 from selfsent.errors import ConfigurationError
 from selfsent.evaluation import geometry
+from selfsent.evaluation.labelfree.verdict import LEAST_HELD_OUT
 from selfsent.evaluation.sts import STS
 from selfsent.evaluation.suite import read_suite
 
@@ -26,7 +27,7 @@ class Validator:
         """
         pairs = held_out.dev
         tasks = [*(["retrieval"] if len(pairs.queries) > 1 else []), *(STS_DEV if data else [])]
-        self._preferred = preferred
+        self._preferred, self._pairs = preferred, len(pairs)
         self._suite = None
         if tasks:
             self._suite = read_suite(tasks, data, held_out=(pairs.queries, pairs.passages))
@@ -37,11 +38,15 @@ class Validator:
     def select(self, name: str) -> str:
         """Return the name of the score to select by; checked here, before the first step.
 
+        ``auto`` does not select by retrieval among fewer than ``LEAST_HELD_OUT`` pairs: chance would choose.
+
         Raises:
             ConfigurationError: this corpus and data give no such score.
         """
         if name == "auto":
             usable = [name for name in (self._preferred, *STS_DEV, "retrieval") if name in self.names]
+            if usable[:1] == ["retrieval"] and self._pairs < LEAST_HELD_OUT:
+                return "last"
             return usable[0] if usable else "last"
         if name != "last" and name not in self.names:
             raise ConfigurationError(

@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,11 @@ from tiny import make_base
 import selfsent
 from selfsent import api, methods
 from selfsent.encoder.embed import embed_columns
-from selfsent.encoder.inspect import template_length
+from selfsent.encoder.inspect import template_length, transformer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import ConfigurationError, ResumeError, UserError
 from selfsent.evaluation.labelfree.verdict import judge_heldout
+from selfsent.final_scores import require_same_score
 from selfsent.progress import Progress
 from selfsent.validation import Validator
 
@@ -29,6 +31,7 @@ QUICK = [
     "hardware.precision=fp32",
     "corpus.deduplicate=exact",
     "corpus.held_out=4",
+    "train.select=retrieval",
     "objective.temperature=0.1",
 ]
 WORDS = [
@@ -104,10 +107,16 @@ def test_the_exported_model_scores_what_was_logged_for_its_step(bert, text, tmp_
     weights = result.model / "model.safetensors"
     other = make_base(tmp_path / "other", seed=1)
     validator = Validator(_held_out(text, bert), None, "stsb-dev")
-    api._verify(load_encoder(result.model), validator, result.outcome)
+    told = Told()
+    saved, damaged = load_encoder(result.model), load_encoder(other, pooling="cls")
+    require_same_score(saved, saved, validator, result.outcome, told)
     with pytest.raises(UserError, match="the disk may be damaged"):
-        api._verify(load_encoder(other, pooling="cls"), validator, result.outcome)
-    assert weights.is_file()
+        require_same_score(damaged, saved, validator, result.outcome, told)
+    assert (weights.is_file(), told.said) == (True, [])
+    # A run that was resumed on a machine of other arithmetic scored otherwise before the kill.
+    elsewhere = replace(result.outcome, best_score=result.outcome.best_score + 0.1)
+    require_same_score(saved, saved, validator, elsewhere, told)
+    assert "the run was resumed on another machine" in told.said[0]
 
 
 def _held_out(text, bert):
@@ -454,3 +463,11 @@ def test_two_trainings_never_share_a_folder(bert, text, tmp_path):
 def test_texts_longer_than_the_positions_of_the_base_are_refused(bert, text, tmp_path):
     with pytest.raises(ConfigurationError, match=r"corpus\.max_length = 100 is more than the 80 word pieces"):
         train(bert, text, tmp_path / "run", "corpus.max_length=100")
+
+
+def test_positions_of_roberta_begin_behind_its_padding(text, tmp_path):
+    base = make_base(tmp_path / "roberta", family="roberta")
+    table = transformer_of(load_encoder(base)).embeddings.position_embeddings
+    room = table.num_embeddings - table.padding_idx - 1
+    with pytest.raises(ConfigurationError, match=rf"max_length = {room + 1} is more than the {room} word pieces"):
+        train(base, text, tmp_path / "run", f"corpus.max_length={room + 1}")

@@ -65,6 +65,24 @@ def test_copies_without_room_are_left_out_of_the_epoch_and_counted():
     assert sum(map(len, seen)) == 80
 
 
+@pytest.mark.parametrize("bucketed", [True, False])
+def test_every_text_has_its_turn_where_a_last_batch_is_left_out(bucketed):
+    lengths = np.arange(1, 101)
+    batches = Batches(lengths, np.arange(100, dtype=np.uint64), 16, seed=0, bucketed=bucketed, least=16)
+    seen = {int(row) for step in range(60 * batches.steps_per_epoch) for row in batches(step)}
+    assert seen == set(range(100))  # sorted first, the longest four would never have been read
+
+
+def test_a_batch_that_copies_left_too_small_is_filled_from_larger_ones():
+    keys = np.r_[np.zeros(100), np.arange(1, 823)].astype(np.uint64)  # 922 rows: the last batch has 26 places
+    for seed in range(20):
+        batches = Batches(np.full(922, 9), keys, 64, seed=seed)
+        for step in range(5 * batches.steps_per_epoch):
+            rows = batches(step)
+            assert len(rows) >= 2
+            assert len({*keys[rows].tolist()}) == len(rows)
+
+
 def test_a_corpus_of_copies_is_refused():
     with pytest.raises(CorpusError, match=r"leaves a batch of 1: remove copies with corpus\.deduplicate"):
         Batches(np.full(40, 5), np.zeros(40, np.uint64), 10, seed=0)(0)

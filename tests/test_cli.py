@@ -437,9 +437,10 @@ def test_a_model_does_not_differ_from_itself_and_seeds_are_joined(command, label
     assert "+0.00 [+0.0, +0.0]" in out
     assert "first ahead" in out
     assert " 0 %" in out
-    status, out, err = command("evaluate", f"{base},{other}", f"{other},{base}", *words)
+    status, out, err = command("evaluate", f"{base},{other},{base}", f"{other},{base},{base}", *words)
     assert status == 0, err
     assert "+0.00 [" in out
+    refused(command, "give as many seeds of both, 3 or more", "evaluate", f"{base},{other}", f"{base},{other}", *words)
 
 
 @pytest.mark.parametrize(

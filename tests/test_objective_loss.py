@@ -22,6 +22,12 @@ def tokenised(model, *columns):
     return [model.preprocess(list(column)) for column in columns]
 
 
+def test_a_third_column_is_refused_and_not_dropped(bert):
+    model = load_encoder(bert, pooling="cls").train()
+    with pytest.raises(ConfigurationError, match="3 columns of texts were given"):
+        ObjectiveLoss(model, "simcse")(tokenised(model, TEXTS, POSITIVES, TEXTS), torch.zeros(len(TEXTS)))
+
+
 @pytest.mark.parametrize("method", ["simcse", "scd", "whitenedcse", "simcse+scd", "denosent"])
 @pytest.mark.parametrize("paired", [False, True])
 def test_the_loss_is_that_of_our_trainer(method, paired, bert):

@@ -154,16 +154,16 @@ def test_evaluating_more_often_does_not_change_what_is_learned(bert, tmp_path):
     assert same(often, never)
 
 
-def test_only_a_strictly_better_score_is_kept_and_its_weights_come_back(bert, tmp_path):
-    script, seen = [0.0, 0.5, 0.7, 0.7, 0.6], []
+def test_of_equal_scores_the_later_weights_are_kept_and_come_back(bert, tmp_path):
+    script, seen = [0.0, 0.5, 0.7, 0.7 - 1e-12, 0.6], []
 
     def validate(encoder):
         seen.append({name: value.clone() for name, value in encoder.state_dict().items()})
         return {"score": script[len(seen) - 1]}
 
     encoder, _, outcome = fit(bert, tmp_path / "run", validate=validate)
-    assert (outcome.best_step, outcome.best_score) == (4, 0.7)
-    assert all(torch.equal(value, seen[2][name]) for name, value in encoder.state_dict().items())
+    assert (outcome.best_step, outcome.best_score) == (6, 0.7)
+    assert all(torch.equal(value, seen[3][name]) for name, value in encoder.state_dict().items())
 
 
 def test_the_base_is_no_candidate_even_if_training_only_hurts(bert, tmp_path):
@@ -175,7 +175,7 @@ def test_the_base_is_no_candidate_even_if_training_only_hurts(bert, tmp_path):
 def test_a_first_score_of_zero_is_a_score(bert, tmp_path):
     scores = iter([0.0, 0.0, -0.5, -0.1, 0.0])
     _, _, outcome = fit(bert, tmp_path / "run", validate=lambda _: {"score": next(scores)})
-    assert outcome.best_step == 2
+    assert outcome.best_step == 8
 
 
 def test_patience_stops_after_so_many_evaluations_without_a_better_score(bert, tmp_path):
@@ -186,6 +186,48 @@ def test_patience_stops_after_so_many_evaluations_without_a_better_score(bert, t
     )
     assert (outcome.steps, outcome.best_step) == (10, 6)
     assert any("no better score in 2 evaluations" in message for message in watch.said)
+
+
+def test_an_equal_score_does_not_renew_patience_and_is_no_score_below_the_bases(bert, tmp_path):
+    scores, watch = iter([0.3, 0.3 - 1e-12, 0.3 - 1e-12, 0.3 - 1e-12, 0.9]), Watch()
+    _, _, outcome = fit(
+        bert, tmp_path / "run", validate=lambda _: {"score": next(scores)}, patience=2, steps=100, watch=watch
+    )
+    assert (outcome.steps, outcome.best_step) == (6, 6)
+    assert not any("no weights reached" in message for message in watch.said)
+
+
+@pytest.mark.parametrize("max_grad_norm", [0.0, 1.0])
+def test_a_gradient_that_is_not_finite_does_not_reach_the_weights(bert, tmp_path, monkeypatch, max_grad_norm):
+    seen = []
+    step = trainer.AdamW.step
+
+    def kept(self, *given, **named):
+        seen.append(all(p.grad.isfinite().all() for g in self.param_groups for p in g["params"] if p.grad is not None))
+        return step(self, *given, **named)
+
+    monkeypatch.setattr(trainer.AdamW, "step", kept)
+    backward = trainer.Trainer._backward
+
+    def broken(self, index):
+        terms = backward(self, index)
+        if index == 2:
+            next(p for p in self.parameters if p.grad is not None).grad.view(-1)[0] = float("nan")
+        return terms
+
+    monkeypatch.setattr(trainer.Trainer, "_backward", broken)
+    with pytest.raises(UserError, match="the gradient is no longer finite at step 3: start again"):
+        fit(bert, tmp_path / "run", max_grad_norm=max_grad_norm)
+    assert seen == [True, True]
+
+
+def test_without_evaluations_a_kill_loses_no_more_than_with_the_default_ones(bert, tmp_path, monkeypatch):
+    monkeypatch.setattr(TrainConfig, "evaluate_every", 3)  # the default; the run sets 0
+    saved = []
+    save = trainer.Trainer.save_checkpoint
+    monkeypatch.setattr(trainer.Trainer, "save_checkpoint", lambda self: (saved.append(self.state.step), save(self)))
+    fit(bert, tmp_path / "run", evaluate_every=0, steps=8, select="last")
+    assert saved == [3, 6, 8]
 
 
 def test_patience_is_ignored_where_the_last_weights_are_kept(bert, tmp_path):

@@ -12,9 +12,9 @@ _TAGS = (
     "a|b|blockquote|br|center|code|dd|div|dl|dt|em|font|gallery|h[1-6]|hr|i|img|li|math|nowiki|ol|p|poem|pre|ref"
     "|references|s|small|span|strong|sub|sup|table|td|th|tr|tt|u|ul"
 )
-_MARKUP = re.compile(
-    rf"(?P<tag></?(?:{_TAGS})\b[^<>\n]*>|<!--.*?-->)"  # known HTML and wiki tags; <x> in a formula stays
-    r"|\[(?:https?|ftp)://[^\s\]]*(?: (?P<label>[^\]\n]*))?\]",  # [http://... label]
+_MARKUP = re.compile(  # of bounded length, or what is opened many times and never closed would take hours
+    rf"(?P<tag></?(?:{_TAGS})\b[^<>\n]*>|<!--.{{0,5000}}?-->)"  # known HTML and wiki tags; <x> in a formula stays
+    r"|\[(?:https?|ftp)://[^\s\]]{0,2000}(?: (?P<label>[^\]\n]{0,500}))?\]",  # [http://... label]
     re.IGNORECASE | re.DOTALL,
 )
 _EMPTY_BRACKETS = re.compile(r"[ \t]\([\s,;]*\)")  # whose content was markup; those of a call() stay
@@ -26,6 +26,8 @@ _INVISIBLE = re.compile(
 _LINES = re.compile(r"\r\n?|[\x0c\x85\u2028\u2029]")
 _SPACES = re.compile(r"[^\S\n\t ]")  # all others; sentencex fails on a no-break space after an initial
 _EMPTY_LINES = re.compile("\0\0+")
+_NARROWEST = 30  # columns of hard-wrapped prose
+_FULL = 0.85  # of the width, with the word that would not have fitted
 # Scripts without spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese.
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 _WORD = re.compile(rf"{_UNSPACED.pattern}|(?:(?!{_UNSPACED.pattern})\S)+")
@@ -67,11 +69,16 @@ def sentences(text: str, language: str) -> list[str]:
 
 
 def _unwrap(text: str) -> str:
-    # In hard-wrapped prose most lines continue in lower case; paragraphs and list items rarely do.
+    # In hard-wrapped prose most lines continue in lower case; paragraphs and list items rarely do.  Its lines are full:
+    # the next word would not have fitted.  Lines of chats, subtitles and songs end where they like.
     lines = [line.strip() for line in text.split("\n")]
     breaks = [(above, below) for above, below in pairwise(lines) if above and below]
-    continued = sum(above[-1] not in ".:!?" and below[0].islower() for above, below in breaks)
-    if not breaks or 2 * continued < len(breaks):
+    continued = [pair for pair in breaks if pair[0][-1] not in ".:!?" and pair[1][0].islower()]
+    if not breaks or 2 * len(continued) < len(breaks):
+        return text
+    width = sorted(map(len, filter(None, lines)))[-1 - len(breaks) // 10]  # a single line may be longer: an address
+    full = sum(len(above) + len(below.split(None, 1)[0]) >= _FULL * width for above, below in continued)
+    if width < _NARROWEST or 2 * full < len(continued):
         return text
     return _EMPTY_LINES.sub("\n", "\n".join(lines).replace("\n", "\0")).replace("\0", " ")
 

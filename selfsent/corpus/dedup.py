@@ -76,10 +76,15 @@ def row_keys(ids: NDArray[np.integer], lengths: NDArray[np.integer]) -> Keys:
 
 def similarities(ids: Ragged, earlier: NDArray[np.int64], later: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the Jaccard similarity of the shingles of each pair of rows."""
+    rows, places = np.unique(np.concatenate([earlier, later]), return_inverse=True)
+    return _jaccard(ids.rows(rows), *places.reshape(2, -1))
+
+
+def _jaccard(
+    pieces: Sequence[NDArray[np.integer]], one: NDArray[np.int64], other: NDArray[np.int64]
+) -> NDArray[np.float64]:
     from scipy.sparse import csr_array
 
-    rows, places = np.unique(np.concatenate([earlier, later]), return_inverse=True)
-    pieces = ids.rows(rows)
     lengths = np.array([len(row) for row in pieces])
     names = np.unique(shingles(np.concatenate(pieces), lengths), return_inverse=True)[1]
     # The sets of shingles as a sparse matrix: two rows' common shingles are where both hold a one.
@@ -87,7 +92,6 @@ def similarities(ids: Ragged, earlier: NDArray[np.int64], later: NDArray[np.int6
     sets.sum_duplicates()
     sets.data[:] = 1
     sizes = np.diff(sets.indptr)
-    one, other = places.reshape(2, -1)
     both = sets[one].multiply(sets[other]).sum(axis=1)
     return both / (sizes[one] + sizes[other] - both)
 
@@ -97,6 +101,45 @@ def drop_held_out(keys: Column, held_out: Keys, drop_reason: NDArray[np.uint8]) 
     for start, chunk in keys.chunks():
         reasons = drop_reason[start : start + len(chunk)]
         reasons[(reasons == KEPT) & np.isin(chunk, held_out)] = HELD_OUT
+
+
+def drop_near_held_out(
+    bands: list[Column],
+    ids: Ragged,
+    held_ids: NDArray[np.integer],
+    held_lengths: NDArray[np.int64],
+    threshold: float,
+    drop_reason: NDArray[np.uint8],
+) -> None:
+    """Mark every near-copy of a held-out text: with it, training would have read the test.
+
+    Args:
+        held_ids: word pieces of the held-out texts, end to end; they are few and are held in memory.
+    """
+    full = held_lengths > 0
+    held_lengths = held_lengths[full]
+    if not len(held_lengths) or not bands:
+        return
+    held = np.split(held_ids, np.cumsum(held_lengths)[:-1])
+    width = MINIMA // len(bands)
+    for band, keys in zip(bands, band_keys(shingles(held_ids, held_lengths), held_lengths, width), strict=True):
+        order = np.argsort(keys, kind="stable")
+        values = keys[order]
+        for start, chunk in band.chunks():
+            kept = drop_reason[start : start + len(chunk)] == KEPT
+            first, last = (np.searchsorted(values, chunk, side=side) for side in ("left", "right"))
+            rows = np.flatnonzero(kept & (last > first))
+            # Equal held-out texts are as good as one: the first and the last of a key stand for all.
+            pairs = np.concatenate(
+                [np.stack([rows, order[first[rows]]]), np.stack([rows, order[last[rows] - 1]])], axis=1
+            )
+            pairs = np.unique(pairs, axis=1)
+            for at in range(0, pairs.shape[1], _COMPARED >> 6):
+                rows, known = pairs[:, at : at + (_COMPARED >> 6)]
+                pieces = [*ids.rows(rows + start), *(held[one] for one in known)]
+                places = np.arange(len(rows))
+                near = _jaccard(pieces, places, places + len(rows)) >= threshold
+                drop_reason[rows[near] + start] = HELD_OUT
 
 
 def families(keys: Column, others: Column) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -116,9 +159,15 @@ def families(keys: Column, others: Column) -> tuple[NDArray[np.int64], NDArray[n
     return tied, tied[np.unique(family, return_index=True)[1][family]]
 
 
-def drop_exact(keys: Column, drop_reason: NDArray[np.uint8]) -> None:
-    """Mark every copy of a text but the first."""
+def drop_exact(keys: Column, drop_reason: NDArray[np.uint8], others: Column | None = None) -> None:
+    """Mark every copy of a text but the first.
+
+    Args:
+        others: keys of the other sides of pairs; a pair is a copy where both sides are.
+    """
     for rows, values in _partitions([keys], drop_reason):
+        if others is not None:
+            values = mix(values) + _at(others, rows)
         order = np.argsort(values, kind="stable")  # stable: of equal texts the first row comes first
         drop_reason[rows[order[1:][values[order[1:]] == values[order[:-1]]]]] = EXACT
 
@@ -130,10 +179,12 @@ def drop_near(
     drop_reason: NDArray[np.uint8],
     folder: Path,
     progress: Progress = SILENT,
+    others: Ragged | None = None,
 ) -> list[tuple[int, int]]:
     """Mark near-duplicates of an earlier text that is kept; return the first such pairs (kept, dropped).
 
     Args:
+        others: the other sides of pairs; a pair is a near-duplicate where both sides are.
         folder: for temporary columns of candidate pairs.
         progress: the stage ``deduplicate`` counts bands, then blocks of candidates.
     """
@@ -159,6 +210,9 @@ def drop_near(
         for start in range(0, len(pairs), at_once):
             part = slice(start, start + at_once)
             near[part] = similarities(ids, earlier[part], later[part]) >= threshold
+            if others is not None and near[part].any():
+                alike = np.flatnonzero(near[part]) + start
+                near[alike] = similarities(others, earlier[alike], later[alike]) >= threshold
         # In order of the later text, so that it is already decided whether the earlier one is kept.
         for one, other in zip(earlier[near].tolist(), later[near].tolist(), strict=True):
             if drop_reason[one] == drop_reason[other] == KEPT:
@@ -181,6 +235,12 @@ def _alike(rows: NDArray[np.int64], values: Keys) -> Iterator[tuple[NDArray[np.i
     yield rows[first[later]], rows[later]
     distant = later[first[later] != later - 1]
     yield rows[distant - 1], rows[distant]
+
+
+def _at(column: Column, rows: NDArray[np.int64]) -> Keys:
+    """Return the values of ascending rows."""
+    found = [chunk[rows[(rows >= start) & (rows < start + len(chunk))] - start] for start, chunk in column.chunks()]
+    return np.concatenate([np.empty(0, np.uint64), *found])
 
 
 def _partitions(

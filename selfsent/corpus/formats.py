@@ -208,6 +208,8 @@ def _json_rows(file: OpenFile, columns: Columns | None) -> Iterator[_Located]:
     parts = (part for part in file.parts() if not part.isspace())
     first = next(parts, b"")
     every = chain([first] * bool(first), parts)
+    if first.strip() == b"{":
+        raise CorpusError(f"{file} holds one object over many lines: write an object a line, or a list of objects")
     rows: Iterator[tuple[object, Any]] = ((file, _parsed(line, file)) for line in file.lines(every))
     if first.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"["):
         rows = _json_items(file, every)

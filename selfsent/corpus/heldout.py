@@ -58,7 +58,8 @@ class Selection:
         self.found = HeldOut(kind)
         self.size, self.share, self.file = size, share, file
         self.file.touch()
-        self.keys = array("Q")  # of the texts of the documents held out
+        self.keys = array("Q")  # of the texts of the documents held out,
+        self.texts: list[str] = []  # and these
         self._seen: set[int] = set()  # keys of the queries and passages taken: at most 4 * size
 
     @property
@@ -66,7 +67,14 @@ class Selection:
         """Count the documents held out."""
         return len(self.found.dev) + len(self.found.test)
 
-    def take(self, document: Document, summary: str, sentences: Sequence[str], keys: Sequence[int]) -> bool:
+    def take(
+        self,
+        document: Document,
+        summary: str,
+        sentences: Sequence[str],
+        keys: Sequence[int],
+        texts: Sequence[str] | None = None,
+    ) -> bool:
         """Hold a document out if its hash says so and a query can be made of it; return whether it was.
 
         Args:
@@ -74,6 +82,7 @@ class Selection:
             summary: the query, if the document has one; otherwise its first sentence is.
             sentences: of the document; the positive of a pair.
             keys: the content keys of its texts.
+            texts: near-copies of which are no text to train on; None: its sentences.
         """
         place = xxhash.xxh3_64_intdigest(np.array(keys, np.uint64).data) % 10_000 / 10_000
         part = "dev" if place < self.share / 2 else "test"
@@ -86,6 +95,7 @@ class Selection:
             return False
         self._seen |= own
         self.keys.extend(keys)
+        self.texts.extend(sentences if texts is None else texts)
         pairs.queries.append(query)
         pairs.passages.append(passage)
         pairs.titles.append(clean.one_line(document.title))

@@ -25,7 +25,7 @@ from selfsent.progress import SILENT, Progress
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-FORMAT = 3  # of the folder; raised whenever the same input would give another corpus
+FORMAT = 4  # of the folder; raised whenever the same input would give another corpus
 
 _ROWS = 1 << 15  # stored at a time
 _LONGEST = 4096  # word pieces; longer texts count as this long in the statistics
@@ -177,11 +177,16 @@ def _drop(
             # A sentence that follows many would tie all their documents together, and none could share a batch.
             dedup.drop_exact(texts.positive_keys, drop_reason)
     dedup.drop_held_out(texts.keys, held_out, drop_reason)
+    # Rows with positives of their own are copies only if both sides are: several answers to a question all teach.
+    others = texts.positives if texts.has_pairs else None
     if config.deduplicate != "none":
-        dedup.drop_exact(texts.keys, drop_reason)
+        dedup.drop_exact(texts.keys, drop_reason, texts.positive_keys if texts.has_pairs else None)
     if config.deduplicate != "near":
         return drop_reason, []
-    near = dedup.drop_near(texts.bands, texts.ids, config.near_threshold, drop_reason, texts.folder, progress)
+    if texts.selection.texts:
+        held = texts.pieces.encode(texts.selection.texts)
+        dedup.drop_near_held_out(texts.bands, texts.ids, *held, config.near_threshold, drop_reason)
+    near = dedup.drop_near(texts.bands, texts.ids, config.near_threshold, drop_reason, texts.folder, progress, others)
     return drop_reason, near
 
 
@@ -275,4 +280,4 @@ def _count(sources: Sequence[Source], texts: TokenizedTexts, drop_reason: NDArra
         if not texts.rows_adjacent:
             advice += "if the order of the lines or rows means something, set corpus.order=meaningful; otherwise "
         advice += "leave corpus.positives out"
-    raise CorpusError(f"{left} left of the {counts.texts:,} texts in {names} ({why}): {advice}")
+    raise CorpusError(f"{left} left of the {counts.texts:,} texts in {names}{f' ({why})' if why else ''}: {advice}")

@@ -28,7 +28,7 @@ from selfsent.corpus.formats import FORMATS as FORMATS
 from selfsent.corpus.formats import Columns as Columns
 from selfsent.corpus.formats import Row
 from selfsent.corpus.remote import RemoteFile, is_url, remote_files
-from selfsent.errors import CorpusError
+from selfsent.errors import CorpusError, first_line
 from selfsent.progress import SILENT, Progress
 
 DEMO = "pydocs"
@@ -291,7 +291,7 @@ def _hub_rows(name: str) -> Iterator[Row]:
     try:
         yield from datasets.load_dataset(dataset, config or None, split=split or "train", streaming=True)
     except Exception as error:  # not found, no such split or config, no connection: each layer has its own
-        reason = str(error).splitlines()[0].rstrip(".")
+        reason = first_line(error).rstrip(".")
         raise CorpusError(
             f"the hub dataset {name} cannot be read ({reason}): write it as owner/name, owner/name/config or "
             "owner/name:split"

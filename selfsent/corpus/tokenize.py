@@ -341,9 +341,9 @@ class TokenizedTexts:
             key = split.positive_key
             identical = rules.config.clean and key == keys[0]
             counts.identical_pairs += identical
-            if identical or self.pairs.take(document, texts[0], [positive], [*keys, key]):
+            if identical or self.pairs.take(document, texts[0], [positive], [*keys, key], [*texts, positive]):
                 return []
-        elif self.documents.take(document, split.summary, split.sentences, keys):
+        elif self.documents.take(document, split.summary, split.sentences, keys, texts):
             return []
         positives = [positive] * len(texts)
         if self._adjacent:  # the sentence directly after, if its content differs

@@ -124,16 +124,24 @@ def require_vectors(encoder: SentenceTransformer, name: str) -> None:
         raise EncoderError(f"the weights of {name} are broken: a vector holds values that are not finite")
 
 
+def readable_positions(model: nn.Module | None) -> int | None:
+    """Return how many word pieces the table of positions has room for; None: there is no table.
+
+    RoBERTa and its kin count positions from behind the padding index.
+    """
+    table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
+    if not isinstance(table, nn.Embedding):
+        return None
+    return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
+
+
 def limit_length(encoder: SentenceTransformer, max_length: int | None) -> None:
     """Set how many word pieces of a text an encoder reads, beside those of its prompt, if it has positions for them.
 
     Raises:
         ConfigurationError: ``max_length`` is more.
     """
-    table = getattr(getattr(transformer_of(encoder), "embeddings", None), "position_embeddings", None)
-    positions, around = UNLIMITED, template_length(encoder)
-    if isinstance(table, nn.Embedding):
-        positions = table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
+    positions, around = readable_positions(transformer_of(encoder)) or UNLIMITED, template_length(encoder)
     if max_length is not None and not 0 < max_length <= positions - around:
         raise ConfigurationError(
             f"max_length {max_length} does not fit: the encoder reads {positions - around} word pieces of a text at "

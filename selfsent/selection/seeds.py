@@ -13,7 +13,7 @@ import numpy as np
 
 from selfsent import api, atomic, locks
 from selfsent.api import Trained
-from selfsent.config import Recipe, recipe_table
+from selfsent.config import SEEDS, Recipe, recipe_table
 from selfsent.corpus.read import corpus_sources
 from selfsent.errors import ConfigurationError, ResumeError
 from selfsent.evaluation.labelfree.verdict import SINGLE_LINES
@@ -86,6 +86,8 @@ def train_seeds(
     recipe = api.resolve(
         method, base=base, corpus=corpus_sources(texts, corpus), seed=seed, data=data, settings=settings
     )
+    if recipe.seed + seeds - 1 > SEEDS:
+        raise ConfigurationError(f"seed = {recipe.seed} does not fit: its {seeds} seeds would go beyond {SEEDS}")
     folder = Path(out) if out is not None else api.default_folder(method)
     if not resume:
         Run.require_free(folder, "choose another --out, or add --resume to resume the runs in it")
@@ -111,7 +113,8 @@ def train_seed(recipe: Recipe, folder: Path, *, tracker: AnyTracker | None = Non
     known = _read_record(record)
     if known is not None and known["recipe"] == recipe_table(recipe) and Run(folder).finished():
         return SeedRun(folder=folder, **{key: value for key, value in known.items() if key != "recipe"})
-    trained = api.train(recipe, out=folder, resume=True, tracker=tracker, progress=progress)
+    begun = (folder / "config.json").is_file()
+    trained = api.train(recipe, out=folder, resume=begun, tracker=tracker, progress=progress)
     score = _test_score(trained, trained.after)
     if score is not None and score.replicates is None:  # it was finished before a kill
         trained = api.rescore(trained, recipe, progress)

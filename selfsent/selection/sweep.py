@@ -19,7 +19,7 @@ from selfsent.corpus.read import corpus_sources, resolve_sources
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.inspect import encoder_digest
 from selfsent.encoder.load import load_encoder
-from selfsent.errors import ConfigurationError, ResumeError, UserError
+from selfsent.errors import ConfigurationError, ResumeError, StorageError, UserError
 from selfsent.evaluation.labelfree.verdict import SINGLE_LINES
 from selfsent.evaluation.significance import LEAST_SEEDS, LEVEL, Judgement, judge_settings
 from selfsent.progress import SILENT, Progress, Quiet
@@ -104,6 +104,8 @@ def sweep(
     """
     single, listed = split_settings(settings)
     shipped = read_lists(sweep_lists(method)) if not isinstance(method, Recipe) else []
+    given = {setting.partition("=")[0].strip() for setting in single}
+    shipped = [one for one in shipped if one.key not in given]  # a single value of such a key is not swept
     space = join_keys(shipped, listed, map(parse_range, ranges))
     if seeds < 1:
         raise ConfigurationError(f"seeds = {seeds} does not fit: it must be at least 1")
@@ -228,12 +230,12 @@ class _Sweep:
             end = TrialEnd(state="complete", score=self._dev(runs))
         except optuna.TrialPruned as pruned:
             end = TrialEnd(state="pruned", reason=str(pruned))
-        except ResumeError:
-            raise  # of the folder, not of the settings
+        except (ResumeError, StorageError):
+            raise  # of the folder or the disk, not of the settings
         except UserError as error:
             cause = error.__cause__
             if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise  # of the disk, not of the settings
+                raise
             return TrialEnd(state="failed", reason=str(error))
         self.known[identity] = trial.number, end
         return end

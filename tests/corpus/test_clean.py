@@ -40,12 +40,33 @@ def test_a_line_end_is_a_sentence_end():
 
 
 def test_hard_wrapped_prose_is_joined_and_its_paragraphs_are_not():
-    text = "The old cat sat on\nthe mat and looked\nat the moon. Then it\nslept\n\nA dog came in\nfrom the yard."
+    text = (
+        "The old cat sat on the mat and looked at\nthe moon that stood above the river. Then\nit slept\n\n"
+        "A dog came in from the yard and barked\nat it."
+    )
     assert clean.sentences(text, "en") == [
-        "The old cat sat on the mat and looked at the moon.",
+        "The old cat sat on the mat and looked at the moon that stood above the river.",
         "Then it slept",
-        "A dog came in from the yard.",
+        "A dog came in from the yard and barked at it.",
     ]
+
+
+def test_lines_that_end_where_they_like_are_sentences_of_their_own_in_lower_case_too():
+    lines = [
+        "hey, are you there",
+        "yes",
+        "the update broke the login page again",
+        "which one",
+        "the one of monday, i think",
+    ]
+    assert clean.sentences("\n".join(lines), "en") == lines
+
+
+def test_markup_has_a_bounded_length():
+    """Or what is opened thousands of times and never closed would be searched to the end of the text each time."""
+    for opened, closed in (("<!--", "-->"), ("[http://a.org ", "]")):
+        assert clean.clean_text(f"{opened}{'x' * 400}{closed}") in (" ", "x" * 400)
+        assert clean.clean_text(f"{opened}{'x' * 6000}{closed}").startswith(opened)
 
 
 def test_chinese_is_split_and_its_words_are_counted_by_character():

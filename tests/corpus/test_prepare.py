@@ -176,6 +176,23 @@ def test_held_out_documents_and_copies_of_their_sentences_are_not_trained_on(pre
             assert passage == " ".join(sentence(n + k) for k in range(1, 5))
 
 
+def test_near_copies_of_held_out_texts_are_not_trained_on(prepare):
+    draw = np.random.default_rng(0)
+    words = [f"w{n}" for n in range(400)]
+    sentences = [" ".join([*draw.choice(words, 14), f"n{number}."]) for number in range(600)]
+    originals = [" ".join(sentences[at : at + 3]) for at in range(0, 600, 3)]
+    copies = [original.replace("w7", "x7").replace("w1", "x1") for original in originals]
+    rows = [(text, None) for text in originals + copies]
+    found = prepare(table(rows), "a.jsonl", held_out=20, held_out_share=0.2)
+    kept = [set(zip(text.split(), text.split()[1:], strict=False)) for text in everything(found)]
+    held = [query for part in (found.held_out.dev, found.held_out.test) for query in part.queries]
+    assert len(held) > 15
+    for query in held:
+        own = set(zip(query.split(), query.split()[1:], strict=False))
+        assert all(len(own & one) / len(own | one) < 0.8 for one in kept)
+    assert found.account.held_out_copies > 0
+
+
 def test_lines_are_held_out_in_halves(prepare):
     found = prepare(lines(600), deduplicate="none", held_out=5)
     assert found.held_out.kind == "halves"

@@ -103,11 +103,23 @@ def test_pairs_of_a_text_with_itself_are_dropped_and_counted(prepare):
     assert any(line.split() == ["equal", "to", "their", "positive", "1"] for line in found.account.lines())
 
 
-def test_a_text_is_kept_with_its_first_positive(prepare, tokenizer):
-    rows = [*numbered(30), (sentence(3), "Something else that may be said.")]
-    found = prepare(table(rows), "a.jsonl", held_out=0, deduplicate="exact")
-    assert found.positives([3]) == [tokenizer(paraphrase(3), truncation=True, max_length=32)["input_ids"]]
-    assert (len(found), found.account.exact_duplicates) == (30, 1)
+@pytest.mark.parametrize("deduplicate", ["exact", "near"])
+def test_a_text_is_kept_with_each_of_its_positives_and_a_pair_once(prepare, tokenizer, deduplicate):
+    other = "Something else that may be said."
+    rows = [*numbered(30), (sentence(3), other), (sentence(3).upper(), paraphrase(3).upper())]
+    found = prepare(table(rows), "a.jsonl", held_out=0, deduplicate=deduplicate)
+    both = [tokenizer(text, truncation=True, max_length=32)["input_ids"] for text in (paraphrase(3), other)]
+    assert found.positives([3, 30]) == both
+    assert (len(found), found.account.exact_duplicates) == (31, 1)
+    assert found.keys[3] == found.keys[30]  # so that they never share a batch
+
+
+def test_a_pair_is_a_near_duplicate_only_if_both_sides_are(prepare):
+    long = " ".join(f"word{n} of the text" for n in range(12))
+    negated = long.replace("word5", "never word5")
+    rows = [*numbered(30), (long, paraphrase(50)), (negated, "It says the opposite."), (negated, paraphrase(50))]
+    found = prepare(table(rows), "a.jsonl", held_out=0)
+    assert (len(found), found.account.near_duplicates) == (32, 1)
 
 
 def test_a_positive_that_the_tokenizer_sees_nothing_in_is_none(prepare, tokenizer):

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 from test_api import QUICK, WORDS
 
 import selfsent
 from selfsent import api, config, locks
+from selfsent import run as running
 from selfsent.errors import ConfigurationError, ResumeError, UserError
 from selfsent.progress import Progress
 from selfsent.selection import sweep as module
@@ -35,11 +37,9 @@ def cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path_factory.getbasetemp() / "sweep-cache"))
 
 
-def sweep(bert, text, out, *settings, **options):
+def sweep(bert, text, out, *settings, method="simcse", **options):
     quick = [setting for setting in QUICK if "temperature" not in setting]
-    return selfsent.sweep(
-        "simcse", base=str(bert), corpus=[str(text)], out=out, settings=[*quick, *settings], **options
-    )
+    return selfsent.sweep(method, base=str(bert), corpus=[str(text)], out=out, settings=[*quick, *settings], **options)
 
 
 def weights(folder: Path) -> dict[str, bytes]:
@@ -302,6 +302,36 @@ def test_halves_of_single_lines_show_damage_over_seeds_and_nothing_else(structur
         for seed in range(3)
     ]
     assert judge_seeds(runs)[1].startswith(said)
+
+
+def test_a_single_value_takes_its_key_out_of_what_a_recipe_sweeps(bert, text, tmp_path):
+    path = tmp_path / "recipe.toml"
+    path.write_text(
+        'method = "simcse"\n[sweep]\nobjective.temperature = [0.05, 0.2]\ntrain.learning_rate = [1e-5, 2e-5]\n'
+    )
+    outcome = sweep(bert, text, tmp_path / "s", "objective.temperature=0.07", method=str(path))
+    assert [trial.settings for trial in outcome.trials if trial.settings] == [
+        {"train.learning_rate": "1e-05"},
+        {"train.learning_rate": "2e-05"},
+    ]
+
+
+def test_a_disk_that_is_full_ends_the_sweep_and_is_no_failure_of_a_setting(bert, text, tmp_path, monkeypatch):
+    save = running.save_file
+    calls = []
+
+    def full(*given, **named):
+        calls.append(1)
+        if len(calls) == 4:
+            raise SafetensorError("I/O error: No space left on device (os error 28)")
+        return save(*given, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(running, "save_file", full)
+        with pytest.raises(UserError, match=r"No space left on device.*free some space and add --resume"):
+            sweep(bert, text, tmp_path / "s", LIST)
+    outcome = sweep(bert, text, tmp_path / "s", LIST, resume=True)
+    assert {trial.state for trial in outcome.trials} <= {"complete", "repeated"}
 
 
 def test_a_trial_that_fails_is_recorded_and_the_others_go_on(bert, text, tmp_path):
