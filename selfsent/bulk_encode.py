@@ -23,7 +23,7 @@ from selfsent.corpus import formats, read
 from selfsent.corpus.remote import is_url
 from selfsent.encode_parts import WHOLE, EncodePart
 from selfsent.encoder.coverage import checked_texts
-from selfsent.encoder.opened import digest_of, embed_texts, in_bf16
+from selfsent.encoder.opened import digest_of, embed_texts, in_bf16, require_width
 from selfsent.encoder.quantize import QUANTIZED, needs_ranges
 from selfsent.encoder.task_prompts import TextEncoder, resolve_prompt, task_prompt
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError, unknown
@@ -70,7 +70,7 @@ Engine = Callable[[BlockJob, Iterator[Block]], Iterator[tuple[int, int]]]  # as 
 def encode_to(
     output: str | Path,
     encoder: TextEncoder,
-    texts: Sequence[str | Path] | Iterable[str],
+    texts: Sequence[str | Path] | Iterable[str] | Path,
     *,
     stream: bool = False,
     text_column: str = "text",
@@ -110,6 +110,8 @@ def encode_to(
         UserError: no such source or nothing in it; an output that exists or does not fit; an unfinished output of
             another model, source or setting; a vector that is not finite; another process at the same output.
     """
+    texts = [str(texts)] if isinstance(texts, str | Path) else texts
+    require_width(truncate_dim, encoder)
     target = output_of(output)
     if dtype not in (*DTYPES, *QUANTIZED):
         raise unknown("dtype", dtype, (*DTYPES, *QUANTIZED))
@@ -131,7 +133,8 @@ def encode_to(
     )
     sources = [] if stream else find_sources([str(name) for name in texts])
     plan = _plan(job, None if stream else sources, text_column) | ({"parts": part.of} if part else {})
-    found = (document.text for source in sources for document in source.documents(_columns(text_column)))
+    columns = read.Columns(text=text_column, title=text_column, summary=text_column, positive=None)  # no others
+    found = (document.text for source in sources for document in source.documents(columns))
     checked = partial(checked_texts, encoder, map(str, texts) if stream else found, "this encoder", progress)
     run = engine or _here(encoder)
     if isinstance(target, RemoteFolder):
@@ -179,11 +182,6 @@ def _encode_remotely(
     _encode_blocks(job, read_texts(), run, progress)
     rows, width = target.publish(job.dtype, job.block)
     return Encoded(output=target.url, rows=rows, width=width, resumed=resumed)
-
-
-def _columns(text: str) -> read.Columns:
-    """Name the column of the text for all others, too: a corpus may have them, and they are not read here."""
-    return read.Columns(text=text, title=text, summary=text, positive=text)
 
 
 def _here(encoder: TextEncoder) -> Engine:

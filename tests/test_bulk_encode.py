@@ -386,6 +386,17 @@ def test_a_process_killed_by_the_kernel_resumes_to_the_same_bytes(bert, tmp_path
     assert content(tmp_path / "often.npy") == content(tmp_path / "once.npy")
 
 
+def test_one_name_is_a_source_and_a_width_that_is_not_there_is_refused(bert, tmp_path):
+    encoder = load_encoder(bert)
+    source = tmp_path / "t.txt"
+    source.write_text("a cat\na dog\n")
+    assert bulk_encode.encode_to(tmp_path / "v.npy", encoder, str(source)).rows == 2
+    assert bulk_encode.encode_to(tmp_path / "w.npy", encoder, source).rows == 2
+    for width in (0, -3, 33):
+        with pytest.raises(UserError, match=rf"truncate_dim = {width} does not fit: this encoder has 32 dimensions"):
+            bulk_encode.encode_to(tmp_path / "x.npy", encoder, [source], truncate_dim=width)
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "binary", "ubinary"])
 def test_packed_output_is_that_of_sentence_transformers_and_the_ranges_lie_beside_it(dtype, bert, source, tmp_path):
     """The ranges are those of the first block; a killed job goes on with them."""

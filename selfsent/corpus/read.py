@@ -279,7 +279,8 @@ def _document(row: Row, where: object, columns: Columns) -> Document:
         for name, text in zip(columns.names(), texts, strict=True):
             if not isinstance(text, str) and name not in (columns.title, columns.id):
                 raise CorpusError(f"{where}: column {name!r} holds a {type(text).__name__}: it must hold text")
-        texts[1], texts[4] = str(texts[1]), str(texts[4])  # a number or a date
+        texts[1] = str(texts[1])  # a number or a date
+        texts[4] = texts[4] if isinstance(texts[4], str) else json.dumps(texts[4], default=str, ensure_ascii=False)
     return Document(*texts)
 
 

@@ -17,7 +17,7 @@ from selfsent import hardware
 from selfsent.corpus import clean
 from selfsent.encoder.batches import Tokens, encode_rows
 from selfsent.encoder.embed import collate
-from selfsent.encoder.fused import ready_layers
+from selfsent.encoder.fused import ready_layers, ready_weights
 from selfsent.encoder.inspect import embedding_width, max_length_of, prompt_weights, transformer_of
 from selfsent.encoder.pooling import POOLINGS, pooling_modules
 from selfsent.encoder.side_by_side import SideBySide
@@ -193,3 +193,11 @@ def inference_layers(encoder: SentenceTransformer, low: bool) -> AbstractContext
     """Prepare the layers for many passes without gradients; the rest of an encoder without such is left alone."""
     device, model = encoder.device.type, transformer_of(encoder)
     return ready_layers(model or encoder[0], device, low=low, around=encoder[0])
+
+
+def inference_weights(
+    encoder: SentenceTransformer, low: bool
+) -> AbstractContextManager[Callable[[], AbstractContextManager[None]]]:
+    """Likewise, for passes in other blocks and threads, each of which is made under what this yields."""
+    device, model = encoder.device.type, transformer_of(encoder)
+    return ready_weights(model or encoder[0], device, low=low, around=encoder[0])

@@ -5,7 +5,7 @@ LayerNorm and product.  oneDNN computes product, bias and GELU in one pass over 
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -62,8 +62,13 @@ def _is_exact_gelu(activation: nn.Module) -> bool:
 
 
 @contextmanager
-def ready_layers(model: nn.Module, device: str, *, low: bool, around: nn.Module | None = None) -> Iterator[None]:
-    """Prepare layers for many passes without gradients, in bf16 (``low``) or fp32.
+def ready_weights(
+    model: nn.Module, device: str, *, low: bool, around: nn.Module | None = None
+) -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """Prepare layers for passes without gradients, in bf16 (``low``) or fp32; yield what every pass is made under.
+
+    Autocast is of the thread and of the block of ``torch.inference_mode`` that it is entered in, and ends with it: so
+    that it is not part of what is prepared once.
 
     Args:
         around: the module whose matrices are held in bf16 where there are no fused products.  Default: ``model``.
@@ -71,11 +76,17 @@ def ready_layers(model: nn.Module, device: str, *, low: bool, around: nn.Module 
     dtype = torch.bfloat16 if low else torch.float32
     if fused_products_fit(model, device, dtype):
         with fused_products(model, dtype):
-            yield
+            yield nullcontext
     else:
-        weights = bf16_weights(around or model) if low else nullcontext()
-        with weights, torch.autocast(device, torch.bfloat16, enabled=low):
-            yield
+        with bf16_weights(around or model) if low else nullcontext():
+            yield lambda: torch.autocast(device, torch.bfloat16, enabled=low)
+
+
+@contextmanager
+def ready_layers(model: nn.Module, device: str, *, low: bool, around: nn.Module | None = None) -> Iterator[None]:
+    """Prepare layers as ``ready_weights`` does, for passes within the block and its thread."""
+    with ready_weights(model, device, low=low, around=around) as passing, passing():
+        yield
 
 
 def _product(layer: nn.Linear, after: str) -> Callable[[Tensor], Tensor]:

@@ -14,6 +14,7 @@ from selfsent.encoder.direct import DirectEncoder, JoinedEncoders, Vocabulary, r
 from selfsent.encoder.model_folder import SIDE_BY_SIDE, find_model, one_sentence, read_modules
 from selfsent.encoder.task_prompts import TextEncoder
 from selfsent.encoder.word_vectors import WordVectors, open_word_vectors
+from selfsent.errors import ConfigurationError
 from selfsent.loading import loading
 from selfsent.precision import require_precision
 from selfsent.progress import SILENT, Progress
@@ -101,6 +102,18 @@ def width_of(encoder: TextEncoder) -> int:
     from selfsent.encoder.inspect import embedding_width
 
     return encoder.truncate_dim or embedding_width(with_torch(encoder))
+
+
+def require_width(truncate_dim: int | None, encoder: TextEncoder) -> None:
+    """Refuse to keep no dimension, or more than there are.
+
+    Raises:
+        ConfigurationError: the message says how many there are.
+    """
+    if truncate_dim is not None and not 1 <= truncate_dim <= width_of(encoder):
+        raise ConfigurationError(
+            f"truncate_dim = {truncate_dim} does not fit: this encoder has {width_of(encoder)} dimensions"
+        )
 
 
 def pooling_kind(encoder: TextEncoder) -> str:

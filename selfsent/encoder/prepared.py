@@ -4,8 +4,8 @@
 work is in two parts, so that a server can tokenise in several threads and compute in one.
 """
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from torch import nn
 from selfsent.corpus import clean
 from selfsent.encoder.direct import UNLIMITED
 from selfsent.encoder.embed import collate
-from selfsent.encoder.encode import computes_in_bf16, inference_layers, pool_states, prompt_features
+from selfsent.encoder.encode import computes_in_bf16, inference_weights, pool_states, prompt_features
 from selfsent.encoder.inspect import max_length_of, tokenizer_of, transformer_of
 from selfsent.encoder.side_by_side import SideBySide
 from selfsent.errors import EncoderError
@@ -138,7 +138,7 @@ class _Part:
         self._words = self._vocabulary()
         self._low = computes_in_bf16(encoder, precision)
         self._context = ExitStack()
-        self._ready = self._static
+        self._passing: Callable[[], AbstractContextManager[None]] | None = None
 
     def close(self) -> None:
         self._context.close()
@@ -174,9 +174,8 @@ class _Part:
         with torch.inference_mode():
             if self._static:
                 return self._averages(rows)
-            if not self._ready:  # in the thread that computes: autocast is of a thread
-                self._context.enter_context(inference_layers(self.encoder, self._low))
-                self._ready = True
+            if self._passing is None:
+                self._passing = self._context.enter_context(inference_weights(self.encoder, self._low))
             found: NDArray[np.float32] | None = None
             order = sorted(range(len(rows)), key=lambda row: (prompts[row], -len(rows[row])))
             while order:
@@ -187,8 +186,9 @@ class _Part:
                     if prompts[row] == prompts[first] and len(rows[row]) >= _SIMILAR * len(rows[first])
                 ]
                 features: dict[str, Any] = dict(collate(self.encoder, [rows[row] for row in group]))
-                states = self.encoder[0](features | prompt_features(self.encoder, prompts[first]))
-                vectors = pool_states(states, list(self.encoder)[1:]).cpu().numpy()
+                with self._passing():
+                    states = self.encoder[0](features | prompt_features(self.encoder, prompts[first]))
+                    vectors = pool_states(states, list(self.encoder)[1:]).float().cpu().numpy()
                 found = np.empty((len(rows), vectors.shape[1]), np.float32) if found is None else found
                 found[group] = vectors
                 order = order[len(group) :]

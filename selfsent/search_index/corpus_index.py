@@ -7,7 +7,6 @@ another one.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +15,19 @@ from jaxtyping import Float, Int
 
 from selfsent import atomic
 from selfsent.corpus import read
-from selfsent.encoder.coverage import require_known_query
+from selfsent.encoder.coverage import measure_coverage, require_known_query
 from selfsent.encoder.opened import digest_of, embed_texts, width_of
 from selfsent.encoder.task_prompts import TextEncoder, task_prompt
 from selfsent.errors import ConfigurationError, EncoderError, ResumeError
 from selfsent.evaluation.geometry import unit
-from selfsent.portable import left_if_open
-from selfsent.progress import SILENT, Progress
 from selfsent.search_index import nearest, word_index
-from selfsent.search_index.segment import DOCUMENTS, Segment, holds_texts, write_segment
+from selfsent.search_index.segment import Segment
 from selfsent.search_index.settings import IndexConfig
 from selfsent.search_index.texts import SearchText
 
 MANIFEST = "index.json"
-_FORMAT = 2  # raised whenever an older index cannot be read
+FORMAT = 2  # raised whenever an older index cannot be read
+_TRIES = 5  # to open an index that is published again and again meanwhile
 _NAMES = {"digest": "model", "width": "width", "document": "prompt for documents", "query": "prompt for queries"}
 
 
@@ -72,8 +70,18 @@ class CorpusIndex:
         if not is_index(self.folder):
             raise ConfigurationError(f"{folder} is no index: make one with selfsent index CORPUS --out {folder}")
         advice = f"delete {self.folder} and make the index again"
-        self.facts = atomic.read_sealed(self.folder / MANIFEST, advice)
-        if self.facts.get("format") != _FORMAT:
+        for left in range(_TRIES, -1, -1):
+            self.facts = atomic.read_sealed(self.folder / MANIFEST, advice)
+            try:
+                self._open(advice)
+            except (ResumeError, OSError):  # another process may have published another state, and removed this one
+                if not left or atomic.read_sealed(self.folder / MANIFEST, advice)["state"] == self.facts["state"]:
+                    raise
+            else:
+                break
+
+    def _open(self, advice: str) -> None:
+        if self.facts.get("format") != FORMAT:
             raise ResumeError(f"{self.folder} is an index of another version: {advice}")
         self.config = IndexConfig(**self.facts["config"])
         self._segments = [Segment(self.folder / name) for name in self.facts["segments"]]
@@ -228,13 +236,13 @@ class CorpusIndex:
         first = np.sort(first)[:top]
         return owners[first], cosines[first]
 
-    def found(self, ranked: Sequence[tuple[int, float]], query: Float[np.ndarray, " D"]) -> list[Found]:
-        """Return ranked documents with their texts and cosines."""
+    def found(self, ranked: Sequence[tuple[int, float]], query: Float[np.ndarray, " D"] | None) -> list[Found]:
+        """Return ranked documents with their texts and cosines, which are 0 without a vector of the query."""
         results = []
         for document, score in ranked:
             place = int(np.searchsorted(self._starts, document, side="right")) - 1
             local = document - int(self._starts[place])
-            (cosine,) = self._segments[place].best_cosines(local, query[None])
+            (cosine,) = (0.0,) if query is None else self._segments[place].best_cosines(local, query[None])
             results.append(Found(document, float(score), float(cosine), *self._segments[place].text(local)))
         return results
 
@@ -249,131 +257,15 @@ class CorpusIndex:
         if top < 1:
             raise ConfigurationError(f"top = {top} does not fit: give 1 or more")
         self.require_encoder(fingerprint_of(encoder), "this model")
+        known = not measure_coverage(encoder, [query]).lost
+        if not known and (mode or self.mode) != "dense":  # a number of a part, say: its words may be in the documents
+            hits = self.found(self.rank([query], np.zeros((1, 0), np.float32), top, "bm25")[0], None)
+            if hits:
+                return hits
         require_known_query(encoder, query)
         vector = unit(embed_texts(encoder, [query], prompt=self.facts["fingerprint"]["query"])).astype(np.float32)
         (ranked,) = self.rank([query], vector, top, mode)
         return self.found(ranked, vector[0])
-
-
-class IndexWriter:
-    """Adds documents to an index and deletes them; what a search sees changes at ``publish``.
-
-    What a killed command has encoded is used again: the files of a state have its number in their names.
-    """
-
-    def __init__(self, folder: Path, encoder: TextEncoder, facts: dict[str, Any], progress: Progress = SILENT) -> None:
-        self.folder, self.facts = folder, {**facts, "state": facts["state"] + 1}
-        self._encoder, self._progress = encoder, progress
-        self._done = 0
-
-    def add_documents(self, texts: Iterable[SearchText]) -> int:
-        """Encode documents behind those that are there, and return how many there were."""
-        rest, before = iter(texts), self._done
-        prompt = self.facts["fingerprint"]["document"]
-
-        def embed(part: list[str]) -> Float[np.ndarray, "N D"]:
-            return embed_texts(self._encoder, part, prompt=prompt)
-
-        while part := list(islice(rest, DOCUMENTS)):
-            name = f"segment-{self.facts['state']}-{len(self.facts['segments']):05}"
-            if not holds_texts(self.folder / name, part):
-                atomic.remove(self.folder / name)
-                write_segment(self.folder / name, part, embed)
-            self.facts["segments"] = [*self.facts["segments"], name]
-            self._done += len(part)
-            self._progress.report("encode", self._done)
-        return self._done - before
-
-    def publish(self, deleted: Sequence[int]) -> None:
-        """Write what belongs to all documents, then ``index.json``, and remove what it no longer names.
-
-        Args:
-            deleted: numbers of all documents that are deleted.
-        """
-        segments = [Segment(self.folder / name) for name in self.facts["segments"]]
-        vectors = [segment.vectors for segment in segments]
-        self.facts["deleted"] = None
-        if len(deleted):
-            self.facts["deleted"] = f"deleted-{self.facts['state']}.npy"
-            with atomic.sealed_file(self.folder / self.facts["deleted"]) as file:
-                np.save(file, np.sort(np.array(deleted, np.int64)))
-        self.facts["words"] = f"words-{self.facts['state']}"
-        atomic.remove(self.folder / self.facts["words"])  # a killed command may have left those of other documents
-        texts = (segment.text(row)[:2] for segment in segments for row in range(segment.documents))
-        word_index.write_word_index(self.folder / self.facts["words"], texts, self._progress)
-        self.facts["graph"] = self._grow_graph(vectors)
-        atomic.write_sealed(self.folder / MANIFEST, self.facts)
-        _sweep(self.folder, self.facts)
-
-    def _grow_graph(self, vectors: nearest.Vectors) -> dict[str, Any] | None:
-        config, before = IndexConfig(**self.facts["config"]), self.facts["graph"]
-        total = sum(map(len, vectors))
-        if total <= config.exact_vectors:
-            return None
-        if not nearest.graph_available():
-            self._progress.say(
-                f"warning: {total:,} vectors are searched exactly, because usearch is not installed: "
-                "pip install '.[search]' in the checkout and make the index again"
-            )
-            return None
-        if before is None:
-            graph = nearest.NeighbourGraph(vectors[0].shape[1], config.connectivity, config.expansion_add)
-        else:
-            graph = nearest.NeighbourGraph.open_graph(self.folder / before["file"], grow=True)
-        if len(graph) == total:
-            return before
-        waiting = nearest.choose_sample(len(graph), total)
-        graph.add_vectors(vectors, waiting, self._progress)
-        if before is None or len(waiting):
-            candidates, recall = nearest.measure_graph(graph, vectors, waiting, config.recall)
-        else:  # a handful of new vectors says nothing
-            candidates, recall = before["candidates"], before["recall"]
-        graph.add_rows(vectors, waiting)
-        if recall < config.recall:
-            self._progress.say(
-                f"warning: recall@10 of the graph is {recall:.3f}, below {config.recall}: raise connectivity or "
-                "expansion_add, or search exactly with a larger exact_vectors"
-            )
-        name = f"graph-{self.facts['state']}.usearch"
-        with atomic.replacing(self.folder / name) as partial:
-            graph.save_graph(partial)
-        atomic.seal_file(self.folder / name)
-        return {"file": name, "candidates": candidates, "recall": recall}
-
-
-def _sweep(folder: Path, facts: dict[str, Any]) -> None:
-    """Remove files of former states; an index that is open elsewhere keeps those that it has mapped."""
-    graph = facts["graph"]
-    named = [*facts["segments"], facts["words"], facts["deleted"], graph and graph["file"]]
-    kept = {MANIFEST, atomic.OURS, *filter(None, named)}
-    kept |= {atomic.checksum_of(folder / name).name for name in kept}
-    for path in folder.iterdir():
-        if path.name not in kept and not atomic.is_unfinished(path):
-            with left_if_open():
-                atomic.remove(path)
-
-
-def new_facts(
-    encoder: TextEncoder, model: str, sources: Sequence[read.Source], config: IndexConfig, columns: Sequence[str]
-) -> dict[str, Any]:
-    """Return what ``index.json`` holds of an index without documents."""
-    return {
-        "format": _FORMAT,
-        "state": 0,  # how many times it was published
-        "model": model,
-        "fingerprint": fingerprint_of(encoder),
-        "config": {name: getattr(config, name) for name in type(config).__pydantic_fields__},  # type: ignore[attr-defined]
-        "text column": columns[0],
-        "id column": columns[1],
-        "corpus": [],
-        "sources": source_identities(sources),
-        "mode": None,
-        "measured": None,  # MRR@10 of each mode, where it was measured
-        "segments": [],
-        "deleted": None,
-        "words": None,
-        "graph": None,
-    }
 
 
 def source_identities(sources: Sequence[read.Source]) -> list[Any]:

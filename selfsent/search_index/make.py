@@ -17,13 +17,12 @@ from selfsent.errors import ConfigurationError, CorpusError, UserError
 from selfsent.progress import SILENT, Progress
 from selfsent.search_index.corpus_index import (
     CorpusIndex,
-    IndexWriter,
     fingerprint_of,
     is_index,
     missing_and_new,
-    new_facts,
     source_identities,
 )
+from selfsent.search_index.index_writer import IndexWriter, new_facts
 from selfsent.search_index.modes import measure_modes
 from selfsent.search_index.settings import IndexConfig
 from selfsent.search_index.texts import SearchText, search_text, search_texts
@@ -68,6 +67,7 @@ def make_index(
     facts = new_facts(encoder, _lasting(model), sources, config or IndexConfig(), (text_column, id_column))
     facts["corpus"] = [_lasting(name) for name in corpus]
     with locks.exclusive(out):
+        _refuse_other_content(out)  # again: another process may have made an index there meanwhile
         facts |= _begun(out, facts)
         try:
             rest = search_texts(sources, text_column, id_column, progress)
@@ -81,10 +81,11 @@ def make_index(
             writer = IndexWriter(out, encoder, facts, progress)
             added = writer.add_documents(chain(beginning, rest))
             writer.publish([])
-        except UserError:  # what would stop the same call again
-            for path in out.iterdir():
-                if path.name != atomic.OURS:
-                    atomic.remove(path)
+        except UserError:
+            if not any(out.glob("segment-*")):  # nothing was encoded that the next call could use
+                for path in out.iterdir():
+                    if path.name != atomic.OURS:
+                        atomic.remove(path)
             raise
     return Changed(added=added, deleted=0, kept=0)
 
@@ -112,7 +113,10 @@ def _begun(out: Path, facts: dict[str, Any]) -> dict[str, Any]:
         return {}
     begun = atomic.read_sealed(out / _BEGUN, f"delete {out} and make the index again")
     measured = {name: begun[name] for name in ("mode", "measured")}
-    if begun != json.loads(json.dumps(facts | measured)):
+    now = json.loads(json.dumps(facts | measured))
+    if {**begun, "sources": now["sources"]} == now:  # of a text that was mended: segments that are equal are kept
+        return measured if begun["sources"] == now["sources"] else {}
+    if begun != now:
         raise ConfigurationError(
             f"{out} holds the beginning of an index of another text or model, or with other settings: repeat that "
             "command, delete the folder, or name another one"
@@ -143,11 +147,11 @@ def update_index(out: str | Path, corpus: Sequence[str | Path] = (), *, progress
     Raises:
         UserError: no index, its model changed or is gone, or nothing would be left.
     """
-    index = CorpusIndex(out)
-    names = [str(name) for name in corpus] or list(index.facts["corpus"])
-    sources = read.resolve_sources(names)
-    encoder = _own_encoder(index)
-    with locks.exclusive(index.folder):
+    encoder = _own_encoder(CorpusIndex(out))
+    with locks.exclusive(Path(out)):
+        index = _still_of(out, encoder)
+        names = [str(name) for name in corpus] or list(index.facts["corpus"])
+        sources = read.resolve_sources(names)
         identities = source_identities(sources)
         texts = search_texts(sources, index.facts["text column"], index.facts.get("id column"), progress)
         gone, new, kept = missing_and_new(index, texts)
@@ -164,12 +168,13 @@ def add_to_index(out: str | Path, documents: Iterable[read.Document], *, progres
     Raises:
         UserError: no index, no text in the documents, or the model changed.
     """
-    index = CorpusIndex(out)
+    encoder = _own_encoder(CorpusIndex(out))
     new = [text for text in map(search_text, documents) if text is not None]
     if not new:
         raise CorpusError("the documents hold no text to add: give one with some")
-    with locks.exclusive(index.folder):
-        _publish(index, _own_encoder(index), dict(index.facts), new, [], progress)
+    with locks.exclusive(Path(out)):
+        index = _still_of(out, encoder)
+        _publish(index, encoder, dict(index.facts), new, [], progress)
     return Changed(added=len(new), deleted=0, kept=len(index))
 
 
@@ -179,14 +184,15 @@ def delete_from_index(out: str | Path, documents: Sequence[int], *, progress: Pr
     Raises:
         UserError: no index, a number that no document has, or nothing would be left.
     """
-    index = CorpusIndex(out)
-    for document in documents:
-        index.require_document(document)
-    gone = sorted(set(documents))
-    if len(gone) == len(index):
-        raise ConfigurationError(f"{out} would be left without a document: delete the folder instead")
-    with locks.exclusive(index.folder):
-        _publish(index, _own_encoder(index), dict(index.facts), [], gone, progress)
+    encoder = _own_encoder(CorpusIndex(out))
+    with locks.exclusive(Path(out)):
+        index = _still_of(out, encoder)
+        for document in documents:
+            index.require_document(document)
+        gone = sorted(set(documents))
+        if len(gone) == len(index):
+            raise ConfigurationError(f"{out} would be left without a document: delete the folder instead")
+        _publish(index, encoder, dict(index.facts), [], gone, progress)
     return Changed(added=0, deleted=len(gone), kept=len(index) - len(gone))
 
 
@@ -223,6 +229,13 @@ def _own_encoder(index: CorpusIndex) -> TextEncoder:
     encoder = open_encoder(index.facts["model"], fastest=True)
     index.require_encoder(fingerprint_of(encoder), index.facts["model"])
     return encoder
+
+
+def _still_of(out: str | Path, encoder: TextEncoder) -> CorpusIndex:
+    """Open an index that this process has locked, as other processes left it."""
+    index = CorpusIndex(out)
+    index.require_encoder(fingerprint_of(encoder), index.facts["model"])
+    return index
 
 
 def _choose_mode(facts: dict[str, Any], encoder: TextEncoder, texts: Sequence[SearchText]) -> None:

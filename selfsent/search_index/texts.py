@@ -43,11 +43,20 @@ def search_texts(
 ) -> Iterator[SearchText]:
     """Yield the texts of the documents that have any."""
     columns = read.Columns(text=text_column, title="title", summary="summary", positive=None, id=id_column)
-    found = 0
+    found = longer = empty = 0
     for source in sources:
         for document in source.documents(columns):
             text = search_text(document)
-            if text is not None:
+            if text is None:
+                empty += 1
+            else:
                 found += 1
+                longer += len(document.summary.split()) + len(document.text.split()) > _WORDS
                 yield text
             progress.report("reading", found)
+    if longer:
+        progress.say(
+            f"{longer:,} of {found:,} documents are longer than {_WORDS} words: these are searched, and the rest is not"
+        )
+    if empty:
+        progress.say(f"{empty:,} rows have no text and are left out")

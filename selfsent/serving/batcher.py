@@ -43,11 +43,11 @@ class Work:
     started: float | None = None
     abandoned: bool = False  # its client is gone
     taken: int = 0  # texts that are in a batch already
+    left: int = 0  # tokens of those that are not
     parts: list[NDArray[np.float32]] = field(default_factory=list)
 
-    def waiting(self) -> int:
-        """Count the tokens that are in no batch yet."""
-        return sum(text.tokens for text in self.texts[self.taken :])
+    def __post_init__(self) -> None:
+        self.left = sum(text.tokens for text in self.texts)
 
 
 Batch = list[tuple[Work, int, int]]  # request, first text, behind its last
@@ -104,15 +104,24 @@ class Batcher:
         Raises:
             Refusal: too much waits already, or the server stops.
         """
-        tokens = work.waiting()
         with self._changed:
             if self._stopping:
                 raise Refusal("Unhealthy", "the server is stopping: ask another one")
-            if self._queue and self._queued + tokens > self._most:
+            # Requests take turns, so that a large one delays the others little: it counts for half of the limit.
+            counted = sum(min(one.left, self._most // 2) for one in (*self._queue, work))
+            if self._queue and counted > self._most:
                 raise Refusal("Overloaded", "the model is overloaded: too many texts are waiting, try again later")
             self._queue.append(work)
-            self._queued += tokens
+            self._queued += work.left
             self._changed.notify()
+
+    def abandon(self, work: Work) -> None:
+        """Take a request off the queue whose client is gone."""
+        with self._changed:
+            work.abandoned = True
+            if work in self._queue:
+                self._queue.remove(work)
+                self._queued -= work.left
 
     def _run(self) -> None:
         torch.get_num_threads()  # torch reads their number once for this thread: now, not while a model opens with one
@@ -137,7 +146,7 @@ class Batcher:
         while self._queue and (room > 0 or not batch):
             work = self._queue.popleft()
             if work.abandoned or (work.started is None and now > work.deadline):
-                self._queued -= work.waiting()
+                self._queued -= work.left
                 late = Refusal("Overloaded", "the model is overloaded: the request waited too long, try again later")
                 work.result.set_exception(late)
                 continue
@@ -152,6 +161,7 @@ class Batcher:
                     break
                 share, room = share - tokens, room - tokens
                 self._queued -= tokens
+                work.left -= tokens
                 work.taken += 1
             if work.taken == first:  # its next text does not fit any more
                 later.append(work)
@@ -168,10 +178,12 @@ class Batcher:
         texts = [text for work, first, stop in batch for text in work.texts[first:stop]]
         try:
             vectors = batch[0][0].encoder.embed_pieces(texts)
-            if not np.isfinite(vectors).all():
-                raise Refusal("Backend", "inference failed: the encoder gives NaN or infinity")
-        except Exception as error:  # whatever a model raises is the answer of these requests, and not the server's end
-            self._fail(batch, error)
+        except Exception as error:  # whatever a model raises is the answer of a request, and not the server's end
+            if len(batch) == 1:
+                self._fail(batch[0][0], error)
+            else:  # it may be one of them alone that it fails for
+                for one in batch:
+                    self._compute([one])
             return
         # Counted first: a client that has its answer finds it in /metrics.
         self._computed(len(texts), sum(text.tokens for text in texts), time.monotonic() - began)
@@ -179,16 +191,16 @@ class Batcher:
         for work, first, stop in batch:
             work.parts.append(vectors[row : row + stop - first])
             row += stop - first
-            if stop == len(work.texts) and not work.result.done():
+            if not np.isfinite(work.parts[-1]).all():
+                self._fail(work, Refusal("Backend", "inference failed: the encoder gives NaN or infinity"))
+            elif stop == len(work.texts) and not work.result.done():
                 work.result.set_result(np.concatenate(work.parts))
 
-    def _fail(self, batch: Batch, error: Exception) -> None:
-        failed = {id(work) for work, _, _ in batch}
+    def _fail(self, work: Work, error: Exception) -> None:
         with self._changed:
-            for work in [work for work in self._queue if id(work) in failed]:
+            if work in self._queue:
                 self._queue.remove(work)
-                self._queued -= work.waiting()
-        refusal = error if isinstance(error, Refusal) else Refusal("Backend", f"inference failed: {error}")
-        for work, _, _ in batch:
-            if not work.result.done():
-                work.result.set_exception(refusal)
+                self._queued -= work.left
+        if not work.result.done():
+            refusal = error if isinstance(error, Refusal) else Refusal("Backend", f"inference failed: {error}")
+            work.result.set_exception(refusal)

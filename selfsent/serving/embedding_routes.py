@@ -35,7 +35,8 @@ def embedding_routes(models: ModelRegistry, worker: Worker, batcher: Batcher, me
     async def openai_embeddings(body: OpenAIEmbeddings, request: Request) -> Response:
         """Return embeddings at length 1, as OpenAI does."""
         model = models.find_model(body.model)
-        vectors, tokens = await worker.vectors(request, model, _items(body.input), Wanted())
+        wanted = Wanted(truncate=body.truncate, prompt_name=body.prompt_name)
+        vectors, tokens = await worker.vectors(request, model, _items(body.input), wanted)
         vectors = _shaped(vectors, body.dimensions, normalize=True)
         data = [
             {
@@ -81,13 +82,15 @@ def embedding_routes(models: ModelRegistry, worker: Worker, batcher: Batcher, me
         """Return the tokens of each text, whole."""
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
         worker.check_number(texts)
-        return json_response(_tokens(models.find_model(body.model), [*map(clean.encodable, texts)], body))
+        model, texts = models.find_model(body.model), [*map(clean.encodable, texts)]
+        return json_response(await worker.beside(sum(map(len, texts)), _tokens, model, texts, body))
 
     @router.get("/info")
     async def info() -> Response:
         """Describe the first model, and the limits."""
         return json_response(_info(models.find_model(None), worker, [model.name for model in models]))
 
+    @router.head("/health", include_in_schema=False)
     @router.get("/health")
     async def health() -> Response:
         """Tell whether the server computes."""

@@ -47,7 +47,9 @@ class ModelRegistry:
         self._lock = threading.Lock()
         for given in names:
             name, equals, source = given.partition("=")
-            self.open_model(name if equals and not Path(given).exists() else given, source if equals else given)
+            if not equals or Path(given).exists():  # a folder may have an equals sign in its name
+                name = source = given
+            self.open_model(name, source)
 
     def require_some(self) -> None:
         """Refuse to serve nothing.

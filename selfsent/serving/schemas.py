@@ -21,6 +21,8 @@ class OpenAIEmbeddings(_Body):
     dimensions: int | None = Field(None, ge=1, description="keep so many leading dimensions, at length 1")
     encoding_format: Literal["float", "base64"] = "float"
     user: str | None = None
+    truncate: bool | None = Field(None, description="beyond OpenAI: cut texts that are too long, or answer 400")
+    prompt_name: str | None = Field(None, description="beyond OpenAI: a prompt of the model's folder")
 
 
 class _Options(_Body):

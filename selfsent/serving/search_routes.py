@@ -104,16 +104,18 @@ def search_routes(indexes: Sequence[ServedIndex], models: ModelRegistry, worker:
     async def _search(one: ServedIndex, body: SearchRequest, request: Request) -> dict[str, Any]:
         began = time.monotonic()
         model = _model_of(one, models)
-        if model.prepared.knows_nothing(body.query):
-            raise Refusal("Tokenizer", f"{model.name} knows no word of the query: ask in the language of its texts")
+        unknown = await worker.beside(len(body.query), model.prepared.knows_nothing, body.query)
+        mode = _mode_for(body.mode or one.index.mode, unknown, model)
         wanted = Wanted(truncate=True, prompt=one.index.facts["fingerprint"]["query"])
         vectors, _ = await worker.vectors(request, model, [body.query], wanted)
         vector = unit(vectors).astype(np.float32)
 
         def find() -> tuple[list[Found], list[Any]]:
-            (ranked,) = one.index.rank([body.query], vector, body.top, body.mode)
+            (ranked,) = one.index.rank([body.query], vector, body.top, mode)
             hits = one.index.found(ranked, vector[0])
-            if body.counted and hits and (body.mode or one.index.mode) != "bm25":
+            if unknown and not hits:
+                raise _unknown(model)
+            if body.counted and hits and mode != "bm25":
                 one.drift.count_query(max(hit.cosine for hit in hits))
             documents = (
                 one.index.opening_vectors(np.array([hit.document for hit in hits], np.int64)) if hits else vector[:0]
@@ -124,7 +126,7 @@ def search_routes(indexes: Sequence[ServedIndex], models: ModelRegistry, worker:
         return {
             "index": one.name,
             "model": one.model,
-            "mode": body.mode or one.index.mode,
+            "mode": mode,
             "seconds": round(time.monotonic() - began, 4),
             "place": _rounded(place),
             "hits": [vars(hit) | {"place": _rounded(at)} for hit, at in zip(hits, places, strict=True)],
@@ -152,6 +154,17 @@ def search_routes(indexes: Sequence[ServedIndex], models: ModelRegistry, worker:
         return Response(content, headers=headers, media_type="text/html; charset=utf-8")
 
     return router
+
+
+def _mode_for(mode: str, unknown: bool, model: ServedModel) -> str:
+    """Return how a query is searched of which the model may know no word: a number of a part, say, by words alone."""
+    if unknown and mode == "dense":
+        raise _unknown(model)
+    return "bm25" if unknown else mode
+
+
+def _unknown(model: ServedModel) -> Refusal:
+    return Refusal("Tokenizer", f"{model.name} knows no word of the query: ask in the language of its texts")
 
 
 def _rounded(place: Sequence[float]) -> list[float]:

@@ -13,7 +13,10 @@ class ServeConfig:
     max_batch_tokens: int = setting(16_384, "word pieces that are computed together", ge=1, le=MANY)
     max_wait: float = setting(0.0, "seconds that a batch waits for more texts while it is not full", ge=0, le=10)
     max_queued_tokens: int = setting(
-        262_144, "word pieces that wait; a request that would exceed them is answered 429", ge=1, le=MANY
+        262_144,
+        "word pieces that wait, half of them of one request; a request that would exceed them is answered 429",
+        ge=1,
+        le=MANY,
     )
     max_client_batch_size: int = setting(2048, "texts of a request; more are answered 413", ge=1, le=MANY)
     payload_limit: int = setting(2_000_000, "bytes of a request's body; more are answered 413", ge=1, le=MANY)

@@ -2,9 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from fastapi import Request
@@ -23,6 +24,7 @@ _AT_ONCE = 2000  # characters that are tokenised without another thread
 _LOOK = 0.25  # seconds between two looks whether the client is still there
 
 Item = str | list[int]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,17 +74,21 @@ class Worker:
                 if await request.is_disconnected():
                     raise Refusal("Timeout", "the client left")
         finally:
-            work.abandoned = not work.result.done()
+            if not work.result.done():
+                self._batcher.abandon(work)
         if work.started is not None:
             self._metrics.queue.observe(work.started - work.arrived)
         return work.result.result(), sum(text.tokens for text in pieces)
 
     async def _tokenize(self, model: ServedModel, texts: Sequence[Item], wanted: Wanted) -> list[Pieces]:
         self.check_number(texts)
-        if sum(map(len, texts)) <= _AT_ONCE:
-            return self._read(model, texts, wanted)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._tokenizers, self._read, model, texts, wanted)
+        return await self.beside(sum(map(len, texts)), self._read, model, texts, wanted)
+
+    async def beside(self, characters: int, function: Callable[..., T], *arguments: object) -> T:
+        """Call a function that tokenises so many characters, and long ones in another thread."""
+        if characters <= _AT_ONCE:
+            return function(*arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._tokenizers, function, *arguments)
 
     def check_number(self, texts: Sequence[object]) -> None:
         """Refuse no texts, and too many.

@@ -7,6 +7,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from tiny import HARD, PROMPT, TEXTS, make_base
 
+from selfsent.encoder import fused
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.prepared import PreparedEncoder
 from selfsent.encoder.side_by_side import join_side_by_side
@@ -36,6 +37,17 @@ def test_vectors_are_those_of_sentence_transformers(encoders, kind):
     prepared.close()
     np.testing.assert_allclose(found, expected, atol=2e-6)
     np.testing.assert_allclose(one_by_one, expected, atol=2e-6)
+
+
+def test_every_pass_is_in_bf16_where_there_are_no_fused_products(encoders, monkeypatch):
+    """As on a GPU: autocast ends with the block of inference mode that it was entered in."""
+    monkeypatch.setattr(fused, "fused_products_fit", lambda *_: False)
+    prepared = PreparedEncoder(encoders["mean"], "bf16")
+    passes = [prepared.embed_pieces(prepared.tokenize(TEXTS)) for _ in range(3)]
+    prepared.close()
+    for one in passes:
+        np.testing.assert_array_equal(one, passes[0])
+    np.testing.assert_allclose(passes[0], encoders["mean"].encode(TEXTS), atol=0.05)
 
 
 @pytest.mark.parametrize("kind", ["mean", "prompt", "static"])

@@ -15,6 +15,8 @@ from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError
 from selfsent.evaluation.labelfree.bm25 import bm25_scores
+from selfsent.progress import Progress
+from selfsent.search_index import make as making
 from selfsent.search_index import nearest
 from selfsent.search_index.corpus_index import CorpusIndex, fingerprint_of
 from selfsent.search_index.make import add_to_index, corpus_changed, delete_from_index, make_index, update_index
@@ -231,11 +233,123 @@ def test_bad_input_is_refused_in_one_sentence(bert, make, corpus, tmp_path):
     assert len(CorpusIndex(tmp_path / "index")) == 60
 
 
+def test_a_query_of_unknown_words_is_answered_by_the_documents_that_hold_them(bert, tmp_path):
+    corpus = write(tmp_path / "c.jsonl", [*TEXTS[:4], "打印机 XK-4711"])
+    make_index([corpus], tmp_path / "index", model=bert, config=IndexConfig(mode="hybrid"))
+    index, encoder = CorpusIndex(tmp_path / "index"), load_encoder(bert)
+    assert encoder.tokenizer("打印机", add_special_tokens=False)["input_ids"] == [encoder.tokenizer.unk_token_id]
+    for mode in (None, "bm25"):
+        assert [hit.document for hit in index.search_index(encoder, "打印机", mode=mode)] == [4]
+    with pytest.raises(EncoderError, match="knows no word"):
+        index.search_index(encoder, "打印机", mode="dense")
+    with pytest.raises(EncoderError, match="knows no word"):
+        index.search_index(encoder, "КЖ")
+
+
+def test_another_process_that_writes_meanwhile_loses_nothing(bert, corpus, make, tmp_path, monkeypatch):
+    """Two commands that began together: each opened the index before the other had its lock."""
+    folder = tmp_path / "index"
+    make()
+
+    def slow():
+        yield Document("The first of two texts.")
+        add_to_index(folder, [Document("A text of another process.")])
+        yield Document("The second of two texts.")
+
+    add_to_index(folder, slow())
+    index = CorpusIndex(folder)
+    texts = {index.text(number)[1] for number in range(len(index.deleted))}
+    assert {"The first of two texts.", "A text of another process.", "The second of two texts."} < texts
+
+    opened = making.open_encoder
+
+    def beaten(*given, **named):  # while this one opens its model, another makes an index there
+        monkeypatch.undo()
+        make_index([corpus], tmp_path / "new", model=bert)
+        return opened(*given, **named)
+
+    monkeypatch.setattr(making, "open_encoder", beaten)
+    with pytest.raises(ConfigurationError, match="is an index already: add --update"):
+        make_index([write(tmp_path / "d.jsonl", many(9))], tmp_path / "new", model=bert)
+    assert len(CorpusIndex(tmp_path / "new")) == 60
+
+
+def test_an_index_that_is_published_while_it_is_opened_is_opened_anew(make, tmp_path, monkeypatch):
+    make()
+    opening, calls = CorpusIndex._open, []
+
+    def overtaken(self, advice):
+        calls.append(self.facts["state"])
+        if len(calls) == 1:
+            monkeypatch.setattr(CorpusIndex, "_open", opening)
+            add_to_index(tmp_path / "index", [Document("A text of another process.")])
+            monkeypatch.setattr(CorpusIndex, "_open", overtaken)
+        return opening(self, advice)
+
+    monkeypatch.setattr(CorpusIndex, "_open", overtaken)
+    assert len(CorpusIndex(tmp_path / "index")) == 61
+    assert calls == [1, 2]
+
+
+def test_what_was_encoded_before_a_row_that_does_not_fit_is_used_when_it_is_mended(bert, tmp_path, monkeypatch):
+    monkeypatch.setattr("selfsent.search_index.index_writer.DOCUMENTS", 16)
+    monkeypatch.setattr(making, "BEGINNING", 10)
+    encoded = []
+    monkeypatch.setattr(
+        "selfsent.search_index.index_writer.embed_texts",
+        lambda encoder, part, **options: encoded.append(len(part)) or encode(encoder, part, **options),
+    )
+    path = tmp_path / "corpus.jsonl"
+    write(path, many(60))
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:50], '{"body": "no text"}', *lines[51:]]))
+    with pytest.raises(CorpusError, match="line 51 has no column 'text'"):
+        make_index([path], tmp_path / "index", model=bert)
+    assert len(encoded) == 3
+    path.write_text("\n".join(lines))
+    make_index([path], tmp_path / "index", model=bert)
+    assert len(encoded) == 4
+    make_index([path], tmp_path / "whole", model=bert)
+    names = ("texts.jsonl", "vectors.npy")
+    assert [(tmp_path / "index" / f"segment-1-{n:05}" / name).read_bytes() for n in range(4) for name in names] == [
+        (tmp_path / "whole" / f"segment-1-{n:05}" / name).read_bytes() for n in range(4) for name in names
+    ]
+
+
+def test_what_people_put_into_the_folder_of_an_index_stays(make, tmp_path):
+    make()
+    (tmp_path / "index" / "notes").mkdir()
+    (tmp_path / "index" / "notes" / "n.txt").write_text("mine")
+    (tmp_path / "index" / "my-ids.csv").write_text("mine")
+    before = {path.name for path in (tmp_path / "index").glob("segment-*")}
+    add_to_index(tmp_path / "index", [Document("One more text.")])
+    delete_from_index(tmp_path / "index", [0])
+    assert (
+        (tmp_path / "index" / "notes" / "n.txt").read_text()
+        == (tmp_path / "index" / "my-ids.csv").read_text()
+        == "mine"
+    )
+    assert len(list((tmp_path / "index").glob("words-*"))) == 1  # of ours only the last state stays
+    assert before < {path.name for path in (tmp_path / "index").glob("segment-*")}
+
+
+def test_what_is_not_searched_is_said(bert, tmp_path):
+    class Told(Progress):
+        def say(self, message):
+            said.append(message)
+
+    said = []
+    corpus = write(tmp_path / "c.jsonl", [*TEXTS[:4], f"{TEXTS[0]} " * 30, " "])
+    make_index([corpus], tmp_path / "index", model=bert, progress=Told())
+    assert "1 of 5 documents are longer than 80 words: these are searched, and the rest is not" in said
+    assert "1 rows have no text and are left out" in said
+
+
 def test_an_index_that_is_killed_anywhere_goes_on_to_the_same_bytes(bert, corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr("selfsent.search_index.corpus_index.DOCUMENTS", 16)
+    monkeypatch.setattr("selfsent.search_index.index_writer.DOCUMENTS", 16)
     folder, encoded = tmp_path / "index", []
     monkeypatch.setattr(
-        "selfsent.search_index.corpus_index.embed_texts",
+        "selfsent.search_index.index_writer.embed_texts",
         lambda encoder, part, **options: encoded.append(len(part)) or encode(encoder, part, **options),
     )
 
@@ -278,7 +392,7 @@ def test_the_beginning_of_another_index_is_not_gone_on_with(bert, corpus, tmp_pa
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("selfsent.search_index.corpus_index.IndexWriter.publish", dies)
+        patched.setattr("selfsent.search_index.index_writer.IndexWriter.publish", dies)
         with pytest.raises(KeyboardInterrupt):
             make_index([corpus], tmp_path / "index", model=bert)
     with pytest.raises(ConfigurationError, match="the beginning of an index of another text or model"):

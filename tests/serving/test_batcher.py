@@ -128,6 +128,48 @@ def test_what_would_exceed_the_queue_is_refused_and_what_was_accepted_is_answere
         batcher.submit(works[3])
 
 
+def test_a_large_request_leaves_room_for_the_others(start):
+    gate = threading.Event()
+    encoder, batcher = Recorder(gate), start(max_queued_tokens=100)
+    first, large = Work(encoder, pieces(0), later()), Work(encoder, pieces(*range(1, 41)), later())
+    batcher.submit(first)
+    assert encoder.computing.wait(60)
+    batcher.submit(large)  # 400 tokens
+    small = [Work(encoder, pieces(50 + n), later()) for n in range(5)]
+    for work in small:
+        batcher.submit(work)
+    with pytest.raises(Refusal):
+        batcher.submit(Work(encoder, pieces(60), later()))
+    batcher.abandon(large)
+    assert batcher.queued_tokens == 50
+    batcher.submit(Work(encoder, pieces(61), later()))
+    gate.set()
+    batcher.stop()
+    assert [work.result.result(0)[0, 0] for work in small] == [50, 51, 52, 53, 54]
+
+
+def test_a_text_that_the_model_fails_for_fails_its_own_request_alone(start):
+    class Fussy(Recorder):
+        def embed_pieces(self, texts):
+            vectors = super().embed_pieces(texts)
+            if 3 in vectors:
+                raise RuntimeError("no memory")
+            vectors[vectors == 2] = np.nan
+            return vectors
+
+    gate = threading.Event()
+    encoder, batcher = Fussy(gate), start()
+    works = [Work(encoder, pieces(n), later()) for n in range(5)]
+    for work in works:
+        batcher.submit(work)
+    gate.set()
+    batcher.stop()
+    answers = [work.result.exception(0) or work.result.result(0)[0, 0] for work in works]
+    assert [answers[n] for n in (0, 1, 4)] == [0, 1, 4]
+    assert "NaN or infinity" in answers[2].message
+    assert "no memory" in answers[3].message
+
+
 def test_work_past_its_deadline_or_without_a_client_is_not_computed(start):
     late, gone, fine = (Work(Recorder(), pieces(n), later()) for n in range(3))
     late.deadline, gone.abandoned = 0.0, True
