@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from threading import Lock
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 _SPACE, _MARK, _WORD = 0, 1, 2  # what a byte is
+_KEPT_WHOLE = 64  # bytes of a word
 _INLINE = 16  # bytes of a word that fit into two numbers
 _LEAST, _MOST = 1 << 16, 1 << 21  # words that there is room for at first, and at last
 _MULTIPLIERS = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
@@ -114,10 +116,11 @@ class WordLookup:
         if len(self._counts) > _MOST:
             self._forget()
         found = np.empty(len(starts), np.int64)
-        if new := sorted(set(named) - self._long.keys()):
+        names = [*map(_name, named)]
+        if new := {name: content for name, content in zip(names, named, strict=True) if name not in self._long}:
             self._long.update(zip(new, range(len(self._counts), len(self._counts) + len(new)), strict=True))
-            self._learn(np.zeros((len(new), 2), np.uint64), new)
-        found[long] = [self._long[content] for content in named]
+            self._learn(np.zeros((len(new), 2), np.uint64), [*new.values()])
+        found[long] = [self._long[name] for name in names]
         places = self._find(keys)
         while (unknown := np.flatnonzero(places < 0)).size:  # once more only where two new words share a hash
             one = unknown[np.unique(_hashes(keys[unknown]), return_index=True)[1]]
@@ -170,6 +173,11 @@ class WordLookup:
             self._table[slots[free]] = words[free]  # of several, the last
             left = left[self._table[slots[left]] != words[left]]
             slots[left] = (slots[left] + 1) % len(self._table)
+
+
+def _name(content: bytes) -> bytes:
+    """Return what a long word is known by: itself, or its digest, so that what is no word takes no room."""
+    return content if len(content) <= _KEPT_WHOLE else b"\0" + xxhash.xxh3_128_digest(content)
 
 
 def _keys(data: NDArray[np.uint8], starts: Numbers, lengths: Numbers) -> NDArray[np.uint64]:

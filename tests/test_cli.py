@@ -195,6 +195,13 @@ def test_search_reads_queries_from_standard_input_and_skips_empty_ones(command, 
     refused(command, "the query is empty", "search", bert, text, " ")
 
 
+def test_a_line_of_unknown_words_does_not_end_the_searches_of_standard_input(command, bert, text, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("日本語日本\nthe cat\n".encode())))
+    status, out, err = command("search", bert, text, "--top", "1")
+    assert (status, len(out.splitlines())) == (0, 1)
+    assert "warning: this encoder knows no word of the query '日本語日本'" in " ".join(err.split())
+
+
 def test_a_terminal_of_another_encoding_gets_question_marks(bert, tmp_path, monkeypatch):
     (tmp_path / "text.txt").write_text("the café\nrain fell\n", encoding="utf-8")
     shown = io.TextIOWrapper(io.BytesIO(), encoding="ascii")

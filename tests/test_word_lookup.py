@@ -110,3 +110,13 @@ def test_vectors_are_those_of_sentence_transformers():
     expected = encoder.encode(texts, prompt="query: ", show_progress_bar=False)
     np.testing.assert_allclose(encode(encoder, texts, prompt="query: "), expected, atol=1e-6)
     assert encode(encoder, []).shape == (0, expected.shape[1])
+
+
+def test_what_is_no_word_takes_no_room(tokenizer):
+    lookup = WordLookup.of(tokenizer)
+    rng = np.random.default_rng(0)
+    texts = ["".join(rng.choice([*"abcdef"], 20_000)) for _ in range(20)]
+    ids, firsts = lookup(texts)
+    expected = [one.ids for one in tokenizer.encode_batch(texts, add_special_tokens=False)]
+    assert [row.tolist() for row in np.split(ids, firsts[1:])] == expected
+    assert sum(map(len, lookup._long)) < 1000

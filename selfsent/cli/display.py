@@ -109,7 +109,9 @@ class Display(Progress):
     def print(self, what: RenderableType, style: str | None = None) -> None:
         """Print a result on standard output."""
         self.end()
-        self._result.print(what, style=style, markup=False)
+        # A line of text is broken at the width of a terminal, and stays one line in a file or a pipe.
+        whole = isinstance(what, str) and not self._result.is_terminal
+        self._result.print(what, style=style, markup=False, soft_wrap=whole)
 
     def _start(self, stage: str, total: int | None, done: int, *, transient: bool) -> None:
         self.end()

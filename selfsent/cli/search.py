@@ -41,7 +41,7 @@ def search(
 
     display = Display()
     from selfsent.corpus import clean, formats
-    from selfsent.errors import ConfigurationError
+    from selfsent.errors import ConfigurationError, EncoderError
     from selfsent.search_index.corpus_index import is_index
 
     indexed = is_index(model)
@@ -60,7 +60,13 @@ def search(
     asked = formats.OpenFile(Path("standard input"))
     asked.stream = sys.stdin.buffer
     for one in [asked_for] if asked_for is not None else filter(str.strip, asked.lines()):
-        hits = find(one.strip(), top)
+        try:
+            hits = find(one.strip(), top)
+        except EncoderError as error:
+            if asked_for is not None:
+                raise
+            display.say(f"warning: {error}")  # the next line may be one that it knows
+            continue
         if jsonl:
             for rank, hit in enumerate(hits, 1):
                 # not by the display, which would break a long line

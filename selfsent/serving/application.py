@@ -56,7 +56,7 @@ def build_application(
     def answer(request: Request, refusal: Refusal) -> Response:
         gateway.refused(refusal)
         content = orjson.dumps(refusal.body(request.url.path))
-        return Response(content, refusal.status, refusal.headers, media_type="application/json")
+        return Response(content, refusal.status_at(request.url.path), refusal.headers, media_type="application/json")
 
     @application.exception_handler(Refusal)
     async def refused(request: Request, error: Refusal) -> Response:

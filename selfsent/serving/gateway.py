@@ -113,7 +113,7 @@ class Gateway:
         if refusal.status in (408, 413):  # the rest of the body is not read
             headers["connection"] = "close"
         pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
-        await send({"type": "http.response.start", "status": refusal.status, "headers": pairs})
+        await send({"type": "http.response.start", "status": refusal.status_at(path), "headers": pairs})
         await send({"type": "http.response.body", "body": content})
 
 

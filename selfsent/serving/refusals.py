@@ -15,6 +15,8 @@ _STATUS = {
     "Overloaded": 429,
     "Unhealthy": 503,
 }
+_BAD_REQUEST = ("Validation", "Tokenizer")  # 400 below /v1, as OpenAI's clients expect
+_CODES = {"NotFound": "model_not_found", "Validation": "context_length_exceeded"}
 _OPENAI = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error", 424: "server_error"}
 
 
@@ -30,7 +32,12 @@ class Refusal(Exception):
         if not path.startswith("/v1/"):
             return {"error": self.message, "error_type": self.kind}
         kind = _OPENAI.get(self.status, "invalid_request_error")
-        return {"error": {"message": self.message, "type": kind, "param": None, "code": self.kind.lower()}}
+        code = _CODES.get(self.kind, self.kind.lower())
+        return {"error": {"message": self.message, "type": kind, "param": None, "code": code}}
+
+    def status_at(self, path: str) -> int:
+        """Return the status of the answer at a path."""
+        return 400 if path.startswith("/v1/") and self.kind in _BAD_REQUEST else self.status
 
     @property
     def headers(self) -> dict[str, str]:

@@ -71,8 +71,22 @@ def test_dimensions_are_the_leading_ones_at_length_1(client, models):
     answer = client.post("/v1/embeddings", json={"input": TEXTS[0], "dimensions": 5}).json()
     np.testing.assert_allclose(answer["data"][0]["embedding"], unit(expected(models, TEXTS[:1])[0, :5]), atol=2e-6)
     refused = client.post("/v1/embeddings", json={"input": TEXTS[0], "dimensions": 33})
-    assert refused.status_code == 422
+    assert refused.status_code == 400
     assert "this model has 32" in refused.json()["error"]["message"]
+
+
+def test_openais_route_takes_what_embed_takes_and_refuses_as_openai_does(client, models):
+    found = client.post("/v1/embeddings", json={"input": TEXTS, "prompt_name": "query"}).json()["data"]
+    vectors = unit(expected(models, TEXTS, prompt_name="query"))
+    np.testing.assert_allclose([row["embedding"] for row in found], vectors, atol=2e-6)
+    text = " ".join(["rain"] * 200)
+    assert client.post("/v1/embeddings", json={"input": text, "truncate": True}).status_code == 200
+    refused = client.post("/v1/embeddings", json={"input": text})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "context_length_exceeded")
+    assert client.post("/v1/embeddings", json={"input": 5}).status_code == 400
+    unknown = client.post("/v1/embeddings", json={"input": text, "model": "gpt"})
+    assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "model_not_found")
+    assert client.head("/health").status_code == 200
 
 
 def test_models_are_listed_and_described(client):
