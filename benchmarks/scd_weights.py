@@ -129,7 +129,9 @@ def draw_figure(runs: dict[str, dict[str, list[dict[str, float]]]]) -> Figure:
             if key == "gradient_ratio":
                 axes.set_yscale("log")
         row[0].set_ylabel(base, fontsize=8)
-    grid[0][0].legend(title="weight of the self-contrast\n(published: 1)", fontsize=7, title_fontsize=7)
+    lines = max((row[0].get_lines() for row in grid), key=len)
+    title = "weight of the self-contrast (published: 1)"
+    figure.legend(handles=lines, title=title, loc="outside upper left", ncols=len(lines), fontsize=7, title_fontsize=7)
     return figure
 
 
