@@ -56,7 +56,8 @@ def main() -> None:
 def _stopped() -> None:
     command = (sys.argv[1:2] or [""])[0]
     if command != "encode":  # which has said what it keeps
-        _fail(f"stopped\n{_again()}" if command in _RESUMED else "stopped", 130)
+        advice = {**dict.fromkeys(_RESUMED, f"\n{_again()}"), "index": ": the same command goes on where it was"}
+        _fail(f"stopped{advice.get(command, '')}", 130)
     sys.exit(130)
 
 

@@ -267,7 +267,10 @@ def _plan_batches(
         rows, lengths, keys = DocumentRows(text, places), lengths[places], keys[places]
     given = recipe.train
     least = max(objective.least_rows, given.batch_size if given.drop_last else 0)
-    batches = Batches(lengths, keys, given.batch_size, seed=recipe.seed, bucketed=given.bucketed, least=least)
+    few = objective.least_rows
+    batches = Batches(
+        lengths, keys, given.batch_size, seed=recipe.seed, bucketed=given.bucketed, least=least, fewest=few
+    )
     batches(0)  # plans the first epoch, or says here why it cannot
     if batches.left_out:
         progress.say(

@@ -35,6 +35,7 @@ class Batches:
         seed: int,
         bucketed: bool = True,
         least: int = 2,
+        fewest: int = 2,
     ) -> None:
         """Take what every epoch is planned from.
 
@@ -44,6 +45,7 @@ class Batches:
             bucketed: make batches of texts of similar length; otherwise shuffle plainly.
             least: rows that the last batch of an epoch must have to be kept; a single text has no negatives.
                 ``batch_size`` leaves out every smaller batch.
+            fewest: rows that a batch must have of which copies were taken out.
 
         Raises:
             CorpusError: there are fewer rows than one batch takes, or hardly any that are not copies.
@@ -58,6 +60,7 @@ class Batches:
         self._lengths, self._keys = np.asarray(lengths, dtype=np.int32), np.asarray(keys, dtype=np.uint64)
         self._copied = _copied(self._keys)
         self._size, self._seed, self._bucketed, self._least = batch_size, seed, bucketed, max(2, least)
+        self._fewest = max(2, fewest)
         self.steps_per_epoch = len(lengths) // batch_size + (len(lengths) % batch_size >= self._least)
         self.left_out = 0
         self._epoch = -1
@@ -91,10 +94,11 @@ class Batches:
             self._refill(draw)
             starts = np.arange(0, len(self._order), self._size)
             smallest = int(np.add.reduceat(self._order >= 0, starts).min())
-            if smallest < self._least:
+            if smallest < self._fewest:
                 raise CorpusError(
-                    f"{self.left_out:,} of {len(self._lengths):,} texts are copies that no batch is free of, "
-                    f"which leaves a batch of {smallest}: remove copies with corpus.deduplicate"
+                    f"{self.left_out:,} of {len(self._lengths):,} texts equal others, or share a side of their pairs "
+                    f"with them, and no batch is free of those, which leaves a batch of {smallest}: remove copies with "
+                    "corpus.deduplicate, give fewer pairs of one text, or a smaller train.batch_size"
                 )
         self._epoch = epoch
 
@@ -117,12 +121,12 @@ class Batches:
     def _refill(self, draw: np.random.Generator) -> None:
         """Give batches that copies left too small texts of larger ones."""
         filled = np.add.reduceat(self._order >= 0, np.arange(0, len(self._order), self._size))
-        for small in np.flatnonzero(filled < self._least).tolist():
+        for small in np.flatnonzero(filled < self._fewest).tolist():
             for place in draw.permutation(len(self._order)).tolist():
                 donor = place // self._size
-                if filled[small] >= self._least:
+                if filled[small] >= self._fewest:
                     break
-                if donor == small or self._order[place] < 0 or filled[donor] <= self._least:
+                if donor == small or self._order[place] < 0 or filled[donor] <= self._fewest:
                     continue
                 own = self._batch(small)
                 if (self._keys[own[own >= 0]] == self._keys[self._order[place]]).any():

@@ -172,11 +172,14 @@ def _choose_documents(
     learned = _learned(trained)
     given = _content_of(sources) if learned is None or learned.known else _locations(sources)
     read = set() if learned is None else learned.sources
-    has_read = bool(given & read)
+    moved = learned is not None and not given & read and bool(_locations(sources) & learned.places)
+    has_read = bool(given & read) or moved
     if learned is None:
         note = "it is not known whether the trained encoder learned from this text"
+    elif moved:
+        note = "the trained encoder learned from this text as it was before it changed"
     elif not given & read:
-        note = "the trained encoder did not learn from this text"
+        note = "the trained encoder learned from other files than these"
     elif not given <= read:
         note = "the trained encoder learned from a part of this text"
     elif given != read or (corpus := _training_corpus(run, progress)) is None:
@@ -199,9 +202,9 @@ def _choose_documents(
 def has_learned_from(model: str | Path, sources: Sequence[str]) -> bool:
     """Tell whether a model is that of a run or selection which read one of these sources."""
     learned = _learned(model)
-    return learned is not None and bool(
-        learned.sources & (_content_of(sources) if learned.known else _locations(sources))
-    )
+    if learned is None:
+        return False
+    return bool(learned.places & _locations(sources) or (learned.known and learned.sources & _content_of(sources)))
 
 
 @dataclass(frozen=True)
@@ -210,6 +213,7 @@ class _Learned:
 
     sources: set[Hashable]
     known: bool  # by content; False: by place, in a run from before the content was written down
+    places: set[Hashable]  # where the sources were
 
 
 def _learned(model: str | Path) -> _Learned | None:
@@ -226,11 +230,10 @@ def _learned(model: str | Path) -> _Learned | None:
             found, texts = content.get("text", {}).get("sources"), content["asked"]["sources"]
         else:
             return None
-        if found:
-            return _Learned({_content(one) for one in found}, known=True)
+        places = _locations([str(one) for one in texts])
+        return _Learned({_content(one) for one in found} if found else places, known=bool(found), places=places)
     except (UserError, AttributeError, KeyError, TypeError):  # the folder of something else
         return None
-    return _Learned(_locations([str(one) for one in texts]), known=False) if isinstance(texts, list | tuple) else None
 
 
 def _content_of(sources: Sequence[str]) -> set[Hashable]:

@@ -176,9 +176,11 @@ class Run:
             if changed:
                 key, was, now = changed
                 what = key if section == "recipe" else f"corpus {key}"
+                why = "put its text back, or resume it with the version of selfsent that prepared it"
                 raise ResumeError(
                     f"cannot resume {self.folder}: its {what} was {was!r} and is now {now!r}; "
-                    "give what the run was started with, or start a new one with another --out"
+                    f"{why if section == 'corpus' else 'give what the run was started with'}, or start a new one with "
+                    "another --out"
                 )
 
     def finish(self, scores: Mapping[str, Any]) -> None:

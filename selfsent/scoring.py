@@ -101,7 +101,7 @@ def evaluate(
         results[f"{kind} whitening"] = score(
             vectors, protocol={**protocol, "whitening": f"{kind}, {on}"}, transform=transform
         )
-        for task in results[f"{kind} whitening"].missing.keys() - results["model"].missing.keys():
+        for task in sorted(results[f"{kind} whitening"].missing.keys() - results["model"].missing.keys()):
             progress.say(f"{kind} whitening of {task} is left out: {results[f'{kind} whitening'].missing[task]}")
     pooled = _pooled(encoder, suite.sentences, poolings, precision, progress) if poolings else {}
     return results | {name: score(pooled[name], protocol={**protocol, "pooling": name}) for name in pooled}

@@ -253,9 +253,10 @@ class Trainer:
         self.ranks.average_gradients(self.parameters)
         norm = nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
         if not norm.isfinite():  # before it reaches the weights, which the next checkpoint would keep
+            exact = ", or with hardware.precision=fp32" if self._hardware.precision == "bf16" else ""
             raise UserError(
                 f"the gradient is no longer finite at step {state.step + 1}: start again with a lower "
-                "train.learning_rate, or with hardware.precision=fp32"
+                f"train.learning_rate{exact}"
             )
         if config.max_grad_norm and norm > config.max_grad_norm:
             nn.utils.clip_grads_with_norm_(self.parameters, config.max_grad_norm, norm)

@@ -83,8 +83,18 @@ def test_a_batch_that_copies_left_too_small_is_filled_from_larger_ones():
             assert len({*keys[rows].tolist()}) == len(rows)
 
 
+def test_where_last_batches_are_left_out_copies_may_still_leave_smaller_ones():
+    """Six hundred pairs of which thirty share a question: every batch may hold one of them."""
+    keys = np.r_[np.zeros(30), np.arange(1, 571)].astype(np.uint64)
+    batches = Batches(np.full(600, 9), keys, 64, seed=0, least=64)
+    sizes = [len(batches(step)) for step in range(batches.steps_per_epoch)]
+    assert (len(sizes), min(sizes) >= 2, sum(sizes)) == (9, True, 9 * 64 - batches.left_out)
+
+
 def test_a_corpus_of_copies_is_refused():
-    with pytest.raises(CorpusError, match=r"leaves a batch of 1: remove copies with corpus\.deduplicate"):
+    with pytest.raises(
+        CorpusError, match=r"leaves a batch of 1: remove copies with corpus\.deduplicate, give fewer pairs of one text"
+    ):
         Batches(np.full(40, 5), np.zeros(40, np.uint64), 10, seed=0)(0)
 
 

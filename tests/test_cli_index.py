@@ -101,6 +101,7 @@ def test_what_does_not_fit_is_one_sentence(run, bert, tmp_path):
         (("index", "--update", "--out", index, "--set", "mode=dense"), "--set does not fit --update"),
         (("index", "--update", "--out", index, "--model", "builtin"), "--model does not fit --update"),
         (("index", "--update", "--out", index, other), "name that, too, to add to it"),
+        (("index", "--update", "--out", index, "--id-column", "key"), "--id-column does not fit --update"),
         (("index", corpus, "--out", tmp_path / "x", "--set", "mode=magic"), "unknown mode 'magic'"),
         (("search", index, "a", "b"), "is an index, which has its model and corpus"),
         (("search", bert), "no corpus was given"),

@@ -190,8 +190,8 @@ def sentences(count: int, words: int, seed: int, vocabulary: list[str] = WORDS) 
 
 def write_texts(folder: Path) -> None:
     """Texts of every form that the pages name."""
-    found = iter(sentences(4 * 120, 9, seed=0))
-    tickets = [{"title": next(found), "text": " ".join(next(found) for _ in range(3))} for _ in range(120)]
+    found = iter(sentences(4 * 900, 9, seed=0))
+    tickets = [{"title": next(found), "text": " ".join(next(found) for _ in range(3))} for _ in range(900)]
     lines = [json.dumps({**ticket, "body": ticket["text"]}) for ticket in tickets]
     (folder / "tickets.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (folder / "articles").mkdir()

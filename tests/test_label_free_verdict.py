@@ -188,7 +188,22 @@ def test_other_text_than_the_runs_is_said_to_be_so(bert, run, corpus, tmp_path):
     other = tmp_path / "other.jsonl"
     lines = corpus.read_text(encoding="utf-8").splitlines(keepends=True)
     other.write_text("".join(lines[:-1]), encoding="utf-8")
-    assert judge(bert, run / "model", other).facts["text"] == "the trained encoder did not learn from this text"
+    assert judge(bert, run / "model", other).facts["text"] == "the trained encoder learned from other files than these"
+
+
+def test_a_text_that_grew_since_is_still_known_as_read(bert, run, corpus, tmp_path):
+    path = tmp_path / "grown.jsonl"
+    shutil.copy(corpus, path)
+    place = shutil.copytree(run, tmp_path / "run")
+    content = json.loads((place / "config.json").read_text(encoding="utf-8"))
+    del content["checksum"]
+    content["recipe"]["texts"] = [str(path)]
+    atomic.write_sealed(place / "config.json", content)
+    path.write_text(path.read_text(encoding="utf-8") + '\n{"text": "One more row. And a sentence."}', encoding="utf-8")
+    said = judge(bert, place / "model", path)
+    assert said.facts["text"] == "the trained encoder learned from this text as it was before it changed"
+    assert label_free_verdict.has_learned_from(place / "model", [str(path)])
+    assert said.decision != "better"
 
 
 @pytest.mark.parametrize("how", ["relative", "copied", "moved"])

@@ -132,7 +132,7 @@ def test_from_raw_text_to_an_index_nothing_is_renamed_or_removed_while_it_is_ope
     text = "".join(" ".join(draw.choice(WORDS, 9)) + ".\n" for _ in range(60))
     (tmp_path / "texts.txt").write_text(text)
     texts = str(tmp_path / "texts.txt")
-    train("simcse", base=str(bert), corpus=[texts], out=tmp_path / "run", settings=QUICK)
+    train("simcse", base=str(bert), corpus=[texts], out=tmp_path / "run", settings=[*QUICK, "train.select=auto"])
     model = tmp_path / "run" / "model"
     for _ in range(2):
         encode_to(tmp_path / "vectors.npy", load_encoder(model), [texts], overwrite=True)

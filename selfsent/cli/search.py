@@ -73,7 +73,9 @@ def search(
                 typer.echo(json.dumps({"query": clean.encodable(one.strip()), "rank": rank, **dataclasses.asdict(hit)}))
             continue
         for hit in hits:
-            head = " ".join([f"[{hit.id}]"] * bool(hit.id) + [f"{clean.one_line(hit.title)}:"] * bool(hit.title))
+            head = " ".join(
+                [f"[{clean.one_line(hit.id)}]"] * bool(hit.id) + [f"{clean.one_line(hit.title)}:"] * bool(hit.title)
+            )
             display.print(f"{hit.cosine:.3f}  {head}{' ' * bool(head)}{hit.text[:300]}")
 
 

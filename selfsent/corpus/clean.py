@@ -76,7 +76,8 @@ def _unwrap(text: str) -> str:
     continued = [pair for pair in breaks if pair[0][-1] not in ".:!?" and pair[1][0].islower()]
     if not breaks or 2 * len(continued) < len(breaks):
         return text
-    width = sorted(map(len, filter(None, lines)))[-1 - len(breaks) // 10]  # a single line may be longer: an address
+    longest = sorted(map(len, filter(None, lines)))
+    width = longest[-1 - max(len(breaks) > 2, len(breaks) // 10)]  # a single line may be longer: an address
     full = sum(len(above) + len(below.split(None, 1)[0]) >= _FULL * width for above, below in continued)
     if width < _NARROWEST or 2 * full < len(continued):
         return text

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from selfsent.corpus.columns import Column, Ragged
+from selfsent.corpus.columns import CHUNK, Column, Ragged
 from selfsent.progress import SILENT, Progress
 
 KEPT, EXACT, NEAR, HELD_OUT, SURPLUS, UNPAIRED = range(6)  # drop reasons
@@ -104,7 +104,7 @@ def drop_held_out(keys: Column, held_out: Keys, drop_reason: NDArray[np.uint8]) 
 
 
 def drop_near_held_out(
-    bands: list[Column],
+    bands: Sequence[Column] | None,
     ids: Ragged,
     held_ids: NDArray[np.integer],
     held_lengths: NDArray[np.int64],
@@ -114,32 +114,55 @@ def drop_near_held_out(
     """Mark every near-copy of a held-out text: with it, training would have read the test.
 
     Args:
+        bands: of the rows; None: they are computed here.
         held_ids: word pieces of the held-out texts, end to end; they are few and are held in memory.
     """
-    full = held_lengths > 0
-    held_lengths = held_lengths[full]
-    if not len(held_lengths) or not bands:
+    held_lengths = held_lengths[held_lengths > 0]
+    if not len(held_lengths):
         return
-    held = np.split(held_ids, np.cumsum(held_lengths)[:-1])
-    width = MINIMA // len(bands)
-    for band, keys in zip(bands, band_keys(shingles(held_ids, held_lengths), held_lengths, width), strict=True):
-        order = np.argsort(keys, kind="stable")
-        values = keys[order]
-        for start, chunk in band.chunks():
-            kept = drop_reason[start : start + len(chunk)] == KEPT
-            first, last = (np.searchsorted(values, chunk, side=side) for side in ("left", "right"))
-            rows = np.flatnonzero(kept & (last > first))
+    held, width = np.split(held_ids, np.cumsum(held_lengths)[:-1]), band_width(threshold)
+    known = list(band_keys(shingles(held_ids, held_lengths), held_lengths, width))
+    order = [np.argsort(keys, kind="stable") for keys in known]
+    for start in range(0, len(drop_reason), _BLOCK):
+        rows = start + np.flatnonzero(drop_reason[start : start + _BLOCK] == KEPT)
+        if not len(rows):
+            continue
+        keys = (_at(band, rows) for band in bands) if bands else _bands_of(ids, rows, width)
+        pairs = []
+        for own, theirs, at in zip(keys, known, order, strict=True):
             # Equal held-out texts are as good as one: the first and the last of a key stand for all.
-            pairs = np.concatenate(
-                [np.stack([rows, order[first[rows]]]), np.stack([rows, order[last[rows] - 1]])], axis=1
-            )
-            pairs = np.unique(pairs, axis=1)
-            for at in range(0, pairs.shape[1], _COMPARED >> 6):
-                rows, known = pairs[:, at : at + (_COMPARED >> 6)]
-                pieces = [*ids.rows(rows + start), *(held[one] for one in known)]
-                places = np.arange(len(rows))
-                near = _jaccard(pieces, places, places + len(rows)) >= threshold
-                drop_reason[rows[near] + start] = HELD_OUT
+            first, last = (np.searchsorted(theirs[at], own, side=side) for side in ("left", "right"))
+            met = np.flatnonzero(last > first)
+            pairs += [np.stack([rows[met], at[first[met]]]), np.stack([rows[met], at[last[met] - 1]])]
+        found = np.unique(np.concatenate(pairs, axis=1), axis=1)  # each is compared once, however many bands agree
+        at_once = max(1, _COMPARED // max(1, int(held_lengths.mean())))
+        for part in range(0, found.shape[1], at_once):
+            row, one = found[:, part : part + at_once]
+            different, place = np.unique(row, return_inverse=True)
+            others, other = np.unique(one, return_inverse=True)
+            pieces = [*ids.rows(different), *(held[text] for text in others)]
+            near = _jaccard(pieces, place, other + len(different)) >= threshold
+            drop_reason[row[near]] = HELD_OUT
+
+
+def _bands_of(ids: Ragged, rows: NDArray[np.int64], width: int) -> Iterator[Keys]:
+    """Return the keys of rows for each band; a row without a word piece is like no other."""
+    first = int(rows[0])
+    values, sizes = ids.span(first, int(rows[-1]) + 1)
+    wanted = np.zeros(len(sizes), bool)
+    wanted[rows - first] = True
+    values, lengths = values[np.repeat(wanted, sizes)], sizes[wanted]
+    full = np.flatnonzero(lengths)
+    if not len(full):
+        return iter([np.zeros(len(rows), np.uint64)] * (MINIMA // width))
+
+    def keys() -> Iterator[Keys]:
+        for band in band_keys(shingles(values, lengths[full]), lengths[full], width):
+            whole = np.zeros(len(rows), np.uint64)
+            whole[full] = band
+            yield whole
+
+    return keys()
 
 
 def families(keys: Column, others: Column) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -239,8 +262,14 @@ def _alike(rows: NDArray[np.int64], values: Keys) -> Iterator[tuple[NDArray[np.i
 
 def _at(column: Column, rows: NDArray[np.int64]) -> Keys:
     """Return the values of ascending rows."""
-    found = [chunk[rows[(rows >= start) & (rows < start + len(chunk))] - start] for start, chunk in column.chunks()]
-    return np.concatenate([np.empty(0, np.uint64), *found])
+    if not len(rows):
+        return np.empty(0, np.uint64)
+    first, last = int(rows[0]), int(rows[-1]) + 1
+    found = []
+    for start in range(first, last, CHUNK):
+        chunk = column.read(start, min(start + CHUNK, last))
+        found.append(chunk[rows[(rows >= start) & (rows < start + len(chunk))] - start])
+    return np.concatenate(found)
 
 
 def _partitions(

@@ -186,6 +186,8 @@ def _drop(
     if texts.selection.texts:
         held = texts.pieces.encode(texts.selection.texts)
         dedup.drop_near_held_out(texts.bands, texts.ids, *held, config.near_threshold, drop_reason)
+        if texts.paired:
+            dedup.drop_near_held_out(None, texts.positives, *held, config.near_threshold, drop_reason)
     near = dedup.drop_near(texts.bands, texts.ids, config.near_threshold, drop_reason, texts.folder, progress, others)
     return drop_reason, near
 

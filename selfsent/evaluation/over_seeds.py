@@ -63,7 +63,10 @@ def compare_seeds(first: Sequence[Results], second: Sequence[Results]) -> list[D
         assert lead.high is not None
         differences.append(Difference(*score.key, lead.value, lead.low, lead.high))
     if not differences:
-        compare_results(first[0], second[0])  # says why
+        raise ConfigurationError(
+            "no score with bootstrap replicates is one of every seed of both: evaluate all of them on the same tasks, "
+            "in one process, with bootstrap above 0"
+        )
     return differences
 
 

@@ -43,7 +43,7 @@ def search_texts(
 ) -> Iterator[SearchText]:
     """Yield the texts of the documents that have any."""
     columns = read.Columns(text=text_column, title="title", summary="summary", positive=None, id=id_column)
-    found = longer = empty = 0
+    found = longer = empty = named = 0
     for source in sources:
         for document in source.documents(columns):
             text = search_text(document)
@@ -52,11 +52,14 @@ def search_texts(
             else:
                 found += 1
                 longer += len(document.summary.split()) + len(document.text.split()) > _WORDS
+                named += bool(text.id)
                 yield text
             progress.report("reading", found)
     if longer:
         progress.say(
             f"{longer:,} of {found:,} documents are longer than {_WORDS} words: these are searched, and the rest is not"
         )
+    if found and not named and id_column not in (None, "id"):
+        progress.say(f"warning: no row has a column {id_column!r}: hits have no id")
     if empty:
         progress.say(f"{empty:,} rows have no text and are left out")

@@ -20,7 +20,7 @@ from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.inspect import encoder_digest
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import ConfigurationError, ResumeError, StorageError, UserError
-from selfsent.evaluation.labelfree.verdict import SINGLE_LINES
+from selfsent.evaluation.labelfree.verdict import LEAST_HELD_OUT, SINGLE_LINES
 from selfsent.evaluation.significance import LEAST_SEEDS, LEVEL, Judgement, judge_settings
 from selfsent.progress import SILENT, Progress, Quiet
 from selfsent.run import Run, first_difference
@@ -257,8 +257,8 @@ class _Sweep:
         """Refuse runs that were not selected and scored by what the recipe was."""
         if run.dev is None:
             raise ConfigurationError(
-                "no dev score chooses between settings: give more text, so that pairs can be held out, and leave "
-                "train.select=auto"
+                f"no dev score chooses between settings: give more text, so that {LEAST_HELD_OUT} pairs can be held "
+                "out to choose by, or set corpus.held_out_share=0.3, and leave train.select=auto"
             )
         first = self.reference[0] if self.reference else run
         if run.selected_by != first.selected_by:

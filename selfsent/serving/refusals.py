@@ -10,13 +10,14 @@ _STATUS = {
     "MethodNotAllowed": 405,
     "Timeout": 408,
     "Validation": 413,
+    "TooLong": 413,  # a text; "Validation" outside /v1
     "Tokenizer": 422,
     "Backend": 424,
     "Overloaded": 429,
     "Unhealthy": 503,
 }
-_BAD_REQUEST = ("Validation", "Tokenizer")  # 400 below /v1, as OpenAI's clients expect
-_CODES = {"NotFound": "model_not_found", "Validation": "context_length_exceeded"}
+_BAD_REQUEST = ("Validation", "TooLong", "Tokenizer")  # 400 below /v1, as OpenAI's clients expect
+_CODES = {"NotFound": "model_not_found", "TooLong": "context_length_exceeded"}
 _OPENAI = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error", 424: "server_error"}
 
 
@@ -30,7 +31,7 @@ class Refusal(Exception):
     def body(self, path: str) -> dict[str, Any]:
         """Return the JSON of the answer: OpenAI's form below /v1, elsewhere that of text-embeddings-inference."""
         if not path.startswith("/v1/"):
-            return {"error": self.message, "error_type": self.kind}
+            return {"error": self.message, "error_type": "Validation" if self.kind == "TooLong" else self.kind}
         kind = _OPENAI.get(self.status, "invalid_request_error")
         code = _CODES.get(self.kind, self.kind.lower())
         return {"error": {"message": self.message, "type": kind, "param": None, "code": code}}

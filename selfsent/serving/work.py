@@ -117,7 +117,7 @@ class Worker:
         for place, one in enumerate(pieces):
             if one.truncated and not truncate:
                 raise Refusal(
-                    "Validation",
+                    "TooLong",
                     f"input {place} is longer than the {prepared.max_length} tokens that this model reads: shorten it, "
                     "or ask for truncate",
                 )

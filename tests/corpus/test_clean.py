@@ -51,6 +51,12 @@ def test_hard_wrapped_prose_is_joined_and_its_paragraphs_are_not():
     ]
 
 
+def test_a_long_address_does_not_hide_that_a_short_mail_is_wrapped():
+    text = "The update of last monday broke the page\nwhere people log in, so that nobody of us\ncould read a ticket.\n"
+    text += f"See https://example.org/{'x' * 90} for what\nthe others found."
+    assert len(clean.sentences(text, "en")) == 2
+
+
 def test_lines_that_end_where_they_like_are_sentences_of_their_own_in_lower_case_too():
     lines = [
         "hey, are you there",

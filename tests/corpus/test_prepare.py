@@ -193,6 +193,22 @@ def test_near_copies_of_held_out_texts_are_not_trained_on(prepare):
     assert found.account.held_out_copies > 0
 
 
+@pytest.mark.parametrize("positives", ["column", "adjacent"])
+def test_near_copies_of_held_out_texts_are_no_positives_either(prepare, tokenizer, positives):
+    draw = np.random.default_rng(0)
+    words = [f"w{n}" for n in range(400)]
+    texts, others, more = ([" ".join([*draw.choice(words, 14), f"n{n}"]) for n in range(400)] for _ in range(3))
+    near = [" ".join([*text.split()[:-1], "other"]) for text in others]
+    pairs = [*zip(texts, others, strict=True), *zip(more, near, strict=True)]
+    rows = pairs if positives == "column" else [(f"{one}. {two}.", None) for one, two in pairs]
+    chosen = {} if positives == "column" else {"positives": "adjacent"}
+    found = prepare(table(rows), "a.jsonl", held_out=20, held_out_share=0.2, **chosen)
+    held = [tokenizer(text, add_special_tokens=False)["input_ids"][:14] for text in found.held_out.test.passages]
+    kept = {tuple(row[1:15]) for row in found.positives(range(len(found)))}
+    assert len(held) > 5
+    assert not kept & {tuple(row) for row in held}
+
+
 def test_lines_are_held_out_in_halves(prepare):
     found = prepare(lines(600), deduplicate="none", held_out=5)
     assert found.held_out.kind == "halves"

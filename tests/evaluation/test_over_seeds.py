@@ -71,5 +71,5 @@ def test_scores_of_other_data_or_without_resamples_are_refused():
     same = [scored(1.0, [1.0, 1.0], data="x") for _ in range(3)]
     with pytest.raises(UserError, match="its data is x in one result and y in the other"):
         compare_seeds(same, [*same[:2], scored(1.0, [1.0, 1.0], data="y")])
-    with pytest.raises(UserError, match="share no score with bootstrap replicates"):
+    with pytest.raises(UserError, match="no score with bootstrap replicates is one of every seed"):
         compare_seeds([scored(1.0)] * 3, [scored(1.0)] * 3)

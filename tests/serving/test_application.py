@@ -84,6 +84,8 @@ def test_openais_route_takes_what_embed_takes_and_refuses_as_openai_does(client,
     refused = client.post("/v1/embeddings", json={"input": text})
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "context_length_exceeded")
     assert client.post("/v1/embeddings", json={"input": 5}).status_code == 400
+    many = client.post("/v1/embeddings", json={"input": ["rain"] * 3000})
+    assert (many.status_code, many.json()["error"]["code"]) == (400, "validation")
     unknown = client.post("/v1/embeddings", json={"input": text, "model": "gpt"})
     assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "model_not_found")
     assert client.head("/health").status_code == 200
