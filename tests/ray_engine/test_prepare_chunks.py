@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from tiny import WORDS, make_tokenizer
+from tiny import TEXTS, make_tokenizer
 
 from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
@@ -22,9 +22,10 @@ def small_groups(monkeypatch):
 def sources(tmp_path):
     """Documents in a table, lines with copies and near-copies, and pairs."""
     draw = np.random.default_rng(0)
+    words = sorted({word for text in TEXTS for word in text.split()})  # unknown ones would all be alike
 
     def sentence():
-        return " ".join(draw.choice(WORDS, 12)).capitalize() + "."
+        return " ".join(draw.choice(words, 12)).capitalize() + "."
 
     said = [sentence() for _ in range(400)]
     said += [text.replace("rain", "sun", 1) for text in said[:50]] + said[20:40]
