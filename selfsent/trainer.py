@@ -311,9 +311,12 @@ class Trainer:
                 raise unknown("score to select by", self.select, ("last", *scores))
             state.start = state.start or dict(scores)
             bar = -math.inf if state.best_score is None else state.best_score
-            better = candidate and self.select != "last" and scores[self.select] > bar - _TIE
-            if better:  # of equal scores the later weights are kept: they have learned from more text
-                state.since_best = 0 if scores[self.select] > bar + _TIE else state.since_best + 1
+            # A published score has to be strictly better, as in the papers' code.  Of equal ones of held-out retrieval,
+            # which may be 100 from the first on, the later weights are kept: they learned from more text.
+            tie = _TIE if self.select == "retrieval" else 0.0
+            better = candidate and self.select != "last" and scores[self.select] > bar - tie
+            if better:
+                state.since_best = 0 if scores[self.select] > bar + tie else state.since_best + 1
                 state.best_step, state.best_score = state.step, max(scores[self.select], bar)
                 self.run.checkpoints.save_best(state.step, self.encoder.state_dict())
             elif candidate and self.select != "last":

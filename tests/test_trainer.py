@@ -154,14 +154,26 @@ def test_evaluating_more_often_does_not_change_what_is_learned(bert, tmp_path):
     assert same(often, never)
 
 
-def test_of_equal_scores_the_later_weights_are_kept_and_come_back(bert, tmp_path):
-    script, seen = [0.0, 0.5, 0.7, 0.7 - 1e-12, 0.6], []
+def test_only_a_strictly_better_score_is_kept_and_its_weights_come_back(bert, tmp_path):
+    script, seen = [0.0, 0.5, 0.7, 0.7, 0.6], []
 
     def validate(encoder):
         seen.append({name: value.clone() for name, value in encoder.state_dict().items()})
         return {"score": script[len(seen) - 1]}
 
     encoder, _, outcome = fit(bert, tmp_path / "run", validate=validate)
+    assert (outcome.best_step, outcome.best_score) == (4, 0.7)
+    assert all(torch.equal(value, seen[2][name]) for name, value in encoder.state_dict().items())
+
+
+def test_of_equal_scores_of_held_out_retrieval_the_later_weights_are_kept(bert, tmp_path):
+    script, seen = [0.0, 0.5, 0.7, 0.7 - 1e-12, 0.6], []
+
+    def validate(encoder):
+        seen.append({name: value.clone() for name, value in encoder.state_dict().items()})
+        return {"retrieval": script[len(seen) - 1]}
+
+    encoder, _, outcome = fit(bert, tmp_path / "run", validate=validate, select="retrieval")
     assert (outcome.best_step, outcome.best_score) == (6, 0.7)
     assert all(torch.equal(value, seen[3][name]) for name, value in encoder.state_dict().items())
 
@@ -175,7 +187,7 @@ def test_the_base_is_no_candidate_even_if_training_only_hurts(bert, tmp_path):
 def test_a_first_score_of_zero_is_a_score(bert, tmp_path):
     scores = iter([0.0, 0.0, -0.5, -0.1, 0.0])
     _, _, outcome = fit(bert, tmp_path / "run", validate=lambda _: {"score": next(scores)})
-    assert outcome.best_step == 8
+    assert outcome.best_step == 2
 
 
 def test_patience_stops_after_so_many_evaluations_without_a_better_score(bert, tmp_path):
@@ -191,7 +203,13 @@ def test_patience_stops_after_so_many_evaluations_without_a_better_score(bert, t
 def test_an_equal_score_does_not_renew_patience_and_is_no_score_below_the_bases(bert, tmp_path):
     scores, watch = iter([0.3, 0.3 - 1e-12, 0.3 - 1e-12, 0.3 - 1e-12, 0.9]), Watch()
     _, _, outcome = fit(
-        bert, tmp_path / "run", validate=lambda _: {"score": next(scores)}, patience=2, steps=100, watch=watch
+        bert,
+        tmp_path / "run",
+        validate=lambda _: {"retrieval": next(scores)},
+        select="retrieval",
+        patience=2,
+        steps=100,
+        watch=watch,
     )
     assert (outcome.steps, outcome.best_step) == (6, 6)
     assert not any("no weights reached" in message for message in watch.said)

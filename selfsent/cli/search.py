@@ -29,7 +29,7 @@ def search(
     mode: Annotated[
         str | None, typer.Option(help="Of an index: dense, bm25 or hybrid  \\[default: as it was made]")
     ] = None,
-    jsonl: Annotated[bool, typer.Option("--jsonl", help="Print every hit whole, as a line of JSON")] = False,
+    jsonl: Annotated[bool, typer.Option("--jsonl", help="Print every hit as a line of JSON, for programs")] = False,
 ) -> None:
     """Search a corpus by meaning: its texts are encoded once and kept for the next search.
 

@@ -522,3 +522,10 @@ def test_memory_does_not_grow_with_the_texts(tmp_path):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.2 * peaks[0] + 100_000
+
+
+def test_one_object_over_many_lines_is_told_from_broken_rows(tmp_path):
+    (tmp_path / "pretty.json").write_text('{\n  "data": [\n    {"text": "a"}\n  ]\n}\n', encoding="utf-8")
+    (source,) = resolve_sources([str(tmp_path / "pretty.json")])
+    with pytest.raises(CorpusError, match="holds one object over many lines: write an object a line, or a list"):
+        list(source.documents(COLUMNS))
