@@ -1,15 +1,17 @@
 """What a training costs: steps, texts, memory, and estimated hours on one H100 and on this machine.
 
     training     3 x forward of every token that the objective reads, and of projector, decoder and word predictions
-    forward      2 x 12 L D^2 operations a token, for L layers of width D; attention itself is left out
-    memory       18 bytes a weight: fp32 copy, bf16 copy, gradient, and two means of Adam;
-                 36 D + 10 H T bytes a token and layer that are kept for the backward pass, for H heads and T places;
-                 on a GPU, whose attention is fused, the second term is not needed
+    forward      2 x 12 L D^2 + 4 L D T operations a token, for L layers of width D, in a row of T places
+    memory       18 bytes a weight: fp32 copy, bf16 copy, two means of Adam, and at one time its gradient or, while the
+                 encoder is written, the file's bytes;
+                 44 D + 8 H T bytes a token and layer that are kept for the backward pass, for H heads, times 1.6:
+                 what the heap of a CPU holds beyond what is in use, because blocks of all sizes come and go
+                 (measured: LOG.md).  A GPU, whose attention is fused, needs neither the second term nor the factor
 
 Texts count as 30 word pieces, or as many as the row allows; spans of DeCLUTR have their expected lengths, 352 and 192
-of 512.  Evaluations while training read the 4,000 texts of two development sets each.  Source of the kept bytes:
-Korthikanti et al. 2022, https://arxiv.org/abs/2205.05198, equation 1, with dropout's masks and the attention's softmax
-as they are here (2 bytes a value for a mask; fp32, bf16, mask and product of the attention's weights).
+of 512.  Evaluations while training read the 4,000 texts of two development sets each.  The kept bytes are those of the
+tensors that autograd saves of a layer as it is trained here, counted; in the manner of Korthikanti et al. 2022,
+https://arxiv.org/abs/2205.05198, equation 1.
 """
 
 import math
@@ -50,6 +52,7 @@ _TOKENS = 30  # of a sentence
 _DEV_TEXTS = 4_000
 _HEAD = 64  # features of one head of the attention
 _WEIGHT_BYTES = 18
+_HEAP = 1.6  # times what is kept for the backward pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,25 +115,25 @@ def training_cost(recipe: Recipe) -> Cost:
     config = next(iter(plan.configs.values()))
     length = min(_TOKENS, int(recipe.corpus.get("max_length", 32)))
     text = _ROW[method](vars(config), length, width, words)
-    forward = _forward(layers, width)
+    forward = _forward(layers, width, text.places)
     evaluations = steps // given.evaluate_every + 1 if recipe.data and given.evaluate_every else 0
     operations = steps * 3 * size * (text.tokens * forward + text.operations) + (
-        evaluations * _DEV_TEXTS * length * forward
+        evaluations * _DEV_TEXTS * length * _forward(layers, width, length)
     )
     weights = words * width + 12 * layers * width**2 + text.weights
-    kept = text.tokens * layers * (36 * width + 10 * width / _HEAD * text.places) + text.kept
+    kept = text.tokens * layers * (44 * width + 8 * width / _HEAD * text.places) + text.kept
     return Cost(
         trainings=1,
         steps=steps,
         texts=steps * size,
-        memory=_WEIGHT_BYTES * weights + given.batch_size * kept,
+        memory=_WEIGHT_BYTES * weights + _HEAP * given.batch_size * kept,
         widths={width: operations},
     )
 
 
-def _forward(layers: int, width: int) -> float:
+def _forward(layers: int, width: int, places: int | float) -> float:
     """Return the operations of one token."""
-    return 2.0 * 12 * layers * width**2
+    return 2.0 * 12 * layers * width**2 + 4 * layers * width * places
 
 
 def _simcse(config: Mapping[str, Any], length: int, width: int, words: int) -> _Text:
@@ -157,8 +160,8 @@ def _denosent(config: Mapping[str, Any], length: int, width: int, words: int) ->
         tokens=2 * length,
         places=length,
         operations=2 * length * (layers * layer + width * words),
-        # A layer keeps 36 D bytes a token if its inner part is 4 D wide, of which 22 D are that part's.
-        kept=length * layers * (14 * width + 5.5 * inner + 10 * int(config["decoder_heads"]) * length),
+        # A layer keeps 44 D bytes a token if its inner part is 4 D wide, of which 16 D are that part's.
+        kept=length * layers * (28 * width + 4 * inner + 8 * int(config["decoder_heads"]) * length),
         weights=layers * (8 * width**2 + 2 * width * inner),
     )
 
@@ -217,7 +220,7 @@ def time_machine(width: int) -> float:
         if machine.device == "cuda":
             torch.cuda.synchronize()
         taken = min(taken, time.perf_counter() - started)
-    return 3 * rows.numel() * _forward(2, width) / taken
+    return 3 * rows.numel() * _forward(2, width, _TOKENS) / taken
 
 
 def word_bytes(count: float) -> str:

@@ -1,7 +1,11 @@
 """Costs agree with a count by hand, and a training that two tables share counts once."""
 
 import pytest
+import torch
+from transformers import BertConfig, BertModel
 
+from selfsent.encoder.dropout import install_dropout
+from selfsent.optimizer import MasterWeights
 from selfsent.reproduction.artifact import STSB, Artifact, ArtifactRow, Training
 from selfsent.reproduction.catalog import CATALOG
 from selfsent.reproduction.cost import plan_cost, time_machine, word_bytes, word_hours
@@ -19,7 +23,8 @@ def test_an_epoch_of_simcse_on_bert_base_counts_three_forward_passes_of_two_view
     cost = costs("simcse-bert-base")
     assert (cost.trainings, cost.steps, cost.texts) == (1, 15_625, 1_000_000)
     matrices = 12 * (4 * 768**2 + 2 * 768 * 3072)  # weights of attention and feed-forward in 12 layers
-    assert cost.operations == pytest.approx(1_000_000 * 2 * 30 * 3 * 2 * matrices)
+    scores = 12 * 2 * 768 * 30  # products of a token's query and weights with the 30 keys and values of its row
+    assert cost.operations == pytest.approx(1_000_000 * 2 * 30 * 3 * 2 * (matrices + scores))
 
 
 def test_a_folder_of_a_known_name_counts_only_where_it_is(bert, tmp_path, monkeypatch):
@@ -51,12 +56,40 @@ def test_shared_trainings_count_once_and_seeds_multiply():
 
 def test_memory_is_that_of_the_largest_training_counted_by_hand():
     encoder = 30_522 * 768 + 12 * 12 * 768**2
-    a_text = 2 * 30 * 12 * (36 * 768 + 10 * 12 * 30)  # two views of 30 word pieces, 12 layers, 12 heads
+    a_text = 1.6 * 2 * 30 * 12 * (44 * 768 + 8 * 12 * 30)  # two views of 30 word pieces, 12 layers, 12 heads
     assert costs("simcse-bert-base").memory == pytest.approx(18 * encoder + 64 * a_text)
     projector = 768 * 4096 + 2 * 4096**2
     scd = costs("scd-bert-base").memory
     assert scd == pytest.approx(18 * (encoder + projector) + 192 * a_text)
     assert costs("simcse-bert-base", "scd-bert-base", seeds=3).memory == scd
+
+
+@pytest.mark.parametrize("places", [32, 128])
+def test_the_bytes_that_a_layer_keeps_are_those_that_autograd_saves(places):
+    kept = {}
+
+    def count(layers):
+        shape = {"hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 512, "vocab_size": 100}
+        model = BertModel(BertConfig(num_hidden_layers=layers, **shape), add_pooling_layer=False).train()
+        install_dropout(model)
+        MasterWeights(model)
+        weights, saved = {one.data_ptr() for one in model.parameters()}, {}
+
+        def pack(tensor):
+            if tensor.data_ptr() not in weights:
+                saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        ids = torch.randint(5, 100, (16, places))
+        with (
+            torch.autocast("cpu", dtype=torch.bfloat16),
+            torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
+        ):
+            kept[layers] = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
+        return sum(saved.values())
+
+    a_token = (count(3) - count(2)) / (16 * places)
+    assert a_token == pytest.approx(44 * 128 + 8 * 2 * places, rel=0.01)
 
 
 def test_hours_are_the_operations_of_each_width_at_the_rate_of_that_width():
