@@ -1,7 +1,7 @@
 """Semantic search: the texts of a corpus and their embeddings, cached for the next search.
 
-A document has two embeddings, of its beginning and of its first sentence alone, which often says what it is about; the
-nearer of the two counts.
+A document has an embedding of every passage, and one of its first sentence alone, which often says what it is about;
+the nearest of them counts.
 """
 
 import hashlib
@@ -16,24 +16,24 @@ from numpy.typing import NDArray
 from selfsent import atomic
 from selfsent.corpus import read
 from selfsent.encoder.coverage import check_coverage, require_known_query
-from selfsent.encoder.opened import digest_of, embed_texts, open_encoder
+from selfsent.encoder.opened import digest_of, embed_texts, open_encoder, require_finite
 from selfsent.encoder.task_prompts import TextEncoder, task_prompt
-from selfsent.errors import ConfigurationError, CorpusError, EncoderError
+from selfsent.errors import ConfigurationError, CorpusError
 from selfsent.evaluation.geometry import unit
 from selfsent.progress import SILENT, Progress
-from selfsent.search_index.texts import search_texts
+from selfsent.search_index.texts import embedded_texts, search_texts
 
-_FORMAT = 4  # of the index; raised whenever the same corpus would give another
+_FORMAT = 5  # of the index; raised whenever the same corpus would give another
 
 
 @dataclass(frozen=True)
 class Hit:
-    """One text of the corpus and its similarity to the query."""
+    """A text of the corpus, the passage of it that is nearest to the query, and how near that is."""
 
     document: int  # its number among the texts of the corpus
     cosine: float
     title: str
-    text: str
+    text: str  # the passage
     id: str = ""  # in its corpus, where that has a column of them
 
 
@@ -43,7 +43,7 @@ class SearchIndex:
     def __init__(
         self,
         encoder: TextEncoder,
-        texts: Sequence[tuple[str, str, str]],
+        texts: Sequence[tuple[str, Sequence[str], str]],
         documents: NDArray[np.int64],
         embeddings: NDArray[np.float32],
         *,
@@ -51,8 +51,8 @@ class SearchIndex:
     ) -> None:
         self.reused = reused  # from an earlier search
         self._encoder = encoder
-        self._texts = texts  # (title, text, id)
-        self._documents: list[int] = documents.tolist()  # of each embedding
+        self._texts = texts  # (title, passages, id)
+        self._documents = documents  # of each embedding: once each, for the first sentences, then those of passages
         self._embeddings = embeddings
 
     @classmethod
@@ -63,7 +63,7 @@ class SearchIndex:
             ResumeError: a file is missing or was changed.
         """
         atomic.verify(folder, f"delete {folder} and search again")
-        texts = [(title, text, name) for title, text, name in json.loads((folder / "texts.json").read_bytes())]
+        texts = [(title, passages, name) for title, passages, name in json.loads((folder / "texts.json").read_bytes())]
         arrays = (np.load(folder / f"{name}.npy") for name in ("documents", "embeddings"))
         return cls(encoder, texts, *arrays, reused=True)
 
@@ -71,7 +71,7 @@ class SearchIndex:
         """Write everything but the encoder."""
         with atomic.build_folder(folder) as scratch:
             (scratch / "texts.json").write_text(json.dumps(self._texts), encoding="utf-8")
-            np.save(scratch / "documents.npy", np.array(self._documents, np.int64))
+            np.save(scratch / "documents.npy", self._documents)
             np.save(scratch / "embeddings.npy", self._embeddings)
 
     def __len__(self) -> int:
@@ -87,12 +87,22 @@ class SearchIndex:
             raise ConfigurationError("the query is empty: say what to look for")
         require_known_query(self._encoder, query)
         vector = embed_texts(self._encoder, [query], prompt=task_prompt(self._encoder, "query"))
-        _require_finite(vector, [query])
+        require_finite(vector, [query])
         cosines = self._embeddings @ unit(vector)[0].astype(np.float32)
-        best: dict[int, float] = {}  # document -> the larger of its two cosines
-        for row in np.argsort(-cosines, kind="stable")[: 2 * top].tolist():
-            best.setdefault(self._documents[row], float(cosines[row]))
-        return [Hit(document, score, *self._texts[document]) for document, score in [*best.items()][:top]]
+        order = np.argsort(-cosines, kind="stable")
+        count = 2 * top
+        while True:
+            _, first = np.unique(self._documents[order[:count]], return_index=True)  # of each document, its nearest
+            if len(first) >= min(top, len(self)) or count >= len(order):
+                break
+            count *= 4
+        return [self._hit(int(order[place]), float(cosines[order[place]])) for place in np.sort(first)[:top]]
+
+    def _hit(self, row: int, cosine: float) -> Hit:
+        document, count = int(self._documents[row]), len(self._texts)
+        passage = row - count - int(np.searchsorted(self._documents[count:], document)) if row >= count else 0
+        title, passages, name = self._texts[document]
+        return Hit(document, cosine, title, passages[passage], name)
 
 
 def search(
@@ -142,18 +152,16 @@ def build_index(
     folder = atomic.cache_folder("indexes", fingerprint)
     if folder.is_dir():
         return SearchIndex.open(folder, encoder)
-    found = list(search_texts(sources, text_column, id_column, progress))
-    texts = [(one.title, one.text, one.id) for one in found]
-    openings = [one.opening for one in found]
-    if not texts:
+    found = list(search_texts(sources, text_column, id_column, progress=progress))
+    if not found:
         raise CorpusError(f"{corpus} holds no text to search: give a file with some")
-    longer = [row for row, one in enumerate(found) if one.opening != one.text]
-    embedded = [*openings, *(texts[row][1] for row in longer)]
+    texts = [(one.title, one.passages, one.id) for one in found]
+    documents, embedded = embedded_texts(found)
     check_coverage(encoder, embedded, str(model), progress)
     embeddings = embed_texts(encoder, embedded, prompt=prompt, progress=progress)
-    _require_finite(embeddings, embedded)
+    require_finite(embeddings, embedded)
     vectors = unit(embeddings).astype(np.float32)
-    index = SearchIndex(encoder, texts, np.array([*range(len(texts)), *longer], np.int64), vectors, reused=False)
+    index = SearchIndex(encoder, texts, documents, vectors, reused=False)
     try:
         index.save(folder)
     except OSError as error:  # a full disk, or a cache that is read-only
@@ -161,12 +169,3 @@ def build_index(
             f"warning: {folder} cannot be written ({error.strerror}): the next search encodes these texts again"
         )
     return index
-
-
-def _require_finite(vectors: NDArray[np.float32], texts: Sequence[str]) -> None:
-    finite = np.isfinite(vectors).all(axis=1)
-    if not finite.all():
-        raise EncoderError(
-            f"the encoder gives NaN or infinity for {int((~finite).sum())} texts, first for "
-            f"{texts[int(finite.argmin())][:60]!r}: its weights are broken or its precision is too low"
-        )

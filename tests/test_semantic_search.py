@@ -15,6 +15,7 @@ from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError
 from selfsent.progress import Progress
+from selfsent.search_index.texts import cut_passages
 from selfsent.semantic_search import build_index
 
 
@@ -47,6 +48,23 @@ def test_hits_are_the_nearest_texts_of_the_column(bert, corpus, column):
     assert [hit.text for hit in hits] == [texts[number] for number in best]
     assert [hit.title for hit in hits] == [f"number {number}" for number in best]
     np.testing.assert_allclose([hit.cosine for hit in hits], cosines[best], atol=1e-5)
+
+
+def test_a_document_is_found_by_any_of_its_passages_and_shows_the_nearest(bert, tmp_path):
+    draw = np.random.default_rng(0)
+    long = [" ".join(f"{one}." for one in draw.permutation(TEXTS * 3)) for _ in range(3)]
+    path = tmp_path / "long.txt"
+    path.write_text("\n".join([*TEXTS, *long]))
+    encoder = load_encoder(bert)
+    query = unit(encode(encoder, ["rain fell on the cat"]))[0]
+    hits = build_index(bert, str(path)).search("rain fell on the cat", len(TEXTS) + 3)
+    assert sorted(hit.document for hit in hits) == [*range(len(TEXTS) + 3)]
+    for hit in hits:
+        text = [*TEXTS, *long][hit.document]
+        passages = [*cut_passages(text)]
+        own = unit(encode(encoder, [text.split(". ")[0] + ". " * (hit.document >= len(TEXTS)), *passages])) @ query
+        assert hit.cosine == pytest.approx(own.max(), abs=1e-4)
+        assert hit.text == [passages[0], *passages][int(own.argmax())]
 
 
 def test_an_index_is_reused_for_the_same_model_corpus_and_column_alone(bert, corpus):

@@ -14,7 +14,7 @@ from selfsent.encoder.direct import DirectEncoder, JoinedEncoders, Vocabulary, r
 from selfsent.encoder.model_folder import SIDE_BY_SIDE, find_model, one_sentence, read_modules
 from selfsent.encoder.task_prompts import TextEncoder
 from selfsent.encoder.word_vectors import WordVectors, open_word_vectors
-from selfsent.errors import ConfigurationError
+from selfsent.errors import ConfigurationError, EncoderError
 from selfsent.loading import loading
 from selfsent.precision import require_precision
 from selfsent.progress import SILENT, Progress
@@ -84,6 +84,20 @@ def embed_texts(
     return encode(
         with_torch(encoder), texts, prompt=prompt, truncate_dim=truncate_dim, precision=precision, progress=progress
     )
+
+
+def require_finite(vectors: Float[np.ndarray, "N D"], texts: Sequence[str]) -> None:
+    """Refuse vectors that hold NaN or infinity.
+
+    Raises:
+        EncoderError: it names the first of their texts.
+    """
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        raise EncoderError(
+            f"the encoder gives NaN or infinity for {int((~finite).sum())} texts, first for "
+            f"{texts[int(finite.argmin())][:60]!r}: its weights are broken or its precision is too low"
+        )
 
 
 def digest_of(encoder: TextEncoder) -> str:

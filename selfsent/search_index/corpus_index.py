@@ -26,14 +26,14 @@ from selfsent.search_index.settings import IndexConfig
 from selfsent.search_index.texts import SearchText
 
 MANIFEST = "index.json"
-FORMAT = 2  # raised whenever an older index cannot be read
+FORMAT = 3  # raised whenever an older index cannot be read
 _TRIES = 5  # to open an index that is published again and again meanwhile
 _NAMES = {"digest": "model", "width": "width", "document": "prompt for documents", "query": "prompt for queries"}
 
 
 @dataclass(frozen=True)
 class Found:
-    """A document that was found."""
+    """A document that was found, and the passage of it that is nearest to the query."""
 
     document: int  # its number in the index
     score: float  # what it was ranked by: the cosine, BM25, or the reciprocal rank score of both
@@ -110,7 +110,7 @@ class CorpusIndex:
 
     @property
     def vectors(self) -> int:
-        """How many vectors there are: one or two of a document, those of deleted ones included."""
+        """How many vectors there are: of first sentences and of passages, those of deleted documents included."""
         return len(self._owners)
 
     @property
@@ -155,10 +155,14 @@ class CorpusIndex:
         if not 0 <= document < len(self.deleted) or self.deleted[document]:
             raise ConfigurationError(f"the index has no document {document}: name numbers that a search prints")
 
-    def text(self, document: int) -> tuple[str, str, str]:
-        """Return title, text and id of a document."""
+    def text(self, document: int) -> tuple[str, list[str], str]:
+        """Return title, passages and id of a document."""
+        segment, local = self._place(document)
+        return segment.text(local)
+
+    def _place(self, document: int) -> tuple[Segment, int]:
         place = int(np.searchsorted(self._starts, document, side="right")) - 1
-        return self._segments[place].text(document - int(self._starts[place]))
+        return self._segments[place], document - int(self._starts[place])
 
     def live_keys(self) -> dict[bytes, list[int]]:
         """Return the numbers of the documents that are not deleted, by their keys."""
@@ -207,43 +211,66 @@ class CorpusIndex:
     def _rank_dense(
         self, queries: Float[np.ndarray, "Q D"], top: int
     ) -> list[tuple[Int[np.ndarray, " K"], Float[np.ndarray, " K"]]]:
-        count = 2 * top  # vectors: a document has two at most
         if self._graph is None:
-            numbers, cosines = nearest.exact_nearest(queries, self._vectors, self._hidden, count)
-            return [self._documents(*one, top) for one in zip(numbers, cosines, strict=True)]
+            return self._rank_exactly(queries, top)
         found = []
         for query in queries:
-            ask = 2 * count
+            ask = 4 * top
             while True:
                 (proposed,) = self._graph.propose(query[None], ask)
                 if self._hidden is not None:
                     proposed = proposed[~self._hidden[proposed]]
-                if len(proposed) >= count or ask >= len(self._graph):
+                cosines = nearest.take_rows(self._vectors, proposed) @ query
+                order = np.argsort(-cosines, kind="stable")
+                found.append(self._documents(proposed[order], cosines[order], top))
+                if len(found[-1][0]) >= top or ask >= len(self._graph):
                     break
-                ask *= 4  # most of what was proposed is deleted
-            cosines = nearest.take_rows(self._vectors, proposed) @ query
-            order = np.argsort(-cosines, kind="stable")
-            found.append(self._documents(proposed[order], cosines[order], top))
+                found.pop()
+                ask *= 4  # most of what was proposed is deleted, or passages of few documents
+        return found
+
+    def _rank_exactly(
+        self, queries: Float[np.ndarray, "Q D"], top: int
+    ) -> list[tuple[Int[np.ndarray, " K"], Float[np.ndarray, " K"]]]:
+        """Rank by comparing with every vector; more of them where those of one query are of too few documents."""
+        count, enough = 2 * top, min(top, len(self))
+        numbers, cosines = nearest.exact_nearest(queries, self._vectors, self._hidden, count)
+        found = [self._documents(*one, top) for one in zip(numbers, cosines, strict=True)]
+        few = [row for row, (documents, _) in enumerate(found) if len(documents) < enough]
+        while few and count < self.vectors:
+            count *= 4
+            numbers, cosines = nearest.exact_nearest(queries[few], self._vectors, self._hidden, count)
+            for row, ranked, values in zip(few, numbers, cosines, strict=True):
+                found[row] = self._documents(ranked, values, top)
+            few = [row for row in few if len(found[row][0]) < enough]
         return found
 
     def _documents(
         self, numbers: Int[np.ndarray, " K"], cosines: Float[np.ndarray, " K"], top: int
     ) -> tuple[Int[np.ndarray, " T"], Float[np.ndarray, " T"]]:
-        """Return the documents of vectors, nearest first, each with the larger of its cosines."""
+        """Return the documents of vectors, nearest first, each with the largest of its cosines."""
         numbers, cosines = numbers[np.isfinite(cosines)], cosines[np.isfinite(cosines)]
         owners = self._owners[numbers]
         _, first = np.unique(owners, return_index=True)
         first = np.sort(first)[:top]
         return owners[first], cosines[first]
 
-    def found(self, ranked: Sequence[tuple[int, float]], query: Float[np.ndarray, " D"] | None) -> list[Found]:
-        """Return ranked documents with their texts and cosines, which are 0 without a vector of the query."""
+    def found(
+        self, ranked: Sequence[tuple[int, float]], query: str, vector: Float[np.ndarray, " D"] | None
+    ) -> list[Found]:
+        """Return ranked documents, each with its cosine and its passage that is nearest to the query.
+
+        Without a vector the cosine is 0, and the passage the one that holds most words of the query.
+        """
         results = []
         for document, score in ranked:
-            place = int(np.searchsorted(self._starts, document, side="right")) - 1
-            local = document - int(self._starts[place])
-            (cosine,) = (0.0,) if query is None else self._segments[place].best_cosines(local, query[None])
-            results.append(Found(document, float(score), float(cosine), *self._segments[place].text(local)))
+            segment, local = self._place(document)
+            title, passages, name = segment.text(local)
+            if vector is None:
+                passage, cosine = word_index.passage_with(query, passages), 0.0
+            else:
+                passage, cosine = segment.nearest_passage(local, vector)
+            results.append(Found(document, float(score), cosine, title, passages[passage], name))
         return results
 
     def search_index(self, encoder: TextEncoder, query: str, top: int = 10, mode: str | None = None) -> list[Found]:
@@ -259,13 +286,13 @@ class CorpusIndex:
         self.require_encoder(fingerprint_of(encoder), "this model")
         known = not measure_coverage(encoder, [query]).lost
         if not known and (mode or self.mode) != "dense":  # a number of a part, say: its words may be in the documents
-            hits = self.found(self.rank([query], np.zeros((1, 0), np.float32), top, "bm25")[0], None)
+            hits = self.found(self.rank([query], np.zeros((1, 0), np.float32), top, "bm25")[0], query, None)
             if hits:
                 return hits
         require_known_query(encoder, query)
         vector = unit(embed_texts(encoder, [query], prompt=self.facts["fingerprint"]["query"])).astype(np.float32)
         (ranked,) = self.rank([query], vector, top, mode)
-        return self.found(ranked, vector[0])
+        return self.found(ranked, query, vector[0])
 
 
 def source_identities(sources: Sequence[read.Source]) -> list[Any]:

@@ -1,7 +1,6 @@
 """Write an index: documents are added behind those that are there, and a new state is published at once."""
 
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from selfsent.portable import left_if_open
 from selfsent.progress import SILENT, Progress
 from selfsent.search_index import nearest, word_index
 from selfsent.search_index.corpus_index import FORMAT, MANIFEST, fingerprint_of, source_identities
-from selfsent.search_index.segment import DOCUMENTS, Segment, holds_texts, write_segment
+from selfsent.search_index.segment import DOCUMENTS, PASSAGES, Segment, holds_texts, write_segment
 from selfsent.search_index.settings import IndexConfig
 from selfsent.search_index.texts import SearchText
 
@@ -42,7 +41,7 @@ class IndexWriter:
         def embed(part: list[str]) -> Float[np.ndarray, "N D"]:
             return embed_texts(self._encoder, part, prompt=prompt)
 
-        while part := list(islice(rest, DOCUMENTS)):
+        while part := _next_segment(rest):
             name = f"segment-{self.facts['state']}-{len(self.facts['segments']):05}"
             if not holds_texts(self.folder / name, part):
                 atomic.remove(self.folder / name)
@@ -67,7 +66,11 @@ class IndexWriter:
                 np.save(file, np.sort(np.array(deleted, np.int64)))
         self.facts["words"] = f"words-{self.facts['state']}"
         atomic.remove(self.folder / self.facts["words"])  # a killed command may have left those of other documents
-        texts = (segment.text(row)[:2] for segment in segments for row in range(segment.documents))
+        texts = (
+            (title, " ".join(passages))
+            for segment in segments
+            for title, passages, _ in map(segment.text, range(segment.documents))
+        )
         word_index.write_word_index(self.folder / self.facts["words"], texts, self._progress)
         self.facts["graph"] = self._grow_graph(vectors)
         atomic.write_sealed(self.folder / MANIFEST, self.facts)
@@ -107,6 +110,15 @@ class IndexWriter:
             graph.save_graph(partial)
         atomic.seal_file(self.folder / name)
         return {"file": name, "candidates": candidates, "recall": recall}
+
+
+def _next_segment(texts: Iterator[SearchText]) -> list[SearchText]:
+    part: list[SearchText] = []
+    passages = 0
+    while len(part) < DOCUMENTS and passages < PASSAGES and (one := next(texts, None)):
+        part.append(one)
+        passages += len(one.passages)
+    return part
 
 
 def _sweep(folder: Path, facts: dict[str, Any]) -> None:

@@ -70,11 +70,11 @@ def make_index(
         _refuse_other_content(out)  # again: another process may have made an index there meanwhile
         facts |= _begun(out, facts)
         try:
-            rest = search_texts(sources, text_column, id_column, progress)
+            rest = search_texts(sources, text_column, id_column, facts["config"]["passages"], progress)
             beginning = list(islice(rest, BEGINNING))
             if not beginning:
                 raise CorpusError(f"{', '.join(map(str, corpus))} holds no text to search: give a file with some")
-            check_coverage(encoder, [one.text for one in beginning], str(model), progress)
+            check_coverage(encoder, [one.passages[0] for one in beginning], str(model), progress)
             if facts["mode"] is None:
                 _choose_mode(facts, encoder, beginning)
                 atomic.write_sealed(out / _BEGUN, facts)
@@ -153,7 +153,8 @@ def update_index(out: str | Path, corpus: Sequence[str | Path] = (), *, progress
         names = [str(name) for name in corpus] or list(index.facts["corpus"])
         sources = read.resolve_sources(names)
         identities = source_identities(sources)
-        texts = search_texts(sources, index.facts["text column"], index.facts.get("id column"), progress)
+        columns = index.facts["text column"], index.facts["id column"]
+        texts = search_texts(sources, *columns, index.config.passages, progress)
         gone, new, kept = missing_and_new(index, texts)
         if not new and not kept:
             raise CorpusError(f"{', '.join(names)} holds no text to search: the index is left as it is")
@@ -168,8 +169,9 @@ def add_to_index(out: str | Path, documents: Iterable[read.Document], *, progres
     Raises:
         UserError: no index, no text in the documents, or the model changed.
     """
-    encoder = _own_encoder(CorpusIndex(out))
-    new = [text for text in map(search_text, documents) if text is not None]
+    opened = CorpusIndex(out)
+    encoder = _own_encoder(opened)
+    new = [text for one in documents if (text := search_text(one, opened.config.passages)) is not None]
     if not new:
         raise CorpusError("the documents hold no text to add: give one with some")
     with locks.exclusive(Path(out)):

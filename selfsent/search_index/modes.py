@@ -32,7 +32,8 @@ def measure_modes(
         query: the prompt for queries.
         document: the prompt for documents.
     """
-    pairs = [(one.opening, one.text[len(one.opening) :]) for one in texts if one.text.startswith(one.opening)]
+    begin = [(one.opening, one.passages[0]) for one in texts]
+    pairs = [(opening, text[len(opening) :]) for opening, text in begin if text.startswith(opening)]
     pairs = [pair for pair in pairs if len(pair[0].split()) >= _QUERY and len(pair[1].split()) >= _PASSAGE]
     if len(pairs) < _FEWEST:
         return None

@@ -1,9 +1,10 @@
 """A part of an index: a few thousand documents, their texts and vectors, written once and memory-mapped.
 
-texts.jsonl, offsets.npy   title, text and id of document i at bytes offsets[i] to offsets[i + 1]
+texts.jsonl, offsets.npy   title, passages and id of document i at bytes offsets[i] to offsets[i + 1]
 keys.npy       (N, 16)     uint8, what tells whether a document is the same one
-vectors.npy    (V, D)      float16, of length 1: of each document's first sentence, then of the beginnings that differ
-longer.npy     (V - N,)    int64, the documents of those beginnings, ascending
+vectors.npy    (V, D)      float16, of length 1: of each document's first sentence, then of all passages, but for those
+                           that are a first sentence and nothing else
+owners.npy     (V - N,)    int64, the documents of those passages, ascending
 """
 
 import json
@@ -14,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from selfsent import atomic
-from selfsent.errors import EncoderError, ResumeError
+from selfsent.encoder.opened import require_finite
+from selfsent.errors import ResumeError
 from selfsent.evaluation.geometry import unit
-from selfsent.search_index.texts import SearchText
+from selfsent.search_index.texts import SearchText, embedded_texts
 
-DOCUMENTS = 8_192  # of a segment, at most: what a kill loses
+DOCUMENTS, PASSAGES = 8_192, 16_384  # of a segment, about, at most: what a kill loses, and what memory holds
 
 
 class Segment:
@@ -32,7 +34,7 @@ class Segment:
         atomic.verify(folder, f"delete {folder.parent} and make the index again")
         self.name = folder.name
         self.vectors: NDArray[np.float16] = np.load(folder / "vectors.npy", mmap_mode="r")
-        self.longer: NDArray[np.int64] = np.load(folder / "longer.npy")
+        self._passages: NDArray[np.int64] = np.load(folder / "owners.npy")
         self.keys: NDArray[np.uint8] = np.load(folder / "keys.npy", mmap_mode="r")
         self._offsets: NDArray[np.int64] = np.load(folder / "offsets.npy", mmap_mode="r")
         self._texts = np.memmap(folder / "texts.jsonl", np.uint8, "r")
@@ -45,21 +47,23 @@ class Segment:
     def owners(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the documents of vectors."""
         behind = np.clip(rows - self.documents, 0, None)
-        return np.where(rows < self.documents, rows, self.longer[behind] if len(self.longer) else rows)
+        return np.where(rows < self.documents, rows, self._passages[behind] if len(self._passages) else rows)
 
-    def text(self, document: int) -> tuple[str, str, str]:
-        """Return title, text and id of a document."""
-        title, text, *name = json.loads(bytes(self._texts[self._offsets[document] : self._offsets[document + 1]]))
-        return title, text, name[0] if name else ""
+    def text(self, document: int) -> tuple[str, list[str], str]:
+        """Return title, passages and id of a document."""
+        title, passages, name = json.loads(bytes(self._texts[self._offsets[document] : self._offsets[document + 1]]))
+        return title, passages, name
 
-    def best_cosines(self, document: int, queries: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the larger cosine of a document's one or two vectors with each of the (Q, D) queries."""
-        place = int(np.searchsorted(self.longer, document))
-        rows = [document]
-        if place < len(self.longer) and self.longer[place] == document:
-            rows.append(self.documents + place)
-        cosines: NDArray[np.float32] = (queries @ self.vectors[rows].astype(np.float32).T).max(axis=1)
-        return cosines
+    def nearest_passage(self, document: int, query: NDArray[np.float32]) -> tuple[int, float]:
+        """Return the passage of a document that is nearest to a query (D,), and the largest cosine of its vectors.
+
+        The first sentence stands for the first passage.
+        """
+        first, behind = np.searchsorted(self._passages, [document, document + 1])
+        rows = [document, *range(self.documents + first, self.documents + behind)]
+        cosines = self.vectors[rows].astype(np.float32) @ query
+        best = int(cosines.argmax())
+        return max(0, best - 1), float(cosines[best])
 
 
 def holds_texts(folder: Path, texts: Sequence[SearchText]) -> bool:
@@ -76,19 +80,13 @@ def write_segment(folder: Path, texts: Sequence[SearchText], embed: Callable[[li
     Raises:
         EncoderError: a vector is not finite.
     """
-    longer = [row for row, one in enumerate(texts) if one.opening != one.text]
-    embedded = [*(one.opening for one in texts), *(texts[row].text for row in longer)]
+    owners, embedded = embedded_texts(texts)
     vectors = embed(embedded)
-    finite = np.isfinite(vectors).all(axis=1)
-    if not finite.all():
-        raise EncoderError(
-            f"the encoder gives NaN or infinity for {int((~finite).sum())} texts, first for "
-            f"{embedded[int(finite.argmin())][:60]!r}: its weights are broken or its precision is too low"
-        )
-    lines = [json.dumps([one.title, one.text, one.id], ensure_ascii=False).encode() + b"\n" for one in texts]
+    require_finite(vectors, embedded)
+    lines = [json.dumps([one.title, one.passages, one.id], ensure_ascii=False).encode() + b"\n" for one in texts]
     with atomic.build_folder(folder) as scratch:
         np.save(scratch / "vectors.npy", unit(vectors).astype(np.float16))
-        np.save(scratch / "longer.npy", np.array(longer, np.int64))
+        np.save(scratch / "owners.npy", owners[len(texts) :])
         np.save(scratch / "keys.npy", np.array([list(one.key) for one in texts], np.uint8))
         np.save(scratch / "offsets.npy", np.cumsum([0, *map(len, lines)], dtype=np.int64))
         (scratch / "texts.jsonl").write_bytes(b"".join(lines))

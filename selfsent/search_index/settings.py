@@ -18,6 +18,9 @@ class IndexConfig:
         "of a search that names none: dense (by meaning), bm25 (by words), hybrid (both), or auto for what finds "
         "more of the corpus' own documents by their first sentences",
     )
+    passages: int | None = setting(
+        None, "of a document that are searched, from the first, of 80 words each; None: all of it", ge=1, le=MANY
+    )
     exact_vectors: int = setting(
         200_000,
         "up to so many vectors each is compared with the query; above, a graph finds the candidates",

@@ -1,65 +1,122 @@
-"""From the documents of a corpus to the texts that are searched: the beginning of each, and its first sentence."""
+"""From the documents of a corpus to the texts that are searched: the passages of each, and its first sentence."""
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
+import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
 from selfsent.corpus import clean, read
 from selfsent.progress import SILENT, Progress
 
-_WORDS = 80  # of a document that are embedded: its beginning
-_OPENING = 40  # words of its first sentence, at most
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s")
+_WORDS = 80  # of a passage, at most: what encoders read whole
+_OPENING = 40  # words of a document's first sentence, at most
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s|(?<=[。！？])")
 
 
 class SearchText(NamedTuple):
     """A document as it is searched."""
 
     title: str
-    text: str  # its beginning
+    passages: tuple[str, ...]  # its text, cut into pieces
     opening: str  # its first sentence, which often says what it is about
     id: str = ""  # what it is called in its corpus
 
     @property
     def key(self) -> bytes:
         """What tells whether a document is the same one: 16 bytes of a hash of all it holds."""
-        return xxhash.xxh3_128_digest("\0".join(self if self.id else self[:3]).encode())
+        held = (self.title, *self.passages, self.opening, *[self.id] * bool(self.id))
+        return xxhash.xxh3_128_digest("\0".join(held).encode())
 
 
-def search_text(document: read.Document) -> SearchText | None:
-    """Return what is searched of a document; None where it has no text."""
+def embedded_texts(texts: Sequence[SearchText]) -> tuple[NDArray[np.int64], list[str]]:
+    """Return what is embedded of N documents, and which document each is of (its number).
+
+    First the N first sentences, then the passages of those that say more than their first sentence.
+    """
+    numbers, embedded = [*range(len(texts))], [one.opening for one in texts]
+    for number, one in enumerate(texts):
+        if one.passages != (one.opening,):
+            numbers += [number] * len(one.passages)
+            embedded += one.passages
+    return np.array(numbers, np.int64), embedded
+
+
+def search_text(document: read.Document, passages: int | None = None) -> SearchText | None:
+    """Return what is searched of a document; None where it has no text.
+
+    Args:
+        passages: how many of its passages, from the first; None: all.
+    """
     document = read.Document(*map(clean.encodable, document))
     whole = clean.one_line(" ".join(part for part in (document.summary, document.text) if part))
     if not whole:
         return None
     first = clean.one_line(document.summary) or _SENTENCE_END.split(whole, maxsplit=1)[0]
-    return SearchText(document.title, " ".join(whole.split()[:_WORDS]), " ".join(first.split()[:_OPENING]), document.id)
+    opening = "".join(clean.with_gaps(first)[:_OPENING]).strip()
+    return SearchText(document.title, tuple(islice(cut_passages(whole), passages)), opening, document.id)
+
+
+def cut_passages(text: str) -> Iterator[str]:
+    """Cut a text at the ends of sentences into passages of about one length, of 80 words at most.
+
+    A sentence that does not fit into a passage is cut itself.
+    """
+    if len(text) <= _WORDS or (text.isascii() and text.count(" ") < _WORDS):
+        yield text  # most texts
+        return
+    words = clean.with_gaps(text)
+    aim = len(words) / -(-len(words) // _WORDS)  # so that no few words are left at the end
+    first = stop = 0  # where the passage begins, and where its last whole sentence ends
+    for number, word in enumerate(words):
+        if number - first == _WORDS:
+            behind = stop if stop > first else number
+            yield "".join(words[first:behind]).strip()
+            first = behind
+        if _SENTENCE_END.search(word):
+            stop = number + 1
+            if stop - first >= aim:
+                yield "".join(words[first:stop]).strip()
+                first = stop
+    if first < len(words):
+        yield "".join(words[first:]).strip()
 
 
 def search_texts(
-    sources: Sequence[read.Source], text_column: str, id_column: str | None, progress: Progress = SILENT
+    sources: Sequence[read.Source],
+    text_column: str,
+    id_column: str | None,
+    passages: int | None = None,
+    progress: Progress = SILENT,
 ) -> Iterator[SearchText]:
     """Yield the texts of the documents that have any."""
     columns = read.Columns(text=text_column, title="title", summary="summary", positive=None, id=id_column)
-    found = longer = empty = named = 0
+    found = cut = empty = named = 0
     for source in sources:
         for document in source.documents(columns):
-            text = search_text(document)
+            text = search_text(document, passages)
             if text is None:
                 empty += 1
             else:
                 found += 1
-                longer += len(document.summary.split()) + len(document.text.split()) > _WORDS
+                cut += passages is not None and _is_cut(document, text)
                 named += bool(text.id)
                 yield text
             progress.report("reading", found)
-    if longer:
+    if cut:
         progress.say(
-            f"{longer:,} of {found:,} documents are longer than {_WORDS} words: these are searched, and the rest is not"
+            f"{cut:,} of {found:,} documents have more than {passages} passages of {_WORDS} words: the first are "
+            "searched, and the rest is not"
         )
     if found and not named and id_column not in (None, "id"):
         progress.say(f"warning: no row has a column {id_column!r}: hits have no id")
     if empty:
         progress.say(f"{empty:,} rows have no text and are left out")
+
+
+def _is_cut(document: read.Document, text: SearchText) -> bool:
+    read_of = sum(len("".join(passage.split())) for passage in text.passages)
+    return len("".join(f"{document.summary} {document.text}".split())) > read_of

@@ -66,6 +66,12 @@ def write_word_index(folder: Path, texts: Iterable[tuple[str, str]], progress: P
         index.save(str(scratch), show_progress=False)
 
 
+def passage_with(query: str, passages: Sequence[str]) -> int:
+    """Return which passage holds most words of a query, the first of several."""
+    wanted = {*clean.words(query)}
+    return int(np.argmax([len(wanted & {*clean.words(passage)}) for passage in passages]))
+
+
 def fuse_rankings(rankings: Sequence[Int[np.ndarray, " _"]]) -> list[tuple[int, float]]:
     """Return the documents of several rankings and their reciprocal rank scores, the best first."""
     scores: dict[int, float] = {}

@@ -48,8 +48,8 @@ class ServedIndex:
         """Return the documents on its map."""
         points = []
         for document, place in zip(self.overview.documents, self.overview.places.tolist(), strict=True):
-            title, text, _ = self.index.text(document)
-            points.append({"document": document, "title": (title or text)[:80], "place": _rounded(place)})
+            title, passages, _ = self.index.text(document)
+            points.append({"document": document, "title": (title or passages[0])[:80], "place": _rounded(place)})
         return points
 
 
@@ -112,7 +112,7 @@ def search_routes(indexes: Sequence[ServedIndex], models: ModelRegistry, worker:
 
         def find() -> tuple[list[Found], list[Any]]:
             (ranked,) = one.index.rank([body.query], vector, body.top, mode)
-            hits = one.index.found(ranked, vector[0])
+            hits = one.index.found(ranked, body.query, vector[0])
             if unknown and not hits:
                 raise _unknown(model)
             if body.counted and hits and mode != "bm25":

@@ -21,6 +21,7 @@ from selfsent.search_index import nearest
 from selfsent.search_index.corpus_index import CorpusIndex, fingerprint_of
 from selfsent.search_index.make import add_to_index, corpus_changed, delete_from_index, make_index, update_index
 from selfsent.search_index.settings import IndexConfig
+from selfsent.search_index.texts import cut_passages
 
 QUERY = "rain fell on the cat"
 
@@ -87,6 +88,39 @@ def test_dense_search_finds_the_documents_with_the_largest_cosines(bert, make, e
     np.testing.assert_allclose([hit.cosine for hit in hits], expected[[hit.document for hit in hits]], atol=2e-3)
     assert [hit.text for hit in hits] == [texts[hit.document] for hit in hits]
     assert [hit.score for hit in hits] == pytest.approx([hit.cosine for hit in hits])
+
+
+@pytest.mark.parametrize("exact", [1000, 10])
+def test_a_document_is_found_by_any_of_its_passages_and_shows_the_nearest(bert, tmp_path, exact):
+    encoder, short = load_encoder(bert), many(40)
+    long = [". ".join(many(120)[first : first + 20]) for first in (40, 60, 80, 100)]
+    texts = [*short, *long, "rain fell on the old cat. " + long[0]]
+    index = tmp_path / "index"
+    make_index([write(tmp_path / "c.jsonl", texts)], index, model=bert, config=IndexConfig(exact_vectors=exact))
+    query = unit(encode(encoder, [QUERY]))[0]
+    expected, nearest_texts = [], []
+    for text in texts:
+        first = text.split(". ")[0] + "."
+        passages = [*cut_passages(text)]
+        own = unit(encode(encoder, [first, *passages])) @ query
+        expected.append(own.max())
+        nearest_texts.append([passages[0], *passages][int(own.argmax())])
+    hits = CorpusIndex(index).search_index(encoder, QUERY, len(texts), "dense")
+    assert sorted(hit.document for hit in hits) == [*range(len(texts))]  # each once, those of many passages too
+    np.testing.assert_allclose([hit.cosine for hit in hits], np.sort(expected)[::-1], atol=2e-3)
+    shown = [hit for hit in hits if hit.document >= 40]
+    assert sum(hit.text == nearest_texts[hit.document] for hit in shown) >= len(shown) - 1  # float16 may tie
+    assert all(hit.text in texts[hit.document] for hit in hits)
+
+
+def test_words_at_the_end_of_a_document_are_found_and_shown(bert, tmp_path):
+    texts = [*many(20), ". ".join(many(40)[20:]) + ". The part 4711-x was exchanged."]
+    make_index([write(tmp_path / "c.jsonl", texts)], tmp_path / "index", model=bert)
+    for mode in ("bm25", "hybrid"):
+        hit = CorpusIndex(tmp_path / "index").search_index(load_encoder(bert), "4711-x", 1, mode)[0]
+        assert hit.document == 20
+        assert hit.text.endswith("The part 4711-x was exchanged.")
+        assert len(hit.text.split()) <= 80
 
 
 def test_word_search_is_bm25_and_hybrid_the_reciprocal_rank_score_of_both(bert, make):
@@ -258,7 +292,7 @@ def test_another_process_that_writes_meanwhile_loses_nothing(bert, corpus, make,
 
     add_to_index(folder, slow())
     index = CorpusIndex(folder)
-    texts = {index.text(number)[1] for number in range(len(index.deleted))}
+    texts = {index.text(number)[1][0] for number in range(len(index.deleted))}
     assert {"The first of two texts.", "A text of another process.", "The second of two texts."} < texts
 
     opened = making.open_encoder
@@ -340,8 +374,8 @@ def test_what_is_not_searched_is_said(bert, tmp_path):
 
     said = []
     corpus = write(tmp_path / "c.jsonl", [*TEXTS[:4], f"{TEXTS[0]} " * 30, " "])
-    make_index([corpus], tmp_path / "index", model=bert, progress=Told())
-    assert "1 of 5 documents are longer than 80 words: these are searched, and the rest is not" in said
+    make_index([corpus], tmp_path / "index", model=bert, config=IndexConfig(passages=1), progress=Told())
+    assert "1 of 5 documents have more than 1 passages of 80 words: the first are searched, and the rest is not" in said
     assert "1 rows have no text and are left out" in said
 
 
@@ -384,7 +418,9 @@ def test_an_index_that_is_killed_anywhere_goes_on_to_the_same_bytes(bert, corpus
         (tmp_path / "corpus.jsonl").write_text(corpus_before)
         update_index(folder)
         found = CorpusIndex(folder)
-        assert sorted(found.text(n)[1] for n in range(len(found.deleted)) if not found.deleted[n]) == sorted(many(60))
+        assert sorted(found.text(n)[1] for n in range(len(found.deleted)) if not found.deleted[n]) == sorted(
+            [text] for text in many(60)
+        )
 
 
 def test_the_beginning_of_another_index_is_not_gone_on_with(bert, corpus, tmp_path, monkeypatch):

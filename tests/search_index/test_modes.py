@@ -18,7 +18,7 @@ def documents(count):
     for _ in range(count):
         topic = draw.choice(vocabulary, 8)
         first, rest = (" ".join(draw.choice(topic, size)) + "." for size in (9, 20))
-        found.append(SearchText("", f"{first} {rest}", first))
+        found.append(SearchText("", (f"{first} {rest}",), first))
     return found
 
 
@@ -29,7 +29,7 @@ def mrr(order):
 
 def test_the_figures_are_those_of_a_slow_loop(bert):
     encoder, texts = load_encoder(bert), documents(60)
-    firsts, rests = [one.opening for one in texts], [one.text[len(one.opening) :] for one in texts]
+    firsts, rests = [one.opening for one in texts], [one.passages[0][len(one.opening) :] for one in texts]
     asked, found = (encode(encoder, side) for side in (firsts, rests))
     cosines = (asked / np.linalg.norm(asked, axis=1)[:, None]) @ (found / np.linalg.norm(found, axis=1)[:, None]).T
     scores = bm25_scores(firsts, rests)
@@ -48,4 +48,4 @@ def test_the_figures_are_those_of_a_slow_loop(bert):
 def test_too_few_documents_with_a_rest_give_no_figure(bert):
     encoder = load_encoder(bert)
     assert measure_modes(encoder, documents(40), "", "") is None
-    assert measure_modes(encoder, [SearchText("", text, text) for text in TEXTS * 20], "", "") is None
+    assert measure_modes(encoder, [SearchText("", (text,), text) for text in TEXTS * 20], "", "") is None

@@ -25,7 +25,7 @@ def index(bert, tmp_path):
 
 
 def openings(index, documents, bert):
-    texts = [index.text(document)[1].split(". ")[0] + "." for document in documents]
+    texts = [index.text(document)[1][0].split(". ")[0] + "." for document in documents]
     vectors = encode(load_encoder(bert), texts)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
@@ -49,7 +49,7 @@ def test_the_map_is_a_principal_component_analysis_of_what_is_not_deleted(index,
 def test_far_is_what_one_sentence_in_twenty_is_from_other_documents(index, bert):
     documents = survey_index(index).documents
     first = openings(index, documents, bert)
-    whole = encode(load_encoder(bert), [index.text(document)[1] for document in documents])
+    whole = encode(load_encoder(bert), [index.text(document)[1][0] for document in documents])
     whole /= np.linalg.norm(whole, axis=1, keepdims=True)
     best = []
     for own in range(len(documents)):

@@ -1,0 +1,88 @@
+"""What it brings to search documents whole: by all of their passages, or by their first 80 words alone.
+
+    python benchmarks/passage_search.py builtin builtin-static --corpus articles.jsonl.xz
+
+A sentence is taken out of each document behind its first 80 words, and has to find the document among the others
+(MRR@10).  Beside it the first sentences, taken out, too: what a question about the whole document loses to the many
+passages of others.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from hybrid_search import MODES, reciprocal_ranks
+
+from selfsent.corpus import clean
+from selfsent.corpus.read import Columns, resolve_sources
+from selfsent.encoder.opened import embed_texts, open_encoder
+from selfsent.evaluation.geometry import unit
+from selfsent.search_index.corpus_index import CorpusIndex
+from selfsent.search_index.make import make_index
+from selfsent.search_index.settings import IndexConfig
+
+BEGINNING, LEAST = 80, 160  # words: where sentences are taken from behind, and those of a document
+SENTENCE = range(8, 41)
+
+
+def draw(corpus: list[str], count: int, seed: int) -> tuple[list[str], list[str], list[str]]:
+    """Return documents without a sentence and without their first one, these sentences, and the first ones."""
+    rng = np.random.default_rng(seed)
+    texts, inner, first = [], [], []
+    for source in resolve_sources(corpus):
+        for document in source.documents(Columns(text="text", title="title", summary="summary")):
+            sentences = clean.sentences(clean.clean_text(document.text), "en")
+            if clean.count_words(document.text) < LEAST or clean.count_words(sentences[0]) not in SENTENCE:
+                continue
+            read = np.cumsum([clean.count_words(one) for one in sentences])
+            behind = [
+                number
+                for number, one in enumerate(sentences)
+                if number and read[number - 1] >= BEGINNING and clean.count_words(one) in SENTENCE
+            ]
+            if not behind:
+                continue
+            taken = int(rng.choice(behind))
+            inner.append(sentences[taken])
+            first.append(sentences[0])
+            texts.append(" ".join(one for number, one in enumerate(sentences) if number not in (0, taken)))
+            if len(texts) == count:
+                return texts, inner, first
+    return texts, inner, first
+
+
+def main() -> None:
+    """Print a row for each encoder, way of searching, and number of passages."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+")
+    parser.add_argument("--corpus", action="append", required=True)
+    parser.add_argument("--documents", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    texts, inner, first = draw(given.corpus, given.documents, given.seed)
+    words = [clean.count_words(one) for one in texts]
+    print(f"{len(texts):,} documents of {int(np.median(words))} words (median; {sum(words):,} in all)")
+    print(f"| encoder | searched | vectors | seconds | inner sentence: {', '.join(MODES)} | first sentence |")
+    print("|---|---|---|---|---|---|")
+    with TemporaryDirectory() as place:
+        corpus = Path(place) / "corpus.jsonl"
+        corpus.write_text("".join(json.dumps({"text": one}) + "\n" for one in texts), encoding="utf-8")
+        for model in given.models:
+            encoder = open_encoder(model, fastest=True)
+            asked = [unit(embed_texts(encoder, queries)).astype(np.float32) for queries in (inner, first)]
+            for passages, what in ((1, "first passage"), (None, "all passages")):
+                out, began = Path(place) / f"{len(list(Path(place).iterdir()))}.index", time.perf_counter()
+                make_index([corpus], out, model=model, config=IndexConfig(mode="dense", passages=passages))
+                seconds, index = time.perf_counter() - began, CorpusIndex(out)
+                cells = [
+                    ", ".join(f"{reciprocal_ranks(index, queries, vectors, mode).mean():.1f}" for mode in MODES)
+                    for queries, vectors in zip((inner, first), asked, strict=True)
+                ]
+                print(f"| {model} | {what} | {index.vectors:,} | {seconds:.0f} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
