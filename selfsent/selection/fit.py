@@ -33,11 +33,12 @@ from selfsent.report.card import fit_card, write_card
 from selfsent.run import PLAN, SELECTION, versions
 from selfsent.selection.candidates import Vectors, short_name
 from selfsent.selection.decision import Decision, decide
+from selfsent.selection.fit_plan import FitPlan
 from selfsent.selection.judge import Judge
 from selfsent.selection.material import PARTS, Material, gather_material
 from selfsent.selection.page import render_selection
 from selfsent.selection.settings import FitConfig
-from selfsent.selection.stages import DEFAULT_BASES, FitPlan, Stages
+from selfsent.selection.stages import DEFAULT_BASES, Stages
 
 MODEL, REPORT, PAGE = "model", SELECTION, "fit.html"
 GENERAL = Path(__file__).parent.parent / "builtin" / "general.jsonl.xz"

@@ -8,12 +8,10 @@ side by side        the best encoder with layers and the best word vectors
 """
 
 import math
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
 
 from sentence_transformers import SentenceTransformer
 
@@ -29,12 +27,11 @@ from selfsent.evaluation.score import Difference
 from selfsent.pretraining.joined_vectors import build_joined_vectors
 from selfsent.progress import Prefixed, Progress, Quiet
 from selfsent.selection.candidates import Candidate, Vectors, short_name
+from selfsent.selection.fit_plan import FitPlan
 from selfsent.selection.interpolate import interpolate
 from selfsent.selection.judge import MRR, difference, figure
 from selfsent.selection.material import PARTS, Material
 from selfsent.selection.settings import FitConfig
-
-T = TypeVar("T")
 
 WORDS, WORDS_BASE = "word vectors", "builtin-static"  # the candidate, and what its general half is
 DEFAULT_BASES = ("builtin", WORDS_BASE)
@@ -58,6 +55,10 @@ _COMMON = (
 )
 _PAIRS = ("objective.head=false", "objective.symmetric=true")
 _LINES = ("corpus.split=no", "train.warmup_steps=0")  # a method's own warm-up is for longer trainings
+_OF_METHODS = {  # what is published for BERT-base is too much for small encoders (scd.py), or for minutes
+    "scd": ("objective.self_contrast_weight=0.01", "objective.projector_width=1024"),
+    "denosent": ("objective.decoder_layers=4",),
+}
 
 
 class Stages:
@@ -72,12 +73,11 @@ class Stages:
         text: Material,
         vectors: Vectors,
         config: FitConfig,
-        plan: "FitPlan",
+        plan: FitPlan,
         progress: Progress,
     ) -> None:
         self.out, self.text, self.vectors = out / "candidates", text, vectors
         self.config, self.plan, self.progress = config, plan, progress
-        self.began = time.perf_counter()
         self.candidates: list[Candidate] = []
         self.bases: list[Candidate] = []
         # Single lines have none: halves of lines reward word overlap, and call word vectors better than they are.
@@ -95,7 +95,9 @@ class Stages:
             name = short_name(place)
             self.places[name] = place
             base = Candidate(name=name, how="as it is", open=partial(load_encoder, place), base=name, share=0.0)
-            with self._timed(base.slug) as seconds:  # kept: vectors that are read from disk say nothing of its speed
+            with self.plan.timed(
+                base.slug
+            ) as seconds:  # kept: vectors that are read from disk say nothing of its speed
                 encoder = base.open()
                 digest = encoder_digest(encoder)
                 if self.plan.once("bases", name, digest) != digest:
@@ -115,7 +117,7 @@ class Stages:
     def add_word_vectors(self) -> None:
         """Count word vectors in the text, join them with the general ones, and train them on the pairs."""
         folder, config = self.out / "word-vectors", self.config
-        with self._timed("word-vectors") as seconds:
+        with self.plan.timed("word-vectors") as seconds:
             if not atomic.cached(folder / "counted"):
                 general, told = load_encoder(WORDS_BASE), Prefixed(self.progress, "word vectors: ")
                 with atomic.build_folder(folder / "counted") as scratch:
@@ -138,37 +140,88 @@ class Stages:
             self._add(candidate)
 
     def train_bases(self) -> None:
-        """Train every base that has layers, as many steps as the time allows: decided once, and kept."""
+        """Train every base that has layers, as many steps as the time allows: decided once, and kept.
+
+        Where the time is too short for all of them, by successive halving: each round has an equal share of it, and the
+        better half goes on to the next, until one is left.  Source: Jamieson & Talwalkar 2016,
+        https://arxiv.org/abs/1502.07943.
+        """
         pairs = [("simcse", self.text.pairs, _PAIRS)]
-        lines = [(method, self.text.texts, _LINES) for method in self.config.methods]
-        trainings = [
-            (base, *one) for base in self.bases if base.layered for one in (pairs if self.structured else lines)
+        lines = [(one, self.text.texts, (*_LINES, *_OF_METHODS.get(one, ()))) for one in self.config.methods]
+        waiting = [
+            BaseTraining(f"{base.name} + {'pairs' if self.structured else method}", base, method, texts, keys)
+            for base in self.bases
+            if base.layered
+            for method, texts, keys in (pairs if self.structured else lines)
         ]
-        for number, (base, method, texts, keys) in enumerate(trainings):
-            name = f"{base.name} + {'pairs' if self.structured else method}"
-            free = 60 * self.config.minutes * _FOR_TRAINING - (time.perf_counter() - self.began)
-            batch = self._batch(self.config.batch_size)
-            a_second = self._rates[base.name] / (_TRAINING_COST * 2 * batch)
-            possible = free / (len(trainings) - number) * a_second
-            if possible < _FEWEST <= free * a_second:
-                possible = _FEWEST  # the first in order, rather than none but the last
-            steps = self.plan.once("steps", name, min(self.config.steps, max(0, 25 * int(possible / 25))))
-            if steps < _FEWEST:
-                self.progress.say(f"left out: {name}: {self.config.minutes:g} minutes are too few; give more --minutes")
-                continue
-            rate = self.config.learning_rate or _RATES[self.places[base.name] not in SHIPPED]
-            training = (
-                *keys,
-                f"train.steps={steps}",
-                f"train.batch_size={batch}",
-                f"train.learning_rate={rate if self.structured else rate * _SLOWER}",
+        rounds = self.plan.once("steps", "rounds", self._rounds(waiting))
+        if rounds > 1:
+            self.progress.say(
+                f"{len(waiting)} trainings, and time for less than {self.config.steps} steps of each: {rounds} rounds, "
+                "the better half goes on to the next"
             )
-            made = Candidate(name=name, how=f"{method}, {steps} steps", open=base.open, base=base.name, layered=True)
-            self.progress.say(f"training: {name}, {steps} steps of {batch} texts")
-            with self._timed(made.slug) as seconds:
-                model = self._train(method, self.places[base.name], texts, self.out / made.slug, training)
-            made.open, made.seconds = partial(load_encoder, model), seconds()
-            self._add(made)
+        for number in range(1, rounds + 1):
+            made = [
+                (self.value(candidate), training)
+                for place, training in enumerate(waiting)
+                if (candidate := self._train_on(training, number, rounds, (rounds - number + 1) * len(waiting) - place))
+            ]
+            made.sort(key=lambda one: -one[0])  # of equal ones the first named
+            waiting = [training for _, training in made[: math.ceil(len(made) / 2)]]
+
+    def _rounds(self, trainings: "Sequence[BaseTraining]") -> int:
+        """Return how many rounds there are: one where the time is enough for all, or for no first round."""
+        each = [self._affordable(one) / max(1, len(trainings)) for one in trainings]
+        if not each or len(each) == 1 or min(each) >= self.config.steps:
+            return 1
+        rounds = math.ceil(math.log2(len(each))) + 1
+        return rounds if min(each) / rounds >= _FEWEST else 1
+
+    def _affordable(self, training: "BaseTraining") -> float:
+        """Return the steps that the time left is enough for, were there nothing else to train."""
+        free = 60 * self.config.minutes * _FOR_TRAINING - self.plan.spent
+        batch = self._batch(self.config.batch_size)
+        return free * self._rates[training.base.name] / (_TRAINING_COST * 2 * batch)
+
+    def _train_on(self, training: "BaseTraining", number: int, rounds: int, shares: int) -> Candidate | None:
+        """Train in one round, from where the round before left it; None where the time is too short.
+
+        Args:
+            shares: of the time left, one of which is for this.
+        """
+        if training.steps >= self.config.steps:
+            return training.made
+        name = training.name if number == rounds else f"{training.name}, round {number}"
+        affordable = self._affordable(training)
+        possible = affordable / shares
+        if possible < _FEWEST <= affordable:
+            possible = _FEWEST  # the first in order, rather than none but the last
+        possible = min(self.config.steps - training.steps, max(0, 25 * int(possible / 25)))
+        steps = self.plan.once("steps", name, possible)
+        if steps < min(_FEWEST, self.config.steps - training.steps):
+            self.progress.say(f"left out: {name}: {self.config.minutes:g} minutes are too few; give more --minutes")
+            return None
+        base, batch = training.base, self._batch(self.config.batch_size)
+        place = self.places[base.name]
+        rate = self.config.learning_rate or _RATES[place not in SHIPPED]
+        settings = (
+            *training.keys,
+            f"train.steps={steps}",
+            f"train.batch_size={batch}",
+            f"train.learning_rate={rate if self.structured else rate * _SLOWER}",
+        )
+        training.steps += steps
+        how = f"{training.method}, {training.steps} steps"
+        made = Candidate(name=name, how=how, open=base.open, base=base.name, layered=True)
+        self.progress.say(f"training: {name}, {steps} steps of {batch} texts")
+        with self.plan.timed(made.slug) as seconds:
+            model = self._train(
+                training.method, training.begun or place, training.texts, self.out / made.slug, settings
+            )
+        made.open, made.seconds = partial(load_encoder, model), seconds()
+        training.begun, training.made = model, made
+        self._add(made)
+        return made
 
     def add_weights_between(self) -> None:
         """Add encoders between each base and the best that was trained from it; of word vectors, the untrained ones."""
@@ -309,37 +362,19 @@ class Stages:
         )
         return trained.model
 
-    @contextmanager
-    def _timed(self, slug: str) -> "Iterator[Seconds]":
-        """Time a block, and keep its seconds for a process that resumes the selection."""
-        seconds, began = Seconds(), time.perf_counter()
-        yield seconds
-        seconds.value = self.plan.once("seconds", slug, round(time.perf_counter() - began, 1))
 
+@dataclass
+class BaseTraining:
+    """A training from a base, and how far it is."""
 
-class Seconds:
-    """What a block took; known after it."""
-
-    value = 0.0
-
-    def __call__(self) -> float:
-        """Return the seconds."""
-        return self.value
-
-
-class FitPlan:
-    """What is decided or measured once, and read from ``plan.json`` after that."""
-
-    def __init__(self, path: Path, content: dict[str, Any]) -> None:
-        self._path, self._content = path, content
-
-    def once(self, kind: str, name: str, value: T) -> T:
-        """Return what was kept under a name before, or keep ``value`` now."""
-        kept: dict[str, T] = self._content.setdefault(kind, {})
-        if name not in kept:
-            kept[name] = value
-            atomic.write_sealed(self._path, self._content)
-        return kept[name]
+    name: str
+    base: Candidate
+    method: str
+    texts: Path
+    keys: tuple[str, ...]
+    steps: int = 0
+    begun: Path | None = None  # the encoder that the last round left, and it as a candidate
+    made: Candidate | None = None
 
 
 def _between(base: Candidate, goal: Candidate, share: float) -> SentenceTransformer:

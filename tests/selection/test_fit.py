@@ -21,6 +21,7 @@ from selfsent.progress import Progress
 from selfsent.selection import decision
 from selfsent.selection.stages import Stages
 
+LINES = 'methods=["simcse", "scd"]'
 QUICK = ["steps=50", "batch_size=8", "words_steps=25", "words_batch_size=16", "bootstrap=100"]
 WORDS = sorted({word for text in TEXTS for word in text.split()})
 STATIC = "builtin-static"
@@ -317,8 +318,11 @@ def test_single_lines_are_judged_by_finding_them_from_a_third_of_their_words_and
     lines = [" ".join(draw.choice(WORDS, 14)) for _ in range(420)]
     told = Told()
     found = selfsent.fit(
-        lines, base=str(bert), out=tmp_path / "fit", minutes=1.0, settings=[*QUICK, 'methods=["simcse"]'], progress=told
+        lines, base=str(bert), out=tmp_path / "fit", minutes=1.0, settings=[*QUICK, LINES], progress=told
     )
+    (run,) = (tmp_path / "fit" / "candidates").glob("*scd*")
+    objective = json.loads((run / "config.json").read_text())["recipe"]["objective"]
+    assert objective == {"self_contrast_weight": 0.01, "projector_width": 1024}  # with 1 a small encoder is destroyed
     assert found.base == bert.name
     names = [row["name"] for row in found.rows]
     assert f"{bert.name} + simcse" in names

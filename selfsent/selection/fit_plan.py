@@ -1,0 +1,48 @@
+"""What a selection decides or measures once: a process that resumes it reads that instead of deciding anew."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from selfsent import atomic
+
+T = TypeVar("T")
+
+
+class Seconds:
+    """What a block took; known after it."""
+
+    value = 0.0
+
+    def __call__(self) -> float:
+        """Return the seconds."""
+        return self.value
+
+
+class FitPlan:
+    """What is kept in ``plan.json``."""
+
+    def __init__(self, path: Path, content: dict[str, Any]) -> None:
+        self._path, self._content = path, content
+
+    def once(self, kind: str, name: str, value: T) -> T:
+        """Return what was kept under a name before, or keep ``value`` now."""
+        kept: dict[str, T] = self._content.setdefault(kind, {})
+        if name not in kept:
+            kept[name] = value
+            atomic.write_sealed(self._path, self._content)
+        return kept[name]
+
+    @property
+    def spent(self) -> float:
+        """Return the seconds of all blocks that were timed, by whichever process."""
+        return float(sum(self._content.get("seconds", {}).values()))
+
+    @contextmanager
+    def timed(self, slug: str) -> Iterator[Seconds]:
+        """Time a block, and keep its seconds."""
+        seconds, began = Seconds(), time.perf_counter()
+        yield seconds
+        seconds.value = self.once("seconds", slug, round(time.perf_counter() - began, 1))

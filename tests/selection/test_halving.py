@@ -1,0 +1,99 @@
+"""Where the time is too short for every training of a selection, the better half goes on, round by round."""
+
+import numpy as np
+import pytest
+from tiny import TEXTS
+
+import selfsent
+from selfsent import api
+from selfsent.selection import stages
+from selfsent.selection.stages import Stages
+
+WORDS = sorted({word for text in TEXTS for word in text.split()})
+SETTINGS = ["steps=100", "batch_size=8", "bootstrap=100", 'methods=["simcse", "scd", "whitenedcse"]']
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def lines():
+    draw = np.random.default_rng(0)
+    return [" ".join(draw.choice(WORDS, 14)) for _ in range(420)]
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """Let the time be enough for so many steps in all."""
+
+    def enough(count):
+        def left(self, training):
+            return float(count - sum(self.plan._content.get("steps", {"rounds": 0}).values()))
+
+        monkeypatch.setattr(stages, "_FEWEST", 25)
+        monkeypatch.setattr(Stages, "_affordable", left)
+
+    return enough
+
+
+def trained(result):
+    """Steps of every training, by its name."""
+    return {row["name"]: row["how"] for row in result.rows if " steps" in row["how"]}
+
+
+def test_the_better_half_goes_on_and_the_last_has_most_of_the_time(bert, lines, steps, tmp_path, monkeypatch):
+    seen, asked = [], []
+    value, train = Stages.value, api.train
+    monkeypatch.setattr(Stages, "value", lambda self, one: seen.append((one.name, value(self, one))) or seen[-1][1])
+    monkeypatch.setattr(api, "train", lambda *given, **how: asked.append(how) or train(*given, **how))
+    steps(225)
+    result = selfsent.fit(lines, base=str(bert), out=tmp_path / "fit", minutes=5.0, settings=SETTINGS)
+    values, name = dict(reversed(seen)), bert.name
+    methods = ["simcse", "scd", "whitenedcse"]
+    first = {method: values[f"{name} + {method}, round 1"] for method in methods}
+    left = sorted(methods, key=lambda method: -first[method])[:2]
+    second = {method: values[f"{name} + {method}, round 2"] for method in left}
+    (best,) = sorted(left, key=lambda method: -second[method])[:1]
+    assert trained(result) == {
+        **{f"{name} + {method}, round 1": f"{method}, 25 steps" for method in methods},  # 225 / 3 rounds / 3
+        **{f"{name} + {method}, round 2": f"{method}, 50 steps" for method in left},  # and 150 / 2 / 2, in 25s
+        f"{name} + {best}": f"{best}, 100 steps",  # and all that was asked for
+    }
+    starts = [how["base"] for how in asked]
+    assert starts[:3] == [str(bert)] * 3
+    assert all("round-1" in start or "-simcse" in start for start in starts[3:])
+    assert len(set(starts[3:])) == 3  # each from where its last round ended
+
+
+@pytest.mark.parametrize(("enough", "each"), [(301, 100), (120, 25)])
+def test_with_time_for_all_or_for_no_first_round_there_is_one_round(bert, lines, steps, tmp_path, enough, each):
+    steps(enough)
+    result = selfsent.fit(lines, base=str(bert), out=tmp_path / "fit", minutes=5.0, settings=SETTINGS)
+    names = [f"{bert.name} + {method}" for method in ("simcse", "scd", "whitenedcse")]
+    assert set(trained(result)) == set(names)
+    assert trained(result)[names[0]] == f"simcse, {each} steps"
+
+
+def test_a_selection_that_is_killed_between_its_rounds_ends_the_same(bert, lines, steps, tmp_path, monkeypatch):
+    steps(225)
+    given = {"texts": lines, "base": str(bert), "minutes": 5.0, "settings": SETTINGS}
+    whole = selfsent.fit(out=tmp_path / "whole", **given)
+    train, calls = api.train, []
+
+    def dies(*positional, **how):
+        calls.append(how)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return train(*positional, **how)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(api, "train", dies)
+        with pytest.raises(KeyboardInterrupt):
+            selfsent.fit(out=tmp_path / "killed", **given)
+    resumed = selfsent.fit(out=tmp_path / "killed", resume=True, **given)
+    assert [{**row, "seconds": 0} for row in resumed.rows] == [{**row, "seconds": 0} for row in whole.rows]
+    assert resumed.sentences == whole.sentences
+    one, other = ((folder / "model" / "model.safetensors").read_bytes() for folder in (resumed.folder, whole.folder))
+    assert one == other
