@@ -15,6 +15,7 @@ DATA holds ``mteb/`` and ``senteval/`` in their authors' layouts, and ``pairs/hw
 import argparse
 import json
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
@@ -98,12 +99,14 @@ def measure(given: argparse.Namespace, labelled: Labelled, base: str, seed: int,
             base=base,
             out=place,
             minutes=given.minutes,
-            settings=[f"seed={seed}", *given.settings],
+            settings=[f"seed={seed}", "replace_strong_base=true", *given.settings],  # so that candidates are made
             resume=True,
         )
     finally:
         fitting.decide = decide
     stages, decision = seen["stages"], seen["decision"]
+    stages.config = replace(stages.config, replace_strong_base=False)
+    kept = decision.kept if stages.strength() is None else decision.base  # as fit does without that setting
     scored = place / "labels.json"
     labels = json.loads(scored.read_text(encoding="utf-8")) if scored.is_file() else {}
     verdicts = {}
@@ -122,7 +125,7 @@ def measure(given: argparse.Namespace, labelled: Labelled, base: str, seed: int,
         "corpus": labelled.name,
         "base": decision.base.name,
         "seed": seed,
-        "kept": decision.kept.name,
+        "kept": kept.name,
         "best": best,
         "labels": labels,
         "verdicts": verdicts,

@@ -36,7 +36,7 @@ def decide(stages: Stages) -> Decision:
         one.scores |= {part: stages.vectors.score(one, part) for part in ("test", "general test")}
     change = difference(chosen.scores["test"], base.scores["test"], stages.measure) if chosen is not base else None
     loses = not stages.structured and stages.loses(chosen, "general test")
-    strong = None if loses or stages.config.replace_strong_base else stages.strength()
+    strong = None if loses else stages.strength()
     kept = chosen if change is not None and change.low > 0 and not loses and strong is None else base
     bm25, hybrid = _word_matching(stages, kept)
     sentences = [_first_sentence(stages, kept, chosen, base, change, strong)]
@@ -76,7 +76,8 @@ def _first_sentence(
     if change is None:
         others = [one for one in stages.candidates if one.eligible and one is not base]
         if not others:
-            return f"Keep {base.name} as it is: no other candidate was made."
+            why = _no_weak_one(strong) + "train candidates on them" if strong else "no other candidate was made"
+            return f"Keep {base.name} as it is: {why}."
         best, level = _best_here(others, stages), figure(base.scores["dev"], stages.measure)
         if best is None or level is None or best[1] <= level:
             return f"Keep {base.name} as it is: of {len(others)} other candidates none is above it on {where}."
@@ -93,14 +94,19 @@ def _first_sentence(
     if kept is chosen:
         return f"Kept: {chosen.name} ({chosen.how}): {figures}."
     if change.low > 0 and strong is not None:
-        return (
-            f"Keep {base.name} as it is: on general text it is {strong.value:.1f} above {WORDS_BASE} "
-            f"({strong.low:+.1f} to {strong.high:+.1f}), and single lines show too little to replace such an "
-            f"encoder.  The best candidate, {chosen.name}, has {figures}: --set replace_strong_base=true keeps it."
-        )
+        why = _no_weak_one(strong) + "keep the best candidate"
+        return f"Keep {base.name} as it is: {why}, {chosen.name}, which has {figures}."
     if change.low > 0:
         return f"Keep {base.name} as it is: the best candidate, {chosen.name}, loses on general text: {figures}."
     return f"Keep {base.name} as it is: the best candidate, {chosen.name}, is not surely above it: {figures}."
+
+
+def _no_weak_one(strong: Difference) -> str:
+    return (
+        f"on general text it is no weak encoder ({strong.value:+.1f} against {WORDS_BASE}, {strong.low:+.1f} to "
+        f"{strong.high:+.1f}), and single lines show too little to replace such a one; --set replace_strong_base=true "
+        "lets them, to "
+    )
 
 
 def _where(stages: Stages) -> str:

@@ -208,8 +208,9 @@ def _make_candidates(stages: Stages, names: Sequence[str]) -> None:
             "lose on general text; word vectors are no candidates"
         )
         stages.add_bases(names or DEFAULT_BASES[:1])
-        stages.train_bases()
-        stages.add_weights_between()
+        if stages.strength() is None:  # otherwise no candidate would be kept
+            stages.train_bases()
+            stages.add_weights_between()
 
 
 def _read_before(names: Sequence[str], sources: Sequence[str]) -> list[str]:

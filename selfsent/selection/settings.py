@@ -28,7 +28,7 @@ class FitConfig:
     )
     methods: tuple[str, ...] = setting(("simcse", "scd", "denosent"), "tried on single lines, which give no pairs")
     replace_strong_base: bool = setting(
-        False, "by single lines alone, where the base is above the word vectors that ship on general text"
+        False, "by single lines alone, where the base is not surely below the word vectors that ship on general text"
     )
     side_by_side: bool = setting(False, "two encoders side by side may be kept; opening them needs selfsent")
     bootstrap: int = setting(1000, "resamples behind each interval", ge=100, le=1_000_000)

@@ -284,18 +284,19 @@ class Stages:
         return max(self.bases, key=lambda base: self._figure(base, part))
 
     def strength(self) -> Difference | None:
-        """Return by how much the base is above the word vectors that ship, on general text, where single lines judge.
+        """Return how the base compares with the word vectors that ship, on general text, where single lines judge.
 
-        None if it is not surely above them, or if general text says nothing of this one.
+        None if it is surely below them, as a masked language model is, or if general text says nothing of this one.
+        What single lines call better is better for such an encoder, and often worse for others (RESULTS.md).
         """
-        if self.structured or not self.english:
+        if self.structured or not self.english or self.config.replace_strong_base:
             return None
         # The name is that of its vectors on disk, too.
         name = WORDS_BASE if self.places.get(WORDS_BASE, WORDS_BASE) == WORDS_BASE else f"{WORDS_BASE}, as it ships"
         words = Candidate(name=name, how="as it is", open=partial(load_encoder, WORDS_BASE), base=WORDS_BASE)
         base, part = self.reference(), "general test"
         change = difference(self.vectors.score(base, part), self.vectors.score(words, part), SCORE)
-        return change if change.low > 0 else None
+        return change if change.high >= 0 else None
 
     def choose(self) -> Candidate:
         """Return the candidate that is to be compared with its base.

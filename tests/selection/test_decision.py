@@ -145,18 +145,23 @@ def test_the_best_base_has_to_be_beaten():
 
 
 @pytest.mark.parametrize(("words", "asked"), [(79.0, False), (79.0, True), (80.0, False), (81.0, False)])
-def test_single_lines_replace_no_base_that_is_above_what_ships_on_general_text(words, asked):
-    """The base has 80 there; of the same score it is not surely above."""
+def test_single_lines_replace_no_base_that_is_not_surely_below_what_ships_on_general_text(words, asked):
+    """The base has 80 there; of the same score it is not surely below."""
     made = candidate("base", 60, mrr=60), candidate("found", 70, mrr=70, base="base")
     given = stages(*made, structured=False, measure=MRR, words=words, replace_strong_base=asked)
     decision = decide(given)
-    if words < 80 and not asked:
+    if words <= 80 and not asked:
         assert decision.kept.name == "base"
         assert decision.sentences[0].startswith(
-            "Keep base as it is: on general text it is 1.0 above builtin-static (+1.0 to +1.0), and single lines show "
-            "too little to replace such an encoder.  The best candidate, found, has 70.0 against 60.0 of base"
+            f"Keep base as it is: on general text it is no weak encoder ({80 - words:+.1f} against builtin-static, "
         )
-        assert decision.sentences[0].endswith("--set replace_strong_base=true keeps it.")
+        assert decision.sentences[0].endswith(
+            "--set replace_strong_base=true lets them, to keep the best candidate, found, which has 70.0 against 60.0 "
+            "of base on held-out lines of this text, each to be found from a third of its words (MRR@10), a difference "
+            "of +10.0 (95 % interval +10.0 to +10.0)."
+        )
+        alone = decide(stages(made[0], structured=False, measure=MRR, words=words))
+        assert alone.sentences[0].endswith("--set replace_strong_base=true lets them, to train candidates on them.")
     else:
         assert decision.kept.name == "found"
     assert decide(stages(*made, words=words, bm25=results(50, 50))).kept.name == "found"  # documents
