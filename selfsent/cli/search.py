@@ -76,7 +76,7 @@ def search(
             head = " ".join(
                 [f"[{clean.one_line(hit.id)}]"] * bool(hit.id) + [f"{clean.one_line(hit.title)}:"] * bool(hit.title)
             )
-            display.print(f"{hit.cosine:.3f}  {head}{' ' * bool(head)}{hit.text[:300]}")
+            display.print(f"{hit.cosine:.3f}  {head}{' ' * bool(head)}{hit.text}")
 
 
 def _over_corpus(

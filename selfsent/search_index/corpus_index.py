@@ -27,6 +27,7 @@ from selfsent.search_index.texts import SearchText
 
 MANIFEST = "index.json"
 FORMAT = 3  # raised whenever an older index cannot be read
+_PROPOSED = 4_000  # vectors that a graph is asked for; beyond, comparing with every one is faster
 _TRIES = 5  # to open an index that is published again and again meanwhile
 _NAMES = {"digest": "model", "width": "width", "document": "prompt for documents", "query": "prompt for queries"}
 
@@ -215,35 +216,39 @@ class CorpusIndex:
             return self._rank_exactly(queries, top)
         found = []
         for query in queries:
-            ask = 4 * top
-            while True:
+            ask, ranked = 4 * top, None
+            while ask <= max(4 * top, _PROPOSED):
                 (proposed,) = self._graph.propose(query[None], ask)
                 if self._hidden is not None:
                     proposed = proposed[~self._hidden[proposed]]
                 cosines = nearest.take_rows(self._vectors, proposed) @ query
                 order = np.argsort(-cosines, kind="stable")
-                found.append(self._documents(proposed[order], cosines[order], top))
-                if len(found[-1][0]) >= top or ask >= len(self._graph):
+                ranked = self._documents(proposed[order], cosines[order], top)
+                if len(ranked[0]) >= min(top, len(self)):
                     break
-                found.pop()
-                ask *= 4  # most of what was proposed is deleted, or passages of few documents
+                ask, ranked = 4 * ask, None  # most of what was proposed is deleted, or passages of few documents
+            found.append(ranked or self._rank_all(query[None], top)[0])
         return found
 
     def _rank_exactly(
         self, queries: Float[np.ndarray, "Q D"], top: int
     ) -> list[tuple[Int[np.ndarray, " K"], Float[np.ndarray, " K"]]]:
-        """Rank by comparing with every vector; more of them where those of one query are of too few documents."""
-        count, enough = 2 * top, min(top, len(self))
-        numbers, cosines = nearest.exact_nearest(queries, self._vectors, self._hidden, count)
+        """Rank by comparing with every vector."""
+        numbers, cosines = nearest.exact_nearest(queries, self._vectors, self._hidden, 2 * top)
         found = [self._documents(*one, top) for one in zip(numbers, cosines, strict=True)]
-        few = [row for row, (documents, _) in enumerate(found) if len(documents) < enough]
-        while few and count < self.vectors:
-            count *= 4
-            numbers, cosines = nearest.exact_nearest(queries[few], self._vectors, self._hidden, count)
-            for row, ranked, values in zip(few, numbers, cosines, strict=True):
-                found[row] = self._documents(ranked, values, top)
-            few = [row for row in few if len(found[row][0]) < enough]
+        few = [row for row, (documents, _) in enumerate(found) if len(documents) < min(top, len(self))]
+        for row, ranked in zip(few, self._rank_all(queries[few], top) if few else [], strict=True):
+            found[row] = ranked
         return found
+
+    def _rank_all(
+        self, queries: Float[np.ndarray, "Q D"], top: int
+    ) -> list[tuple[Int[np.ndarray, " K"], Float[np.ndarray, " K"]]]:
+        """Rank every document, where the nearest vectors are passages of too few."""
+        best = nearest.best_by_owner(queries, self._vectors, self._owners, len(self.deleted))
+        best[:, self.deleted] = -np.inf
+        orders = np.argsort(-best, axis=1, kind="stable")[:, : min(top, len(self))]
+        return [(order, values[order]) for order, values in zip(orders, best, strict=True)]
 
     def _documents(
         self, numbers: Int[np.ndarray, " K"], cosines: Float[np.ndarray, " K"], top: int

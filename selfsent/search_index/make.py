@@ -112,6 +112,10 @@ def _begun(out: Path, facts: dict[str, Any]) -> dict[str, Any]:
     if not (out / _BEGUN).exists():
         return {}
     begun = atomic.read_sealed(out / _BEGUN, f"delete {out} and make the index again")
+    if begun["format"] != facts["format"]:
+        raise ConfigurationError(
+            f"{out} holds the beginning of an index of another version: delete it, or name another"
+        )
     measured = {name: begun[name] for name in ("mode", "measured")}
     now = json.loads(json.dumps(facts | measured))
     if {**begun, "sources": now["sources"]} == now:  # of a text that was mended: segments that are equal are kept

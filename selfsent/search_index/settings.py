@@ -19,7 +19,7 @@ class IndexConfig:
         "more of the corpus' own documents by their first sentences",
     )
     passages: int | None = setting(
-        None, "of a document that are searched, from the first, of 80 words each; None: all of it", ge=1, le=MANY
+        None, "of a document that are searched, from the first, of at most 80 words each; None: all", ge=1, le=MANY
     )
     exact_vectors: int = setting(
         200_000,

@@ -1,5 +1,6 @@
 """From the documents of a corpus to the texts that are searched: the passages of each, and its first sentence."""
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -13,6 +14,7 @@ from selfsent.corpus import clean, read
 from selfsent.progress import SILENT, Progress
 
 _WORDS = 80  # of a passage, at most: what encoders read whole
+_LETTERS = 4_000  # of it that are looked at: a table may be one sentence of megabytes
 _OPENING = 40  # words of a document's first sentence, at most
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|(?<=[。！？])")
 
@@ -28,8 +30,7 @@ class SearchText(NamedTuple):
     @property
     def key(self) -> bytes:
         """What tells whether a document is the same one: 16 bytes of a hash of all it holds."""
-        held = (self.title, *self.passages, self.opening, *[self.id] * bool(self.id))
-        return xxhash.xxh3_128_digest("\0".join(held).encode())
+        return xxhash.xxh3_128_digest(json.dumps(self).encode())
 
 
 def embedded_texts(texts: Sequence[SearchText]) -> tuple[NDArray[np.int64], list[str]]:
@@ -56,20 +57,25 @@ def search_text(document: read.Document, passages: int | None = None) -> SearchT
     if not whole:
         return None
     first = clean.one_line(document.summary) or _SENTENCE_END.split(whole, maxsplit=1)[0]
-    opening = "".join(clean.with_gaps(first)[:_OPENING]).strip()
-    return SearchText(document.title, tuple(islice(cut_passages(whole), passages)), opening, document.id)
+    opening = "".join(clean.with_gaps(first[:_LETTERS])[:_OPENING]).strip()
+    cut = islice(cut_passages(whole, even=passages is None), passages)
+    return SearchText(document.title, tuple(cut), opening, document.id)
 
 
-def cut_passages(text: str) -> Iterator[str]:
-    """Cut a text at the ends of sentences into passages of about one length, of 80 words at most.
+def cut_passages(text: str, *, even: bool = True) -> Iterator[str]:
+    """Cut a text at the ends of sentences into passages of 80 words at most.
 
     A sentence that does not fit into a passage is cut itself.
+
+    Args:
+        even: into passages of about one length, so that no few words are left at the end; otherwise each is as long as
+            it may be, whatever follows.
     """
     if len(text) <= _WORDS or (text.isascii() and text.count(" ") < _WORDS):
         yield text  # most texts
         return
     words = clean.with_gaps(text)
-    aim = len(words) / -(-len(words) // _WORDS)  # so that no few words are left at the end
+    aim = len(words) / -(-len(words) // _WORDS) if even else _WORDS
     first = stop = 0  # where the passage begins, and where its last whole sentence ends
     for number, word in enumerate(words):
         if number - first == _WORDS:
@@ -108,8 +114,8 @@ def search_texts(
             progress.report("reading", found)
     if cut:
         progress.say(
-            f"{cut:,} of {found:,} documents have more than {passages} passages of {_WORDS} words: the first are "
-            "searched, and the rest is not"
+            f"{cut:,} of {found:,} documents have more than {passages} passages of at most {_WORDS} words: the "
+            "first are searched, and the rest is not"
         )
     if found and not named and id_column not in (None, "id"):
         progress.say(f"warning: no row has a column {id_column!r}: hits have no id")

@@ -154,28 +154,36 @@ class Stages:
             if base.layered
             for method, texts, keys in (pairs if self.structured else lines)
         ]
-        rounds = self.plan.once("steps", "rounds", self._rounds(waiting))
+        fit = self.plan.once("trainings", "all fit", self._all_fit(waiting))
+        rounds = self.plan.once("trainings", "rounds", 1 if fit else self._rounds(waiting))
         if rounds > 1:
             self.progress.say(
-                f"{len(waiting)} trainings, and time for less than {self.config.steps} steps of each: {rounds} rounds, "
-                "the better half goes on to the next"
+                f"{len(waiting)} trainings, and too little time for {self.config.steps} steps of each: {rounds} "
+                "rounds, the better half goes on to the next"
             )
         for number in range(1, rounds + 1):
             made = [
                 (self.value(candidate), training)
                 for place, training in enumerate(waiting)
-                if (candidate := self._train_on(training, number, rounds, (rounds - number + 1) * len(waiting) - place))
+                if (
+                    candidate := self._train_on(
+                        training, number, rounds, 1 if fit else (rounds - number + 1) * len(waiting) - place
+                    )
+                )
             ]
             made.sort(key=lambda one: -one[0])  # of equal ones the first named
             waiting = [training for _, training in made[: math.ceil(len(made) / 2)]]
 
+    def _all_fit(self, trainings: "Sequence[BaseTraining]") -> bool:
+        """Tell whether the time is enough for all steps of all trainings."""
+        return sum(self.config.steps / max(1e-9, self._affordable(one)) for one in trainings) <= 1
+
     def _rounds(self, trainings: "Sequence[BaseTraining]") -> int:
-        """Return how many rounds there are: one where the time is enough for all, or for no first round."""
-        each = [self._affordable(one) / max(1, len(trainings)) for one in trainings]
-        if not each or len(each) == 1 or min(each) >= self.config.steps:
+        """Return how many rounds there are: until one is left, or as many as leave enough time for the first."""
+        if not trainings:
             return 1
-        rounds = math.ceil(math.log2(len(each))) + 1
-        return rounds if min(each) / rounds >= _FEWEST else 1
+        each = min(map(self._affordable, trainings)) / len(trainings)
+        return max(1, min(math.ceil(math.log2(len(trainings))) + 1, int(each / _FEWEST)))
 
     def _affordable(self, training: "BaseTraining") -> float:
         """Return the steps that the time left is enough for, were there nothing else to train."""
@@ -199,7 +207,8 @@ class Stages:
         possible = min(self.config.steps - training.steps, max(0, 25 * int(possible / 25)))
         steps = self.plan.once("steps", name, possible)
         if steps < min(_FEWEST, self.config.steps - training.steps):
-            self.progress.say(f"left out: {name}: {self.config.minutes:g} minutes are too few; give more --minutes")
+            out = f"not trained further: {training.made.name}" if training.made else f"left out: {name}"
+            self.progress.say(f"{out}: {self.config.minutes:g} minutes are too few; give more --minutes")
             return None
         base, batch = training.base, self._batch(self.config.batch_size)
         place = self.places[base.name]
@@ -218,7 +227,8 @@ class Stages:
             model = self._train(
                 training.method, training.begun or place, training.texts, self.out / made.slug, settings
             )
-        made.open, made.seconds = partial(load_encoder, model), seconds()
+        made.open = partial(load_encoder, model)
+        made.seconds = seconds() + (training.made.seconds if training.made else 0.0)
         training.begun, training.made = model, made
         self._add(made)
         return made

@@ -113,6 +113,22 @@ def test_a_document_is_found_by_any_of_its_passages_and_shows_the_nearest(bert, 
     assert all(hit.text in texts[hit.document] for hit in hits)
 
 
+@pytest.mark.parametrize("exact", [1000, 10])
+def test_of_a_few_long_documents_all_are_ranked(bert, tmp_path, exact, monkeypatch):
+    monkeypatch.setattr("selfsent.search_index.corpus_index._PROPOSED", 20)
+    encoder = load_encoder(bert)
+    texts = [". ".join(many(240)[first : first + 60]) for first in (0, 60, 120, 180)]
+    index = tmp_path / "index"
+    make_index([write(tmp_path / "c.jsonl", texts)], index, model=bert, config=IndexConfig(exact_vectors=exact))
+    delete_from_index(index, [1])
+    query = unit(encode(encoder, [QUERY]))[0]
+    best = [(unit(encode(encoder, [text.split(". ")[0] + ".", *cut_passages(text)])) @ query).max() for text in texts]
+    hits = CorpusIndex(index).search_index(encoder, QUERY, 3, "dense")
+    assert sorted(hit.document for hit in hits) == [0, 2, 3]
+    np.testing.assert_allclose([hit.cosine for hit in hits], [best[hit.document] for hit in hits], atol=2e-3)
+    assert np.all(np.diff([hit.cosine for hit in hits]) <= 0)
+
+
 def test_words_at_the_end_of_a_document_are_found_and_shown(bert, tmp_path):
     texts = [*many(20), ". ".join(many(40)[20:]) + ". The part 4711-x was exchanged."]
     make_index([write(tmp_path / "c.jsonl", texts)], tmp_path / "index", model=bert)
@@ -375,7 +391,8 @@ def test_what_is_not_searched_is_said(bert, tmp_path):
     said = []
     corpus = write(tmp_path / "c.jsonl", [*TEXTS[:4], f"{TEXTS[0]} " * 30, " "])
     make_index([corpus], tmp_path / "index", model=bert, config=IndexConfig(passages=1), progress=Told())
-    assert "1 of 5 documents have more than 1 passages of 80 words: the first are searched, and the rest is not" in said
+    cut = "documents have more than 1 passages of at most 80 words: the first are searched, and the rest is not"
+    assert f"1 of 5 {cut}" in said
     assert "1 rows have no text and are left out" in said
 
 
@@ -435,5 +452,9 @@ def test_the_beginning_of_another_index_is_not_gone_on_with(bert, corpus, tmp_pa
         make_index([corpus], tmp_path / "index", model=bert, config=IndexConfig(recall=0.9))
     with pytest.raises(ConfigurationError, match="is no index"):
         CorpusIndex(tmp_path / "index")
+    with monkeypatch.context() as patched:
+        patched.setattr("selfsent.search_index.index_writer.FORMAT", 99)
+        with pytest.raises(ConfigurationError, match="of an index of another version: delete it, or name another"):
+            make_index([corpus], tmp_path / "index", model=bert)
     make_index([corpus], tmp_path / "index", model=bert)
     assert len(CorpusIndex(tmp_path / "index")) == 60

@@ -68,3 +68,21 @@ def test_the_first_passages_alone_can_be_asked_for():
     text = " ".join(sentence(60, name) for name in "abc")
     assert search_text(Document(text), 2).passages == (sentence(60, "a"), sentence(60, "b"))
     assert search_text(Document(text), 2).key != search_text(Document(text)).key
+
+
+def test_the_first_passages_are_as_long_as_they_may_be_whatever_follows():
+    text = " ".join(sentence(20, name) for name in "abcd")
+    more = f"{text} {sentence(20, 'e')}"
+    assert search_text(Document(more), 1).passages == search_text(Document(text), 1).passages == (text,)
+    assert [len(one.split()) for one in search_text(Document(more)).passages] == [60, 40]
+    assert search_text(Document(more), 1).key == search_text(Document(f"{more} {more}"), 1).key
+
+
+def test_no_two_documents_have_one_key():
+    texts = [
+        Document("b\0b", title="a"),
+        Document("b", title="a\0b\0b"),
+        Document("x", title="t", id="x"),
+        Document("x", title="t\0x"),
+    ]
+    assert len({search_text(one).key for one in texts}) == 4

@@ -28,9 +28,10 @@ def lines():
 def steps(monkeypatch):
     """Let the time be enough for so many steps in all."""
 
-    def enough(count):
+    def enough(count, slower=1.0):
         def left(self, training):
-            return float(count - sum(self.plan._content.get("steps", {"rounds": 0}).values()))
+            rates = {"simcse": 1.0, "scd": 1.0, "whitenedcse": slower}
+            return (count - sum(self.plan._content.get("steps", {}).values())) * rates[training.method]
 
         monkeypatch.setattr(stages, "_FEWEST", 25)
         monkeypatch.setattr(Stages, "_affordable", left)
@@ -74,6 +75,22 @@ def test_with_time_for_all_or_for_no_first_round_there_is_one_round(bert, lines,
     names = [f"{bert.name} + {method}" for method in ("simcse", "scd", "whitenedcse")]
     assert set(trained(result)) == set(names)
     assert trained(result)[names[0]] == f"simcse, {each} steps"
+
+
+def test_a_slow_training_has_all_its_steps_where_the_time_is_enough_for_all(bert, lines, steps, tmp_path):
+    steps(700, slower=0.4)  # in these units 100 of its steps take 250, those of the others 100 each
+    result = selfsent.fit(lines, base=str(bert), out=tmp_path / "fit", minutes=5.0, settings=SETTINGS)
+    assert sorted(how.split(", ")[1] for how in trained(result).values()) == ["100 steps"] * 3
+
+
+def test_with_less_time_there_are_fewer_rounds(bert, lines, steps, tmp_path):
+    steps(150)  # 50 for each: two rounds of 25, of which the second has two
+    result = selfsent.fit(lines, base=str(bert), out=tmp_path / "fit", minutes=5.0, settings=SETTINGS)
+    rounds = [name.endswith("round 1") for name in trained(result)]
+    assert (sum(rounds), len(rounds) - sum(rounds)) == (3, 2)
+    seconds = {row["name"]: row["seconds"] for row in result.rows}
+    for name in trained(result):
+        assert name.endswith("round 1") or seconds[name] > seconds[f"{name}, round 1"]
 
 
 def test_a_selection_that_is_killed_between_its_rounds_ends_the_same(bert, lines, steps, tmp_path, monkeypatch):
