@@ -14,8 +14,8 @@ from selfsent.corpus import clean, read
 from selfsent.progress import SILENT, Progress
 
 _WORDS = 80  # of a passage, at most: what encoders read whole
-_LETTERS = 4_000  # of it that are looked at: a table may be one sentence of megabytes
 _OPENING = 40  # words of a document's first sentence, at most
+_LETTERS = 4_000  # of that sentence that are looked at: a table may be one sentence of megabytes
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|(?<=[。！？])")
 
 
