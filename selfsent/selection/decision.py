@@ -11,7 +11,8 @@ from selfsent.evaluation.labelfree.verdict import SCORE
 from selfsent.evaluation.score import Difference, Results
 from selfsent.selection.candidates import Candidate
 from selfsent.selection.judge import MRR, difference, figure
-from selfsent.selection.stages import WORDS, WORDS_BASE, Stages
+from selfsent.selection.stages import WORDS, Stages
+from selfsent.selection.training import WORDS_BASE
 
 BM25 = "BM25"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from selfsent import atomic
+from selfsent.errors import Interrupted
 
 T = TypeVar("T")
 
@@ -38,11 +39,16 @@ class FitPlan:
     @property
     def spent(self) -> float:
         """Return the seconds of all blocks that were timed, by whichever process."""
-        return float(sum(self._content.get("seconds", {}).values()))
+        return float(sum(self._content.get("seconds", {}).values()) + sum(self._content.get("broken off", [])))
 
     @contextmanager
     def timed(self, slug: str) -> Iterator[Seconds]:
-        """Time a block, and keep its seconds."""
+        """Time a block, and keep its seconds; those of one that is interrupted count among the spent ones."""
         seconds, began = Seconds(), time.perf_counter()
-        yield seconds
+        try:
+            yield seconds
+        except Interrupted:
+            self._content.setdefault("broken off", []).append(round(time.perf_counter() - began, 1))
+            atomic.write_sealed(self._path, self._content)
+            raise
         seconds.value = self.once("seconds", slug, round(time.perf_counter() - began, 1))

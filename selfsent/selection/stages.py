@@ -15,7 +15,6 @@ from pathlib import Path
 
 from sentence_transformers import SentenceTransformer
 
-from selfsent import api, atomic
 from selfsent.encoder.coverage import check_coverage
 from selfsent.encoder.inspect import encoder_digest, transformer_of
 from selfsent.encoder.load import load_encoder
@@ -24,36 +23,25 @@ from selfsent.encoder.side_by_side import join_side_by_side
 from selfsent.errors import ResumeError
 from selfsent.evaluation.labelfree.verdict import SCORE
 from selfsent.evaluation.score import Difference
-from selfsent.pretraining.joined_vectors import build_joined_vectors
-from selfsent.progress import Prefixed, Progress, Quiet
+from selfsent.progress import Progress
 from selfsent.selection.candidates import Candidate, Vectors, short_name
 from selfsent.selection.fit_plan import FitPlan
-from selfsent.selection.interpolate import interpolate
+from selfsent.selection.interpolate import interpolate, mean_weights
 from selfsent.selection.judge import MRR, difference, figure
 from selfsent.selection.material import PARTS, Material
 from selfsent.selection.settings import FitConfig
+from selfsent.selection.training import PAIRS, WORDS_BASE, seconds_left, train_candidate, train_word_vectors
 
-WORDS, WORDS_BASE = "word vectors", "builtin-static"  # the candidate, and what its general half is
+WORDS = "word vectors"  # the candidate
 DEFAULT_BASES = ("builtin", WORDS_BASE)
 _SHARES = (0.25, 0.5, 0.75)  # of the way from a base to what was trained from it
 _WEIGHTS = (0.3, 0.5, 0.7)  # of the first of two side by side
 _ENOUGH = 0.75  # of the best gain on single lines
 _TOLERATED = 0.25  # points that may be lost on general text where nothing else is to be lost
 _TRAINING_COST = 6.0  # encodings of a text that one training step on it costs
-_FOR_TRAINING = 0.7  # of the minutes; the rest is for scoring
 _FEWEST = 50  # steps: a shorter training is left out
 _RATES = (5e-4, 5e-5)  # peak rates of the encoder that ships and of others
 _SLOWER = 0.2  # of these rates where texts are their own positives
-_COMMON = (
-    "corpus.held_out=0",  # documents were held out before
-    "corpus.deduplicate=exact",
-    "corpus.max_length=64",
-    "train.select=last",
-    "train.evaluate_every=0",
-    "train.baselines=false",
-    "train.checkpoint_every=50",
-)
-_PAIRS = ("objective.head=false", "objective.symmetric=true")
 _LINES = ("corpus.split=no", "train.warmup_steps=0")  # a method's own warm-up is for longer trainings
 _OF_METHODS = {  # what is published for BERT-base is too much for small encoders (scd.py), or for minutes
     "scd": ("objective.self_contrast_weight=0.01", "objective.projector_width=1024"),
@@ -116,26 +104,21 @@ class Stages:
 
     def add_word_vectors(self) -> None:
         """Count word vectors in the text, join them with the general ones, and train them on the pairs."""
-        folder, config = self.out / "word-vectors", self.config
-        with self.plan.timed("word-vectors") as seconds:
-            if not atomic.cached(folder / "counted"):
-                general, told = load_encoder(WORDS_BASE), Prefixed(self.progress, "word vectors: ")
-                with atomic.build_folder(folder / "counted") as scratch:
-                    build_joined_vectors(self.text.texts, general, scratch, seed=config.seed, progress=told)
-            training = (
-                *_PAIRS,
-                f"train.steps={self.plan.once('steps', WORDS, config.words_steps)}",
-                f"train.batch_size={self._batch(config.words_batch_size)}",
-                f"train.learning_rate={config.words_learning_rate}",
-            )
-            model = self._train("simcse", folder / "counted", self.text.pairs, folder / "trained", training)
+        folder = self.out / "word-vectors"
+        counted, models, took = train_word_vectors(
+            folder, self.text, self.config, self._batch(self.config.words_batch_size), self.plan, self.progress
+        )
         named = self.words_named
-        for name, place, how in (
-            (f"{WORDS}, untrained", folder / "counted", "of this text, joined with general ones"),
-            (WORDS, model, "the same, trained on pairs of this text"),
+        for name, opened, how in (
+            (
+                f"{WORDS}, untrained",
+                partial(load_encoder, counted),
+                "of this text, joined with general ones",
+            ),
+            (WORDS, partial(_mean, models), "the same, trained on pairs of this text"),
         ):
-            candidate = Candidate(name=name, how=how, open=partial(load_encoder, place), base=WORDS_BASE)
-            candidate.eligible, candidate.seconds = named and name == WORDS, seconds() * (name == WORDS)
+            candidate = Candidate(name=name, how=how, open=opened, base=WORDS_BASE)
+            candidate.eligible, candidate.seconds = named and name == WORDS, took * (name == WORDS)
             candidate.note = "" if named else "made from no base that was named"
             self._add(candidate)
 
@@ -146,7 +129,7 @@ class Stages:
         better half goes on to the next, until one is left.  Source: Jamieson & Talwalkar 2016,
         https://arxiv.org/abs/1502.07943.
         """
-        pairs = [("simcse", self.text.pairs, _PAIRS)]
+        pairs = [("simcse", self.text.pairs, PAIRS)]
         lines = [(one, self.text.texts, (*_LINES, *_OF_METHODS.get(one, ()))) for one in self.config.methods]
         waiting = [
             BaseTraining(f"{base.name} + {'pairs' if self.structured else method}", base, method, texts, keys)
@@ -187,9 +170,8 @@ class Stages:
 
     def _affordable(self, training: "BaseTraining") -> float:
         """Return the steps that the time left is enough for, were there nothing else to train."""
-        free = 60 * self.config.minutes * _FOR_TRAINING - self.plan.spent
         batch = self._batch(self.config.batch_size)
-        return free * self._rates[training.base.name] / (_TRAINING_COST * 2 * batch)
+        return seconds_left(self.config, self.plan) * self._rates[training.base.name] / (_TRAINING_COST * 2 * batch)
 
     def _train_on(self, training: "BaseTraining", number: int, rounds: int, shares: int) -> Candidate | None:
         """Train in one round, from where the round before left it; None where the time is too short.
@@ -224,8 +206,14 @@ class Stages:
         made = Candidate(name=name, how=how, open=base.open, base=base.name, layered=True)
         self.progress.say(f"training: {name}, {steps} steps of {batch} texts")
         with self.plan.timed(made.slug) as seconds:
-            model = self._train(
-                training.method, training.begun or place, training.texts, self.out / made.slug, settings
+            model = train_candidate(
+                training.method,
+                training.begun or place,
+                training.texts,
+                self.out / made.slug,
+                self.config.seed,
+                settings,
+                self.progress,
             )
         made.open = partial(load_encoder, model)
         made.seconds = seconds() + (training.made.seconds if training.made else 0.0)
@@ -360,19 +348,6 @@ class Stages:
         said = ", ".join(f"{what} {value:.1f}" for what, value in figures if value is not None)
         self.progress.say(f"{candidate.name}: {said}")
 
-    def _train(self, method: str, base: str | Path, texts: Path, folder: Path, settings: Sequence[str]) -> Path:
-        trained = api.train(
-            method,
-            corpus=[texts],
-            base=str(base),
-            out=folder,
-            seed=self.config.seed,
-            settings=[*_COMMON, *settings],
-            resume=True,
-            progress=Quiet(self.progress),
-        )
-        return trained.model
-
 
 @dataclass
 class BaseTraining:
@@ -390,6 +365,10 @@ class BaseTraining:
 
 def _between(base: Candidate, goal: Candidate, share: float) -> SentenceTransformer:
     return interpolate(base.open(), goal.open(), share)
+
+
+def _mean(models: Sequence[Path]) -> SentenceTransformer:
+    return mean_weights([load_encoder(model) for model in models])
 
 
 def _joined(pair: tuple[Candidate, Candidate], weights: tuple[float, float]) -> SentenceTransformer:

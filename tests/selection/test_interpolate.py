@@ -7,7 +7,7 @@ from tiny import TEXTS, make_base
 
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import EncoderError
-from selfsent.selection.interpolate import interpolate
+from selfsent.selection.interpolate import interpolate, mean_weights
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +34,17 @@ def test_every_weight_is_so_far_on_the_way(share, folders):
         torch.testing.assert_close(value.double(), expected, rtol=1e-5, atol=1e-6)
         moved += not torch.equal(value, base[name])
     assert moved > 10
+
+
+def test_the_mean_of_three_encoders_is_that_of_every_weight(folders, tmp_path):
+    every = [*folders, make_base(tmp_path / "third", seed=2)]
+    states = [load_encoder(folder).state_dict() for folder in every]
+    found = mean_weights([load_encoder(folder) for folder in every]).state_dict()
+    floating = [name for name, value in found.items() if value.is_floating_point()]
+    assert len(floating) > 10
+    for name in floating:
+        expected = sum(state[name].double() for state in states) / 3
+        torch.testing.assert_close(found[name].double(), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_the_trained_encoder_stays_as_it_is(folders):
