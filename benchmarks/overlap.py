@@ -100,7 +100,8 @@ class Evaluation:
 
     def __init__(self, places: list[Path]) -> None:
         """Read them."""
-        self.texts: dict[int, tuple[str, str]] = {}  # key -> set, text
+        self.texts: dict[int, str] = {}  # by key
+        self.sets: dict[int, set[str]] = defaultdict(set)  # that have it: some hold texts of others
         grams: dict[int, set[int]] = defaultdict(set)  # run -> keys of texts
         self.counts: dict[str, int] = defaultdict(int)
         self.long: dict[str, int] = defaultdict(int)  # texts of N words or more
@@ -108,11 +109,14 @@ class Evaluation:
             for name, cell in texts_of(place):
                 words = clean.words(cell)
                 number = key(words)
-                if len(words) < LEAST or number in self.texts:
+                if len(words) < LEAST or name in self.sets[number]:
                     continue
-                self.texts[number] = name, cell
+                self.sets[number].add(name)
                 self.counts[name] += 1
                 self.long[name] += len(words) >= N
+                if number in self.texts:
+                    continue
+                self.texts[number] = cell
                 for run in runs(hashes(words)).tolist():
                     grams[run].add(number)
         self.exact = np.array(sorted(self.texts), np.uint64)
@@ -147,12 +151,12 @@ def main() -> None:
     table = {}
     for name in sorted(evaluation.counts):
         mine = {"copied": copied, "shared": shared}
-        hits = {kind: [n for n in sorted(one) if evaluation.texts[n][0] == name] for kind, one in mine.items()}
+        hits = {kind: [n for n in sorted(one) if name in evaluation.sets[n]] for kind, one in mine.items()}
         table[name] = {
             "texts": evaluation.counts[name],
             "long": evaluation.long[name],
             **{kind: len(found) for kind, found in hits.items()},
-            "examples": [evaluation.texts[n][1] for n in islice(hits["copied"] + hits["shared"], SHOWN)],
+            "examples": [evaluation.texts[n] for n in islice(hits["copied"] + hits["shared"], SHOWN)],
         }
         one = table[name]
         print(f"| {name} | {one['texts']:,} | {one['copied']:,} | {one['long']:,} | {one['shared']:,} |")
