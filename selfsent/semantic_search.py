@@ -23,7 +23,7 @@ from selfsent.evaluation.geometry import unit
 from selfsent.progress import SILENT, Progress
 from selfsent.search_index.texts import embedded_texts, search_texts
 
-_FORMAT = 5  # of the index; raised whenever the same corpus would give another
+_FORMAT = 6  # of the index; raised whenever the same corpus would give another
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def build_index(
         raise CorpusError(f"{corpus} holds no text to search: give a file with some")
     texts = [(one.title, one.passages, one.id) for one in found]
     documents, embedded = embedded_texts(found)
-    check_coverage(encoder, embedded, str(model), progress)
+    check_coverage(encoder, [passage for one in found for passage in one.passages], str(model), progress)
     embeddings = embed_texts(encoder, embedded, prompt=prompt, progress=progress)
     require_finite(embeddings, embedded)
     vectors = unit(embeddings).astype(np.float32)

@@ -3,7 +3,7 @@
 texts.jsonl, offsets.npy   title, passages and id of document i at bytes offsets[i] to offsets[i + 1]
 keys.npy       (N, 16)     uint8, what tells whether a document is the same one
 vectors.npy    (V, D)      float16, of length 1: of each document's first sentence, then of all passages, but for those
-                           that are a first sentence and nothing else
+                           that are a first sentence without a title and nothing else
 owners.npy     (V - N,)    int64, the documents of those passages, ascending
 """
 

@@ -15,7 +15,8 @@ from selfsent.progress import SILENT, Progress
 
 _WORDS = 80  # of a passage, at most: what encoders read whole
 _OPENING = 40  # words of a document's first sentence, at most
-_LETTERS = 4_000  # of that sentence that are looked at: a table may be one sentence of megabytes
+_TITLE = 20  # of its title
+_LETTERS = 4_000  # of either that are looked at: a table may be one sentence of megabytes
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|(?<=[。！？])")
 
 
@@ -36,13 +37,15 @@ class SearchText(NamedTuple):
 def embedded_texts(texts: Sequence[SearchText]) -> tuple[NDArray[np.int64], list[str]]:
     """Return what is embedded of N documents, and which document each is of (its number).
 
-    First the N first sentences, then the passages of those that say more than their first sentence.
+    First the N first sentences, then the passages, each behind the title of its document; where there is none, only
+    those of documents that say more than their first sentence.
     """
     numbers, embedded = [*range(len(texts))], [one.opening for one in texts]
     for number, one in enumerate(texts):
-        if one.passages != (one.opening,):
+        title = "".join(clean.with_gaps(clean.one_line(one.title)[:_LETTERS])[:_TITLE]).strip()
+        if title or one.passages != (one.opening,):
             numbers += [number] * len(one.passages)
-            embedded += one.passages
+            embedded += [f"{title}: {passage}" for passage in one.passages] if title else one.passages
     return np.array(numbers, np.int64), embedded
 
 

@@ -27,8 +27,12 @@ QUERY = "rain fell on the cat"
 
 
 def write(path, texts):
-    path.write_text("".join(json.dumps({"title": f"t{len(text)}", "text": text}) + "\n" for text in texts))
+    path.write_text("".join(json.dumps({"title": title(text), "text": text}) + "\n" for text in texts))
     return str(path)
+
+
+def title(text):
+    return f"t{len(text)}"
 
 
 def many(count):
@@ -58,7 +62,12 @@ def unit(vectors):
 def cosines(encoder, texts):
     """The larger of a document's two cosines, by loops."""
     query = unit(encode(encoder, [QUERY]))[0]
-    return np.array([max(unit(encode(encoder, [text, text.split(". ")[0] + "."])) @ query) for text in texts])
+    return np.array([max(unit(encode(encoder, embedded(text))) @ query) for text in texts])
+
+
+def embedded(text):
+    """The first sentence, and the passages behind the title."""
+    return [text.split(". ")[0] + ".", *(f"{title(text)}: {passage}" for passage in cut_passages(text))]
 
 
 def test_recall_is_measured_with_vectors_that_the_graph_does_not_have_yet(make, monkeypatch):
@@ -100,9 +109,8 @@ def test_a_document_is_found_by_any_of_its_passages_and_shows_the_nearest(bert, 
     query = unit(encode(encoder, [QUERY]))[0]
     expected, nearest_texts = [], []
     for text in texts:
-        first = text.split(". ")[0] + "."
         passages = [*cut_passages(text)]
-        own = unit(encode(encoder, [first, *passages])) @ query
+        own = unit(encode(encoder, embedded(text))) @ query
         expected.append(own.max())
         nearest_texts.append([passages[0], *passages][int(own.argmax())])
     hits = CorpusIndex(index).search_index(encoder, QUERY, len(texts), "dense")
@@ -122,7 +130,7 @@ def test_of_a_few_long_documents_all_are_ranked(bert, tmp_path, exact, monkeypat
     make_index([write(tmp_path / "c.jsonl", texts)], index, model=bert, config=IndexConfig(exact_vectors=exact))
     delete_from_index(index, [1])
     query = unit(encode(encoder, [QUERY]))[0]
-    best = [(unit(encode(encoder, [text.split(". ")[0] + ".", *cut_passages(text)])) @ query).max() for text in texts]
+    best = [(unit(encode(encoder, embedded(text))) @ query).max() for text in texts]
     hits = CorpusIndex(index).search_index(encoder, QUERY, 3, "dense")
     assert sorted(hit.document for hit in hits) == [0, 2, 3]
     np.testing.assert_allclose([hit.cosine for hit in hits], [best[hit.document] for hit in hits], atol=2e-3)
@@ -250,8 +258,8 @@ def test_prompts_for_queries_and_documents_are_used(bert, corpus, tmp_path):
     hits = CorpusIndex(tmp_path / "index").search_index(encoder, QUERY, 60, "dense")
     query = unit(encode(encoder, [QUERY], prompt_name="query"))[0]
     for hit in hits[:5]:
-        parts = [hit.text, hit.text.split(". ")[0] + "."]
-        assert hit.cosine == pytest.approx(max(unit(encode(encoder, parts, prompt_name="document")) @ query), abs=2e-3)
+        own = unit(encode(encoder, embedded(hit.text), prompt_name="document")) @ query
+        assert hit.cosine == pytest.approx(max(own), abs=2e-3)
 
 
 @pytest.mark.parametrize("pattern", ["index.json", "segment-*/vectors.npy", "words-*/data.csc.index.npy", "graph-*"])

@@ -86,3 +86,18 @@ def test_no_two_documents_have_one_key():
         Document("x", title="t\0x"),
     ]
     assert len({search_text(one).key for one in texts}) == 4
+
+
+def test_passages_are_embedded_behind_the_title_of_their_document_and_first_sentences_alone():
+    long = f"{sentence(60, 'a')} {sentence(60, 'b')}"
+    texts = [search_text(Document(text, title=title)) for text, title in (("One line.", "On\nlines"), (long, "Two"))]
+    owners, embedded = embedded_texts(texts)
+    assert owners.tolist() == [0, 1, 0, 1, 1]
+    opening = " ".join(sentence(60, "a").split()[:40])
+    assert embedded == ["One line.", opening, "On lines: One line.", *(f"Two: {sentence(60, x)}" for x in "ab")]
+    assert texts[0].passages == ("One line.",)  # what is shown
+
+
+def test_of_a_long_title_the_first_words_are_embedded():
+    texts = [search_text(Document("One line.", title=sentence(30, "t")))]
+    assert embedded_texts(texts)[1][1] == " ".join(sentence(30, "t").split()[:20]) + ": One line."
