@@ -344,18 +344,31 @@ def test_pairs_are_judged_by_finding_the_other_side_and_general_text_by_its_scor
 
 
 @pytest.mark.parametrize(("halfway", "kept"), [(57.4, "whole"), (57.6, "half"), (61.0, "half")])
-def test_on_single_lines_the_least_change_is_kept_that_has_three_quarters_of_the_best_gain(halfway, kept):
+def test_on_lines_of_another_language_the_least_change_is_kept_that_has_three_quarters_of_the_best_gain(halfway, kept):
     made = (
         candidate("base", 0, mrr=50.0, share=0.0),
         candidate("whole", 0, mrr=60.0),
         candidate("half", 0, mrr=halfway, share=0.5),
         candidate("quarter", 0, mrr=51.0, share=0.25),
     )
-    assert decide(stages(*made, structured=False, measure=MRR)).kept.name == kept
+    assert decide(stages(*made, structured=False, measure=MRR, english=False)).kept.name == kept
     documents = [(one, of | {"dev": results(of["dev"].get("retrieval", MRR).value)}) for one, of in made]
     for one, of in documents:
         one.scores["dev"] = of["test"] = of["dev"]
     assert decide(stages(*documents)).kept.name == ("half" if halfway > 60 else "whole")
+
+
+@pytest.mark.parametrize(
+    ("gain", "general", "kept"),
+    [(4.9, 81.0, "best"), (5.1, 81.0, "other"), (5.1, 80.1, "other"), (5.1, 79.9, "best"), (9.9, 80.0, "other")],
+)
+def test_on_single_lines_the_best_on_general_text_is_kept_that_has_half_of_the_best_gain(gain, general, kept):
+    made = (
+        candidate("base", 0, mrr=50.0, share=0.0),
+        candidate("best", 0, mrr=60.0),
+        candidate("other", 0, mrr=50.0 + gain, general=general, share=0.75),  # of equal ones the lesser change
+    )
+    assert decide(stages(*made, structured=False, measure=MRR)).kept.name == kept
 
 
 @pytest.mark.parametrize(("lost", "kept"), [(0.2, "lines"), (0.3, "base")])
