@@ -76,7 +76,8 @@ def search(
             head = " ".join(
                 [f"[{clean.one_line(hit.id)}]"] * bool(hit.id) + [f"{clean.one_line(hit.title)}:"] * bool(hit.title)
             )
-            display.print(f"{hit.cosine:.3f}  {head}{' ' * bool(head)}{hit.text}")
+            ranked_by = getattr(hit, "score", hit.cosine)  # of an index: the cosine, BM25, or the sum of fused ranks
+            display.print(f"{ranked_by:.3f}  {head}{' ' * bool(head)}{hit.text}")
 
 
 def _over_corpus(
