@@ -88,6 +88,7 @@ def measure(given: argparse.Namespace, labelled: Labelled, base: str, seed: int,
     seen = {}
 
     def remember(stages):
+        stages.config = replace(stages.config, replace_strong_base=False)  # decided as without that setting
         seen["stages"], seen["decision"] = stages, decide(stages)
         return seen["decision"]
 
@@ -105,8 +106,6 @@ def measure(given: argparse.Namespace, labelled: Labelled, base: str, seed: int,
     finally:
         fitting.decide = decide
     stages, decision = seen["stages"], seen["decision"]
-    stages.config = replace(stages.config, replace_strong_base=False)
-    kept = decision.kept if stages.strength() is None else decision.base  # as fit does without that setting
     scored = place / "labels.json"
     labels = json.loads(scored.read_text(encoding="utf-8")) if scored.is_file() else {}
     verdicts = {}
@@ -125,7 +124,7 @@ def measure(given: argparse.Namespace, labelled: Labelled, base: str, seed: int,
         "corpus": labelled.name,
         "base": decision.base.name,
         "seed": seed,
-        "kept": kept.name,
+        "kept": decision.kept.name,
         "best": best,
         "labels": labels,
         "verdicts": verdicts,

@@ -30,7 +30,7 @@ class FitConfig:
         ge=0,
         le=1_000,
     )
-    methods: tuple[str, ...] = setting(("simcse", "scd", "denosent"), "tried on single lines, which give no pairs")
+    methods: tuple[str, ...] = setting(("scd",), "tried on single lines, which give no pairs; others: simcse, denosent")
     replace_strong_base: bool = setting(
         False, "by single lines alone, where the base is not surely below the word vectors that ship on general text"
     )

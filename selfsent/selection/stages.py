@@ -36,7 +36,7 @@ WORDS = "word vectors"  # the candidate
 DEFAULT_BASES = ("builtin", WORDS_BASE)
 _SHARES = (0.25, 0.5, 0.75)  # of the way from a base to what was trained from it
 _WEIGHTS = (0.3, 0.5, 0.7)  # of the first of two side by side
-_ENOUGH, _ENOUGH_GUARDED = 0.75, 0.5  # of the best gain on single lines; where general text speaks, too
+_ENOUGH = 0.75  # of the best gain on single lines
 _TOLERATED = 0.25  # points that may be lost on general text where nothing else is to be lost
 _TRAINING_COST = 6.0  # encodings of a text that one training step on it costs
 _FEWEST = 50  # steps: a shorter training is left out
@@ -299,20 +299,18 @@ class Stages:
     def choose(self) -> Candidate:
         """Return the candidate that is to be compared with its base.
 
-        On single lines, whose test shows less than those of documents, that is the one with the best score on general
-        text of those that have half of the best gain: by labels that is right more often than the best on the lines.
-        Where general text says nothing it is the one that changed least of those that gain nearly as much as the best.
+        On single lines, whose test shows less than those of documents, that is one of those that gain nearly as much as
+        the best: from a weak base the one that went furthest from it, otherwise the one that changed least.  Labels
+        agree with the first from a masked language model, with the second from sentence encoders (RESULTS.md).
         """
         eligible = [one for one in self.candidates if one.eligible]
         best = max(eligible, key=self.value)
         if self.structured:
             return best
-        guarded = self.english and self.config.general_loss > 0
-        level, enough = self.value(self.reference()), _ENOUGH_GUARDED if guarded else _ENOUGH
-        near = [one for one in eligible if self.value(one) >= level + enough * (self.value(best) - level)]
-        return max(
-            near, key=lambda one: (self._figure(one, "general dev") if guarded else 0.0, -one.share, self.value(one))
-        )
+        weak = self.english and self.config.general_loss > 0 and not self.config.replace_strong_base
+        level = self.value(self.reference())
+        near = [one for one in eligible if self.value(one) >= level + _ENOUGH * (self.value(best) - level)]
+        return max(near, key=lambda one: (one.share if weak else -one.share, self.value(one)))
 
     def value(self, candidate: Candidate) -> float:
         """Return what candidates are chosen by: the score on this text less what is lost on general text, weighed.
