@@ -36,7 +36,8 @@ _SCHEMA = """
 _COLUMNS = [f"CAST(outputs.{name} AS BLOB)" for name in ("text", "backend", "settings", "output", "cut_at", "run")]
 _INTACT = f"checksum_of({', '.join(_COLUMNS)}) = outputs.checksum"  # a row that is not is as if it were not there
 _SAME = f"outputs.text = work.text AND outputs.backend = :backend AND outputs.settings = :settings AND {_INTACT}"
-_PENDING = f"FROM work LEFT JOIN outputs ON {_SAME} WHERE (outputs.text IS NULL OR outputs.cut_at < :limit)"
+_FREED = ":limit IS NULL AND outputs.cut_at > 0"  # 0: the server's own limit, which stays
+_PENDING = f"FROM work LEFT JOIN outputs ON {_SAME} WHERE (outputs.text IS NULL OR outputs.cut_at < :limit OR {_FREED})"
 
 
 class Generated(NamedTuple):

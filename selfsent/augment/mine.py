@@ -22,7 +22,7 @@ from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.coverage import check_coverage
 from selfsent.encoder.opened import digest_of, embed_texts, open_encoder
 from selfsent.encoder.task_prompts import TextEncoder, resolve_prompt, task_prompt
-from selfsent.errors import CorpusError, EncoderError, unknown
+from selfsent.errors import ConfigurationError, CorpusError, EncoderError, unknown
 from selfsent.evaluation.labelfree.documents import distinct_texts
 from selfsent.progress import SILENT, Progress
 
@@ -73,7 +73,13 @@ def mine_pairs(
     """
     if kind not in KINDS:
         raise unknown("kind", kind, KINDS)
-    config = build_config(MineConfig, apply_settings({}, settings), "")
+    table = apply_settings({}, settings)
+    config = build_config(MineConfig, table, "")
+    for key in table:
+        if key not in _KEYS[kind]:
+            raise ConfigurationError(
+                f"{key} changes nothing in {kind}, which have {', '.join(_KEYS[kind])}: leave it out"
+            )
     columns = {"split": split, "text_column": text_column, "positive_column": positive_column, "language": language}
     reading = build_config(CorpusConfig, columns, "corpus")
     out, sources = Path(out), [str(name) for name in ([corpus] if isinstance(corpus, str | Path) else corpus)]
@@ -116,7 +122,8 @@ def _write(
             texts = {"text": one.text, "positive": one.positive, "negative": one.negative}
             yield {name: value for name, value in (texts | constant | values).items() if name in kinds}
         if not summary.pairs:
-            raise CorpusError(f"no {kind} were found ({summary}): lower the margin, or give more text")
+            margin = "margin" if kind == "paraphrases" else "relative_margin and absolute_margin"
+            raise CorpusError(f"no {kind} were found ({summary}): lower {margin}, or give more text")
 
     write_rows(out, rows(), kinds)
 

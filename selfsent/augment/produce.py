@@ -102,6 +102,8 @@ def produce_pairs(
                 positive = backend.positive_from(generated.text, generated.output)
                 if summary.count(generated.text, positive, truncated=generated.truncated_at is not None):
                     yield generated.text, positive, generated.created
+            if not summary.pairs:  # before a file that is there is replaced
+                raise CorpusError(f"no {out} is written, because nothing became a pair: {summary}")
 
         write_pairs(out, pairs(), backend=backend.name, digest=backend.digest, settings=backend.settings)
     return summary

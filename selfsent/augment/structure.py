@@ -97,15 +97,18 @@ def _document_pairs(
 
 
 def _sample(pairs: Iterator[StructuralPair], size: int, summary: PairsSummary) -> Iterator[StructuralPair]:
-    """Yield the ``size`` pairs of each kind whose hashes are lowest, in their order."""
+    """Yield the ``size`` different pairs of each kind whose hashes are lowest, in their order."""
     kept: dict[str, list[tuple[int, int, StructuralPair]]] = {}
+    ranks: dict[str, set[int]] = {}
     for number, pair in enumerate(pairs):
-        heap = kept.setdefault(pair.kind, [])
-        entry = (-_rank(pair), number, pair)
-        if len(heap) < size:
-            heapq.heappush(heap, entry)
-        else:
-            heapq.heappushpop(heap, entry)
+        heap, known, rank = kept.setdefault(pair.kind, []), ranks.setdefault(pair.kind, set()), _rank(pair)
+        if rank in known:  # a footer would fill the sample with its copies
+            summary.dropped["given twice"] += 1
+            continue
+        heapq.heappush(heap, (-rank, number, pair))
+        known.add(rank)
+        if len(heap) > size:
+            known.discard(-heapq.heappop(heap)[0])
             summary.dropped["beyond max_pairs"] += 1
     every = sorted((number, pair) for heap in kept.values() for _, number, pair in heap)
     yield from (pair for _, pair in every)

@@ -85,7 +85,7 @@ _GRAPHS = {"onnx": ("onnx/model.onnx", ""), "onnx-int8": ("onnx/model_quantized.
 _EXTRA_TAGS = {"onnx": ["onnx"], "onnx-int8": ["onnx", "int8"], "static": ["static-embeddings"]}
 
 
-def export_card(facts: Table, judgement: ExportJudgement, *, name: str, language: str) -> str:
+def export_card(facts: Table, judgement: ExportJudgement, *, name: str, language: str | None) -> str:
     """Return the card of an export; every figure of it is one of export.json."""
     scores = {"original": figures_of(judgement.original.scores), "export": figures_of(judgement.exported.scores)}
     tags, change, cosine = _EXTRA_TAGS[facts["to"]], judgement.difference, judgement.cosine

@@ -126,7 +126,7 @@ def _parse(path: Path, progress: Progress) -> tuple[list[str], NDArray[np.float3
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 try:
-                    cells = line.decode().rstrip().split(" ")
+                    cells = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip().split(" ")
                     if number == 1 and len(cells) == 2 and all(cell.isdecimal() for cell in cells):
                         continue
                     width = width or len(cells) - 1

@@ -77,6 +77,8 @@ class PretrainConfig:
         if self.tokens is not None and self.hours is not None:
             raise ConfigurationError("tokens and hours both set the length of training: give one of them")
         default = factorization.FactorConfig()
+        if self.base is not None and self.factors != default:
+            raise ConfigurationError("base brings its own word embeddings: leave factors out")
         if (self.factors.width, self.factors.common) != (default.width, default.common):
             raise ConfigurationError(
                 "factors.width and factors.common are for size static: the size decides the width here"

@@ -104,13 +104,19 @@ def read_run(folder: Path) -> Record:
         verdict=verdict,
         levels={"retrieval": _levels(scores)},
         # verdict.json lists the sentences; scores.json has word and sentences in one text.
-        reasons=" ".join(tested.get("sentences", [text[len(verdict) :].lstrip(". ")])),
+        reasons=" ".join(tested.get("sentences", [_sentence(text[len(verdict) :])])),
         outcome=scores.get("outcome", scores),
         finished=bool(scores) or config["recipe"].get("size") == "static",  # static vectors are not scored
     )
     if not (record.finished or record.has_model or record.last_step):
         raise ResumeError(f"{folder} has no line in its log yet: wait until the run has begun, or give one that has")
     return record
+
+
+def _sentence(rest: str) -> str:
+    """Make a sentence of what follows a verdict's first word."""
+    rest = rest.lstrip(",. ")
+    return rest[:1].upper() + rest[1:]
 
 
 def _with_recipe(config: Table) -> Table:

@@ -53,6 +53,18 @@ class TrainedSeeds:
     verdict: str
 
 
+def require_seeds(first: int, seeds: int) -> None:
+    """Refuse numbers of seeds that there are not.
+
+    Raises:
+        ConfigurationError: none, or some would be beyond the highest one.
+    """
+    if seeds < 1:
+        raise ConfigurationError(f"seeds = {seeds} does not fit: it must be at least 1")
+    if first + seeds - 1 > SEEDS:
+        raise ConfigurationError(f"seed = {first} does not fit: its {seeds} seeds would go beyond {SEEDS}")
+
+
 def train_seeds(
     method: str | Path | Recipe,
     *,
@@ -81,13 +93,10 @@ def train_seeds(
         UserError: as ``train``.
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
-    if seeds < 1:
-        raise ConfigurationError(f"seeds = {seeds} does not fit: it must be at least 1")
     recipe = api.resolve(
         method, base=base, corpus=corpus_sources(texts, corpus), seed=seed, data=data, settings=settings
     )
-    if recipe.seed + seeds - 1 > SEEDS:
-        raise ConfigurationError(f"seed = {recipe.seed} does not fit: its {seeds} seeds would go beyond {SEEDS}")
+    require_seeds(recipe.seed, seeds)
     folder = Path(out) if out is not None else api.default_folder(method)
     if not resume:
         Run.require_free(folder, "choose another --out, or add --resume to resume the runs in it")

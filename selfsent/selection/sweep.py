@@ -25,7 +25,7 @@ from selfsent.evaluation.significance import LEAST_SEEDS, LEVEL, Judgement, judg
 from selfsent.progress import SILENT, Progress, Quiet
 from selfsent.run import Run, first_difference
 from selfsent.selection import sweep_files
-from selfsent.selection.seeds import SeedRun, count_seeds, seed_scores, train_seed
+from selfsent.selection.seeds import SeedRun, count_seeds, require_seeds, seed_scores, train_seed
 from selfsent.selection.space import (
     SweptKey,
     as_settings,
@@ -107,8 +107,6 @@ def sweep(
     given = {setting.partition("=")[0].strip() for setting in single}
     shipped = [one for one in shipped if one.key not in given]  # a single value of such a key is not swept
     space = join_keys(shipped, listed, map(parse_range, ranges))
-    if seeds < 1:
-        raise ConfigurationError(f"seeds = {seeds} does not fit: it must be at least 1")
     require_optuna(sampler)
     sources = corpus_sources(texts, corpus)
 
@@ -116,6 +114,8 @@ def sweep(
         return api.resolve(method, base=base, corpus=sources, seed=seed, data=data, settings=[*single, *chosen])
 
     recipe = resolve(())
+    require_seeds(recipe.seed, seeds)
+    space = [one if one.values else _typed(one, resolve) for one in space]
     points = plan_points(space, sampler, trials, recipe.seed)
     for setting in each_value(space):
         _identity(resolve([setting]))  # a value that cannot be is refused before anything is run
@@ -139,6 +139,17 @@ def sweep(
         running = _Sweep(plan, resolve, folder, journal, progress)
         running.run()
         return running.finish()
+
+
+def _typed(one: SweptKey, resolve: Callable[[Sequence[str]], Recipe]) -> SweptKey:
+    """Return a range of whole numbers where its key takes no others, however its ends are written."""
+    if not (one.low.is_integer() and one.high.is_integer()):
+        return one
+    try:
+        _identity(resolve([f"{one.key}={one.low + 0.5}"]))
+    except UserError:
+        return replace(one, whole=True)
+    return replace(one, whole=False)
 
 
 def _open_folder(folder: Path, plan: _Plan, *, resume: bool) -> None:

@@ -226,7 +226,10 @@ def draw_sweep(outcome: SweepOutcome) -> Figure:
 def _draw_key(axes: Axes, outcome: SweepOutcome, key: str) -> None:
     """Draw the trials against one key: a few values with equal distances, many on a scale."""
     runs = {trial.number: trial.runs for trial in outcome.trials}
-    done = [(trial.settings[key], trial.runs or runs.get(trial.same_as, [])) for trial in outcome.trials[1:]]
+    done = [
+        (trial.settings[key], trial.runs or (runs.get(trial.same_as, []) if trial.state == "repeated" else []))
+        for trial in outcome.trials[1:]
+    ]
     done = [(value, of_trial) for value, of_trial in done if of_trial]
     known = list(dict.fromkeys(value for value, _ in done))
     on_scale = len(known) > _VALUES and _number(known) is not None

@@ -83,10 +83,14 @@ def test_a_truncated_output_is_generated_again_under_a_higher_limit_only():
         cache.add(["a"])
         cache.store([Generated("a", "half", 5)])
         assert [one[:3] for one in cache.outputs()] == [("a", "half", 5)]
-    for limit, wanted in ((None, 0), (4, 0), (5, 0), (6, 1)):
+    for limit, wanted in ((None, 1), (4, 0), (5, 0), (6, 1)):
         with opened(limit=limit) as cache:
             cache.add(["a"])
             assert cache.remaining()[0] == wanted
+    with opened(limit=None) as cache:
+        cache.add(["b"])
+        cache.store([Generated("b", "half", 0)])  # by the server's own limit
+        assert cache.remaining()[0] == 0
     with opened(limit=6) as cache:
         cache.add(["a"])
         cache.store([Generated("a", "whole")])

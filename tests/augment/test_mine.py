@@ -134,7 +134,7 @@ def test_copies_are_no_paraphrases(bert, tmp_path):
 def test_training_reads_the_pairs_and_every_run_writes_the_same_bytes(bert, tmp_path, texts, kind):
     rows = [{"text": a, "positive": b} for a, b in zip(texts[:20], texts[20:], strict=True)]
     corpus = write(tmp_path / "given.jsonl", rows) if kind == "negatives" else lines(tmp_path / "texts.txt", texts)
-    settings = ["margin=0", "min_cosine=-1", "relative_margin=0", "negatives=2"]
+    settings = ["min_cosine=-1", *(["margin=0"] if kind == "paraphrases" else ["relative_margin=0", "negatives=2"])]
     outs = [tmp_path / "first.jsonl", tmp_path / "again.jsonl", tmp_path / "table.parquet"]
     for out in outs:
         selfsent.mine_pairs(corpus, out, model=bert, kind=kind, settings=settings)
@@ -194,3 +194,10 @@ def printed_by(words, monkeypatch, capsys):
         main()
     assert not ended.value.code
     return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("kind", "setting"), [("negatives", "margin=1.2"), ("paraphrases", "absolute_margin=0.1")])
+def test_a_setting_of_the_other_kind_is_refused(bert, tmp_path, kind, setting):
+    corpus, out = lines(tmp_path / "texts.txt", TEXTS), tmp_path / "pairs.jsonl"
+    with pytest.raises(ConfigurationError, match=f"{setting.split('=')[0]} changes nothing in {kind}"):
+        selfsent.mine_pairs(corpus, out, model=bert, kind=kind, settings=[setting])

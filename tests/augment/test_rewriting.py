@@ -17,7 +17,7 @@ from selfsent.augment import rewriting as rewrite
 from selfsent.augment.cache import OutputCache
 from selfsent.augment.produce import produce_pairs
 from selfsent.augment.rewriting import Rewriting, read_answer, read_prompt
-from selfsent.errors import ConfigurationError, UserError
+from selfsent.errors import ConfigurationError, CorpusError, UserError
 
 HTML = (200, b"<html>a login page</html>", {"Content-Type": "text/html"})
 TEXTS = [f"Sentence number {n} of these." for n in range(20)]
@@ -265,6 +265,16 @@ def test_truncated_answers_are_dropped_and_sent_again_only_under_a_higher_limit(
         server.answer = otherwise
         again = run(backend(server, limit=8), tmp_path)
     assert (again.made, again.dropped["cut off"], again.pairs) == (3, 0, 20)
+
+
+def test_a_run_without_pairs_leaves_the_file_that_is_there(tmp_path):
+    with serving(lambda text, number: otherwise(text)) as server:
+        run(backend(server), tmp_path)
+    before = (tmp_path / "pairs.jsonl").read_bytes()
+    assert before
+    with serving(lambda text, number: chat(text.upper())) as server, pytest.raises(CorpusError, match="became a pair"):
+        run(backend(server, model="echo"), tmp_path)
+    assert (tmp_path / "pairs.jsonl").read_bytes() == before
 
 
 def test_identical_and_empty_answers_are_dropped_and_not_sent_again(tmp_path):

@@ -114,6 +114,22 @@ def test_a_pair_that_a_document_makes_twice_is_written_once(tmp_path):
     assert [len(rows(tmp_path / name)) for name in ("pairs.jsonl", "all.jsonl")] == [1, 2]
 
 
+def test_a_footer_of_all_documents_takes_one_place_of_a_sample(tmp_path):
+    footers = [f"This page was made at noon by hand {number}. Write to us about ship {number}." for number in range(20)]
+    words = ["tide", "bread", "harbour", "captain", "deck", "board", "night", "soup"]
+    texts = [
+        f"The {words[n % 8]} of day {n} was grey and cold. Nobody saw ship number {n} leave. {footer}"
+        for n in range(40)
+        for footer in footers
+    ]
+    source = tmp_path / "pages.jsonl"
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    summary = structure_pairs(source, tmp_path / "pairs.jsonl", kinds=["adjacent"], max_pairs=30)
+    found = [(row["text"], row["positive"]) for row in rows(tmp_path / "pairs.jsonl")]
+    assert len(found) == len(set(found)) == 30
+    assert summary.dropped["given twice"] > 0
+
+
 def test_what_cannot_be_paired_is_said_in_a_sentence(tmp_path):
     (tmp_path / "lines.txt").write_text("Alone.\n")
     with pytest.raises(CorpusError, match="no document with two sentences"):

@@ -67,7 +67,7 @@ def test_vectors_wider_than_the_vocabulary_are_refused(text, tmp_path):
 GLOVE = "the 0.5 0 0\nship 0 1 0\nship 9 9 9\nsoup 0 0 1\n"
 
 
-@pytest.mark.parametrize("header", ["", "3 3\n"])
+@pytest.mark.parametrize("header", ["", "3 3\n", "\ufeff3 3\n", "\ufeff"])  # with a byte-order mark, too
 def test_a_file_of_vectors_becomes_an_encoder(header, tmp_path):
     (tmp_path / "vectors.txt").write_text(header + GLOVE, encoding="utf-8")
     model = SentenceTransformer(str(static_vectors.read_word_vectors(tmp_path / "vectors.txt", tmp_path / "run")))

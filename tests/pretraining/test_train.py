@@ -17,6 +17,7 @@ from selfsent.errors import ConfigurationError, Interrupted, UserError
 from selfsent.pretraining import factorization, masked_lm, static_vectors, train
 from selfsent.progress import Progress
 
+USUAL = factorization.FactorConfig()
 TINY = train.PretrainConfig(
     size="nano",
     vocabulary=120,
@@ -223,7 +224,7 @@ def test_trained_static_vectors_are_a_start_that_is_as_good_as_they_are(text, tm
     made = static_vectors.build_static_vectors(
         [str(text)], tmp_path / "static", static_vectors.StaticConfig(vocabulary=120, factors=factors)
     )
-    settings = replace(TINY, vocabulary=None, factors=factorization.FactorConfig(), static=str(made))
+    settings = replace(TINY, vocabulary=None, factors=USUAL, static=str(made))
     train.pretrain_masked_lm([str(text)], tmp_path / "run", settings)
     texts = ["the ship and the storm", "bread with butter", "captain of the harbour in the soup"]
     plain = SentenceTransformer(str(made)).encode(texts, normalize_embeddings=True)
@@ -235,7 +236,7 @@ def test_trained_static_vectors_are_a_start_that_is_as_good_as_they_are(text, tm
 
 
 def test_a_start_that_holds_no_fitting_static_vectors_is_refused(text, bert, tmp_path):
-    usual = replace(TINY, vocabulary=None, factors=factorization.FactorConfig())
+    usual = replace(TINY, vocabulary=None, factors=USUAL)
     with pytest.raises(UserError, match="holds no static vectors: give a folder that --size static made"):
         train.pretrain_masked_lm([str(text)], tmp_path / "run", replace(usual, static=str(bert)))
     (tmp_path / "vectors.txt").write_text("the 1 0\nship 0 1\n", encoding="utf-8")
@@ -325,6 +326,7 @@ def test_settings_that_cannot_work_are_refused_by_key_and_value(setting, named):
         (["hours=1.0", "tokens=5.0"], "tokens and hours both"),
         (["static=folder", "vocabulary=300"], "static brings its own vocabulary"),
         (["base=folder", "size=nano"], "base brings its own shape, vocabulary"),
+        (["base=folder", "factors.window=3"], "base brings its own word embeddings: leave factors out"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings, named):
@@ -372,7 +374,7 @@ def test_arguments_that_do_not_belong_together_are_refused_before_anything_is_re
 
 def test_a_base_is_trained_further_in_its_own_vocabulary_and_shape(text, tmp_path):
     first = train.pretrain_masked_lm([str(text)], tmp_path / "first", TINY)
-    going_on = replace(TINY, size=None, vocabulary=None, base=str(first.model), tokens=10.0 * 8 * 32)
+    going_on = replace(TINY, size=None, vocabulary=None, factors=USUAL, base=str(first.model), tokens=10.0 * 8 * 32)
     second = train.pretrain_masked_lm([str(text)], tmp_path / "second", going_on)
     log = [json.loads(line) for line in (tmp_path / "second/log.jsonl").read_text().splitlines()]
     begun = next(line["scores"] for line in log if "scores" in line)
@@ -388,7 +390,7 @@ def test_a_base_is_trained_further_in_its_own_vocabulary_and_shape(text, tmp_pat
 @pytest.mark.parametrize("family", ["bert", "distilbert", "xlm-roberta"])
 def test_a_masked_lm_of_another_kind_is_trained_further_and_keeps_it(family, text, tmp_path):
     base = make_base(tmp_path / "base", family)
-    settings = replace(TINY, size=None, vocabulary=None, base=str(base), tokens=10.0 * 8 * 32, length=16)
+    settings = replace(TINY, size=None, vocabulary=None, factors=USUAL, base=str(base), tokens=10.0 * 8 * 32, length=16)
     run = train.pretrain_masked_lm([str(text)], tmp_path / "run", settings)
     before, after = (AutoModelForMaskedLM.from_pretrained(str(folder)) for folder in (base, run.model))
     assert type(before) is type(after)
@@ -405,7 +407,7 @@ def test_dropout_is_off_while_pretraining_unless_it_is_set(text, tmp_path, monke
     monkeypatch.setattr(train.trainer, "Trainer", lambda encoder, *_, **__: seen.append(encoder) or 1 / 0)
     base = make_base(tmp_path / "base", "bert")
     for rate in (0.0, 0.3):
-        settings = replace(TINY, size=None, vocabulary=None, base=str(base), dropout=rate)
+        settings = replace(TINY, size=None, vocabulary=None, factors=USUAL, base=str(base), dropout=rate)
         with pytest.raises(ZeroDivisionError):
             train.pretrain_masked_lm([str(text)], tmp_path / f"run{rate}", settings)
         assert dropout_rates(seen[-1]) == {"hidden": rate, "attention": rate}

@@ -75,6 +75,9 @@ def test_verdict_json_outweighs_the_verdict_of_the_scores(tmp_path):
     run = read.read_run(folder)
     assert run.verdict == "better"
     assert run.reasons.startswith("In finding the right text: 30.1 before")
+    scores = json.loads((folder / "scores.json").read_text())
+    (folder / "scores.json").write_text(json.dumps(scores | {"verdict": "Worse, do not use it. In finding more."}))
+    assert read.read_run(folder).reasons == "Do not use it. In finding more."
     said = {
         "verdict": "worse",
         "sentences": ["Worse than its base.", "Word matching finds more."],

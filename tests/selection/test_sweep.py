@@ -405,6 +405,18 @@ def test_a_recipe_s_lists_are_swept_and_settings_take_their_place(tmp_path, monk
     assert config.sweep_lists("simcse") == {}
 
 
+@pytest.mark.parametrize(("wanted", "whole"), [("train.weight_decay=0..1", False), ("train.steps=2e0..9e0", True)])
+def test_a_range_is_of_the_numbers_that_its_key_takes_however_its_ends_are_written(
+    tmp_path, monkeypatch, wanted, whole
+):
+    fake_training(monkeypatch, lambda recipe: (1.0, 1.0))
+    outcome = selfsent.sweep("simcse", ranges=[wanted], sampler="random", trials=4, out=tmp_path / "s")
+    key = wanted.partition("=")[0]
+    drawn = [float(trial.settings[key]) for trial in outcome.trials[1:]]
+    assert len(drawn) == 4
+    assert all(number.is_integer() for number in drawn) == whole
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -418,6 +430,7 @@ def test_a_recipe_s_lists_are_swept_and_settings_take_their_place(tmp_path, monk
         ({"settings": [LIST], "sampler": "gird"}, "did you mean 'grid'"),
         ({"settings": [LIST], "trials": 0}, "trials = 0"),
         ({"settings": [LIST], "seeds": 0}, "seeds = 0"),
+        ({"settings": [LIST], "seeds": 2, "seed": 2**32 - 1}, "its 2 seeds would go beyond"),
         ({"ranges": ["train.steps=1..9"]}, "a grid needs a list"),
         ({"ranges": ["train.steps=1-9"]}, "does not fit: write"),
         ({"ranges": ["train.steps=9..1"], "sampler": "tpe"}, "rising"),
