@@ -132,8 +132,7 @@ def export_model(
         if to != "static" and onnx_graph.tokenizer_count(encoder) > 1:
             facts["tokenizers"] = onnx_graph.tokenizer_count(encoder)
         atomic.write_sealed(partial / FACTS, {**facts, **judgement.as_dict(), "accepted_loss": judgement.lost})
-        told = None if language == CorpusConfig.language else language  # the default tells nothing of the text
-        write_card(partial, export_card(facts, judgement, name=target.name, language=told))
+        write_card(partial, export_card(facts, judgement, name=target.name, language=language))
     return Exported(folder=target, megabytes=size, judgement=judgement)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from selfsent.config import Table
+from selfsent.corpus.settings import CorpusConfig
 from selfsent.evaluation.labelfree.document_tests import DocumentTests
 from selfsent.evaluation.labelfree.verdict import SCORE, SCORED, score_vectors, word_difference
 from selfsent.evaluation.score import Difference, Results, compare_results
@@ -85,7 +86,7 @@ _GRAPHS = {"onnx": ("onnx/model.onnx", ""), "onnx-int8": ("onnx/model_quantized.
 _EXTRA_TAGS = {"onnx": ["onnx"], "onnx-int8": ["onnx", "int8"], "static": ["static-embeddings"]}
 
 
-def export_card(facts: Table, judgement: ExportJudgement, *, name: str, language: str | None) -> str:
+def export_card(facts: Table, judgement: ExportJudgement, *, name: str, language: str) -> str:
     """Return the card of an export; every figure of it is one of export.json."""
     scores = {"original": figures_of(judgement.original.scores), "export": figures_of(judgement.exported.scores)}
     tags, change, cosine = _EXTRA_TAGS[facts["to"]], judgement.difference, judgement.cosine
@@ -96,7 +97,8 @@ def export_card(facts: Table, judgement: ExportJudgement, *, name: str, language
     if facts["to"] in _GRAPHS:
         graph, weights = _GRAPHS[facts["to"]]
         opened = (_EACH if facts.get("tokenizers", 1) > 1 else _GRAPH).format(graph=graph) + weights
-    return f"""{front_matter(name, scores["export"], base=facts["model"], language=language, tags=tags)}
+    told = None if language == CorpusConfig.language else language  # the default tells nothing of the text
+    return f"""{front_matter(name, scores["export"], base=facts["model"], language=told, tags=tags)}
 # {name}
 
 `{facts["model"]}` as {facts["to"]}, {facts["megabytes"]:.2f} MB, written by selfsent.

@@ -78,11 +78,9 @@ class PretrainConfig:
             raise ConfigurationError("tokens and hours both set the length of training: give one of them")
         default = factorization.FactorConfig()
         if self.base is not None and self.factors != default:
-            raise ConfigurationError("base brings its own word embeddings: leave factors out")
+            raise ConfigurationError("base brings its own vectors: leave factors out")
         if (self.factors.width, self.factors.common) != (default.width, default.common):
-            raise ConfigurationError(
-                "factors.width and factors.common are for size static: the size decides the width here"
-            )
+            raise ConfigurationError("factors.width and .common are for size static: the size decides the width here")
         if self.static is not None and (self.vocabulary or not self.warm_start or self.factors != default):
             raise ConfigurationError(
                 "static brings its own vocabulary and vectors: leave vocabulary, warm_start and factors out"

@@ -53,7 +53,7 @@ class TrainedSeeds:
     verdict: str
 
 
-def require_seeds(first: int, seeds: int) -> None:
+def require_possible_seeds(first: int, seeds: int) -> None:
     """Refuse numbers of seeds that there are not.
 
     Raises:
@@ -96,7 +96,7 @@ def train_seeds(
     recipe = api.resolve(
         method, base=base, corpus=corpus_sources(texts, corpus), seed=seed, data=data, settings=settings
     )
-    require_seeds(recipe.seed, seeds)
+    require_possible_seeds(recipe.seed, seeds)
     folder = Path(out) if out is not None else api.default_folder(method)
     if not resume:
         Run.require_free(folder, "choose another --out, or add --resume to resume the runs in it")

@@ -25,7 +25,7 @@ from selfsent.evaluation.significance import LEAST_SEEDS, LEVEL, Judgement, judg
 from selfsent.progress import SILENT, Progress, Quiet
 from selfsent.run import Run, first_difference
 from selfsent.selection import sweep_files
-from selfsent.selection.seeds import SeedRun, count_seeds, require_seeds, seed_scores, train_seed
+from selfsent.selection.seeds import SeedRun, count_seeds, require_possible_seeds, seed_scores, train_seed
 from selfsent.selection.space import (
     SweptKey,
     as_settings,
@@ -114,7 +114,7 @@ def sweep(
         return api.resolve(method, base=base, corpus=sources, seed=seed, data=data, settings=[*single, *chosen])
 
     recipe = resolve(())
-    require_seeds(recipe.seed, seeds)
+    require_possible_seeds(recipe.seed, seeds)
     space = [one if one.values else _typed(one, resolve) for one in space]
     points = plan_points(space, sampler, trials, recipe.seed)
     for setting in each_value(space):

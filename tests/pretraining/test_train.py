@@ -326,7 +326,7 @@ def test_settings_that_cannot_work_are_refused_by_key_and_value(setting, named):
         (["hours=1.0", "tokens=5.0"], "tokens and hours both"),
         (["static=folder", "vocabulary=300"], "static brings its own vocabulary"),
         (["base=folder", "size=nano"], "base brings its own shape, vocabulary"),
-        (["base=folder", "factors.window=3"], "base brings its own word embeddings: leave factors out"),
+        (["base=folder", "factors.window=3"], "base brings its own vectors: leave factors out"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings, named):
