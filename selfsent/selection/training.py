@@ -72,15 +72,17 @@ def train_word_vectors(
         f"train.batch_size={batch}",
         f"train.learning_rate={config.words_learning_rate}",
     )
-    counted, models, took = folder / "counted", [], 0.0
+    counted, models = folder / "counted", []
+    with plan.timed("word-vectors-counted") as seconds:
+        if not atomic.cached(counted):
+            general, told = load_encoder(WORDS_BASE), Prefixed(progress, "word vectors: ")
+            with atomic.build_folder(counted) as scratch:
+                build_joined_vectors(text.texts, general, scratch, seed=config.seed, progress=told)
+    took = seconds()
     for number, name in enumerate(("trained", "trained-again")):
-        if number and not plan.once("trainings", name, config.words_twice and seconds_left(config, plan) > took):
+        if number and not plan.once("trainings", name, config.words_twice and seconds_left(config, plan) > seconds()):
             break
-        with plan.timed("word-vectors" if not number else "word-vectors-again") as seconds:
-            if not atomic.cached(counted):
-                general, told = load_encoder(WORDS_BASE), Prefixed(progress, "word vectors: ")
-                with atomic.build_folder(counted) as scratch:
-                    build_joined_vectors(text.texts, general, scratch, seed=config.seed, progress=told)
+        with plan.timed(f"word-vectors-{name}") as seconds:
             seed = (config.seed + number) % (SEEDS + 1)
             models.append(train_candidate("simcse", counted, text.pairs, folder / name, seed, settings, progress))
         took += seconds()
