@@ -23,7 +23,7 @@ install: .venv/installed
 
 demo: install
 	rm -rf runs/demo
-	$(BIN)/selfsent fit pydocs --minutes 4 --out runs/demo
+	$(BIN)/selfsent fit pydocs --minutes 5 --out runs/demo
 	$(BIN)/selfsent search runs/demo/model pydocs "delete a directory with everything in it"
 
 serve-demo: install
