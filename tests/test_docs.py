@@ -232,7 +232,7 @@ def workplace(tmp_path_factory) -> Path:
     write_texts(folder)
     write_evaluation_data(folder)
     make_base(folder / "bert-base-uncased")
-    translator = train_translator(steps=1)
+    translator = train_translator()
     for name, languages in (("opus-mt-en-de", ("en", "de")), ("opus-mt-de-en", ("de", "en"))):
         write_translator(folder / "Helsinki-NLP" / name, translator, *languages)
     with pytest.MonkeyPatch.context() as patched:
