@@ -110,6 +110,8 @@ def encode_to(
         UserError: no such source or nothing in it; an output that exists or does not fit; an unfinished output of
             another model, source or setting; a vector that is not finite; another process at the same output.
     """
+    if isinstance(encoder, str | Path):
+        raise ConfigurationError(f"encode_to takes an encoder and not its name: selfsent.load({str(encoder)!r})")
     texts = [str(texts)] if isinstance(texts, str | Path) else texts
     require_width(truncate_dim, encoder)
     target = output_of(output)
@@ -135,7 +137,7 @@ def encode_to(
     plan = _plan(job, None if stream else sources, text_column) | ({"parts": part.of} if part else {})
     columns = read.Columns(text=text_column, title=text_column, summary=text_column, positive=None)  # no others
     found = (document.text for source in sources for document in source.documents(columns))
-    checked = partial(checked_texts, encoder, map(str, texts) if stream else found, "this encoder", progress)
+    checked = partial(checked_texts, encoder, read.strings_of(texts) if stream else found, "this encoder", progress)
     run = engine or _here(encoder)
     if isinstance(target, RemoteFolder):
         return _encode_remotely(target, job, plan, checked, run, progress)
@@ -226,7 +228,11 @@ def require_output(output: Path | RemoteFolder) -> None:
     """
     if isinstance(output, RemoteFolder):
         return
-    if output.suffix not in ("", *SUFFIXES) or (output.is_dir() if output.suffix else output.is_file()):
+    if (
+        not output.name
+        or output.suffix not in ("", *SUFFIXES)
+        or (output.is_dir() if output.suffix else output.is_file())
+    ):
         raise ConfigurationError(
             f"output {output} does not fit: give a file that ends in {', '.join(SUFFIXES)}, or a folder of shards, "
             "whose name has no suffix"
@@ -258,6 +264,13 @@ def _open(output: Path, plan: dict[str, Any], *, resume: bool, overwrite: bool, 
     path = folder / "plan.json"
     if any(folder.glob("plan-*.json")):  # of parts, which may be at work
         encode_parts.require_same_plan(output, plan)
+    if not resume and path.is_file() and kept_texts(output):  # standard input comes again to no one
+        begun = atomic.read_sealed(path, encoded_shards.afresh(output))
+        if begun["source"] is not None:
+            raise ResumeError(
+                f"{output} was begun with files, not with standard input: repeat that command to finish it, choose "
+                f"another --output, or remove {folder}"
+            )
     resuming = resume and path.is_file()
     before = atomic.read_sealed(path, encoded_shards.afresh(output)) if resuming else plan
     if before != plan and not kept_texts(output):
@@ -272,35 +285,19 @@ def _open(output: Path, plan: dict[str, Any], *, resume: bool, overwrite: bool, 
         if encoded_shards.is_intact(output):
             return kept_texts(output)
         atomic.remove(folder / "complete.json")
+    if not (resuming or overwrite):
+        encoded_shards.require_no_ranges(output, plan["dtype"])
     if output.exists() and not overwrite:
         raise ConfigurationError(f"output {output} exists: remove it, choose another name, or add --overwrite")
     if output.exists():
         encoded_shards.require_ours(output)
     if resuming:
-        _remove_damaged(output, progress)
+        encoded_shards.remove_damaged(output, progress)
     else:
         atomic.remove(folder)
         (folder / "shards").mkdir(parents=True)
         atomic.write_sealed(path, plan)
     return kept_texts(output)
-
-
-def _remove_damaged(output: Path, progress: Progress) -> None:
-    """Remove the first shard that is missing or not what was written, and those behind it: they are made again."""
-    row, found = 0, encoded_shards.shards_of(output)
-    for number in count():
-        shard, rest = encoded_shards.shard_file(output, number), found[number:]
-        if shard not in rest:
-            break
-        try:
-            atomic.verify(shard, "")
-        except ResumeError:
-            break
-        row += len(np.load(shard, mmap_mode="r"))
-    for shard in rest:
-        atomic.remove(shard)
-    if rest:
-        progress.say(f"warning: {shard.parent} was changed: from row {row:,} on, texts are encoded again")
 
 
 def _blocks(texts: Iterable[str], wanted: Callable[[int], bool], read: list[int]) -> Iterator[Block]:

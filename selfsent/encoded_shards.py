@@ -6,6 +6,7 @@ Beside an output ``NAME`` stands ``.NAME.encoding`` until the output is whole: w
 
 import json
 from collections.abc import Iterable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from selfsent import atomic
 from selfsent.encoder.quantize import QUANTIZED, needs_ranges, quantize, ranges_of
 from selfsent.errors import ConfigurationError, ResumeError, first_line
+from selfsent.progress import Progress
 
 
 def unfinished_of(output: Path) -> Path:
@@ -175,7 +177,7 @@ def publish(output: Path, dtype: str, block: int) -> tuple[int, int]:
             atomic.write_sealed(whole / "manifest.json", {**facts, "shards": [*digests], "checksums": digests})
         atomic.write_sealed(folder / "complete.json", {"rows": rows, "width": width})
     if ranges_file(output).is_file():
-        atomic.write_bytes(output.with_name(f"{output.stem}.ranges.npy"), ranges_file(output).read_bytes())
+        atomic.write_bytes(published_ranges(output), ranges_file(output).read_bytes())
     if whole.exists():
         for shard in [] if output.suffix else shards_of(output):
             atomic.remove(atomic.checksum_of(shard))  # it is in the manifest
@@ -184,6 +186,40 @@ def publish(output: Path, dtype: str, block: int) -> tuple[int, int]:
         atomic.rename(whole, output)
     atomic.remove(folder)
     return shape
+
+
+def published_ranges(output: Path) -> Path:
+    """Return where the ranges of int8 and uint8 are written, beside the output."""
+    return output.with_name(f"{output.stem}.ranges.npy")
+
+
+def remove_damaged(output: Path, progress: Progress) -> None:
+    """Remove the first shard that is missing or not what was written, and those behind it: they are made again."""
+    row, found = 0, shards_of(output)
+    for number in count():
+        shard, rest = shard_file(output, number), found[number:]
+        if shard not in rest:
+            break
+        try:
+            atomic.verify(shard, "")
+        except ResumeError:
+            break
+        row += len(np.load(shard, mmap_mode="r"))
+    for shard in rest:
+        atomic.remove(shard)
+    if rest:
+        progress.say(f"warning: {shard.parent} was changed: from row {row:,} on, texts are encoded again")
+
+
+def require_no_ranges(output: Path, dtype: str) -> None:
+    """Refuse to write ranges over those of another output.
+
+    Raises:
+        ConfigurationError: there are some, or another file of that name.
+    """
+    ranges = published_ranges(output)
+    if needs_ranges(dtype) and ranges.exists():
+        raise ConfigurationError(f"{ranges} exists, where the ranges belong: choose another name, or add --overwrite")
 
 
 def _write_header(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:

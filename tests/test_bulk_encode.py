@@ -456,3 +456,41 @@ def test_packed_output_after_a_kill_has_the_same_bytes(output, bert, source, tmp
     for path in (tmp_path / "whole").rglob("*"):
         if path.is_file():
             assert path.read_bytes() == (tmp_path / path.relative_to(tmp_path / "whole")).read_bytes()
+
+
+def test_a_stream_does_not_remove_what_files_have_begun(encoder, source, tmp_path, monkeypatch):
+    output = tmp_path / "vectors.npy"
+    killed_after(3, monkeypatch, output, encoder, [source])
+    with pytest.raises(ResumeError, match="was begun with files, not with standard input: repeat that command"):
+        bulk_encode.encode_to(output, encoder, iter(MANY), stream=True)
+    assert bulk_encode.encode_to(output, encoder, [source]).resumed == 24
+
+
+def test_ranges_of_another_output_are_not_written_over(bert, source, tmp_path):
+    encoder = load_encoder(bert)
+    bulk_encode.encode_to(tmp_path / "v.npy", encoder, [source], dtype="int8")
+    before = (tmp_path / "v.ranges.npy").read_bytes()
+    with pytest.raises(UserError, match=r"v\.ranges\.npy exists, where the ranges belong"):
+        bulk_encode.encode_to(tmp_path / "v.parquet", encoder, [source], dtype="int8")
+    assert (tmp_path / "v.ranges.npy").read_bytes() == before
+    bulk_encode.encode_to(tmp_path / "v.parquet", encoder, [source], dtype="float16")  # needs none
+    bulk_encode.encode_to(tmp_path / "v.npy", encoder, [source], dtype="int8", overwrite=True)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ({"text": ["a"]}, "texts is a dict"),
+        (iter(["a", None]), "item 1 of the texts is a NoneType"),
+        (iter(["a", b"b"]), "item 1 of the texts is a bytes"),
+    ],
+)
+def test_what_is_no_text_is_not_encoded_as_one(encoder, tmp_path, texts, message):
+    with pytest.raises(UserError, match=message):
+        bulk_encode.encode_to(tmp_path / "v.npy", encoder, texts, stream=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_without_a_name_is_refused(encoder, source):
+    with pytest.raises(UserError, match="give a file that ends in"):
+        bulk_encode.encode_to(Path(), encoder, [source])

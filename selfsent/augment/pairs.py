@@ -16,7 +16,7 @@ from typing import Any
 
 from selfsent import atomic, locks
 from selfsent.augment.cache import identity_digest
-from selfsent.corpus import clean, read
+from selfsent.corpus import clean, formats, read
 from selfsent.errors import ConfigurationError, CorpusError, UserError
 from selfsent.progress import SILENT, Progress
 
@@ -168,6 +168,9 @@ def write_given_pairs(
     if second is None and ".source" in first.name:
         second = first.with_name(first.name.replace(".source", ".target"))
     files = [first] if second is None else [first, second]
+    for table in files[: 0 if second is None else 2]:
+        if formats.format_of(table) not in ("", ".txt"):
+            raise CorpusError(f"{table} is a table: of two aligned files each line is a text; or give one table alone")
     columns = {"text_column": text_column, "positive_column": positive_column} if second is None else {}
     try:
         unwanted = None if drop is None else re.compile(drop)

@@ -25,7 +25,10 @@ _INVISIBLE = re.compile(
 )
 _LINES = re.compile(r"\r\n?|[\x0c\x85\u2028\u2029]")
 _SPACES = re.compile(r"[^\S\n\t ]")  # all others; sentencex fails on a no-break space after an initial
+_ENTITY = re.compile(r"&(?:#\d+|#[xX][\da-fA-F]+|\w+);")  # html.unescape takes "&copy=2" of an address for one, too
 _EMPTY_LINES = re.compile("\0\0+")
+_STOP = re.compile("[。！？][”’』」）]*")
+_LONG_LINE = 5_000  # characters; sentencex takes the square of a line of Chinese or Japanese
 _NARROWEST = 30  # columns of hard-wrapped prose
 _FULL = 0.85  # of the width, with the word that would not have fitted
 # Scripts without spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese.
@@ -37,7 +40,7 @@ _LETTERS = re.compile(rf"{_UNSPACED.pattern}|(?:(?!{_UNSPACED.pattern})[^\W_])+"
 def clean_text(text: str) -> str:
     """Remove markup leftovers and invisible characters; every line end becomes a newline."""
     if "&" in text:
-        text = html.unescape(text)
+        text = _ENTITY.sub(lambda match: html.unescape(match[0]), text)
     if not (text.isascii() and text.replace("\n", "").isprintable()):
         text = _SPACES.sub(" ", _INVISIBLE.sub("", _LINES.sub("\n", text)))
     if "<" in text or "[" in text:
@@ -63,9 +66,24 @@ def one_line(text: str) -> str:
 
 def sentences(text: str, language: str) -> list[str]:
     """Split cleaned text into sentences; a line end is a sentence end unless the text is hard-wrapped."""
-    text = _unwrap(text)
+    text = _with_breaks(_unwrap(text))
     pieces = [line for segment in sentencex.segment(language, text) for line in segment.split("\n")]
     return [sentence for piece in pieces if (sentence := one_line(piece))]
+
+
+def _with_breaks(text: str) -> str:
+    """Break long lines of a script without spaces behind full stops."""
+    if len(text) <= _LONG_LINE or not _STOP.search(text):
+        return text
+    pieces = []
+    for line in text.split("\n"):
+        begin = 0
+        for stop in _STOP.finditer(line) if len(line) > _LONG_LINE else ():
+            if stop.end() - begin >= _LONG_LINE:
+                pieces.append(line[begin : stop.end()])
+                begin = stop.end()
+        pieces.append(line[begin:])
+    return "\n".join(pieces)
 
 
 def _unwrap(text: str) -> str:

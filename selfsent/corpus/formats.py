@@ -307,29 +307,31 @@ def _csv_rows(
     file: OpenFile, columns: Columns | None, delimiter: str = ",", quoting: Literal[0, 3] = csv.QUOTE_MINIMAL
 ) -> Iterator[_Located]:
     csv.field_size_limit(LONGEST)
-    held = 0  # characters of a row, whose cells may have line ends
+    held, begins = 0, 1  # characters of a row, whose cells may have line ends, and its first line
 
     def lines() -> Iterator[str]:
         nonlocal held
         for line in file.lines():
             held += len(line)
             if held > LONGEST:
-                raise too_long(file)
+                raise too_long(f"{file.path}, the row that begins in line {begins}")
             yield line
 
     rows = csv.reader(lines(), delimiter=delimiter, quoting=quoting, strict=True)
     try:
         header = next(rows, [])
+        held, begins = 0, file.line + 1
         _require_distinct(file, header, columns)
         for cells in rows:
-            held = 0
+            held, begins = 0, file.line + 1
             if not cells:
                 continue
             if len(cells) != len(header):  # a delimiter inside a text, or columns that moved
                 raise CorpusError(f"{file} has {len(cells)} cells and the header {len(header)}: mend that row")
             yield file, dict(zip(header, cells, strict=True))
     except csv.Error as error:
-        raise CorpusError(f"{file} is not valid CSV ({error}): mend that row") from error
+        row = f"{file.path}, the row that begins in line {begins}"
+        raise CorpusError(f"{row}, is not valid CSV ({error}): close its quotation mark, or mend it") from error
 
 
 def _parquet_rows(file: OpenFile, columns: Columns | None) -> Iterator[_Located]:

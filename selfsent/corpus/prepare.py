@@ -25,7 +25,7 @@ from selfsent.progress import SILENT, Progress
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-FORMAT = 4  # of the folder; raised whenever the same input would give another corpus
+FORMAT = 5  # of the folder; raised whenever the same input would give another corpus
 
 _ROWS = 1 << 15  # stored at a time
 _LONGEST = 4096  # word pieces; longer texts count as this long in the statistics
@@ -150,7 +150,7 @@ def _build(
             kept = int((drop_reason == dedup.KEPT).sum())
             if not (config.max_texts and limit and more and kept < config.max_texts):
                 break
-            limit += 2 * (config.max_texts - kept) + 1000
+            limit += max(limit, 2 * (config.max_texts - kept) + 1000)  # doubled, or duplicates cost the square
         if config.max_texts:
             drop_reason[np.flatnonzero(drop_reason == dedup.KEPT)[config.max_texts :]] = dedup.SURPLUS
         _count(sources, texts, drop_reason)

@@ -204,6 +204,24 @@ def corpus_sources(
     return [spool_texts(texts)]
 
 
+def strings_of(texts: Iterable[object]) -> Iterator[str]:
+    """Return texts from memory one by one, each of which must be a string.
+
+    Raises:
+        CorpusError: a table or a mapping in place of texts; when it comes, an item that is no string.
+    """
+    if isinstance(texts, str | Mapping) or hasattr(texts, "columns"):
+        raise CorpusError(f"texts is a {type(texts).__name__}: give a list, an iterator or one column of strings")
+
+    def each() -> Iterator[str]:
+        for position, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise CorpusError(f"item {position} of the texts is a {type(text).__name__}: it must be a string")
+            yield text
+
+    return each()
+
+
 def spool_texts(texts: Iterable[object], cache: Path | None = None) -> Path:
     """Write texts from memory to a JSONL file in the cache, named by its content, and return its path.
 
@@ -213,15 +231,12 @@ def spool_texts(texts: Iterable[object], cache: Path | None = None) -> Path:
     Raises:
         CorpusError: an item is not a string.
     """
-    if isinstance(texts, str | Mapping) or hasattr(texts, "columns"):
-        raise CorpusError(f"texts is a {type(texts).__name__}: give a list, an iterator or one column of strings")
+    strings = strings_of(texts)
     root = atomic.cache_folder("texts", "", cache)
     root.mkdir(parents=True, exist_ok=True)
     digest = xxhash.xxh3_128()
     with tempfile.TemporaryFile(dir=root) as spooled:
-        for position, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise CorpusError(f"item {position} of the texts is a {type(text).__name__}: it must be a string")
+        for position, text in enumerate(strings):
             line = json.dumps({"text": text}).encode() + b"\n"
             if len(line) > formats.LONGEST:
                 raise formats.too_long(f"item {position} of the texts")
@@ -276,9 +291,10 @@ def _document(row: Row, where: object, columns: Columns) -> Document:
     cells = [None if name is None else row.get(name) for name in columns.names()]
     texts = ["" if cell is None else cell for cell in cells]
     if not all(isinstance(text, str) for text in texts):
-        for name, text in zip(columns.names(), texts, strict=True):
-            if not isinstance(text, str) and name not in (columns.title, columns.id):
-                raise CorpusError(f"{where}: column {name!r} holds a {type(text).__name__}: it must hold text")
+        for place in (0, 2, 3):  # text, summary and positive, one of which may be the title's column, too
+            if not isinstance(texts[place], str):
+                what = f"column {columns.names()[place]!r} holds a {type(texts[place]).__name__}"
+                raise CorpusError(f"{where}: {what}: it must hold text")
         texts[1] = str(texts[1])  # a number or a date
         texts[4] = texts[4] if isinstance(texts[4], str) else json.dumps(texts[4], default=str, ensure_ascii=False)
     return Document(*texts)

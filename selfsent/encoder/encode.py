@@ -1,6 +1,6 @@
 """From texts to a matrix of embeddings, without gradients, as fast as the machine allows."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from selfsent.encoder.side_by_side import SideBySide
 from selfsent.encoder.task_prompts import resolve_prompt
 from selfsent.encoder.word_vectors import TEXTS_A_BLOCK
 from selfsent.errors import EncoderError, unknown
-from selfsent.precision import require_precision
+from selfsent.precision import require_dimensions, require_precision
 from selfsent.progress import SILENT, Progress
 from selfsent.word_lookup import WordLookup
 
@@ -51,12 +51,16 @@ def encode(
         precision: "fp32", "bf16", or "auto" for bf16 where this machine is faster at it.
 
     Raises:
-        UserError: an unknown prompt name or precision.
+        UserError: an unknown prompt name or precision, or more dimensions than there are.
     """
     if isinstance(encoder, str | Path):
         raise ValueError(f"encode takes an encoder and not its name: encode(selfsent.load({str(encoder)!r}), texts)")
     if isinstance(texts, str):
         raise ValueError("encode takes several texts, not one string: give a list")
+    if isinstance(texts, Mapping) or hasattr(texts, "columns"):
+        raise ValueError(f"encode takes texts, not a {type(texts).__name__}: give a list, or one column of strings")
+    require_precision(precision)
+    require_dimensions(truncate_dim, embedding_width(encoder) if encoder.truncate_dim is None else None)
     texts = list(texts)
     if not all(isinstance(text, str) for text in texts):
         place = next(place for place, text in enumerate(texts) if not isinstance(text, str))

@@ -14,9 +14,9 @@ from selfsent.encoder.direct import DirectEncoder, JoinedEncoders, Vocabulary, r
 from selfsent.encoder.model_folder import SIDE_BY_SIDE, find_model, one_sentence, read_modules
 from selfsent.encoder.task_prompts import TextEncoder
 from selfsent.encoder.word_vectors import WordVectors, open_word_vectors
-from selfsent.errors import ConfigurationError, EncoderError
+from selfsent.errors import EncoderError
 from selfsent.loading import loading
-from selfsent.precision import require_precision
+from selfsent.precision import require_dimensions, require_precision
 from selfsent.progress import SILENT, Progress
 
 if TYPE_CHECKING:
@@ -124,10 +124,8 @@ def require_width(truncate_dim: int | None, encoder: TextEncoder) -> None:
     Raises:
         ConfigurationError: the message says how many there are.
     """
-    if truncate_dim is not None and not 1 <= truncate_dim <= width_of(encoder):
-        raise ConfigurationError(
-            f"truncate_dim = {truncate_dim} does not fit: this encoder has {width_of(encoder)} dimensions"
-        )
+    if truncate_dim is not None:
+        require_dimensions(truncate_dim, width_of(encoder))
 
 
 def pooling_kind(encoder: TextEncoder) -> str:

@@ -135,12 +135,15 @@ def draw_curves(
 def align_curves(curves: Sequence[Curve], most: int) -> tuple[Float[np.ndarray, " T"], Float[np.ndarray, "R T"]]:
     """Return the steps that all curves have, at most ``most`` of them, and the values of each curve there.
 
-    Longer curves are cut into segments, and each segment is averaged.
+    Longer curves are cut into segments, and each segment is averaged.  Of curves without a common step the longest one
+    is returned.
     """
     shared = sorted(set.intersection(*({step for step, _ in curve} for curve in curves)))
+    if not shared:
+        return align_curves([max(curves, key=len)], most)
     segments = np.array_split(np.arange(len(shared)), min(most, len(shared)))
     steps = np.array(shared, dtype=np.float64)
-    values = np.array([[dict(curve)[step] for step in shared] for curve in curves])
+    values = np.array([[at[step] for step in shared] for at in map(dict, curves)])
     return (
         np.array([steps[part].mean() for part in segments]),
         np.stack([values[:, part].mean(axis=1) for part in segments], axis=1),

@@ -183,10 +183,11 @@ def _levels(content: Table) -> dict[str, float]:
 
 
 def group_runs(runs: Sequence[Record]) -> list[Group]:
-    """Group the seeds of one recipe, in the order in which the recipes come."""
+    """Group the seeds of one recipe on one text, in the order in which the recipes come."""
     by_recipe: dict[str, list[Record]] = {}
     for run in runs:
-        by_recipe.setdefault(json.dumps(_without_seed(run), sort_keys=True, default=str), []).append(run)
+        same = [_without_seed(run), _text_of(run)]
+        by_recipe.setdefault(json.dumps(same, sort_keys=True, default=str), []).append(run)
     groups: dict[str, list[Record]] = {}
     for members in by_recipe.values():
         first = members[0]
@@ -201,8 +202,11 @@ def group_runs(runs: Sequence[Record]) -> list[Group]:
 
 
 def differences(groups: Sequence[Group]) -> dict[str, list[object]]:
-    """Return the recipe keys in which groups differ, each with the value of every group."""
-    recipes = [dict(flatten(_without_seed(group.first))) for group in groups]
+    """Return the recipe keys in which groups differ, each with the value of every group; the text, too."""
+    recipes = [
+        dict(flatten(_without_seed(group.first))) | {"fingerprint of the text": _text_of(group.first)}
+        for group in groups
+    ]
     values = {key: [recipe.get(key) for recipe in recipes] for recipe in recipes for key in recipe}
     return {key: row for key, row in values.items() if any(value != row[0] for value in row)}
 
@@ -214,6 +218,13 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, o
             yield from flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+def _text_of(run: Record) -> str | None:
+    """Return the fingerprint of the prepared text, which may have changed under its name."""
+    corpus = run.config.get("corpus")
+    found = corpus.get("fingerprint") if isinstance(corpus, Mapping) else None
+    return None if found is None else str(found)[:8]
 
 
 def _without_seed(run: Record) -> Table:

@@ -193,10 +193,15 @@ def _fit_in(
 def _make_candidates(stages: Stages, names: Sequence[str]) -> None:
     if stages.structured:
         stages.add_bases(names or DEFAULT_BASES)
-        # In order of promise: word vectors can be kept alone only where they descend from a base.
-        makers = [stages.add_word_vectors, stages.train_bases]
-        for make in makers if stages.words_named else reversed(makers):
-            make()
+        # In order of promise: all share one time.  Word vectors can be kept alone only where they descend from a base.
+        if not stages.words_named:
+            stages.train_bases()
+        stages.add_word_vectors()
+        if stages.words_named and stages.bases_promise_more:
+            stages.train_bases()
+        stages.repeat_word_vectors()
+        if stages.words_named and not stages.bases_promise_more:
+            stages.train_bases()
         stages.add_weights_between()
         stages.add_side_by_side()
     else:

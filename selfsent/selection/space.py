@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 from selfsent.errors import ConfigurationError
 from selfsent.report.command import setting_value
 
@@ -130,10 +132,20 @@ def join_keys(*parts: Iterable[SweptKey]) -> list[SweptKey]:
     return joined
 
 
-def grid_points(space: Sequence[SweptKey]) -> list[dict[str, str]]:
-    """Return every combination of the values, the last key varying fastest."""
+def grid_points(space: Sequence[SweptKey]) -> Iterator[dict[str, str]]:
+    """Yield every combination of the values, the last key varying fastest."""
     keys = [one.key for one in space]
-    return [dict(zip(keys, values, strict=True)) for values in product(*(one.values for one in space))]
+    return (dict(zip(keys, values, strict=True)) for values in product(*(one.values for one in space)))
+
+
+def random_points(space: Sequence[SweptKey], number: int, seed: int) -> list[dict[str, str]]:
+    """Draw so many of the combinations uniformly, none of them twice; all of them where there are no more."""
+    draws = np.random.default_rng(seed)
+    number = min(number, math.prod(len(one.values) for one in space))
+    drawn: dict[tuple[str, ...], None] = {}  # no list of the combinations: eight keys of ten values have 100 million
+    while len(drawn) < number:
+        drawn[tuple(one.values[draws.integers(len(one.values))] for one in space)] = None
+    return [dict(zip((one.key for one in space), values, strict=True)) for values in drawn]
 
 
 def as_settings(chosen: Mapping[str, str]) -> list[str]:

@@ -8,8 +8,7 @@ side by side        the best encoder with layers and the best word vectors
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -30,23 +29,31 @@ from selfsent.selection.interpolate import interpolate, mean_weights
 from selfsent.selection.judge import MRR, difference, figure
 from selfsent.selection.material import PARTS, Material
 from selfsent.selection.settings import FitConfig
-from selfsent.selection.training import PAIRS, WORDS_BASE, seconds_left, train_candidate, train_word_vectors
+from selfsent.selection.training import (
+    AGAIN,
+    LINES,
+    OF_METHODS,
+    PAIRS,
+    WORDS_BASE,
+    BaseTraining,
+    count_word_vectors,
+    seconds_left,
+    time_encoding,
+    train_candidate,
+    train_word_vectors,
+)
 
 WORDS = "word vectors"  # the candidate
+TWICE = f"{WORDS}, two seeds"
 DEFAULT_BASES = ("builtin", WORDS_BASE)
 _SHARES = (0.25, 0.5, 0.75)  # of the way from a base to what was trained from it
 _WEIGHTS = (0.3, 0.5, 0.7)  # of the first of two side by side
 _ENOUGH = 0.75  # of the best gain on single lines
-_TOLERATED = 0.25  # points that may be lost on general text where nothing else is to be lost
-_TRAINING_COST = 6.0  # encodings of a text that one training step on it costs
+_TOLERATED = 0.25  # points lost on general text that count as none
+_TRAINING_COST = 5.0  # encodings of a text that one training step on it costs
 _FEWEST = 50  # steps: a shorter training is left out
 _RATES = (5e-4, 5e-5)  # peak rates of the encoder that ships and of others
 _SLOWER = 0.2  # of these rates where texts are their own positives
-_LINES = ("corpus.split=no", "train.warmup_steps=0")  # a method's own warm-up is for longer trainings
-_OF_METHODS = {  # what is published for BERT-base is too much for small encoders (scd.py), or for minutes
-    "scd": ("objective.self_contrast_weight=0.01", "objective.projector_width=1024"),
-    "denosent": ("objective.decoder_layers=4",),
-}
 
 
 class Stages:
@@ -83,9 +90,7 @@ class Stages:
             name = short_name(place)
             self.places[name] = place
             base = Candidate(name=name, how="as it is", open=partial(load_encoder, place), base=name, share=0.0)
-            with self.plan.timed(
-                base.slug
-            ) as seconds:  # kept: vectors that are read from disk say nothing of its speed
+            with self.plan.timed(base.slug):
                 encoder = base.open()
                 digest = encoder_digest(encoder)
                 if self.plan.once("bases", name, digest) != digest:
@@ -98,29 +103,49 @@ class Stages:
                 if check_coverage(encoder, self.vectors.judges["dev"].texts, name, self.progress).foreign:
                     self.english = False
                 self._add(base)
-            texts = sum(len(self.vectors.judges[part].texts) for part in ("dev", "general dev"))
-            self._rates[name] = texts / max(seconds(), 0.1)
+            if base.layered:
+                source = self.text.pairs if self.structured else self.text.texts
+                self._rates[name] = time_encoding(encoder, source, base.slug, self.plan)
             self.bases.append(base)
 
     def add_word_vectors(self) -> None:
         """Count word vectors in the text, join them with the general ones, and train them on the pairs."""
-        folder = self.out / "word-vectors"
-        counted, models, took = train_word_vectors(
-            folder, self.text, self.config, self._batch(self.config.words_batch_size), self.plan, self.progress
+        counted, seconds = count_word_vectors(
+            self.out / "word-vectors" / "counted", self.text, self.config, self.plan, self.progress
         )
-        named = self.words_named
-        for name, opened, how in (
-            (
-                f"{WORDS}, untrained",
-                partial(load_encoder, counted),
-                "of this text, joined with general ones",
-            ),
-            (WORDS, partial(_mean, models), "the same, trained on pairs of this text"),
-        ):
-            candidate = Candidate(name=name, how=how, open=opened, base=WORDS_BASE)
-            candidate.eligible, candidate.seconds = named and name == WORDS, took * (name == WORDS)
-            candidate.note = "" if named else "made from no base that was named"
-            self._add(candidate)
+        model, took = self._trained_words("trained")
+        untrained = partial(load_encoder, counted)
+        self._add_words(f"{WORDS}, untrained", "of this text, joined with general ones", untrained, seconds)
+        self._add_words(WORDS, "the same, trained on pairs of this text", partial(load_encoder, model), took)
+
+    def repeat_word_vectors(self) -> None:
+        """Train them with a second seed, if the time is enough.
+
+        The mean of both weights is better than either, on this text and on general text (LOG.md).
+        """
+        once = next(one for one in self.candidates if one.name == WORDS)
+        enough = self.config.words_twice and seconds_left(self.config, self.plan) > once.seconds
+        if self.plan.once("trainings", AGAIN, enough):
+            model, took = self._trained_words(AGAIN)
+            self._add_words(TWICE, "the mean of two trainings", partial(_mean, once, model), once.seconds + took)
+
+    def _trained_words(self, name: str) -> tuple[Path, float]:
+        folder, batch = self.out / "word-vectors", self._batch(self.config.words_batch_size)
+        return train_word_vectors(
+            folder / "counted", self.text, folder / name, self.config, batch, self.plan, self.progress
+        )
+
+    def _add_words(self, name: str, how: str, opened: Callable[[], SentenceTransformer], seconds: float) -> None:
+        candidate = Candidate(name=name, how=how, open=opened, base=WORDS_BASE, seconds=seconds)
+        candidate.eligible = self.words_named and name in (WORDS, TWICE)
+        candidate.note = "" if self.words_named else "made from no base that was named"
+        self._add(candidate)
+
+    @property
+    def bases_promise_more(self) -> bool:
+        """Whether a base with layers is as good untrained as the word vectors of the text after training."""
+        words = max(self.value(one) for one in self.candidates if one.name == WORDS)
+        return any(base.layered and self.value(base) >= words for base in self.bases)
 
     def train_bases(self) -> None:
         """Train every base that has layers, as many steps as the time allows: decided once, and kept.
@@ -130,7 +155,7 @@ class Stages:
         https://arxiv.org/abs/1502.07943.
         """
         pairs = [("simcse", self.text.pairs, PAIRS)]
-        lines = [(one, self.text.texts, (*_LINES, *_OF_METHODS.get(one, ()))) for one in self.config.methods]
+        lines = [(one, self.text.texts, (*LINES, *OF_METHODS.get(one, ()))) for one in self.config.methods]
         waiting = [
             BaseTraining(f"{base.name} + {'pairs' if self.structured else method}", base, method, texts, keys)
             for base in self.bases
@@ -157,23 +182,23 @@ class Stages:
             made.sort(key=lambda one: -one[0])  # of equal ones the first named
             waiting = [training for _, training in made[: math.ceil(len(made) / 2)]]
 
-    def _all_fit(self, trainings: "Sequence[BaseTraining]") -> bool:
+    def _all_fit(self, trainings: Sequence[BaseTraining]) -> bool:
         """Tell whether the time is enough for all steps of all trainings."""
         return sum(self.config.steps / max(1e-9, self._affordable(one)) for one in trainings) <= 1
 
-    def _rounds(self, trainings: "Sequence[BaseTraining]") -> int:
+    def _rounds(self, trainings: Sequence[BaseTraining]) -> int:
         """Return how many rounds there are: until one is left, or as many as leave enough time for the first."""
         if not trainings:
             return 1
         each = min(map(self._affordable, trainings)) / len(trainings)
         return max(1, min(math.ceil(math.log2(len(trainings))) + 1, int(each / _FEWEST)))
 
-    def _affordable(self, training: "BaseTraining") -> float:
+    def _affordable(self, training: BaseTraining) -> float:
         """Return the steps that the time left is enough for, were there nothing else to train."""
         batch = self._batch(self.config.batch_size)
         return seconds_left(self.config, self.plan) * self._rates[training.base.name] / (_TRAINING_COST * 2 * batch)
 
-    def _train_on(self, training: "BaseTraining", number: int, rounds: int, shares: int) -> Candidate | None:
+    def _train_on(self, training: BaseTraining, number: int, rounds: int, shares: int) -> Candidate | None:
         """Train in one round, from where the round before left it; None where the time is too short.
 
         Args:
@@ -222,14 +247,18 @@ class Stages:
         return made
 
     def add_weights_between(self) -> None:
-        """Add encoders between each base and the best that was trained from it; of word vectors, the untrained ones."""
+        """Add encoders between each base and the best trained from it; of word vectors, the untrained ones."""
         named = {one.name: one for one in self.candidates}
-        ways = [(named[f"{WORDS}, untrained"], named[WORDS])] if WORDS in named else []
+        words = named.get(TWICE) or named.get(WORDS)
+        ways = [(named[f"{WORDS}, untrained"], words)] if words else []
         for base in self.bases:
             trained = [one for one in self.candidates if one.layered and one.base == base.name and one is not base]
-            if trained:
-                # Where none may be kept, the one that loses least on general text is the nearest to it.
-                ways.append((base, max(trained, key=lambda one: (self.value(one), self._figure(one, "general dev")))))
+            if not trained:
+                continue
+            # Where none may be kept, the one that loses least on general text is the nearest to it.
+            goal = max(trained, key=lambda one: (self.value(one), self._figure(one, "general dev")))
+            if not self.structured or self._may_win_between(base, goal):
+                ways.append((base, goal))
         for start, goal in ways:
             for share in _SHARES:
                 between = Candidate(
@@ -243,6 +272,14 @@ class Stages:
                     note=goal.note,
                 )
                 self._add(between)
+
+    def _may_win_between(self, base: Candidate, goal: Candidate) -> bool:
+        """Tell whether weights between the two, which lose less on general text, are worth minutes of scoring."""
+        lost = self._figure(base, "general dev") - self._figure(goal, "general dev")
+        if lost <= _TOLERATED and self.value(goal) > self.value(base):
+            return False
+        best = max(self.value(one) for one in self.candidates if one.eligible)
+        return max(self._figure(one, "dev") for one in (base, goal)) >= best
 
     def add_side_by_side(self) -> None:
         """Add the best encoder with layers beside the best word vectors."""
@@ -349,26 +386,12 @@ class Stages:
         self.progress.say(f"{candidate.name}: {said}")
 
 
-@dataclass
-class BaseTraining:
-    """A training from a base, and how far it is."""
-
-    name: str
-    base: Candidate
-    method: str
-    texts: Path
-    keys: tuple[str, ...]
-    steps: int = 0
-    begun: Path | None = None  # the encoder that the last round left, and it as a candidate
-    made: Candidate | None = None
-
-
 def _between(base: Candidate, goal: Candidate, share: float) -> SentenceTransformer:
     return interpolate(base.open(), goal.open(), share)
 
 
-def _mean(models: Sequence[Path]) -> SentenceTransformer:
-    return mean_weights([load_encoder(model) for model in models])
+def _mean(once: Candidate, again: Path) -> SentenceTransformer:
+    return mean_weights([once.open(), load_encoder(again)])
 
 
 def _joined(pair: tuple[Candidate, Candidate], weights: tuple[float, float]) -> SentenceTransformer:

@@ -1,29 +1,58 @@
 """Trainings of a selection's candidates: one from a base, and those of the text's word vectors."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+
+from sentence_transformers import SentenceTransformer
 
 from selfsent import api, atomic
 from selfsent.config import SEEDS
+from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.pretraining.joined_vectors import build_joined_vectors
 from selfsent.progress import Prefixed, Progress, Quiet
+from selfsent.selection.candidates import Candidate
 from selfsent.selection.fit_plan import FitPlan
 from selfsent.selection.material import Material
 from selfsent.selection.settings import FitConfig
 
 WORDS_BASE = "builtin-static"  # the general half of the text's word vectors
 PAIRS = ("objective.head=false", "objective.symmetric=true")
+LINES = ("corpus.split=no", "train.warmup_steps=0")  # a method's own warm-up is for longer trainings
+OF_METHODS = {  # what is published for BERT-base is too much for small encoders (scd.py), or for minutes
+    "scd": ("objective.self_contrast_weight=0.01", "objective.projector_width=1024"),
+    "denosent": ("objective.decoder_layers=4",),
+}
+AGAIN = "trained-again"
+_LENGTH = 64  # word pieces of a text
+_SAMPLE = 128  # rows
 _FOR_TRAINING = 0.7  # of the minutes; the rest is for scoring
 _COMMON = (
     "corpus.held_out=0",  # documents were held out before
     "corpus.deduplicate=exact",
-    "corpus.max_length=64",
+    f"corpus.max_length={_LENGTH}",
     "train.select=last",
     "train.evaluate_every=0",
     "train.baselines=false",
     "train.checkpoint_every=50",
 )
+
+
+@dataclass
+class BaseTraining:
+    """A training from a base, and how far it is."""
+
+    name: str
+    base: Candidate
+    method: str
+    texts: Path
+    keys: tuple[str, ...]
+    steps: int = 0
+    begun: Path | None = None  # the encoder that the last round left, and it as a candidate
+    made: Candidate | None = None
 
 
 def seconds_left(config: FitConfig, plan: FitPlan) -> float:
@@ -54,16 +83,42 @@ def train_candidate(
     return trained.model
 
 
-def train_word_vectors(
-    folder: Path, text: Material, config: FitConfig, batch: int, plan: FitPlan, progress: Progress
-) -> tuple[Path, list[Path], float]:
-    """Count word vectors in the text, join them with the general ones, and train them on its pairs.
+def time_encoding(encoder: SentenceTransformer, texts: Path, slug: str, plan: FitPlan) -> float:
+    """Return how many texts a second an encoder encodes, of those that it would be trained on.
 
-    They are trained with a second seed, too, if the time is enough: the mean of both weights is better than either, on
-    this text and on general text (LOG.md).
+    The texts that candidates are scored on are no measure: passages are several times as long.
+    """
+    with texts.open(encoding="utf-8") as file:
+        rows = [json.loads(line) for line in islice(file, _SAMPLE)]
+    sample = [row[key] for row in rows for key in ("text", "positive") if row.get(key)]
+    encoder.max_seq_length = min(encoder.max_seq_length or _LENGTH, _LENGTH)
+    with plan.timed(f"{slug}-sample") as seconds:
+        encode(encoder, sample)
+    return len(sample) / max(seconds(), 0.1)
+
+
+def count_word_vectors(
+    folder: Path, text: Material, config: FitConfig, plan: FitPlan, progress: Progress
+) -> tuple[Path, float]:
+    """Count word vectors in the text and join them with the general ones; return them with the seconds it took."""
+    with plan.timed("word-vectors-counted") as seconds:
+        if not atomic.cached(folder):
+            general, told = load_encoder(WORDS_BASE), Prefixed(progress, "word vectors: ")
+            with atomic.build_folder(folder) as scratch:
+                build_joined_vectors(text.texts, general, scratch, seed=config.seed, progress=told)
+    return folder, seconds()
+
+
+def train_word_vectors(
+    counted: Path, text: Material, folder: Path, config: FitConfig, batch: int, plan: FitPlan, progress: Progress
+) -> tuple[Path, float]:
+    """Train word vectors on the pairs of the text.
+
+    Args:
+        folder: ``trained-again`` has a seed of its own.
 
     Returns:
-        The folder of the untrained ones, those of the trained ones, and the seconds that all took.
+        The folder of the encoder, and the seconds that it took.
     """
     steps = plan.once("steps", "word vectors", config.words_steps)
     settings = (
@@ -72,18 +127,7 @@ def train_word_vectors(
         f"train.batch_size={batch}",
         f"train.learning_rate={config.words_learning_rate}",
     )
-    counted, models = folder / "counted", []
-    with plan.timed("word-vectors-counted") as seconds:
-        if not atomic.cached(counted):
-            general, told = load_encoder(WORDS_BASE), Prefixed(progress, "word vectors: ")
-            with atomic.build_folder(counted) as scratch:
-                build_joined_vectors(text.texts, general, scratch, seed=config.seed, progress=told)
-    took = seconds()
-    for number, name in enumerate(("trained", "trained-again")):
-        if number and not plan.once("trainings", name, config.words_twice and seconds_left(config, plan) > seconds()):
-            break
-        with plan.timed(f"word-vectors-{name}") as seconds:
-            seed = (config.seed + number) % (SEEDS + 1)
-            models.append(train_candidate("simcse", counted, text.pairs, folder / name, seed, settings, progress))
-        took += seconds()
-    return counted, models, took
+    seed = (config.seed + (folder.name == AGAIN)) % (SEEDS + 1)
+    with plan.timed(f"word-vectors-{folder.name}") as seconds:
+        model = train_candidate("simcse", counted, text.pairs, folder, seed, settings, progress)
+    return model, seconds()

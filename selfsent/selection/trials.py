@@ -8,6 +8,7 @@ was not.
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from selfsent import atomic
 from selfsent.errors import ConfigurationError, ResumeError, first_line, unknown
-from selfsent.selection.space import SweptKey, grid_points
+from selfsent.selection.space import SweptKey, grid_points, random_points
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -26,6 +27,7 @@ Sampler = Literal["grid", "random", "tpe"]
 TrialState = Literal["complete", "pruned", "failed", "repeated"]
 JOURNAL = "sweep.journal"
 TRIALS = 20  # of random and tpe
+MOST = 10_000  # of a grid, where nobody said how many
 _STATE, _REASON, _SAME = "state", "reason", "same as"
 
 
@@ -57,7 +59,7 @@ def plan_points(space: Sequence[SweptKey], sampler: str, trials: int | None, see
     A random sweep of lists alone draws from their combinations without replacement.
 
     Raises:
-        ConfigurationError: a grid with a range, or fewer than one trial.
+        ConfigurationError: a grid with a range or of too many combinations, or fewer than one trial.
     """
     if trials is not None and trials < 1:
         raise ConfigurationError(f"trials = {trials} does not fit: it must be at least 1")
@@ -68,11 +70,14 @@ def plan_points(space: Sequence[SweptKey], sampler: str, trials: int | None, see
         )
     if sampler == "tpe" or ranges:
         return None
-    points = grid_points(space)
     if sampler == "random":
-        points = [points[place] for place in np.random.default_rng(seed).permutation(len(points))]
-        return points[: trials or TRIALS]
-    return points[:trials]
+        return random_points(space, trials or TRIALS, seed)
+    points = list(islice(grid_points(space), trials or MOST + 1))
+    if trials is None and len(points) > MOST:
+        raise ConfigurationError(
+            f"this grid has more than {MOST:,} combinations: add --trials for the first of them, or --sampler random"
+        )
+    return points
 
 
 class TrialJournal:

@@ -90,6 +90,16 @@ def test_aligned_lines_are_pairs_and_the_counterpart_is_found_by_name(tmp_path):
     assert given(lines(tmp_path / "a.txt", "One."), lines(tmp_path / "b.txt", "First."))[0] == found[:1]
 
 
+def test_two_tables_are_not_read_as_lines(tmp_path):
+    lines, table = tmp_path / "lines.txt", tmp_path / "table.jsonl"
+    lines.write_text("one\n")
+    table.write_text('{"text": "two"}\n')
+    for first, second in ((lines, table), (table, lines)):
+        with pytest.raises(CorpusError, match=r"table\.jsonl is a table: of two aligned files each line is a text"):
+            write_given_pairs(first, second, tmp_path / "pairs.parquet")
+    assert not (tmp_path / "pairs.parquet").exists()
+
+
 @pytest.mark.parametrize(("more", "longer"), [("source", "target"), ("target", "source")])
 def test_the_first_line_without_a_counterpart_is_named(tmp_path, more, longer):
     lines(tmp_path / f"{more}.txt", "one", "two", "three")

@@ -15,6 +15,7 @@ from selfsent.corpus import clean
         ("Saranyu (; ) sings in Mexico ().", "Saranyu sings in Mexico."),
         ("call close() and List<x> if a < b > c", "call close() and List<x> if a < b > c"),
         ("see [http://a.org/b] and [https://c.org its page].", "see  and its page."),
+        ("http://x.org/?a=1&copy=2&reg=3 &#233;&#xE9;", "http://x.org/?a=1&copy=2&reg=3 éé"),
         ("16\xa0mm &amp; 3&nbsp;km", "16 mm & 3 km"),
         ("zero\u200bwidth\ufeff soft\xadhyphen\x07", "zerowidth softhyphen"),
         ("one\r\ntwo\rthree\u2028four", "one\ntwo\nthree\nfour"),
@@ -78,6 +79,13 @@ def test_markup_has_a_bounded_length():
 def test_chinese_is_split_and_its_words_are_counted_by_character():
     assert clean.sentences("今天天气很好。我们去公园吧。", "zh") == ["今天天气很好。", "我们去公园吧。"]
     assert clean.count_words("我们去 park") == 4
+
+
+def test_a_long_line_of_chinese_is_split_as_its_parts_are():
+    line = "".join(f"今天第{number}天天气很好。“我们去公园吧！”他说。" for number in range(1_000))
+    assert len(line) > 4 * 5_000
+    parts = [f"今天第{number}天天气很好。“我们去公园吧！”他说。" for number in range(1_000)]
+    assert clean.sentences(line, "zh") == [one for part in parts for one in clean.sentences(part, "zh")]
 
 
 def test_words_are_what_spaces_part():

@@ -8,6 +8,7 @@ import json
 import lzma
 import os
 import tracemalloc
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -312,6 +313,24 @@ def test_archives_that_were_joined_are_read_to_their_end(tmp_path, suffix):
     assert [d.text for d in read(write(tmp_path / f"a.txt{suffix}", packed))] == ["one", "two"]
 
 
+@pytest.mark.parametrize("value", [3, ["x"], {"a": 1}])
+def test_a_text_column_that_holds_no_text_is_refused_under_any_name(tmp_path, value):
+    path = write(tmp_path / "a.jsonl", as_jsonl([{"title": value}]))
+    for columns in (replace(COLUMNS, text="title"), Columns(text="title", title="title", summary="title")):
+        with pytest.raises(CorpusError, match=f"column 'title' holds a {type(value).__name__}: it must hold text"):
+            list(resolve_sources([str(path)])[0].documents(columns))
+
+
+def test_a_quotation_mark_that_is_not_closed_is_named_by_the_line_of_its_row(tmp_path, monkeypatch):
+    lines = [f"row {number}" if number != 10 else '"row 10' for number in range(500)]
+    path = write(tmp_path / "a.tsv", "\n".join(["text", *lines]).encode())
+    with pytest.raises(CorpusError, match=r"the row that begins in line 12, is not valid CSV .*: close its quotation"):
+        read(path)
+    monkeypatch.setattr(formats, "LONGEST", 1000)
+    with pytest.raises(CorpusError, match="the row that begins in line 12 is longer than"):
+        read(path)
+
+
 def spread(rows, per_line):
     """A list of objects in as many lines as its layout gives."""
     return json.dumps(rows, indent=1 if per_line else None).encode()
@@ -397,7 +416,7 @@ def test_a_column_that_a_parquet_file_has_twice_is_refused(tmp_path):
         ("a.tsv", b"id\ttext\n1\n", r"line 2 has 1 cells and the header 2: mend"),
         ("a.json", b'[{"text": "a"}, {"b": 1}]', r"a\.json, item 2 has no column 'text'"),
         ("a.csv", b"id,body\n1,x\n", r"line 2 has no column 'text': name the one that holds the text, of id, body"),
-        ("a.csv", b'text\n"x"y\n', r"line 2 is not valid CSV"),
+        ("a.csv", b'text\n"x"y\n', r"line 2, is not valid CSV"),
         ("a.parquet", b"PAR1 nonsense", r"a\.parquet is no Parquet file"),
     ],
 )
@@ -467,7 +486,7 @@ def test_quotation_marks_of_a_tsv_file_can_be_text(tmp_path):
     path = write(tmp_path / "a.tsv", b'text\tlabel\n"Yes" she said\t1\n"open\t0\n')
     rows = [(str(place), row) for place, row in read_rows(path, quoted_tsv=False)]
     assert [row["text"] for _, row in rows] == ['"Yes" she said', '"open']
-    with pytest.raises(CorpusError, match="line 2 is not valid CSV"):
+    with pytest.raises(CorpusError, match="line 2, is not valid CSV"):
         list(read_rows(path))
 
 

@@ -10,7 +10,7 @@ from tiny import TEXTS, make_tokenizer
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.task_prompts import task_prompt
-from selfsent.errors import ConfigurationError
+from selfsent.errors import ConfigurationError, UserError
 
 
 def test_encode_keeps_the_order_and_does_not_depend_on_the_batch(encoder, monkeypatch):
@@ -119,3 +119,21 @@ def test_texts_may_come_from_any_column(encoder, kind):
 def test_one_string_is_no_list_of_texts(encoder):
     with pytest.raises(ValueError, match="not one string"):
         encode(encoder, TEXTS[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"truncate_dim": 0}, "truncate_dim = 0 does not fit: this encoder has 256 dimensions"),
+        ({"truncate_dim": 257}, "truncate_dim = 257 does not fit"),
+        ({"precision": "fp16"}, "fp16"),
+    ],
+)
+def test_word_vectors_take_no_width_or_precision_that_is_not_there(options, message):
+    with pytest.raises(UserError, match=message):
+        encode(load_encoder("builtin-static"), ["a"], **options)
+
+
+def test_a_table_is_not_encoded_by_the_names_of_its_columns(encoder):
+    with pytest.raises(ValueError, match="encode takes texts, not a dict: give a list, or one column of strings"):
+        encode(encoder, {"text": ["a"]})

@@ -212,7 +212,11 @@ def test_timing_leaves_no_trace_in_the_weights(text, tmp_path, precision):
 def test_words_begin_at_their_vectors_and_without_a_warm_start_at_random(text, tmp_path):
     lengths = {}
     for start in (False, True):
-        train.pretrain_masked_lm([str(text)], tmp_path / str(start), replace(TINY, tokens=256.0, warm_start=start))
+        train.pretrain_masked_lm(
+            [str(text)],
+            tmp_path / str(start),
+            replace(TINY, tokens=256.0, warm_start=start, factors=TINY.factors if start else USUAL),
+        )
         model = AutoModelForMaskedLM.from_pretrained(tmp_path / str(start) / "start")
         lengths[start] = model.get_input_embeddings().weight.norm(dim=1)
     assert ((lengths[True] - 0.6).abs() < 1e-5).sum() >= 25  # as many as the text has words
@@ -327,6 +331,7 @@ def test_settings_that_cannot_work_are_refused_by_key_and_value(setting, named):
         (["static=folder", "vocabulary=300"], "static brings its own vocabulary"),
         (["base=folder", "size=nano"], "base brings its own shape, vocabulary"),
         (["base=folder", "factors.window=3"], "base brings its own vectors: leave factors out"),
+        (["warm_start=false", "factors.window=3"], "nothing is factorised: leave factors out"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings, named):

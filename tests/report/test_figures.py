@@ -14,6 +14,11 @@ def test_curves_of_seeds_are_drawn_at_the_steps_that_all_have():
     assert values.tolist() == [[1.0, 2.0], [3.0, 4.0]]
 
 
+def test_of_curves_without_a_common_step_the_longest_is_drawn():
+    steps, values = figures.align_curves([[(72, 1.0)], [(50, 2.0), (103, 3.0)]], 9)
+    assert (steps.tolist(), values.tolist()) == ([50, 103], [[2.0, 3.0]])
+
+
 def test_long_curves_are_averaged_in_segments():
     steps, values = figures.align_curves([[(step, float(step)) for step in range(1000)]], 10)
     assert steps.tolist() == [49.5 + 100 * segment for segment in range(10)]

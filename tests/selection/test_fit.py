@@ -18,7 +18,8 @@ from selfsent.encoder.side_by_side import parts_of
 from selfsent.errors import ConfigurationError, CorpusError, ResumeError, UserError
 from selfsent.evaluation.score import Difference
 from selfsent.progress import Progress
-from selfsent.selection import decision
+from selfsent.selection import decision, stages, training
+from selfsent.selection.fit_plan import FitPlan
 from selfsent.selection.stages import Stages
 
 LINES = 'methods=["simcse", "scd"]'
@@ -95,16 +96,71 @@ def test_the_rows_are_all_candidates_and_word_matching(whole, bert):
     result, said = whole
     names = [row["name"] for row in result.rows]
     trained = f"{bert.name} + pairs"
-    assert {bert.name, STATIC, trained, "word vectors", "word vectors, untrained", "BM25"} < set(names)
-    for goal in (trained, "word vectors"):
-        assert {f"{share} of the way to {goal}" for share in (0.25, 0.5, 0.75)} < set(names)
+    words = {"word vectors, untrained", "word vectors", "word vectors, two seeds"}
+    assert {bert.name, STATIC, trained, *words, "BM25"} < set(names)
+    for goal in (trained, "word vectors, two seeds"):
+        between = {f"{share} of the way to {goal}" for share in (0.25, 0.5, 0.75)}
+        assert (between < set(names)) == (goal != trained)  # this training gains, and loses nothing on general text
+    rows = {row["name"]: row for row in result.rows}
+    assert rows[trained]["dev_score"] > rows[bert.name]["dev_score"]
+    assert rows[trained]["general_dev_score"] > rows[bert.name]["general_dev_score"] - 0.25
     assert sum(" beside " in name for name in names) == 3
-    assert len(names) == len(set(names)) == 16
+    assert len(names) == len(set(names)) == 14
     assert result.kept in names
     assert [row["name"] for row in result.rows if row["note"] == "kept"] == [result.kept]
     scored = [line.split(": score")[0] for line in said if ": score " in line]
     assert set(scored) == set(names) - {"BM25", f"{result.kept} with BM25"}
-    assert all(row["seconds"] > 0 for row in result.rows if row["name"] in (trained, "word vectors"))
+    assert all(row["seconds"] > 0 for row in result.rows if row["name"] in (trained, *words))
+
+
+@pytest.mark.parametrize("better", [True, False])
+def test_what_promises_more_has_the_time(bert, text, tmp_path, monkeypatch, better):
+    """A base that is above the trained word vectors is trained before these are trained with a second seed."""
+    value, left = Stages.value, 1e6
+
+    def judged(self, one):
+        return value(self, one) + 1_000 * (one in self.bases) * (1 if better else -1)
+
+    def spent(*_):  # the first training that may be left out takes all the time
+        nonlocal left
+        left, now = -1.0, left
+        return now
+
+    monkeypatch.setattr(Stages, "value", judged)
+    monkeypatch.setattr(stages, "seconds_left", spent)
+    monkeypatch.setattr(Stages, "_all_fit", lambda *_: True)
+    result = fit(text, tmp_path / "fit", str(bert), STATIC)
+    names = {row["name"] for row in result.rows}
+    assert (f"{bert.name} + pairs" in names) == better
+    assert ("word vectors, two seeds" in names) != better
+
+
+@pytest.mark.parametrize("best", [True, False])
+def test_weights_between_are_tried_where_general_text_loses_and_they_could_be_the_best(
+    bert, text, tmp_path, monkeypatch, best
+):
+    own = Stages._figure
+
+    def figure(self, one, part):
+        loss = 5 if part == "general dev" else -50 if best else 50
+        return own(self, one, part) - loss * one.name.endswith("+ pairs")
+
+    monkeypatch.setattr(Stages, "_figure", figure)
+    result = fit(text, tmp_path / "fit", str(bert), STATIC, more=["words_twice=false"])
+    names = {row["name"] for row in result.rows}
+    assert ({f"{share} of the way to {bert.name} + pairs" for share in (0.25, 0.5, 0.75)} < names) == best
+
+
+def test_the_speed_of_a_training_is_measured_on_its_own_texts_cut_as_it_cuts_them(bert, tmp_path, monkeypatch):
+    rows = [{"text": f"a {number}", "positive": f"b {number}"} for number in range(500)]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    plan, seen = FitPlan(tmp_path / "plan.json", {"seconds": {"bert-sample": 4.0}}), []
+    monkeypatch.setattr(training, "encode", lambda encoder, texts: seen.append((encoder.max_seq_length, texts)))
+    rate = training.time_encoding(load_encoder(bert), tmp_path / "pairs.jsonl", "bert", plan)
+    ((length, texts),) = seen
+    assert texts == [text for row in rows[:128] for text in row.values()]
+    assert length <= 64
+    assert rate == 256 / 4  # as kept by the process that measured it
 
 
 def test_the_model_is_that_of_the_candidate_and_opens_in_sentence_transformers(whole):
@@ -117,7 +173,7 @@ def test_the_model_is_that_of_the_candidate_and_opens_in_sentence_transformers(w
     assert not torch.equal(first, second)  # two seeds, of which the mean is taken
     goal = (first + second) / 2
     expected = load_encoder(STATIC).encode(TEXTS) if result.kept == STATIC else opened.encode(TEXTS)
-    if result.kept == "word vectors":
+    if result.kept == "word vectors, two seeds":
         assert torch.allclose(opened[0].embedding.weight, goal, atol=1e-6)
     if " of the way to " in result.kept:  # a word's vector lies that part of the way from where training began
         share = float(result.kept.split()[0])

@@ -4,7 +4,8 @@ import pytest
 
 from selfsent.config import apply_settings
 from selfsent.errors import ConfigurationError
-from selfsent.selection.space import as_settings, grid_points, parse_range, read_lists, split_settings
+from selfsent.selection.space import as_settings, grid_points, parse_range, random_points, read_lists, split_settings
+from selfsent.selection.trials import plan_points
 
 
 @pytest.mark.parametrize(
@@ -50,6 +51,25 @@ def test_the_grid_has_every_combination_the_last_key_fastest():
     _, space = split_settings(["a=1,2", "b=x,y,z"])
     points = [as_settings(point) for point in grid_points(space)]
     assert points == [[f"a={a}", f"b={b}"] for a in "12" for b in "xyz"]
+
+
+def test_random_settings_are_drawn_evenly_and_none_twice():
+    _, space = split_settings(["a=1,2", "b=x,y,z"])
+    every = {tuple(as_settings(point)) for point in grid_points(space)}
+    assert {tuple(as_settings(point)) for point in random_points(space, 100, seed=3)} == every
+    pairs = [frozenset(tuple(as_settings(p)) for p in random_points(space, 2, seed)) for seed in range(3_000)]
+    counts = [pairs.count(pair) for pair in {*pairs}]
+    assert len(counts) == 15  # 6 over 2
+    assert 140 < min(counts) <= max(counts) < 265  # 200 each, more than four deviations on either side
+
+
+def test_random_settings_of_a_grid_that_no_memory_holds_are_drawn_at_once():
+    _, space = split_settings([f"k{key}=0,1,2,3,4,5,6,7,8,9" for key in range(30)])
+    assert len({tuple(as_settings(point)) for point in random_points(space, 50, seed=1)}) == 50
+    assert plan_points(space, "random", 5, 1) == random_points(space, 5, seed=1)
+    assert len(plan_points(space, "grid", 7, 1) or ()) == 7
+    with pytest.raises(ConfigurationError, match="more than 10,000 combinations: add --trials"):
+        plan_points(space, "grid", None, 1)
 
 
 @pytest.mark.parametrize("table", [{"train.steps": 3}, {"train": {"steps": [3]}}, {"a": "3"}])
