@@ -227,7 +227,7 @@ def write_evaluation_data(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory) -> Path:
-    """A folder with stand-ins for what the pages name, and one trained run."""
+    """A folder with stand-ins for what the pages name, and trained runs."""
     folder = tmp_path_factory.mktemp("docs")
     write_texts(folder)
     write_evaluation_data(folder)
@@ -239,7 +239,8 @@ def workplace(tmp_path_factory) -> Path:
         patched.chdir(folder)
         patched.setenv("SELFSENT_CACHE", str(folder / "cache"))
         selfsent.train("simcse", base="bert-base-uncased", corpus=["tickets.jsonl"], out="runs/tickets", settings=QUICK)
-    shutil.copytree(folder / "runs" / "tickets", folder / "runs" / "adjacent")
+    for name in ("adjacent", "simcse"):
+        shutil.copytree(folder / "runs" / "tickets", folder / "runs" / name)
     return folder
 
 

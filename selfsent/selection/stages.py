@@ -325,7 +325,8 @@ class Stages:
         None if it is surely below them, as a masked language model is, or if general text says nothing of this one.
         What single lines call better is better for such an encoder, and often worse for others (RESULTS.md).
         """
-        if self.structured or not self.english or self.config.replace_strong_base:
+        counts = self.english and self.config.general_loss > 0
+        if self.structured or not counts or self.config.replace_strong_base:
             return None
         # The name is that of its vectors on disk, too.
         name = WORDS_BASE if self.places.get(WORDS_BASE, WORDS_BASE) == WORDS_BASE else f"{WORDS_BASE}, as it ships"
