@@ -154,7 +154,7 @@ def encode(arguments: argparse.Namespace, texts: list[str]) -> tuple[np.ndarray,
 
 
 def share(encoder: object, texts: list[str]) -> dict[str, float]:
-    """Count 2 x parameters outside the embeddings x tokens, and measure what a large bf16 product reaches here."""
+    """Count 2 x parameters outside the embeddings x tokens, and measure what a large product reaches here."""
     from ceiling import measure_ceiling
 
     from selfsent.encoder.inspect import max_length_of, transformer_of
@@ -229,7 +229,7 @@ def main() -> None:
     for name, ratio in ratios.items():
         print(f"{name}: {ratio:.2f}")
     if not arguments.cpu_time:  # the ceiling goes by the clock
-        print(f"share of the bf16 ceiling, tokenisation included: {ceiling:.2f}")
+        print(f"share of the ceiling, tokenisation included: {ceiling:.2f}")
     if arguments.json:
         ratios["share"] = ceiling
         arguments.json.write_text(json.dumps({"ratios": ratios, "figures": table}, indent=2) + "\n")

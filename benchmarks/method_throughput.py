@@ -1,4 +1,4 @@
-"""Speed of a training step of each method, as a share of what a large bf16 product reaches on the same machine.
+"""Speed of a training step of each method, as a share of what a large product reaches on the same machine.
 
 Example: python benchmarks/method_throughput.py --corpus wikipedia.jsonl.xz --documents wikipedia.jsonl.xz
 
@@ -87,7 +87,7 @@ def measure(method: str, folder: Path, arguments: argparse.Namespace) -> dict[st
         "tokens_per_second": words / seconds,
         "padding": 1 - words / places,
         "teraflops": operations / seconds / 1e12,
-        "bf16_ceiling_teraflops": ceiling,
+        "ceiling_teraflops": ceiling,
         "share": operations / seconds / 1e12 / ceiling,
     }
 
@@ -150,7 +150,7 @@ def main() -> None:
             print(f"{method}: " + ", ".join(f"{name} {share:.0%}" for name, share in runs[0].items()), flush=True)
         return
     measured = turns.take(arguments.methods, arguments.repeats, folder, "texts_per_second", "texts/s")
-    print("| | texts/s | tokens/s | TFLOP/s | share of the bf16 ceiling | padding |\n|---|---|---|---|---|---|")
+    print("| | texts/s | tokens/s | TFLOP/s | share of the ceiling | padding |\n|---|---|---|---|---|---|")
     figures = turns.medians(measured)
     for method, of in figures.items():
         print(
