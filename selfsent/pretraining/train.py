@@ -77,12 +77,11 @@ class PretrainConfig:
         if self.tokens is not None and self.hours is not None:
             raise ConfigurationError("tokens and hours both set the length of training: give one of them")
         default = factorization.FactorConfig()
-        if self.base is not None and self.factors != default:
-            raise ConfigurationError("base brings its own vectors: leave factors out")
+        if self.factors != default and (self.base is not None or not self.warm_start):
+            why = "base brings its own vectors" if self.base else "without warm_start nothing is factorised"
+            raise ConfigurationError(f"{why}: leave factors out")
         if (self.factors.width, self.factors.common) != (default.width, default.common):
             raise ConfigurationError("factors.width and .common are for size static: the size decides the width here")
-        if not self.warm_start and self.factors != default:
-            raise ConfigurationError("without warm_start nothing is factorised: leave factors out")
         if self.static is not None and (self.vocabulary or not self.warm_start or self.factors != default):
             raise ConfigurationError(
                 "static brings its own vocabulary and vectors: leave vocabulary, warm_start and factors out"
