@@ -3,7 +3,7 @@
 Example: python benchmarks/ceiling.py
 
 Every share of a ceiling that the other benchmarks print is one of ``measure_ceiling``, the large product below in bf16,
-or in fp32 where this machine is faster in it (on Intel's processors without AMX).  The shapes of an encoder's own
+or in fp32 where this machine is faster in it (such as an Intel Xeon without AMX).  The shapes of an encoder's own
 products stand beside it: what they reach is the limit of anything that is made of them, and the gap between the two is
 not ours to close without other kernels.
 """

@@ -264,7 +264,7 @@ def _open(output: Path, plan: dict[str, Any], *, resume: bool, overwrite: bool, 
     path = folder / "plan.json"
     if any(folder.glob("plan-*.json")):  # of parts, which may be at work
         encode_parts.require_same_plan(output, plan)
-    if not resume and path.is_file() and kept_texts(output):  # standard input comes again to no one
+    if not resume and path.is_file() and kept_texts(output):  # no stream can go on with what files began
         begun = atomic.read_sealed(path, encoded_shards.afresh(output))
         if begun["source"] is not None:
             raise ResumeError(

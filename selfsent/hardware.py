@@ -66,8 +66,8 @@ def has_fast_bf16(device: str) -> bool:
 def _bf16_products_are_faster() -> bool:
     """Time both, because the flags do not say it: 4 times faster on an AMD EPYC, half as fast on a Xeon without AMX.
 
-    Intel's processors of 2023 and later run the AVX-512 instruction for bf16 at a quarter of the rate of that for fp32,
-    and virtual machines hide their AMX.  The two are so far apart that noise does not change the answer.
+    There the AVX-512 instruction for bf16 runs at a quarter of the rate of that for fp32, and the virtual machine hides
+    AMX (LOG.md).  Both answers are so far from even that noise does not change them.
     """
     fastest = {torch.float32: math.inf, torch.bfloat16: math.inf}
     for _ in range(7):  # the first of each compiles it

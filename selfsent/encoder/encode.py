@@ -60,7 +60,8 @@ def encode(
     if isinstance(texts, Mapping) or hasattr(texts, "columns"):
         raise ValueError(f"encode takes texts, not a {type(texts).__name__}: give a list, or one column of strings")
     require_precision(precision)
-    require_dimensions(truncate_dim, embedding_width(encoder) if encoder.truncate_dim is None else None)
+    if truncate_dim is not None:  # more than the folder's own truncate_dim may be asked for
+        require_dimensions(truncate_dim, embedding_width(encoder) if encoder.truncate_dim is None else None)
     texts = list(texts)
     if not all(isinstance(text, str) for text in texts):
         place = next(place for place, text in enumerate(texts) if not isinstance(text, str))

@@ -52,7 +52,7 @@ _ENOUGH = 0.75  # of the best gain on single lines
 _TOLERATED = 0.25  # points lost on general text that count as none
 _TRAINING_COST = 5.0  # encodings of a text that one training step on it costs
 _FEWEST = 50  # steps: a shorter training is left out
-_HOPED = 5.0  # points that training on pairs may bring a base; it brought 2.4 to 5.3 (RESULTS.md, LOG.md)
+_HOPED = 5.0  # points that training on pairs may bring a base; it brought 1.1 to 5.3 (LOG.md)
 _RATES = (5e-4, 5e-5)  # peak rates of the encoder that ships and of others
 _SLOWER = 0.2  # of these rates where texts are their own positives
 

@@ -65,6 +65,18 @@ def test_seeds_of_one_recipe_are_one_group_and_another_recipe_is_another(tmp_pat
     assert read.differences(groups) == {"data": [None, None, "d"], "objective.temperature": [None, 0.01, None]}
 
 
+def test_runs_on_a_text_that_changed_are_no_seeds_of_one_recipe(tmp_path):
+    runs = [write_run(tmp_path / f"week-{seed}", seed=seed) for seed in (1, 2)]
+    path = runs[1] / "config.json"
+    config = json.loads(path.read_text())
+    config["corpus"]["fingerprint"] = "f" * 32
+    config.pop("checksum", None)
+    path.write_text(json.dumps(config))
+    groups = read.group_runs([read.read_run(run) for run in runs])
+    assert [len(one.runs) for one in groups] == [1, 1]
+    assert read.differences(groups) == {"fingerprint of the text": ["0" * 8, "f" * 8]}
+
+
 def test_a_key_that_a_recipe_leaves_to_its_default_does_not_part_two_seeds(tmp_path):
     runs = [write_run(tmp_path / "a-1", seed=1), write_run(tmp_path / "a-2", seed=2, encoder={"pooling": None})]
     assert len(read.group_runs([read.read_run(run) for run in runs])) == 1
