@@ -26,7 +26,7 @@ from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import EncoderError, UserError
-from selfsent.pretraining import factorization, vocabulary
+from selfsent.pretraining import cooccurrences, factorization, vocabulary
 from selfsent.progress import SILENT, Progress
 
 ADDED = 8192  # word pieces of the text that may join the general vocabulary
@@ -53,7 +53,7 @@ def build_joined_vectors(
     tokenizer = vocabulary.framed_tokenizer(wider)
     text = prepare_corpus([str(source)], config, tokenizer, unit="documents", progress=progress)
     skip, size = np.array(tokenizer.all_special_ids), wider.get_vocab_size()
-    counts = factorization.frequencies(text, size, skip)
+    counts = cooccurrences.frequencies(text, size, skip)
     chosen = np.argsort(-counts, kind="stable")[:_COUNTED]
     chosen = chosen[counts[chosen] > 0]
     numbers = np.zeros(size, np.int64)  # of the word pieces that are counted, from 1; 0: it is not

@@ -29,7 +29,7 @@ from selfsent.encoder.model_folder import CLOSED
 from selfsent.errors import ConfigurationError, CorpusError, UserError, unknown
 from selfsent.evaluation.suite import Suite, read_suite
 from selfsent.launch import require_one
-from selfsent.pretraining import factorization, masked_lm, static_vectors, vocabulary
+from selfsent.pretraining import cooccurrences, factorization, masked_lm, static_vectors, vocabulary
 from selfsent.progress import SILENT, Progress
 from selfsent.run import RESUMABLE, Run, first_difference, versions
 
@@ -393,7 +393,7 @@ def _start(
         if settings.warm_start:
             vectors, words = factorization.word_vectors(text, len(tokenizer), skip, factors, settings.seed, progress)
         else:
-            words = factorization.frequencies(text, len(tokenizer), skip)
+            words = cooccurrences.frequencies(text, len(tokenizer), skip)
         weights = factorization.sif_weights(words, factors.sif_coefficient)
     return partial(
         masked_lm.start_encoder, tokenizer=tokenizer, size=size, vectors=vectors, weights=weights, seed=settings.seed

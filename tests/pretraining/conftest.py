@@ -5,6 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from selfsent.corpus.prepare import prepare_corpus
+from selfsent.corpus.settings import CorpusConfig
+from selfsent.pretraining import vocabulary
+
 SEA = ["ship", "sail", "harbour", "wave", "captain", "anchor", "tide", "deck", "mast", "storm"]
 KITCHEN = ["bread", "oven", "butter", "flour", "spoon", "salt", "kettle", "plate", "soup", "recipe"]
 COMMON = ["the", "of", "and", "in", "with"]
@@ -31,3 +35,16 @@ def text(tmp_path_factory):
                 sentences.append(" ".join(words).capitalize() + ".")
             file.write(json.dumps({"text": " ".join(sentences)}) + "\n")
     return path
+
+
+@pytest.fixture
+def prepared(text):
+    """Return a tokenizer of 120 word pieces and the text's documents by it."""
+    tokenizer = vocabulary.learn_vocabulary([str(text)], CorpusConfig(), 120)
+    return tokenizer, prepare_corpus([str(text)], CorpusConfig(held_out=0), tokenizer, unit="documents")
+
+
+@pytest.fixture
+def skip(prepared):
+    """Return the ids that are no words."""
+    return np.array(prepared[0].all_special_ids)
