@@ -93,8 +93,7 @@ def derived(base: str, cache: Path, fit: list[str]) -> list[Candidate]:
     def pooled(pooling: str) -> Encode:
         def encode(texts: list[str]) -> np.ndarray:
             key = hash(tuple(texts))
-            if key not in memo:
-                memo.clear()
+            if key not in memo:  # kept: every pooling asks for the same texts
                 memo[key] = encode_poolings(load_encoder(base, pooling="mean"), texts, POOLINGS)
             return memo[key][pooling]
 

@@ -43,6 +43,7 @@ def verdict(
     documents: int = DOCUMENTS,
     static: bool = True,
     language: str = "en",
+    text_column: str = CorpusConfig.text_column,
     precision: str = "auto",
     bootstrap: int = 1000,
     seed: int = 0,
@@ -58,6 +59,7 @@ def verdict(
         documents: that tests are made of, at most.
         static: also score static word vectors of the same text, which take a minute or two the first time.
         language: of the sentence-splitting rules.
+        text_column: of tables.
         bootstrap: resamples of documents behind each interval.
         details: also run the tests and metrics that enter no score: titles, perturbed sentences, areas under ROC.
 
@@ -66,19 +68,14 @@ def verdict(
     """
     if bootstrap < 1:
         raise ConfigurationError(f"bootstrap = {bootstrap} does not fit: a verdict needs resamples, 100 or more")
-    models = {"base": find_trained(base), "trained": find_trained(trained)}
-    if Path(models["base"]).resolve() == Path(models["trained"]).resolve():
-        raise ConfigurationError(f"base and trained are the same encoder, {base}: give those before and after training")
-    for model in models.values():
-        with one_sentence(str(model)):  # one that is not there, or damaged, is refused before any text is read
-            read_modules(find_model(model))
+    models = _find_both(base, trained)
     sources = [str(text) for text in ([texts] if isinstance(texts, str | Path) else texts)]
-    config = CorpusConfig(language=language)
+    config = CorpusConfig(language=language, text_column=text_column)
     material = choose_tests(
         models["trained"],
         sources,
         documents=documents,
-        language=language,
+        reading=config,
         seed=seed,
         details=details,
         progress=progress,
@@ -116,6 +113,16 @@ def verdict(
     return judge_tests(tests, results, notes=notes, facts=facts, read=note if material.read else "")
 
 
+def _find_both(base: str | Path, trained: str | Path) -> dict[str, str | Path]:
+    models = {"base": find_trained(base), "trained": find_trained(trained)}
+    if Path(models["base"]).resolve() == Path(models["trained"]).resolve():
+        raise ConfigurationError(f"base and trained are the same encoder, {base}: give those before and after training")
+    for model in models.values():
+        with one_sentence(str(model)):  # one that is not there, or damaged, is refused before any text is read
+            read_modules(find_model(model))
+    return models
+
+
 @dataclass(frozen=True)
 class VerdictMaterial:
     """The tests that a text gives for an encoder."""
@@ -131,19 +138,22 @@ def choose_tests(
     sources: Sequence[str],
     *,
     documents: int = DOCUMENTS,
-    language: str = "en",
+    reading: CorpusConfig,
     seed: int = 0,
     details: bool = False,
     progress: Progress = SILENT,
 ) -> VerdictMaterial:
     """Make the verdict's tests of documents that ``trained``, a folder, was not trained on if possible.
 
+    Args:
+        reading: columns, language and splitting of the text.
+
     Raises:
         UserError: a source cannot be read, or the text allows no test.
     """
-    chosen, note, learned = _choose_documents(trained, sources, CorpusConfig(language=language), documents, progress)
+    chosen, note, learned = _choose_documents(trained, sources, reading, documents, progress)
     progress.say(note)
-    tests = build_tests(parse_documents(chosen, language, documents), seed=seed, details=details)
+    tests = build_tests(parse_documents(chosen, reading.language, documents), seed=seed, details=details)
     require_enough_tests(tests)
     return VerdictMaterial(tests, chosen, note, learned)
 

@@ -23,7 +23,7 @@ from selfsent.evaluation.geometry import unit
 from selfsent.progress import SILENT, Progress
 from selfsent.search_index.texts import embedded_texts, search_texts
 
-_FORMAT = 6  # of the index; raised whenever the same corpus would give another
+_FORMAT = 7  # of the index; raised whenever the same corpus would give another
 
 
 @dataclass(frozen=True)

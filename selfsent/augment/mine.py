@@ -28,6 +28,7 @@ from selfsent.progress import SILENT, Progress
 
 KINDS = ("paraphrases", "negatives")
 _PASSAGE = 80  # words of a document behind its first sentence
+_POSITIVES = 50  # of one text, at most; a first sentence of more documents says nothing of any
 _SAMPLE = 5  # rows to show
 
 
@@ -83,8 +84,8 @@ def mine_pairs(
     columns = {"split": split, "text_column": text_column, "positive_column": positive_column, "language": language}
     reading = build_config(CorpusConfig, columns, "corpus")
     out, sources = Path(out), [str(name) for name in ([corpus] if isinstance(corpus, str | Path) else corpus)]
-    check_pairs_file(out)
     found = resolve_sources(sources)
+    check_pairs_file(out, [source.path for source in found])
     encoder = open_encoder(model, fastest=True, progress=progress)
     facts = {"model": str(model), "kind": kind, **{key: getattr(config, key) for key in _KEYS[kind]}, **columns}
     identity = {**facts, "model": digest_of(encoder), "source": [source.identity() for source in found]}
@@ -138,7 +139,7 @@ def _paraphrases(
     progress: Progress,
 ) -> Iterator[_Mined]:
     """Yield pairs of texts that are nearest to each other, the highest margin first."""
-    every = list(islice(corpus_texts(sources, reading, progress), config.max_texts))
+    every = list(islice(corpus_texts(sources, reading, progress, summary.dropped), config.max_texts))
     by_words = {tuple(sorted(clean.words(text))): text for text in reversed(every)}  # of equals the first is kept
     ordered = [*reversed(by_words.values())]
     texts = [text for text, kept in zip(ordered, distinct_texts(ordered, config.near_threshold), strict=True) if kept]
@@ -177,11 +178,15 @@ def _negatives(
         number, _ = passages.setdefault(clean.content_key(pair[1]), (len(passages), pair[1]))
         if number not in belongs.setdefault(key, []):
             belongs[key].append(number)
+    for key in [key for key, numbers in belongs.items() if len(numbers) > _POSITIVES]:
+        summary.dropped[f"with more than {_POSITIVES} positives"] += len(belongs.pop(key))
+        del anchors[key]
     texts, candidates = [*anchors.values()], [text for _, text in passages.values()]
     if len(candidates) < 2:
         raise CorpusError(
             f"{', '.join(sources)} holds {len(candidates)} texts with a positive, which is the rest of a document or "
-            f"the column {reading.positive_column!r}: give documents of two sentences or more, or pairs"
+            f"the column {reading.positive_column!r}: give documents of two "
+            "sentences or more, or pairs; --split yes makes documents of the lines of a .txt file"
         )
     positives = [np.array(numbers) for numbers in belongs.values()]
     vectors = _unit_vectors(encoder, texts, task_prompt(encoder, "query"), name, progress)
@@ -204,7 +209,7 @@ def _pair(text: str, positive: str, sentences: Sequence[str]) -> tuple[str, str]
     """Return a document's text and the positive that it brings, or its first sentence and what follows it."""
     if positive.strip():
         return clean.one_line(clean.clean_text(text)), clean.one_line(clean.clean_text(positive))
-    return sentences[0], " ".join(" ".join(sentences[1:]).split()[:_PASSAGE])
+    return sentences[0], "".join(clean.with_gaps(" ".join(sentences[1:]))[:_PASSAGE]).strip()
 
 
 def _unit_vectors(

@@ -48,6 +48,7 @@ def find_paraphrases(
         vectors: of length 1, or zeros, of texts that differ.
     """
     numbers, cosines = nearest_others(vectors, config.neighbours, progress)
+    cosines = np.minimum(cosines, 1)  # rounding may take equal texts above it
     means = cosines.mean(1)
     around = (means[:, None] + means[numbers]) / 2
     fits = (around > 0) & (cosines > 0) & (cosines >= config.min_cosine) & (cosines <= config.max_cosine)
@@ -86,7 +87,9 @@ def nearest_negatives(
             others = np.isin(numbers, own, invert=True)
             kept: list[tuple[int, float]] = []
             window = slice(config.range_min, config.range_max)
-            for number, cosine in zip(numbers[others][window].tolist(), cosines[others][window].tolist(), strict=True):
+            for number, cosine in zip(
+                numbers[others][window].tolist(), np.minimum(cosines[others][window], 1).tolist(), strict=True
+            ):
                 low, high = config.min_cosine, min(limit, config.max_cosine)
                 if len(kept) < config.negatives and low <= cosine <= high and accept(anchor, number):
                     kept.append((number, cosine))

@@ -30,7 +30,7 @@ COLUMNS = (
 )
 _ROWS = 1 << 14  # of a row group
 _SAMPLE = 5  # pairs to show
-_FIGURES = re.compile(r"\d+")
+_FIGURES = re.compile(r"\d+(?:[.,:]\d+)*")
 # Pairs of columns that are tried in this order where none are named.
 _KNOWN_COLUMNS = (
     ("text", "positive"),
@@ -74,12 +74,18 @@ class PairsSummary:
         return "; ".join(f"{name} {count:,}" for name, count in shown.items())
 
 
-def check_pairs_file(path: Path) -> None:
+def check_pairs_file(path: Path, sources: Iterable[Path | None] = ()) -> None:
     """Check that pairs can be written to ``path``, before any work is done for them.
 
+    Args:
+        sources: files that are read.
+
     Raises:
-        ConfigurationError: an unknown format, no such folder, or a file that is no pairs file and would be lost.
+        ConfigurationError: an unknown format, no such folder, or a file that would be lost: one that is read, or no
+            pairs file.
     """
+    if any(source is not None and source.exists() and path.exists() and path.samefile(source) for source in sources):
+        raise ConfigurationError(f"output {path} is read, too, and would be lost: choose another --out")
     if path.suffix not in (".parquet", ".jsonl") or not os.access(path.parent, os.W_OK):
         raise ConfigurationError(f"output {path} must be a .parquet or .jsonl file in a folder that you may write to")
     if path.exists():
@@ -109,7 +115,7 @@ def write_pairs(
 
 def provenance(backend: str, settings: dict[str, Any], digest: str, created: str) -> dict[str, str]:
     """Return the columns that say how a pair was made."""
-    said = json.dumps(settings, ensure_ascii=False)
+    said = clean.encodable(json.dumps(settings, ensure_ascii=False))
     return dict(zip(COLUMNS[2:], (backend, said, digest, created), strict=True))
 
 
@@ -168,6 +174,9 @@ def write_given_pairs(
     if second is None and ".source" in first.name:
         second = first.with_name(first.name.replace(".source", ".target"))
     files = [first] if second is None else [first, second]
+    if second is not None and (text_column or positive_column):
+        raise ConfigurationError("columns are those of one table, and two files are given: leave the columns out")
+    check_pairs_file(out, files)
     for table in files[: 0 if second is None else 2]:
         if formats.format_of(table) not in ("", ".txt"):
             raise CorpusError(f"{table} is a table: of two aligned files each line is a text; or give one table alone")

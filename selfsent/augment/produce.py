@@ -59,12 +59,14 @@ def produce_pairs(
     *,
     max_texts: int | None = None,
     confirm: Callable[[], object] | None = None,
+    left_out: Counter[str] | None = None,
     progress: Progress = SILENT,
 ) -> PairsSummary:
     """Run the backend on the texts that have no output in the cache, and write the pairs of all of them.
 
     Args:
         max_texts: stop after so many distinct texts.
+        left_out: what was not among ``texts``, counted by reason while they are read; the summary shows it.
         confirm: called after the estimated cost was reported and before anything is spent; it raises to stop.
 
     Raises:
@@ -96,6 +98,7 @@ def produce_pairs(
         if failed and cache.remaining()[0] == len(cache):
             raise UserError(f"none of {len(cache):,} texts got an output ({next(iter(failed))}): no {out} is written")
         summary = PairsSummary(out=out, texts=len(cache), made=cache.made, seconds=seconds, failed=failed)
+        summary.dropped.update(left_out or {})
 
         def pairs() -> Iterator[tuple[str, str, str]]:
             for generated in cache.outputs():

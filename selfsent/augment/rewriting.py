@@ -34,7 +34,7 @@ PLACEHOLDER = "{text}"
 _MAX_FAILURES = 8  # texts that may fail in a row before the run stops
 _LONGEST = 1 << 21  # bytes of an answer
 _BYTES_PER_TOKEN = 4  # roughly, in the most common languages and tokenizers
-_REASONING = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
+_REASONING = re.compile(r"\A\s*(?:<think>)?.*?</think>", re.DOTALL)  # many templates open it in the prompt
 _QUOTES = (('"', '"'), ("“", "”"), ("„", "“"), ("«", "»"), ("'", "'"))
 
 
@@ -148,7 +148,7 @@ class Rewriting(Backend):
 
     def positive_from(self, text: str, output: str) -> str:
         """Put an answer on one line, without its reasoning and without quotation marks that the text lacks."""
-        line = clean.one_line(_REASONING.sub("", output, count=1))
+        line = clean.one_line(output if "</think>" in text else _REASONING.sub("", output, count=1))
         for left, right in _QUOTES:
             quoted = len(line) > 1 and line.startswith(left) and line.endswith(right)
             if quoted and not text.startswith(left) and left not in line[1:-1]:

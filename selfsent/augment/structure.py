@@ -53,8 +53,9 @@ def structure_pairs(
     columns = {"split": "yes", "text_column": text_column, "language": language}
     reading = build_config(CorpusConfig, columns, "corpus")
     out, sources = Path(out), [str(name) for name in ([corpus] if isinstance(corpus, str | Path) else corpus)]
-    check_pairs_file(out)
-    identity = [source.identity() for source in resolve_sources(sources)]
+    found_sources = resolve_sources(sources)
+    check_pairs_file(out, [source.path for source in found_sources])
+    identity = [source.identity() for source in found_sources]
     facts = {"kinds": [*kinds], "max_adjacent": max_adjacent, "max_pairs": max_pairs, **columns}
     digest = identity_digest({"backend": "structure", "source": identity, "config": asdict(reading), **facts})
     constant = provenance("structure", facts, digest, datetime.now(UTC).strftime("%Y-%m-%d"))

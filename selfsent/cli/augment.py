@@ -1,6 +1,7 @@
 """selfsent augment: make pairs of texts that say the same, or belong together."""
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -35,7 +36,9 @@ def backtranslate(
     text_column: TextColumn = "text",
     language: Annotated[str | None, typer.Option(help="The pivot language if MODEL_OUT can write several")] = None,
     beams: Annotated[int | None, typer.Option(min=1, help="Width of the beam  \\[default: the models' own]")] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=2, help="Drop translations that are longer")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=2, help="Drop translations that are longer; those in the cache stay")
+    ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts of a batch; more is faster on a GPU")] = 32,
     precision: Annotated[str, typer.Option(help="auto, bf16 or fp32")] = "auto",
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads  \\[default: one per core]")] = None,
@@ -57,6 +60,7 @@ def backtranslate(
         from selfsent.augment.back_translation import BackTranslation
         from selfsent.augment.produce import produce_pairs
         from selfsent.corpus.prepare import corpus_texts
+        from selfsent.corpus.read import resolve_sources
         from selfsent.corpus.settings import CorpusConfig
 
     machine = hardware.choose_hardware(precision=precision, threads=threads)
@@ -66,8 +70,14 @@ def backtranslate(
     )
     for warning in backend.warnings:
         display.say(f"warning: {warning}")
-    texts = corpus_texts(corpus, CorpusConfig(split=split, text_column=text_column), display)
-    _print(display, produce_pairs(texts, backend, out, max_texts=max_texts, progress=display), "there and back")
+    check_pairs_file(out, [source.path for source in resolve_sources(corpus)])
+    left_out: Counter[str] = Counter()
+    texts = corpus_texts(corpus, CorpusConfig(split=split, text_column=text_column), display, left_out)
+    _print(
+        display,
+        produce_pairs(texts, backend, out, max_texts=max_texts, left_out=left_out, progress=display),
+        "there and back",
+    )
 
 
 @app.command()
@@ -82,7 +92,9 @@ def rewrite(
     text_column: TextColumn = "text",
     concurrency: Annotated[int, typer.Option(min=1, help="Simultaneous requests")] = 4,
     temperature: Annotated[float | None, typer.Option(min=0, help="\\[default: the server's own]")] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Drop answers that are longer")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Drop answers that are longer; those in the cache stay")
+    ] = None,
     timeout: Annotated[float, typer.Option(min=0.01, help="Seconds that a request may take")] = 60.0,
     price: Annotated[
         tuple[float, float] | None, typer.Option(metavar="IN OUT", help="Of a million tokens sent, and received")
@@ -95,13 +107,16 @@ def rewrite(
 
     Example: selfsent augment rewrite wiki.jsonl --endpoint http://localhost:8000/v1 --model llama --max-texts 10000
     """
+    from selfsent.augment.pairs import check_pairs_file
     from selfsent.augment.produce import produce_pairs
     from selfsent.augment.rewriting import Rewriting
     from selfsent.cli.display import Display
     from selfsent.corpus.prepare import corpus_texts
+    from selfsent.corpus.read import resolve_sources
     from selfsent.corpus.settings import CorpusConfig
 
     display = Display()
+    check_pairs_file(out)
     backend = Rewriting(
         endpoint=endpoint,
         model=model,
@@ -117,8 +132,12 @@ def rewrite(
         if not yes and sys.stdin.isatty() and display.live:
             typer.confirm("Start?", err=True, abort=True)
 
-    texts = corpus_texts(corpus, CorpusConfig(split=split, text_column=text_column), display)
-    summary = produce_pairs(texts, backend, out, max_texts=max_texts, confirm=confirm, progress=display)
+    check_pairs_file(out, [source.path for source in resolve_sources(corpus)])
+    left_out: Counter[str] = Counter()
+    texts = corpus_texts(corpus, CorpusConfig(split=split, text_column=text_column), display, left_out)
+    summary = produce_pairs(
+        texts, backend, out, max_texts=max_texts, confirm=confirm, left_out=left_out, progress=display
+    )
     _print(display, summary, f"with {backend.tokens_in:,} tokens in, {backend.tokens_out:,} out")
     if summary.failed:
         display.print("Run the same command again to retry those that failed.")

@@ -26,6 +26,9 @@ def export(
     documents: Annotated[int, typer.Option(help="Maximum number of documents for the verdict", min=50)] = 1000,
     width: Annotated[int, typer.Option(help="Of static vectors", min=1)] = 256,
     language: Annotated[str, typer.Option(help="Language of the sentence-splitting rules")] = "en",
+    text_column: Annotated[
+        str | None, typer.Option(help="Column of tables that holds the text  \\[default: text, or what the run read]")
+    ] = None,
     precision: Annotated[str, typer.Option(help="Of the encoder's own vectors: auto, bf16 or fp32")] = "auto",
 ) -> None:
     """Write an encoder as ONNX, as ONNX with int8 weights, or as static word vectors, unless it loses by it.
@@ -49,6 +52,7 @@ def export(
         documents=documents,
         width=width,
         language=language,
+        text_column=text_column,
         precision=precision,
         progress=display,
     )

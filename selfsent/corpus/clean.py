@@ -34,7 +34,16 @@ _FULL = 0.85  # of the width, with the word that would not have fitted
 # Scripts without spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese.
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 _WORD = re.compile(rf"{_UNSPACED.pattern}|(?:(?!{_UNSPACED.pattern})\S)+")
-_LETTERS = re.compile(rf"{_UNSPACED.pattern}|(?:(?!{_UNSPACED.pattern})[^\W_])+")
+# Vowel signs of the Indian scripts and of Arabic and Hebrew continue a word, and so does the zero-width joiner; Python
+# counts none of them among the letters.
+_SIGNS = "".join(
+    chr(code)
+    for code in (*range(0x300, 0x2000), *range(0xA600, 0xAC00))
+    if unicodedata.category(chr(code)) in ("Mn", "Mc")
+)
+_LETTER = rf"(?!{_UNSPACED.pattern})[^\W_]"
+_LETTERS = re.compile(rf"{_UNSPACED.pattern}|{_LETTER}(?:{_LETTER}|[{_SIGNS}\u200d])*")
+_PLAIN_LETTERS = re.compile(r"[^\W_]+")
 
 
 def clean_text(text: str) -> str:
@@ -118,6 +127,8 @@ def text_halves(text: str) -> tuple[str, str]:
 
 def words(text: str) -> list[str]:
     """Return the words of a text for lexical matching: case-folded, without punctuation."""
+    if text.isascii():
+        return _PLAIN_LETTERS.findall(text.lower())
     return _LETTERS.findall(unicodedata.normalize("NFKC", text).casefold())
 
 

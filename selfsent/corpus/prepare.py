@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -87,12 +88,24 @@ def prepare_corpus(
     return Corpus(folder, reused=reused, sources=identities)
 
 
-def corpus_texts(sources: Sequence[str], config: CorpusConfig, progress: Progress = SILENT) -> Iterator[str]:
-    """Yield the texts that ``prepare_corpus`` would read, before it holds out and deduplicates."""
+def corpus_texts(
+    sources: Sequence[str], config: CorpusConfig, progress: Progress = SILENT, left_out: Counter[str] | None = None
+) -> Iterator[str]:
+    """Yield the texts that ``prepare_corpus`` would read, before it holds out and deduplicates.
+
+    Args:
+        left_out: counts those that are too short or too long.
+    """
+    left_out = Counter() if left_out is None else left_out
     for document, rules in _documents(resolve_sources(sources), config, "sentences", progress):
         for text in split_document(document, rules)[2]:
-            if clean.count_words(text) in rules.words:
+            count = clean.count_words(text)
+            if count in rules.words:
                 yield text
+            elif count < rules.words.start:
+                left_out[f"of fewer than {rules.words.start} words"] += 1
+            else:
+                left_out[f"of more than {rules.words.stop - 1} words"] += 1
 
 
 def read_texts(

@@ -36,7 +36,7 @@ def pairs_of_document(title: str, summary: str, sentences: Sequence[str]) -> Ite
     for pair, both in zip(pairwise(sentences), pairwise(fits), strict=True):
         if all(both):
             yield StructuralPair("adjacent", *pair)
-    rest = sentences if summary and sentences[0] not in summary else sentences[1:]
+    rest = [sentence for sentence in sentences if sentence not in summary] if summary else sentences[1:]
     queries: tuple[tuple[PairKind, str, Sequence[str]], ...] = (
         ("summary", summary or sentences[0], rest),
         ("title", title, sentences),

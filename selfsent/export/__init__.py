@@ -18,7 +18,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from selfsent import atomic, hardware, locks
-from selfsent.corpus import sample
+from selfsent.config import build_config
+from selfsent.corpus import clean, sample
 from selfsent.corpus.read import Document
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.encode import encode
@@ -26,12 +27,12 @@ from selfsent.encoder.load import load_encoder
 from selfsent.encoder.model_folder import read_table
 from selfsent.encoder.save import save_encoder
 from selfsent.encoder.side_by_side import parts_of
-from selfsent.errors import ConfigurationError, EncoderError, unknown
+from selfsent.errors import ConfigurationError, CorpusError, EncoderError, unknown
 from selfsent.evaluation.labelfree.documents import parse_documents
 from selfsent.export import onnx_graph
 from selfsent.export.gate import ExportJudgement, export_card, judge_export
 from selfsent.export.onnx_session import GRAPHS, OnnxEncoder
-from selfsent.export.static_distillation import WIDTH, bare_tokenizer, distil_static
+from selfsent.export.static_distillation import LEAST, WIDTH, bare_tokenizer, distil_static
 from selfsent.label_free_verdict import DOCUMENTS, VerdictMaterial, choose_tests, find_trained
 from selfsent.progress import SILENT, Progress
 from selfsent.report.card import shown_name, write_card
@@ -43,6 +44,7 @@ _TEXTS = 20_000  # that static vectors are learned from
 _PASSAGE = 50  # words
 _JUDGED = 60  # documents of the verdict, at least: its tests need 50
 _LEARNED = 5_000  # documents, at most
+_OF_RUN = ("text_column", "title_column", "summary_column", "language", "split")  # that its text is read with
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,7 @@ def export_model(
     documents: int = DOCUMENTS,
     width: int = WIDTH,
     language: str = "en",
+    text_column: str | None = None,
     precision: str = "auto",
     progress: Progress = SILENT,
 ) -> Exported:
@@ -82,19 +85,14 @@ def export_model(
         documents: of the verdict, at most.
         width: of static vectors.
         language: of the sentence-splitting rules.
+        text_column: of tables; None: "text", or for the text of a run what it read.
         precision: of the encoder's own vectors: "fp32", "bf16" or "auto".
 
     Raises:
         UserError: no such format or model; a layer without an ONNX operator; an export that lost; a missing package; an
             output that exists; no text.
     """
-    if to not in FORMATS:
-        raise unknown("format", to, FORMATS)
-    if width < 1:
-        raise ConfigurationError(f"width {width} does not fit: static vectors have 1 dimension or more")
-    if to != "static":
-        for package in ("onnx", "onnxscript", "onnxruntime"):
-            onnx_graph.require_onnx(package)
+    _require_format(to, width)
     found = find_trained(model)
     sources = _sources(found, corpus)
     target = Path(out) if out is not None else Path("exports") / f"{_name_of(model)}-{to}"
@@ -102,14 +100,15 @@ def export_model(
     encoder = load_encoder(found)
     if to != "static":
         onnx_graph.require_one_graph(encoder, str(model))
-    drawn = _draw(sources, documents, language, progress) if to == "static" else []
+    reading = _reading(found, language, text_column, own=corpus is None)
+    drawn = _draw(sources, documents, reading, progress) if to == "static" else []
     # Static vectors are learned from what the verdict does not look at: it takes half as many again as it is given.
     most = min(documents, max(_JUDGED, len(drawn) // 3)) if drawn else documents
-    material = choose_tests(found, sources, documents=most, language=language, progress=progress)
+    material = choose_tests(found, sources, documents=most, reading=reading, progress=progress)
     with locks.exclusive(target, folder=False), atomic.replacing(target) as partial:
         partial.mkdir()
         if to == "static":
-            texts = _texts(drawn, material, language)
+            texts = _texts(drawn, material, reading.language)
             machine = hardware.choose_hardware()
             small = distil_static(
                 encoder.to(machine.device), texts, width=width, precision=precision, progress=progress
@@ -122,6 +121,7 @@ def export_model(
             encode(encoder, material.tests.texts, precision=precision, progress=progress),
             exported_vectors(partial, material.tests.texts, progress),
             note=material.note,
+            same_axes=to != "static",
         )
         if judgement.lost and not accept_loss:
             raise EncoderError(
@@ -132,8 +132,18 @@ def export_model(
         if to != "static" and onnx_graph.tokenizer_count(encoder) > 1:
             facts["tokenizers"] = onnx_graph.tokenizer_count(encoder)
         atomic.write_sealed(partial / FACTS, {**facts, **judgement.as_dict(), "accepted_loss": judgement.lost})
-        write_card(partial, export_card(facts, judgement, name=target.name, language=language))
+        write_card(partial, export_card(facts, judgement, name=target.name, language=reading.language))
     return Exported(folder=target, megabytes=size, judgement=judgement)
+
+
+def _require_format(to: str, width: int) -> None:
+    if to not in FORMATS:
+        raise unknown("format", to, FORMATS)
+    if width < 1:
+        raise ConfigurationError(f"width {width} does not fit: static vectors have 1 dimension or more")
+    if to != "static":
+        for package in ("onnx", "onnxscript", "onnxruntime"):
+            onnx_graph.require_onnx(package)
 
 
 def exported_vectors(folder: Path, texts: Sequence[str], progress: Progress = SILENT) -> NDArray[np.float32]:
@@ -176,8 +186,19 @@ def _place_tokenizers(parts: Sequence[SentenceTransformer], folder: Path) -> Non
                 shutil.copyfile(folder / "0" / name, folder / name)
 
 
-def _draw(sources: Sequence[str], documents: int, language: str, progress: Progress) -> list[Document]:
-    return sample.draw_documents(sources, CorpusConfig(language=language), 2 * documents + _LEARNED, progress)
+def _reading(model: str | Path, language: str, text_column: str | None, *, own: bool) -> CorpusConfig:
+    """Return how text is read: columns and splitting of the run's ``own`` text are those that it was trained with."""
+    given = {} if language == CorpusConfig.language else {"language": language}
+    given |= {} if text_column is None else {"text_column": text_column}
+    run = Run(Path(model).parent)
+    if own and Path(model).name == "model" and (run.folder / "config.json").is_file():
+        corpus = run.config().get("recipe", {}).get("corpus") or {}
+        given = {name: corpus[name] for name in _OF_RUN if name in corpus} | given
+    return build_config(CorpusConfig, given, "corpus")
+
+
+def _draw(sources: Sequence[str], documents: int, reading: CorpusConfig, progress: Progress) -> list[Document]:
+    return sample.draw_documents(sources, reading, 2 * documents + _LEARNED, progress)
 
 
 def _texts(drawn: Sequence[Document], material: VerdictMaterial, language: str) -> list[str]:
@@ -190,7 +211,13 @@ def _texts(drawn: Sequence[Document], material: VerdictMaterial, language: str) 
             break
         texts += document.sentences
         for start in range(0, len(document.sentences), 3):
-            texts.append(" ".join(" ".join(document.sentences[start : start + 3]).split()[:_PASSAGE]))
+            joined = " ".join(document.sentences[start : start + 3])
+            texts.append("".join(clean.with_gaps(joined)[:_PASSAGE]).strip())
+    if len(texts) < LEAST:
+        raise CorpusError(
+            f"{len(others):,} of {len(drawn):,} documents are left to learn from beside those that the verdict takes, "
+            f"with {len(texts)} sentences and passages of {LEAST} that are needed: give more documents"
+        )
     return texts[:_TEXTS]
 
 

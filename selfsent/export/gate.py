@@ -51,9 +51,13 @@ def judge_export(
     exported: Float[np.ndarray, "N E"],
     *,
     note: str = "",
+    same_axes: bool = True,
     resamples: int = 1000,
 ) -> ExportJudgement:
     """Compare the vectors of ``tests.texts`` before and after an export.
+
+    Args:
+        same_axes: whether both lie in the same coordinates, so that the cosine of a text's two vectors means something.
 
     Raises:
         EncoderError: one of them holds values that are not finite.
@@ -64,7 +68,7 @@ def judge_export(
     change = next(one for one in compare_results(after, before) if (one.task, one.metric) == (SCORE, "mean"))
     parts = sum((one.task, one.metric) in SCORED for one in after.scores)
     what = f"Over {parts} tests made of {tests.documents:,} documents"
-    cosine = _smallest_cosine(original, exported) if original.shape == exported.shape else None
+    cosine = _smallest_cosine(original, exported) if same_axes and original.shape == exported.shape else None
     _, sentence = word_difference(what, before, after, score)
     return ExportJudgement(before, after, change, cosine, sentence, note)
 

@@ -35,8 +35,8 @@ from selfsent.progress import SILENT, Prefixed, Progress
 WIDTH = 256
 PENALTIES = (0.1, 0.01, 0.001)  # strongest first: each solution starts from the one before
 _SIF = 1e-3  # a
-_HELD_OUT = 10  # one text in so many chooses the penalty
-_LEAST = 100  # texts
+_HELD_OUT = 10  # the last of so many parts of the texts chooses the penalty
+LEAST = 100  # texts
 _ITERATIONS, _TOLERANCE = 25, 1e-2  # of the conjugate gradients
 
 
@@ -57,9 +57,9 @@ def distil_static(
         UserError: fewer than 100 different texts, or a tokenizer without a tokenizer.json.
     """
     texts = list(dict.fromkeys(text for text in texts if text.strip()))
-    if len(texts) < _LEAST:
+    if len(texts) < LEAST:
         raise CorpusError(
-            f"static vectors cannot be learned from {len(texts)} texts: give {_LEAST} different sentences or more"
+            f"static vectors cannot be learned from {len(texts)} texts: give {LEAST} different sentences or more"
         )
     tokenizer = bare_tokenizer(encoder)
     targets = unit(encode(encoder, texts, precision=precision, progress=Prefixed(progress, "texts: ")))
@@ -121,8 +121,11 @@ def regress(
     penalties: Sequence[float] = PENALTIES,
     progress: Progress = SILENT,
 ) -> NDArray[np.float32]:
-    """Return W (V, D), under the penalty that suits one text in ten best when the others are fitted."""
-    held_out = np.arange(shares.shape[0]) % _HELD_OUT == _HELD_OUT - 1
+    """Return W (V, D), under the penalty that suits the last tenth of the texts best when the others are fitted.
+
+    Texts that overlap, as those of one document, have to stand next to each other.
+    """
+    held_out = np.arange(shares.shape[0]) >= shares.shape[0] - shares.shape[0] // _HELD_OUT
     first = shares @ start
     prior = start * np.float32((first * targets).sum() / max(float((first * first).sum()), 1e-12))
     best, chosen, vectors = -np.inf, penalties[0], prior

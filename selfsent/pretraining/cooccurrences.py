@@ -22,10 +22,9 @@ from selfsent.corpus.dataset import Corpus
 from selfsent.errors import ConfigurationError, DataError
 from selfsent.progress import SILENT, Progress
 
-_TOKENS = 1 << 20  # read at a time
+_TOKENS = 1 << 20  # read at a time, and the rest of their document
 _PAIRS = 1 << 23  # sorted at a time
 _HELD = 1 << 27  # different pairs whose counts are in memory, at 12 bytes each and as much again while they are added
-_ROWS = 512  # documents read at a time
 
 
 def count_cooccurrences(
@@ -117,26 +116,25 @@ def _require_memory(vocabulary: int, pairs: int) -> None:
 
 def frequencies(text: Corpus, vocabulary: int, skip: NDArray[np.integer]) -> Int[np.ndarray, " V"]:
     """Count words alone."""
-    return np.sum([np.bincount(ids, minlength=vocabulary) for ids, _ in read_words(text, skip, SILENT)], axis=0)
+    found = np.zeros(vocabulary, np.int64)
+    for ids, _ in read_words(text, skip, SILENT):
+        found += np.bincount(ids, minlength=vocabulary)
+    return found
 
 
 def read_words(
     text: Corpus, skip: NDArray[np.integer], progress: Progress
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Yield the words of many documents end to end, and the document of each word."""
-    chunk: list[NDArray[np.int64]] = []
-    held = 0
-    for start in range(0, len(text), _ROWS):
-        stop = min(start + _ROWS, len(text))
+    ends = np.cumsum(text.lengths, dtype=np.int64)
+    start = read = 0
+    while start < len(text):
+        stop = min(int(np.searchsorted(ends, read + _TOKENS)) + 1, len(text))
         values, lengths = text.span(start, stop)
-        pairs = np.stack([values.astype(np.int64), np.repeat(np.arange(start, stop), lengths)])
-        chunk.append(pairs[:, ~np.isin(values, skip)])
-        held += chunk[-1].shape[1]
-        if held >= _TOKENS or stop == len(text):
-            ids, owners = np.concatenate(chunk, axis=1)
-            yield ids, owners
-            chunk, held = [], 0
-            progress.report("count", stop, len(text))
+        kept = ~np.isin(values, skip)
+        yield values[kept].astype(np.int64), np.repeat(np.arange(start, stop), lengths)[kept]
+        start, read = stop, int(ends[stop - 1])
+        progress.report("count", stop, len(text))
 
 
 def ppmi(counts: Sequence[sparse.csr_array], folder: Path | None = None) -> list[sparse.csr_array]:

@@ -10,7 +10,6 @@ vectors.
 """
 
 import json
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -32,7 +31,7 @@ from selfsent.corpus.heldout import HeldOut
 from selfsent.encoder.batches import Tokens
 from selfsent.encoder.embed import collate, embed_tokens, embed_with_tokens
 from selfsent.encoder.encode import encode
-from selfsent.encoder.inspect import mask_id, transformer_of
+from selfsent.encoder.inspect import mask_id, max_length_of, transformer_of
 from selfsent.encoder.load import quietly
 from selfsent.encoder.mlm_head import MLMHead, assemble_masked_lm, load_mlm_head, replace_tokens, word_embeddings
 from selfsent.encoder.save import save_encoder
@@ -202,13 +201,15 @@ def start_encoder(
     atomic.seal(folder)
 
 
-def save_base(folder: Path, encoder: SentenceTransformer) -> None:
-    """Write an existing masked LM as the start of a run, in the layout of ``start_encoder``."""
+def save_base(folder: Path, encoder: SentenceTransformer, seed: int) -> None:
+    """Write an existing masked LM as the start of a run, in the layout of ``start_encoder``.
+
+    A head that it lacks is drawn under ``seed``, with a warning.
+    """
     inner = transformer_of(encoder)
     assert inner is not None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the head is missing; the training objective repeats it
-        head = load_mlm_head(encoder)
+    torch.manual_seed(seed)
+    head = load_mlm_head(encoder)
     save_encoder(encoder, folder)
     with quietly():
         assemble_masked_lm(encoder, head, inner.name_or_path or "").save_pretrained(folder)
@@ -272,6 +273,10 @@ def validator(
     ids = [token for row in tokenizer(texts, verbose=False)["input_ids"] for token in row] if texts else []
     end = min(len(ids) // length, _HELD_OUT_ROWS) * length
     rows = [ids[start : start + length] for start in range(0, end, length)]
+    sentence = sentence.replace("[MASK]", tokenizer.mask_token)
+    shown = mask_id(encoder) in _pieces(encoder, sentence)
+    if sentence and not shown:
+        progress.say(f"no predictions are shown: there is no [MASK] among the word pieces read of {sentence[:60]!r}")
 
     def validate(encoder: SentenceTransformer) -> dict[str, float]:
         scores: dict[str, float] = {}
@@ -280,7 +285,7 @@ def validator(
             scores |= {f"held_out_{name}": value for name, value in measured.items()}
         if suite is not None:
             scores["stsb-dev"] = suite.score(encode(encoder, suite.sentences), bootstrap=0).get("stsb-dev").value
-        if tokenizer.mask_token in sentence:
+        if shown:
             progress.say(f"{sentence}  {', '.join(cloze(encoder, head, sentence))}")
         return scores
 
@@ -291,7 +296,11 @@ def cloze(encoder: SentenceTransformer, head: MLMHead, sentence: str, count: int
     """Return the most likely words for the [MASK] of a sentence."""
     encoder.eval()
     with torch.inference_mode():
-        tokens = collate(encoder, [encoder.tokenizer(sentence)["input_ids"]])
+        tokens = collate(encoder, [_pieces(encoder, sentence)])
         hole = tokens["input_ids"] == mask_id(encoder)
         logits = head(embed_tokens(encoder, tokens)[hole], word_embeddings(encoder))[0]
     return encoder.tokenizer.convert_ids_to_tokens(logits.topk(count).indices.tolist())
+
+
+def _pieces(encoder: SentenceTransformer, sentence: str) -> list[int]:
+    return encoder.tokenizer(sentence, truncation=True, max_length=max_length_of(encoder))["input_ids"]

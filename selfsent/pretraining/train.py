@@ -376,7 +376,7 @@ def _start(
 ) -> Callable[[Path], None]:
     """Return what writes the model that the run starts from into a folder."""
     if settings.base is not None:
-        return partial(masked_lm.save_base, encoder=load_encoder(settings.base))
+        return partial(masked_lm.save_base, encoder=load_encoder(settings.base), seed=settings.seed)
     size = masked_lm.SIZES[settings.size or SIZE]
     vectors = None
     if settings.static is not None:

@@ -4,13 +4,14 @@ import json
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
 from selfsent.corpus.prepare import corpus_texts
+from selfsent.corpus.read import resolve_sources
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.errors import UserError
 from selfsent.progress import SILENT, Progress
@@ -18,6 +19,7 @@ from selfsent.progress import SILENT, Progress
 SIZE = 16_384
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SAMPLE = 1_000_000  # sentences that are read, evenly from all sources
+_CHARACTERS = 1 << 28  # of these, at most: texts may be long
 _RARE = 1_000_000
 _FEWEST = 100  # word pieces; fewer are letters, not words
 
@@ -58,6 +60,10 @@ def learn_vocabulary(
     definition["added_tokens"] = [token for token in definition["added_tokens"] if token["content"] in SPECIALS]
     tokenizer = Tokenizer.from_str(json.dumps(definition))
     learned = tokenizer.get_vocab_size()
+    if size and learned > size:
+        raise UserError(
+            f"the letters of the text alone are {learned:,} word pieces: ask for a vocabulary of that or more"
+        )
     if learned < (size or _FEWEST):
         missed = f" of the {size:,} asked for" if size else ""
         advice = f"ask for {learned:,} or fewer" if learned >= _FEWEST else "give more text"
@@ -94,10 +100,20 @@ def _stands_alone(letter: str) -> bool:
 
 
 def _sample(sources: Sequence[str], config: CorpusConfig, progress: Progress) -> Iterator[str]:
-    each = -(-SAMPLE // len(sources))
-    texts = (text for source in sources for text in islice(corpus_texts([source], config), each))
+    names = [source.name for source in resolve_sources(sources)]  # each file of a folder is a source of its own
+    each, long = -(-SAMPLE // len(names)), -(-_CHARACTERS // len(names))
+    texts = (text for name in names for text in _first(islice(corpus_texts([name], config), each), long))
     for number, text in enumerate(texts):
         if not number % 1024:
             progress.report("vocabulary", number, SAMPLE)
         yield text
     progress.report("vocabulary", SAMPLE, SAMPLE)
+
+
+def _first(texts: Iterable[str], characters: int) -> Iterator[str]:
+    """Yield texts until they have so many characters."""
+    for text in texts:
+        yield text
+        characters -= len(text)
+        if characters <= 0:
+            return

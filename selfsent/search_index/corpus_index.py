@@ -26,7 +26,7 @@ from selfsent.search_index.settings import IndexConfig
 from selfsent.search_index.texts import SearchText
 
 MANIFEST = "index.json"
-FORMAT = 4  # raised whenever an older index cannot be read
+FORMAT = 5  # raised whenever an older index cannot be read
 _PROPOSED = 4_000  # vectors that a graph is asked for; beyond, comparing with every one is faster
 _TRIES = 5  # to open an index that is published again and again meanwhile
 _NAMES = {"digest": "model", "width": "width", "document": "prompt for documents", "query": "prompt for queries"}

@@ -59,7 +59,7 @@ def test_back_translated_pairs_are_a_corpus(command, tmp_path, translators, line
 
 def test_rows_of_tables_are_split_into_sentences_and_lines_are_not(command, tmp_path, translators):
     sentences = ["Apple bread chair dance eagle fruit.", "Grape house island juice kettle lemon."]
-    (tmp_path / "a.jsonl").write_text(json.dumps({"body": " ".join(sentences)}) + "\n")
+    (tmp_path / "a.jsonl").write_text(json.dumps({"body": " ".join([*sentences, "Too short."])}) + "\n")
     (tmp_path / "b.txt").write_text(" ".join(sentences) + "\n")
     words = ["--via", *translators, "--out", "out.jsonl", "--precision", "fp32", "--threads", 1]
     for source, more, count in (
@@ -70,6 +70,8 @@ def test_rows_of_tables_are_split_into_sentences_and_lines_are_not(command, tmp_
         status, _, err = command("augment", "backtranslate", source, *more, *words)
         assert status == 0, err
         assert f"texts: {count}," in err
+    status, out, err = command("augment", "backtranslate", "a.jsonl", "--text-column", "body", *words)
+    assert "of fewer than 5 words 1" in out + err
     status, _, err = command("augment", "backtranslate", "a.jsonl", "--text-column", "body", "--max-texts", 1, *words)
     assert "texts: 1," in err
 

@@ -12,6 +12,7 @@ from tiny import TEXTS
 
 import selfsent
 from selfsent.__main__ import main
+from selfsent.augment import mine
 from selfsent.errors import ConfigurationError, CorpusError
 
 pytestmark = pytest.mark.usefixtures("fp32_alone")  # sentence-transformers is the truth
@@ -201,3 +202,24 @@ def test_a_setting_of_the_other_kind_is_refused(bert, tmp_path, kind, setting):
     corpus, out = lines(tmp_path / "texts.txt", TEXTS), tmp_path / "pairs.jsonl"
     with pytest.raises(ConfigurationError, match=f"{setting.split('=')[0]} changes nothing in {kind}"):
         selfsent.mine_pairs(corpus, out, model=bert, kind=kind, settings=[setting])
+
+
+def test_a_first_sentence_of_many_documents_has_no_negatives(bert, tmp_path):
+    draw = np.random.default_rng(5)
+    rows = [{"text": f"Hello to all of you. {sentence(draw)} {n}."} for n in range(51)]
+    rows += [{"text": f"{sentence(draw).capitalize()}. {sentence(draw)} {n}."} for n in range(20)]
+    out = tmp_path / "out.jsonl"
+    keys = ["min_cosine=-1", "relative_margin=0"]
+    found = selfsent.mine_pairs(write(tmp_path / "mails.jsonl", rows), out, model=bert, kind="negatives", settings=keys)
+    assert found.dropped["with more than 50 positives"] == 51
+    assert "Hello to all of you." not in {row["text"] for row in rows_of(out)}
+    rows[0]["text"] = "A greeting of its own. " + rows[0]["text"].partition(". ")[2]
+    found = selfsent.mine_pairs(write(tmp_path / "mails.jsonl", rows), out, model=bert, kind="negatives", settings=keys)
+    assert not found.dropped["with more than 50 positives"]
+
+
+def test_what_follows_a_first_sentence_of_chinese_is_cut_too():
+    assert mine._pair("", "", ["第一天天气很好。", *["我们去公园吧。"] * 100])[1] == " ".join(
+        [*["我们去公园吧。"] * 11, "我们去"]
+    )
+    assert mine._pair("", "", ["One.", "two three", "four"]) == ("One.", "two three four")

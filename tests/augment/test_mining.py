@@ -135,3 +135,12 @@ def test_texts_without_a_known_word_are_in_no_pair():
 )
 def test_overlap_counts_shared_word_bigrams(first, second, overlap):
     assert word_overlap(first, second) == pytest.approx(overlap)
+
+
+def test_equal_vectors_are_found_however_their_cosine_is_rounded():
+    pairs = unit(100, width=37, seed=1)
+    twice = np.repeat(pairs, 2, axis=0)
+    assert (np.einsum("nd,nd->n", twice, twice) > 1).any()  # rounded up
+    found = find_paraphrases(twice, MineConfig(neighbours=1, margin=0.0))
+    assert [(i, j) for i, j, _, _ in sorted(found)] == [(2 * n, 2 * n + 1) for n in range(100)]
+    assert max(cosine for _, _, cosine, _ in found) <= 1

@@ -2,10 +2,12 @@
 
 import json
 import lzma
+import os
 
 import pytest
 from pyarrow import parquet
 
+from selfsent import mine_pairs, structure_pairs
 from selfsent.augment.pairs import COLUMNS, check_pairs_file, write_given_pairs, write_pairs
 from selfsent.corpus.read import Columns, resolve_sources
 from selfsent.errors import ConfigurationError, CorpusError, UserError
@@ -55,6 +57,30 @@ def test_an_output_that_is_no_pairs_file_or_cannot_be_one_is_refused(tmp_path, n
         (tmp_path / known).write_text('{"text": "mine"}\n')
     with pytest.raises(ConfigurationError, match=name):
         check_pairs_file(tmp_path / name)
+
+
+def test_a_file_that_is_read_is_not_written(tmp_path):
+    write(tmp_path / "pairs.jsonl")
+    before = (tmp_path / "pairs.jsonl").read_bytes()
+    with pytest.raises(ConfigurationError, match="is read, too, and would be lost: choose another --out"):
+        write_given_pairs(tmp_path / "pairs.jsonl", None, tmp_path.parent / tmp_path.name / "pairs.jsonl")
+    for make in (mine_pairs, structure_pairs):
+        with pytest.raises(ConfigurationError, match="is read, too, and would be lost"):
+            make([tmp_path], tmp_path / "pairs.jsonl")  # a file of a folder
+    assert (tmp_path / "pairs.jsonl").read_bytes() == before
+
+
+def test_columns_of_two_files_are_refused(tmp_path):
+    one, two = lines(tmp_path / "one.txt", "A text."), lines(tmp_path / "two.txt", "Another.")
+    with pytest.raises(ConfigurationError, match="columns are those of one table, and two files are given"):
+        given(one, two, text_column="x")
+
+
+def test_a_name_that_is_not_utf8_is_written_with_question_marks(tmp_path):
+    path = tmp_path / os.fsdecode(b"caf\xe9.jsonl")
+    path.write_bytes(b'{"text": "A ship sails.", "positive": "A vessel is at sea."}\n')
+    assert given(path)[0] == [("A ship sails.", "A vessel is at sea.")]
+    assert "caf?.jsonl" in json.loads((tmp_path / "out.jsonl").read_text())["settings"]
 
 
 def given(first, second=None, **columns):
@@ -132,7 +158,8 @@ def test_tables_hold_a_text_or_a_list_of_texts_a_row(tmp_path, row, columns):
 
 
 def test_pairs_that_differ_in_figures_alone_or_match_a_pattern_are_left_out_on_request(tmp_path):
-    rows = [("In 1990 it had 12 rooms.", "In 2000 it had 7 rooms."), ("Left at 7.", "Gone at 8."), ("x formula_1", "y")]
+    figures = [("In 1990 it had 1,200 rooms.", "In 2000 it had 7 rooms.")]
+    rows = [*figures, ("Left at 7.", "Gone at 8."), ("x formula_1", "y")]
     path = table(tmp_path / "t.jsonl", *({"text": text, "positive": positive} for text, positive in rows))
     assert given(path)[0] == rows
     found, summary = given(path, ignore_figures=True, drop="formula_")

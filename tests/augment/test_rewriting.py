@@ -348,11 +348,17 @@ def test_any_answer_is_kept_as_text_or_refused(answer):
         ("“Quoted.”", "Quoted."),
         ('"One" and "two"', '"One" and "two"'),
         ("<think>Let me see.\nYes.</think>\n\nThe answer.", "The answer."),
+        ("Let me see.\nYes.</think>\n\nThe answer.", "The answer."),  # which the prompt had opened
         ('"', '"'),
     ],
 )
 def test_reasoning_and_quotation_marks_are_removed(answer, positive):
     assert backend("http://localhost:1/v1").positive_from("A text.", answer) == positive
+
+
+def test_a_text_about_reasoning_keeps_its_tags():
+    found = backend("http://localhost:1/v1").positive_from("It ends in </think>, always.", "Always </think> ends it.")
+    assert found == "Always </think> ends it."
 
 
 def test_quotation_marks_that_the_text_has_too_are_kept():

@@ -38,6 +38,9 @@ def test_the_pairs_of_a_document_are_those_found_by_hand():
 def test_without_a_summary_the_first_sentence_finds_what_follows_it():
     assert texts("", "", [A, B, C]) == [(A, B), (B, C), (A, f"{B} {C}")]
     assert texts("", A, [A, B, C]) == [(A, B), (B, C), (A, f"{B} {C}")]  # a summary that opens the text
+    assert ("summary", f"{A} {B}", f"{C} {D}") in [
+        *pairs_of_document("", f"{A} {B}", [A, B, C, D])
+    ]  # with two sentences
 
 
 def test_short_sentences_have_no_neighbours_and_short_texts_are_no_passages():

@@ -92,6 +92,21 @@ def test_words_are_what_spaces_part():
     assert clean.count_words("l’été – don't stop") == 4
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Don't stop_me, naïve l’été!", ["don", "t", "stop", "me", "naïve", "l", "été"]),
+        ("STRASSE Straße", ["strasse", "strasse"]),
+        ("मेरा बेटा, मेरी बेटी", ["मेरा", "बेटा", "मेरी", "बेटी"]),
+        ("தமிழ் மொழி।", ["தமிழ்", "மொழி"]),
+        ("كِتَابٌ", ["كِتَابٌ"]),
+        ("❤️ 我们去 park", ["我", "们", "去", "park"]),
+    ],
+)
+def test_words_are_letters_and_the_signs_that_belong_to_them(text, words):
+    assert clean.words(text) == words
+
+
 def test_halves_meet_before_the_middle_word():
     assert clean.text_halves("one two three four five") == ("one two three", "four five")
     assert clean.text_halves("我们去公园") == ("我们去", "公园")

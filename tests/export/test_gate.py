@@ -8,8 +8,10 @@ import pytest
 from huggingface_hub import ModelCard
 from test_cli import run as command
 
-from selfsent import atomic, export
-from selfsent.errors import ConfigurationError, EncoderError
+from selfsent import atomic, export, train
+from selfsent.corpus.settings import CorpusConfig
+from selfsent.encoder.load import load_encoder
+from selfsent.errors import ConfigurationError, CorpusError, EncoderError
 from selfsent.export import export_model
 from selfsent.export.gate import NOISE, judge_export
 from selfsent.label_free_verdict import choose_tests
@@ -40,7 +42,7 @@ def test_with_accept_loss_it_is_kept_and_the_card_says_so(folders, corpus, tmp_p
 
 def test_the_difference_is_that_of_the_verdict(folders, corpus):
     """By hand: the mean of the figures, exported less original."""
-    tests = choose_tests(folders["mean"], [str(corpus)]).tests
+    tests = choose_tests(folders["mean"], [str(corpus)], reading=CorpusConfig()).tests
     draw = np.random.default_rng(1)
     one, other = (draw.normal(size=(len(tests.texts), 8)).astype("f4") for _ in range(2))
     found = judge_export(tests, one, other)
@@ -57,7 +59,7 @@ def test_the_difference_is_that_of_the_verdict(folders, corpus):
 def test_a_difference_that_prints_as_zero_is_no_loss(folders, corpus):
     from dataclasses import replace
 
-    tests = choose_tests(folders["mean"], [str(corpus)]).tests
+    tests = choose_tests(folders["mean"], [str(corpus)], reading=CorpusConfig()).tests
     vectors = np.random.default_rng(1).normal(size=(len(tests.texts), 8)).astype("f4")
     found = judge_export(tests, vectors, vectors)
     slight = replace(found.difference, low=-0.02, high=-NOISE / 2)
@@ -132,3 +134,34 @@ def test_the_command_exports_and_says_what_the_gate_found(folders, corpus, tmp_p
     said = command(monkeypatch, capsys, *words, "--accept-loss")
     assert "a change of" in "".join(map(str, said))
     assert (tmp_path / "out" / "README.md").is_file()
+
+
+def test_static_vectors_have_axes_of_their_own_and_no_cosine_to_the_encoder(folders, corpus, tmp_path):
+    out = tmp_path / "as-wide"
+    done = export_model(folders["mean"], "static", corpus=corpus, out=out, accept_loss=True, width=32, precision="fp32")
+    assert load_encoder(out).get_embedding_dimension() == load_encoder(folders["mean"]).get_embedding_dimension()
+    assert done.judgement.cosine is None
+    assert "smallest cosine" not in (out / "README.md").read_text(encoding="utf-8")
+
+
+def test_text_of_a_run_is_read_with_the_column_of_the_run(tmp_path, corpus):
+    """And where the column has another name, --text-column gives it."""
+    rows = [json.loads(line) for line in corpus.read_text().splitlines()]
+    renamed = tmp_path / "renamed.jsonl"
+    renamed.write_text("\n".join(json.dumps({"body": row["text"]}) for row in rows))
+    keys = ("corpus.text_column=body", "corpus.held_out=0", "train.steps=2", "train.batch_size=4")
+    settings = [*keys, "train.baselines=false"]
+    run = train("simcse", corpus=[renamed], base="builtin-static", out=tmp_path / "run", settings=settings)
+    done = export_model(run.model, "static", out=tmp_path / "own", accept_loss=True, width=16)
+    assert done.judgement.original.scores
+    given = {"corpus": renamed, "out": tmp_path / "given", "accept_loss": True, "width": 16}
+    with pytest.raises(CorpusError, match="has no column 'text'"):
+        export_model(run.model, "static", **given)
+    assert export_model(run.model, "static", text_column="body", **given).judgement.original.scores
+
+
+def test_too_few_documents_to_learn_from_are_counted(folders, corpus, tmp_path):
+    few = tmp_path / "few.jsonl"
+    few.write_text("\n".join(corpus.read_text().splitlines()[:70]))
+    with pytest.raises(CorpusError, match="of 70 documents are left to learn from beside those that the verdict takes"):
+        export_model(folders["mean"], "static", corpus=few, out=tmp_path / "out", accept_loss=True)

@@ -45,7 +45,6 @@ def in_files(monkeypatch):
 def test_counts_are_those_of_slow_loops_and_no_pair_crosses_documents(prepared, skip, pairs, held, monkeypatch):
     tokenizer, text = prepared
     monkeypatch.setattr(cooccurrences, "_TOKENS", 1000)  # so that several chunks are added up
-    monkeypatch.setattr(cooccurrences, "_ROWS", 7)
     monkeypatch.setattr(cooccurrences, "_PAIRS", pairs)
     monkeypatch.setattr(cooccurrences, "_HELD", held)
     tables, words = cooccurrences.count_cooccurrences(text, len(tokenizer), 3, skip, SILENT)

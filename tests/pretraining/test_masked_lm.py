@@ -5,8 +5,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
+from tiny import make_base
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
+from selfsent.corpus.heldout import HeldOut
 from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.dropout import dropout_rates
@@ -17,8 +19,17 @@ from selfsent.encoder.mlm_head import word_embeddings
 from selfsent.encoder.pooling import pooling_name
 from selfsent.objective import Examples
 from selfsent.pretraining import masked_lm, vocabulary
+from selfsent.progress import Progress
 
 SIZE = masked_lm.Size(2, 16, 2)
+NOTHING = HeldOut("halves")
+
+
+class Lines(list, Progress):
+    """Keeps what is said."""
+
+    def say(self, line):
+        self.append(line)
 
 
 @pytest.fixture
@@ -203,3 +214,33 @@ def test_guesses_are_the_same_every_time_and_count_what_is_right(encoder):
     sure = masked_lm.score_masked_words(encoder, objective.head, same, 0.2)
     assert sure["accuracy"] == 100
     assert sure["loss"] < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("sentence", "shown"),
+    [
+        ("the ship and the [MASK].", True),
+        ("the ship and the storm.", False),
+        ("ship " * 600 + "[MASK]", False),  # behind what the encoder reads
+        ("[MASK]" + " ship" * 600, True),
+    ],
+)
+def test_predictions_are_shown_for_a_mask_that_is_read_and_otherwise_it_is_said(encoder, prepared, sentence, shown):
+    lines = Lines()
+    objective = masked_lm.MaskedLM(masked_lm.MaskedLM.Config(), encoder)
+    validate = masked_lm.validator(encoder, objective, prepared.held_out, 32, sentence, None, lines)
+    validate(encoder)
+    assert any("no predictions are shown" in line for line in lines) != shown
+    assert sum(len(line.removeprefix(sentence).split(", ")) == 5 for line in lines) == shown
+
+
+def test_the_mask_of_a_sentence_is_whatever_the_tokenizer_calls_it(tmp_path):
+    base = make_base(tmp_path / "base", "xlm-roberta")
+    for file in base.glob("*token*.json"):
+        file.write_text(file.read_text(encoding="utf-8").replace("[MASK]", "<mask>"), encoding="utf-8")
+    encoder = load_encoder(base)
+    assert encoder.tokenizer.mask_token == "<mask>"
+    lines = Lines()
+    objective = masked_lm.MaskedLM(masked_lm.MaskedLM.Config(), encoder)
+    masked_lm.validator(encoder, objective, NOTHING, 32, "the [MASK] cat", None, lines)(encoder)
+    assert lines[0].startswith("the <mask> cat  ")

@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from tiny import make_base
-from transformers import AutoModelForMaskedLM
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 from selfsent.config import HardwareConfig
 from selfsent.corpus.settings import CorpusConfig
@@ -405,6 +407,22 @@ def test_a_masked_lm_of_another_kind_is_trained_further_and_keeps_it(family, tex
     assert len(matrices) > 10
     assert not [name for name in matrices if before[name].half().equal(after[name].half())]
     assert SentenceTransformer(str(run.model)).encode(["the ship"]).shape == (1, 32)
+
+
+def test_a_head_that_the_base_lacks_is_drawn_under_the_seed_and_said(text, tmp_path):
+    base = make_base(tmp_path / "base", "bert")
+    AutoTokenizer.from_pretrained(str(base)).save_pretrained(tmp_path / "bare")
+    AutoModel.from_pretrained(str(base)).save_pretrained(tmp_path / "bare")
+    settings = replace(TINY, size=None, vocabulary=None, factors=USUAL, base=str(tmp_path / "bare"), length=16)
+    runs = []
+    for number in range(2):
+        torch.manual_seed(number)
+        with pytest.warns(UserWarning, match="holds no masked-LM head: a fresh one, from random weights, is trained"):
+            runs.append(
+                train.pretrain_masked_lm([str(text)], tmp_path / f"run{number}", replace(settings, tokens=2000.0))
+            )
+    one, two = (load_file(run.model / "model.safetensors") for run in runs)
+    assert all(torch.equal(one[name], two[name]) for name in one)
 
 
 def test_dropout_is_off_while_pretraining_unless_it_is_set(text, tmp_path, monkeypatch):

@@ -81,3 +81,27 @@ def test_every_source_has_its_share_of_what_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(vocabulary, "SAMPLE", 20)
     read = list(vocabulary._sample([str(tmp_path / "a.txt"), str(tmp_path / "b.txt")], CORPUS, SILENT))
     assert [sum(line.startswith(word) for line in read) for word in ("alpha", "beta")] == [10, 10]
+
+
+def test_every_file_of_a_folder_is_sampled(tmp_path, monkeypatch):
+    monkeypatch.setattr(vocabulary, "SAMPLE", 300)
+    for name, words in (("a.txt", "ship storm harbour butter recipe"), ("b.txt", "θάλασσα λιμάνι πλοίο κύμα φούρνος")):
+        lines = [f"{word} {words} {n}" for n in range(100) for word in words.split()]
+        (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+    tokenizer = vocabulary.learn_vocabulary([str(tmp_path)], CORPUS)
+    assert "[UNK]" not in tokenizer.tokenize("θάλασσα storm")
+
+
+def test_a_sample_ends_at_so_many_characters(tmp_path, monkeypatch):
+    monkeypatch.setattr(vocabulary, "_CHARACTERS", 1000)
+    (tmp_path / "long.txt").write_text("\n".join(f"{n} ".ljust(400, "x") for n in range(50)), encoding="utf-8")
+    assert len(list(vocabulary._sample([str(tmp_path / "long.txt")], CORPUS, SILENT))) == 3
+
+
+def test_a_vocabulary_smaller_than_the_letters_is_refused(tmp_path):
+    text = "".join(chr(0x4E00 + n) for n in range(300))
+    (tmp_path / "chinese.txt").write_text("\n".join([text] * 20), encoding="utf-8")
+    with pytest.raises(
+        UserError, match=r"the letters of the text alone are [0-9,]+ word pieces: ask for a vocabulary of"
+    ):
+        vocabulary.learn_vocabulary([str(tmp_path / "chinese.txt")], CORPUS, 200)
