@@ -266,7 +266,8 @@ def _hold_out(
                 part = "dev" if len(selection.found.dev) > before else "test"
                 file.write(json.dumps([part, title, summary, sentences, source]) + "\n")
                 taken.add(row)
-                held_keys |= {clean.content_key(text) for text in (summary, *sentences, positive) if text}
+                whole = " ".join(sentences)  # a pair may stand in the text the other way round
+                held_keys |= {clean.content_key(text) for text in (summary, *sentences, whole, positive) if text}
     return taken, held_keys
 
 
@@ -282,7 +283,7 @@ def _write_training(
     with (folder / "texts.jsonl").open("w") as texts_file, (folder / "pairs.jsonl").open("w") as pairs_file:
         for row, (title, summary, sentences, positive, _) in enumerate(_rows(staged)):
             kept = [text for text in sentences if clean.content_key(text) not in held_keys]
-            if row in taken or not kept:
+            if row in taken or not kept or clean.content_key(" ".join(sentences)) in held_keys:
                 continue
             summary, positive = (text * (clean.content_key(text) not in held_keys) for text in (summary, positive))
             texts_file.write(json.dumps({"text": " ".join(kept)}) + "\n")

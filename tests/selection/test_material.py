@@ -324,3 +324,18 @@ def test_sections_of_one_document_are_drawn_together_where_there_are_enough_docu
     few = gather(write(tmp_path, documents(12, length=1500), "few.jsonl"), tmp_path / "few")
     assert few.clusters("test") is None  # too few to draw from
     assert gather(write(tmp_path, documents(450), "whole.jsonl"), tmp_path / "whole").clusters("test") is None
+
+
+def test_a_pair_that_is_held_out_is_not_trained_on_the_other_way_round(tmp_path):
+    rows = []
+    for number in range(400):
+        draw = np.random.default_rng(number)
+        one, other = (f"{sentence(draw)} a{number}. {sentence(draw)} b{number}." for _ in range(2))
+        rows += [{"text": one, "positive": other}, {"text": other, "positive": one}]
+    found = gather(write(tmp_path, rows), tmp_path / "text")
+    held = {row[3][0] if isinstance(row[3], list) else row[3] for row in held_rows(found)}
+    assert held
+    trained = [json.loads(line) for line in found.pairs.read_text().splitlines()]
+    assert trained
+    queries = {" ".join(row[3]) for row in held_rows(found)}
+    assert not queries & {pair[side] for pair in trained for side in ("text", "positive")}
