@@ -30,8 +30,10 @@ class Text:
 
     def __init__(self, ids: NDArray[np.int32], ends: NDArray[np.int64], words: int, folder: Path) -> None:
         self.ids, self.ends, self.folder = ids, ends, folder
+        self.begins = np.concatenate([[0], ends])
         self.times = max(1, round(words / len(ids)))
         self.tokens = self.times * len(ids)
+        self.lengths = np.tile(np.diff(ends, prepend=0), self.times)
 
     def __len__(self) -> int:
         return self.times * len(self.ends)
@@ -40,12 +42,12 @@ class Text:
         """Return the words of documents end to end, and the length of each."""
         parts, lengths = [], []
         while start < stop:
-            time_, first = divmod(start, len(self.ends))
+            again, first = divmod(start, len(self.ends))
             last = min(len(self.ends), first + stop - start)
-            begins = np.concatenate([[0], self.ends])[first : last + 1] if first == 0 else self.ends[first - 1 : last]
+            begins = self.begins[first : last + 1]
             ids = self.ids[begins[0] : begins[-1]]
-            if time_:
-                draw = np.random.default_rng([time_, first])
+            if again:
+                draw = np.random.default_rng([again, first])
                 other = draw.random(len(ids)) < REPLACED
                 ids = np.where(other, self.ids[draw.integers(0, len(self.ids), len(ids))], ids)
             parts.append(ids)
