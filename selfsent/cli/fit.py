@@ -58,4 +58,4 @@ def fit(
             "No encoder was downloaded.  A public one as the base, such as --base "
             "sentence-transformers/all-MiniLM-L6-v2, usually adds several points on English text."
         )
-    display.print(f"model: {result.model}; a page with figures and searches: {result.page}")
+    display.print(f"model: {result.model}; a page with the figures: {result.page}")

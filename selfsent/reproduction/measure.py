@@ -5,14 +5,18 @@ OUT/scores/KEY.json      scores of one encoder with their bootstrap replicates, 
 """
 
 import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 
 from selfsent import api, atomic
+from selfsent.corpus.read import resolve_sources
 from selfsent.encoder.inspect import encoder_digest
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import ResumeError
@@ -86,9 +90,26 @@ class Laboratory:
     def _path(self, row: PlannedRow, model: str, seed: int) -> Path:
         """Return the file of the scores of one encoder, which depends on its weights and on how it is evaluated."""
         weights = f"{row.run} {seed}" if row.recipe else encoder_digest(load_encoder(model))
-        whitened_on = self.options.texts.get("nli", ()) if row.row.whitening == "other" else ()
-        parts = [weights, row.key, str(self.options.data), self.options.classifier, *whitened_on]
+        whitened_on = [self._nli] if row.row.whitening == "other" else []
+        parts = [weights, row.key, self._data, self.options.classifier, *whitened_on]
         return self.folder / "scores" / f"{hashlib.sha256(' | '.join(parts).encode()).hexdigest()[:16]}.json"
+
+    @cached_property
+    def _data(self) -> str:
+        """Return what changes with the content of the evaluation data: scores of other data are not these."""
+        folder = Path(self.options.data or "")
+        if self.options.data is None or not folder.is_dir():
+            return str(self.options.data)
+        digest = xxhash.xxh3_128()
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            content = path.read_bytes()
+            digest.update(f"{path.relative_to(folder).as_posix()} {len(content)} ".encode(errors="replace"))
+            digest.update(content)
+        return digest.hexdigest()
+
+    @cached_property
+    def _nli(self) -> str:
+        return json.dumps([source.identity() for source in resolve_sources(self.options.texts.get("nli", ()))])
 
     def _evaluate(self, row: PlannedRow, model: str, tasks: Sequence[str]) -> Results:
         whitened = row.row.whitening

@@ -19,6 +19,7 @@ from selfsent.reproduction.plan import ArtifactPlan, PlannedRow, plan_artifacts
 from selfsent.reproduction.scale import SCALES, ReproduceOptions, explain_scale
 from selfsent.reproduction.sketch import draw_sketch
 from selfsent.run import Run
+from selfsent.selection.seeds import require_possible_seeds
 
 SUMMARY = "summary.md"
 
@@ -54,8 +55,7 @@ def _left(plan: ArtifactPlan, laboratory: Laboratory) -> int:
 def _require(options: ReproduceOptions) -> None:
     if options.scale not in SCALES:
         raise ConfigurationError(f"scale {options.scale!r} does not fit: choose one of {', '.join(SCALES)}")
-    if options.seeds < 1:
-        raise ConfigurationError(f"seeds = {options.seeds} does not fit: it must be at least 1")
+    require_possible_seeds(options.first_seed, options.seeds)
 
 
 def reproduce(

@@ -37,7 +37,7 @@ def decide(stages: Stages) -> Decision:
         one.scores |= {part: stages.vectors.score(one, part) for part in ("test", "general test")}
     change = difference(chosen.scores["test"], base.scores["test"], stages.measure) if chosen is not base else None
     loses = not stages.structured and stages.loses(chosen, "general test")
-    strong = None if loses else stages.strength()
+    strong = None if loses or stages.config.replace_strong_base else stages.strength()
     kept = chosen if change is not None and change.low > 0 and not loses and strong is None else base
     bm25, hybrid = _word_matching(stages, kept)
     sentences = [_first_sentence(stages, kept, chosen, base, change, strong)]
@@ -78,10 +78,13 @@ def _first_sentence(
         others = [one for one in stages.candidates if one.eligible and one is not base]
         if not others:
             why = _no_weak_one(strong) + "train candidates on them" if strong else "no other candidate was made"
+            if not stages.structured and not any(one.layered for one in stages.bases):
+                why = "it has no layers, and on single lines only encoders with layers are trained"
             return f"Keep {base.name} as it is: {why}."
         best, level = _best_here(others, stages), figure(base.scores["dev"], stages.measure)
         if best is None or level is None or best[1] <= level:
-            return f"Keep {base.name} as it is: of {len(others)} other candidates none is above it on {where}."
+            of = "the only other candidate is not" if len(others) == 1 else f"of {len(others)} other candidates none is"
+            return f"Keep {base.name} as it is: {of} above it on {where}."
         general = difference(best[0].scores["general dev"], base.scores["general dev"], SCORE)
         return (
             f"Keep {base.name} as it is: the best candidate, {best[0].name}, has {best[1]:.1f} against {level:.1f} on "
@@ -156,9 +159,16 @@ def _on_search(kept: Candidate, base: Candidate, bm25: Results | None, hybrid: R
 
 
 def _on_pairs(stages: Stages, kept: Candidate) -> list[str]:
-    """Say whether two encoders side by side would be better than the one that is kept."""
+    """Say whether two encoders side by side would have been kept, and be better than the one that is."""
     pairs = _best_pair(stages)
-    if not pairs or pairs[0] is kept:
+    if (
+        not pairs
+        or pairs[0].eligible
+        or stages.value(pairs[0]) <= max(stages.value(one) for one in stages.candidates if one.eligible)
+    ):
+        return []
+    over_base = difference(pairs[0].scores["test"], stages.reference().scores["test"], stages.measure)
+    if over_base.low <= 0:
         return []
     change = difference(pairs[0].scores["test"], kept.scores["test"], stages.measure)
     if change.low <= 0:

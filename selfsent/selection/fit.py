@@ -23,11 +23,12 @@ from selfsent.config import apply_settings, build_config, list_settings
 from selfsent.corpus.heldout import HeldOutPairs
 from selfsent.corpus.read import DEMO, corpus_sources, resolve_sources
 from selfsent.corpus.settings import CorpusConfig
+from selfsent.encoder.inspect import encoder_digest
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError, ResumeError
 from selfsent.label_free_verdict import find_trained, has_learned_from
-from selfsent.methods import find_method
+from selfsent.methods import plan_objective
 from selfsent.progress import SILENT, Progress
 from selfsent.report.card import fit_card, write_card
 from selfsent.run import PLAN, SELECTION, versions
@@ -38,7 +39,7 @@ from selfsent.selection.judge import Judge
 from selfsent.selection.material import PARTS, Material, gather_material
 from selfsent.selection.page import render_selection
 from selfsent.selection.settings import FitConfig
-from selfsent.selection.stages import DEFAULT_BASES, Stages
+from selfsent.selection.stages import DEFAULT_BASES, TWICE, WORDS, Stages
 
 MODEL, REPORT, PAGE = "model", SELECTION, "fit.html"
 GENERAL = Path(__file__).parent.parent / "builtin" / "general.jsonl.xz"
@@ -98,8 +99,10 @@ def fit(
     table = apply_settings(given, settings)
     _require_read(table.get("corpus", {}))
     config = build_config(FitConfig, table, "")
-    sources = list(dict.fromkeys(str(source) for source in corpus_sources(texts, corpus) or [DEMO]))
-    names = _different([str(find_trained(one)) for one in ([base] if isinstance(base, str | Path) else base)])
+    sources = _different([str(source) for source in corpus_sources(texts, corpus) or [DEMO]])
+    names = _require_names(
+        _different([str(find_trained(one)) for one in ([base] if isinstance(base, str | Path) else base)])
+    )
     folder = Path(out)
     _begun(folder, resume)  # refused before a name is looked up
     with locks.exclusive(folder):
@@ -120,19 +123,28 @@ def _require_read(corpus: object) -> None:
 
 
 def _different(names: Sequence[str]) -> list[str]:
-    """Return every base once, however its folder is written.
-
-    Raises:
-        ConfigurationError: two of them would be called the same.
-    """
+    """Return every file, folder or other name once, however its path is written."""
     found: dict[str, str] = {}
     for name in names:
-        found.setdefault(str(Path(name).resolve()) if Path(name).is_dir() else name, name)
+        found.setdefault(str(Path(name).resolve()) if Path(name).exists() else name, name)
+    return list(found.values())
+
+
+def _require_names(bases: list[str]) -> list[str]:
+    """Return bases each of which has a name of its own in tables and in the selection's folder.
+
+    Raises:
+        ConfigurationError: two of them would be called the same, or one as a candidate is.
+    """
     called: dict[str, str] = {}
-    for name in found.values():
+    for name in bases:
+        if short_name(name) in (WORDS, TWICE):
+            raise ConfigurationError(
+                f"a base called {short_name(name)} would be mixed up with the candidate of that name: rename its folder"
+            )
         if called.setdefault(short_name(name), name) != name:
             raise ConfigurationError(f"two bases are called {short_name(name)}: rename one of their folders")
-    return list(found.values())
+    return bases
 
 
 def _fit_in(
@@ -150,19 +162,21 @@ def _fit_in(
     if not begun:  # a mistyped name is refused before anything is written or read for minutes
         resolve_sources(sources)
         for method in config.methods:
-            find_method(method)
+            _require_sentences(method)
         for name in names:
             load_encoder(name)
     plan = _open_plan(folder, {"sources": sources, "bases": names, "settings": asdict(config)}, begun)
+    identity = json.loads(json.dumps([source.identity() for source in resolve_sources(sources)]))
+    if plan.once("text", "sources", identity) != identity:
+        raise ResumeError(f"the text that {folder} was begun with has changed: put it back, or choose another --out")
     if (folder / REPORT).is_file() and (folder / MODEL).is_dir():
+        for name in names:
+            plan.require_same_base(short_name(name), encoder_digest(load_encoder(name)), name)
         atomic.verify(folder / MODEL, f"delete {folder / MODEL} and add --resume to make it again", plain=True)
         progress.say(f"the selection in {folder} is finished: nothing is left to do")
         return _read(folder)
     # Before the first product: the threads decide the last bits of a factorisation, and a training sets them, too.
     progress.say(f"machine: {hardware.choose_hardware().line()}")
-    identity = [source.identity() for source in resolve_sources(sources)]
-    if plan.once("text", "sources", json.loads(json.dumps(identity))) != json.loads(json.dumps(identity)):
-        raise ResumeError(f"the text that {folder} was begun with has changed: put it back, or choose another --out")
     limit = int(config.minutes * _BYTES_A_MINUTE)
     text = gather_material(sources, config.corpus, folder / "text", limit, progress)
     progress.say(text.facts.line())
@@ -188,6 +202,15 @@ def _fit_in(
     atomic.write_text(folder / PAGE, render_selection(content, command))
     atomic.write_sealed(folder / REPORT, content)  # last: it says that the selection is finished
     return _read(folder)
+
+
+def _require_sentences(method: str) -> None:
+    """Refuse a method that cannot learn from single lines, before minutes of scoring."""
+    if plan_objective(method, {}).unit != "sentences":
+        raise ConfigurationError(
+            f"methods = {method!r} does not fit: it learns from whole documents, and methods are tried on single "
+            "lines; choose scd, simcse, denosent or whitenedcse"
+        )
 
 
 def _make_candidates(stages: Stages, names: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from selfsent import atomic
-from selfsent.errors import Interrupted
+from selfsent.errors import Interrupted, ResumeError
 
 T = TypeVar("T")
 
@@ -39,16 +39,32 @@ class FitPlan:
     @property
     def spent(self) -> float:
         """Return the seconds of all blocks that were timed, by whichever process."""
-        return float(sum(self._content.get("seconds", {}).values()) + sum(self._content.get("broken off", [])))
+        return float(sum((self._broken_off | self._content.get("seconds", {})).values()))
+
+    @property
+    def _broken_off(self) -> dict[str, float]:
+        found: dict[str, float] = self._content.setdefault("broken off", {})
+        return found
 
     @contextmanager
     def timed(self, slug: str) -> Iterator[Seconds]:
-        """Time a block, and keep its seconds; those of one that is interrupted count among the spent ones."""
-        seconds, began = Seconds(), time.perf_counter()
+        """Time a block, and keep its seconds, with those of the same block before it was interrupted."""
+        seconds, began, before = Seconds(), time.perf_counter(), self._broken_off.get(slug, 0.0)
         try:
             yield seconds
         except Interrupted:
-            self._content.setdefault("broken off", []).append(round(time.perf_counter() - began, 1))
+            self._broken_off[slug] = round(before + time.perf_counter() - began, 1)
             atomic.write_sealed(self._path, self._content)
             raise
-        seconds.value = self.once("seconds", slug, round(time.perf_counter() - began, 1))
+        seconds.value = self.once("seconds", slug, round(before + time.perf_counter() - began, 1))
+
+    def require_same_base(self, name: str, digest: str, place: str) -> None:
+        """Keep the digest of a base, or compare it with the one that was kept.
+
+        Raises:
+            ResumeError: the base has changed.
+        """
+        if self.once("bases", name, digest) != digest:
+            raise ResumeError(
+                f"the base {place} has changed since this selection was begun: put it back, or choose another --out"
+            )

@@ -221,7 +221,7 @@ def _write(staged: Path, folder: Path, counts: dict[Kind, int], share: float, cu
         what = "lines" if kind == "lines" else "texts with a pair"
         raise CorpusError(
             f"{different:,} different {what} are left to train on where {selection.documents:,} are held out, and "
-            f"{_LEAST_TRAINING} are needed: {more}"
+            f"{_LEAST_TRAINING} are needed: {more if share < 1 else 'give more different ones'}"
         )
     facts = Facts(
         kind=kind,

@@ -4,7 +4,8 @@ Beside the folder of a finished run, ``seed-42``, stands ``seed-42.json`` with t
 and their bootstrap replicates, which the run's own files do not hold.
 """
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ import numpy as np
 from selfsent import api, atomic, locks
 from selfsent.api import Trained
 from selfsent.config import SEEDS, Recipe, recipe_table
-from selfsent.corpus.read import corpus_sources
+from selfsent.corpus.read import corpus_sources, resolve_sources
+from selfsent.encoder.inspect import encoder_digest
+from selfsent.encoder.load import load_encoder
 from selfsent.errors import ConfigurationError, ResumeError
-from selfsent.evaluation.labelfree.verdict import SINGLE_LINES
+from selfsent.evaluation.labelfree.verdict import LEAST_HELD_OUT, SINGLE_LINES
 from selfsent.evaluation.score import Results, Score
 from selfsent.evaluation.significance import LEAST_SEEDS, Lead, SeedScores, compare_settings
 from selfsent.progress import SILENT, Progress, Quiet
@@ -24,6 +27,7 @@ from selfsent.run import Run
 from selfsent.tracking import AnyTracker
 
 RETRIEVAL = "retrieval"
+_BESIDE = {"recipe", "inputs"}  # of a record, beside the scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +40,7 @@ class SeedRun:
     dev: float | None  # of the best weights; None: the last weights were kept
     metric: str  # of test; empty: nothing could be held out
     data: str  # fingerprint of the queries
+    queries: int  # or pairs of the labelled sets; 0: nothing could be held out
     before: float | None
     test: float | None
     before_replicates: list[float]
@@ -100,28 +105,47 @@ def train_seeds(
     folder = Path(out) if out is not None else api.default_folder(method)
     if not resume:
         Run.require_free(folder, "choose another --out, or add --resume to resume the runs in it")
+    inputs = input_fingerprints(recipe)
     runs: list[SeedRun] = []
     with locks.exclusive(folder):
         for number in range(recipe.seed, recipe.seed + seeds):
             progress.say(f"seed {number}: {number - recipe.seed + 1} of {seeds}")
             one = replace(recipe, seed=number)
             heard = Quiet(progress) if runs else progress
-            runs.append(train_seed(one, folder / f"seed-{number}", tracker=tracker, progress=heard))
-            _require_same_inputs(runs[0].folder, runs[-1].folder)
+            runs.append(train_seed(one, folder / f"seed-{number}", inputs, tracker=tracker, progress=heard))
     lead, verdict = judge_seeds(runs)
     return TrainedSeeds(folder=folder, runs=runs, lead=lead, verdict=verdict)
 
 
-def train_seed(recipe: Recipe, folder: Path, *, tracker: AnyTracker | None = None, progress: Progress) -> SeedRun:
+def input_fingerprints(recipe: Recipe) -> dict[str, Any]:
+    """Return what changes with the weights of the base, and with the text."""
+    texts = [source.identity() for source in resolve_sources(recipe.texts)]
+    found: dict[str, Any] = json.loads(json.dumps({"base": encoder_digest(load_encoder(recipe.base)), "texts": texts}))
+    return found
+
+
+def train_seed(
+    recipe: Recipe,
+    folder: Path,
+    inputs: Mapping[str, Any],
+    *,
+    tracker: AnyTracker | None = None,
+    progress: Progress,
+) -> SeedRun:
     """Train one seed, or resume it, or return the scores of a run that is finished.
 
+    Args:
+        inputs: ``input_fingerprints`` of the recipe.
+
     Raises:
+        ResumeError: it was trained from another base or text.
         UserError: as ``train``.
     """
     record = folder.with_name(f"{folder.name}.json")
     known = _read_record(record)
     if known is not None and known["recipe"] == recipe_table(recipe) and Run(folder).finished():
-        return SeedRun(folder=folder, **{key: value for key, value in known.items() if key != "recipe"})
+        _require_same_inputs(folder, known["inputs"], inputs)
+        return SeedRun(folder=folder, **{key: value for key, value in known.items() if key not in _BESIDE})
     begun = (folder / "config.json").is_file()
     trained = api.train(recipe, out=folder, resume=begun, tracker=tracker, progress=progress)
     score = _test_score(trained, trained.after)
@@ -129,7 +153,7 @@ def train_seed(recipe: Recipe, folder: Path, *, tracker: AnyTracker | None = Non
         trained = api.rescore(trained, recipe, progress)
     run = _measured(trained, recipe.seed)
     content = {key: value for key, value in asdict(run).items() if key != "folder"}
-    atomic.write_sealed(record, {**content, "recipe": recipe_table(recipe)})
+    atomic.write_sealed(record, {**content, "recipe": recipe_table(recipe), "inputs": dict(inputs)})
     return run
 
 
@@ -139,18 +163,17 @@ def _read_record(path: Path) -> dict[str, Any] | None:
         content = atomic.read_sealed(path, "")
     except ResumeError:
         return None
-    keys = {one.name for one in fields(SeedRun)} - {"folder"} | {"recipe"}
+    keys = {one.name for one in fields(SeedRun)} - {"folder"} | _BESIDE
     return content if content.keys() == keys else None  # another version's is not read
 
 
-def _require_same_inputs(first: Path, other: Path) -> None:
-    """Refuse seeds of which some were trained before the base or the text changed, and some after."""
-    was, now = Run(first).config(), Run(other).config()
-    for what, key in (("base", "base"), ("text", "corpus")):
-        if key in was and was[key] != now.get(key):
+def _require_same_inputs(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Refuse the scores of a run that was trained before the base or the text changed."""
+    for key, what in (("base", "base"), ("texts", "text")):
+        if before[key] != now[key]:
             raise ResumeError(
-                f"{other} was trained from another {what} than {first}, which was changed meanwhile: put it back and "
-                f"delete {other}, or start anew with another --out"
+                f"the {what} that {folder} was trained from has changed since: put it back, or start anew with another "
+                "--out"
             )
 
 
@@ -174,6 +197,7 @@ def _measured(trained: Trained, seed: int) -> SeedRun:
         dev=trained.outcome.best_score,
         metric="" if after is None else f"{after.task} {after.metric}",
         data="" if after is None else str(after.protocol.get("data", "")),
+        queries=0 if after is None else after.n,
         before=None if before is None else before.value,
         test=None if after is None else after.value,
         before_replicates=replicates(before),
@@ -201,12 +225,24 @@ def judge_seeds(runs: Sequence[SeedRun]) -> tuple[Lead | None, str]:
     figures = f"{runs[0].metric} {before.values.mean():.1f} before, {after.values.mean():.1f} after"
     if lead.p is None or lead.low is None or lead.high is None:
         return lead, f"Cannot tell from {count_seeds(len(runs))}, {LEAST_SEEDS} are needed: {figures}."
+    if few := too_few_queries(runs[0]):
+        return lead, f"Cannot tell: {few}: {figures}."
     if lead.high >= 0 and not all(run.structured for run in runs):
         return lead, f"Cannot tell. {SINGLE_LINES} decides nothing: {figures}."
     decision = "Better" if lead.low > 0 else "Worse, do not use it" if lead.high < 0 else "Cannot tell"
     return lead, (
         f"{decision}. Mean of {len(runs)} seeds: {figures} (deviation {after.values.std(ddof=1):.1f}): a change of "
         f"{lead.value:+.1f} (95 % interval {lead.low:+.1f} to {lead.high:+.1f})."
+    )
+
+
+def too_few_queries(run: SeedRun) -> str:
+    """Say that a run was tested on too few queries for any conclusion; empty: they are enough."""
+    if run.metric.split()[:1] != [RETRIEVAL] or run.queries >= LEAST_HELD_OUT:
+        return ""
+    return (
+        f"only {run.queries} queries were held out to test it on, and {LEAST_HELD_OUT} are needed (more text, or "
+        "corpus.held_out_share=0.2, gives more)"
     )
 
 

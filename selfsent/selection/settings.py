@@ -36,5 +36,5 @@ class FitConfig:
     )
     side_by_side: bool = setting(False, "two encoders side by side may be kept; opening them needs selfsent")
     bootstrap: int = setting(1000, "resamples behind each interval", ge=100, le=1_000_000)
-    seed: int = setting(42, "of every random draw", ge=0, le=SEEDS)
+    seed: int = setting(42, "of all that is trained; the tests are drawn alike for every seed", ge=0, le=SEEDS)
     corpus: CorpusConfig = Field(default_factory=lambda: CorpusConfig())

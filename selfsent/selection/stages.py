@@ -19,7 +19,6 @@ from selfsent.encoder.inspect import encoder_digest, transformer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.model_folder import SHIPPED
 from selfsent.encoder.side_by_side import join_side_by_side
-from selfsent.errors import ResumeError
 from selfsent.evaluation.labelfree.verdict import SCORE
 from selfsent.evaluation.score import Difference
 from selfsent.progress import Progress
@@ -93,12 +92,7 @@ class Stages:
             base = Candidate(name=name, how="as it is", open=partial(load_encoder, place), base=name, share=0.0)
             with self.plan.timed(base.slug):
                 encoder = base.open()
-                digest = encoder_digest(encoder)
-                if self.plan.once("bases", name, digest) != digest:
-                    raise ResumeError(
-                        f"the base {place} has changed since this selection was begun: put it back, or choose another "
-                        "--out"
-                    )
+                self.plan.require_same_base(name, encoder_digest(encoder), place)
                 base.layered = transformer_of(encoder) is not None
                 # What is lost on general text, which is English, counts nothing for text of another language.
                 if check_coverage(encoder, self.vectors.judges["dev"].texts, name, self.progress).foreign:
@@ -220,12 +214,12 @@ class Stages:
             return None
         base, batch = training.base, self._batch(self.config.batch_size)
         place = self.places[base.name]
-        rate = self.config.learning_rate or _RATES[place not in SHIPPED]
+        rate = self.config.learning_rate or _RATES[place not in SHIPPED] * (1 if self.structured else _SLOWER)
         settings = (
             *training.keys,
             f"train.steps={steps}",
             f"train.batch_size={batch}",
-            f"train.learning_rate={rate if self.structured else rate * _SLOWER}",
+            f"train.learning_rate={rate}",
         )
         training.steps += steps
         how = f"{training.method}, {training.steps} steps"
@@ -300,7 +294,7 @@ class Stages:
                 base=pair[0].base,
             )
             candidate.eligible = self.config.side_by_side
-            candidate.note = "" if candidate.eligible else "two folders in one: --set side_by_side=true keeps it"
+            candidate.note = "" if candidate.eligible else "two folders in one: --set side_by_side=true allows it"
             self._add(candidate)
 
     @property
@@ -319,21 +313,24 @@ class Stages:
         part = "dev" if self.structured or not self.english else "general dev"
         return max(self.bases, key=lambda base: self._figure(base, part))
 
-    def strength(self) -> Difference | None:
+    def strength(self, part: str = "general test") -> Difference | None:
         """Return how the base compares with the word vectors that ship, on general text, where single lines judge.
 
         None if it is surely below them, as a masked language model is, or if general text says nothing of this one.
         What single lines call better is better for such an encoder, and often worse for others (RESULTS.md).
         """
-        counts = self.english and self.config.general_loss > 0
-        if self.structured or not counts or self.config.replace_strong_base:
+        if self.structured or not self._general_counts:
             return None
         # The name is that of its vectors on disk, too.
         name = WORDS_BASE if self.places.get(WORDS_BASE, WORDS_BASE) == WORDS_BASE else f"{WORDS_BASE}, as it ships"
         words = Candidate(name=name, how="as it is", open=partial(load_encoder, WORDS_BASE), base=WORDS_BASE)
-        base, part = self.reference(), "general test"
+        base = self.reference()
         change = difference(self.vectors.score(base, part), self.vectors.score(words, part), SCORE)
         return change if change.high >= 0 else None
+
+    @property
+    def _general_counts(self) -> bool:
+        return self.english and self.config.general_loss > 0
 
     def choose(self) -> Candidate:
         """Return the candidate that is to be compared with its base.
@@ -346,7 +343,7 @@ class Stages:
         best = max(eligible, key=self.value)
         if self.structured:
             return best
-        weak = self.english and self.config.general_loss > 0 and not self.config.replace_strong_base
+        weak = self._general_counts and self.strength("general dev") is None
         level = self.value(self.reference())
         near = [one for one in eligible if self.value(one) >= level + _ENOUGH * (self.value(best) - level)]
         return max(near, key=lambda one: (one.share if weak else -one.share, self.value(one)))

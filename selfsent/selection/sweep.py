@@ -15,17 +15,23 @@ import numpy as np
 
 from selfsent import api, atomic, locks, methods
 from selfsent.config import Recipe, build_config, recipe_table, sweep_lists
-from selfsent.corpus.read import corpus_sources, resolve_sources
+from selfsent.corpus.read import corpus_sources
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.encoder.inspect import encoder_digest
-from selfsent.encoder.load import load_encoder
 from selfsent.errors import ConfigurationError, ResumeError, StorageError, UserError
 from selfsent.evaluation.labelfree.verdict import LEAST_HELD_OUT, SINGLE_LINES
 from selfsent.evaluation.significance import LEAST_SEEDS, LEVEL, Judgement, judge_settings
 from selfsent.progress import SILENT, Progress, Quiet
 from selfsent.run import Run, first_difference
 from selfsent.selection import sweep_files
-from selfsent.selection.seeds import SeedRun, count_seeds, require_possible_seeds, seed_scores, train_seed
+from selfsent.selection.seeds import (
+    SeedRun,
+    count_seeds,
+    input_fingerprints,
+    require_possible_seeds,
+    seed_scores,
+    too_few_queries,
+    train_seed,
+)
 from selfsent.selection.space import (
     SweptKey,
     as_settings,
@@ -130,7 +136,7 @@ def sweep(
             seeds=seeds,
             sampler=sampler,
             prune=prune,
-            **_fingerprints(recipe),
+            **input_fingerprints(recipe),
         )
         _open_folder(folder, plan, resume=resume)
         journal = TrialJournal(
@@ -173,12 +179,6 @@ def _open_folder(folder: Path, plan: _Plan, *, resume: bool) -> None:
         )
 
 
-def _fingerprints(recipe: Recipe) -> dict[str, Any]:
-    """Return what changes with the weights of the base, and with the text."""
-    texts = [source.identity() for source in resolve_sources(recipe.texts)]
-    return {"base": encoder_digest(load_encoder(recipe.base)), "texts": texts}
-
-
 def _identity(recipe: Recipe) -> str:
     """Return everything that decides a run, with every default: equal recipes need one run."""
     plan = methods.plan_objective(recipe.method, recipe.objective)
@@ -208,7 +208,7 @@ class _Sweep:
         score = self._dev(self.reference)
         self.known = {_identity(self.plan.recipe): (None, TrialEnd(state="complete", score=score))}
         for number, settings, end in self.journal.ended():
-            if end.state != "repeated" and (recipe := self._recipe(settings)) is not None:
+            if end.state not in ("repeated", "failed") and (recipe := self._recipe(settings)) is not None:
                 self.known.setdefault(_identity(recipe), (number, end))
         while (taken := self.journal.take()) is not None:
             trial, settings = taken
@@ -259,7 +259,8 @@ class _Sweep:
         runs: list[SeedRun] = []
         for number in range(recipe.seed, recipe.seed + self.plan.seeds):
             progress = others if runs else first
-            run = train_seed(replace(recipe, seed=number), place / f"seed-{number}", progress=progress)
+            inputs = {"base": self.plan.base, "texts": self.plan.texts}
+            run = train_seed(replace(recipe, seed=number), place / f"seed-{number}", inputs, progress=progress)
             self._require_comparable(run)
             runs.append(run)
         return runs
@@ -315,6 +316,9 @@ class _Sweep:
                 p_best=judgement.p_best[rank],
             )
         best, first = trials[places[judgement.best]], self.reference[0]
+        few = too_few_queries(first)
+        if judgement.finding in ("better", "worse") and few:
+            judgement = replace(judgement, finding="cannot tell")
         if judgement.finding == "better" and not all(run.structured for run in best.runs):
             judgement = replace(judgement, finding="cannot tell")
         outcome = SweepOutcome(
@@ -383,6 +387,8 @@ def _word(best: SweepTrial, judgement: Judgement, seeds: int, metric: str, refer
         f"{figures}, mean of {seeds} seeds: a difference of {lead.value:+.1f} ({100 * (1 - LEVEL):.0f} % interval "
         f"{lead.low:+.1f} to {lead.high:+.1f}, p = {p:.2g}{comparisons})"
     )
+    if few := too_few_queries(reference.runs[0]):
+        return f"Cannot tell whether {name} is better than {AS_IT_IS}: {few}; {numbers}."
     if judgement.finding == "cannot tell" and not all(run.structured for run in best.runs):
         return f"Cannot tell whether {name} is better than {AS_IT_IS}. {SINGLE_LINES} decides nothing: {numbers}."
     if judgement.finding == "cannot tell":

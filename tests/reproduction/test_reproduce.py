@@ -116,6 +116,24 @@ def test_what_is_finished_is_neither_trained_nor_evaluated_again(whole, bert, pl
     assert [(one.cost.trainings, one.left) for one in planned] == [(16, 4), (8, 2)]
 
 
+def test_scores_of_evaluation_data_that_have_changed_since_are_measured_again(whole, bert, place, monkeypatch):
+    class Measured(Exception):
+        pass
+
+    def measured(*_, **__):
+        raise Measured
+
+    monkeypatch.setattr(measure, "evaluate", measured)
+    path = place / "downstream" / "STS" / "STSBenchmark" / "sts-test.csv"
+    before = path.read_text(encoding="utf-8")
+    path.write_text(before.replace("\t1\t", "\t2\t", 1), encoding="utf-8")
+    try:
+        with pytest.raises(Measured):
+            reproduce(NAMES, options(bert, place, seeds=3), whole[0], resume=True)
+    finally:
+        path.write_text(before, encoding="utf-8")
+
+
 class Killed(BaseException):
     """Ends the process here."""
 
@@ -158,6 +176,8 @@ def test_a_folder_that_is_taken_and_a_table_that_lacks_everything_are_refused(be
         reproduce(["denosent-table-3"], options(bert, place), tmp_path / "new")
     with pytest.raises(ConfigurationError, match="seeds = 0"):
         reproduce(NAMES, options(bert, place, seeds=0), tmp_path / "new")
+    with pytest.raises(ConfigurationError, match="its 2 seeds would go beyond"):
+        reproduce(NAMES, options(bert, place, seeds=2, first_seed=2**32 - 1), tmp_path / "new")
     with pytest.raises(ConfigurationError, match="choose one of small, full"):
         reproduce(NAMES, options(bert, place, scale="tiny"), tmp_path / "new")
 

@@ -316,6 +316,17 @@ def test_a_pair_that_would_be_better_is_offered():
     assert not any("would be" in sentence for sentence in decide(stages(*parts, worse)).sentences)
 
 
+@pytest.mark.parametrize(
+    ("dev", "test", "noise", "asked"),
+    [(58, 70, 0.0, False), (70, 61, 2.0, False), (58, 70, 0.0, True)],  # not chosen; not surely above the base; offered
+)
+def test_a_pair_that_would_not_be_kept_is_not_offered(dev, test, noise, asked):
+    parts = candidate("base", 60, noise=0.0), candidate("words", 50)
+    given = {"parts": (parts[0][0], parts[1][0]), "eligible": asked, "noise": noise}
+    pair = candidate("base beside words", dev, test=test, **given)
+    assert not any("would be" in one for one in decide(stages(*parts, pair, side_by_side=asked)).sentences)
+
+
 def test_a_change_on_general_text_is_said_and_that_classifiers_are_not_judged():
     found = decide(stages(candidate("base", 60), candidate("better", 70, general=78.0)))
     assert found.sentences[-2:] == [
@@ -367,6 +378,27 @@ def test_a_weak_base_of_single_lines_goes_as_far_as_has_three_quarters_of_the_be
         candidate("whole", 0, mrr=50.0 + gain, general=general),  # and loses nothing on general text
     )
     assert decide(stages(*made, structured=False, measure=MRR)).kept.name == kept
+
+
+@pytest.mark.parametrize(("words", "kept"), [(90.0, "whole"), (79.0, "part")])
+def test_a_base_is_as_weak_as_it_is_whether_or_not_a_strong_one_may_be_replaced(words, kept):
+    """The base has 80 on general text."""
+    made = (
+        candidate("base", 0, mrr=50.0, share=0.0),
+        candidate("part", 0, mrr=60.0, share=0.75),
+        candidate("whole", 0, mrr=58.0),
+    )
+    given = {"structured": False, "measure": MRR, "words": words, "replace_strong_base": True}
+    assert decide(stages(*made, **given)).kept.name == kept
+
+
+def test_a_base_without_layers_is_not_told_to_be_trained_on_single_lines():
+    made = candidate("vectors", 60, mrr=60)
+    made[0].layered = False
+    (sentence,) = decide(stages(made, structured=False, measure=MRR, words=80.0)).sentences
+    assert sentence == (
+        "Keep vectors as it is: it has no layers, and on single lines only encoders with layers are trained."
+    )
 
 
 @pytest.mark.parametrize(("lost", "kept"), [(0.2, "lines"), (0.3, "base")])

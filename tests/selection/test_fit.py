@@ -283,6 +283,33 @@ def test_a_selection_whose_text_or_base_has_changed_is_not_resumed(text, bert, u
         fit(text, undecided, str(bert), STATIC, resume=True)
 
 
+def test_a_finished_selection_whose_text_or_base_has_changed_is_not_returned(text, bert, whole, monkeypatch):
+    before = text.read_text(encoding="utf-8")
+    text.write_text(before + before.splitlines()[0], encoding="utf-8")
+    try:
+        with pytest.raises(ResumeError, match=r"the text that .* was begun with has changed: put it back"):
+            fit(text, whole[0].folder, str(bert), STATIC, resume=True)
+    finally:
+        text.write_text(before, encoding="utf-8")
+    monkeypatch.setattr("selfsent.selection.fit.encoder_digest", lambda encoder: "of another base")
+    with pytest.raises(ResumeError, match=r"the base .*bert.* has changed since this selection was begun"):
+        fit(text, whole[0].folder, str(bert), STATIC, resume=True)
+
+
+def test_one_file_by_two_names_is_read_once(text, tmp_path, monkeypatch):
+    read = []
+
+    def begun(folder, sources, *_, **__):
+        read.extend(sources)
+        raise Killed
+
+    monkeypatch.setattr("selfsent.selection.fit._fit_in", begun)
+    monkeypatch.chdir(text.parent)
+    with pytest.raises(Killed):
+        selfsent.fit(corpus=[text.name, text, f"./{text.name}", "pydocs"], out=tmp_path / "fit")
+    assert read == [text.name, "pydocs"]
+
+
 def test_another_text_is_named_when_resuming(whole, tmp_path, bert):
     with pytest.raises(ResumeError, match="was begun with other sources"):
         fit(tmp_path / "other.jsonl", whole[0].folder, str(bert), STATIC, resume=True)
@@ -402,12 +429,20 @@ def test_single_lines_are_judged_by_finding_them_from_a_third_of_their_words_and
         ({"corpus": "nothing.jsonl"}, "nothing.jsonl"),
         ({"base": ["no/such/folder"]}, "no/such/folder"),
         ({"settings": ['methods=["simsce"]']}, "simcse"),
+        ({"settings": ['methods=["declutr"]']}, "learns from whole documents"),
     ],
 )
 def test_a_mistyped_name_is_refused_before_anything_is_written(given, named, text, tmp_path):
     with pytest.raises(UserError, match=named):
         selfsent.fit(**{"corpus": text, "out": tmp_path / "fit", **given})
     assert not (tmp_path / "fit").exists()
+
+
+@pytest.mark.parametrize("name", ["word vectors", "word vectors, two seeds"])
+def test_a_base_does_not_share_its_name_with_a_candidate(name, bert, text, tmp_path):
+    shutil.copytree(bert, tmp_path / name)
+    with pytest.raises(ConfigurationError, match=f"a base called {name} would be mixed up"):
+        fit(text, tmp_path / "fit", str(tmp_path / name))
 
 
 def test_a_text_that_was_refused_leaves_the_folder_free(tmp_path):

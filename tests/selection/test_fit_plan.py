@@ -16,9 +16,10 @@ def plan(tmp_path, monkeypatch):
 
 
 def spend(plan, name, ending=None):
-    with plan.timed(name):
+    with plan.timed(name) as seconds:
         if ending:
             raise ending
+    return seconds()
 
 
 def test_what_was_decided_once_stays(plan):
@@ -31,7 +32,7 @@ def test_the_seconds_of_a_training_that_is_interrupted_count(plan, tmp_path):
         spend(plan, "training", Interrupted("Ctrl-C"))
     resumed = FitPlan(tmp_path / "plan.json", atomic.read_sealed(tmp_path / "plan.json", ""))
     assert resumed.spent == 40
-    spend(resumed, "training")
+    assert spend(resumed, "training") == 37  # 30 of them before
     assert resumed.spent == 47
     resumed.once("seconds", "training", 99.0)  # read from disk, not made again
     assert resumed.spent == 47

@@ -84,6 +84,18 @@ def test_a_slow_training_has_all_its_steps_where_the_time_is_enough_for_all(bert
     assert sorted(how.split(", ")[1] for how in trained(result).values()) == ["100 steps"] * 3
 
 
+@pytest.mark.parametrize(("given", "rate"), [((), 1e-5), (("learning_rate=0.001",), 1e-3)])
+def test_a_rate_that_was_given_is_the_rate_of_single_lines(bert, lines, steps, tmp_path, monkeypatch, given, rate):
+    """Otherwise it is a fifth of that of pairs, 5e-5."""
+    asked, train = [], api.train
+    monkeypatch.setattr(api, "train", lambda *words, **how: asked.append(how["settings"]) or train(*words, **how))
+    steps(301)
+    settings = [*SETTINGS[:-1], 'methods=["simcse"]', *given]
+    selfsent.fit(lines, base=str(bert), out=tmp_path / "fit", minutes=5.0, settings=settings)
+    rates = [one.partition("=")[2] for settings in asked for one in settings if one.startswith("train.learning_rate=")]
+    assert list(map(float, rates)) == pytest.approx([rate])
+
+
 def test_with_less_time_there_are_fewer_rounds(bert, lines, steps, tmp_path):
     steps(150)  # 50 for each: two rounds of 25, of which the second has two
     result = selfsent.fit(lines, base=str(bert), out=tmp_path / "fit", minutes=5.0, settings=SETTINGS)

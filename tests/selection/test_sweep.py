@@ -151,7 +151,7 @@ def test_a_sweep_whose_base_or_text_has_changed_is_not_resumed(bert, text, tmp_p
     shutil.copytree(whole.folder, folder)
     words = (bert, text, folder, "objective.temperature=0.05,0.2,1.0")
     with monkeypatch.context() as patched:
-        patched.setattr(module, "encoder_digest", lambda encoder: "of another base")
+        patched.setattr("selfsent.selection.seeds.encoder_digest", lambda encoder: "of another base")
         with pytest.raises(ResumeError, match="its base changed since it was started; put it back"):
             sweep(*words, seeds=2, resume=True)
     before = text.read_text(encoding="utf-8")
@@ -189,10 +189,10 @@ def test_a_resumed_sweep_is_the_one_that_was_started(bert, text, whole):
         sweep(bert, text, whole.folder, LIST)
 
 
-def fake_training(monkeypatch, score, structured=True):
+def fake_training(monkeypatch, score, structured=True, queries=20):
     """Replace training by a function of the recipe: trials, choice and files without the cost of runs."""
 
-    def train_seed(recipe, folder, *, progress):
+    def train_seed(recipe, folder, inputs, *, progress):
         dev, test = score(recipe)
         return module.SeedRun(
             seed=recipe.seed,
@@ -201,6 +201,7 @@ def fake_training(monkeypatch, score, structured=True):
             dev=dev,
             metric="retrieval mrr@10",
             data="x",
+            queries=queries,
             before=1.0,
             test=test,
             before_replicates=[1.0] * 50,
@@ -209,7 +210,7 @@ def fake_training(monkeypatch, score, structured=True):
         )
 
     monkeypatch.setattr(module, "train_seed", train_seed)
-    monkeypatch.setattr(module, "_fingerprints", lambda recipe: {"base": "", "texts": []})
+    monkeypatch.setattr(module, "input_fingerprints", lambda recipe: {"base": "", "texts": []})
 
 
 def rate(recipe) -> float:
@@ -266,6 +267,10 @@ def test_a_real_lead_over_three_seeds_is_declared_and_one_seed_says_so(tmp_path,
     assert "train.learning_rate=1e-3 is better than the recipe as it is" in outcome.decision
     outcome = selfsent.sweep("simcse", settings=settings, out=tmp_path / "one")
     assert outcome.decision.startswith("Cannot tell: one seed each")
+    fake_training(monkeypatch, score, queries=19)
+    outcome = selfsent.sweep("simcse", settings=settings, out=tmp_path / "few", seeds=3)
+    assert outcome.finding == "cannot tell"
+    assert "only 19 queries were held out" in outcome.decision
 
 
 def test_halves_of_single_lines_call_no_setting_better(tmp_path, monkeypatch):
@@ -280,10 +285,16 @@ def test_halves_of_single_lines_call_no_setting_better(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("structured", "change", "said"),
-    [(True, 5, "Better. "), (False, 5, "Cannot tell. Single lines"), (False, -5, "Worse, do not use it. ")],
+    ("structured", "change", "queries", "said"),
+    [
+        (True, 5, 20, "Better. "),
+        (False, 5, 20, "Cannot tell. Single lines"),
+        (False, -5, 20, "Worse, do not use it. "),
+        (True, 5, 19, "Cannot tell: only 19 queries were held out to test it on, and 20 are needed"),
+        (True, -5, 19, "Cannot tell: only 19 queries"),
+    ],
 )
-def test_halves_of_single_lines_show_damage_over_seeds_and_nothing_else(structured, change, said):
+def test_halves_of_single_lines_show_damage_over_seeds_and_few_queries_nothing(structured, change, queries, said):
     draw = np.random.default_rng(0)
     runs = [
         SeedRun(
@@ -293,6 +304,7 @@ def test_halves_of_single_lines_show_damage_over_seeds_and_nothing_else(structur
             dev=1.0,
             metric="retrieval mrr@10",
             data="",
+            queries=queries,
             before=50.0,
             test=50.0 + change + 0.01 * seed,
             before_replicates=(50 + 0.1 * draw.normal(size=200)).tolist(),
@@ -368,7 +380,7 @@ def test_a_setting_below_the_median_is_given_up_with_its_run_left_to_resume(bert
     assert not (folder / "scores.json").exists()
 
 
-def test_train_seeds_gives_runs_their_mean_and_a_verdict(bert, text, tmp_path):
+def test_train_seeds_gives_runs_their_mean_and_a_verdict(bert, text, tmp_path, monkeypatch):
     words = {"base": str(bert), "corpus": [str(text)], "settings": QUICK, "out": tmp_path / "runs"}
     result = selfsent.train_seeds("simcse", seeds=3, seed=1, **words)
     assert [run.folder.name for run in result.runs] == ["seed-1", "seed-2", "seed-3"]
@@ -382,6 +394,16 @@ def test_train_seeds_gives_runs_their_mean_and_a_verdict(bert, text, tmp_path):
     assert again == result
     with pytest.raises(ResumeError, match=r"train.steps"):
         selfsent.train_seeds("simcse", seeds=3, seed=1, resume=True, **{**words, "settings": [*QUICK, "train.steps=5"]})
+    before = text.read_text(encoding="utf-8")
+    text.write_text(before + "\nOne more line.", encoding="utf-8")
+    try:
+        with pytest.raises(ResumeError, match=r"the text that .*seed-1 was trained from has changed since"):
+            selfsent.train_seeds("simcse", seeds=3, seed=1, resume=True, **words)
+    finally:
+        text.write_text(before, encoding="utf-8")
+    monkeypatch.setattr("selfsent.selection.seeds.encoder_digest", lambda encoder: "of another base")
+    with pytest.raises(ResumeError, match=r"the base that .*seed-1 was trained from has changed since"):
+        selfsent.train_seeds("simcse", seeds=3, seed=1, resume=True, **words)
 
 
 @pytest.mark.parametrize("name", ["scd-grid", "denosent-grid"])
@@ -456,6 +478,30 @@ def test_a_sweep_without_any_trial_that_ends_says_why(tmp_path, monkeypatch):
             selfsent.sweep("simcse", settings=[f"train.learning_rate={values}"], out=tmp_path / name)
 
 
+def test_what_has_failed_fails_again_in_a_sweep_that_was_killed(tmp_path, monkeypatch):
+    """Of equal settings the second is no repetition of a run that there is not."""
+    calls = 0
+
+    def score(recipe):
+        nonlocal calls
+        calls += 1
+        if calls == killed:
+            raise Killed
+        if rate(recipe) > 1e-3:
+            raise UserError("the loss is no longer finite")
+        return 1.0, 1.0
+
+    fake_training(monkeypatch, score)
+    states = {}
+    for name, killed in (("whole", 0), ("killed", 3)):
+        calls, words = 0, {"settings": ["train.learning_rate=0.5,0.50,1e-4"], "out": tmp_path / name}
+        if killed:
+            with pytest.raises(Killed):
+                selfsent.sweep("simcse", **words)
+        states[name] = [trial.state for trial in selfsent.sweep("simcse", resume=True, **words).trials]
+    assert states["whole"] == states["killed"] == ["complete", "failed", "failed", "complete"]
+
+
 def test_two_processes_do_not_share_the_folder_of_a_sweep(bert, text, whole):
     with locks.exclusive(whole.folder), pytest.raises(ConfigurationError, match=r"process \d+ on .* is writing"):
         sweep(bert, text, whole.folder, "objective.temperature=0.05,0.2,1.0", seeds=2, resume=True)
@@ -481,8 +527,8 @@ def test_settings_selected_by_another_score_are_not_compared(tmp_path, monkeypat
     fake_training(monkeypatch, lambda recipe: (1.0, 1.0))
     original = module.train_seed
 
-    def other(recipe, folder, *, progress):
-        run = original(recipe, folder, progress=progress)
+    def other(recipe, folder, inputs, *, progress):
+        run = original(recipe, folder, inputs, progress=progress)
         return replace(run, selected_by="stsb-dev") if recipe.method == "scd" else run
 
     monkeypatch.setattr(module, "train_seed", other)
