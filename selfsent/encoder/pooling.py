@@ -87,7 +87,7 @@ def pooling_name(encoder: SentenceTransformer) -> str:
     for module in encoder:
         if isinstance(module, WeightedLayerPooling):
             return {0: "first_last_paper", 1: "first_last"}.get(module.layer_start, "top2")
-    if any(isinstance(module, Dense) for module in encoder):
+    if any(isinstance(module, Dense) and isinstance(module.activation_function, nn.Tanh) for module in encoder):
         return f"{pools[0].pooling_mode}_pooler"
     if prompt_weights(encoder) is not None:
         return "prompt"

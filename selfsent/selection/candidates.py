@@ -27,6 +27,7 @@ class Candidate:
     open: Callable[[], SentenceTransformer] = field(repr=False)
     parts: tuple["Candidate", "Candidate"] | None = None  # of two side by side
     weights: tuple[float, float] = (0.5, 0.5)  # of the two
+    whitened: tuple["Candidate", Path] | None = None  # another one, and the matrix that its vectors are multiplied by
     layered: bool = False  # not static vectors, nor two encoders
     seconds: float = 0.0  # that making it took
     eligible: bool = True  # may be kept: one folder of stock modules that descends from a base
@@ -64,6 +65,10 @@ class Vectors:
         if candidate.parts is not None:
             sides = [_unit(self.of(one, part)) for one in candidate.parts]
             return np.hstack([w**0.5 * side for w, side in zip(candidate.weights, sides, strict=True)])
+        if candidate.whitened is not None:
+            source, matrix = candidate.whitened
+            product: Float[np.ndarray, "N D"] = self.of(source, part) @ np.load(matrix)
+            return product
         if not self.judges[part].texts:
             return np.zeros((0, 1), np.float32)
         path = self.folder / f"{candidate.slug}.{part}.npy"

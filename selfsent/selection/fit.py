@@ -1,7 +1,8 @@
 """fit(): the best encoder for a text, chosen without labels, never worse than what was there.
 
     text -> training texts, pairs, held-out documents (material.py)
-         -> candidates: bases, word vectors of the text, trained bases, weights between, two side by side (stages.py)
+         -> candidates: bases, word vectors of the text, trained bases, weights between, two side by side (stages.py),
+            and some of them partly whitened (whitened.py)
          -> the best on half of the held-out documents, compared with its base on the other half (decision.py)
 
 Every stage leaves a file or a folder in ``out``: a selection that was killed resumes where it was.  What depends on
@@ -40,6 +41,7 @@ from selfsent.selection.material import PARTS, Material, gather_material
 from selfsent.selection.page import render_selection
 from selfsent.selection.settings import FitConfig
 from selfsent.selection.stages import DEFAULT_BASES, TWICE, WORDS, Stages
+from selfsent.selection.whitened import add_partly_whitened
 
 MODEL, REPORT, PAGE = "model", SELECTION, "fit.html"
 GENERAL = Path(__file__).parent.parent / "builtin" / "general.jsonl.xz"
@@ -226,6 +228,7 @@ def _make_candidates(stages: Stages, names: Sequence[str]) -> None:
         if stages.words_named and not stages.bases_promise_more:
             stages.train_bases()
         stages.add_weights_between()
+        add_partly_whitened(stages)
         stages.add_side_by_side()
     else:
         lines = stages.text.facts.kind == "lines"

@@ -97,7 +97,7 @@ class Stages:
                 # What is lost on general text, which is English, counts nothing for text of another language.
                 if check_coverage(encoder, self.vectors.judges["dev"].texts, name, self.progress).foreign:
                     self.english = False
-                self._add(base)
+                self.add(base)
             if base.layered:
                 source = self.text.pairs if self.structured else self.text.texts
                 self._rates[name] = time_encoding(encoder, source, base.slug, self.plan)
@@ -134,7 +134,7 @@ class Stages:
         candidate = Candidate(name=name, how=how, open=opened, base=WORDS_BASE, seconds=seconds)
         candidate.eligible = self.words_named and name in (WORDS, TWICE)
         candidate.note = "" if self.words_named else "made from no base that was named"
-        self._add(candidate)
+        self.add(candidate)
 
     @property
     def bases_promise_more(self) -> bool:
@@ -238,7 +238,7 @@ class Stages:
         made.open = partial(load_encoder, model)
         made.seconds = seconds() + (training.made.seconds if training.made else 0.0)
         training.begun, training.made = model, made
-        self._add(made)
+        self.add(made)
         return made
 
     def add_weights_between(self) -> None:
@@ -266,7 +266,7 @@ class Stages:
                     eligible=goal.eligible,
                     note=goal.note,
                 )
-                self._add(between)
+                self.add(between)
 
     def _may_win_between(self, base: Candidate, goal: Candidate) -> bool:
         """Tell whether weights between the two, which lose less on general text, are worth minutes of scoring."""
@@ -295,7 +295,7 @@ class Stages:
             )
             candidate.eligible = self.config.side_by_side
             candidate.note = "" if candidate.eligible else "two folders in one: --set side_by_side=true allows it"
-            self._add(candidate)
+            self.add(candidate)
 
     @property
     def words_named(self) -> bool:
@@ -372,7 +372,7 @@ class Stages:
     def _figure(self, candidate: Candidate, part: str) -> float:
         return figure(candidate.scores[part], self.measure if part == "dev" else SCORE) or 0.0
 
-    def _add(self, candidate: Candidate) -> None:
+    def add(self, candidate: Candidate) -> None:
         """Score a candidate on the development documents, of this text and of general text, and say so."""
         for part in ("dev", "general dev"):
             candidate.scores[part] = self.vectors.score(candidate, part)

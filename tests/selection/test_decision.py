@@ -415,6 +415,6 @@ def test_where_all_that_was_trained_on_lines_loses_the_way_leads_to_the_one_that
     )
     chooser = stages(*made, structured=False, measure=MRR)
     added = []
-    monkeypatch.setattr(chooser, "_add", added.append, raising=False)
+    monkeypatch.setattr(chooser, "add", added.append, raising=False)
     chooser.add_weights_between()
     assert {one.name.split(" to ")[1] for one in added} == {"near"}

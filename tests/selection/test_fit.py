@@ -14,6 +14,7 @@ from tiny import TEXTS
 import selfsent
 from selfsent import atomic
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.partial_whitening import whiten_encoder
 from selfsent.encoder.side_by_side import parts_of
 from selfsent.errors import ConfigurationError, CorpusError, ResumeError, UserError
 from selfsent.evaluation.score import Difference
@@ -105,7 +106,11 @@ def test_the_rows_are_all_candidates_and_word_matching(whole, bert):
     assert rows[trained]["dev_score"] > rows[bert.name]["dev_score"]
     assert rows[trained]["general_dev_score"] > rows[bert.name]["general_dev_score"] - 0.25
     assert sum(" beside " in name for name in names) == 3
-    assert len(names) == len(set(names)) == 14
+    whitened = {name.removesuffix(", partly whitened") for name in names if name.endswith(", partly whitened")}
+    assert len(whitened) == 3
+    assert {result.base, trained} < whitened
+    assert "word vectors" in (whitened - {result.base, trained}).pop()
+    assert len(names) == len(set(names)) == 17
     assert result.kept in names
     assert [row["name"] for row in result.rows if row["note"] == "kept"] == [result.kept]
     scored = [line.split(": score")[0] for line in said if ": score " in line]
@@ -180,6 +185,16 @@ def test_the_model_is_that_of_the_candidate_and_opens_in_sentence_transformers(w
         share = float(result.kept.split()[0])
         assert torch.allclose(opened[0].embedding.weight, start + share * (goal - start), atol=1e-6)
     np.testing.assert_allclose(opened.encode(TEXTS), expected, atol=1e-6)
+
+
+def test_a_candidate_that_is_partly_whitened_is_its_vectors_times_the_matrix(whole, bert):
+    """Its vectors are computed from those of the other; the encoder that would be kept gives the same."""
+    (path,) = (whole[0].folder / "candidates").glob("*pairs*whitened*.npy")
+    (run,) = (path for path in (whole[0].folder / "candidates").glob("*pairs*") if path.is_dir())
+    trained, matrix = load_encoder(run / "model"), np.load(path)
+    vectors = trained.encode(TEXTS) @ matrix
+    assert whiten_encoder(trained, matrix).encode(TEXTS) == pytest.approx(vectors, rel=1e-3, abs=1e-5)
+    assert not np.allclose(matrix, np.eye(len(matrix)), atol=0.05)
 
 
 def test_every_figure_of_the_card_is_one_of_the_report(whole):

@@ -1,0 +1,82 @@
+"""Partial whitening is the linear map that its formula says, and the folder that is saved computes it."""
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling
+from tiny import TEXTS
+
+from selfsent.encoder.encode import encode
+from selfsent.encoder.load import load_encoder
+from selfsent.encoder.partial_whitening import fit_partial_whitening, whiten_encoder
+from selfsent.encoder.pooling import pooling_name
+from selfsent.encoder.save import save_encoder
+from selfsent.encoder.side_by_side import join_side_by_side
+from selfsent.errors import EncoderError
+
+
+@pytest.fixture
+def vectors():
+    """Embeddings whose variances span two orders of magnitude, in directions that are no axes."""
+    draw = np.random.default_rng(0)
+    turned = np.linalg.qr(draw.normal(size=(6, 6)))[0]
+    return (draw.normal(size=(500, 6)) * np.geomspace(0.1, 1, 6) @ turned + 0.3).astype(np.float32)
+
+
+@pytest.mark.parametrize("power", [0.0, 0.2, 0.5, 1.0])
+def test_variances_are_left_at_one_less_the_power_and_directions_stay(vectors, power):
+    before, directions = np.linalg.eigh(np.cov(vectors.T))
+    matrix = fit_partial_whitening(vectors, power)
+    after = directions.T @ np.cov((vectors @ matrix).T) @ directions
+    assert after == pytest.approx(np.diag(before ** (1 - power) * before.mean() ** power), abs=1e-4)
+    assert matrix == pytest.approx(matrix.T, abs=1e-6)
+
+
+def test_a_direction_in_which_nothing_varies_is_not_lifted_without_end(vectors):
+    flat = np.hstack([vectors, np.ones((len(vectors), 1), np.float32)])
+    matrix = fit_partial_whitening(flat, 1.0)
+    highest = np.linalg.eigvalsh(np.cov(vectors.T))[-1]
+    mean = np.linalg.eigvalsh(np.cov(flat.T)).mean()
+    assert matrix[-1, -1] == pytest.approx((1e-3 * highest / mean) ** -0.5, rel=1e-3)
+
+
+def test_too_few_texts_are_refused(vectors):
+    fit_partial_whitening(vectors[:12])
+    with pytest.raises(EncoderError, match="needs 12 texts or more, and 11 were given"):
+        fit_partial_whitening(vectors[:11])
+
+
+def whitening(encoder):
+    draw = np.random.default_rng(1)
+    width = encode(encoder, TEXTS[:1]).shape[1]
+    return fit_partial_whitening(draw.normal(size=(2 * width, width)) * np.geomspace(0.1, 1, width), 0.8)
+
+
+def same_directions(found, expected):
+    units = [rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (found, expected)]
+    assert units[0] == pytest.approx(units[1], abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bert", "normalized", "static"])
+def test_a_whitened_folder_gives_the_embeddings_times_the_matrix_in_sentence_transformers(name, bert, tmp_path):
+    encoder = load_encoder("builtin-static" if name == "static" else bert)
+    if name == "normalized":
+        encoder.append(Normalize())
+    before, matrix = encode(encoder, TEXTS), whitening(encoder)
+    kinds = [type(module) for module in whiten_encoder(encoder, matrix)]
+    assert kinds[1:] == {"bert": [Pooling, Dense], "normalized": [Pooling, Dense, Normalize], "static": []}[name]
+    save_encoder(encoder, tmp_path / "model")
+    opened = SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    found = opened.encode(TEXTS)
+    same_directions(found, before @ matrix)
+    if name != "normalized":
+        assert found == pytest.approx(before @ matrix, rel=1e-3, abs=1e-4)
+    same_directions(encode(load_encoder(tmp_path / "model"), TEXTS), before @ matrix)
+    if name != "static":
+        assert pooling_name(encoder) == "mean"  # a stock map behind the pooling is no pooler
+
+
+def test_two_encoders_side_by_side_are_not_whitened(bert):
+    pair = join_side_by_side([load_encoder(bert), load_encoder("builtin-static")], (0.5, 0.5))
+    with pytest.raises(EncoderError, match="whiten each of them"):
+        whiten_encoder(pair, np.eye(4, dtype=np.float32))
