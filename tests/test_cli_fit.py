@@ -54,6 +54,7 @@ def finished(tmp_path):
     """What a selection of text.txt left behind."""
     folder = tmp_path / "out"
     (folder / "model").mkdir(parents=True)
+    (tmp_path / "text.txt").write_text("A text.\n")
     settings = json.loads(json.dumps({**vars(FitConfig()), "corpus": vars(FitConfig().corpus)}))
     asked = {"sources": ["text.txt"], "bases": [], "settings": settings}
     atomic.write_sealed(folder / PLAN, {"asked": asked, "steps": {}})

@@ -51,15 +51,16 @@ _TRANSFORMER = {
     "model_args": {"add_pooling_layer": False},  # the same before sentence-transformers 5.4
     "do_lower_case": False,
 }
-MODULES_BEHIND = (  # behind the layers
-    ["Pooling"],
-    ["WordWeights", "Pooling"],
-    ["Pooling", "Normalize"],
-    ["WordWeights", "Pooling", "Normalize"],
-)
+MODULES_BEHIND = [  # behind the layers
+    [*weights, "Pooling", *dense, *unit]
+    for weights in ([], ["WordWeights"])
+    for dense in ([], ["Dense"])  # a map alone, as of partial whitening
+    for unit in ([], ["Normalize"])
+]
 DIRECT_POOLINGS = {"mean": "mean_tokens", "cls": "cls_token"}
 _OTHER_POOLINGS = ("max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
 _WIDTHS = {"word_embedding_dimension", "embedding_dimension"}  # of a Pooling, under today's name and the one before
+WORD_WEIGHTS, MAP = "word weights", "map"  # behind the layers
 _ENDS = (("cls_token", "[CLS]"), ("sep_token", "[SEP]"))
 
 
@@ -77,7 +78,7 @@ def steps_digest(
     steps: EncodingSteps,
     settings: Sequence[Any],
     layers: Mapping[str, Tensor],
-    word_weights: Tensor | None,
+    behind: Mapping[str, Tensor],
     tokenizer: Tokenizer,
 ) -> str:
     """Digest all that an embedding depends on, however the encoder was opened.
@@ -85,11 +86,11 @@ def steps_digest(
     Args:
         settings: prompts, the name of the default one, and the width that is kept.
         layers: the parameters of the layers by name.
-        word_weights: (V,), by which states are multiplied before the mean.
+        behind: what follows the layers, as of ``BertEncoder``.
     """
     definition = json.loads(tokenizer.to_str()) | {"truncation": None, "padding": None}
     digest = xxhash.xxh3_128(json.dumps([settings, steps, str(steps.shape), definition], default=str).encode())
-    named = dict(layers) | ({} if word_weights is None else {"word weights": word_weights})
+    named = {**layers, **behind}
     for name in sorted(named):
         digest.update(name.encode())
         digest.update(named[name].detach().cpu().float().contiguous().numpy().data)
@@ -104,27 +105,33 @@ class BertEncoder(DirectEncoder):
         layers: BertLayers,
         tokenizer: Tokenizer,
         steps: EncodingSteps,
-        word_weights: Tensor | None,
+        behind: Mapping[str, Tensor],
         *,
         padding: int,
         unknown: int | None,
     ) -> None:
+        """Take what a folder holds.
+
+        Args:
+            behind: ``WORD_WEIGHTS`` (V,), by which states are multiplied before the mean, and ``MAP`` (E, D), by which
+                the mean is; each where there is one.
+        """
         super().__init__()
         self._layers, self._tokenizer, self._padding, self._unknown = layers, tokenizer, padding, unknown
-        self._steps, self._word_weights, self._device = steps, word_weights, "cpu"
+        self._steps, self._behind, self._device = steps, dict(behind), "cpu"
         tokenizer.encode_special_tokens = steps.special_as_text
         tokenizer.no_padding()
         tokenizer.enable_truncation(steps.max_length)
 
     @property
     def width(self) -> int:  # noqa: D102 - of the base class, as the others
-        return self._layers.width
+        return len(self._behind[MAP]) if MAP in self._behind else self._layers.width
 
     @property
     def pooling(self) -> str:  # noqa: D102
-        if self._word_weights is None or self._steps.pooling != "mean":
+        if WORD_WEIGHTS not in self._behind or self._steps.pooling != "mean":
             return self._steps.pooling
-        return "prompt" if int((self._word_weights != 0).sum()) == 1 else "weighted_mean"
+        return "prompt" if int((self._behind[WORD_WEIGHTS] != 0).sum()) == 1 else "weighted_mean"
 
     @property
     def max_length(self) -> int:  # noqa: D102
@@ -133,7 +140,7 @@ class BertEncoder(DirectEncoder):
     @cached_property
     def digest(self) -> str:  # noqa: D102
         settings = [self.prompts, self.default_prompt_name, self.truncate_dim]
-        return steps_digest(self._steps, settings, self._layers.state_dict(), self._word_weights, self._tokenizer)
+        return steps_digest(self._steps, settings, self._layers.state_dict(), self._behind, self._tokenizer)
 
     @cached_property
     def vocabularies(self) -> Sequence[Vocabulary]:  # noqa: D102
@@ -148,7 +155,7 @@ class BertEncoder(DirectEncoder):
 
     def to(self, device: str) -> "BertEncoder":  # noqa: D102
         self._layers.to(device)
-        self._word_weights = None if self._word_weights is None else self._word_weights.to(device)
+        self._behind = {name: tensor.to(device) for name, tensor in self._behind.items()}
         self._device = device
         return self
 
@@ -171,9 +178,11 @@ class BertEncoder(DirectEncoder):
         if self._steps.pooling == "cls":
             pooled = states[:, 0]
         else:
-            weights = mask.float() if self._word_weights is None else mask * self._word_weights[ids]
+            weights = mask * self._behind[WORD_WEIGHTS][ids] if WORD_WEIGHTS in self._behind else mask.float()
             sums = (states * weights[:, :, None]).sum(1)
             pooled = sums / weights.sum(1, keepdim=True).clamp(min=1e-9)
+        if MAP in self._behind:
+            pooled = F.linear(pooled, self._behind[MAP])
         return [F.normalize(pooled, dim=1) if self._steps.unit else pooled]
 
 
@@ -185,7 +194,7 @@ def open_bert(folder: Path, entries: Sequence[ModuleEntry], name: str) -> BertEn
     """
     if not (folder / "modules.json").exists() or entries[0].kind != "Transformer":
         return None
-    where, behind = entries[0].folder, {entry.kind: entry.folder for entry in entries[1:]}
+    where, modules = entries[0].folder, {entry.kind: entry.folder for entry in entries[1:]}
     if [entry.kind for entry in entries[1:]] not in MODULES_BEHIND:
         return None
     config, said = read_table(where / "config.json"), _read_if_there(where / "sentence_bert_config.json")
@@ -195,8 +204,8 @@ def open_bert(folder: Path, entries: Sequence[ModuleEntry], name: str) -> BertEn
     layers = _open_layers(where, shape)
     if layers is None or config.get("hidden_size", layers.width) != layers.width:
         return None
-    pooling = _read_pooling(read_table(behind["Pooling"] / "config.json"), layers.width)
-    if pooling is None:
+    pooling = _read_pooling(read_table(modules["Pooling"] / "config.json"), layers.width)
+    if pooling is None or ("Dense" in modules and not _is_map(read_table(modules["Dense"] / "config.json"))):
         return None
     spoken = read_table(where / "tokenizer_config.json")
     added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
@@ -206,16 +215,21 @@ def open_bert(folder: Path, entries: Sequence[ModuleEntry], name: str) -> BertEn
     length = said.get("max_seq_length")
     if length is None:
         length = min(int(spoken.get("model_max_length", layers.positions)), config.get("max_position_embeddings", 512))
-    weights = None
-    if "WordWeights" in behind:
-        weights = _read_tensors(behind["WordWeights"] / "model.safetensors")["emb_layer.weight"].float().flatten()
+    behind = {}
+    if "WordWeights" in modules:
+        given = _read_tensors(modules["WordWeights"] / "model.safetensors")
+        behind[WORD_WEIGHTS] = given["emb_layer.weight"].float().flatten()
+    if "Dense" in modules:
+        behind[MAP] = _read_tensors(modules["Dense"] / "model.safetensors")["linear.weight"].float()
+        if behind[MAP].shape[1] != layers.width:
+            return None
     as_text = bool(spoken.get("split_special_tokens", False))
-    steps = EncodingSteps(shape, pooling, "Normalize" in behind, min(layers.positions, length), as_text)
+    steps = EncodingSteps(shape, pooling, "Normalize" in modules, min(layers.positions, length), as_text)
     unknown, padding = (
         None if spoken.get(role) is None else tokenizer.token_to_id(_content(spoken[role]))
         for role in ("unk_token", "pad_token")
     )
-    found = BertEncoder(layers, tokenizer, steps, weights, padding=padding or 0, unknown=unknown)
+    found = BertEncoder(layers, tokenizer, steps, behind, padding=padding or 0, unknown=unknown)
     if not found.take_settings(_read_if_there(folder / "config_sentence_transformers.json")):
         return None
     if not np.isfinite(found.encode_texts(["a"], precision="fp32")).all():
@@ -250,6 +264,14 @@ def _read_pooling(said: dict[str, Any], width: int) -> str | None:
     older = [name for name, flag in DIRECT_POOLINGS.items() if said.get(f"pooling_mode_{flag}")]
     mode = said.get("pooling_mode", older[0] if len(older) == 1 else None)
     return mode if isinstance(mode, str) and mode in DIRECT_POOLINGS and older in ([], [mode]) else None
+
+
+def _is_map(said: dict[str, Any]) -> bool:
+    """Tell whether a Dense is a product with a matrix, and nothing else."""
+    known = {"in_features", "out_features", "bias", "activation_function", "module_input_name", "module_output_name"}
+    names = {said.get(key) or "sentence_embedding" for key in ("module_input_name", "module_output_name")}
+    identity = str(said.get("activation_function")).rpartition(".")[2] == "Identity"
+    return said.keys() <= known and names == {"sentence_embedding"} and said.get("bias") is False and identity
 
 
 def _open_tokenizer(folder: Path) -> Tokenizer | None:

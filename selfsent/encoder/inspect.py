@@ -9,12 +9,19 @@ from typing import NamedTuple
 import torch
 import xxhash
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding, Transformer, WordWeights
+from sentence_transformers.sentence_transformer.modules import Dense, Pooling, StaticEmbedding, Transformer, WordWeights
 from tokenizers import Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from selfsent.encoder import prompt
-from selfsent.encoder.bert_encoder import DIRECT_POOLINGS, MODULES_BEHIND, EncodingSteps, steps_digest
+from selfsent.encoder.bert_encoder import (
+    DIRECT_POOLINGS,
+    MAP,
+    MODULES_BEHIND,
+    WORD_WEIGHTS,
+    EncodingSteps,
+    steps_digest,
+)
 from selfsent.encoder.bert_layers import BertShape
 from selfsent.encoder.direct import UNLIMITED, Vocabulary, joined_digest
 from selfsent.encoder.side_by_side import SideBySide
@@ -126,7 +133,7 @@ def encoder_digest(encoder: SentenceTransformer) -> str:
 class _Direct(NamedTuple):
     steps: EncodingSteps
     layers: dict[str, torch.Tensor]
-    word_weights: torch.Tensor | None
+    behind: dict[str, torch.Tensor]
     tokenizer: Tokenizer
 
 
@@ -146,9 +153,22 @@ def _steps_of(encoder: SentenceTransformer) -> _Direct | None:
     as_text = bool(getattr(encoder.tokenizer, "split_special_tokens", False))
     steps = EncodingSteps(shape, mode, "Normalize" in modules, max_length_of(encoder), as_text)
     layers = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("pooler.")}
-    weights = modules.get("WordWeights")
-    flat = None if weights is None else weights.get_parameter("emb_layer.weight").flatten()
-    return _Direct(steps, layers, flat, backend)
+    behind = {}
+    if "WordWeights" in modules:
+        behind[WORD_WEIGHTS] = modules["WordWeights"].get_parameter("emb_layer.weight").flatten()
+    if isinstance(dense := modules.get("Dense"), Dense):
+        if not is_linear_map(dense):
+            return None
+        behind[MAP] = dense.linear.weight
+    return _Direct(steps, layers, behind, backend)
+
+
+def is_linear_map(dense: Dense) -> bool:
+    """Tell whether a Dense multiplies embeddings by a matrix, and does nothing else."""
+    names = {dense.module_input_name or "sentence_embedding", dense.module_output_name or "sentence_embedding"}
+    plain = isinstance(dense.activation_function, torch.nn.Identity) and dense.linear.bias is None
+    plain = plain and not getattr(dense, "use_residual", False)  # since sentence-transformers 5.5
+    return plain and names == {"sentence_embedding"}
 
 
 def max_length_of(encoder: SentenceTransformer) -> int:

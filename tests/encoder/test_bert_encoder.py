@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 from tiny import FAMILIES, PROMPT, TEXTS, make_base
 from transformers import BertTokenizer
 
@@ -126,6 +126,36 @@ def test_no_more_is_read_than_there_are_positions_for(tmp_path):
     for name, key in (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
         (folder / name).write_text(json.dumps(json.loads((folder / name).read_text()) | {key: 5000}))
     is_the_same(folder)
+
+
+@pytest.mark.parametrize("unit", [True, False])
+def test_a_linear_map_behind_the_pooling(tmp_path, unit):
+    """As partial whitening adds it, also to another width."""
+    encoder = load_encoder(drawn(make_base(tmp_path / "base", "bert")))
+    torch.manual_seed(3)
+    encoder.append(Dense(32, 20, bias=False, activation_function=torch.nn.Identity()))
+    for module in [Normalize()] * unit:
+        encoder.append(module)
+    save_encoder(encoder, tmp_path / "saved")
+    is_the_same(tmp_path / "saved")
+    assert width_of(open_encoder(tmp_path / "saved")) == 20
+    before = digest_of(open_encoder(tmp_path / "saved"))
+    path = tmp_path / "saved" / "2_Dense" / "model.safetensors"
+    save_file({"linear.weight": 2 * load_file(path)["linear.weight"]}, path, {"format": "pt"})
+    for name in (tmp_path / "saved").glob(".checksums"):
+        name.unlink()
+    assert digest_of(open_encoder(tmp_path / "saved")) != before
+
+
+@pytest.mark.parametrize(
+    "given", [{"bias": True, "activation_function": torch.nn.Identity()}, {"bias": False}], ids=["bias", "tanh"]
+)
+def test_another_layer_behind_the_pooling_is_left_to_transformers(tmp_path, given):
+    encoder = load_encoder(make_base(tmp_path / "base", "bert"))
+    encoder.append(Dense(32, 32, **given))
+    save_encoder(encoder, tmp_path / "saved")
+    assert not isinstance(open_encoder(tmp_path / "saved"), BertEncoder)
+    digest_of(load_encoder(tmp_path / "saved"))
 
 
 def test_vectors_of_length_1_and_the_tokenizer_of_bert(tmp_path):
