@@ -13,7 +13,9 @@ def export(
     to: Annotated[
         str,
         typer.Option(
-            "--to", autocompletion=complete_words("onnx", "onnx-int8", "static"), help="onnx, onnx-int8 or static"
+            "--to",
+            autocompletion=complete_words("onnx", "onnx-int8", "static", "whitened"),
+            help="onnx, onnx-int8, static or whitened",
         ),
     ],
     corpus: Annotated[
@@ -31,7 +33,7 @@ def export(
     ] = None,
     precision: Annotated[str, typer.Option(help="Of the encoder's own vectors: auto, bf16 or fp32")] = "auto",
 ) -> None:
-    """Write an encoder as ONNX, as ONNX with int8 weights, or as static word vectors, unless it loses by it.
+    """Write an encoder as ONNX, with int8 weights, as static word vectors or partly whitened, unless it loses by it.
 
     Example: selfsent export runs/tickets --to onnx-int8
     """

@@ -38,14 +38,23 @@ def fit_partial_whitening(vectors: Float[np.ndarray, "N D"], power: float = POWE
     return found
 
 
+def require_one_encoder(encoder: SentenceTransformer) -> None:
+    """Refuse encoders side by side.
+
+    Raises:
+        EncoderError: it holds two.
+    """
+    if parts_of(encoder):
+        raise EncoderError("two encoders side by side are not whitened: whiten each of them")
+
+
 def whiten_encoder(encoder: SentenceTransformer, matrix: Float[np.ndarray, "D D"]) -> SentenceTransformer:
     """Give an encoder, in place, embeddings that are multiplied by a symmetric matrix, and return it.
 
     Raises:
         EncoderError: it holds two encoders side by side.
     """
-    if parts_of(encoder):
-        raise EncoderError("two encoders side by side are not whitened: whiten each of them")
+    require_one_encoder(encoder)
     weights = torch.from_numpy(matrix).to(encoder.device)
     if isinstance(encoder[0], StaticEmbedding):
         table = encoder[0].get_parameter("embedding.weight")

@@ -1,4 +1,4 @@
-"""A model folder in, the same encoder for another runtime out: ONNX, int8, static vectors; judged before it is kept.
+"""A model folder in; out: ONNX, int8, static vectors or partly whitened embeddings, judged before it is kept.
 
 onnx_graph.py            an encoder to one ONNX graph; int8
 onnx_session.py          texts to vectors by onnxruntime
@@ -25,6 +25,7 @@ from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.model_folder import read_table
+from selfsent.encoder.partial_whitening import fit_partial_whitening, require_one_encoder, whiten_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.encoder.side_by_side import parts_of
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, unknown
@@ -38,9 +39,10 @@ from selfsent.progress import SILENT, Progress
 from selfsent.report.card import shown_name, write_card
 from selfsent.run import Run, versions
 
-FORMATS = ("onnx", "onnx-int8", "static")
+FORMATS = ("onnx", "onnx-int8", "static", "whitened")
+_FROM_TEXT = ("static", "whitened")  # that are learned from text
 FACTS = "export.json"  # what was exported, from what, and the figures of the gate
-_TEXTS = 20_000  # that static vectors are learned from
+_TEXTS = 20_000  # that they are learned from, at most
 _PASSAGE = 50  # words
 _JUDGED = 60  # documents of the verdict, at least: its tests need 50
 _LEARNED = 5_000  # documents, at most
@@ -71,14 +73,15 @@ def export_model(
     precision: str = "auto",
     progress: Progress = SILENT,
 ) -> Exported:
-    """Write an encoder for another runtime, unless the verdict finds that it lost by it.
+    """Write an encoder for another runtime, or partly whitened, unless the verdict finds that it lost by it.
 
     The export is refused where the paired 95 % interval of its score less the encoder's lies below zero.
 
     Args:
         model: a folder, the folder of a run, or a name on the hub.
-        to: "onnx", "onnx-int8" (both need the extra ``onnx``) or "static".
-        corpus: text without labels, for the verdict, and to learn static vectors from.  Default: that of the run.
+        to: "onnx", "onnx-int8" (both need the extra ``onnx``), "static" or "whitened" (``encoder.partial_whitening``).
+        corpus: text without labels, for the verdict, and to learn static vectors or whitening from.  Default: that of
+            the run.
         out: the folder to write.  Default: ``exports/`` and the name of the model and of the format.
         accept_loss: keep an export that lost; its card says what it lost.
         overwrite: replace an earlier export; nothing else is ever replaced.
@@ -98,30 +101,36 @@ def export_model(
     target = Path(out) if out is not None else Path("exports") / f"{_name_of(model)}-{to}"
     _require_ours(target, overwrite)
     encoder = load_encoder(found)
-    if to != "static":
+    if to not in _FROM_TEXT:
         onnx_graph.require_one_graph(encoder, str(model))
+    elif to == "whitened":
+        require_one_encoder(encoder)
     reading = _reading(found, language, text_column, own=corpus is None)
-    drawn = _draw(sources, documents, reading, progress) if to == "static" else []
-    # Static vectors are learned from what the verdict does not look at: it takes half as many again as it is given.
+    drawn = _draw(sources, documents, reading, progress) if to in _FROM_TEXT else []
+    # They are learned from what the verdict does not look at: it takes half as many again as it is given.
     most = min(documents, max(_JUDGED, len(drawn) // 3)) if drawn else documents
     material = choose_tests(found, sources, documents=most, reading=reading, progress=progress)
     with locks.exclusive(target, folder=False), atomic.replacing(target) as partial:
         partial.mkdir()
-        if to == "static":
+        own = encode(encoder, material.tests.texts, precision=precision, progress=progress)
+        if to in _FROM_TEXT:
             texts = _texts(drawn, material, reading.language)
             machine = hardware.choose_hardware()
-            small = distil_static(
-                encoder.to(machine.device), texts, width=width, precision=precision, progress=progress
-            )
-            save_encoder(small, partial)
+            encoder = encoder.to(machine.device)
+            if to == "static":
+                made = distil_static(encoder, texts, width=width, precision=precision, progress=progress)
+            else:
+                vectors = encode(encoder, texts, precision=precision, progress=progress)
+                made = whiten_encoder(encoder, fit_partial_whitening(vectors))
+            save_encoder(made, partial)
         else:
             _write_onnx(encoder, partial, int8=to == "onnx-int8")
         judgement = judge_export(
             material.tests,
-            encode(encoder, material.tests.texts, precision=precision, progress=progress),
+            own,
             exported_vectors(partial, material.tests.texts, progress),
             note=material.note,
-            same_axes=to != "static",
+            same_axes=to not in _FROM_TEXT,
         )
         if judgement.lost and not accept_loss:
             raise EncoderError(
@@ -129,7 +138,7 @@ def export_model(
             )
         size = sum(path.stat().st_size for path in partial.rglob("*") if path.is_file()) / 1e6
         facts = {"model": shown_name(model), "to": to, "megabytes": round(size, 2), "versions": versions()}
-        if to != "static" and onnx_graph.tokenizer_count(encoder) > 1:
+        if to not in _FROM_TEXT and onnx_graph.tokenizer_count(encoder) > 1:
             facts["tokenizers"] = onnx_graph.tokenizer_count(encoder)
         atomic.write_sealed(partial / FACTS, {**facts, **judgement.as_dict(), "accepted_loss": judgement.lost})
         write_card(partial, export_card(facts, judgement, name=target.name, language=reading.language))
@@ -141,7 +150,7 @@ def _require_format(to: str, width: int) -> None:
         raise unknown("format", to, FORMATS)
     if width < 1:
         raise ConfigurationError(f"width {width} does not fit: static vectors have 1 dimension or more")
-    if to != "static":
+    if to not in _FROM_TEXT:
         for package in ("onnx", "onnxscript", "onnxruntime"):
             onnx_graph.require_onnx(package)
 

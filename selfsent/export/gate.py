@@ -87,7 +87,9 @@ _GRAPH = """`{graph}` opens in onnxruntime: its inputs are what `tokenizer.json`
 _EACH = """`{graph}` opens in onnxruntime: its inputs that end in `_0` are what `0/tokenizer.json` gives, and so on for
 every number, its output `sentence_embedding` is the vector."""
 _GRAPHS = {"onnx": ("onnx/model.onnx", ""), "onnx-int8": ("onnx/model_quantized.onnx", "  Its weights are int8.")}
-_EXTRA_TAGS = {"onnx": ["onnx"], "onnx-int8": ["onnx", "int8"], "static": ["static-embeddings"]}
+_EXTRA_TAGS = {"onnx": ["onnx"], "onnx-int8": ["onnx", "int8"], "static": ["static-embeddings"], "whitened": []}
+
+_AS = {"whitened": "with partly whitened embeddings"}
 
 
 def export_card(facts: Table, judgement: ExportJudgement, *, name: str, language: str) -> str:
@@ -105,7 +107,7 @@ def export_card(facts: Table, judgement: ExportJudgement, *, name: str, language
     return f"""{front_matter(name, scores["export"], base=facts["model"], language=told, tags=tags)}
 # {name}
 
-`{facts["model"]}` as {facts["to"]}, {facts["megabytes"]:.2f} MB, written by selfsent.
+`{facts["model"]}` {_AS.get(facts["to"], "as " + facts["to"])}, {facts["megabytes"]:.2f} MB, written by selfsent.
 
 {opened}
 

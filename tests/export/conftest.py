@@ -9,6 +9,7 @@ from tiny import WORDS, make_base
 from torch import nn
 
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.partial_whitening import whiten_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.export import export_model
 
@@ -47,6 +48,9 @@ def folders(tmp_path_factory):
             encoder = load_encoder(base, max_length=32, **how)
         found[name] = where / name.replace(" ", "-")
         save_encoder(encoder, found[name], head=nn.Linear(32, 24) if head else None)
+    lengths = np.diag(np.geomspace(0.5, 2, 32)).astype(np.float32)
+    found["whitened"] = where / "whitened"
+    save_encoder(whiten_encoder(load_encoder(found["mean"]), lengths), found["whitened"])
     return found
 
 

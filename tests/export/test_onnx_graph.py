@@ -20,7 +20,7 @@ from selfsent.errors import ConfigurationError, EncoderError
 from selfsent.export import export_model, onnx_graph
 from selfsent.export.onnx_session import OnnxEncoder
 
-KINDS = ["mean", "cls head", "prompt", "first_last"]  # of the fixture ``folders``
+KINDS = ["mean", "cls head", "prompt", "first_last", "whitened"]  # of the fixture ``folders``
 
 
 def cosines(one, other):

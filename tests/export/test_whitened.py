@@ -1,0 +1,53 @@
+"""An export that is partly whitened has the encoder's embeddings times a power of their covariance."""
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+from tiny import TEXTS
+
+from selfsent import export
+from selfsent.encoder.load import load_encoder
+from selfsent.encoder.save import save_encoder
+from selfsent.encoder.side_by_side import join_side_by_side
+from selfsent.errors import EncoderError
+from selfsent.export import export_model
+
+
+def test_vectors_are_those_of_the_encoder_times_the_power_of_the_covariance(folders, corpus, tmp_path, monkeypatch):
+    learned = []
+    texts_of = export._texts
+    monkeypatch.setattr(export, "_texts", lambda *given: learned.extend(texts_of(*given)) or learned)
+    done = export_model(folders["mean"], "whitened", corpus=corpus, out=tmp_path / "out", accept_loss=True)
+    before = SentenceTransformer(str(folders["mean"]), device="cpu")
+    values, axes = np.linalg.eigh(np.cov(before.encode(learned).T))
+    expected = before.encode(TEXTS) @ (axes * np.maximum(values, values[-1] / 1000) ** -0.1) @ axes.T
+    found = SentenceTransformer(str(done.folder), device="cpu").encode(TEXTS)
+    lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
+    assert ((found * expected).sum(1) / lengths).min() > 0.999
+    plain = before.encode(TEXTS)  # far from the encoder's own
+    assert (np.linalg.norm(plain, axis=1) * np.linalg.norm(found, axis=1) * 0.999 > (plain * found).sum(1)).all()
+    card = (done.folder / "README.md").read_text(encoding="utf-8")
+    assert "with partly whitened embeddings" in card
+    assert "smallest cosine" not in card
+
+
+def test_it_learns_from_no_document_that_judges_it(folders, corpus, tmp_path, monkeypatch):
+    seen = {}
+    texts_of = export._texts
+
+    def kept(drawn, material, language):
+        seen["judged"] = {document.text for document in material.documents}
+        seen["learned"] = texts_of(drawn, material, language)
+        return seen["learned"]
+
+    monkeypatch.setattr(export, "_texts", kept)
+    export_model(folders["mean"], "whitened", corpus=corpus, out=tmp_path / "out", accept_loss=True)
+    assert len(seen["judged"]) >= 50
+    assert not any(text in document for text in seen["learned"] for document in seen["judged"])
+
+
+def test_two_encoders_side_by_side_are_refused_before_anything_is_read(folders, tmp_path):
+    pair = join_side_by_side([load_encoder(folders["mean"]), load_encoder("builtin-static")], (0.5, 0.5))
+    save_encoder(pair, tmp_path / "pair")
+    with pytest.raises(EncoderError, match="whiten each of them"):
+        export_model(tmp_path / "pair", "whitened", corpus=tmp_path / "not there", out=tmp_path / "out")
