@@ -115,14 +115,8 @@ def export_model(
         own = encode(encoder, material.tests.texts, precision=precision, progress=progress)
         if to in _FROM_TEXT:
             texts = _texts(drawn, material, reading.language)
-            machine = hardware.choose_hardware()
-            encoder = encoder.to(machine.device)
-            if to == "static":
-                made = distil_static(encoder, texts, width=width, precision=precision, progress=progress)
-            else:
-                vectors = encode(encoder, texts, precision=precision, progress=progress)
-                made = whiten_encoder(encoder, fit_partial_whitening(vectors))
-            save_encoder(made, partial)
+            encoder = encoder.to(hardware.choose_hardware().device)
+            save_encoder(_learn(encoder, to, texts, width, precision, progress), partial)
         else:
             _write_onnx(encoder, partial, int8=to == "onnx-int8")
         judgement = judge_export(
@@ -160,6 +154,17 @@ def exported_vectors(folder: Path, texts: Sequence[str], progress: Progress = SI
     if any((folder / name).is_file() for name in GRAPHS):
         return OnnxEncoder(folder).encode(texts, progress=progress)
     return encode(load_encoder(folder), texts, progress=progress)
+
+
+def _learn(
+    encoder: SentenceTransformer, to: str, texts: Sequence[str], width: int, precision: str, progress: Progress
+) -> SentenceTransformer:
+    """Return static vectors of an encoder, or the encoder partly whitened, in place."""
+    if to == "static":
+        return distil_static(encoder, texts, width=width, precision=precision, progress=progress)
+    return whiten_encoder(
+        encoder, fit_partial_whitening(encode(encoder, texts, precision=precision, progress=progress))
+    )
 
 
 def _write_onnx(encoder: SentenceTransformer, folder: Path, *, int8: bool) -> None:
