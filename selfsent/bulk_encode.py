@@ -273,6 +273,8 @@ def _open(output: Path, plan: dict[str, Any], *, resume: bool, overwrite: bool, 
             )
     resuming = resume and path.is_file()
     before = atomic.read_sealed(path, encoded_shards.afresh(output)) if resuming else plan
+    if before["source"] is None and plan["source"] is not None:  # of a stream, which always starts again
+        resuming, before = False, plan
     if before != plan and not kept_texts(output):
         resuming = False
     elif before != plan:
@@ -285,8 +287,8 @@ def _open(output: Path, plan: dict[str, Any], *, resume: bool, overwrite: bool, 
         if encoded_shards.is_intact(output):
             return kept_texts(output)
         atomic.remove(folder / "complete.json")
-    if not (resuming or overwrite):
-        encoded_shards.require_no_ranges(output, plan["dtype"])
+    if not resuming:
+        encoded_shards.require_no_ranges(output, plan["dtype"], overwrite=overwrite)
     if output.exists() and not overwrite:
         raise ConfigurationError(f"output {output} exists: remove it, choose another name, or add --overwrite")
     if output.exists():

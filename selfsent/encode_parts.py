@@ -64,6 +64,8 @@ def open_part(output: Path, part: EncodePart, plan: dict[str, Any], *, overwrite
         encoded_shards.require_ours(output)
     if encoded_shards.shape_when_complete(output):
         return encoded_shards.rows_in(_shards_of(output, part))
+    if not any(folder.glob("plan-*.json")):
+        encoded_shards.require_no_ranges(output, plan["dtype"], overwrite=overwrite)
     (folder / "shards").mkdir(parents=True, exist_ok=True)
     if not own.is_file():
         atomic.write_sealed(own, plan)

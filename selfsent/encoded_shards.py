@@ -177,6 +177,8 @@ def publish(output: Path, dtype: str, block: int) -> tuple[int, int]:
             atomic.write_sealed(whole / "manifest.json", {**facts, "shards": [*digests], "checksums": digests})
         atomic.write_sealed(folder / "complete.json", {"rows": rows, "width": width})
     if ranges_file(output).is_file():
+        if whole.exists() and output.is_file():  # never old vectors beside new ranges
+            atomic.remove(output)
         atomic.write_bytes(published_ranges(output), ranges_file(output).read_bytes())
     if whole.exists():
         for shard in [] if output.suffix else shards_of(output):
@@ -211,15 +213,16 @@ def remove_damaged(output: Path, progress: Progress) -> None:
         progress.say(f"warning: {shard.parent} was changed: from row {row:,} on, texts are encoded again")
 
 
-def require_no_ranges(output: Path, dtype: str) -> None:
-    """Refuse to write ranges over those of another output.
+def require_no_ranges(output: Path, dtype: str, *, overwrite: bool) -> None:
+    """Refuse to write ranges over those of another output; with ``overwrite`` those of this one are replaced.
 
     Raises:
         ConfigurationError: there are some, or another file of that name.
     """
     ranges = published_ranges(output)
-    if needs_ranges(dtype) and ranges.exists():
-        raise ConfigurationError(f"{ranges} exists, where the ranges belong: choose another name, or add --overwrite")
+    if needs_ranges(dtype) and ranges.exists() and not (overwrite and output.exists()):
+        rest = "" if overwrite else ", or add --overwrite"
+        raise ConfigurationError(f"{ranges} exists, where the ranges belong: choose another name{rest}")
 
 
 def _write_header(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:

@@ -89,6 +89,8 @@ class WordLookup:
         """Tell whether a combining character stands behind a punctuation mark."""
         if joined.isascii():
             return False
+        if b"\xcc\xb8" in joined:  # U+0338 composes with < = > from behind other combining characters, too
+            return True
         data = np.frombuffer(joined, np.uint8)
         return bool((self._kinds[data[:-1]][np.isin(data[1:], _COMBINING)] == _MARK).any())
 

@@ -15,6 +15,7 @@ from sentence_transformers.util import quantize_embeddings
 from tiny import TEXTS
 
 from selfsent import atomic, bulk_encode, encoded_shards, locks
+from selfsent.encode_parts import EncodePart
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder, torch
 from selfsent.errors import ResumeError, UserError
@@ -475,6 +476,44 @@ def test_ranges_of_another_output_are_not_written_over(bert, source, tmp_path):
     assert (tmp_path / "v.ranges.npy").read_bytes() == before
     bulk_encode.encode_to(tmp_path / "v.parquet", encoder, [source], dtype="float16")  # needs none
     bulk_encode.encode_to(tmp_path / "v.npy", encoder, [source], dtype="int8", overwrite=True)
+    with pytest.raises(UserError, match=r"choose another name$"):
+        bulk_encode.encode_to(tmp_path / "v.arrow", encoder, [source], dtype="int8", overwrite=True)
+    for part in (EncodePart(1, 1), EncodePart(1, 2)):
+        with pytest.raises(UserError, match=r"v\.ranges\.npy exists, where the ranges belong"):
+            bulk_encode.encode_to(tmp_path / "v.arrow", encoder, [source], dtype="int8", part=part)
+    assert (tmp_path / "v.ranges.npy").read_bytes() == before
+
+
+def test_old_vectors_never_stand_beside_new_ranges(encoder, source, tmp_path, monkeypatch):
+    """Killed at the rename of the new vectors, the old ones are gone, too; the same command ends it."""
+    output = tmp_path / "v.npy"
+    bulk_encode.encode_to(output, encoder, [source], dtype="int8")
+    source.write_text("rain fell\n" * 20)
+
+    rename = atomic.rename
+
+    def killed(old, new):
+        if new == output:
+            raise KeyboardInterrupt
+        rename(old, new)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(atomic, "rename", killed)
+        with pytest.raises(KeyboardInterrupt):
+            bulk_encode.encode_to(output, encoder, [source], dtype="int8", overwrite=True)
+    assert not output.exists()
+    bulk_encode.encode_to(output, encoder, [source], dtype="int8", overwrite=True)
+    assert len(np.load(output)) == 20
+
+
+def test_what_a_killed_stream_left_is_in_nobodys_way(encoder, source, tmp_path, monkeypatch):
+    output = tmp_path / "vectors.npy"
+    killed_after(2, monkeypatch, output, encoder, [source])
+    plan = encoded_shards.unfinished_of(output) / "plan.json"
+    atomic.write_sealed(plan, {**atomic.read_sealed(plan, ""), "source": None})  # as SIGKILL leaves that of a stream
+    done = bulk_encode.encode_to(output, encoder, [source], precision="fp32")
+    assert done.resumed == 0
+    np.testing.assert_array_equal(np.load(output), by_blocks(encoder))
 
 
 @pytest.mark.parametrize(

@@ -125,3 +125,14 @@ def test_what_does_not_fit_is_one_sentence(run, bert, tmp_path):
 def test_the_settings_are_listed(run):
     assert "exact_vectors" in run("settings", "index")[1]
     assert "max_batch_tokens" in run("settings", "serve")[1]
+
+
+def test_columns_of_an_index_that_is_there_are_refused(run, bert, tmp_path):
+    corpus, index = tmp_path / "corpus.jsonl", tmp_path / "index"
+    write(corpus, TEXTS[:5])
+    run("index", corpus, "--model", bert, "--out", index)
+    status, _, err = run("index", corpus, "--out", index, "--update", "--text-column", "body")
+    assert (status, "--text-column does not fit --update" in err) == (1, True)
+    for option in ("--text-column", "--id-column"):
+        status, _, err = run("search", index, TEXTS[0], option, "body")
+        assert (status, "do not fit" in err) == (1, True)

@@ -187,3 +187,16 @@ def test_a_file_system_that_cannot_be_used_is_said_in_one_sentence(words, source
     with pytest.raises(UserError, match=f"^{url} cannot be used ") as raised:
         bulk_encode.encode_to(url, words, [source])
     assert "\n" not in str(raised.value)
+
+
+def test_a_job_that_ends_behind_another_of_the_same_command_leaves_its_manifest(words, source):
+    def slower(job, blocks):
+        for number, texts in blocks:
+            yield bulk_encode.write_block(words, job, number, texts)
+        bulk_encode.encode_to(URL, words, [source])  # meanwhile, elsewhere
+
+    done = bulk_encode.encode_to(URL, words, [source], engine=slower)
+    manifest = json.loads(content()["/bucket/vectors/_manifest.json"])
+    assert done.rows == manifest["rows"] == len(MANY)
+    assert done.width == manifest["width"] == 256
+    assert len(manifest["shards"]) == -(-len(MANY) // 8)

@@ -120,3 +120,9 @@ def test_what_is_no_word_takes_no_room(tokenizer):
     expected = [one.ids for one in tokenizer.encode_batch(texts, add_special_tokens=False)]
     assert [row.tolist() for row in np.split(ids, firsts[1:])] == expected
     assert sum(map(len, lookup._long)) < 1000
+
+
+@pytest.mark.parametrize("text", [">\u093c\u0338", ">\u05b0\u0338 rain", "a<\u0301\u0338b"])
+def test_a_mark_that_composes_from_behind_another_is_read_as_the_tokenizer_reads_it(tokenizer, text):
+    words = WordLookup.of(tokenizer)
+    assert fast(words, [text, "rain"]) == tuple(map(list, slow(tokenizer, [text, "rain"])))

@@ -53,6 +53,8 @@ def index(
             raise ConfigurationError("--set does not fit --update: settings are of the whole index; make it again")
         if id_column != "id":
             raise ConfigurationError("--id-column does not fit --update: an index keeps its own; make it again")
+        if text_column != "text":
+            raise ConfigurationError("--text-column does not fit --update: an index keeps its own; make it again")
         if model:
             raise ConfigurationError(
                 f"--model does not fit --update: {out} keeps the encoder that it was made with; leave --model out, or "

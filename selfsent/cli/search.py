@@ -47,6 +47,8 @@ def search(
     indexed = is_index(model)
     if indexed and query is not None:
         raise ConfigurationError(f"{model} is an index, which has its model and corpus: give the query alone")
+    if indexed and (text_column, id_column) != ("text", "id"):
+        raise ConfigurationError(f"--text-column and --id-column do not fit: {model} is an index, which has its texts")
     if not indexed and (corpus is None or mode is not None):
         missing = "--mode is for an index" if corpus else "no corpus was given"
         raise ConfigurationError(f"{missing}, and {model} is none: selfsent search MODEL CORPUS, or selfsent index")

@@ -23,7 +23,7 @@ from selfsent import hardware
 from selfsent.corpus import clean
 from selfsent.encoder.batches import encode_rows, pad_rows
 from selfsent.encoder.bert_layers import BertLayers, BertShape
-from selfsent.encoder.direct import DirectEncoder, Vocabulary
+from selfsent.encoder.direct import DirectEncoder, Vocabulary, read_settings
 from selfsent.encoder.fused import ready_layers
 from selfsent.encoder.model_folder import ModuleEntry, read_table
 from selfsent.encoder.word_vectors import require_words
@@ -230,7 +230,7 @@ def open_bert(folder: Path, entries: Sequence[ModuleEntry], name: str) -> BertEn
         for role in ("unk_token", "pad_token")
     )
     found = BertEncoder(layers, tokenizer, steps, behind, padding=padding or 0, unknown=unknown)
-    if not found.take_settings(_read_if_there(folder / "config_sentence_transformers.json")):
+    if not found.take_settings(read_settings(folder)):
         return None
     if not np.isfinite(found.encode_texts(["a"], precision="fp32")).all():
         raise EncoderError(f"the weights of {name} are broken: a vector holds values that are not finite")

@@ -20,7 +20,7 @@ _NOTICED, _REFUSED = 0.05, 0.5  # shares of unknown word pieces, or of texts wit
 # German, Dutch, Swedish, French and Spanish.  Of all words, documentation has as many as those languages have.
 _PIECES = 1.6
 _PLAIN_WORD = re.compile(r"\b[^\W\d_]+\b")
-_LETTER = re.compile(r"[^\W_]").search
+has_letter = re.compile(r"[^\W_]").search
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ def _coverage(vocabulary: Vocabulary, texts: Sequence[str]) -> Coverage:
     rows, unknown = vocabulary.pieces(sample), vocabulary.unknown
     every = [piece for row in rows for piece in row]
     used = list(set(every) - {unknown})
-    means = {piece for piece, name in zip(used, vocabulary.names(used), strict=True) if _LETTER(name)}
+    means = {piece for piece, name in zip(used, vocabulary.names(used), strict=True) if has_letter(name)}
     plain = [" ".join(word for word in _PLAIN_WORD.findall(text) if word == word.lower()) for text in sample]
     return Coverage(
         unknown=sum(piece == unknown for piece in every) / max(1, len(every)),

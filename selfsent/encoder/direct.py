@@ -155,6 +155,12 @@ def joined_digest(settings: list[Any], weights: Sequence[float], digests: Sequen
     return xxhash.xxh3_128(json.dumps([settings, list(weights), list(digests)], sort_keys=True).encode()).hexdigest()
 
 
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Return what ``config_sentence_transformers.json`` says; nothing where there is none."""
+    path = folder / "config_sentence_transformers.json"
+    return read_table(path) if path.exists() else {}
+
+
 def read_shares(folder: Path) -> list[float]:
     """Return the shares of the cosine that encoders side by side have.
 

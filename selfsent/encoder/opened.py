@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from jaxtyping import Float
 
-from selfsent.encoder.direct import DirectEncoder, JoinedEncoders, Vocabulary, read_shares
+from selfsent.encoder.direct import DirectEncoder, JoinedEncoders, Vocabulary, read_settings, read_shares
 from selfsent.encoder.model_folder import SIDE_BY_SIDE, find_model, one_sentence, read_modules
 from selfsent.encoder.task_prompts import TextEncoder
 from selfsent.encoder.word_vectors import WordVectors, open_word_vectors
@@ -57,7 +57,10 @@ def _open_directly(folder: Path, name: str, progress: Progress) -> DirectEncoder
     if entries[0].kind == SIDE_BY_SIDE:
         shares = read_shares(folder)
         parts = [_open_directly(folder / str(number), f"{name}/{number}", progress) for number in range(len(shares))]
-        return None if None in parts else JoinedEncoders([part for part in parts if part], shares)
+        if None in parts:
+            return None
+        joined = JoinedEncoders([part for part in parts if part], shares)
+        return joined if joined.take_settings(read_settings(folder)) else None
     if entries[0].kind == "StaticEmbedding":
         return open_word_vectors(folder, entries, name)
     with loading("torch", progress):

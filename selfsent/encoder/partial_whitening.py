@@ -7,6 +7,9 @@ power 0 changes nothing; in between what whitening gains is kept, and the noise 
 Source of whitening: BERT-whitening, Su et al. 2021, https://arxiv.org/abs/2103.15316.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -14,6 +17,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, StaticEmbedding
 from torch import nn
 
+from selfsent.encoder.inspect import is_linear_map
 from selfsent.encoder.side_by_side import parts_of
 from selfsent.errors import EncoderError
 
@@ -25,12 +29,15 @@ def fit_partial_whitening(vectors: Float[np.ndarray, "N D"], power: float = POWE
     """Return the symmetric matrix that embeddings are multiplied by.
 
     Raises:
-        EncoderError: fewer than two texts a dimension.
+        EncoderError: fewer than two texts a dimension, or embeddings that do not vary.
     """
     rows, width = vectors.shape
     if rows < 2 * width:
         raise EncoderError(f"whitening {width} dimensions needs {2 * width} texts or more, and {rows} were given")
-    variances, directions = np.linalg.eigh(np.cov(vectors.astype(np.float64).T).reshape(width, width))
+    covariance = np.cov(vectors.astype(np.float64).T).reshape(width, width)
+    if not (np.isfinite(covariance).all() and covariance.trace() > 0):
+        raise EncoderError("whitening needs texts with different embeddings: these are all equal, or not finite")
+    variances, directions = np.linalg.eigh(covariance)
     variances = np.maximum(variances, _LEAST_VARIANCE * variances[-1])
     # Nothing depends on the scale of the variances: the cosine is that of x times any number.
     scaled = directions * (variances / variances.mean()) ** (-power / 2)
@@ -48,13 +55,27 @@ def require_one_encoder(encoder: SentenceTransformer) -> None:
         raise EncoderError("two encoders side by side are not whitened: whiten each of them")
 
 
+@contextmanager
+def whole_width(encoder: SentenceTransformer) -> Iterator[None]:
+    """Let an encoder give all of its dimensions, where its folder says to keep the first of them."""
+    kept, encoder.truncate_dim = encoder.truncate_dim, None
+    try:
+        yield
+    finally:
+        encoder.truncate_dim = kept
+
+
 def whiten_encoder(encoder: SentenceTransformer, matrix: Float[np.ndarray, "D D"]) -> SentenceTransformer:
     """Give an encoder, in place, embeddings that are multiplied by a symmetric matrix, and return it.
 
     Raises:
-        EncoderError: it holds two encoders side by side.
+        EncoderError: it holds two encoders side by side, or the matrix is of another width.
     """
     require_one_encoder(encoder)
+    with whole_width(encoder):
+        width = encoder.get_embedding_dimension()
+    if width != len(matrix):
+        raise EncoderError(f"a matrix for {len(matrix)} dimensions does not fit an encoder of {width}")
     weights = torch.from_numpy(matrix).to(encoder.device)
     if isinstance(encoder[0], StaticEmbedding):
         table = encoder[0].get_parameter("embedding.weight")
@@ -65,5 +86,10 @@ def whiten_encoder(encoder: SentenceTransformer, matrix: Float[np.ndarray, "D D"
     with torch.no_grad():
         dense.linear.weight.copy_(weights)
     place = next((place for place, module in enumerate(encoder) if isinstance(module, Normalize)), len(encoder))
+    last = encoder[place - 1]
+    if isinstance(last, Dense) and is_linear_map(last):  # two maps are one
+        with torch.no_grad():
+            last.linear.weight.copy_(weights.to(last.linear.weight.dtype) @ last.linear.weight)
+        return encoder
     encoder.insert(place, dense)
     return encoder

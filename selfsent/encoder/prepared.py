@@ -17,6 +17,7 @@ from tokenizers import Encoding, Tokenizer
 from torch import nn
 
 from selfsent.corpus import clean
+from selfsent.encoder.coverage import has_letter
 from selfsent.encoder.direct import UNLIMITED
 from selfsent.encoder.embed import collate
 from selfsent.encoder.encode import computes_in_bf16, inference_weights, pool_states, prompt_features
@@ -97,7 +98,9 @@ class PreparedEncoder:
     def embed_pieces(self, texts: Sequence[Pieces]) -> NDArray[np.float32]:
         """Return the (N, D) embeddings of tokenised texts, in their order, at the width that the folder says."""
         sides = [
-            part.embed([text.rows[number] for text in texts], [text.prompt for text in texts])
+            part.embed([text.rows[number] for text in texts], [text.prompt for text in texts])[
+                :, : part.encoder.truncate_dim
+            ]
             for number, part in enumerate(self._parts)
         ]
         joined = self._side_by_side.join(sides) if self._side_by_side else sides[0]
@@ -149,7 +152,10 @@ class _Part:
         return int(table.num_embeddings)  # type: ignore[arg-type]
 
     def knows_nothing(self, text: str) -> bool:
-        return {self._unknown} >= {*self.whole.encode(text, add_special_tokens=False).ids}
+        found = self.whole.encode(text, add_special_tokens=False)
+        return not any(
+            has_letter(token) for one, token in zip(found.ids, found.tokens, strict=True) if one != self._unknown
+        )
 
     def tokenize(self, texts: Sequence[str], direction: str) -> list[tuple[tuple[int, ...], bool]]:
         encodings = self._cut[direction].encode_batch(list(texts), add_special_tokens=not self._static)

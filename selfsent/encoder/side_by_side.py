@@ -19,7 +19,7 @@ from sentence_transformers.base.modules.input_module import InputModule
 from torch import nn
 from torch.nn import functional as F
 
-from selfsent.encoder.direct import SHARES, read_shares
+from selfsent.encoder.direct import SHARES, read_settings, read_shares
 from selfsent.encoder.model_folder import CLOSED
 
 
@@ -55,7 +55,8 @@ class SideBySide(InputModule):
         parts = []
         for number, (encoder, weight) in enumerate(zip(self.parts, self.weights, strict=True)):
             own = {name.partition(".")[2]: value for name, value in features.items() if name.startswith(f"{number}.")}
-            parts.append(weight**0.5 * F.normalize(encoder(own)["sentence_embedding"].float(), dim=1))
+            vectors = encoder(own)["sentence_embedding"].float()[:, : encoder.truncate_dim]
+            parts.append(weight**0.5 * F.normalize(vectors, dim=1))
         return {**features, "sentence_embedding": torch.cat(parts, dim=1)}
 
     def get_embedding_dimension(self) -> int:
@@ -98,5 +99,8 @@ def open_side_by_side(folder: Path, open_part: Callable[[Path], SentenceTransfor
     Raises:
         EncoderError: the file of their weights is damaged.
     """
-    weights = read_shares(folder)
-    return join_side_by_side([open_part(folder / str(number)) for number in range(len(weights))], weights)
+    weights, settings = read_shares(folder), read_settings(folder)
+    joined = join_side_by_side([open_part(folder / str(number)) for number in range(len(weights))], weights)
+    joined.prompts |= {name: text or "" for name, text in settings.get("prompts", {}).items()}
+    joined.default_prompt_name, joined.truncate_dim = settings.get("default_prompt_name"), settings.get("truncate_dim")
+    return joined

@@ -25,7 +25,12 @@ from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.model_folder import read_table
-from selfsent.encoder.partial_whitening import fit_partial_whitening, require_one_encoder, whiten_encoder
+from selfsent.encoder.partial_whitening import (
+    fit_partial_whitening,
+    require_one_encoder,
+    whiten_encoder,
+    whole_width,
+)
 from selfsent.encoder.save import save_encoder
 from selfsent.encoder.side_by_side import parts_of
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, unknown
@@ -162,9 +167,9 @@ def _learn(
     """Return static vectors of an encoder, or the encoder partly whitened, in place."""
     if to == "static":
         return distil_static(encoder, texts, width=width, precision=precision, progress=progress)
-    return whiten_encoder(
-        encoder, fit_partial_whitening(encode(encoder, texts, precision=precision, progress=progress))
-    )
+    with whole_width(encoder):
+        vectors = encode(encoder, texts, precision=precision, progress=progress)
+    return whiten_encoder(encoder, fit_partial_whitening(vectors))
 
 
 def _write_onnx(encoder: SentenceTransformer, folder: Path, *, int8: bool) -> None:

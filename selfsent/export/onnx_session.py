@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
+from selfsent.corpus import clean
 from selfsent.encoder.model_folder import read_table
 from selfsent.errors import EncoderError, first_line
 from selfsent.export.onnx_graph import require_onnx
@@ -34,7 +35,7 @@ class _Reader:
 
     def read(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """Tokenise texts; return the (N,) numbers of tokens."""
-        self._read = self._tokenizer.encode_batch(list(texts))
+        self._read = self._tokenizer.encode_batch([clean.encodable(text) for text in texts])
         return np.array([len(one.ids) for one in self._read], np.int64)
 
     def feeds(self, rows: Sequence[int]) -> dict[str, NDArray[np.int64]]:

@@ -121,6 +121,13 @@ def _next_segment(texts: Iterator[SearchText]) -> list[SearchText]:
     return part
 
 
+def remove_begun(folder: Path) -> None:
+    """Remove what a command that published nothing has written; what people put there stays."""
+    for path in folder.iterdir():
+        if path.name.startswith(_OURS) or atomic.is_unfinished(path):
+            atomic.remove(path)
+
+
 def _sweep(folder: Path, facts: dict[str, Any]) -> None:
     """Remove files of former states; an index that is open elsewhere keeps those that it has mapped."""
     graph = facts["graph"]

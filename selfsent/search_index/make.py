@@ -22,7 +22,7 @@ from selfsent.search_index.corpus_index import (
     missing_and_new,
     source_identities,
 )
-from selfsent.search_index.index_writer import IndexWriter, new_facts
+from selfsent.search_index.index_writer import IndexWriter, new_facts, remove_begun
 from selfsent.search_index.modes import measure_modes
 from selfsent.search_index.settings import IndexConfig
 from selfsent.search_index.texts import SearchText, search_text, search_texts
@@ -83,9 +83,7 @@ def make_index(
             writer.publish([])
         except UserError:
             if not any(out.glob("segment-*")):  # nothing was encoded that the next call could use
-                for path in out.iterdir():
-                    if path.name != atomic.OURS:
-                        atomic.remove(path)
+                remove_begun(out)
             raise
     return Changed(added=added, deleted=0, kept=0)
 

@@ -29,7 +29,7 @@ class Gateway:
         self, application: Application, config: ServeConfig, metrics: ServerMetrics, api_key: str | None
     ) -> None:
         self._application, self._config, self._metrics = application, config, metrics
-        self._key = None if api_key is None else api_key.encode()
+        self._key = None if api_key is None else api_key.strip().encode()  # a file ends in a newline
         self._in_work = 0
         self.answered = 0  # requests with a status below 400, probes left out
 

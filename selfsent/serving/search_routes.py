@@ -116,7 +116,8 @@ def search_routes(indexes: Sequence[ServedIndex], models: ModelRegistry, worker:
             if unknown and not hits:
                 raise _unknown(model)
             if body.counted and hits and mode != "bm25":
-                one.drift.count_query(max(hit.cosine for hit in hits))
+                ((_, cosines),) = one.index.nearest_documents(vector, 1)  # which words may have ranked behind the hits
+                one.drift.count_query(cosines[0])
             documents = (
                 one.index.opening_vectors(np.array([hit.document for hit in hits], np.int64)) if hits else vector[:0]
             )

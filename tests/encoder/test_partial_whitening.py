@@ -80,3 +80,29 @@ def test_two_encoders_side_by_side_are_not_whitened(bert):
     pair = join_side_by_side([load_encoder(bert), load_encoder("builtin-static")], (0.5, 0.5))
     with pytest.raises(EncoderError, match="whiten each of them"):
         whiten_encoder(pair, np.eye(4, dtype=np.float32))
+
+
+def test_all_dimensions_of_an_encoder_that_is_cut_are_whitened(bert):
+    encoder = load_encoder(bert)
+    matrix, before = whitening(encoder), encode(encoder, TEXTS, precision="fp32")
+    encoder.truncate_dim = 10
+    whiten_encoder(encoder, matrix)
+    assert encoder.truncate_dim == 10
+    assert encode(encoder, TEXTS, precision="fp32") == pytest.approx((before @ matrix)[:, :10], rel=1e-3, abs=1e-4)
+    with pytest.raises(EncoderError, match="a matrix for 10 dimensions does not fit an encoder of 32"):
+        whiten_encoder(encoder, np.eye(10, dtype=np.float32))
+
+
+def test_a_second_whitening_goes_into_the_first_map(bert):
+    encoder = load_encoder(bert)
+    before, first = encode(encoder, TEXTS, precision="fp32"), whitening(encoder)
+    second = first[::-1, ::-1].copy()
+    kinds = [type(module) for module in whiten_encoder(whiten_encoder(encoder, first), second)]
+    assert kinds[1:] == [Pooling, Dense]
+    assert encode(encoder, TEXTS, precision="fp32") == pytest.approx(before @ first @ second, rel=1e-3, abs=1e-3)
+
+
+@pytest.mark.parametrize("vectors", [np.ones((40, 4)), np.full((40, 4), np.nan)])
+def test_embeddings_that_do_not_vary_are_refused(vectors):
+    with pytest.raises(EncoderError, match="all equal, or not finite"):
+        fit_partial_whitening(vectors)

@@ -8,10 +8,14 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tiny import TEXTS, make_base, make_tokenizer
 
+from selfsent.encoder.direct import JoinedEncoders
 from selfsent.encoder.encode import encode as encode_at
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.opened import digest_of, embed_texts, open_encoder
+from selfsent.encoder.prepared import PreparedEncoder
 from selfsent.encoder.save import save_encoder
 from selfsent.encoder.side_by_side import join_side_by_side, parts_of
+from selfsent.encoder.task_prompts import resolve_prompt
 from selfsent.errors import EncoderError
 
 WEIGHTS = 0.3, 0.7
@@ -103,3 +107,30 @@ def test_two_transformers_of_different_tokenizers_read_their_own_pieces(sides, t
     joined = join_side_by_side([other, sides[0]], (0.5, 0.5))
     expected = [cosine(*side.encode(TEXTS[:2])) for side in (other, sides[0])]
     assert cosine(*encode(joined, TEXTS[:2])) == pytest.approx(np.mean(expected), abs=1e-5)
+
+
+def test_prompts_and_width_of_the_folder_hold_for_both_together(sides, tmp_path):
+    joined = join_side_by_side(sides, WEIGHTS)
+    joined.prompts, joined.default_prompt_name, joined.truncate_dim = {"query": "the cat "}, "query", 20
+    save_encoder(joined, tmp_path / "model")
+    expected = encode(join_side_by_side(sides, WEIGHTS), [f"the cat {text}" for text in TEXTS])[:, :20]
+    opened, direct = load_encoder(tmp_path / "model"), open_encoder(tmp_path / "model")
+    assert isinstance(direct, JoinedEncoders)
+    for found in (opened, direct):
+        vectors = embed_texts(found, TEXTS, prompt=resolve_prompt(found), precision="fp32")
+        np.testing.assert_allclose(vectors, expected, atol=1e-5)
+    assert digest_of(opened) == digest_of(direct)
+
+
+def test_of_an_encoder_that_is_cut_its_first_dimensions_are_joined(sides, bert, tmp_path):
+    short = load_encoder(bert)
+    short.truncate_dim = 10
+    joined = join_side_by_side([short, sides[1]], WEIGHTS)
+    own = short.encode(TEXTS)
+    assert own.shape[1] == 10
+    expected = joined[0].join([own, sides[1].encode(TEXTS)])
+    np.testing.assert_allclose(encode(joined, TEXTS), expected, atol=1e-5)
+    np.testing.assert_allclose(joined.encode(TEXTS), expected, atol=1e-5)
+    prepared = PreparedEncoder(joined, "fp32")
+    np.testing.assert_allclose(prepared.embed_pieces(prepared.tokenize(TEXTS)), expected, atol=1e-5)
+    prepared.close()

@@ -6,6 +6,7 @@ from sentence_transformers import SentenceTransformer
 from tiny import TEXTS
 
 from selfsent import export
+from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.encoder.side_by_side import join_side_by_side
@@ -51,3 +52,17 @@ def test_two_encoders_side_by_side_are_refused_before_anything_is_read(folders, 
     save_encoder(pair, tmp_path / "pair")
     with pytest.raises(EncoderError, match="whiten each of them"):
         export_model(tmp_path / "pair", "whitened", corpus=tmp_path / "not there", out=tmp_path / "out")
+
+
+def test_all_dimensions_of_an_encoder_that_is_cut_are_whitened(folders, corpus, tmp_path):
+    short = load_encoder(folders["mean"])
+    short.truncate_dim = 10
+    save_encoder(short, tmp_path / "short")
+    made = [
+        load_encoder(
+            export_model(folder, "whitened", corpus=corpus, out=out, accept_loss=True, precision="fp32").folder
+        )
+        for folder, out in ((tmp_path / "short", tmp_path / "a"), (folders["mean"], tmp_path / "b"))
+    ]
+    vectors = [encode(one, TEXTS, precision="fp32") for one in made]
+    assert vectors[0] == pytest.approx(vectors[1][:, :10], rel=1e-3, abs=1e-4)

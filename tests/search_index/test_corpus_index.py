@@ -466,3 +466,25 @@ def test_the_beginning_of_another_index_is_not_gone_on_with(bert, corpus, tmp_pa
             make_index([corpus], tmp_path / "index", model=bert)
     make_index([corpus], tmp_path / "index", model=bert)
     assert len(CorpusIndex(tmp_path / "index")) == 60
+
+
+def test_what_people_put_beside_a_beginning_stays(bert, tmp_path, monkeypatch):
+    """Killed before anything was encoded, then ended by an error: only our own files go."""
+    corpus, out = tmp_path / "corpus.jsonl", tmp_path / "index"
+    corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(making.IndexWriter, "add_documents", killed)
+        with pytest.raises(KeyboardInterrupt):
+            make_index([corpus], out, model=bert)
+    assert (out / "begun.json").is_file()
+    (out / "notes.txt").write_text("mine")
+    (out / "mine").mkdir()
+    corpus.write_text(json.dumps({"text": " "}) + "\n")
+    with pytest.raises(CorpusError, match="no text to search"):
+        make_index([corpus], out, model=bert)
+    assert {"notes.txt", "mine"} <= {path.name for path in out.iterdir()}
+    assert not (out / "begun.json").exists()

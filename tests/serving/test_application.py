@@ -239,6 +239,12 @@ def test_the_schema_names_every_route_and_loads_nothing_from_elsewhere(client):
 # ----------------------------------------------------------------------------------------------------- key and limits
 
 
+def test_a_key_from_a_file_may_end_in_a_newline(models):
+    with TestClient(build_application(models, ServeConfig(), api_key="secret\n")) as client:
+        assert client.get("/v1/models", headers={"authorization": "Bearer secret"}).status_code == 200
+        assert client.get("/v1/models", headers={"authorization": "Bearer other"}).status_code == 401
+
+
 def test_without_the_key_nothing_is_computed(models):
     with TestClient(build_application(models, ServeConfig(), api_key="pässword")) as client:
         for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "pässword".encode()}):

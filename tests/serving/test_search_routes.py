@@ -180,3 +180,29 @@ def test_the_page_searches_as_one_types(browser, address):
     assert "knows no word" in page.inner_text("#status")
     assert {url.split("/")[2] for url in asked if not url.startswith("data:")} == {address.split("/")[2]}
     assert [fault for fault in faults if "422" not in fault] == []
+
+
+def test_a_query_is_far_by_the_nearest_of_all_documents(folders, application, monkeypatch):
+    """Words may rank another document first, and the nearest one behind what is asked for."""
+    seen = []
+    monkeypatch.setattr("selfsent.search_index.overview.DriftGauge.count_query", lambda _, cosine: seen.append(cosine))
+    with TestClient(application()) as client:
+        body = {
+            "query": "moon the cat reads rain",
+            "top": 1,
+            "mode": "hybrid",
+            "index": "trained.index",
+            "counted": True,
+        }
+        (shown,) = client.post("/search", json=body).json()["results"]
+        (every,) = client.post("/search", json=body | {"top": 50, "mode": "dense", "counted": False}).json()["results"]
+    assert seen == [pytest.approx(max(hit["cosine"] for hit in every["hits"]), abs=1e-5)]
+    assert seen[0] > shown["hits"][0]["cosine"] + 1e-3, "the nearest one is shown: take another query"
+
+
+@pytest.mark.parametrize("query", ["!!!", "..."])
+def test_a_query_without_a_letter_is_refused_as_the_command_refuses_it(application, query):
+    with TestClient(application()) as client:
+        answer = client.post("/search", json={"query": query, "mode": "dense", "index": "trained.index"})
+    assert answer.status_code == 422
+    assert "knows no word" in answer.text
