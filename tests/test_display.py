@@ -30,6 +30,17 @@ def test_a_log_gets_a_line_of_a_stage_every_ten_seconds(clock, capsys):
     assert capsys.readouterr().err.splitlines() == ["encode: 1,100 of 2,600", "encode: 2,200 of 2,600"]
 
 
+def test_stages_that_take_turns_get_their_lines_too(clock, capsys):
+    """As an index of a long text is made: documents are read between the blocks that are encoded."""
+    display = Display()
+    for block in range(1, 7):
+        for _ in range(4):
+            clock[0] += 1
+            display.report("reading", block)
+        display.report("encode", 100 * block)
+    assert capsys.readouterr().err.splitlines() == ["reading: 4"]
+
+
 def test_a_log_gets_a_line_of_training_every_ten_seconds_with_its_speed_and_terms(clock, capsys):
     display = Display()
     display.begin(0, 100, "texts")

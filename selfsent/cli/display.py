@@ -52,6 +52,7 @@ class Display(Progress):
         self._rate = 0.0  # units a second, smoothed
         self._terms: dict[str, float] = {}  # of the loss, smoothed
         self._last_step = self._last_line = time.perf_counter()
+        self._begun: dict[str, float] = {}  # stages since the last line
 
     def begin(self, step: int, steps: int, unit: str) -> None:
         """Draw the bar of the training loop."""
@@ -82,6 +83,7 @@ class Display(Progress):
 
     def say(self, message: str) -> None:
         """Print a line above the bar."""
+        self._begun.clear()
         self._console.print(message, markup=False, style="yellow" if message.startswith("warning") else None)
 
     def opening(self, what: str) -> None:
@@ -115,7 +117,9 @@ class Display(Progress):
 
     def _start(self, stage: str, total: int | None, done: int, *, transient: bool) -> None:
         self.end()
-        self._stage, self._last_line = stage, time.perf_counter()
+        self._stage = stage
+        # Two stages may take turns, as reading and encoding do: each counts from its first report since the last line.
+        self._last_line = max(self._last_line, self._begun.setdefault(stage, time.perf_counter()))
         if self.live:
             stage_column, state = (
                 TextColumn(f"{{task.{field}}}", markup=False) for field in ("description", "fields[state]")
