@@ -68,7 +68,8 @@ def load_encoder(
         if first.kind in _FIXED and pooling not in (None, *["mean"] * (first.kind == "StaticEmbedding")):
             raise EncoderError(f"{str(name)!r} holds {_FIXED[first.kind]}: leave pooling {pooling!r} out")
         if first.kind == SIDE_BY_SIDE:
-            return open_side_by_side(folder, load_encoder)
+            joined = open_side_by_side(folder, load_encoder)
+            return joined if prompts else _plain(joined)
         if first.kind == "Transformer":
             require_transformer(first.folder)
         encoder = _open(folder, first, pooling, template)
@@ -86,9 +87,15 @@ def load_encoder(
         if dropout is not None:
             set_dropout(encoder, dropout)
         if not prompts:
-            encoder.prompts, encoder.default_prompt_name, encoder.truncate_dim = {}, None, None
+            _plain(encoder)
         require_vectors(encoder.eval(), str(name))
         return encoder
+
+
+def _plain(encoder: SentenceTransformer) -> SentenceTransformer:
+    """Leave out the prompts and the truncation of a folder."""
+    encoder.prompts, encoder.default_prompt_name, encoder.truncate_dim = {}, None, None
+    return encoder
 
 
 def _open(folder: Path, first: ModuleEntry, pooling: str | None, template: str | None) -> SentenceTransformer:

@@ -6,6 +6,7 @@ static_distillation.py   any encoder to static word vectors
 gate.py                  the verdict between the encoder and its export
 """
 
+import copy
 import json
 import shutil
 from collections.abc import Sequence
@@ -117,7 +118,6 @@ def export_model(
     material = choose_tests(found, sources, documents=most, reading=reading, progress=progress)
     with locks.exclusive(target, folder=False), atomic.replacing(target) as partial:
         partial.mkdir()
-        own = encode(encoder, material.tests.texts, precision=precision, progress=progress)
         if to in _FROM_TEXT:
             texts = _texts(drawn, material, reading.language)
             encoder = encoder.to(hardware.choose_hardware().device)
@@ -126,7 +126,7 @@ def export_model(
             _write_onnx(encoder, partial, int8=to == "onnx-int8")
         judgement = judge_export(
             material.tests,
-            own,
+            encode(encoder, material.tests.texts, precision=precision, progress=progress),
             exported_vectors(partial, material.tests.texts, progress),
             note=material.note,
             same_axes=to not in _FROM_TEXT,
@@ -164,12 +164,12 @@ def exported_vectors(folder: Path, texts: Sequence[str], progress: Progress = SI
 def _learn(
     encoder: SentenceTransformer, to: str, texts: Sequence[str], width: int, precision: str, progress: Progress
 ) -> SentenceTransformer:
-    """Return static vectors of an encoder, or the encoder partly whitened, in place."""
+    """Return static vectors of an encoder, or a copy of it that is partly whitened."""
     if to == "static":
         return distil_static(encoder, texts, width=width, precision=precision, progress=progress)
     with whole_width(encoder):
         vectors = encode(encoder, texts, precision=precision, progress=progress)
-    return whiten_encoder(encoder, fit_partial_whitening(vectors))
+    return whiten_encoder(copy.deepcopy(encoder), fit_partial_whitening(vectors))
 
 
 def _write_onnx(encoder: SentenceTransformer, folder: Path, *, int8: bool) -> None:

@@ -88,7 +88,6 @@ _EACH = """`{graph}` opens in onnxruntime: its inputs that end in `_0` are what 
 every number, its output `sentence_embedding` is the vector."""
 _GRAPHS = {"onnx": ("onnx/model.onnx", ""), "onnx-int8": ("onnx/model_quantized.onnx", "  Its weights are int8.")}
 _EXTRA_TAGS = {"onnx": ["onnx"], "onnx-int8": ["onnx", "int8"], "static": ["static-embeddings"], "whitened": []}
-
 _AS = {"whitened": "with partly whitened embeddings"}
 
 

@@ -239,7 +239,7 @@ def _make_candidates(stages: Stages, names: Sequence[str]) -> None:
             "lose on general text; word vectors are no candidates"
         )
         stages.add_bases(names or DEFAULT_BASES[:1])
-        if stages.strength() is None:  # otherwise no candidate would be kept
+        if stages.config.replace_strong_base or stages.strength() is None:  # otherwise no candidate would be kept
             stages.train_bases()
             stages.add_weights_between()
 

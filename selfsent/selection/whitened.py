@@ -13,6 +13,7 @@ from sentence_transformers import SentenceTransformer
 from selfsent import atomic
 from selfsent.encoder.encode import encode
 from selfsent.encoder.partial_whitening import fit_partial_whitening, whiten_encoder
+from selfsent.encoder.side_by_side import parts_of
 from selfsent.selection.candidates import Candidate
 from selfsent.selection.stages import Stages
 
@@ -43,7 +44,7 @@ def add_partly_whitened(stages: Stages) -> None:
                 atomic.verify(path, f"delete {path} and add --resume to compute it again")
             else:
                 encoder = one.open()
-                if encoder.truncate_dim:  # the matrix is of all dimensions, which no test has seen
+                if encoder.truncate_dim or parts_of(encoder):  # no test has seen all dimensions; no map fits behind two
                     continue
                 if one.layered:
                     encoder.max_seq_length = min(encoder.max_seq_length or _LENGTH, _LENGTH)

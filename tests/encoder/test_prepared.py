@@ -111,3 +111,13 @@ def test_close_gives_back_the_encoder_as_it_was(encoders):
     prepared.close()
     assert [vars(module).get("forward") for module in encoder.modules()] == forwards
     np.testing.assert_array_equal(encoder.encode(TEXTS), before)
+
+
+@pytest.mark.parametrize(
+    ("text", "nothing"), [("!!!", True), ("...", True), ("", True), ("日", True), ("a!", False), ("42", False)]
+)
+def test_a_text_without_a_known_letter_or_digit_says_nothing(encoders, text, nothing):
+    """Though its word pieces may be known, as the punctuation marks of ``builtin-static`` are."""
+    prepared = PreparedEncoder(encoders["static"])
+    assert prepared.knows_nothing(text) is nothing
+    prepared.close()

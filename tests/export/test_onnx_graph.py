@@ -15,6 +15,7 @@ from tiny import HARD
 from torch import nn
 from transformers import AutoTokenizer
 
+from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import ConfigurationError, EncoderError
 from selfsent.export import export_model, onnx_graph
@@ -150,3 +151,9 @@ def test_a_damaged_graph_is_refused(exported, tmp_path):
 
 def test_no_texts_give_a_matrix_without_rows(exported):
     assert OnnxEncoder(exported("cls head", "onnx").folder).encode([]).shape == (0, 24)
+
+
+def test_a_lone_surrogate_is_read_as_the_encoder_reads_it(folders, exported):
+    text = ["the cat \ud800 sat"]
+    expected = encode(load_encoder(folders["mean"]), text, precision="fp32")
+    np.testing.assert_allclose(OnnxEncoder(exported("mean", "onnx").folder).encode(text), expected, atol=1e-5)

@@ -15,7 +15,8 @@ import selfsent
 from selfsent import atomic
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.partial_whitening import whiten_encoder
-from selfsent.encoder.side_by_side import parts_of
+from selfsent.encoder.save import save_encoder
+from selfsent.encoder.side_by_side import join_side_by_side, parts_of
 from selfsent.errors import ConfigurationError, CorpusError, ResumeError, UserError
 from selfsent.evaluation.score import Difference
 from selfsent.progress import Progress
@@ -195,6 +196,18 @@ def test_a_candidate_that_is_partly_whitened_is_its_vectors_times_the_matrix(who
     vectors = trained.encode(TEXTS) @ matrix
     assert whiten_encoder(trained, matrix).encode(TEXTS) == pytest.approx(vectors, rel=1e-3, abs=1e-5)
     assert not np.allclose(matrix, np.eye(len(matrix)), atol=0.05)
+
+
+def test_bases_that_are_cut_or_two_side_by_side_are_not_whitened(text, bert, tmp_path):
+    """What their tests have seen is not what a matrix of all dimensions would be multiplied with."""
+    short = load_encoder(bert)
+    short.truncate_dim = 10
+    save_encoder(short, tmp_path / "short")
+    save_encoder(join_side_by_side([load_encoder(bert), load_encoder(STATIC)], (0.5, 0.5)), tmp_path / "pair")
+    for name in ("short", "pair"):
+        names = {row["name"] for row in fit(text, tmp_path / f"out-{name}", tmp_path / name).rows}
+        assert name in names
+        assert f"{name}, partly whitened" not in names
 
 
 def test_every_figure_of_the_card_is_one_of_the_report(whole):
@@ -436,6 +449,19 @@ def test_single_lines_are_judged_by_finding_them_from_a_third_of_their_words_and
     kept = next(row for row in found.rows if row["name"] == found.kept)
     base = next(row for row in found.rows if row["name"] == bert.name)
     assert found.kept == bert.name or kept["test_mrr"] > base["test_mrr"]
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_strong_base_learns_from_single_lines_only_where_that_was_asked_for(asked, bert, tmp_path, monkeypatch):
+    strong = Difference("", "", "", "", 2.0, 1.0, 3.0)
+    monkeypatch.setattr(Stages, "strength", lambda stages, part="general test": strong)
+    draw = np.random.default_rng(0)
+    lines = [" ".join(draw.choice(WORDS, 14)) for _ in range(420)]
+    settings = [*QUICK, f"replace_strong_base={str(asked).lower()}"]
+    found = selfsent.fit(lines, base=str(bert), out=tmp_path / "fit", minutes=1.0, settings=settings)
+    trained = {row["name"] for row in found.rows} - {bert.name}
+    assert (f"{bert.name} + scd" in trained) is asked
+    assert bool(trained) is asked
 
 
 @pytest.mark.parametrize(

@@ -198,11 +198,3 @@ def test_a_query_is_far_by_the_nearest_of_all_documents(folders, application, mo
         (every,) = client.post("/search", json=body | {"top": 50, "mode": "dense", "counted": False}).json()["results"]
     assert seen == [pytest.approx(max(hit["cosine"] for hit in every["hits"]), abs=1e-5)]
     assert seen[0] > shown["hits"][0]["cosine"] + 1e-3, "the nearest one is shown: take another query"
-
-
-@pytest.mark.parametrize("query", ["!!!", "..."])
-def test_a_query_without_a_letter_is_refused_as_the_command_refuses_it(application, query):
-    with TestClient(application()) as client:
-        answer = client.post("/search", json={"query": query, "mode": "dense", "index": "trained.index"})
-    assert answer.status_code == 422
-    assert "knows no word" in answer.text
