@@ -21,7 +21,7 @@ def serve(
         str | None, typer.Option(envvar="SELFSENT_API_KEY", help="What clients must send as Authorization: Bearer KEY")
     ] = None,
     watch: Annotated[
-        float, typer.Option(help="Look every so many seconds whether a model's folder changed; 0: never", min=0)
+        float, typer.Option(help="Look every so many seconds whether a model or index changed; 0: never", min=0)
     ] = 0.0,
     set_: Annotated[
         list[str] | None,
@@ -32,7 +32,7 @@ def serve(
 ) -> None:
     """Serve embeddings, as OpenAI and text-embeddings-inference do, and search over indexes.
 
-    `selfsent settings serve` lists the limits.  SIGHUP reloads the models; Ctrl-C ends when all is answered.
+    `selfsent settings serve` lists the limits.  SIGHUP reloads models and indexes; Ctrl-C ends when all is answered.
 
     Example: selfsent serve runs/demo/model --index runs/demo.index
     """
@@ -46,8 +46,8 @@ def serve(
             from selfsent import config, hardware
             from selfsent.serving import listen
             from selfsent.serving.application import build_application
+            from selfsent.serving.index_registry import IndexRegistry
             from selfsent.serving.registry import ModelRegistry
-            from selfsent.serving.search_routes import open_indexes
             from selfsent.serving.settings import ServeConfig
     except ModuleNotFoundError as error:
         raise ConfigurationError(
@@ -59,7 +59,7 @@ def serve(
     with listen.open_port(host, port) as socket:
         machine = hardware.choose_hardware(precision=limits.precision)
         models = ModelRegistry(model or (), device=machine.device, precision=machine.precision)
-        indexes = open_indexes(index or (), models)
+        indexes = IndexRegistry(index or (), models)
         models.require_some()
         application = build_application(models, limits, api_key=api_key, indexes=indexes)
         address = f"http://{host if ':' not in host else f'[{host}]'}:{socket.getsockname()[1]}"
@@ -67,7 +67,7 @@ def serve(
             display.say("warning: everyone who reaches this machine may use the server: give --api-key")
         for one in indexes:
             display.say(f"{one.name} by {one.model}: {one.index.describe()}")
-        page = "/, with a page for searching" if indexes else ""
+        page = "/, with a page for searching" if index else ""
         display.say(f"serving {', '.join(one.name for one in models)} on {address}{page} ({machine.line()})")
-        listen.listen(application, socket, models, watch=watch, progress=display)
+        listen.listen(application, socket, models, indexes, watch=watch, progress=display)
         display.say(f"stopped after {application.answered:,} answers; no accepted request was lost")

@@ -11,16 +11,17 @@ from starlette.exceptions import HTTPException
 from selfsent.serving.batcher import Batcher
 from selfsent.serving.embedding_routes import embedding_routes
 from selfsent.serving.gateway import Gateway
+from selfsent.serving.index_registry import IndexRegistry
 from selfsent.serving.metrics import ServerMetrics
 from selfsent.serving.refusals import Refusal
 from selfsent.serving.registry import ModelRegistry
-from selfsent.serving.search_routes import ServedIndex, search_routes
+from selfsent.serving.search_routes import search_routes
 from selfsent.serving.settings import ServeConfig
 from selfsent.serving.work import Worker
 
 
 def build_application(
-    models: ModelRegistry, config: ServeConfig, *, api_key: str | None = None, indexes: Sequence[ServedIndex] = ()
+    models: ModelRegistry, config: ServeConfig, *, api_key: str | None = None, indexes: IndexRegistry | None = None
 ) -> Gateway:
     """Return the application, whose thread computes between its start and its shutdown.
 

@@ -1,4 +1,4 @@
-"""Listen on a port until a signal, answer what was accepted, and reload models meanwhile."""
+"""Listen on a port until a signal, answer what was accepted, and reload models and indexes meanwhile."""
 
 import signal
 import socket
@@ -12,6 +12,7 @@ import uvicorn
 from selfsent.errors import ConfigurationError
 from selfsent.progress import SILENT, Progress
 from selfsent.serving.gateway import Gateway
+from selfsent.serving.index_registry import IndexRegistry
 from selfsent.serving.registry import ModelRegistry
 
 _KEEP_ALIVE = 5  # seconds that an idle connection stays open
@@ -63,13 +64,15 @@ def listen(
     application: Gateway,
     port: socket.socket,
     models: ModelRegistry,
+    indexes: IndexRegistry | None = None,
     *,
     watch: float = 0.0,
     progress: Progress = SILENT,
 ) -> None:
     """Serve until SIGINT or SIGTERM, then answer every request that was read, and return.
 
-    SIGHUP reloads every model; with ``watch`` those whose folders changed are looked for every so many seconds.
+    SIGHUP reloads every model, and the indexes that changed; with ``watch`` models and indexes that changed are looked
+    for every so many seconds.
     """
     ended, asked = threading.Event(), threading.Event()
     hangup = getattr(signal, "SIGHUP", None)
@@ -82,6 +85,8 @@ def listen(
             asked.clear()
             if (every or watch) and not ended.is_set():
                 models.reload_changed(progress, every=every)
+                if indexes is not None:  # behind the models: one of them may have been made with a new model
+                    indexes.reload_changed(progress)
 
     threading.Thread(target=reload, name="reload", daemon=True).start()
     config = uvicorn.Config(

@@ -99,6 +99,10 @@ class ModelRegistry:
             raise Refusal("NotFound", f"unknown model {name[:200]!r}: this server has {', '.join(self._models)}")
         return self._models[name]
 
+    def has(self, name: str) -> bool:
+        """Tell whether a model has this name."""
+        return name in self._models
+
     def with_digest(self, digest: str) -> ServedModel | None:
         """Return the model that has this digest."""
         return next((model for model in self if model.digest == digest), None)

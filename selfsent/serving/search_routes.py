@@ -3,85 +3,28 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from fastapi import APIRouter, Request, Response
 
 from selfsent.corpus import clean
-from selfsent.errors import ConfigurationError
 from selfsent.evaluation.geometry import unit
 from selfsent.report.page import open_templates
-from selfsent.search_index.corpus_index import CorpusIndex, Found
-from selfsent.search_index.overview import DriftGauge, Overview, survey_index
+from selfsent.search_index.corpus_index import Found
 from selfsent.serving.embedding_routes import json_response
+from selfsent.serving.index_registry import IndexRegistry, ServedIndex, rounded
 from selfsent.serving.refusals import Refusal
 from selfsent.serving.registry import ModelRegistry, ServedModel
 from selfsent.serving.schemas import SearchRequest
 from selfsent.serving.work import Wanted, Worker
 
 
-@dataclass(frozen=True, eq=False)
-class ServedIndex:
-    """One open index, and the name of the model that made it."""
-
-    name: str
-    index: CorpusIndex
-    model: str
-
-    @cached_property
-    def overview(self) -> Overview:
-        """Its map."""
-        return survey_index(self.index)
-
-    @cached_property
-    def drift(self) -> DriftGauge:
-        """Whether its queries are like its text."""
-        return DriftGauge(self.overview.far)
-
-    def map_points(self) -> list[dict[str, Any]]:
-        """Return the documents on its map."""
-        points = []
-        for document, place in zip(self.overview.documents, self.overview.places.tolist(), strict=True):
-            title, passages, _ = self.index.text(document)
-            points.append({"document": document, "title": (title or passages[0])[:80], "place": _rounded(place)})
-        return points
-
-
-def open_indexes(folders: Sequence[Path], models: ModelRegistry) -> list[ServedIndex]:
-    """Open indexes, each with the model that made it, which is opened where the server does not have it yet.
-
-    Raises:
-        UserError: a folder is no index, or its model is gone or changed.
-    """
-    opened: list[ServedIndex] = []
-    for folder in folders:
-        index = CorpusIndex(folder)
-        digest = index.facts["fingerprint"]["digest"]
-        model = models.with_digest(digest)
-        if model is None:
-            model = models.open_model(index.facts["model"], index.facts["model"])
-            if model.digest != digest:
-                raise ConfigurationError(
-                    f"{folder} was made with another state of {model.source}: make the index again"
-                )
-        name = folder.name or str(folder)
-        if any(one.name == name for one in opened):
-            name = str(folder)
-        opened.append(ServedIndex(name, index, model.name))
-    return opened
-
-
-def search_routes(indexes: Sequence[ServedIndex], models: ModelRegistry, worker: Worker) -> APIRouter:
+def search_routes(indexes: IndexRegistry, models: ModelRegistry, worker: Worker) -> APIRouter:
     """Build the routes."""
     router = APIRouter()
     thread = ThreadPoolExecutor(1, "search")  # as many as compute: a search uses every core
-    by_name = {one.name: one for one in indexes}
     for one in indexes:
         thread.submit(one.map_points)  # before the first search, which needs the map
 
@@ -93,11 +36,9 @@ def search_routes(indexes: Sequence[ServedIndex], models: ModelRegistry, worker:
     @router.post("/search")
     async def search_texts_of(body: SearchRequest, request: Request) -> Response:
         """Search one index, or all of them."""
-        if body.index is not None and body.index not in by_name:
-            raise Refusal("NotFound", f"unknown index {body.index[:200]!r}: this server has {', '.join(by_name)}")
+        chosen = list(indexes) if body.index is None else [indexes.find_index(body.index)]
         if not body.query.strip():
             raise Refusal("Empty", "the query is empty: say what to look for")
-        chosen = list(indexes) if body.index is None else [by_name[body.index]]
         results = [await _search(one, body, request) for one in chosen]
         return json_response({"query": clean.encodable(body.query), "results": results})
 
@@ -129,17 +70,15 @@ def search_routes(indexes: Sequence[ServedIndex], models: ModelRegistry, worker:
             "model": one.model,
             "mode": mode,
             "seconds": round(time.monotonic() - began, 4),
-            "place": _rounded(place),
-            "hits": [vars(hit) | {"place": _rounded(at)} for hit, at in zip(hits, places, strict=True)],
+            "place": rounded(place),
+            "hits": [vars(hit) | {"place": rounded(at)} for hit, at in zip(hits, places, strict=True)],
             "drift": one.drift.report(),
         }
 
     @router.get("/search/map")
     async def list_points(index: str) -> Response:
         """Return some of the documents of an index and where they are on its map, from -1 to 1."""
-        if index not in by_name:
-            raise Refusal("NotFound", f"unknown index {index[:200]!r}: this server has {', '.join(by_name)}")
-        points = await asyncio.get_running_loop().run_in_executor(thread, by_name[index].map_points)
+        points = await asyncio.get_running_loop().run_in_executor(thread, indexes.find_index(index).map_points)
         return json_response({"index": index, "points": points})
 
     @router.get("/")
@@ -166,10 +105,6 @@ def _mode_for(mode: str, unknown: bool, model: ServedModel) -> str:
 
 def _unknown(model: ServedModel) -> Refusal:
     return Refusal("Tokenizer", f"{model.name} knows no word of the query: ask in the language of its texts")
-
-
-def _rounded(place: Sequence[float]) -> list[float]:
-    return [round(one, 4) for one in place]
 
 
 def _model_of(one: ServedIndex, models: ModelRegistry) -> ServedModel:

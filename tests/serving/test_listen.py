@@ -18,6 +18,7 @@ from tiny import TEXTS
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError
+from selfsent.search_index.make import make_index, update_index
 from selfsent.serving.listen import is_loopback, open_port
 
 
@@ -93,6 +94,20 @@ def test_a_server_answers_openais_client_reloads_and_stops_without_losing_a_requ
             thread.join()
         counted = int(re.search(r"stopped after (\d+) answers", process.stderr.read())[1])
         assert counted == sum(answers) + 2  # the client's embeddings and models
+
+
+def test_hangup_opens_an_index_that_was_brought_up_to_date(folder, tmp_path):
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("\n".join(TEXTS) + "\n")
+    make_index([corpus], tmp_path / "index", model=folder)
+    with server("--index", str(tmp_path / "index")) as (process, port):
+        corpus.write_text("\n".join([*TEXTS, "the cat saw the dog by the river"]) + "\n")
+        update_index(tmp_path / "index", [corpus])
+        process.send_signal(signal.SIGHUP)
+        assert "reloaded" in process.stderr.readline()  # the model
+        assert "reloaded index: 7 documents" in process.stderr.readline()
+        status, answer = post(port, {"query": "the cat saw the dog by the river", "top": 1}, "/search")
+        assert (status, answer["results"][0]["hits"][0]["text"]) == (200, "the cat saw the dog by the river")
 
 
 def test_a_client_that_leaves_does_not_stop_the_others(folder):

@@ -10,17 +10,26 @@ from starlette.testclient import TestClient
 from tiny import TEXTS, make_base
 
 from selfsent.encoder.load import load_encoder
-from selfsent.errors import EncoderError
+from selfsent.errors import ConfigurationError, EncoderError
+from selfsent.progress import Progress
 from selfsent.search_index.corpus_index import CorpusIndex
-from selfsent.search_index.make import make_index
+from selfsent.search_index.make import make_index, update_index
 from selfsent.serving.application import build_application
+from selfsent.serving.index_registry import IndexRegistry
 from selfsent.serving.listen import open_port
 from selfsent.serving.registry import ModelRegistry
-from selfsent.serving.search_routes import open_indexes
 from selfsent.serving.settings import ServeConfig
 
 QUERY = "rain fell on the cat"
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+class Told(Progress):
+    def __init__(self):
+        self.said = []
+
+    def say(self, message):
+        self.said.append(message)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +47,7 @@ def folders(bert, tmp_path_factory):
 def application(folders, bert):
     def build(**how):
         models = ModelRegistry([f"trained={bert}"], precision="fp32")
-        indexes = open_indexes([folders / "base.index", folders / "trained.index"], models)
+        indexes = IndexRegistry([folders / "base.index", folders / "trained.index"], models)
         return build_application(models, ServeConfig(), indexes=indexes, **how)
 
     return build
@@ -114,7 +123,71 @@ def test_an_index_of_a_model_that_changed_is_refused(folders, bert, tmp_path):
     make_index([folders / "corpus.jsonl"], tmp_path / "index", model=tmp_path / "model")
     shutil.rmtree(tmp_path / "model")
     with pytest.raises(EncoderError):
-        open_indexes([tmp_path / "index"], ModelRegistry([]))
+        IndexRegistry([tmp_path / "index"], ModelRegistry([]))
+
+
+def found_by(client, query):
+    answer = client.post("/search", json={"query": query, "top": 20})
+    assert answer.status_code == 200, answer.text
+    (found,) = answer.json()["results"]
+    return [hit["text"] for hit in found["hits"]]
+
+
+def test_an_index_that_was_brought_up_to_date_is_opened_again_and_one_that_was_not_stays(folders, bert, tmp_path):
+    corpus = tmp_path / "corpus.jsonl"
+    shutil.copy(folders / "corpus.jsonl", corpus)
+    make_index([corpus], tmp_path / "index", model=bert)
+    models = ModelRegistry([f"m={bert}"], precision="fp32")
+    indexes = IndexRegistry([tmp_path / "index"], models)
+    (before,) = indexes
+    added = "the cat saw the dog by the river"
+    with TestClient(build_application(models, ServeConfig(), indexes=indexes)) as client:
+        assert indexes.reload_changed() == []
+        with corpus.open("a") as file:
+            file.write(json.dumps({"title": "new", "text": added}) + "\n")
+        update_index(tmp_path / "index", [corpus])
+        assert added not in found_by(client, added)  # the files that it has open are gone from the folder
+        told = Told()
+        assert indexes.reload_changed(told) == ["index"]
+        assert "reloaded index: 7 documents" in told.said[0]
+        assert added in found_by(client, added)
+        (listed,) = client.get("/search").json()["indexes"]
+        assert listed["documents"] == 7
+        points = client.get("/search/map", params={"index": "index"}).json()["points"]
+        assert "new" in {point["title"] for point in points}
+    assert len(before.index) == 6
+
+
+def test_an_index_that_cannot_be_opened_again_is_said_and_stays_open(folders, bert, tmp_path):
+    make_base(tmp_path / "model", seed=1)
+    make_index([folders / "corpus.jsonl"], tmp_path / "index", model=tmp_path / "model")
+    models = ModelRegistry([f"m={tmp_path / 'model'}"], precision="fp32")
+    indexes = IndexRegistry([tmp_path / "index"], models)
+    (before,) = indexes
+    make_base(tmp_path / "model", seed=2)  # the server still has the one of seed 1
+    shutil.rmtree(tmp_path / "index")
+    assert indexes.reload_changed() == []  # it may be made again in a minute
+    make_index([folders / "corpus.jsonl"], tmp_path / "index", model=tmp_path / "model")
+    (tmp_path / "whole").write_bytes((tmp_path / "index" / "index.json").read_bytes())
+    (tmp_path / "index" / "index.json").write_text("{}")
+    told = Told()
+    assert indexes.reload_changed(told) == []
+    assert "warning: index stays as it was opened: " in told.said[0]
+    assert list(indexes) == [before]
+    shutil.copy(tmp_path / "whole", tmp_path / "index" / "index.json")
+    models.reload_changed()
+    assert indexes.reload_changed() == ["index"]
+    (now,) = indexes
+    assert now.model == "m"
+    assert now.index.facts["fingerprint"] != before.index.facts["fingerprint"]
+
+
+def test_an_index_of_a_served_model_in_another_state_is_refused(folders, tmp_path):
+    make_base(tmp_path / "model", seed=1)
+    make_index([folders / "corpus.jsonl"], tmp_path / "index", model=tmp_path / "model")
+    make_base(tmp_path / "model", seed=2)
+    with pytest.raises(ConfigurationError, match=r"made with another state of .*model: make the index again"):
+        IndexRegistry([tmp_path / "index"], ModelRegistry([str(tmp_path / "model")]))
 
 
 def test_the_page_allows_no_request_to_another_server_and_no_index_has_no_page(application, bert):
