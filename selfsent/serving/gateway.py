@@ -1,4 +1,4 @@
-"""What every request passes first: the key, the number of requests in work, and the size of the body."""
+"""What every request passes first: its origin, the key, the number of requests in work, and the size of the body."""
 
 import asyncio
 import hmac
@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import orjson
+from starlette.middleware.cors import CORSMiddleware
 
 from selfsent.serving.metrics import ServerMetrics
 from selfsent.serving.refusals import Refusal
@@ -32,9 +33,18 @@ class Gateway:
         self._key = None if api_key is None else api_key.strip().encode()  # a file ends in a newline
         self._in_work = 0
         self.answered = 0  # requests with a status below 400, probes left out
+        # Outside of all else: a browser asks without the key whether it may ask, and shows a page no refusal otherwise.
+        self._first: Application = self._pass_on
+        if origins := config.allow_origins:
+            self._first = CORSMiddleware(
+                self._pass_on, origins, allow_methods=("GET", "POST"), allow_headers=("authorization", "content-type")
+            )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request, or pass it on."""
+        await self._first(scope, receive, send)
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return

@@ -25,3 +25,6 @@ class ServeConfig:
     body_timeout: float = setting(10.0, "seconds for the body of a request to arrive, or 408", gt=0, le=86_400)
     tokenization_workers: int = setting(2, "threads that tokenise long texts", ge=1, le=256)
     precision: str = setting("auto", "of the computation: auto, bf16 or fp32")
+    allow_origins: tuple[str, ...] = setting(
+        (), "origins, such as https://example.org, whose pages may call the server from a browser; * for all"
+    )

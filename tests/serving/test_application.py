@@ -316,3 +316,23 @@ def test_a_name_given_twice_and_no_name_are_refused():
         ModelRegistry(["a=builtin-static", "a=builtin-static"])
     with pytest.raises(ConfigurationError, match="no model was given"):
         ModelRegistry([]).require_some()
+
+
+def test_pages_of_allowed_origins_may_call_the_server_from_a_browser(bert):
+    """What a browser does: it asks first, without the key, and hands a page only answers that name its origin."""
+    models = ModelRegistry([f"m={bert}"])
+    config = ServeConfig(allow_origins=("https://example.org",))
+    asking = {"access-control-request-method": "POST", "access-control-request-headers": "authorization,content-type"}
+    key = {"authorization": "Bearer secret"}
+    with TestClient(build_application(models, config, api_key="secret")) as client:
+        for origin, allowed in (("https://example.org", "https://example.org"), ("https://other.org", None)):
+            asked = client.options("/embed", headers={"origin": origin, **asking})
+            assert (asked.status_code == 200) is bool(allowed)
+            assert asked.headers.get("access-control-allow-origin") == allowed
+            for headers, status in ((key, 200), ({}, 401)):
+                answer = client.post("/embed", json={"inputs": "rain"}, headers={"origin": origin, **headers})
+                assert answer.status_code == status
+                assert answer.headers.get("access-control-allow-origin") == allowed
+    with TestClient(build_application(models, ServeConfig())) as client:
+        answer = client.post("/embed", json={"inputs": "rain"}, headers={"origin": "https://example.org"})
+        assert "access-control-allow-origin" not in answer.headers
