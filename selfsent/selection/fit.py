@@ -46,6 +46,7 @@ from selfsent.selection.whitened import add_partly_whitened
 MODEL, REPORT, PAGE = "model", SELECTION, "fit.html"
 GENERAL = Path(__file__).parent.parent / "builtin" / "general.jsonl.xz"
 _EXAMPLES = 8  # searches on the page
+_OF_CANDIDATES = (" + ", ", partly whitened", " beside ")  # what their names have behind a base's
 _BYTES_A_MINUTE = 6_000_000  # of text that is read for every minute
 _READ = {  # settings of corpus that a selection looks at
     *("preset", "clean", "split", "language"),
@@ -140,7 +141,10 @@ def _require_names(bases: list[str]) -> list[str]:
     """
     called: dict[str, str] = {}
     for name in bases:
-        if short_name(name) in (WORDS, TWICE):
+        others = [short_name(other) for other in (WORDS, TWICE, *bases) if other != name]
+        if short_name(name) in (WORDS, TWICE) or any(
+            f"{other}{made}" in short_name(name) for other in others for made in _OF_CANDIDATES
+        ):
             raise ConfigurationError(
                 f"a base called {short_name(name)} would be mixed up with the candidate of that name: rename its folder"
             )

@@ -486,6 +486,14 @@ def test_a_base_does_not_share_its_name_with_a_candidate(name, bert, text, tmp_p
         fit(text, tmp_path / "fit", str(tmp_path / name))
 
 
+@pytest.mark.parametrize("made", [" + pairs", ", partly whitened"])
+def test_a_base_does_not_share_its_name_with_a_candidate_of_another_base(made, bert, text, tmp_path):
+    for name in ("mine", f"mine{made}"):
+        shutil.copytree(bert, tmp_path / name)
+    with pytest.raises(ConfigurationError, match="would be mixed up with the candidate of that name"):
+        fit(text, tmp_path / "fit", str(tmp_path / "mine"), str(tmp_path / f"mine{made}"))
+
+
 def test_a_text_that_was_refused_leaves_the_folder_free(tmp_path):
     for count in (3, 4):
         with pytest.raises(CorpusError, match=f"{count} documents or lines are too few"):
