@@ -1,10 +1,10 @@
-"""What does an index of many texts cost: building it, its size and memory, queries a second, and what the graph misses.
+"""What does an index of many texts cost: building it, its size and memory, queries a second, and what the cells miss.
 
     python benchmarks/index_growth.py TEXT... [--model builtin-static] [--texts 10000 1000000] [--json FILE]
 
 Every sentence of six words or more is a document.  Each step is a process of its own, whose peak of memory is its own.
 Queries are sentences drawn from the same text, which are not in the index; recall@10 is against exact search.  Up to
-200,000 vectors there is no graph, and so no recall; ``--exact-vectors 0`` makes one of fewer, to try the script.
+200,000 vectors all are compared, and there is no recall; ``--exact-vectors 0`` makes cells of fewer, to try the script.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def build(corpus: Path, folder: Path, model: str, exact_vectors: int) -> dict:
     index = CorpusIndex(folder)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     return {"build s": round(seconds, 1), "MB on disk": round(size / 1e6), "vectors": index.vectors} | {
-        "graph": index.facts["graph"]
+        "cells": index.facts["cells"]
     }
 
 
@@ -76,7 +76,7 @@ def measure(folder: Path, model: str, queries: Path) -> dict:
         began = time.perf_counter()
         found[mode] = [index.rank([query], one[None], 10, mode)[0] for query, one in zip(asked, vectors, strict=True)]
         row[f"{mode} queries/s"] = round(len(asked) / (time.perf_counter() - began), 1)
-    graph, index._graph = index._graph, None
+    cells, index._cells = index._cells, None
     began = time.perf_counter()
     for one in vectors[:20]:
         index.rank([""], one[None], 10, "dense")
@@ -84,10 +84,10 @@ def measure(folder: Path, model: str, queries: Path) -> dict:
     began = time.perf_counter()
     exact = index.rank(asked, vectors, 10, "dense")
     row["exact queries/s, 500 at once"] = round(len(vectors) / (time.perf_counter() - began), 1)
-    if graph is not None:
+    if cells is not None:
         shares = [
-            len({one for one, _ in by_graph} & {one for one, _ in right}) / len(right)
-            for by_graph, right in zip(found["dense"], exact, strict=True)
+            len({one for one, _ in by_cells} & {one for one, _ in right}) / len(right)
+            for by_cells, right in zip(found["dense"], exact, strict=True)
         ]
         row["recall@10"] = round(float(np.mean(shares)), 4)
     return row
@@ -100,7 +100,7 @@ def main() -> None:
     parser.add_argument("--model", default="builtin-static")
     parser.add_argument("--texts", type=int, nargs="*", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--exact-vectors", type=int, default=200_000, help="from which number on there is a graph")
+    parser.add_argument("--exact-vectors", type=int, default=200_000, help="above which number there are cells")
     parser.add_argument("--step", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.step:

@@ -26,8 +26,8 @@ from selfsent.search_index.settings import IndexConfig
 from selfsent.search_index.texts import SearchText
 
 MANIFEST = "index.json"
-FORMAT = 5  # raised whenever an older index cannot be read
-_PROPOSED = 4_000  # vectors that a graph is asked for; beyond, comparing with every one is faster
+FORMAT = 6  # raised whenever an older index cannot be read
+_PROPOSED = 4_000  # vectors that the cells are asked for; beyond, comparing with every one is faster
 _TRIES = 5  # to open an index that is published again and again meanwhile
 _NAMES = {"digest": "model", "width": "width", "document": "prompt for documents", "query": "prompt for queries"}
 
@@ -96,11 +96,11 @@ class CorpusIndex:
             atomic.verify(self.folder / gone, advice)
             self.deleted[np.load(self.folder / gone)] = True
         self._hidden = self.deleted[self._owners] if self.deleted.any() else None
-        self._graph: nearest.NeighbourGraph | None = None
-        if (graph := self.facts["graph"]) and nearest.graph_available():
-            atomic.verify(self.folder / graph["file"], advice)
-            self._graph = nearest.NeighbourGraph.open_graph(self.folder / graph["file"])
-            self._graph.expand(graph["candidates"])
+        self._cells: nearest.InvertedFile | None = None
+        if (cells := self.facts["cells"]) and nearest.cells_available():
+            atomic.verify(self.folder / cells["file"], advice)
+            self._cells = nearest.InvertedFile.open_file(self.folder / cells["file"])
+            self._cells.probe(cells["probes"])
         self._words = word_index.WordIndex(self.folder / self.facts["words"])
 
     def _pairs(self) -> Iterable[tuple[Segment, int]]:
@@ -121,15 +121,17 @@ class CorpusIndex:
 
     def describe(self) -> str:
         """Say how it is searched."""
-        graph, measured, count = self.facts["graph"], self.facts["measured"], f"{self.vectors:,} vectors"
+        cells, measured, count = self.facts["cells"], self.facts["measured"], f"{self.vectors:,} vectors"
         if measured is not None:
             count += f", {self.mode} (MRR@10 {', '.join(f'{name} {value:.1f}' for name, value in measured.items())})"
-        if graph is None:
+        if cells is None:
             return f"{len(self):,} documents, {count}, searched exactly"
-        way = "by a graph" if self._graph is not None else "exactly, because usearch is not installed"
+        way = "exactly, because faiss is not installed"
+        if self._cells is not None:
+            way = f"in {min(cells['probes'], self._cells.cells):,} of {self._cells.cells:,} cells"
         return (
             f"{len(self):,} documents, {count}, searched {way}; "
-            f"its recall@10 against exact search was measured as {graph['recall']:.3f}"
+            f"its recall@10 against exact search was measured as {cells['recall']:.3f}"
         )
 
     def require_encoder(self, fingerprint: dict[str, Any], name: str) -> None:
@@ -212,13 +214,13 @@ class CorpusIndex:
     def _rank_dense(
         self, queries: Float[np.ndarray, "Q D"], top: int
     ) -> list[tuple[Int[np.ndarray, " K"], Float[np.ndarray, " K"]]]:
-        if self._graph is None:
+        if self._cells is None:
             return self._rank_exactly(queries, top)
         found = []
         for query in queries:
             ask, ranked = 4 * top, None
             while ask <= max(4 * top, _PROPOSED):
-                (proposed,) = self._graph.propose(query[None], ask)
+                (proposed,) = self._cells.propose(query[None], ask)
                 if self._hidden is not None:
                     proposed = proposed[~self._hidden[proposed]]
                 cosines = nearest.take_rows(self._vectors, proposed) @ query

@@ -19,7 +19,8 @@ from selfsent.search_index.segment import DOCUMENTS, PASSAGES, Segment, holds_te
 from selfsent.search_index.settings import IndexConfig
 from selfsent.search_index.texts import SearchText
 
-_OURS = ("segment-", "words-", "deleted-", "graph-", "begun.", ".words-", ".deleted-", ".graph-", ".begun.")
+_OURS = ("segment-", "words-", "deleted-", "cells-", "begun.", ".words-", ".deleted-", ".cells-", ".begun.")
+_OUTGROWN = 4  # times as many vectors as the cells were learned from: they are learned again
 
 
 class IndexWriter:
@@ -72,44 +73,46 @@ class IndexWriter:
             for title, passages, _ in map(segment.text, range(segment.documents))
         )
         word_index.write_word_index(self.folder / self.facts["words"], texts, self._progress)
-        self.facts["graph"] = self._grow_graph(vectors)
+        self.facts["cells"] = self._grow_cells(vectors)
         atomic.write_sealed(self.folder / MANIFEST, self.facts)
         _sweep(self.folder, self.facts)
 
-    def _grow_graph(self, vectors: nearest.Vectors) -> dict[str, Any] | None:
-        config, before = IndexConfig(**self.facts["config"]), self.facts["graph"]
+    def _grow_cells(self, vectors: nearest.Vectors) -> dict[str, Any] | None:
+        config, before = IndexConfig(**self.facts["config"]), self.facts["cells"]
         total = sum(map(len, vectors))
         if total <= config.exact_vectors:
             return None
-        if not nearest.graph_available():
+        if not nearest.cells_available():
             self._progress.say(
-                f"warning: {total:,} vectors are searched exactly, because usearch is not installed: "
+                f"warning: {total:,} vectors are searched exactly, because faiss is not installed: "
                 "pip install '.[search]' in the checkout and make the index again"
             )
             return None
-        if before is None:
-            graph = nearest.NeighbourGraph(vectors[0].shape[1], config.connectivity, config.expansion_add)
+        if before is None or total > _OUTGROWN * before["learned from"]:
+            self._progress.report("cells", 0, total)
+            before, file = None, nearest.InvertedFile(vectors, config.cells or nearest.cells_for(total))
         else:
-            graph = nearest.NeighbourGraph.open_graph(self.folder / before["file"], grow=True)
-        if len(graph) == total:
+            file = nearest.InvertedFile.open_file(self.folder / before["file"], grow=True)
+        if len(file) == total:
             return before
-        waiting = nearest.choose_sample(len(graph), total)
-        graph.add_vectors(vectors, waiting, self._progress)
+        waiting = nearest.choose_sample(len(file), total)
+        file.add_vectors(vectors, waiting, self._progress)
         if before is None or len(waiting):
-            candidates, recall = nearest.measure_graph(graph, vectors, waiting, config.recall)
+            probes, recall = nearest.measure_recall(file, vectors, waiting, config.recall)
         else:  # a handful of new vectors says nothing
-            candidates, recall = before["candidates"], before["recall"]
-        graph.add_rows(vectors, waiting)
+            probes, recall = before["probes"], before["recall"]
+        file.add_rows(vectors, waiting)
         if recall < config.recall:
             self._progress.say(
-                f"warning: recall@10 of the graph is {recall:.3f}, below {config.recall}: raise connectivity or "
-                "expansion_add, or search exactly with a larger exact_vectors"
+                f"warning: recall@10 of the cells is {recall:.3f}, below {config.recall}: give fewer cells, or search "
+                "exactly with a larger exact_vectors"
             )
-        name = f"graph-{self.facts['state']}.usearch"
+        name = f"cells-{self.facts['state']}.faiss"
         with atomic.replacing(self.folder / name) as partial:
-            graph.save_graph(partial)
+            file.save_file(partial)
         atomic.seal_file(self.folder / name)
-        return {"file": name, "candidates": candidates, "recall": recall}
+        learned_from = total if before is None else before["learned from"]
+        return {"file": name, "probes": probes, "recall": recall, "learned from": learned_from}
 
 
 def _next_segment(texts: Iterator[SearchText]) -> list[SearchText]:
@@ -130,8 +133,8 @@ def remove_begun(folder: Path) -> None:
 
 def _sweep(folder: Path, facts: dict[str, Any]) -> None:
     """Remove files of former states; an index that is open elsewhere keeps those that it has mapped."""
-    graph = facts["graph"]
-    named = [*facts["segments"], facts["words"], facts["deleted"], graph and graph["file"]]
+    cells = facts["cells"]
+    named = [*facts["segments"], facts["words"], facts["deleted"], cells and cells["file"]]
     kept = {MANIFEST, atomic.OURS, *filter(None, named)}
     kept |= {atomic.checksum_of(folder / name).name for name in kept}
     for path in folder.iterdir():  # of ours: what people put there stays
@@ -159,5 +162,5 @@ def new_facts(
         "segments": [],
         "deleted": None,
         "words": None,
-        "graph": None,
+        "cells": None,
     }

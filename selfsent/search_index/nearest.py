@@ -1,7 +1,8 @@
-"""The vectors nearest to a query: by comparing it with each of them, or by a graph (HNSW) that finds candidates.
+"""The vectors nearest to a query: by comparing it with each of them, or with those of the cells nearest to it.
 
-Every score is the cosine with the stored float16 vector: the graph, whose vectors are int8, only proposes.
-Sources: HNSW, Malkov & Yashunin 2016, https://arxiv.org/abs/1603.09320; usearch, https://github.com/unum-cloud/usearch.
+The cells are those of an inverted file (IVF): k-means on a sample, and every vector in the cell of its nearest centre.
+Every score is the cosine with the stored float16 vector: the cells, whose vectors are int8, only propose.
+Sources: Jegou et al. 2011, https://hal.science/inria-00514462; faiss, https://github.com/facebookresearch/faiss.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,9 @@ from selfsent.progress import SILENT, Progress
 BLOCK = 8192  # vectors that are compared at a time: 8 MB in float32 at a width of 256
 SAMPLE = 200  # vectors whose neighbours are looked for to measure recall
 DEPTH = 10  # neighbours of each
-_EXPANSIONS = (64, 128, 256, 512, 1024)  # candidates of a search in the graph, from fast to thorough
+_PROBES = (8, 16, 32, 64, 128, 256, 512)  # cells that are searched, from fast to thorough
+_OF_A_CELL = 64  # vectors that k-means sees; more place its centre hardly better
+_ROUNDS = 10  # of k-means
 
 # float16, as an index stores them, or float32 (V_k, D), one array a segment; a vector's number counts through all
 Vectors = Sequence[np.ndarray]
@@ -98,26 +101,42 @@ def _pick(
     return np.take_along_axis(best, places, 1), np.take_along_axis(numbers, places, 1)
 
 
-class NeighbourGraph:
-    """An HNSW graph over int8 vectors, in a file that is memory-mapped while it is searched."""
+class InvertedFile:
+    """Vectors in int8, in the cells of k-means; in a file that is memory-mapped while it is searched.
 
-    def __init__(self, width: int, connectivity: int, expansion_add: int) -> None:
-        self._graph = _usearch().Index(
-            ndim=width, metric="cos", dtype="i8", connectivity=connectivity, expansion_add=expansion_add
-        )
+    Args:
+        vectors: a sample of which the cells are learned; none is added.
+        cells: how many there are.
+    """
+
+    def __init__(self, vectors: Vectors, cells: int) -> None:
+        faiss, total, width = _faiss(), sum(map(len, vectors)), vectors[0].shape[1]
+        centres = faiss.IndexFlatIP(width)
+        kind = faiss.ScalarQuantizer.QT_8bit
+        self._file = faiss.IndexIVFScalarQuantizer(centres, width, cells, kind, faiss.METRIC_INNER_PRODUCT)
+        self._centres = centres  # which the file refers to
+        self._file.cp.niter, self._file.cp.min_points_per_centroid = _ROUNDS, 1
+        rows = np.random.default_rng(0).choice(total, min(total, _OF_A_CELL * cells), replace=False)
+        self._file.train(take_rows(vectors, np.sort(rows)))
 
     @classmethod
-    def open_graph(cls, path: Path, *, grow: bool = False) -> "NeighbourGraph":
+    def open_file(cls, path: Path, *, grow: bool = False) -> "InvertedFile":
         """Map a file for searching, or read it to ``grow`` it."""
-        graph = cls.__new__(cls)
-        graph._graph = _usearch().Index.restore(str(path), view=not grow)
-        return graph
+        faiss, opened = _faiss(), cls.__new__(cls)
+        # Mapped as it is; IO_FLAG_MMAP alone locks every cell that a search looks into, and takes three times as long.
+        opened._file = faiss.read_index(str(path), 0 if grow else faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_READ_ONLY)
+        return opened
 
     def __len__(self) -> int:
-        return len(self._graph)
+        return int(self._file.ntotal)
+
+    @property
+    def cells(self) -> int:
+        """How many there are."""
+        return int(self._file.nlist)
 
     def add_vectors(self, vectors: Vectors, waiting: Int[np.ndarray, " R"], progress: Progress = SILENT) -> None:
-        """Add the vectors behind those that the graph has, but for those ``waiting``, sorted numbers."""
+        """Add the vectors behind those that it has, but for those ``waiting``, sorted numbers."""
         first, had, total = 0, len(self), sum(map(len, vectors))
         for segment in vectors:
             for start in range(0, len(segment), BLOCK):
@@ -125,80 +144,86 @@ class NeighbourGraph:
                 numbers = np.arange(max(first + start, had), first + stop)
                 numbers = numbers[~np.isin(numbers, waiting)]
                 if len(numbers):
-                    self._graph.add(numbers, segment[numbers - first].astype(np.float32))
-                    progress.report("graph", first + stop, total)
+                    self._file.add_with_ids(segment[numbers - first].astype(np.float32), numbers)
+                    progress.report("cells", first + stop, total)
             first += len(segment)
 
     def add_rows(self, vectors: Vectors, rows: Int[np.ndarray, " R"]) -> None:
         """Add a few vectors by number."""
         if len(rows):
-            self._graph.add(rows, take_rows(vectors, rows))
+            self._file.add_with_ids(take_rows(vectors, rows), rows)
 
-    def save_graph(self, path: Path) -> None:
+    def save_file(self, path: Path) -> None:
         """Write the file."""
-        self._graph.save(str(path))
+        _faiss().write_index(self._file, str(path))
 
-    def expand(self, candidates: int) -> None:
-        """Set how many candidates a search keeps (HNSW's efSearch)."""
-        self._graph.expansion_search = candidates
+    def probe(self, cells: int) -> None:
+        """Set how many cells a search looks into."""
+        self._file.nprobe = min(cells, self.cells)
 
     def propose(self, queries: Float[np.ndarray, "Q D"], count: int) -> list[Int[np.ndarray, " K"]]:
-        """Return the numbers of about the ``count`` nearest vectors of each query."""
-        count = min(count, len(self))
-        found = self._graph.search(np.ascontiguousarray(queries, np.float32), count)
-        if len(queries) == 1 and not hasattr(found, "counts"):
-            return [np.asarray(found.keys, np.int64)]
-        return [np.asarray(keys[:got], np.int64) for keys, got in zip(found.keys, found.counts, strict=True)]
+        """Return the numbers of about the ``count`` nearest vectors of each query, or all of the cells searched."""
+        _, found = self._file.search(np.ascontiguousarray(queries, np.float32), min(count, len(self)))
+        return [numbers[numbers >= 0] for numbers in found]
 
 
-def _usearch() -> Any:  # noqa: ANN401 - the module
+def _faiss() -> Any:  # noqa: ANN401 - the module
     try:
-        import usearch.index
+        import faiss
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            "a graph needs usearch: install it with pip install '.[search]' in the checkout, or raise exact_vectors"
+            "an inverted file needs faiss: install it with pip install '.[search]' in the checkout, or raise "
+            "exact_vectors"
         ) from error
-    return usearch.index
+    return faiss
 
 
-def graph_available() -> bool:
-    """Tell whether graphs can be made and searched here."""
+def cells_available() -> bool:
+    """Tell whether inverted files can be made and searched here."""
     try:
-        _usearch()
+        _faiss()
     except ConfigurationError:
         return False
     return True
 
 
+def cells_for(vectors: int) -> int:
+    """Return how many cells so many vectors are put into.
+
+    Twice the square root: to assign them to centres then costs a few minutes of ten million, and a search looks through
+    some per cent of them.
+    """
+    return max(1, min(round(2 * vectors**0.5), vectors // 8))
+
+
 def choose_sample(had: int, total: int) -> Int[np.ndarray, " R"]:
-    """Choose the vectors, by number, that join a graph of ``had`` vectors last; none of a handful that is added."""
+    """Choose the vectors, by number, that join ``had`` others in their cells last; none of a handful that is added."""
     count = min(SAMPLE, total // 2) if had == 0 else SAMPLE if total - had >= SAMPLE else 0
     return np.sort(had + np.random.default_rng(0).choice(total - had, count, replace=False))
 
 
-def measure_graph(
-    graph: NeighbourGraph, vectors: Vectors, sample: Int[np.ndarray, " R"], wanted: float
+def measure_recall(
+    file: InvertedFile, vectors: Vectors, sample: Int[np.ndarray, " R"], wanted: float
 ) -> tuple[int, float]:
-    """Set the candidates of a search to the fewest that reach the recall, and return them and the recall.
+    """Set the cells that a search looks into to the fewest that reach the recall, and return them and the recall.
 
-    Recall@10 is of the neighbours of a sample that the graph does not have yet, against exact search.  The neighbours
-    of vectors that it has are linked to them, and found where those of a new query are missed (LOG.md).
+    Recall@10 is of the neighbours of a sample that the file does not have yet, against exact search.
     """
     hidden = np.zeros(sum(map(len, vectors)), bool)
     hidden[sample] = True
-    queries, count = take_rows(vectors, sample), min(DEPTH, len(graph))
+    queries, count = take_rows(vectors, sample), min(DEPTH, len(file))
     truth, _ = exact_nearest(queries, vectors, hidden, count)
     recall = 0.0
-    for candidates in _EXPANSIONS:
-        graph.expand(candidates)
+    for probes in _PROBES:
+        file.probe(probes)
         shares = []
-        for query, right, proposed in zip(queries, truth, graph.propose(queries, 4 * DEPTH), strict=True):
+        for query, right, proposed in zip(queries, truth, file.propose(queries, 4 * DEPTH), strict=True):
             nearest = proposed[np.argsort(-(take_rows(vectors, proposed) @ query), kind="stable")][:count]
             shares.append(len({*right.tolist()} & {*nearest.tolist()}) / count)
-        recall = float(np.mean(shares)) if shares else 1.0  # of a graph of one vector
-        if recall >= wanted:
+        recall = float(np.mean(shares)) if shares else 1.0  # of one vector
+        if recall >= wanted or probes >= file.cells:
             break
-    return candidates, recall
+    return probes, recall
 
 
 def take_rows(vectors: Vectors, rows: Int[np.ndarray, " R"]) -> Float[np.ndarray, "R D"]:

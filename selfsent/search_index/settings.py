@@ -23,12 +23,13 @@ class IndexConfig:
     )
     exact_vectors: int = setting(
         200_000,
-        "up to so many vectors each is compared with the query; above, a graph finds the candidates",
+        "up to so many vectors each is compared with the query; above, those in the cells nearest to it (IVF)",
         ge=0,
         le=MANY,
     )
-    connectivity: int = setting(16, "links of a vector in the graph (HNSW's M)", ge=2, le=512)
-    expansion_add: int = setting(128, "candidates while the graph is built (HNSW's efConstruction)", ge=8, le=10_000)
+    cells: int | None = setting(
+        None, "that vectors are put into; None: twice the square root of their number", ge=1, le=1_000_000
+    )
     recall: float = setting(
-        0.95, "recall@10 of the graph against exact search that the candidates of a search are raised for", gt=0, le=1
+        0.95, "recall@10 against exact search that the cells of a search are raised for", gt=0, le=1
     )

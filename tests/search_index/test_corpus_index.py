@@ -70,27 +70,34 @@ def embedded(text):
     return [text.split(". ")[0] + ".", *(f"{title(text)}: {passage}" for passage in cut_passages(text))]
 
 
-def test_recall_is_measured_with_vectors_that_the_graph_does_not_have_yet(make, monkeypatch):
-    pytest.importorskip("usearch", reason="needs usearch: pip install '.[search]' in the checkout")
-    measure, asked = nearest.measure_graph, []
+def numbers_in(file, vectors):
+    """Every number that an inverted file has, by a search of all of its cells."""
+    file.probe(file.cells)
+    (found,) = file.propose(np.ones((1, vectors[0].shape[1]), np.float32), len(file))
+    return {*found.tolist()}
 
-    def watched(graph, vectors, sample, wanted):
+
+def test_recall_is_measured_with_vectors_that_the_cells_do_not_have_yet(make, monkeypatch):
+    pytest.importorskip("faiss", reason="needs faiss: pip install '.[search]' in the checkout")
+    measure, asked = nearest.measure_recall, []
+
+    def watched(file, vectors, sample, wanted):
         asked.extend(sample.tolist())
-        assert len(graph) + len(sample) == sum(map(len, vectors))
-        assert not any(graph._graph.contains(number) for number in asked)
-        return measure(graph, vectors, sample, wanted)
+        assert len(file) + len(sample) == sum(map(len, vectors))
+        assert not numbers_in(file, vectors) & {*asked}
+        return measure(file, vectors, sample, wanted)
 
-    monkeypatch.setattr(nearest, "measure_graph", watched)
+    monkeypatch.setattr(nearest, "measure_recall", watched)
     index = make(exact_vectors=10)
     assert len(asked) == index.vectors // 2
-    assert all(index._graph._graph.contains(number) for number in range(index.vectors))
+    assert numbers_in(index._cells, index._vectors) == {*range(index.vectors)}
 
 
 @pytest.mark.parametrize("exact", [1000, 10])
 def test_dense_search_finds_the_documents_with_the_largest_cosines(bert, make, exact):
     encoder, texts = load_encoder(bert), many(60)
     index = make(exact_vectors=exact, mode="dense")
-    assert ("by a graph" in index.describe()) == (exact == 10)
+    assert (" cells" in index.describe()) == (exact == 10)
     expected = cosines(encoder, texts)
     hits = index.search_index(encoder, QUERY, 5)
     np.testing.assert_allclose([hit.cosine for hit in hits], np.sort(expected)[::-1][:5], atol=2e-3)
@@ -164,16 +171,29 @@ def test_word_search_is_bm25_and_hybrid_the_reciprocal_rank_score_of_both(bert, 
     assert {hit.document: hit.score for hit in hybrid} == pytest.approx(expected)
 
 
+def test_the_cells_are_learned_again_where_they_are_outgrown(make, tmp_path):
+    pytest.importorskip("faiss", reason="needs faiss: pip install '.[search]' in the checkout")
+    learned = make(exact_vectors=10).facts["cells"]["learned from"]
+    seen = []
+    for count in (100, 400):
+        write(tmp_path / "corpus.jsonl", many(count))
+        update_index(tmp_path / "index")
+        index = CorpusIndex(tmp_path / "index")
+        assert len(index._cells) == index.vectors
+        seen.append((index.facts["cells"]["learned from"], index._cells.cells))
+    assert seen == [(learned, nearest.cells_for(learned)), (index.vectors, nearest.cells_for(index.vectors))]
+
+
 @pytest.mark.parametrize("exact", [1000, 10])
 def test_an_updated_index_answers_as_one_made_anew(bert, make, corpus, tmp_path, exact):
     encoder, texts = load_encoder(bert), many(80)
-    make(exact_vectors=exact, connectivity=64)  # so many links that the graph of so few misses nothing
+    make(exact_vectors=exact, cells=8)  # so few that a search looks into all
     now = [texts[70], *texts[5:50], texts[5], *texts[60:]]  # some gone, some new, one twice
     write(tmp_path / "corpus.jsonl", now)
     changed = update_index(tmp_path / "index")
     assert (changed.added, changed.deleted, changed.kept) == (22, 15, 45)
     fresh = tmp_path / "fresh"
-    make_index([corpus], fresh, model=bert, config=IndexConfig(exact_vectors=exact, connectivity=64))
+    make_index([corpus], fresh, model=bert, config=IndexConfig(exact_vectors=exact, cells=8))
     for mode in ("dense", "bm25"):
         updated, anew = (
             CorpusIndex(place).search_index(encoder, QUERY, 12, mode) for place in (tmp_path / "index", fresh)
@@ -262,7 +282,7 @@ def test_prompts_for_queries_and_documents_are_used(bert, corpus, tmp_path):
         assert hit.cosine == pytest.approx(max(own), abs=2e-3)
 
 
-@pytest.mark.parametrize("pattern", ["index.json", "segment-*/vectors.npy", "words-*/data.csc.index.npy", "graph-*"])
+@pytest.mark.parametrize("pattern", ["index.json", "segment-*/vectors.npy", "words-*/data.csc.index.npy", "cells-*"])
 @pytest.mark.parametrize("how", ["cut", "flipped"])
 def test_a_damaged_index_is_not_searched(make, tmp_path, pattern, how):
     make(exact_vectors=10)
@@ -404,7 +424,8 @@ def test_what_is_not_searched_is_said(bert, tmp_path):
     assert "1 rows have no text and are left out" in said
 
 
-def test_an_index_that_is_killed_anywhere_goes_on_to_the_same_bytes(bert, corpus, tmp_path, monkeypatch):
+@pytest.mark.parametrize("exact", [1000, 10])
+def test_an_index_that_is_killed_anywhere_goes_on_to_the_same_bytes(exact, bert, corpus, tmp_path, monkeypatch):
     monkeypatch.setattr("selfsent.search_index.index_writer.DOCUMENTS", 16)
     folder, encoded = tmp_path / "index", []
     monkeypatch.setattr(
@@ -413,7 +434,7 @@ def test_an_index_that_is_killed_anywhere_goes_on_to_the_same_bytes(bert, corpus
     )
 
     def act():
-        make_index([corpus], folder, model=bert)  # threads build a graph: no two are equal
+        make_index([corpus], folder, model=bert, config=IndexConfig(exact_vectors=exact))
 
     operations, seen = states(folder, act, tmp_path / "made")
     expected, whole = content_of(folder), len(encoded)
