@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -169,6 +170,20 @@ def test_word_search_is_bm25_and_hybrid_the_reciprocal_rank_score_of_both(bert, 
             expected[hit.document] += 1 / (60 + rank)
     hybrid = index.search_index(encoder, QUERY, 60, "hybrid")
     assert {hit.document: hit.score for hit in hybrid} == pytest.approx(expected)
+
+
+def test_without_faiss_every_vector_is_compared(bert, corpus, make, tmp_path, monkeypatch):
+    encoder, made = load_encoder(bert), make(exact_vectors=10, cells=8)
+    expected = [hit.document for hit in made.search_index(encoder, QUERY, 5, "dense")]
+    monkeypatch.setitem(sys.modules, "faiss", None)  # an import of it fails
+    opened = CorpusIndex(tmp_path / "index")
+    assert "searched exactly, because faiss is not installed" in opened.describe()
+    said = []
+    monkeypatch.setattr(Progress, "say", lambda progress, message: said.append(message))
+    make_index([corpus], tmp_path / "new", model=bert, config=IndexConfig(exact_vectors=10), progress=Progress())
+    assert any(f"{made.vectors} vectors are searched exactly, because faiss is not" in line for line in said)
+    for index in (opened, CorpusIndex(tmp_path / "new")):
+        assert [hit.document for hit in index.search_index(encoder, QUERY, 5, "dense")] == expected
 
 
 def test_the_cells_are_learned_again_where_they_are_outgrown(make, tmp_path):
