@@ -31,5 +31,5 @@ class IndexConfig:
         None, "that vectors are put into; None: twice the square root of their number", ge=1, le=1_000_000
     )
     recall: float = setting(
-        0.95, "recall@10 against exact search that the cells of a search are raised for", gt=0, le=1
+        0.97, "recall@10 against exact search that the cells of a search are raised for", gt=0, le=1
     )
