@@ -90,7 +90,7 @@ class IndexWriter:
             return None
         if before is None or total > _OUTGROWN * before["learned from"]:
             self._progress.report("cells", 0, total)
-            before, file = None, nearest.InvertedFile(vectors, config.cells or nearest.cells_for(total))
+            before, file = None, nearest.InvertedFile(vectors, min(total, config.cells or nearest.cells_for(total)))
         else:
             file = nearest.InvertedFile.open_file(self.folder / before["file"], grow=True)
         if len(file) == total:

@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import orjson
 from starlette.middleware.cors import CORSMiddleware
 
+from selfsent.errors import ConfigurationError
 from selfsent.serving.metrics import ServerMetrics
 from selfsent.serving.refusals import Refusal
 from selfsent.serving.settings import ServeConfig
@@ -36,6 +38,11 @@ class Gateway:
         # Outside of all else: a browser asks without the key whether it may ask, and shows a page no refusal otherwise.
         self._first: Application = self._pass_on
         if origins := config.allow_origins:
+            for origin in origins:
+                if not re.fullmatch(r"\*|[a-z][a-z0-9+.-]*://[^/\s]+", origin):  # would never be that of a page
+                    raise ConfigurationError(
+                        f"allow_origins: {origin!r} is no origin: give scheme and host alone, as https://example.org"
+                    )
             self._first = CORSMiddleware(
                 self._pass_on, origins, allow_methods=("GET", "POST"), allow_headers=("authorization", "content-type")
             )

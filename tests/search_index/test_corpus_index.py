@@ -172,6 +172,12 @@ def test_word_search_is_bm25_and_hybrid_the_reciprocal_rank_score_of_both(bert, 
     assert {hit.document: hit.score for hit in hybrid} == pytest.approx(expected)
 
 
+def test_more_cells_than_vectors_are_as_many_as_there_are(make):
+    pytest.importorskip("faiss", reason="needs faiss: pip install '.[search]' in the checkout")
+    index = make(exact_vectors=10, cells=100_000)
+    assert index._cells.cells == index.vectors
+
+
 def test_without_faiss_every_vector_is_compared(bert, corpus, make, tmp_path, monkeypatch):
     encoder, made = load_encoder(bert), make(exact_vectors=10, cells=8)
     expected = [hit.document for hit in made.search_index(encoder, QUERY, 5, "dense")]

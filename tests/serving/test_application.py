@@ -336,3 +336,9 @@ def test_pages_of_allowed_origins_may_call_the_server_from_a_browser(bert):
     with TestClient(build_application(models, ServeConfig())) as client:
         answer = client.post("/embed", json={"inputs": "rain"}, headers={"origin": "https://example.org"})
         assert "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.parametrize("origin", ["example.org", "https://example.org/", "https://example.org/page", ""])
+def test_what_is_no_origin_is_refused(origin, bert):
+    with pytest.raises(ConfigurationError, match="is no origin: give scheme and host alone"):
+        build_application(ModelRegistry([f"m={bert}"]), ServeConfig(allow_origins=(origin,)))
