@@ -87,7 +87,8 @@ class Distil(Objective):
         return {} if self._gap is None else {"cosine_gap": self._gap}
 
     def _taught(self, tokens: Tokens, encoder: SentenceTransformer) -> Float[Tensor, "B E"]:
-        rows = [ids[mask.bool()] for ids, mask in zip(tokens["input_ids"], tokens["attention_mask"], strict=True)]
+        ids, mask = tokens["input_ids"].cpu(), tokens["attention_mask"].bool().cpu()  # at once, not row by row
+        rows = [row[kept].tolist() for row, kept in zip(ids, mask, strict=True)]
         texts = [self._tokenizer.decode(row, skip_special_tokens=True) for row in rows]
         teacher = self._teacher[0].to(encoder.device)
         with torch.autocast(encoder.device.type, enabled=False):
