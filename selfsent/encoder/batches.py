@@ -13,7 +13,7 @@ from selfsent.progress import SILENT, Progress
 Tokens = dict[str, Tensor]  # what a tokenizer returns: input_ids (B, T), attention_mask (B, T)
 
 _TOKENS_A_BATCH = 4096  # encode() on a CPU: enough rows for full-speed products, few enough to stay in the cache
-_TOKENS_ELSEWHERE = 16 * _TOKENS_A_BATCH  # on a GPU, which is waited for after each batch; not measured on one
+_TOKENS_ELSEWHERE = 16 * _TOKENS_A_BATCH  # on a GPU, which is waited for after each batch; other sizes were not tried
 
 
 def pad_rows(rows: Sequence[Sequence[int]], padding: int, device: torch.device | str, width: int | None) -> Tokens:
