@@ -89,7 +89,10 @@ class Distil(Objective):
     def _taught(self, tokens: Tokens, encoder: SentenceTransformer) -> Float[Tensor, "B E"]:
         ids, mask = tokens["input_ids"].cpu(), tokens["attention_mask"].bool().cpu()  # at once, not row by row
         rows = [row[kept].tolist() for row, kept in zip(ids, mask, strict=True)]
-        texts = [self._tokenizer.decode(row, skip_special_tokens=True) for row in rows]
+        if self._tokenizer.clean_up_tokenization_spaces:  # transformers' own step, text by text
+            texts = [self._tokenizer.decode(row, skip_special_tokens=True) for row in rows]
+        else:
+            texts = self._tokenizer.backend_tokenizer.decode_batch(rows, skip_special_tokens=True)
         teacher = self._teacher[0].to(encoder.device)
         with torch.autocast(encoder.device.type, enabled=False):
             vectors = encode(teacher, texts, prompt="")

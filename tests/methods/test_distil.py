@@ -101,7 +101,9 @@ def test_a_teacher_is_required(encoder):
         Distil(Distil.Config(), encoder)
 
 
-def test_the_loss_of_a_batch_is_that_of_the_teacher_s_own_vectors(encoder, teacher, batch):
+@pytest.mark.parametrize("tidied", [True, False], ids=["transformers joins", "tokenizers joins"])
+def test_the_loss_of_a_batch_is_that_of_the_teacher_s_own_vectors(encoder, teacher, batch, tidied, monkeypatch):
+    monkeypatch.setattr(encoder.tokenizer, "clean_up_tokenization_spaces", tidied)
     objective = make(encoder.eval(), teacher, temperature=0.3, teacher_temperature=0.2)
     with torch.no_grad():
         found, views = step(objective, encoder, batch)
