@@ -1,14 +1,16 @@
 r"""Encoders from raw text in ten minutes of one GPU: masked words, then pairs, several sizes and seeds at once.
 
+Written from the script whose figures stand in RESULTS.md; in this form it ran on a CPU alone.
+
     pack    raw text as word pieces, with the pairs that its structure gives, in one file for another machine
     train   masked words for so many minutes, every size in a process of its own; then pairs for so many, every seed
             too; then the mean of the seeds.  What is finished is not repeated
     split   a folder into files of at most 16 MiB, to carry it back
     join    such files into the folder again
 
-A pack has about one byte a word piece, a third less than the text under the same compression, and nothing is left to
-be tokenised where the GPU waits.  How many steps fit into the minutes is measured while they run, and the learning rate
-falls to zero by their end.  The trainer and the objectives are those of ``selfsent pretrain`` and ``selfsent train``.
+A pack has at most about one byte a word piece, less than the text alone under the same compression, and nothing is left
+to be tokenised where the GPU waits.  How many steps fit into the minutes is measured while they run, and the learning
+rate falls to zero by their end.  Trainer and objectives are those of ``selfsent pretrain`` and ``selfsent train``.
 
 Examples:
     python benchmarks/gpu_encoder.py pack articles.jsonl.xz revisions.parquet --out packed.xz
@@ -118,21 +120,15 @@ class PackedPairs:
         return [[self._before, *self._pack.pieces[start:end].tolist(), self._after] for start, end in spans]
 
 
-class PackedWords:
-    """Sequences of one length of a stream of word pieces."""
+class Stream:
+    """Word pieces end to end: what ``PackedSequences`` needs of a corpus."""
 
-    paired = False
+    def __init__(self, pieces: NDArray[np.uint16]) -> None:
+        self.tokens, self._pieces = len(pieces), pieces
 
-    def __init__(self, sequences: NDArray[np.uint16]) -> None:
-        self._sequences = sequences
-
-    def rows(self, indices: NDArray[np.integer]) -> Rows:
-        """Return some sequences."""
-        return [row.tolist() for row in self._sequences[indices]]
-
-    def positives(self, indices: NDArray[np.integer]) -> Rows:
-        """Refuse: there are none."""
-        raise NotImplementedError
+    def token_range(self, start: int, stop: int) -> NDArray[np.uint16]:
+        """Return the word pieces from ``start`` to ``stop``."""
+        return self._pieces[start:stop]
 
 
 def pack(sources: list[str], out: Path, tokenizer: str) -> None:
@@ -213,8 +209,8 @@ def learn_masked_words(given: argparse.Namespace) -> None:
     sequences = stream[: len(stream) // (2 * LENGTH) * 2 * LENGTH].reshape(-1, 2 * LENGTH)
     sequences = sequences[np.random.default_rng(1).permutation(len(sequences))]
     held_out = min(512, len(sequences) // 10)
-    order = masked_lm.SequentialOrder(len(sequences) - held_out, given.batch // 2, given.seed)
-    rows = PackedWords(sequences[held_out:])
+    rows = masked_lm.PackedSequences(Stream(sequences[held_out:].reshape(-1)), 2 * LENGTH)
+    order = masked_lm.SequentialOrder(len(rows), given.batch // 2, given.seed)
     words = {"batch_size": given.batch // 2, "weight_decay": 0.01, "adam_betas": (0.9, 0.98), "adam_epsilon": 1e-6}
     words |= {"learning_rate": given.masked_rate, "warmup_steps": 300}
     training = _trainer(given, encoder, objective, rows, order, out / "masked", words)
@@ -395,6 +391,8 @@ def main() -> None:
             pack(given.sources, given.out, given.tokenizer)
         elif given.verb != "train":
             {"split": split, "join": join}[given.verb](given.folder, given.out)
+        elif not given.packed.is_file():
+            raise UserError(f"there is no {given.packed}: give the file that pack wrote")
         elif given.stage is None:
             train(given)
         else:
