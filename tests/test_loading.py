@@ -1,12 +1,14 @@
-"""No search for garbage while something is loaded, and as before after it."""
+"""No search for garbage while something is loaded, nothing loaded that is not needed, and all as before after it."""
 
 import gc
+import json as json_before
+import os
 import subprocess
 import sys
 
 import pytest
 
-from selfsent.loading import loading, without_collection
+from selfsent.loading import loading, without_collection, without_package
 from selfsent.progress import Progress
 
 
@@ -52,3 +54,33 @@ def test_a_command_ends_without_a_search_for_garbage():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "frozen True"
+
+
+def run(code, path):
+    surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join([str(path), os.environ.get("PYTHONPATH", "")])}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=surroundings)
+
+
+def test_word_matching_does_not_start_jax(tmp_path):
+    """A package in JAX's place says that it is imported: bm25s alone does so, word matching does not."""
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text("print('jax is here')\n")
+    (tmp_path / "jax" / "lax.py").write_text("def top_k(scores, k):\n    print('jax has started')\n")
+    scores = (
+        "from selfsent.evaluation.labelfree.bm25 import bm25_scores\n"
+        "print(bm25_scores(['red'], ['a red fox', 'a dog']).argmax())\n"
+    )
+    assert run(f"{scores}import jax", tmp_path).stdout.split("\n") == ["0", "jax is here", ""]
+    assert run(f"import jax\n{scores}print(jax.__name__)", tmp_path).stdout.split("\n") == [
+        *("jax is here", "0", "jax", "")
+    ]
+    assert "jax has started" in run("import bm25s", tmp_path).stdout
+
+
+def test_a_package_that_was_hidden_is_there_again_after_a_failure():
+    with pytest.raises(ModuleNotFoundError), without_package("json"):
+        import json  # noqa: F401
+    assert sys.modules["json"] is json_before
+    with pytest.raises(ZeroDivisionError), without_package("no_such_package"):
+        1 / 0  # noqa: B018
+    assert "no_such_package" not in sys.modules

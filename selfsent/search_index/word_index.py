@@ -14,7 +14,8 @@ from jaxtyping import Bool, Float, Int
 
 from selfsent import atomic
 from selfsent.corpus import clean
-from selfsent.evaluation.labelfree.bm25 import FUSION
+from selfsent.evaluation.labelfree.bm25 import FUSION, PARAMETERS
+from selfsent.loading import import_bm25s
 from selfsent.progress import SILENT, Progress
 
 POOL = 100  # documents of each ranking that are fused
@@ -28,10 +29,8 @@ class WordIndex:
     """
 
     def __init__(self, folder: Path) -> None:
-        import bm25s
-
         atomic.verify(folder, f"delete {folder.parent} and make the index again")
-        self._index = bm25s.BM25.load(str(folder), mmap=True, show_progress=False, load_corpus=False)
+        self._index = import_bm25s().BM25.load(str(folder), mmap=True, show_progress=False, load_corpus=False)
 
     def rank_words(
         self, query: str, hidden: Bool[np.ndarray, " N"], count: int
@@ -50,9 +49,7 @@ class WordIndex:
 
 def write_word_index(folder: Path, texts: Iterable[tuple[str, str]], progress: Progress = SILENT) -> None:
     """Count the words of titles and texts, and write the folder, whole or not at all."""
-    import bm25s
-    from bm25s.tokenization import Tokenized
-
+    bm25s = import_bm25s()
     vocabulary: dict[str, int] = {}
     rows: list[list[int]] = []
     for title, text in texts:
@@ -60,8 +57,8 @@ def write_word_index(folder: Path, texts: Iterable[tuple[str, str]], progress: P
         progress.report("words", len(rows))
     if not vocabulary:  # bm25s wants one
         vocabulary[""] = 0
-    index = bm25s.BM25(method="lucene", k1=1.5, b=0.75)
-    index.index(Tokenized(ids=rows, vocab=vocabulary), show_progress=False)
+    index = bm25s.BM25(**PARAMETERS)
+    index.index(bm25s.tokenization.Tokenized(ids=rows, vocab=vocabulary), show_progress=False)
     with atomic.build_folder(folder) as scratch:
         index.save(str(scratch), show_progress=False)
 

@@ -1,6 +1,7 @@
 """Trainings of a selection's candidates: one from a base, and those of the text's word vectors."""
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -28,7 +29,8 @@ OF_METHODS = {  # what is published for BERT-base is too much for small encoders
 }
 AGAIN = "trained-again"
 _LENGTH = 64  # word pieces of a text
-_SAMPLE, _BATCH = 256, 32  # rows; texts
+_SAMPLE, _LARGEST, _BATCH = 256, 16_384, 32  # rows; texts
+_LONG = 0.5  # seconds: a shorter encoding is mostly its start, on a GPU above all
 _FOR_TRAINING = 0.7  # of the minutes; the rest is for scoring
 _COMMON = (
     "corpus.held_out=0",  # documents were held out before
@@ -89,13 +91,23 @@ def time_encoding(encoder: SentenceTransformer, texts: Path, slug: str, plan: Fi
     The texts that candidates are scored on are no measure: passages are several times as long.
     """
     with texts.open(encoding="utf-8") as file:
-        rows = [json.loads(line) for line in islice(file, _SAMPLE)]
-    sample = [row[key] for row in rows for key in ("text", "positive") if row.get(key)]
+        rows = [json.loads(line) for line in islice(file, _LARGEST)]
     encoder.max_seq_length = min(encoder.max_seq_length or _LENGTH, _LENGTH)
-    encode(encoder, sample[:_BATCH])  # the first products are compiled
-    with plan.timed(f"{slug}-sample") as seconds:
-        encode(encoder, sample)
-    return len(sample) / max(seconds(), 0.1)
+    encode(encoder, _texts(rows[:_BATCH])[:_BATCH])  # the first products are compiled
+    count, took = _SAMPLE, 0.0
+    with plan.timed(f"{slug}-sample"):
+        while True:
+            sample, began = _texts(rows[:count]), time.perf_counter()
+            encode(encoder, sample)
+            took = time.perf_counter() - began
+            if took >= _LONG or count >= len(rows):
+                break
+            count *= 4
+    return plan.once("rates", slug, round(len(sample) / max(took, 1e-3), 1))
+
+
+def _texts(rows: Sequence[dict[str, str]]) -> list[str]:
+    return [row[key] for row in rows for key in ("text", "positive") if row.get(key)]
 
 
 def count_word_vectors(

@@ -13,7 +13,9 @@ from jaxtyping import Float, Int
 from scipy.stats import rankdata
 
 from selfsent.corpus import clean
+from selfsent.loading import import_bm25s
 
+PARAMETERS = {"method": "lucene", "k1": 1.5, "b": 0.75}  # of bm25s
 FUSION = 60  # k of reciprocal rank fusion, as in its paper
 HARD = 3  # negatives on either side of the answer
 
@@ -28,9 +30,7 @@ def bm25_scores(queries: Sequence[str], passages: Sequence[str]) -> Float[np.nda
 
 def bm25_rows(queries: Sequence[str], passages: Sequence[str]) -> Iterator[Float[np.ndarray, " M"]]:
     """Yield BM25's score of every passage, one query after the other."""
-    import bm25s
-
-    index = bm25s.BM25(method="lucene", k1=1.5, b=0.75)
+    index = import_bm25s().BM25(**PARAMETERS)
     index.index([clean.words(passage) for passage in passages], show_progress=False)
     for query in queries:
         words = clean.words(query)
