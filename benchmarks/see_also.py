@@ -141,7 +141,7 @@ def docstring_pages() -> list[dict]:
     """Read the docstrings of installed packages, and the names in their section "See Also"."""
     kept = {row["title"]: row for row in pydocs.python_documents()}
     pages, packages = [], set()
-    for title, docstring in pydocs._docstrings():
+    for title, docstring in pydocs.read_docstrings(pydocs.source_files()):
         if title not in kept:
             continue
         found = re.search(r"See Also\n\s*-{4,}\n(.*?)(?:\n\s*\n\s*\w[^\n]*\n\s*-{4,}|\Z)", docstring, re.DOTALL)

@@ -2,21 +2,25 @@
 
 Docstrings of the standard library and of the installed packages, parsed from their source without importing it, and
 the topics of ``help()``.  Only running prose is kept: no parameter tables, examples, code or markup.  Parsing all of it
-takes most of a minute, so that what was found is kept in the cache.
+takes most of a minute of one core: every core has a share of the files, and what was found is kept in the cache.
 """
 
 import ast
 import inspect
 import json
+import os
 import re
+import subprocess
 import sys
 import sysconfig
+import tempfile
 import warnings
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import distributions
-from itertools import dropwhile, takewhile
+from itertools import accumulate, dropwhile, groupby, takewhile
 from pathlib import Path
+from typing import IO
 
 import xxhash
 
@@ -86,8 +90,7 @@ def python_documents() -> Iterator[dict[str, str]]:
 
 def _parsed_documents() -> Iterator[dict[str, str]]:
     seen: set[int] = set()
-    for title, docstring in _docstrings():
-        summary, text = prose(docstring)
+    for title, summary, text in _found():
         key = xxhash.xxh3_64_intdigest(f"{summary}\n{text}".casefold().encode())
         if len(summary.split()) >= 3 and key not in seen:  # inherited and copied docstrings
             seen.add(key)
@@ -100,22 +103,96 @@ def python_docs_identity() -> str:
     return xxhash.xxh3_128_hexdigest("\n".join([str(FORMAT), sys.version, *packages]).encode())
 
 
-def _docstrings() -> Iterator[tuple[str, str]]:
+def _found() -> Iterator[tuple[str, str, str]]:
+    """Yield title, summary and text of every topic, and of every object in the order of the files."""
     from pydoc_data.topics import topics
 
-    yield from sorted(topics.items())
+    for title, topic in sorted(topics.items()):
+        yield title, *prose(topic)
+    mine, *others = _shares(source_files())
+    with ExitStack() as stack:
+        running = [stack.enter_context(_parsing(share)) for share in others]
+        yield from parse(mine)
+        for share, (process, output) in zip(others, running, strict=True):
+            if process.wait() == 0:
+                output.seek(0)
+                yield from (tuple(json.loads(line)) for line in output)
+            else:  # another process may not be started everywhere
+                yield from parse(share)
+
+
+def source_files() -> list[tuple[str, str]]:
+    """Return the path and the module's name of every source file that documentation is read from."""
+    found = []
     paths = sysconfig.get_paths()
-    for root in dict.fromkeys(Path(paths[kind]) for kind in ("stdlib", "purelib", "platlib")):
-        for file in sorted(root.rglob("*.py")):
-            name = file.relative_to(root).as_posix()
-            if _SKIPPED.search(name):
-                continue
-            source = file.read_bytes()
+    for root in dict.fromkeys(paths[kind] for kind in ("stdlib", "purelib", "platlib")):
+        for name in sorted(_names(Path(root)), key=lambda name: name.split("/")):
             parts = name.removesuffix(".py").removesuffix("/__init__").split("/")
-            module = ".".join(part for part in parts if not part.startswith("_"))
-            if b'"""' in source or b"'''" in source:
-                with suppress(SyntaxError, ValueError, RecursionError):  # not valid Python
-                    yield from docstrings(source, module)
+            found.append((f"{root}/{name}", ".".join(part for part in parts if not part.startswith("_"))))
+    return found
+
+
+def _names(root: Path) -> Iterator[str]:
+    for folder, inner, files in os.walk(root):
+        above = Path(folder).relative_to(root).as_posix().removeprefix(".")
+        inside = f"{above}/" if above else ""
+        inner[:] = [one for one in inner if not _SKIPPED.search(f"{inside}{one}/")]  # is not entered
+        yield from (f"{inside}{one}" for one in files if one.endswith(".py") and not _SKIPPED.search(f"{inside}{one}"))
+
+
+def _shares(files: Sequence[tuple[str, str]]) -> list[list[tuple[str, str]]]:
+    """Divide files into one share a core, of about as many bytes each, in their order; one at least."""
+    from selfsent.hardware import usable_cores
+
+    ends = list(accumulate((Path(path).stat().st_size for path, _ in files), initial=0))
+    size = ends[-1] / (usable_cores() if sys.executable else 1) + 1
+    numbered = zip(ends, files, strict=False)
+    return [[file for _, file in share] for _, share in groupby(numbered, lambda one: int(one[0] / size))] or [[]]
+
+
+@contextmanager
+def _parsing(
+    files: Sequence[tuple[str, str]],
+) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
+    """Parse files in a process of its own, which is stopped at the end of the block."""
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output:
+        given.write(json.dumps(files).encode())
+        given.seek(0)
+        code = "from selfsent.builtin import pydocs; pydocs.parse_given()"
+        path = os.pathsep.join(filter(None, sys.path))
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", code],
+            stdin=given,
+            stdout=output,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | {"PYTHONPATH": path},
+        )
+        try:
+            yield process, output
+        finally:
+            process.kill()
+            process.wait()
+
+
+def parse_given() -> None:
+    """Parse the files that standard input names, and write what is found to standard output, a line each."""
+    for found in parse(json.load(sys.stdin)):
+        sys.stdout.write(f"{json.dumps(found)}\n")
+
+
+def parse(files: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
+    """Yield title, summary and text of every public object of source files."""
+    for title, docstring in read_docstrings(files):
+        yield title, *prose(docstring)
+
+
+def read_docstrings(files: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield the qualified name and the docstring of every public object of source files."""
+    for path, module in files:
+        source = Path(path).read_bytes()
+        if b'"""' in source or b"'''" in source:
+            with suppress(SyntaxError, ValueError, RecursionError):  # not valid Python
+                yield from docstrings(source, module)
 
 
 def docstrings(source: bytes, module: str) -> list[tuple[str, str]]:

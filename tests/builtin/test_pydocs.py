@@ -1,12 +1,14 @@
 """Out of a docstring comes running prose, in a fixed order, of public things only."""
 
 import shutil
+import subprocess
 import sys
 import sysconfig
 import time
 
 import pytest
 
+from selfsent import hardware
 from selfsent.builtin import pydocs
 from selfsent.errors import ResumeError
 
@@ -161,22 +163,84 @@ def test_an_installation_is_read_without_tests_copies_and_what_does_not_parse(tm
 
 def test_what_was_read_to_its_end_is_not_parsed_again(monkeypatch, cache):
     docstrings = [
-        ("a", "Return the sum of two numbers."),
-        ("b", "Return what is left of \u00e9t\u00e9.\u2028 More of it."),
+        ("a", "Return the sum of two numbers.", ""),
+        ("b", "Return what is left of \u00e9t\u00e9.", "\u2028 More of it."),
     ]
-    monkeypatch.setattr(pydocs, "_docstrings", lambda: iter(docstrings))
+    monkeypatch.setattr(pydocs, "_found", lambda: iter(docstrings))
     first = pydocs.python_documents()
     next(first)
     first.close()
     assert list(cache.iterdir()) == []
     whole = list(pydocs.python_documents())
     assert [one["title"] for one in whole] == ["a", "b"]
-    monkeypatch.setattr(pydocs, "_docstrings", lambda: 1 / 0)
+    monkeypatch.setattr(pydocs, "_found", lambda: 1 / 0)
     assert list(pydocs.python_documents()) == whole
     (kept,) = cache.glob("*/documents.jsonl")
     kept.write_text(kept.read_text(encoding="utf-8").replace("sum", "mean"), encoding="utf-8")
     with pytest.raises(ResumeError, match=r"delete .* and repeat the command"):
         next(pydocs.python_documents())
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Twenty modules of different sizes, and three cores to read them with."""
+    for number in range(20):
+        sizes = "\n\n".join(f"Paragraph {part} of module {number} says so." for part in range(1 + 7 * number % 5))
+        folder = tmp_path / "installed" / f"part-{number % 3}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"module{number}.py").write_text(f'"""Module {number} is the one.\n\n{sizes}\n"""\n')
+    monkeypatch.setattr(
+        sysconfig, "get_paths", lambda: dict.fromkeys(("stdlib", "purelib", "platlib"), str(folder.parent))
+    )
+    monkeypatch.setattr(hardware, "usable_cores", lambda: 3)
+    return folder.parent
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The processes that were started."""
+    seen, start = [], subprocess.Popen
+
+    def begin(command, **others):
+        seen.append(start(command, **others))
+        return seen[-1]
+
+    monkeypatch.setattr(pydocs.subprocess, "Popen", begin)
+    return seen
+
+
+def in_order(folder):
+    """Read the modules one by one, by the names of folders and files."""
+    found = []
+    for file in sorted(folder.rglob("*.py")):
+        for _, docstring in pydocs.docstrings(file.read_bytes(), ""):
+            found.append(pydocs.prose(docstring))
+    return found
+
+
+def modules(documents):
+    return [(one["summary"], one["text"]) for one in documents if one["title"].startswith("part-")]
+
+
+def test_several_processes_find_what_one_finds_in_the_same_order(installed, started, cache):
+    assert modules(pydocs.python_documents()) == in_order(installed)
+    assert len(in_order(installed)) == 20
+    assert [process.returncode for process in started] == [0, 0]
+
+
+def test_what_another_process_cannot_parse_is_parsed_here(installed, started, cache, monkeypatch):
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    assert modules(pydocs.python_documents()) == in_order(installed)
+    assert len(started) == 2
+    assert all(process.returncode for process in started)
+
+
+def test_a_reader_that_stops_stops_the_other_processes(installed, started, cache):
+    documents = pydocs.python_documents()
+    assert next(one for one in documents if one["title"].startswith("part-"))
+    documents.close()
+    assert len(started) == 2
+    assert all(process.returncode is not None for process in started)
 
 
 def test_topics_are_prose_too(cache):
