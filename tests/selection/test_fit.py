@@ -20,8 +20,7 @@ from selfsent.encoder.side_by_side import join_side_by_side, parts_of
 from selfsent.errors import ConfigurationError, CorpusError, ResumeError, UserError
 from selfsent.evaluation.score import Difference
 from selfsent.progress import Progress
-from selfsent.selection import decision, stages, training
-from selfsent.selection.fit_plan import FitPlan
+from selfsent.selection import decision, stages
 from selfsent.selection.stages import Stages
 
 LINES = 'methods=["simcse", "scd"]'
@@ -155,19 +154,6 @@ def test_weights_between_are_tried_where_general_text_loses_and_they_could_be_th
     result = fit(text, tmp_path / "fit", str(bert), STATIC, more=["words_twice=false"])
     names = {row["name"] for row in result.rows}
     assert ({f"{share} of the way to {bert.name} + pairs" for share in (0.25, 0.5, 0.75)} < names) == best
-
-
-def test_the_speed_of_a_training_is_measured_on_its_own_texts_cut_as_it_cuts_them(bert, tmp_path, monkeypatch):
-    rows = [{"text": f"a {number}", "positive": f"b {number}"} for number in range(500)]
-    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    plan, seen = FitPlan(tmp_path / "plan.json", {"seconds": {"bert-sample": 4.0}}), []
-    monkeypatch.setattr(training, "encode", lambda encoder, texts: seen.append((encoder.max_seq_length, texts)))
-    rate = training.time_encoding(load_encoder(bert), tmp_path / "pairs.jsonl", "bert", plan)
-    (_, first), (length, texts) = seen  # the first are for the compilation
-    assert texts == [text for row in rows[:256] for text in row.values()]
-    assert first == texts[:32]
-    assert length <= 64
-    assert rate == 512 / 4  # as kept by the process that measured it
 
 
 def test_the_model_is_that_of_the_candidate_and_opens_in_sentence_transformers(whole):

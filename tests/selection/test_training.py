@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from tiny import TEXTS
 
 from selfsent.selection import training
 from selfsent.selection.fit_plan import FitPlan
@@ -15,22 +14,22 @@ START = 0.25  # seconds of an encoding that are none of its texts
 @pytest.fixture
 def encoded(monkeypatch):
     """Encode by a clock that stands still otherwise: a start, and a tenth of a millisecond a text."""
-    now, sizes = [0.0], []
+    now, seen = [0.0], []
 
     def encode(encoder, texts):
-        sizes.append(len(texts))
+        seen.append((encoder.max_seq_length, texts))
         now[0] += START + 1e-4 * len(texts)
 
     monkeypatch.setattr(training, "encode", encode)
     monkeypatch.setattr(training.time, "perf_counter", lambda: now[0])
-    return sizes
+    return seen
 
 
 @pytest.fixture
 def pairs(tmp_path):
     def write(count):
         path = tmp_path / "pairs.jsonl"
-        rows = ({"text": TEXTS[row % len(TEXTS)], "positive": TEXTS[0]} for row in range(count))
+        rows = ({"text": f"a {row}", "positive": f"b {row}"} for row in range(count))
         path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
         return path
 
@@ -46,9 +45,13 @@ def pairs(tmp_path):
     ],
 )
 def test_more_texts_are_timed_until_the_start_counts_for_little(encoder, pairs, encoded, tmp_path, rows, sizes):
+    encoder.max_seq_length = 100
     path, plan = pairs(rows), FitPlan(tmp_path / "plan.json", {})
     rate = time_encoding(encoder, path, "base", plan)
-    assert encoded == sizes
+    assert [len(texts) for _, texts in encoded] == sizes
+    assert {length for length, _ in encoded} == {64}  # cut as the training cuts them
+    texts = [f"{side} {row}" for row in range(rows) for side in "ab"]
+    assert all(one == texts[: len(one)] for _, one in encoded)
     assert rate == pytest.approx(sizes[-1] / (START + 1e-4 * sizes[-1]), abs=0.1)
     assert plan.spent == pytest.approx(sum(START + 1e-4 * size for size in sizes[1:]), abs=0.1)
 
