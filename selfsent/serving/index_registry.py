@@ -11,7 +11,7 @@ from selfsent.progress import SILENT, Progress
 from selfsent.search_index.corpus_index import MANIFEST, CorpusIndex
 from selfsent.search_index.overview import DriftGauge, Overview, survey_index
 from selfsent.serving.refusals import Refusal
-from selfsent.serving.registry import ModelRegistry
+from selfsent.serving.registry import ModelRegistry, Reasons
 
 Stamp = tuple[int, int, int] | None  # inode, size and time of change of what an index publishes last
 
@@ -59,7 +59,7 @@ class IndexRegistry:
     """
 
     def __init__(self, folders: Sequence[Path], models: ModelRegistry) -> None:
-        self._models = models
+        self._models, self._reasons = models, Reasons()
         self._indexes: dict[str, ServedIndex] = {}
         for folder in folders:
             name = folder.name or str(folder)
@@ -93,11 +93,14 @@ class IndexRegistry:
             raise Refusal("NotFound", f"unknown index {name[:200]!r}: this server has {', '.join(self._indexes)}")
         return self._indexes[name]
 
-    def reload_changed(self, progress: Progress = SILENT) -> list[str]:
+    def reload_changed(self, progress: Progress = SILENT, *, again: bool = False) -> list[str]:
         """Open the indexes that were brought up to date or made again, and return their names.
 
-        A search that has begun ends on the index that it began on.  One that cannot be opened any more is said, and
-        stays as it is; one whose folder is gone stays, too.
+        A search that has begun ends on the index that it began on.  One that cannot be opened any more is said once,
+        and stays as it is; one whose folder is gone stays, too.
+
+        Args:
+            again: say again why one stays.
         """
         reloaded = []
         for one in self:
@@ -107,10 +110,11 @@ class IndexRegistry:
                 opened = self._open(one.name, one.index.folder)
                 opened.drift  # noqa: B018 its map is made before the first search waits for it
                 self._indexes[one.name] = opened
+                self._reasons.forget(one.name)
                 reloaded.append(one.name)
                 progress.say(f"reloaded {one.name}: {opened.index.describe()}")
             except (SelfsentError, OSError) as error:
-                progress.say(f"warning: {one.name} stays as it was opened: {error}")
+                self._reasons.say(one.name, error, progress, again=again)
         return reloaded
 
 

@@ -86,7 +86,7 @@ def listen(
             if (every or watch) and not ended.is_set():
                 models.reload_changed(progress, every=every)
                 if indexes is not None:  # behind the models: one of them may have been made with a new model
-                    indexes.reload_changed(progress)
+                    indexes.reload_changed(progress, again=every)
 
     threading.Thread(target=reload, name="reload", daemon=True).start()
     config = uvicorn.Config(

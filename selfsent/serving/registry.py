@@ -31,6 +31,23 @@ class ServedModel:
     stamp: Stamp
 
 
+class Reasons:
+    """Why something stays as it was opened: said once, however often it is tried again."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, str] = {}
+
+    def say(self, name: str, error: Exception, progress: Progress, *, again: bool) -> None:
+        """Say a reason that is new, or that was asked for again."""
+        if again or self._said.get(name) != str(error):
+            progress.say(f"warning: {name} stays as it was opened: {error}")
+        self._said[name] = str(error)
+
+    def forget(self, name: str) -> None:
+        """Forget the reason of something that was opened."""
+        self._said.pop(name, None)
+
+
 class ModelRegistry:
     """Models by name, in the order given.
 
@@ -44,7 +61,7 @@ class ModelRegistry:
     def __init__(self, names: Sequence[str], device: str = "cpu", precision: str = "auto") -> None:
         self._device, self._precision = device, precision
         self._models: dict[str, ServedModel] = {}
-        self._lock = threading.Lock()
+        self._lock, self._reasons = threading.Lock(), Reasons()
         for given in names:
             name, equals, source = given.partition("=")
             if not equals or Path(given).exists():  # a folder may have an equals sign in its name
@@ -111,7 +128,10 @@ class ModelRegistry:
         """Open the models whose files changed anew, and return their names.
 
         Requests that were accepted before are answered by the model that tokenised them.  A model that cannot be opened
-        any more, because its folder is gone or half written, is said and stays as it is.
+        any more, because its folder is gone or half written, is said once and stays as it is.
+
+        Args:
+            every: open all of them, and say again why one stays.
         """
         reloaded = []
         with self._lock:
@@ -120,10 +140,11 @@ class ModelRegistry:
                     continue
                 try:
                     self._models[model.name] = self._open(model.name, model.source)
+                    self._reasons.forget(model.name)
                     reloaded.append(model.name)
                     progress.say(f"reloaded {model.name}")
                 except (SelfsentError, OSError) as error:
-                    progress.say(f"warning: {model.name} stays as it was opened: {error}")
+                    self._reasons.say(model.name, error, progress, again=every)
         return reloaded
 
 

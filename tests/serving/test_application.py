@@ -308,7 +308,32 @@ def test_a_folder_that_changed_is_opened_anew_and_one_that_is_gone_stays(bert, t
         assert models.reload_changed(progress) == []
         assert models.reload_changed(progress, every=True) == []
         assert said[-1].startswith("warning: m stays as it was opened")
+        models.reload_changed(progress, every=True)
+        assert said[-2] == said[-1]  # to whom asks
         assert client.post("/embed", json={"inputs": TEXTS}).json() == after
+
+
+def test_a_folder_that_cannot_be_opened_is_said_once_for_each_reason(bert, tmp_path):
+    folder, said = tmp_path / "model", []
+    save_encoder(load_encoder(bert), folder)
+    models = ModelRegistry([f"m={folder}"], precision="fp32")
+    progress = registry.Progress()
+    progress.say = said.append
+    modules = (folder / "modules.json").read_bytes()
+
+    def write(name, content):
+        (folder / name).write_bytes(content)
+        return models.reload_changed(progress)
+
+    for look in range(3):
+        assert write("modules.json", b"{" * look) == []
+        assert len(said) == 1
+    assert write("modules.json", modules) == ["m"]
+    assert write("modules.json", b"{") == []
+    assert said[-1] == said[0]  # it was open between
+    (folder / "modules.json").write_bytes(modules)
+    assert write("config.json", b"{") == []
+    assert "config.json" in said[-1]  # another reason
 
 
 def test_a_name_given_twice_and_no_name_are_refused():

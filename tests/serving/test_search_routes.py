@@ -173,6 +173,13 @@ def test_an_index_that_cannot_be_opened_again_is_said_and_stays_open(folders, be
     told = Told()
     assert indexes.reload_changed(told) == []
     assert "warning: index stays as it was opened: " in told.said[0]
+    indexes.reload_changed(told)
+    assert len(told.said) == 1  # not at every look
+    indexes.reload_changed(told, again=True)
+    assert told.said[1:] == told.said[:1]
+    (tmp_path / "index" / "index.json").write_text("no JSON")
+    indexes.reload_changed(told)
+    assert len(told.said) == 3  # another reason
     assert list(indexes) == [before]
     shutil.copy(tmp_path / "whole", tmp_path / "index" / "index.json")
     models.reload_changed()
