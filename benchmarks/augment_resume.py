@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "augment"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 
 def stored(path: Path) -> int:

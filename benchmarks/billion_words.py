@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from selfsent.corpus import read
-from selfsent.pretraining import cooccurrences, factorization
+from selfsent.corpus import sources
 from selfsent.progress import SILENT
+from selfsent.word_vectors import cooccurrences, factorization
 
 REPLACED = 0.1
 
@@ -58,10 +58,10 @@ class Text:
 
 def numbered(names: list[str], vocabulary: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Return the words of all documents as numbers, frequent ones low, and where each document ends."""
-    columns = read.Columns(text="text", title="title", summary="summary")
+    columns = sources.Columns(text="text", title="title", summary="summary")
     numbers: dict[str, int] = {}
     met, ends, count = [], [], 0
-    for source in read.resolve_sources(names):
+    for source in sources.resolve_sources(names):
         for document in source.documents(columns):
             words = re.findall(r"\w+", document.text.lower())
             met.append(np.fromiter((numbers.setdefault(word, len(numbers)) for word in words), np.int32, len(words)))

@@ -38,15 +38,15 @@ def our_step(arguments: argparse.Namespace, texts: list[str], chunk: int | None,
     """Return the encoder, and what computes the gradients of its weights."""
     import torch
 
-    from selfsent import methods
     from selfsent.encoder.chunks import chunked
     from selfsent.encoder.dropout import set_dropout
     from selfsent.encoder.embed import collate
     from selfsent.encoder.load import load_encoder
+    from selfsent.objectives import registry
 
     encoder = load_encoder(arguments.base).train()
     set_dropout(encoder, dropout)
-    objective = methods.plan_objective("simcse", {"head": False}).build(encoder)
+    objective = registry.plan_objective("simcse", {"head": False}).build(encoder)
     rows = [ids[:32] for ids in encoder.tokenizer(texts)["input_ids"]]
 
     def step() -> float:

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from selfsent import hardware
+from selfsent.runtime import hardware
 
 WORDS = 64 * 2 * 27  # word pieces of a training step: 64 texts, two views
 SHAPES = {  # rows, inner, columns

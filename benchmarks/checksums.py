@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import selfsent.__main__
-from selfsent import atomic
+from selfsent.storage import atomic
 
 
 def commands(corpus: Path, folder: Path, steps: int) -> dict[str, list[str]]:
@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    for module in ("api", "bulk_encode", "corpus.prepare", "encoder.load", "cli.display"):
+    for module in ("training.train", "bulk.encode", "corpus.prepare", "encoder.load", "cli.display"):
         importlib.import_module(f"selfsent.{module}")
     found: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for _ in range(arguments.rounds):

@@ -2,7 +2,7 @@
 
     python benchmarks/crash_points.py fit sweep pretrain --json points.json
 
-Every operation of ``selfsent.atomic`` (open, write, sync, rename, remove, read) is a point at which a process may die.
+Every operation of ``selfsent.storage.atomic`` (open, write, sync, rename, remove, read) is where a process may die.
 The different states of the output folder before them are kept, and the command is resumed from every ``--every``-th.
 Times and journals are left out of the comparison.  The tests do the same for ``train`` and for the preparation of a
 corpus; this script for commands that take longer, from an encoder of two narrow layers.

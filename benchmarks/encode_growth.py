@@ -21,7 +21,7 @@ from itertools import islice
 from pathlib import Path
 from tempfile import mkdtemp
 
-from selfsent.bulk_encode import kept_texts
+from selfsent.bulk.encode import kept_texts
 
 COUNTS = (1_000, 10_000, 100_000, 1_000_000)
 

@@ -120,9 +120,9 @@ def encode(arguments: argparse.Namespace, texts: list[str]) -> tuple[np.ndarray,
     """Encode by one side; return vectors, seconds and what only this side can tell."""
     clock = time.process_time if arguments.cpu_time else time.perf_counter
     if arguments.side == "ours":
-        from selfsent import hardware
         from selfsent.encoder.encode import encode
         from selfsent.encoder.load import load_encoder
+        from selfsent.runtime import hardware
 
         hardware.choose_hardware(threads=arguments.threads)
         encoder = load_encoder(arguments.model)
@@ -183,7 +183,7 @@ def main() -> None:
     with arguments.texts.open(encoding="utf-8") as file:
         texts = [line.rstrip("\n") for line, _ in zip(file, range(arguments.count), strict=False)]
     if arguments.model == "builtin":
-        from selfsent.encoder.model_folder import SHIPPED
+        from selfsent.encoder.folder import SHIPPED
 
         arguments.model = str(SHIPPED["builtin"])
 

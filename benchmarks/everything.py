@@ -16,7 +16,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from selfsent.report import tables
+from selfsent.runs import tables
 
 TASKS = "sts,transfer,probing,banking77,emotion,clinc150,stackoverflow,geometry"
 PROBING = ("sentence_length", "bigram_shift", "past_present", "subj_number", "coordination_inversion")

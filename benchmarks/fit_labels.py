@@ -23,10 +23,10 @@ import numpy as np
 
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
-from selfsent.evaluation.custom.classification import FewShot, few_shot_draws
-from selfsent.evaluation.custom.clustering import Clustering
-from selfsent.evaluation.custom.public_datasets import find_public_dataset, read_public_dataset
-from selfsent.evaluation.labelfree.verdict import SCORE
+from selfsent.evaluation.label_free.differences import SCORE
+from selfsent.evaluation.own_files.classification import FewShot, few_shot_draws
+from selfsent.evaluation.own_files.clustering import Clustering
+from selfsent.evaluation.own_files.public_datasets import find_public_dataset, read_public_dataset
 from selfsent.evaluation.suite import Suite, read_suite
 from selfsent.selection import fit as fitting
 from selfsent.selection.candidates import Candidate, short_name

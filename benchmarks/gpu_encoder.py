@@ -41,13 +41,9 @@ import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
-from selfsent import hardware, methods
-from selfsent.batching import Batches
 from selfsent.config import TrainConfig
-from selfsent.corpus import clean
 from selfsent.corpus.prepare import read_texts
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.corpus.structure import pairs_of_document
 from selfsent.corpus.tokenize import WordPieces
 from selfsent.encoder.dropout import set_dropout
 from selfsent.encoder.encode import encode
@@ -56,12 +52,18 @@ from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import UserError
 from selfsent.evaluation.suite import read_suite
-from selfsent.objective import Objective, Rows
-from selfsent.pretraining import factorization, masked_lm
+from selfsent.objectives import registry
+from selfsent.objectives.base import Objective, Rows
+from selfsent.pretraining import masked_lm
 from selfsent.progress import SILENT
-from selfsent.run import Run
+from selfsent.runtime import hardware
 from selfsent.selection.interpolate import mean_weights
-from selfsent.trainer import BatchPlan, Trainer, TrainingRows
+from selfsent.storage.run_folder import Run
+from selfsent.text import clean
+from selfsent.text.structure import pairs_of_document
+from selfsent.training.batches import Batches
+from selfsent.training.trainer import BatchPlan, Trainer, TrainingRows
+from selfsent.word_vectors import factorization
 
 PART = 16 << 20  # bytes of a file at most
 LENGTH = 128  # word pieces of a row of masked words
@@ -229,7 +231,7 @@ def learn_pairs(given: argparse.Namespace) -> None:
     encoder = load_encoder(given.out / given.size / "model").to(given.device)
     tokenizer = encoder.tokenizer
     settings = {"simcse": {"head": False, "symmetric": True}, "distil": {"teacher": given.teacher}}
-    objective = methods.plan_objective("simcse+distil", settings | {"weights": {"distil": 3.0}}).build(encoder)
+    objective = registry.plan_objective("simcse+distil", settings | {"weights": {"distil": 3.0}}).build(encoder)
     rows = PackedPairs(Pack(given.packed), tokenizer.cls_token_id, tokenizer.sep_token_id)
     keys = np.arange(len(rows.lengths), dtype=np.uint64)
     order = Batches(rows.lengths, keys, given.batch, seed=given.seed, least=given.batch)

@@ -31,8 +31,6 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
-from selfsent import hardware, methods
-from selfsent.batching import Batches
 from selfsent.config import TrainConfig
 from selfsent.corpus.tokenize import WordPieces
 from selfsent.encoder.chunks import chunked
@@ -40,12 +38,15 @@ from selfsent.encoder.dropout import set_dropout
 from selfsent.encoder.embed import collate, embed
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
-from selfsent.objective import Examples
-from selfsent.optimizer import row_gradients
+from selfsent.objectives import registry
+from selfsent.objectives.base import Examples
 from selfsent.pretraining.masked_lm import MaskedLM, SequentialOrder
 from selfsent.progress import SILENT
-from selfsent.run import Run, versions
-from selfsent.trainer import Learner, Trainer
+from selfsent.runtime import hardware
+from selfsent.storage.run_folder import Run, versions
+from selfsent.training.batches import Batches
+from selfsent.training.optimizer import row_gradients
+from selfsent.training.trainer import Learner, Trainer
 
 METHODS: dict[str, dict[str, object]] = {
     "simcse": {},
@@ -125,7 +126,7 @@ class Bench:
             text = Texts(encoder, 4 * batch, 126, 126)
             batches: Any = SequentialOrder(len(text.ids), batch, 0)
         else:
-            objective = methods.plan_objective(method, METHODS[method]).build(encoder)
+            objective = registry.plan_objective(method, METHODS[method]).build(encoder)
             text = self.texts(encoder, method, 4 * batch)
             batches = Batches(text.lengths, text.keys, batch, seed=0)
         given = {"steps": steps, "batch_size": batch, "evaluate_every": 0, "log_every": 10**6} | changes
@@ -157,7 +158,7 @@ class Bench:
                 set_dropout(encoder, 0.0)
                 torch.manual_seed(0)
                 settings = {**settings, **SAME_DROPOUT.get(method, {})}
-                objective = methods.plan_objective(method, settings).build(encoder).to(self.device)
+                objective = registry.plan_objective(method, settings).build(encoder).to(self.device)
                 text = self.texts(encoder, method, 16)
                 columns = objective.views(Examples(text.ids, None, lambda i: np.random.default_rng(i)))
                 torch.manual_seed(1)
@@ -278,7 +279,7 @@ class Bench:
             encoder = self.encoder().train()
             set_dropout(encoder, 0.0)
             torch.manual_seed(0)
-            objective = methods.plan_objective("simcse", {}).build(encoder).to(self.device)
+            objective = registry.plan_objective("simcse", {}).build(encoder).to(self.device)
             text = self.texts(encoder, "simcse", 64)
             with chunked(size):
                 torch.stack(list(objective(encoder, {"text": collate(encoder, text.ids)}).values())).sum().backward()

@@ -14,12 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from selfsent.corpus import clean, read
+from selfsent.corpus import sources
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.evaluation.geometry import unit
-from selfsent.search_index.corpus_index import CorpusIndex
-from selfsent.search_index.make import make_index
+from selfsent.searching.index import CorpusIndex
+from selfsent.searching.make import make_index
+from selfsent.text import clean
 
 MODES = ("dense", "bm25", "hybrid")
 _WORDS = (5, 20)  # of a query and of a passage, at least
@@ -27,9 +28,9 @@ _WORDS = (5, 20)  # of a query and of a passage, at least
 
 def pairs(corpus: str, count: int) -> list[tuple[str, str]]:
     """First sentences and what follows, of documents drawn at random."""
-    columns = read.Columns(text="text", title="title", summary="summary")
+    columns = sources.Columns(text="text", title="title", summary="summary")
     found = []
-    for source in read.resolve_sources([corpus]):
+    for source in sources.resolve_sources([corpus]):
         for document in source.documents(columns):
             text = clean.one_line(" ".join(filter(None, (document.summary, document.text))))
             first, _, rest = re.sub(r"(?<=[.!?])\s", "\0", text, count=1).partition("\0")

@@ -23,11 +23,12 @@ QUERIES = 500
 
 def sentences(names: list[str], count: int) -> list[str]:
     """Distinct sentences, in the order of the text."""
-    from selfsent.corpus import clean, read
+    from selfsent.corpus import sources
+    from selfsent.text import clean
 
     found: dict[str, None] = {}
-    columns = read.Columns(text="text", title="title", summary="summary")
-    for source in read.resolve_sources(names):
+    columns = sources.Columns(text="text", title="title", summary="summary")
+    for source in sources.resolve_sources(names):
         for document in source.documents(columns):
             for sentence in re.split(r"(?<=[.!?])\s+", clean.one_line(document.text)):
                 if len(sentence.split()) >= 6:
@@ -45,9 +46,9 @@ def peak() -> int:
 
 def build(corpus: Path, folder: Path, model: str, exact_vectors: int) -> dict:
     """Make the index."""
-    from selfsent.search_index.corpus_index import CorpusIndex
-    from selfsent.search_index.make import make_index
-    from selfsent.search_index.settings import IndexConfig
+    from selfsent.searching.index import CorpusIndex
+    from selfsent.searching.make import make_index
+    from selfsent.searching.settings import IndexConfig
 
     began = time.perf_counter()
     make_index([corpus], folder, model=model, config=IndexConfig(exact_vectors=exact_vectors))
@@ -63,7 +64,7 @@ def measure(folder: Path, model: str, queries: Path) -> dict:
     """Search by the index and exactly."""
     from selfsent.encoder.opened import embed_texts, open_encoder
     from selfsent.evaluation.geometry import unit
-    from selfsent.search_index.corpus_index import CorpusIndex
+    from selfsent.searching.index import CorpusIndex
 
     began = time.perf_counter()
     index = CorpusIndex(folder)

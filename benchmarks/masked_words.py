@@ -18,7 +18,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, P
 
 from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.encoder.model_folder import SHIPPED
+from selfsent.encoder.folder import SHIPPED
 
 HIDDEN = 0.15
 WORDS = 40  # of a text, at most

@@ -21,7 +21,7 @@ METHODS = ("simcse", "scd", "whitenedcse", "denosent", "declutr")
 
 def train(method: str, folder: Path, arguments: argparse.Namespace, progress: object, steps: int) -> None:
     """Train so many steps from the random backbone in ``folder``, without evaluations."""
-    from selfsent import api
+    from selfsent.training import train as training
 
     documents = method == "declutr"
     settings = [
@@ -36,7 +36,7 @@ def train(method: str, folder: Path, arguments: argparse.Namespace, progress: ob
         f"objective.max_length={arguments.span}" if documents else f"corpus.max_length={arguments.max_length}",
     ]
     texts = arguments.documents if documents else arguments.corpus
-    api.train(method, base=str(folder), corpus=texts, out=mkdtemp() + "/run", settings=settings, progress=progress)
+    training.train(method, base=str(folder), corpus=texts, out=mkdtemp() + "/run", settings=settings, progress=progress)
 
 
 def _batch(method: str, arguments: argparse.Namespace) -> int:
@@ -49,8 +49,8 @@ def measure(method: str, folder: Path, arguments: argparse.Namespace) -> dict[st
     from sentence_transformers.models import Transformer
     from torch.utils.flop_counter import FlopCounterMode
 
-    from selfsent import hardware
     from selfsent.progress import Progress
+    from selfsent.runtime import hardware
 
     counter = FlopCounterMode(display=False)
     real, computed = [], []

@@ -21,9 +21,9 @@ import xxhash
 from numpy.typing import NDArray
 
 from selfsent.cli.display import Display
-from selfsent.corpus import clean
 from selfsent.corpus.prepare import read_texts
 from selfsent.corpus.settings import CorpusConfig
+from selfsent.text import clean
 
 N = 13
 LEAST = 5  # words of a text that can be copied: shorter ones stand anywhere

@@ -16,13 +16,13 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from hybrid_search import MODES, reciprocal_ranks
 
-from selfsent.corpus import clean
-from selfsent.corpus.read import Columns, resolve_sources
+from selfsent.corpus.sources import Columns, resolve_sources
 from selfsent.encoder.opened import embed_texts, open_encoder
 from selfsent.evaluation.geometry import unit
-from selfsent.search_index.corpus_index import CorpusIndex
-from selfsent.search_index.make import make_index
-from selfsent.search_index.settings import IndexConfig
+from selfsent.searching.index import CorpusIndex
+from selfsent.searching.make import make_index
+from selfsent.searching.settings import IndexConfig
+from selfsent.text import clean
 
 BEGINNING, LEAST = 80, 160  # words: where sentences are taken from behind, and those of a document
 SENTENCE = range(8, 41)

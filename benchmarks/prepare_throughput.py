@@ -35,7 +35,7 @@ def prepare_as_a_peer(documents: Path, base: str, folder: Path) -> None:
     from datasets import load_dataset, load_from_disk
     from transformers import AutoTokenizer
 
-    from selfsent.encoder.model_folder import find_model, read_modules
+    from selfsent.encoder.folder import find_model, read_modules
 
     cores, cache = len(os.sched_getaffinity(0)), str(folder / "cache")
     rows = load_dataset("json", data_files=str(documents), split="train", cache_dir=cache)

@@ -59,12 +59,12 @@ def measure_ours(base: str, arguments: argparse.Namespace) -> dict[str, float]:
     """Time ``selfsent pretrain --base`` over the same number of rows."""
     from ceiling import measure_ceiling, training_operations
 
-    from selfsent import hardware
     from selfsent.config import HardwareConfig
     from selfsent.encoder.inspect import tokenizer_of, transformer_of
     from selfsent.encoder.load import load_encoder
-    from selfsent.pretraining.train import PretrainConfig, pretrain_masked_lm
+    from selfsent.pretraining.pretrain import PretrainConfig, pretrain_masked_lm
     from selfsent.progress import Progress
+    from selfsent.runtime import hardware
 
     times: list[float] = []
 
@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
 
-    from selfsent.encoder.model_folder import SHIPPED
+    from selfsent.encoder.folder import SHIPPED
 
     base = arguments.base or str(SHIPPED["builtin-mlm"])
     if arguments.side:  # one measurement, in a process of its own

@@ -34,8 +34,8 @@ SMALL = [
     "corpus.held_out=20",
     "hardware.threads=1",
 ]
-IMPORTED = ["api", "pretraining.train", "selection.fit", "selection.sweep", "label_free_verdict", "cli.display"]
-IMPORTED += ["bulk_encode", "search_index.make", "export"]
+IMPORTED = ["training.train", "pretraining.pretrain", "selection.fit", "sweeping.sweep", "cli.display"]
+IMPORTED += ["evaluation.label_free.verdict", "bulk.encode", "searching.make", "export.export"]
 TIMES = {"seconds", "texts_per_second", "tokens_per_second", "checksum"}  # a checksum covers the times beside it
 AGAIN = 0.3  # of the kills are followed by a second one
 

@@ -49,8 +49,8 @@ def work(arguments: argparse.Namespace, out: Path) -> None:
     import torch
     from torch.optim import AdamW
 
-    from selfsent import api
-    from selfsent.pretraining.train import pretrain
+    from selfsent.pretraining.pretrain import pretrain
+    from selfsent.training import train
 
     last: dict[str, list[torch.Tensor]] = {}
     step = AdamW.step
@@ -74,7 +74,7 @@ def work(arguments: argparse.Namespace, out: Path) -> None:
             pairs = [] if name == "declutr" else ["corpus.positives=adjacent"]
             text = arguments.documents if name == "declutr" else arguments.corpus
             every = [*settings(arguments), *METHODS[name], *pairs]
-            api.train(name, base=arguments.base, corpus=str(text), settings=every, **given)
+            train.train(name, base=arguments.base, corpus=str(text), settings=every, **given)
         if int(os.environ.get("RANK", "0")) == 0:
             torch.save(last, out / name / "last.pt")
 

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def work(arguments: argparse.Namespace) -> None:
     """Train once; what each process of a launch runs."""
-    from selfsent import api
+    from selfsent.training import train
 
     settings = [
         f"train.steps={arguments.steps}",
@@ -33,7 +33,7 @@ def work(arguments: argparse.Namespace) -> None:
         f"corpus.max_texts={arguments.texts}",
         f"hardware.threads={1 if 'RANK' in os.environ else arguments.processes}",
     ]
-    trained = api.train(
+    trained = train.train(
         arguments.method,
         base=arguments.base,
         corpus=str(arguments.corpus),

@@ -37,9 +37,9 @@ def _memory(key: str) -> float:
 
 def measure(name: str, folder: Path, arguments: argparse.Namespace) -> dict[str, float]:
     """Train some steps of a recipe from random weights."""
-    from selfsent import api
     from selfsent.progress import Progress
     from selfsent.reproduction.cost import time_machine, training_cost
+    from selfsent.training import train
 
     layers, width = RECIPES[name]
     documents = name.startswith("declutr")
@@ -67,10 +67,12 @@ def measure(name: str, folder: Path, arguments: argparse.Namespace) -> dict[str,
             self.readings.append(time.perf_counter())
 
     clock = Clock()
-    api.train(name, base=str(base), corpus=texts, out=mkdtemp() + "/run", settings=settings, data=None, progress=clock)
+    train.train(
+        name, base=str(base), corpus=texts, out=mkdtemp() + "/run", settings=settings, data=None, progress=clock
+    )
     seconds = [b - a for a, b in zip(clock.readings, clock.readings[1:], strict=False)][max(0, arguments.warmup - 1) :]
     peak, rate = _memory("VmHWM"), time_machine(width)
-    cost = training_cost(replace(api.resolve(name, base=str(base), settings=settings), data=None))
+    cost = training_cost(replace(train.resolve(name, base=str(base), settings=settings), data=None))
     return {
         "seconds": statistics.median(seconds),
         "estimated_seconds": cost.operations / cost.steps / rate,

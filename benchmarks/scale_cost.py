@@ -20,11 +20,11 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from selfsent import bulk_encode
+from selfsent.bulk import encode
 from selfsent.corpus import prepare
 from selfsent.corpus.columns import Table
-from selfsent.corpus.read import Columns, resolve_sources
 from selfsent.corpus.settings import CorpusConfig
+from selfsent.corpus.sources import Columns, resolve_sources
 from selfsent.corpus.tokenize import CorpusEngine, TextRules, TokenizedTexts, WordPieces, split_texts
 from selfsent.encoder.inspect import tokenizer_of
 from selfsent.encoder.load import load_encoder
@@ -95,11 +95,11 @@ def encode_costs(model, lines, scratch, most):
     """Seconds and bytes a sentence of encoding to disk."""
     encoder = load_encoder(model)
     lines = lines[:most]
-    bulk_encode.encode_to(scratch / "warm.npy", encoder, lines[:64], stream=True, overwrite=True)
+    encode.encode_to(scratch / "warm.npy", encoder, lines[:64], stream=True, overwrite=True)
     file = scratch / "lines.txt"
     file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     start = time.process_time()
-    bulk_encode.encode_to(scratch / "vectors.npy", encoder, [file], overwrite=True)
+    encode.encode_to(scratch / "vectors.npy", encoder, [file], overwrite=True)
     elapsed = time.process_time() - start
     return elapsed / len(lines), (scratch / "vectors.npy").stat().st_size / len(lines)
 
@@ -114,7 +114,7 @@ def whole_run(documents, lines, tokenizer, scratch):
     clocks = [(time.process_time(), time.perf_counter())]
     corpus = prepare.prepare_corpus([str(table)], CONFIG, tokenizer, cache=scratch / "cache-one")
     clocks.append((time.process_time(), time.perf_counter()))
-    bulk_encode.encode_to(scratch / "one.npy", encoder, [file], overwrite=True)
+    encode.encode_to(scratch / "one.npy", encoder, [file], overwrite=True)
     clocks.append((time.process_time(), time.perf_counter()))
     steps = zip(["prepare", "encode"], clocks, clocks[1:], strict=False)
     return table, file, corpus, {name: {"cpu": b[0] - a[0], "wall": b[1] - a[1]} for name, a, b in steps}
@@ -122,9 +122,9 @@ def whole_run(documents, lines, tokenizer, scratch):
 
 def on_ray(table, file, corpus, tokenizer, scratch, workers):
     """Do the same by workers, and compare every byte; in seconds of the wall clock."""
-    from selfsent.ray_engine.cluster import open_cluster
-    from selfsent.ray_engine.encode_blocks import ray_blocks
-    from selfsent.ray_engine.prepare_chunks import prepare_on_ray
+    from selfsent.bulk.ray_cluster import open_cluster
+    from selfsent.bulk.ray_encode import ray_blocks
+    from selfsent.bulk.ray_prepare import prepare_on_ray
 
     start = time.perf_counter()
     with open_cluster(workers):
@@ -132,9 +132,7 @@ def on_ray(table, file, corpus, tokenizer, scratch, workers):
         many = prepare_on_ray([str(table)], CONFIG, tokenizer, workers=workers, cache=scratch / "cache-many")
         prepared = time.perf_counter()
         engine = ray_blocks("builtin-static", workers)
-        bulk_encode.encode_to(
-            scratch / "many.npy", load_encoder("builtin-static"), [file], engine=engine, overwrite=True
-        )
+        encode.encode_to(scratch / "many.npy", load_encoder("builtin-static"), [file], engine=engine, overwrite=True)
         encoded = time.perf_counter()
     same = [
         (many.folder / path.name).read_bytes() == path.read_bytes()

@@ -32,8 +32,8 @@ from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.evaluation import geometry
 from selfsent.evaluation.suite import read_suite
-from selfsent.methods.scd import SCD
-from selfsent.optimizer import parameter_groups
+from selfsent.objectives.scd import SCD
+from selfsent.training.optimizer import parameter_groups
 
 EVERY = 10  # steps between measurements
 PANELS = {

@@ -29,12 +29,12 @@ import numpy as np
 from scipy import stats
 from verdict_validation import Candidate, correlation, derived, folder, remembered
 
-from selfsent.builtin import pydocs
-from selfsent.corpus.read import Document
-from selfsent.evaluation.labelfree import document_tests
-from selfsent.evaluation.labelfree.bm25 import bm25_scores
-from selfsent.evaluation.labelfree.documents import parse_rows
-from selfsent.evaluation.labelfree.verdict import SCORE, score_bm25, score_vectors
+from selfsent.corpus import python_docs
+from selfsent.corpus.sources import Document
+from selfsent.evaluation.label_free import document_tests
+from selfsent.evaluation.label_free.differences import SCORE, score_bm25, score_vectors
+from selfsent.evaluation.label_free.documents import parse_rows
+from selfsent.text.bm25 import bm25_scores
 
 WORDS = 40  # of a page
 MOST = 2500  # pages of a source
@@ -139,9 +139,9 @@ def _package_page(fields: dict[str, str]) -> dict | None:
 
 def docstring_pages() -> list[dict]:
     """Read the docstrings of installed packages, and the names in their section "See Also"."""
-    kept = {row["title"]: row for row in pydocs.python_documents()}
+    kept = {row["title"]: row for row in python_docs.python_documents()}
     pages, packages = [], set()
-    for title, docstring in pydocs.read_docstrings(pydocs.source_files()):
+    for title, docstring in python_docs.read_docstrings(python_docs.source_files()):
         if title not in kept:
             continue
         found = re.search(r"See Also\n\s*-{4,}\n(.*?)(?:\n\s*\n\s*\w[^\n]*\n\s*-{4,}|\Z)", docstring, re.DOTALL)

@@ -265,7 +265,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=18_123)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    from selfsent.encoder.model_folder import SHIPPED
+    from selfsent.encoder.folder import SHIPPED
 
     given.builtin = SHIPPED.get(given.model, given.model)
     results: dict = {"model": given.model, "threads": os.environ.get("OMP_NUM_THREADS")}

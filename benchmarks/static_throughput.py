@@ -29,8 +29,8 @@ def main() -> None:
     from sentence_transformers import SentenceTransformer
 
     from selfsent.encoder.encode import encode
+    from selfsent.encoder.folder import SHIPPED
     from selfsent.encoder.load import load_encoder
-    from selfsent.encoder.model_folder import SHIPPED
 
     torch.set_num_threads(given.threads)
     folder = str(SHIPPED.get(given.model, given.model))

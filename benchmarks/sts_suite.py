@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
 
-    from selfsent.encoder.model_folder import SHIPPED
+    from selfsent.encoder.folder import SHIPPED
 
     model = str(SHIPPED["builtin"]) if given.model == "builtin" else given.model
     if given.side:  # one measurement, in a process of its own

@@ -109,10 +109,11 @@ def measure_ours(folder: Path, texts: list[str], arguments: argparse.Namespace) 
     """Time our loop through the public entry point, evaluations left out as they are for the peer."""
     from ceiling import measure_ceiling
 
-    from selfsent import api, hardware
     from selfsent.encoder.inspect import tokenizer_of, transformer_of
     from selfsent.encoder.load import load_encoder
     from selfsent.progress import Progress
+    from selfsent.runtime import hardware
+    from selfsent.training import train
 
     class Clock(Progress):
         def __init__(self) -> None:
@@ -133,7 +134,7 @@ def measure_ours(folder: Path, texts: list[str], arguments: argparse.Namespace) 
         "encoder.pooling=mean",
         f"hardware.precision={arguments.precision}",
     ]
-    api.train(
+    train.train(
         "simcse", base=str(folder), corpus=[str(corpus)], out=mkdtemp() + "/run", settings=settings, progress=clock
     )
     seconds = clock.times[-1] - clock.times[arguments.warmup - 1]

@@ -9,16 +9,16 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 from typer.cli import get_docs_for_click
 
-from selfsent import methods
-from selfsent.augment.mining_settings import MineConfig
 from selfsent.cli import app
 from selfsent.config import EncoderConfig, HardwareConfig, Recipe, TrainConfig, describe
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.pretraining.static_vectors import StaticConfig
-from selfsent.pretraining.train import PretrainConfig
-from selfsent.search_index.settings import IndexConfig
+from selfsent.objectives import registry
+from selfsent.pairs.mining_settings import MineConfig
+from selfsent.pretraining.pretrain import PretrainConfig
+from selfsent.searching.settings import IndexConfig
 from selfsent.selection.settings import FitConfig
 from selfsent.serving.settings import ServeConfig
+from selfsent.word_vectors.static_vectors import StaticConfig
 
 ROOT = Path(__file__).parent.parent
 # Files outside docs/ that are pages of the site, too.
@@ -67,11 +67,11 @@ def settings() -> str:
     ]
     for section, kind in SECTIONS.items():
         page += [f"\n## {section}", f"{kind.__doc__}\n", *table(kind, f"{section}.")]
-    for name in methods.method_names():
-        method = methods.load_method(name)
+    for name in registry.method_names():
+        method = registry.load_method(name)
         page += [f"\n## objective: {name}", f"{method.__doc__.splitlines()[0]}\n", *table(method.Config, "objective.")]
         for preset, changes in method.presets.items():
-            changed = ", ".join(f"`{key}={value}`" for key, value in methods.preset_settings(changes).items())
+            changed = ", ".join(f"`{key}={value}`" for key, value in registry.preset_settings(changes).items())
             page += [f"\nPreset `{preset}`: {changed}."]
     page += ["\n## fit", "For `selfsent fit`, whose keys have no prefix; those of `corpus.*` are taken, too.\n"]
     page += table(FitConfig, skip=("corpus.",))

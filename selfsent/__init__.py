@@ -16,56 +16,56 @@ from selfsent.errors import (
 from selfsent.progress import Progress
 
 if TYPE_CHECKING:
-    from selfsent.api import train
-    from selfsent.augment.mine import mine_pairs
-    from selfsent.augment.structure import structure_pairs
-    from selfsent.bulk_encode import encode_to
+    from selfsent.bulk.encode import encode_to
     from selfsent.encoder.encode import encode
     from selfsent.encoder.load import load_encoder as load
-    from selfsent.export import export_model
-    from selfsent.label_free_verdict import verdict
-    from selfsent.methods.declutr import DeCLUTR
-    from selfsent.methods.denosent import DenoSent
-    from selfsent.methods.scd import SCD
-    from selfsent.methods.simcse import SimCSE
-    from selfsent.methods.whitenedcse import WhitenedCSE
-    from selfsent.objective import Objective
-    from selfsent.objective_loss import ObjectiveLoss
-    from selfsent.pretraining.train import pretrain
-    from selfsent.publishing import push_model
-    from selfsent.report import write_report
-    from selfsent.scoring import compare, evaluate
+    from selfsent.evaluation.evaluate import compare, evaluate
+    from selfsent.evaluation.label_free.verdict import verdict
+    from selfsent.export.export import export_model
+    from selfsent.export.hub import push_model
+    from selfsent.objectives.base import Objective
+    from selfsent.objectives.declutr import DeCLUTR
+    from selfsent.objectives.denosent import DenoSent
+    from selfsent.objectives.scd import SCD
+    from selfsent.objectives.sentence_transformers_loss import ObjectiveLoss
+    from selfsent.objectives.simcse import SimCSE
+    from selfsent.objectives.whitenedcse import WhitenedCSE
+    from selfsent.pairs.mine import mine_pairs
+    from selfsent.pairs.structure import structure_pairs
+    from selfsent.pretraining.pretrain import pretrain
+    from selfsent.report.report import write_report
+    from selfsent.searching.search import search
     from selfsent.selection.fit import fit
-    from selfsent.selection.seeds import train_seeds
-    from selfsent.selection.sweep import sweep
-    from selfsent.semantic_search import search
+    from selfsent.sweeping.sweep import sweep
+    from selfsent.training.seeds import train_seeds
+    from selfsent.training.train import train
 
 # Where the other public names are defined; imported on first use, because torch takes seconds to import.
 _HOMES = {
-    "DeCLUTR": "methods.declutr:DeCLUTR",
-    "DenoSent": "methods.denosent:DenoSent",
-    "Objective": "objective:Objective",
-    "ObjectiveLoss": "objective_loss:ObjectiveLoss",
-    "SCD": "methods.scd:SCD",
-    "SimCSE": "methods.simcse:SimCSE",
-    "WhitenedCSE": "methods.whitenedcse:WhitenedCSE",
-    "compare": "scoring:compare",
+    "DeCLUTR": "objectives.declutr:DeCLUTR",
+    "DenoSent": "objectives.denosent:DenoSent",
+    "Objective": "objectives.base:Objective",
+    "ObjectiveLoss": "objectives.sentence_transformers_loss:ObjectiveLoss",
+    "SCD": "objectives.scd:SCD",
+    "SimCSE": "objectives.simcse:SimCSE",
+    "WhitenedCSE": "objectives.whitenedcse:WhitenedCSE",
+    "compare": "evaluation.evaluate:compare",
     "encode": "encoder.encode:encode",
-    "encode_to": "bulk_encode:encode_to",
-    "evaluate": "scoring:evaluate",
-    "export_model": "export:export_model",
+    "encode_to": "bulk.encode:encode_to",
+    "evaluate": "evaluation.evaluate:evaluate",
+    "export_model": "export.export:export_model",
     "fit": "selection.fit:fit",
     "load": "encoder.load:load_encoder",
-    "mine_pairs": "augment.mine:mine_pairs",
-    "pretrain": "pretraining.train:pretrain",
-    "push_model": "publishing:push_model",
-    "search": "semantic_search:search",
-    "structure_pairs": "augment.structure:structure_pairs",
-    "sweep": "selection.sweep:sweep",
-    "train": "api:train",
-    "train_seeds": "selection.seeds:train_seeds",
-    "verdict": "label_free_verdict:verdict",
-    "write_report": "report:write_report",
+    "mine_pairs": "pairs.mine:mine_pairs",
+    "pretrain": "pretraining.pretrain:pretrain",
+    "push_model": "export.hub:push_model",
+    "search": "searching.search:search",
+    "structure_pairs": "pairs.structure:structure_pairs",
+    "sweep": "sweeping.sweep:sweep",
+    "train": "training.train:train",
+    "train_seeds": "training.seeds:train_seeds",
+    "verdict": "evaluation.label_free.verdict:verdict",
+    "write_report": "report.report:write_report",
 }
 __all__ = [
     "SCD",

@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 
-from selfsent.launch import launched, launched_number, require_one
+from selfsent.runtime.launch import launched, launched_number, require_one
 
 _RESUMED = {"fit", "train", "sweep", "pretrain", "reproduce"}  # with --resume, wherever they were stopped
 

@@ -7,13 +7,14 @@ import hypothesis
 import numpy as np
 import pytest
 import torch
+from commands import run
 from sentence_transformers import SentenceTransformer
 from tiny import TEXTS, make_base
 
-from selfsent import hardware
 from selfsent.encoder.batches import Tokens
 from selfsent.encoder.embed import collate
 from selfsent.encoder.load import load_encoder
+from selfsent.runtime import hardware
 
 # Tiny models: a second thread only waits for the first, here, where a command chooses, and in processes of their own.
 torch.set_num_threads(1)
@@ -51,6 +52,14 @@ def rows(encoder: SentenceTransformer) -> list[list[int]]:
 def batch(encoder: SentenceTransformer, rows: list[list[int]]) -> dict[str, Tokens]:
     """The test texts as the batch of an objective that wants the texts alone."""
     return {"text": collate(encoder, rows)}
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """Run a command in this process, in a folder and with a cache of its own."""
+    monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return lambda *words: run(monkeypatch, capsys, *words)
 
 
 def _folder(variable: str, usual: str, what: str) -> Path:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import xxhash
 
-from selfsent import atomic
 from selfsent.errors import UserError
+from selfsent.storage import atomic
 
 Content = dict[str, bytes]
 
@@ -97,3 +97,13 @@ def writes(act: Callable[[], object]) -> list[tuple[str, str]]:
     finally:
         atomic.fault = None
     return [(operation, name) for operation, name in seen if operation in ("open", "write", "rename")]
+
+
+def damage(place, how):
+    """Remove a file, cut it in half, or flip one bit of it."""
+    content = bytearray(place.read_bytes())
+    content[len(content) // 2] ^= 1
+    if how == "removed":
+        place.unlink()
+    else:
+        place.write_bytes(content[: len(content) // 2] if how == "cut" else content)

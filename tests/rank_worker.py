@@ -10,16 +10,18 @@ import numpy as np
 import torch
 from tiny import TEXTS
 
-from selfsent import hardware, lifeline, methods, ranks, trainer
-from selfsent.batching import Batches
 from selfsent.config import TrainConfig
 from selfsent.encoder.dropout import set_dropout
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import EndedElsewhere, UserError
+from selfsent.objectives import registry
 from selfsent.pretraining.masked_lm import MaskedLM, SequentialOrder
 from selfsent.progress import Progress
-from selfsent.run import Run, first_difference
+from selfsent.runtime import distributed, hardware, lifeline
+from selfsent.storage.run_folder import Run, first_difference
+from selfsent.training import trainer
+from selfsent.training.batches import Batches
 
 RECIPES = {
     "simcse": {"mlm_weight": 0.1, "mlm_probability": 0.4},
@@ -79,7 +81,7 @@ def train(base, folder, name, *, count=20, size=9, dropout=0.0, die_at=None, res
         objective = MaskedLM(MaskedLM.Config(contrast_weight=0.1), encoder)
         batches, unit = SequentialOrder(count, size, 3), "sequences"
     else:
-        objective = methods.plan_objective(name, settings).build(encoder)
+        objective = registry.plan_objective(name, settings).build(encoder)
         unit = objective.unit
     encoder.double(), objective.double()  # so that a difference is no rounding error
     text = Rows(encoder, unit, count)
@@ -87,7 +89,7 @@ def train(base, folder, name, *, count=20, size=9, dropout=0.0, die_at=None, res
         lengths = [len(row) for row in text.ids]
         batches = Batches(lengths, np.arange(count, dtype=np.uint64), size, seed=3, least=objective.least_rows)
     given = {"steps": 5, "batch_size": size, "learning_rate": 1e-3, "adam_epsilon": 1e-4, "evaluate_every": 2}
-    group = ranks.here()
+    group = distributed.here()
     steps = Steps(die_at)
     run = Run(folder)
     group.share(lambda: Run.reopen(folder, {}) if resume else Run.create(folder, {}))
@@ -123,7 +125,7 @@ def work(task, base, out):
         lifeline._BEAT = 0.02
         lifeline._SILENCE = 10 if task == "stopped" else 300
         lifeline._BEHIND = 320  # later than silence would end it
-    with ranks.joined("cpu") as group:
+    with distributed.joined("cpu") as group:
         if task in ("stopped", "behind"):
             group.means([1.0])
             if not group.first and task == "stopped":
@@ -152,7 +154,7 @@ def work(task, base, out):
                 "uneven": said(lambda: group.require_even(9, "train.batch_size")),
                 "first": said(lambda: group.share(lambda: (_ for _ in ()).throw(next(boom)))),
                 "turns": group.in_turn(lambda: (out / "seen").exists() or (out / "seen").touch()),
-                "apart": group.share(lambda: ranks.draw_rows((2, 3)).shape),
+                "apart": group.share(lambda: distributed.draw_rows((2, 3)).shape),
                 "whole": train(base, out / "whole", "whitenedcse", size=8, dropout=0.1),
             }
         torch.save(found, out / f"{task}-{group.number}.pt")

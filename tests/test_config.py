@@ -19,7 +19,7 @@ from selfsent.config import (
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.errors import UserError
 from selfsent.selection.settings import FitConfig
-from selfsent.selection.space import split_settings
+from selfsent.sweeping.space import split_settings
 
 
 def resolved(*settings: str, **table):

@@ -24,20 +24,22 @@ from tiny_marian import train as train_translator
 from tiny_marian import write as write_translator
 
 import selfsent
-from selfsent import api, config, methods
+from selfsent import config
 from selfsent.__main__ import main
-from selfsent.augment.mining_settings import MineConfig
 from selfsent.cli import app
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.errors import UserError
 from selfsent.evaluation import sts
 from selfsent.evaluation.suite import resolve_tasks
-from selfsent.pretraining import train as pretraining
-from selfsent.pretraining.static_vectors import StaticConfig
-from selfsent.search_index.settings import IndexConfig
+from selfsent.objectives import registry
+from selfsent.pairs.mining_settings import MineConfig
+from selfsent.pretraining import pretrain as pretraining
+from selfsent.searching.settings import IndexConfig
 from selfsent.selection.settings import FitConfig
-from selfsent.selection.space import each_value, split_settings
 from selfsent.serving.settings import ServeConfig
+from selfsent.sweeping.space import each_value, split_settings
+from selfsent.training import train
+from selfsent.word_vectors.static_vectors import StaticConfig
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -127,8 +129,8 @@ def parse(words: list[str]) -> None:
 
 def known_settings(method: str | Path, settings: list[str] = ()) -> None:
     """Resolve every key of a recipe, as training would before it reads anything."""
-    recipe = api.resolve(method, settings=settings)
-    methods.plan_objective(recipe.method, recipe.objective)
+    recipe = train.resolve(method, settings=settings)
+    registry.plan_objective(recipe.method, recipe.objective)
     config.build_config(CorpusConfig, recipe.corpus, "corpus")
 
 
@@ -284,8 +286,8 @@ def test_the_blocks_of_a_page_run_in_their_order(page, workplace, monkeypatch, c
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "RESULTS.md"], ids=lambda page: page.name)
 def test_commands_options_and_settings_in_the_prose_exist(page):
     keys = {setting.key for setting in [*config.describe(config.Recipe), *config.describe(CorpusConfig, "corpus.")]}
-    for name in methods.method_names():
-        keys |= {setting.key for setting in config.describe(methods.load_method(name).Config, "objective.")}
+    for name in registry.method_names():
+        keys |= {setting.key for setting in config.describe(registry.load_method(name).Config, "objective.")}
     for kind in (pretraining.PretrainConfig, StaticConfig):
         keys |= {setting.key for setting in config.describe(kind)}
     options = {option for command in COMMANDS.values() for option in all_options(command)}

@@ -12,12 +12,12 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import is_pydantic_dataclass
 
 import selfsent
-from selfsent.api import resolve
 from selfsent.config import build_config
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.errors import ConfigurationError
-from selfsent.pretraining.train import PretrainConfig
+from selfsent.pretraining.pretrain import PretrainConfig
 from selfsent.selection.settings import FitConfig
+from selfsent.training.train import resolve
 
 PACKAGE = Path(selfsent.__file__).parent
 NEEDED = {"Recipe": {"method": "simcse"}}  # keys without a default
@@ -82,7 +82,7 @@ def test_no_setting_takes_a_number_that_means_nothing(number):
             continue
         taken.append(f"{name}.{key}")
     if -1 <= number < 0:  # which is a cosine
-        taken.remove("selfsent.augment.mining_settings.MineConfig.min_cosine")
+        taken.remove("selfsent.pairs.mining_settings.MineConfig.min_cosine")
     assert taken == []
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedTokenizerFast
 
 from selfsent.encoder.load import quietly
-from selfsent.objective import Examples, Objective
+from selfsent.objectives.base import Examples, Objective
 
 TEXTS = [
     "the cat sat on the mat",

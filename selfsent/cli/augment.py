@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
-    from selfsent.augment.pairs import PairsSummary
     from selfsent.cli.display import Display
+    from selfsent.pairs.write import PairsSummary
 
 app = typer.Typer(
     no_args_is_help=True, help="Make pairs of texts that say the same or belong together, which `train --corpus` reads."
@@ -49,19 +49,19 @@ def backtranslate(
 
     Example: selfsent augment backtranslate wiki.jsonl --via Helsinki-NLP/opus-mt-en-de Helsinki-NLP/opus-mt-de-en
     """
-    from selfsent.augment.pairs import check_pairs_file
     from selfsent.cli.display import Display
-    from selfsent.loading import loading
+    from selfsent.pairs.write import check_pairs_file
+    from selfsent.runtime.imports import loading
 
     display = Display()
     check_pairs_file(out)
     with loading("torch and transformers", display):
-        from selfsent import hardware
-        from selfsent.augment.back_translation import BackTranslation
-        from selfsent.augment.produce import produce_pairs
         from selfsent.corpus.prepare import corpus_texts
-        from selfsent.corpus.read import resolve_sources
         from selfsent.corpus.settings import CorpusConfig
+        from selfsent.corpus.sources import resolve_sources
+        from selfsent.pairs.produce import produce_pairs
+        from selfsent.pairs.translate import BackTranslation
+        from selfsent.runtime import hardware
 
     machine = hardware.choose_hardware(precision=precision, threads=threads)
     display.say(f"machine: {machine.line()}")
@@ -107,13 +107,13 @@ def rewrite(
 
     Example: selfsent augment rewrite wiki.jsonl --endpoint http://localhost:8000/v1 --model llama --max-texts 10000
     """
-    from selfsent.augment.pairs import check_pairs_file
-    from selfsent.augment.produce import produce_pairs
-    from selfsent.augment.rewriting import Rewriting
     from selfsent.cli.display import Display
     from selfsent.corpus.prepare import corpus_texts
-    from selfsent.corpus.read import resolve_sources
     from selfsent.corpus.settings import CorpusConfig
+    from selfsent.corpus.sources import resolve_sources
+    from selfsent.pairs.produce import produce_pairs
+    from selfsent.pairs.rewrite import Rewriting
+    from selfsent.pairs.write import check_pairs_file
 
     display = Display()
     check_pairs_file(out)
@@ -164,8 +164,8 @@ def structure(
 
     Example: selfsent augment structure wiki.jsonl --max-adjacent 12 --out wiki.parquet
     """
-    from selfsent.augment.structure import structure_pairs
     from selfsent.cli.display import Display
+    from selfsent.pairs.structure import structure_pairs
 
     display = Display()
     given = {"kinds": kinds} if kinds else {}
@@ -207,8 +207,8 @@ def pairs(
 
     Example: selfsent augment pairs train.source.xz --out pairs.parquet
     """
-    from selfsent.augment.pairs import write_given_pairs
     from selfsent.cli.display import Display
+    from selfsent.pairs.write import write_given_pairs
 
     display = Display()
     summary = write_given_pairs(

@@ -23,14 +23,14 @@ _CLASSES = {
     "sweep": _RECIPE,
     "fit": (("selection/settings.py", "FitConfig", ""), _RECIPE[-1]),
     "pretrain": (
-        ("pretraining/train.py", "PretrainConfig", ""),
-        ("pretraining/static_vectors.py", "StaticConfig", ""),
-        ("pretraining/factorization.py", "FactorConfig", "factors."),
+        ("pretraining/pretrain.py", "PretrainConfig", ""),
+        ("word_vectors/static_vectors.py", "StaticConfig", ""),
+        ("word_vectors/factorization.py", "FactorConfig", "factors."),
         ("pretraining/masked_lm.py", "Config", "objective."),
         *_RECIPE[-2:],
     ),
-    "mine": (("augment/mining_settings.py", "MineConfig", ""),),
-    "index": (("search_index/settings.py", "IndexConfig", ""),),
+    "mine": (("pairs/mining_settings.py", "MineConfig", ""),),
+    "index": (("searching/settings.py", "IndexConfig", ""),),
     "serve": (("serving/settings.py", "ServeConfig", ""),),
     "reproduce": (("reproduction/scale.py", "SmallScale", ""),),
 }
@@ -64,7 +64,7 @@ def complete_setting(context: typer.Context, incomplete: str) -> Candidates:
         outlines, parts = method_outlines(), str(context.params.get("method") or "").split("+")
         named = [method for method, (_, presets) in outlines.items() if {method, *presets} & {*parts}]
         for method in named or outlines:
-            keys += class_keys(PACKAGE / "methods" / f"{method}.py", "Config", "objective.")
+            keys += class_keys(PACKAGE / "objectives" / f"{method}.py", "Config", "objective.")
     return _fitting(incomplete, ((f"{key}=", meaning) for key, meaning in dict(keys).items()))
 
 

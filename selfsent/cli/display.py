@@ -14,8 +14,8 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as ProgressBar
 from rich.segment import Segment
 
-from selfsent.launch import launched_number
 from selfsent.progress import Progress
+from selfsent.runtime.launch import launched_number
 
 _PAUSE = 10.0  # seconds between plain lines
 # Control characters but for tabs and line ends, marks that turn the direction of writing, lone surrogates.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from selfsent.bulk_encode import Encoded
+    from selfsent.bulk.encode import Encoded
     from selfsent.cli.display import Display
 
 
@@ -46,31 +46,31 @@ def encode(
     from selfsent.cli.display import Display
 
     display = Display()
-    from selfsent import bulk_encode
+    from selfsent.bulk.encode import encode_to, find_sources, kept_texts, output_of, require_output
+    from selfsent.bulk.parts import parse_part
     from selfsent.cli.prepare import choose_engine
-    from selfsent.encode_parts import parse_part
     from selfsent.encoder.opened import open_encoder
     from selfsent.errors import ConfigurationError
 
-    bulk_encode.require_output(bulk_encode.output_of(output))
+    require_output(output_of(output))
     share = parse_part(part) if part else None
     if share and engine == "ray":
         raise ConfigurationError("--part is for other schedulers: the engine ray shares the work out itself")
     choose_engine(engine, workers)
     texts: Iterable[str] = source or ()
     if source:
-        bulk_encode.find_sources(source)  # a missing file is refused before the model is loaded
+        find_sources(source)  # a missing file is refused before the model is loaded
     else:
         display.say("standard input cannot be resumed: give a file if this takes long")
         texts = _standard_input()
     opened = open_encoder(model, fastest=True, progress=display)
     blocks = None
     if engine == "ray":
-        from selfsent.ray_engine.encode_blocks import ray_blocks
+        from selfsent.bulk.ray_encode import ray_blocks
 
         blocks = ray_blocks(model, workers)
     try:
-        done = bulk_encode.encode_to(
+        done = encode_to(
             output,
             opened,
             texts,
@@ -87,7 +87,7 @@ def encode(
         )
     except KeyboardInterrupt:
         display.end()
-        rows = bulk_encode.kept_texts(output)
+        rows = kept_texts(output)
         display.say(f"stopped with {rows:,} texts kept" + (": run the same command again to resume" if rows else ""))
         raise
     display.end()

@@ -34,7 +34,7 @@ def evaluate(
         typer.Option(help="cls, mean, first_last, first_last_paper, top2, cls_pooler  \\[default: the model's own]"),
     ] = None,
     max_length: Annotated[
-        int | None, typer.Option(help="Word pieces read of a text  \\[default: the model's own]", min=4)
+        int | None, typer.Option(help="Tokens read of a text  \\[default: the model's own]", min=4)
     ] = None,
     baselines: Annotated[
         bool, typer.Option("--baselines", help="Add training-free poolings and whitening of the same encoder.")
@@ -54,18 +54,19 @@ def evaluate(
 ) -> None:
     """Score a model; every score states its split, aggregation and interval."""
     from selfsent.cli.display import Display
-    from selfsent.loading import loading
+    from selfsent.runtime.imports import loading
 
-    display = Display()
-    with loading("torch", display):
-        from selfsent import hardware, locks, scoring
+    with loading("torch", display := Display()):
         from selfsent.cli.tables import difference_table, results_table
+        from selfsent.evaluation import evaluate as scoring
         from selfsent.evaluation.senteval import declutr_averages
+        from selfsent.runtime import hardware
+        from selfsent.storage import locks
 
     names = [name.strip() for name in tasks.split(",") if name.strip()]
     _require_fitting(len(models), compare, [baselines, whiten_on, pooling, json, mteb_results, "retrieval" in names])
     how: dict[str, Any] = {"data": data, "classifier": classifier, "stop_on": stop_on, "precision": precision}
-    how.update(bootstrap=bootstrap, max_length=max_length, progress=display)
+    how |= {"bootstrap": bootstrap, "max_length": max_length, "progress": display}
     with locks.reserved(json):
         hardware.choose_hardware()
         if compare:
@@ -79,13 +80,12 @@ def evaluate(
             poolings=("cls", "mean", "first_last", "first_last_paper", "top2") if baselines else (),
             whitening=("pca", "zca", "group") if baselines or whiten_on else (),
             whiten_on=whiten_on or (),
-            mteb_results=mteb_results,
-            **how,
+            **how | {"mteb_results": mteb_results},
         )
         display.print(results_table(results))
         for name, scored in results.items() if {"downstream", "probing"} & {*names} else ():
             display.print(f"{name}: {declutr_averages.summary(declutr_averages.averages(scored.scores))}")
-        if json is not None:  # last: a disk that is full by now costs no scores
+        if json is not None:  # last: a full disk costs no scores
             scoring.write_scores(json, results, models[0])
 
 

@@ -38,11 +38,11 @@ def export(
     Example: selfsent export runs/tickets --to onnx-int8
     """
     from selfsent.cli.display import Display
-    from selfsent.loading import loading
+    from selfsent.runtime.imports import loading
 
     display = Display()
     with loading("torch and transformers", display):
-        from selfsent.export import export_model
+        from selfsent.export.export import export_model
 
     done = export_model(
         model,

@@ -33,7 +33,7 @@ def fit(
     The base is kept unless a candidate is surely better.  `selfsent settings fit` lists what --set changes.
     """
     from selfsent.cli.display import Display
-    from selfsent.loading import loading
+    from selfsent.runtime.imports import loading
 
     display = Display()
     with loading("torch and transformers", display):

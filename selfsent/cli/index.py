@@ -44,9 +44,9 @@ def index(
     display = Display()
     from selfsent import config
     from selfsent.errors import ConfigurationError
-    from selfsent.search_index import make
-    from selfsent.search_index.corpus_index import CorpusIndex
-    from selfsent.search_index.settings import IndexConfig
+    from selfsent.searching import make
+    from selfsent.searching.index import CorpusIndex
+    from selfsent.searching.settings import IndexConfig
 
     if update:
         if set_:

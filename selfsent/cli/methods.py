@@ -3,22 +3,22 @@
 import ast
 import sys
 from collections.abc import Container, Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from selfsent.cli.completion import complete_method
+from selfsent.config import RECIPES
 from selfsent.errors import unknown
+from selfsent.objectives import method_files
 
 _SHOWN = 3  # documents of a preview
-FOLDER = Path(__file__).parent.parent / "methods"
 
 
 def method_outlines() -> dict[str, tuple[str, list[str]]]:
     """Return first line and presets of every method, read from its source: importing torch takes seconds."""
     found = {}
-    for path in sorted(FOLDER.glob("[!_]*.py")):
+    for path in method_files().values():
         tree = ast.parse(path.read_text(encoding="utf-8"))
         fields = [node for node in ast.walk(tree) if isinstance(node, ast.AnnAssign) and node.value]
         presets = [node.value for node in fields if ast.unparse(node.target) == "presets"]
@@ -34,7 +34,7 @@ def require_methods(names: str) -> None:
     known = [*outlines, *(preset for _, presets in outlines.values() for preset in presets)]
     for name in (part.strip() for part in names.split("+")):
         if "." not in name and name not in known:
-            raise unknown("method", name, [*known, *(path.stem for path in (FOLDER.parent / "recipes").glob("*.toml"))])
+            raise unknown("method", name, [*known, *(path.stem for path in RECIPES.glob("*.toml"))])
 
 
 def methods(
@@ -58,7 +58,7 @@ def methods(
         _preview(name, preview)
         return
     from selfsent.config import describe
-    from selfsent.methods import find_method, preset_settings
+    from selfsent.objectives.registry import find_method, preset_settings
 
     method_class, changes = find_method(name)
     typer.echo((sys.modules[method_class.__module__].__doc__ or "").strip())
@@ -78,8 +78,8 @@ def _preview(name: str, corpus: str) -> None:
     from selfsent.encoder.inspect import tokenizer_of
     from selfsent.encoder.load import load_encoder
     from selfsent.errors import ConfigurationError, CorpusError
-    from selfsent.methods import find_method, plan_objective
-    from selfsent.methods.declutr import DeCLUTR
+    from selfsent.objectives.declutr import DeCLUTR
+    from selfsent.objectives.registry import find_method, plan_objective
 
     if find_method(name)[0] is not DeCLUTR:
         raise ConfigurationError(f"{name} samples no spans: --preview is for declutr")
@@ -117,8 +117,8 @@ def settings(
 
     keys = [*describe(Recipe), *describe(CorpusConfig, "corpus.")]
     if prefix.startswith(("pretrain", "static")) or not prefix:
-        from selfsent.pretraining.static_vectors import StaticConfig
-        from selfsent.pretraining.train import PretrainConfig
+        from selfsent.pretraining.pretrain import PretrainConfig
+        from selfsent.word_vectors.static_vectors import StaticConfig
 
         for kind, place in ((PretrainConfig, "pretrain."), (StaticConfig, "static.")):
             shared = (f"{place}corpus.", f"{place}hardware.")
@@ -128,11 +128,11 @@ def settings(
 
         keys += [one for one in describe(FitConfig, "fit.") if not one.key.startswith("fit.corpus.")]
     if prefix.startswith("index") or not prefix:
-        from selfsent.search_index.settings import IndexConfig
+        from selfsent.searching.settings import IndexConfig
 
         keys += describe(IndexConfig, "index.")
     if prefix.startswith("mine") or not prefix:
-        from selfsent.augment.mining_settings import MineConfig
+        from selfsent.pairs.mining_settings import MineConfig
 
         keys += describe(MineConfig, "mine.")
     if prefix.startswith("serve") or not prefix:

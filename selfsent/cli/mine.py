@@ -38,12 +38,12 @@ def mine(
 
     Example: selfsent mine tickets.jsonl --model runs/demo/model --out pairs.jsonl
     """
-    from selfsent.augment.pairs import check_pairs_file
     from selfsent.cli.display import Display
+    from selfsent.pairs.write import check_pairs_file
 
     display = Display()
     check_pairs_file(out)
-    from selfsent.augment.mine import mine_pairs
+    from selfsent.pairs.mine import mine_pairs
 
     found = mine_pairs(
         corpus,

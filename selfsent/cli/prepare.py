@@ -31,7 +31,7 @@ def prepare(
     """
     from selfsent.cli.display import Display
     from selfsent.errors import unknown
-    from selfsent.loading import loading
+    from selfsent.runtime.imports import loading
 
     choose_engine(engine, workers)
     if unit not in ("sentences", "documents"):
@@ -41,14 +41,14 @@ def prepare(
     with loading("torch and transformers", display):
         from dataclasses import replace
 
+        from selfsent.bulk.ray_prepare import prepare_on_ray
         from selfsent.config import apply_settings, build_config
         from selfsent.corpus.prepare import prepare_corpus
-        from selfsent.corpus.read import DEMO, resolve_sources
         from selfsent.corpus.settings import CorpusConfig
+        from selfsent.corpus.sources import DEMO, resolve_sources
         from selfsent.encoder.inspect import template_length, tokenizer_of
         from selfsent.encoder.load import load_encoder
         from selfsent.errors import ConfigurationError
-        from selfsent.ray_engine.prepare_chunks import prepare_on_ray
 
     given = apply_settings({}, set_ or ())
     if others := [key for key in given if key != "corpus"]:
@@ -79,7 +79,7 @@ def choose_engine(engine: str, workers: int | None) -> None:
     if engine not in ("embedded", "ray"):
         raise unknown("engine", engine, ("embedded", "ray"))
     if engine == "ray":
-        from selfsent.ray_engine.cluster import require_ray
+        from selfsent.bulk.ray_cluster import require_ray
 
         require_ray()
     elif workers is not None:

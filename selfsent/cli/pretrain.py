@@ -54,13 +54,13 @@ def pretrain(
     Settings for --set: length, batch_size, learning_rate, objective.*, factors.*, corpus.* ...
     """
     from selfsent.cli.display import Display
-    from selfsent.loading import loading
+    from selfsent.runtime.imports import loading
 
     display = Display()
     with loading("torch and transformers", display):
-        from selfsent.pretraining import train
+        from selfsent.pretraining.pretrain import pretrain
 
-    result = train.pretrain(
+    result = pretrain(
         corpus or (),
         out,
         size=size,

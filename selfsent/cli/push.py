@@ -17,11 +17,11 @@ def push(
     Example: selfsent push runs/tickets me/tickets-encoder --license cc-by-sa-4.0
     """
     from selfsent.cli.display import Display
-    from selfsent.loading import loading
+    from selfsent.runtime.imports import loading
 
     display = Display()
     with loading("torch and transformers", display):
-        from selfsent.publishing import push_model
+        from selfsent.export.hub import push_model
 
     address = push_model(model, repository, private=private, licence=license, language=language, progress=display)
     display.end()

@@ -20,12 +20,12 @@ def report(
     Seeds of one recipe are shown as mean and spread; several recipes side by side.
     """
     from selfsent.cli.display import Display
-    from selfsent.loading import loading
+    from selfsent.runtime.imports import loading
 
     display = Display()
     with loading("torch and transformers", display):
-        from selfsent import hardware
-        from selfsent.report import write_report
+        from selfsent.report.report import write_report
+        from selfsent.runtime import hardware
 
     hardware.choose_hardware()
     path = write_report(runs, out, progress=display)

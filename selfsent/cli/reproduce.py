@@ -59,7 +59,7 @@ def reproduce(
     Each ends in a sentence for every claim of the paper: same direction, opposite, or cannot tell.
     """
     from selfsent.cli.display import Display
-    from selfsent.loading import loading
+    from selfsent.runtime.imports import loading
 
     display = Display()
     with loading("torch and transformers", display):

@@ -11,8 +11,8 @@ import typer
 
 if TYPE_CHECKING:
     from selfsent.cli.display import Display
-    from selfsent.search_index.corpus_index import Found
-    from selfsent.semantic_search import Hit
+    from selfsent.searching.index import Found
+    from selfsent.searching.search import Hit
 
 
 def search(
@@ -40,9 +40,10 @@ def search(
     from selfsent.cli.display import Display
 
     display = Display()
-    from selfsent.corpus import clean, formats
+    from selfsent.corpus import formats
     from selfsent.errors import ConfigurationError, EncoderError
-    from selfsent.search_index.corpus_index import is_index
+    from selfsent.searching.index import is_index
+    from selfsent.text import clean
 
     indexed = is_index(model)
     if indexed and query is not None:
@@ -85,9 +86,9 @@ def search(
 def _over_corpus(
     model: str, corpus: str, text_column: str, id_column: str, display: "Display"
 ) -> "Callable[[str, int], Sequence[Hit | Found]]":
-    from selfsent import semantic_search
+    from selfsent.searching.search import build_index
 
-    opened = semantic_search.build_index(model, corpus, text_column=text_column, id_column=id_column, progress=display)
+    opened = build_index(model, corpus, text_column=text_column, id_column=id_column, progress=display)
     display.say(f"{len(opened):,} texts {'from the last search' if opened.reused else 'encoded'}")
     return opened.search
 
@@ -97,9 +98,9 @@ def _over_index(folder: str, mode: str | None, display: "Display") -> "Callable[
 
     from selfsent.encoder.opened import open_encoder
     from selfsent.errors import unknown
-    from selfsent.search_index.corpus_index import CorpusIndex
-    from selfsent.search_index.make import corpus_changed
-    from selfsent.search_index.settings import Mode
+    from selfsent.searching.index import CorpusIndex
+    from selfsent.searching.make import corpus_changed
+    from selfsent.searching.settings import Mode
 
     if mode is not None and mode not in get_args(Mode):
         raise unknown("mode", mode, get_args(Mode))

@@ -38,13 +38,14 @@ def serve(
     """
     from selfsent.cli.display import Display
     from selfsent.errors import ConfigurationError
-    from selfsent.loading import loading
+    from selfsent.runtime.imports import loading
 
     display = Display()
     try:
         with loading("torch and transformers", display):
-            from selfsent import config, hardware
-            from selfsent.serving import listen
+            from selfsent import config
+            from selfsent.runtime import hardware
+            from selfsent.serving import server
             from selfsent.serving.application import build_application
             from selfsent.serving.index_registry import IndexRegistry
             from selfsent.serving.registry import ModelRegistry
@@ -56,18 +57,18 @@ def serve(
     if api_key is not None and not api_key.strip():
         raise ConfigurationError("the API key is empty: give one, or leave it out")
     limits = config.build_config(ServeConfig, config.apply_settings({}, set_ or ()), "")
-    with listen.open_port(host, port) as socket:
+    with server.open_port(host, port) as socket:
         machine = hardware.choose_hardware(precision=limits.precision)
         models = ModelRegistry(model or (), device=machine.device, precision=machine.precision)
         indexes = IndexRegistry(index or (), models)
         models.require_some()
         application = build_application(models, limits, api_key=api_key, indexes=indexes)
         address = f"http://{host if ':' not in host else f'[{host}]'}:{socket.getsockname()[1]}"
-        if not listen.is_loopback(host) and api_key is None:
+        if not server.is_loopback(host) and api_key is None:
             display.say("warning: everyone who reaches this machine may use the server: give --api-key")
         for one in indexes:
             display.say(f"{one.name} by {one.model}: {one.index.describe()}")
         page = "/, with a page for searching" if index else ""
         display.say(f"serving {', '.join(one.name for one in models)} on {address}{page} ({machine.line()})")
-        listen.listen(application, socket, models, indexes, watch=watch, progress=display)
+        server.listen(application, socket, models, indexes, watch=watch, progress=display)
         display.say(f"stopped after {application.answered:,} answers; no accepted request was lost")

@@ -56,15 +56,15 @@ def sweep(
     from selfsent.cli.display import Display
     from selfsent.cli.methods import require_methods
     from selfsent.config import is_recipe
-    from selfsent.loading import loading
+    from selfsent.runtime.imports import loading
 
     if not is_recipe(method):
         require_methods(method)  # a mistyped name is refused before torch is loaded
     display = Display()
     with loading("torch and transformers", display):
         from selfsent.cli.tables import text_table
-        from selfsent.selection import sweep as selection
-        from selfsent.selection.sweep_files import explain_table, table_rows, word_rivals
+        from selfsent.sweeping import sweep as selection
+        from selfsent.sweeping.outcome import explain_table, table_rows, word_rivals
 
     outcome = selection.sweep(
         method,

@@ -11,7 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from selfsent.evaluation.labelfree.verdict import SCORE, SCORED, LabelFreeVerdict
+from selfsent.evaluation.label_free.differences import SCORE, SCORED, LabelFreeVerdict
 from selfsent.evaluation.score import Difference, Results, Score
 from selfsent.evaluation.suite import absence
 

@@ -51,10 +51,10 @@ def train(
     from selfsent.cli.display import Display
     from selfsent.cli.methods import require_methods
     from selfsent.config import is_recipe
-    from selfsent.loading import loading
+    from selfsent.runtime.imports import loading
 
     if tracker is not None:
-        from selfsent.tracking import require_tracker
+        from selfsent.training.tracking import require_tracker
 
         require_tracker(tracker)
     if not is_recipe(method):
@@ -64,11 +64,11 @@ def train(
         _train_seeds(display, method, seeds, base, corpus, out, seed, data, set_ or [], resume, tracker)
         return
     with loading("torch and transformers", display):
-        from selfsent import api
         from selfsent.cli.tables import results_table
-        from selfsent.evaluation.labelfree.verdict import BASELINES
+        from selfsent.evaluation.label_free.differences import BASELINES
+        from selfsent.training.train import train
 
-    result = api.train(
+    result = train(
         method,
         base=base,
         corpus=corpus or None,
@@ -107,11 +107,11 @@ def _train_seeds(
     """Train several seeds, and print their scores, mean and deviation, and the verdict over them."""
     import numpy as np
 
-    from selfsent.loading import loading
+    from selfsent.runtime.imports import loading
 
     with loading("torch and transformers", display):
         from selfsent.cli.tables import text_table
-        from selfsent.selection.seeds import train_seeds
+        from selfsent.training.seeds import train_seeds
 
     result = train_seeds(
         method,

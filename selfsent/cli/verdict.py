@@ -23,16 +23,17 @@ def verdict(
 ) -> None:
     """Decide by the structure of your own text whether training helped: better, worse, or cannot tell."""
     from selfsent.cli.display import Display
-    from selfsent.loading import loading
+    from selfsent.runtime.imports import loading
 
     display = Display()
     with loading("torch", display):
-        from selfsent import atomic, label_free_verdict, locks
         from selfsent.cli.tables import verdict_table
         from selfsent.errors import ConfigurationError
+        from selfsent.evaluation.label_free.verdict import verdict
+        from selfsent.storage import atomic, locks
 
     with locks.reserved(json):
-        result = label_free_verdict.verdict(
+        result = verdict(
             base,
             trained,
             corpus or ["pydocs"],

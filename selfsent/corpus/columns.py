@@ -15,7 +15,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import DTypeLike, NDArray
 
-from selfsent.portable import read_at
+from selfsent.storage.windows import read_at
 
 CHUNK = 1 << 17  # rows of a column that a sequential pass reads at a time
 

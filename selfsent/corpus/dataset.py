@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from selfsent.corpus.columns import Ragged
-from selfsent.corpus.heldout import HeldOut
-from selfsent.corpus.read import Document
+from selfsent.corpus.held_out import HeldOut
+from selfsent.corpus.sources import Document
 from selfsent.corpus.statistics import CorpusStatistics
 
 HELD_OUT_DOCUMENTS = "held_out_documents.jsonl"  # the file of the documents held out, whole

@@ -12,16 +12,17 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from selfsent.atomic import build_folder, cache_folder, cached
-from selfsent.corpus import clean, dedup
+from selfsent.corpus import deduplicate
 from selfsent.corpus.columns import Ragged, Table
 from selfsent.corpus.dataset import HELD_OUT_DOCUMENTS, Corpus, write_facts
-from selfsent.corpus.heldout import Kind
-from selfsent.corpus.read import Document, Source, resolve_sources
+from selfsent.corpus.held_out import Kind
 from selfsent.corpus.settings import CorpusConfig
+from selfsent.corpus.sources import Document, Source, resolve_sources
 from selfsent.corpus.tokenize import CorpusEngine, TextRules, TokenizedTexts, WordPieces, split_document
 from selfsent.errors import ConfigurationError, CorpusError
 from selfsent.progress import SILENT, Progress
+from selfsent.storage.atomic import build_folder, cache_folder, cached
+from selfsent.text import clean
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -160,15 +161,15 @@ def _build(
         while True:
             more = texts.fill(documents, limit)
             drop_reason, near_pairs = _drop(texts, config, progress)
-            kept = int((drop_reason == dedup.KEPT).sum())
+            kept = int((drop_reason == deduplicate.KEPT).sum())
             if not (config.max_texts and limit and more and kept < config.max_texts):
                 break
             limit += max(limit, 2 * (config.max_texts - kept) + 1000)  # doubled, or duplicates cost the square
         if config.max_texts:
-            drop_reason[np.flatnonzero(drop_reason == dedup.KEPT)[config.max_texts :]] = dedup.SURPLUS
+            drop_reason[np.flatnonzero(drop_reason == deduplicate.KEPT)[config.max_texts :]] = deduplicate.SURPLUS
         _count(sources, texts, drop_reason)
         _store(texts, drop_reason, config.max_length if unit == "sentences" else None, folder, progress)
-        examples = [(texts.text(a), texts.text(b)) for a, b in near_pairs if drop_reason[a] == dedup.KEPT]
+        examples = [(texts.text(a), texts.text(b)) for a, b in near_pairs if drop_reason[a] == deduplicate.KEPT]
         examples.sort(key=lambda pair: len(pair[0]) + len(pair[1]))
         texts.counts.examples = examples[:2]  # the shortest are read at a glance
         texts.selection.file.rename(folder / HELD_OUT_DOCUMENTS)
@@ -184,24 +185,26 @@ def _drop(
     if texts.paired:
         for start in range(0, len(texts), _ROWS):
             ends = texts.positives.offsets.read(start, min(start + _ROWS, len(texts)) + 1)
-            drop_reason[start + np.flatnonzero(ends[1:] == ends[:-1])] = dedup.UNPAIRED
-        dedup.drop_held_out(texts.positive_keys, held_out, drop_reason)
+            drop_reason[start + np.flatnonzero(ends[1:] == ends[:-1])] = deduplicate.UNPAIRED
+        deduplicate.drop_held_out(texts.positive_keys, held_out, drop_reason)
         if config.positives == "adjacent" and config.deduplicate != "none":
             # A sentence that follows many would tie all their documents together, and none could share a batch.
-            dedup.drop_exact(texts.positive_keys, drop_reason)
-    dedup.drop_held_out(texts.keys, held_out, drop_reason)
+            deduplicate.drop_exact(texts.positive_keys, drop_reason)
+    deduplicate.drop_held_out(texts.keys, held_out, drop_reason)
     # Rows with positives of their own are copies only if both sides are: several answers to a question all teach.
     others = texts.positives if texts.has_pairs else None
     if config.deduplicate != "none":
-        dedup.drop_exact(texts.keys, drop_reason, texts.positive_keys if texts.has_pairs else None)
+        deduplicate.drop_exact(texts.keys, drop_reason, texts.positive_keys if texts.has_pairs else None)
     if config.deduplicate != "near":
         return drop_reason, []
     if texts.selection.texts:
         held = texts.pieces.encode(texts.selection.texts)
-        dedup.drop_near_held_out(texts.bands, texts.ids, *held, config.near_threshold, drop_reason)
+        deduplicate.drop_near_held_out(texts.bands, texts.ids, *held, config.near_threshold, drop_reason)
         if texts.paired:
-            dedup.drop_near_held_out(None, texts.positives, *held, config.near_threshold, drop_reason)
-    near = dedup.drop_near(texts.bands, texts.ids, config.near_threshold, drop_reason, texts.folder, progress, others)
+            deduplicate.drop_near_held_out(None, texts.positives, *held, config.near_threshold, drop_reason)
+    near = deduplicate.drop_near(
+        texts.bands, texts.ids, config.near_threshold, drop_reason, texts.folder, progress, others
+    )
     return drop_reason, near
 
 
@@ -219,7 +222,7 @@ def _store(
         positive_keys = scratch.column("framed_positive_keys", np.uint64)
         for start in range(0, len(texts), _ROWS):
             progress.report("store", start, len(texts))
-            kept = drop_reason[start : start + _ROWS] == dedup.KEPT
+            kept = drop_reason[start : start + _ROWS] == deduplicate.KEPT
             if not kept.any():
                 continue
             whole_texts.append(*_chosen(texts.texts, start, kept))
@@ -228,15 +231,15 @@ def _store(
             histogram += np.bincount(np.minimum(sizes + pieces.specials, _LONGEST), minlength=_LONGEST + 1)
             values, sizes = _framed(values, sizes, pieces, max_length)
             ids.append(values, sizes)
-            keys.append(dedup.row_keys(values, sizes))
+            keys.append(deduplicate.row_keys(values, sizes))
             longer = sizes
             if positives is not None:
                 values, sizes = _framed(*_chosen(texts.positives, start, kept), pieces, max_length)
                 positives.append(values, sizes)
-                positive_keys.append(dedup.row_keys(values, sizes))
+                positive_keys.append(deduplicate.row_keys(values, sizes))
                 longer = np.maximum(longer, sizes)
             lengths.append(longer)
-        tied = dedup.families(keys, positive_keys) if texts.paired else None
+        tied = deduplicate.families(keys, positive_keys) if texts.paired else None
     if tied is not None:
         written = np.load(folder / "keys.npy", mmap_mode="r+")
         written[tied[0]] = written[tied[1]]

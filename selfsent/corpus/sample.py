@@ -7,8 +7,8 @@ from itertools import islice
 import xxhash
 
 from selfsent.corpus import prepare
-from selfsent.corpus.read import Document, resolve_sources
 from selfsent.corpus.settings import CorpusConfig
+from selfsent.corpus.sources import Document, resolve_sources
 from selfsent.progress import SILENT, Progress
 
 _SOURCES = 20  # at most, that a first look opens

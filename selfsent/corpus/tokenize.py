@@ -11,14 +11,15 @@ import xxhash
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from selfsent.corpus import clean, dedup
+from selfsent.corpus import deduplicate
 from selfsent.corpus.columns import Table
-from selfsent.corpus.heldout import Kind, Selection
-from selfsent.corpus.read import Document
+from selfsent.corpus.held_out import Kind, Selection
 from selfsent.corpus.settings import CorpusConfig
+from selfsent.corpus.sources import Document
 from selfsent.corpus.statistics import CorpusStatistics
+from selfsent.corpus.word_lookup import WordLookup
 from selfsent.errors import EncoderError
-from selfsent.word_lookup import WordLookup
+from selfsent.text import clean
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -194,7 +195,7 @@ class ChunkTokenizer(NamedTuple):
         encoded = [one.text.encode() for one in chunk]
         bands: list[NDArray[np.uint64]] = []
         if self.width and chunk:
-            bands = list(dedup.band_keys(dedup.shingles(ids, lengths), lengths, self.width))
+            bands = list(deduplicate.band_keys(deduplicate.shingles(ids, lengths), lengths, self.width))
         return TokenizedChunk(
             b"".join(encoded),
             np.array([len(text) for text in encoded], np.int64),
@@ -257,8 +258,10 @@ class TokenizedTexts:
         self.positives = table.ragged("positives", pieces.dtype)
         self.positive_keys = table.column("positive_keys", np.uint64)
         near = config.deduplicate == "near"
-        width = dedup.band_width(config.near_threshold)
-        self.bands = [table.column(f"band_{band}", np.uint64) for band in range(dedup.MINIMA // width if near else 0)]
+        width = deduplicate.band_width(config.near_threshold)
+        self.bands = [
+            table.column(f"band_{band}", np.uint64) for band in range(deduplicate.MINIMA // width if near else 0)
+        ]
         # A row of no word piece at all has no hash.
         drops_empty = config.clean or near or not pieces.specials
         self._tokenize = ChunkTokenizer(pieces, drops_empty, width if near else None)

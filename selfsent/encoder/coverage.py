@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from selfsent.corpus import clean
 from selfsent.encoder.direct import Vocabulary
 from selfsent.encoder.opened import vocabularies_of
 from selfsent.encoder.task_prompts import TextEncoder
 from selfsent.errors import EncoderError
 from selfsent.progress import Progress
+from selfsent.text import clean
 
 _SAMPLE = 500  # texts
 BEGINNING = 2000  # texts, of which the sample is taken where reading all would take long

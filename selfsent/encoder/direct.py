@@ -11,7 +11,7 @@ import xxhash
 from jaxtyping import Float
 from tokenizers import Tokenizer
 
-from selfsent.encoder.model_folder import read_table
+from selfsent.encoder.folder import read_table
 from selfsent.errors import EncoderError
 from selfsent.progress import SILENT, Progress
 

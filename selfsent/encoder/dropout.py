@@ -20,9 +20,9 @@ from torch.nn import functional as F
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.masking_utils import eager_mask
 
-from selfsent import ranks
 from selfsent.encoder.inspect import transformer_of
 from selfsent.errors import UserError
+from selfsent.runtime import distributed
 
 ATTENTION = "selfsent"  # the name that transformers has for `attend`
 _LEVELS = 2**15  # rates are rounded to a multiple of 1 / _LEVELS
@@ -72,7 +72,7 @@ def _bits(count: int, device: torch.device) -> Int16[Tensor, " N"]:
     if device.type != "cpu":
         # The sign bit of these draws is always 0: every fourth element has 15 random bits, and 15 are used.
         return torch.empty(words, dtype=torch.int64, device=device).random_().view(torch.int16)[:count]
-    seed, rank = int(torch.randint(2**63 - 1, ())), ranks.here().number
+    seed, rank = int(torch.randint(2**63 - 1, ())), distributed.here().number
     return torch.from_numpy(np.random.SFC64([seed, rank] if rank else seed).random_raw(words).view(np.int16))[:count]
 
 

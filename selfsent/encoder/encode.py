@@ -13,20 +13,20 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
 from torch import Tensor, nn
 
-from selfsent import hardware
-from selfsent.corpus import clean
+from selfsent.corpus.word_lookup import WordLookup
 from selfsent.encoder.batches import Tokens, encode_rows
 from selfsent.encoder.embed import collate
 from selfsent.encoder.fused import ready_layers, ready_weights
 from selfsent.encoder.inspect import embedding_width, max_length_of, prompt_weights, transformer_of
+from selfsent.encoder.pair import SideBySide
 from selfsent.encoder.pooling import POOLINGS, pooling_modules
-from selfsent.encoder.side_by_side import SideBySide
+from selfsent.encoder.static import TEXTS_A_BLOCK
 from selfsent.encoder.task_prompts import resolve_prompt
-from selfsent.encoder.word_vectors import TEXTS_A_BLOCK
 from selfsent.errors import EncoderError, unknown
-from selfsent.precision import require_dimensions, require_precision
 from selfsent.progress import SILENT, Progress
-from selfsent.word_lookup import WordLookup
+from selfsent.runtime import hardware
+from selfsent.runtime.precision import require_dimensions, require_precision
+from selfsent.text import clean
 
 _LOOKUPS: WeakKeyDictionary[nn.Module, WordLookup | None] = WeakKeyDictionary()
 

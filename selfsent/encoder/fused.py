@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selfsent.hardware import bf16_weights
+from selfsent.runtime.hardware import bf16_weights
 
 _ROWS = 4096  # for which the layout of the weights is chosen; other numbers of rows give correct results, too
 

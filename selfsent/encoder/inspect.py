@@ -14,18 +14,11 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from selfsent.encoder import prompt
-from selfsent.encoder.bert_encoder import (
-    DIRECT_POOLINGS,
-    MAP,
-    MODULES_BEHIND,
-    WORD_WEIGHTS,
-    EncodingSteps,
-    steps_digest,
-)
+from selfsent.encoder.bert import DIRECT_POOLINGS, MAP, MODULES_BEHIND, WORD_WEIGHTS, EncodingSteps, steps_digest
 from selfsent.encoder.bert_layers import BertShape
 from selfsent.encoder.direct import UNLIMITED, Vocabulary, joined_digest
-from selfsent.encoder.side_by_side import SideBySide
-from selfsent.encoder.word_vectors import vectors_digest
+from selfsent.encoder.pair import SideBySide
+from selfsent.encoder.static import vectors_digest
 from selfsent.errors import EncoderError
 
 # Of a transformer: settings that change between two saves, or act in training alone.

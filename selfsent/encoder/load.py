@@ -11,22 +11,15 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding, 
 from transformers.utils import logging
 
 from selfsent.encoder import prompt
+from selfsent.encoder.checks import limit_length, require_transformer, require_vectors, require_vocabulary
 from selfsent.encoder.dropout import install_dropout, set_dropout
 from selfsent.encoder.embed import install_word_dropout
+from selfsent.encoder.folder import CLOSED, SIDE_BY_SIDE, ModuleEntry, find_model, one_sentence, read_modules
 from selfsent.encoder.inspect import transformer_of
-from selfsent.encoder.integrity import limit_length, require_transformer, require_vectors, require_vocabulary
-from selfsent.encoder.model_folder import (
-    CLOSED,
-    SIDE_BY_SIDE,
-    ModuleEntry,
-    find_model,
-    one_sentence,
-    read_modules,
-)
+from selfsent.encoder.pair import open_side_by_side
 from selfsent.encoder.pooling import POOLINGS, assemble, pooling_name, without_pooler
-from selfsent.encoder.side_by_side import open_side_by_side
 from selfsent.errors import ConfigurationError, EncoderError, unknown
-from selfsent.loading import without_collection
+from selfsent.runtime.imports import without_collection
 
 _LOADING = RLock()
 _FIXED = {"StaticEmbedding": "static vectors, which are averaged", SIDE_BY_SIDE: "two encoders side by side"}

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoModelForMaskedLM, PreTrainedModel
 
-from selfsent import ranks
 from selfsent.encoder.batches import Tokens
+from selfsent.encoder.checks import require_loaded
+from selfsent.encoder.folder import CLOSED, one_sentence
 from selfsent.encoder.inspect import mask_id, transformer_of
-from selfsent.encoder.integrity import require_loaded
 from selfsent.encoder.load import quietly
-from selfsent.encoder.model_folder import CLOSED, one_sentence
 from selfsent.errors import EncoderError
 from selfsent.functional import vocabulary_loss
+from selfsent.runtime import distributed
 
 _MLM_HEADS = (  # the dense layer, LayerNorm and activation of a head; no activation means gelu
     tuple(f"cls.predictions.transform.{name}" for name in ("dense", "LayerNorm", "transform_act_fn")),  # BERT
@@ -54,7 +54,7 @@ class MLMHead(nn.Module):
 
         Of several processes each divides its sum by the mean number of labels.
         """
-        return self.summed_loss(states, words, labels)[0] / ranks.here().mean_count(len(labels))
+        return self.summed_loss(states, words, labels)[0] / distributed.here().mean_count(len(labels))
 
     def summed_loss(
         self, states: Float[Tensor, "N D"], words: Float[Tensor, "V E"], labels: Int[Tensor, " N"]
@@ -127,7 +127,7 @@ def mask_tokens(encoder: SentenceTransformer, tokens: Tokens, probability: float
     """Choose every token but special ones and padding with ``probability``; return them replaced, and the choice."""
     tokenizer, ids = encoder.tokenizer, tokens["input_ids"]
     special = torch.tensor([*tokenizer.all_special_ids, require_mask_id(encoder)], device=ids.device)
-    chosen = (ranks.draw_rows(ids.shape) < probability).to(ids.device)
+    chosen = (distributed.draw_rows(ids.shape) < probability).to(ids.device)
     chosen &= tokens["attention_mask"].bool() & ~torch.isin(ids, special)
     return replace_tokens(encoder, tokens, chosen), chosen
 
@@ -138,8 +138,8 @@ def replace_tokens(encoder: SentenceTransformer, tokens: Tokens, chosen: Bool[Te
     Drawn on the CPU from torch's global generator.  Source: Devlin et al. 2019, https://arxiv.org/abs/1810.04805.
     """
     ids = tokens["input_ids"]
-    draw = ranks.draw_rows(ids.shape).to(ids.device)
-    random = ranks.draw_rows(ids.shape, partial(torch.randint, len(encoder.tokenizer))).to(ids.device)
+    draw = distributed.draw_rows(ids.shape).to(ids.device)
+    random = distributed.draw_rows(ids.shape, partial(torch.randint, len(encoder.tokenizer))).to(ids.device)
     masked = ids.masked_fill(chosen & (draw < 0.8), require_mask_id(encoder))
     return {**tokens, "input_ids": torch.where(chosen & (draw >= 0.9), random, masked)}
 

@@ -11,13 +11,13 @@ import numpy as np
 from jaxtyping import Float
 
 from selfsent.encoder.direct import DirectEncoder, JoinedEncoders, Vocabulary, read_settings, read_shares
-from selfsent.encoder.model_folder import SIDE_BY_SIDE, find_model, one_sentence, read_modules
+from selfsent.encoder.folder import SIDE_BY_SIDE, find_model, one_sentence, read_modules
+from selfsent.encoder.static import WordVectors, open_word_vectors
 from selfsent.encoder.task_prompts import TextEncoder
-from selfsent.encoder.word_vectors import WordVectors, open_word_vectors
 from selfsent.errors import EncoderError
-from selfsent.loading import loading
-from selfsent.precision import require_dimensions, require_precision
 from selfsent.progress import SILENT, Progress
+from selfsent.runtime.imports import loading
+from selfsent.runtime.precision import require_dimensions, require_precision
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -40,7 +40,7 @@ def open_encoder(
         direct = _open_directly(folder, str(name), progress)
     if isinstance(direct, WordVectors):
         return direct
-    from selfsent import hardware
+    from selfsent.runtime import hardware
 
     device = hardware.choose_hardware(threads=threads).device if fastest else "cpu"
     if direct is not None:
@@ -64,7 +64,7 @@ def _open_directly(folder: Path, name: str, progress: Progress) -> DirectEncoder
     if entries[0].kind == "StaticEmbedding":
         return open_word_vectors(folder, entries, name)
     with loading("torch", progress):
-        from selfsent.encoder.bert_encoder import open_bert
+        from selfsent.encoder.bert import open_bert
 
     return open_bert(folder, entries, name)
 
@@ -168,7 +168,7 @@ def vocabularies_of(encoder: TextEncoder) -> Sequence[Vocabulary]:
     if isinstance(encoder, DirectEncoder):
         return encoder.vocabularies
     from selfsent.encoder.inspect import vocabulary_of
-    from selfsent.encoder.side_by_side import parts_of
+    from selfsent.encoder.pair import parts_of
 
     whole = with_torch(encoder)
     return [vocabulary_of(part) for part in parts_of(whole) or [whole]]

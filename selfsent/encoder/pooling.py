@@ -17,8 +17,8 @@ from torch import nn
 from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PreTrainedModel
 
 from selfsent.encoder import prompt
+from selfsent.encoder.folder import CLOSED
 from selfsent.encoder.inspect import embedding_width, prompt_weights, transformer_of
-from selfsent.encoder.model_folder import CLOSED
 from selfsent.errors import EncoderError
 
 POOLINGS = ("cls", "cls_pooler", "first_last", "first_last_paper", "mean", "prompt", "top2")

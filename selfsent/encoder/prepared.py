@@ -16,14 +16,14 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Encoding, Tokenizer
 from torch import nn
 
-from selfsent.corpus import clean
 from selfsent.encoder.coverage import has_letter
 from selfsent.encoder.direct import UNLIMITED
 from selfsent.encoder.embed import collate
 from selfsent.encoder.encode import computes_in_bf16, inference_weights, pool_states, prompt_features
 from selfsent.encoder.inspect import max_length_of, tokenizer_of, transformer_of
-from selfsent.encoder.side_by_side import SideBySide
+from selfsent.encoder.pair import SideBySide
 from selfsent.errors import EncoderError
+from selfsent.text import clean
 
 _SIMILAR = 0.5  # of the longest row of a group: shorter rows are computed in a group of their own
 

@@ -9,12 +9,12 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense
 from torch import nn
 
-from selfsent import atomic
 from selfsent.encoder.direct import UNLIMITED
 from selfsent.encoder.inspect import max_length_of, tokenizer_of, transformer_of
 from selfsent.encoder.load import quietly
+from selfsent.encoder.pair import parts_of
 from selfsent.encoder.pooling import may_have_pooler
-from selfsent.encoder.side_by_side import parts_of
+from selfsent.storage import atomic
 
 _POOLING_FLAGS = {  # before sentence-transformers 5.4, and in text-embeddings-inference, txtai and vLLM still
     "cls": "pooling_mode_cls_token",

@@ -21,7 +21,7 @@ from typing import Any
 
 from selfsent.errors import DataError
 from selfsent.evaluation import geometry, sts
-from selfsent.evaluation.custom import public_datasets
+from selfsent.evaluation.own_files import public_datasets
 from selfsent.evaluation.senteval import relatedness, transfer
 from selfsent.evaluation.senteval.classification import Row
 from selfsent.evaluation.senteval.classifiers import Classifier

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from selfsent import atomic
 from selfsent.encoder.opened import digest_of, embed_texts, length_of, width_of
 from selfsent.encoder.task_prompts import resolve_prompt, task_prompt
 from selfsent.errors import ConfigurationError, DataError, UserError
 from selfsent.evaluation.score import Score, measured
 from selfsent.progress import SILENT, Progress
+from selfsent.storage import atomic
 
 if TYPE_CHECKING:
     from mteb.abstasks.abstask import AbsTask

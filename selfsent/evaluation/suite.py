@@ -16,9 +16,9 @@ from jaxtyping import Float
 
 from selfsent.errors import ConfigurationError, DataError, EncoderError, unknown
 from selfsent.evaluation import geometry, hub, manifest, sts
-from selfsent.evaluation.custom import public_datasets
-from selfsent.evaluation.custom.tasks import KINDS, is_custom, read_custom_task
-from selfsent.evaluation.labelfree import heldout_retrieval
+from selfsent.evaluation.label_free import held_out_retrieval
+from selfsent.evaluation.own_files import public_datasets
+from selfsent.evaluation.own_files.tasks import KINDS, is_custom, read_custom_task
 from selfsent.evaluation.score import Results, Score, average
 from selfsent.evaluation.senteval import caption_retrieval, declutr_averages, probing, relatedness, transfer
 from selfsent.evaluation.senteval.classification import Classification
@@ -178,7 +178,7 @@ def read_suite(
         elif name == "retrieval":
             if held_out is None:
                 raise ConfigurationError("retrieval needs held-out queries and their passages, and none were given")
-            task = heldout_retrieval.read_heldout_retrieval(held_out)
+            task = held_out_retrieval.read_heldout_retrieval(held_out)
         elif data is None:
             raise ConfigurationError(
                 f"{name} needs evaluation data: give a folder in SentEval's layout with --data, or the hub's own "

@@ -8,10 +8,10 @@ from jaxtyping import Float
 
 from selfsent.config import Table
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.evaluation.labelfree.document_tests import DocumentTests
-from selfsent.evaluation.labelfree.verdict import SCORE, SCORED, score_vectors, word_difference
+from selfsent.evaluation.label_free.differences import SCORE, SCORED, score_vectors, word_difference
+from selfsent.evaluation.label_free.document_tests import DocumentTests
 from selfsent.evaluation.score import Difference, Results, compare_results
-from selfsent.report.card import OPENING, figures_of, front_matter, score_table
+from selfsent.runs.card import OPENING, figures_of, front_matter, score_table
 
 NOISE = 0.05  # points: a difference that is printed as 0.0 is none
 

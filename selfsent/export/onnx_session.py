@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
-from selfsent.corpus import clean
-from selfsent.encoder.model_folder import read_table
+from selfsent.encoder.folder import read_table
 from selfsent.errors import EncoderError, first_line
-from selfsent.export.onnx_graph import require_onnx
+from selfsent.export.onnx import require_onnx
 from selfsent.progress import SILENT, Progress
+from selfsent.text import clean
 
 GRAPHS = ("onnx/model.onnx", "onnx/model_quantized.onnx")  # the names that other libraries look for: fp32, int8
 _TOKENS_A_BATCH = 4096

@@ -24,10 +24,9 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, RobertaPreLayerNormConfig, RobertaPreLayerNormForMaskedLM
 
-from selfsent import atomic, ranks
 from selfsent.config import FINITE, setting
 from selfsent.corpus.dataset import Corpus
-from selfsent.corpus.heldout import HeldOut
+from selfsent.corpus.held_out import HeldOut
 from selfsent.encoder.batches import Tokens
 from selfsent.encoder.embed import collate, embed_tokens, embed_with_tokens
 from selfsent.encoder.encode import encode
@@ -37,8 +36,10 @@ from selfsent.encoder.mlm_head import MLMHead, assemble_masked_lm, load_mlm_head
 from selfsent.encoder.save import save_encoder
 from selfsent.evaluation.suite import Suite
 from selfsent.functional import nt_xent
-from selfsent.objective import Batch, Examples, Objective, Rows, Terms, gather
+from selfsent.objectives.base import Batch, Examples, Objective, Rows, Terms, gather
 from selfsent.progress import Progress
+from selfsent.runtime import distributed
+from selfsent.storage import atomic
 
 
 class Size(NamedTuple):
@@ -104,7 +105,7 @@ def hide_words(encoder: SentenceTransformer, tokens: Tokens, share: float) -> tu
     """
     ids = tokens["input_ids"]
     count = max(1, round(share * ids.shape[1]))
-    order = ranks.draw_rows(ids.shape).argsort(dim=1)[:, :count].to(ids.device)
+    order = distributed.draw_rows(ids.shape).argsort(dim=1)[:, :count].to(ids.device)
     chosen = torch.zeros(ids.shape, dtype=torch.bool, device=ids.device).scatter_(1, order, True)
     return replace_tokens(encoder, tokens, chosen), chosen
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from selfsent.corpus.heldout import HeldOut
+from selfsent.corpus.held_out import HeldOut
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import UserError
 from selfsent.evaluation.geometry import unit
 from selfsent.progress import Progress
-from selfsent.report.read import Record, corpus_of_run
+from selfsent.runs.read import Record, corpus_of_run
 
 MAX_PAIRS = 250  # held-out pairs that are encoded
 QUERIES = 4  # sentences whose neighbours are shown

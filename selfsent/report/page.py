@@ -11,11 +11,14 @@ from jaxtyping import Float
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from selfsent.evaluation.labelfree.verdict import BASELINES
-from selfsent.report import command, figures, read, tables
+from selfsent.evaluation.label_free.differences import BASELINES
+from selfsent.pretraining.command import command_of_pretraining
+from selfsent.report import plots
 from selfsent.report.embeddings import EmbeddedSample
-from selfsent.report.figures import Drawing, Line
-from selfsent.report.read import Group
+from selfsent.report.plots import Drawing, Line
+from selfsent.runs import read, tables
+from selfsent.runs.command import command_of_run
+from selfsent.runs.read import Group
 
 MAP_SIZE = 360, 300  # of the map's drawing
 _MARGIN = 8
@@ -46,12 +49,12 @@ def render_page(groups: Sequence[Group], samples: Sequence[EmbeddedSample | str]
     environment = open_templates()
     environment.filters |= {
         "time": lambda seconds: timedelta(seconds=round(seconds)),
-        "command": command.command_of_run,
+        "command": lambda run: command_of_pretraining(run) if run.pretraining else command_of_run(run),
         "corpus": read.corpus_of_run,
         "placed": map_points,
-        "cosines": figures.draw_cosines,
-        "shape": figures.shape_of,
-        "dashes": figures.dash_pattern,
+        "cosines": plots.draw_cosines,
+        "shape": plots.shape_of,
+        "dashes": plots.dash_pattern,
     }
     template = environment.get_template("report/page.html")
     runs = [run for group in groups for run in group.runs]
@@ -107,7 +110,7 @@ def _draw(groups: Sequence[Group], kind: str) -> list[Drawing]:
         if best is not None:
             meaning += f". The dotted line is step {best:,}, whose weights were kept"
         levels = _levels(groups[panels[name, data][0].number], name) if kind == "scores" else {}
-        drawings.append(figures.draw_curves(title, panels[name, data], f"{meaning}.", best=best, levels=levels))
+        drawings.append(plots.draw_curves(title, panels[name, data], f"{meaning}.", best=best, levels=levels))
     return drawings
 
 

@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from selfsent.report.read import Curve
 from selfsent.reproduction.findings import Cell
 from selfsent.reproduction.plan import ArtifactPlan
+from selfsent.runs.read import Curve
 
 CurveSet = Mapping[str, Sequence[Curve]]  # figure of the log -> a curve for each seed
 OURS, PAPER = "#1f6fb2", "#c2571a"

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from selfsent import atomic
 from selfsent.reproduction.artifact import Measure
 from selfsent.reproduction.artifact_figure import CurveSet, draw_artifact
 from selfsent.reproduction.findings import Cell, ClaimFinding
 from selfsent.reproduction.plan import ArtifactPlan, PlannedRow
 from selfsent.reproduction.sketch import Sketch
+from selfsent.storage import atomic
 
 PAPER, OURS = "paper", "here"
 

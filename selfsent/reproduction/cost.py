@@ -26,13 +26,13 @@ from typing import Any, NamedTuple
 import torch
 from transformers import AutoConfig, BertConfig, BertModel, PreTrainedModel
 
-from selfsent import methods
 from selfsent.config import Recipe
 from selfsent.encoder.dropout import install_dropout
-from selfsent.encoder.model_folder import CLOSED, SHIPPED
-from selfsent.hardware import choose_hardware
-from selfsent.optimizer import MasterWeights
+from selfsent.encoder.folder import CLOSED, SHIPPED
+from selfsent.objectives import registry
 from selfsent.reproduction.plan import ArtifactPlan
+from selfsent.runtime.hardware import choose_hardware
+from selfsent.training.optimizer import MasterWeights
 
 H100 = 1.5e14  # operations a second that short texts reach in bf16: an assumption, 15 % of the peak
 PUBLISHED_TEXTS = {
@@ -110,7 +110,7 @@ def training_cost(recipe: Recipe) -> Cost:
     known = sum(PUBLISHED_TEXTS.get(text, 0) for text in recipe.texts)
     steps = given.steps or max(1, math.ceil(given.epochs * known / size))
     layers, width, words = _shape(recipe.base)
-    plan = methods.plan_objective(recipe.method, recipe.objective)
+    plan = registry.plan_objective(recipe.method, recipe.objective)
     method = next(iter(plan.kinds.values())).__name__
     config = next(iter(plan.configs.values()))
     length = min(_TOKENS, int(recipe.corpus.get("max_length", 32)))

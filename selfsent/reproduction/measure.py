@@ -15,17 +15,18 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from selfsent import api, atomic
-from selfsent.corpus.read import resolve_sources
+from selfsent.corpus.sources import resolve_sources
 from selfsent.encoder.inspect import encoder_digest
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import ResumeError
+from selfsent.evaluation.evaluate import evaluate
 from selfsent.evaluation.score import Results, Score
 from selfsent.progress import SILENT, Progress, Quiet
 from selfsent.reproduction.plan import PlannedRow
 from selfsent.reproduction.scale import ReproduceOptions
-from selfsent.run import Run
-from selfsent.scoring import evaluate
+from selfsent.storage import atomic
+from selfsent.storage.run_folder import Run
+from selfsent.training import train
 
 _AFTER_TRAINING = frozenset(("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr", "geometry"))
 _DIGITS = 5  # of a replicate
@@ -83,7 +84,7 @@ class Laboratory:
         folder = self.run_folder(row, seed)
         if not self.finished(row, seed):
             self.progress.say(f"training {row.row.name}, seed {seed}, in {folder}")
-        trained = api.train(recipe, out=folder, resume=True, progress=Quiet(self.progress))
+        trained = train.train(recipe, out=folder, resume=True, progress=Quiet(self.progress))
         scores = [score for score in trained.after.scores if score.replicates is not None]
         return str(trained.model), scores or None
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from huggingface_hub import try_to_load_from_cache
 
-from selfsent import methods
 from selfsent.config import Recipe, build_config, recipe_table
-from selfsent.corpus.read import DEMO
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.encoder.model_folder import SHIPPED
+from selfsent.corpus.sources import DEMO
+from selfsent.encoder.folder import SHIPPED
 from selfsent.errors import DataError
 from selfsent.evaluation.mteb import PREFIX
 from selfsent.evaluation.suite import read_suite
+from selfsent.objectives import registry
 from selfsent.reproduction.artifact import Artifact, ArtifactRow, Training, Untrained
 from selfsent.reproduction.scale import (
     OPTION,
@@ -162,7 +162,7 @@ def _spelled_out(recipe: Recipe) -> Recipe:
 
     Rows that are one training by different words, such as a default that one of them names, are then equal.
     """
-    objective = methods.plan_objective(recipe.method, recipe.objective).table()
+    objective = registry.plan_objective(recipe.method, recipe.objective).table()
     corpus = asdict(build_config(CorpusConfig, recipe.corpus, "corpus"))
     return replace(recipe, objective=objective, corpus=corpus, paper={})
 

@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from selfsent import atomic, locks
 from selfsent.errors import ConfigurationError, DataError
 from selfsent.evaluation.score import Results
 from selfsent.progress import SILENT, Progress
-from selfsent.report.read import read_log
 from selfsent.reproduction.artifact_figure import CurveSet
 from selfsent.reproduction.artifact_files import ArtifactOutcome, write_artifact
 from selfsent.reproduction.catalog import CATALOG, find_artifact
@@ -18,8 +16,10 @@ from selfsent.reproduction.measure import Laboratory
 from selfsent.reproduction.plan import ArtifactPlan, PlannedRow, plan_artifacts
 from selfsent.reproduction.scale import SCALES, ReproduceOptions, explain_scale
 from selfsent.reproduction.sketch import draw_sketch
-from selfsent.run import Run
-from selfsent.selection.seeds import require_possible_seeds
+from selfsent.runs.read import read_log
+from selfsent.storage import atomic, locks
+from selfsent.storage.run_folder import Run
+from selfsent.training.seeds import require_possible_seeds
 
 SUMMARY = "summary.md"
 

@@ -7,10 +7,10 @@ from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
-from selfsent import api
 from selfsent.config import FINITE, MANY, Recipe, read_recipe, setting
-from selfsent.corpus.read import DEMO
+from selfsent.corpus.sources import DEMO
 from selfsent.reproduction.artifact import TextKind, Training, Untrained
+from selfsent.training import train
 
 SCALES = ("small", "full")
 OPTION = {"sentences": "--corpus", "documents": "--documents", "pairs": "--pairs", "nli": "--nli"}
@@ -117,7 +117,7 @@ def training_recipe(source: Training, seed: int, options: ReproduceOptions) -> R
             settings.append(f"train.epochs={source.share}")
         if options.data is None:
             settings.append("train.select=last")
-        return api.resolve(source.recipe, settings=settings, **shared)  # type: ignore[arg-type]
+        return train.resolve(source.recipe, settings=settings, **shared)  # type: ignore[arg-type]
     changed = source.settings if source.small is None else source.small
     small = _small_settings(method, source, watched and options.data is not None, options)
     settings = [
@@ -126,7 +126,7 @@ def training_recipe(source: Training, seed: int, options: ReproduceOptions) -> R
         *_published_settings(source.recipe, "objective"),
         *changed,
     ]
-    return api.resolve(method, settings=settings, **shared)  # type: ignore[arg-type]
+    return train.resolve(method, settings=settings, **shared)  # type: ignore[arg-type]
 
 
 def _published_settings(recipe: str, *sections: str) -> list[str]:

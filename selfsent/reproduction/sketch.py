@@ -27,8 +27,8 @@ from selfsent.encoder.load import load_encoder
 from selfsent.errors import CorpusError
 from selfsent.evaluation.geometry import uniformity
 from selfsent.functional import group_whiten
-from selfsent.methods import plan_objective
-from selfsent.methods.declutr import DeCLUTR
+from selfsent.objectives.declutr import DeCLUTR
+from selfsent.objectives.registry import plan_objective
 from selfsent.progress import SILENT, Progress
 from selfsent.reproduction.artifact_figure import OURS, PAPER, SERIES, STYLE
 

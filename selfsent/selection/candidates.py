@@ -9,11 +9,11 @@ import xxhash
 from jaxtyping import Float
 from sentence_transformers import SentenceTransformer
 
-from selfsent import atomic
 from selfsent.encoder.encode import encode
 from selfsent.evaluation.score import Results
 from selfsent.progress import Progress
 from selfsent.selection.judge import Judge
+from selfsent.storage import atomic
 
 _SLUG = 60  # letters of a folder's name, at most
 

@@ -7,7 +7,7 @@ chose nothing, lies above zero.
 from dataclasses import dataclass
 from typing import Any
 
-from selfsent.evaluation.labelfree.verdict import SCORE
+from selfsent.evaluation.label_free.differences import SCORE
 from selfsent.evaluation.score import Difference, Results
 from selfsent.selection.candidates import Candidate
 from selfsent.selection.judge import MRR, difference, figure

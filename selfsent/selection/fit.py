@@ -19,20 +19,19 @@ from typing import Any
 
 import numpy as np
 
-from selfsent import atomic, hardware, locks
 from selfsent.config import apply_settings, build_config, list_settings
-from selfsent.corpus.heldout import HeldOutPairs
-from selfsent.corpus.read import DEMO, corpus_sources, resolve_sources
+from selfsent.corpus.held_out import HeldOutPairs
 from selfsent.corpus.settings import CorpusConfig
+from selfsent.corpus.sources import DEMO, corpus_sources, resolve_sources
 from selfsent.encoder.inspect import encoder_digest
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError, ResumeError
-from selfsent.label_free_verdict import find_trained, has_learned_from
-from selfsent.methods import plan_objective
+from selfsent.evaluation.label_free.verdict import find_trained, has_learned_from
+from selfsent.objectives.registry import plan_objective
 from selfsent.progress import SILENT, Progress
-from selfsent.report.card import fit_card, write_card
-from selfsent.run import PLAN, SELECTION, versions
+from selfsent.runs.card import fit_card, write_card
+from selfsent.runtime import hardware
 from selfsent.selection.candidates import Vectors, short_name
 from selfsent.selection.decision import Decision, decide
 from selfsent.selection.fit_plan import FitPlan
@@ -42,6 +41,8 @@ from selfsent.selection.page import render_selection
 from selfsent.selection.settings import FitConfig
 from selfsent.selection.stages import DEFAULT_BASES, TWICE, WORDS, Stages
 from selfsent.selection.whitened import add_partly_whitened
+from selfsent.storage import atomic, locks
+from selfsent.storage.run_folder import PLAN, SELECTION, versions
 
 MODEL, REPORT, PAGE = "model", SELECTION, "fit.html"
 GENERAL = Path(__file__).parent.parent / "builtin" / "general.jsonl.xz"

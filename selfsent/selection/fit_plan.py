@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from selfsent import atomic
 from selfsent.errors import Interrupted, ResumeError
+from selfsent.storage import atomic
 
 T = TypeVar("T")
 

@@ -1,6 +1,6 @@
 """Scores of candidates on held-out documents: dev documents choose, test documents decide.
 
-score    the mean of the tests of ``evaluation.labelfree.verdict``
+score    the mean of the tests of ``evaluation.label_free.differences``
 mrr@10   the summary, or else the first sentence, of a document finds its passage among those of all others
 """
 
@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from selfsent.corpus.heldout import HeldOutPairs
-from selfsent.corpus.read import Document
+from selfsent.corpus.held_out import HeldOutPairs
+from selfsent.corpus.sources import Document
 from selfsent.evaluation import bootstrap
-from selfsent.evaluation.labelfree.bm25 import bm25_scores, fuse_ranks
-from selfsent.evaluation.labelfree.document_tests import LEAST, build_tests
-from selfsent.evaluation.labelfree.documents import parse_rows
-from selfsent.evaluation.labelfree.heldout_retrieval import (
+from selfsent.evaluation.label_free.differences import SCORE, SCORED, score_bm25, score_vectors
+from selfsent.evaluation.label_free.document_tests import LEAST, build_tests
+from selfsent.evaluation.label_free.documents import parse_rows
+from selfsent.evaluation.label_free.held_out_retrieval import (
     DEPTH,
     count_nearer,
     expected_scores,
     read_heldout_retrieval,
 )
-from selfsent.evaluation.labelfree.verdict import SCORE, SCORED, score_bm25, score_vectors
 from selfsent.evaluation.score import Difference, Results, Score, compare_results, measured
+from selfsent.text.bm25 import bm25_scores, fuse_ranks
 
 MRR = f"mrr@{DEPTH}"
 _RETRIEVAL = "retrieval"

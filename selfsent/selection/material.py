@@ -17,17 +17,17 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from selfsent import atomic
-from selfsent.corpus import clean
-from selfsent.corpus.heldout import HeldOutPairs, Selection
+from selfsent.corpus.held_out import HeldOutPairs, Selection
 from selfsent.corpus.prepare import read_texts
-from selfsent.corpus.read import Document, resolve_sources
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.corpus.structure import SENTENCE_WORDS, pairs_of_document
+from selfsent.corpus.sources import Document, resolve_sources
 from selfsent.errors import CorpusError
-from selfsent.evaluation.labelfree.document_tests import LEAST
-from selfsent.evaluation.labelfree.perturbations import dropped_words
+from selfsent.evaluation.label_free.document_tests import LEAST
+from selfsent.evaluation.label_free.perturbations import dropped_words
 from selfsent.progress import Progress
+from selfsent.storage import atomic
+from selfsent.text import clean
+from selfsent.text.structure import SENTENCE_WORDS, pairs_of_document
 
 HELD_OUT = 1000  # documents in each of dev and test, at most
 _SHARE = 0.15  # of the documents, dev and test together

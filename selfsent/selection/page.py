@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from selfsent.report import figures
+from selfsent.report import plots
 from selfsent.report.page import open_templates
 from selfsent.selection.decision import BM25
 
@@ -37,15 +37,13 @@ def render_selection(content: Mapping[str, Any], command: str) -> str:
         ordered = sorted(bars.items(), key=lambda one: -one[1])[:_MOST_BARS]
         caption = f"{_SEARCHES[kind]}, which no candidate has read and which chose none; higher is better."
         shown = {_short(name): value for name, value in ordered}
-        drawings.append(figures.draw_bars("search, MRR@10", shown, caption, marked=_short(content["kept"])))
+        drawings.append(plots.draw_bars("search, MRR@10", shown, caption, marked=_short(content["kept"])))
     if len(places) > 1:
         axes = f"{measure} on this text", "score on general text"
         caption = (
             "Numbers as in the table; further right and further up is better. The square is the encoder that was kept."
         )
-        drawings.append(
-            figures.draw_places("this text and general text", places, axes, caption, marked=content["kept"])
-        )
+        drawings.append(plots.draw_places("this text and general text", places, axes, caption, marked=content["kept"]))
     template = open_templates().get_template("selection/page.html")
     return template.render(
         content=content,

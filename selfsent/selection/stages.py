@@ -15,11 +15,11 @@ from pathlib import Path
 from sentence_transformers import SentenceTransformer
 
 from selfsent.encoder.coverage import check_coverage
+from selfsent.encoder.folder import SHIPPED
 from selfsent.encoder.inspect import encoder_digest, transformer_of
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.model_folder import SHIPPED
-from selfsent.encoder.side_by_side import join_side_by_side
-from selfsent.evaluation.labelfree.verdict import SCORE
+from selfsent.encoder.pair import join_side_by_side
+from selfsent.evaluation.label_free.differences import SCORE
 from selfsent.evaluation.score import Difference
 from selfsent.progress import Progress
 from selfsent.selection.candidates import Candidate, Vectors, short_name

@@ -9,16 +9,17 @@ from pathlib import Path
 
 from sentence_transformers import SentenceTransformer
 
-from selfsent import api, atomic
 from selfsent.config import SEEDS
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
-from selfsent.pretraining.joined_vectors import build_joined_vectors
 from selfsent.progress import Prefixed, Progress, Quiet
 from selfsent.selection.candidates import Candidate
 from selfsent.selection.fit_plan import FitPlan
 from selfsent.selection.material import Material
 from selfsent.selection.settings import FitConfig
+from selfsent.storage import atomic
+from selfsent.training import train
+from selfsent.word_vectors.joined import build_joined_vectors
 
 WORDS_BASE = "builtin-static"  # the general half of the text's word vectors
 PAIRS = ("objective.head=false", "objective.symmetric=true")
@@ -72,7 +73,7 @@ def train_candidate(
     progress: Progress,
 ) -> Path:
     """Train from a base, or read what was trained before, and return the encoder's folder."""
-    trained = api.train(
+    trained = train.train(
         method,
         corpus=[texts],
         base=str(base),

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 from sentence_transformers import SentenceTransformer
 
-from selfsent import atomic
 from selfsent.encoder.encode import encode
-from selfsent.encoder.partial_whitening import fit_partial_whitening, whiten_encoder
-from selfsent.encoder.side_by_side import parts_of
+from selfsent.encoder.pair import parts_of
+from selfsent.encoder.whitening import fit_partial_whitening, whiten_encoder
 from selfsent.selection.candidates import Candidate
 from selfsent.selection.stages import Stages
+from selfsent.storage import atomic
 
 _TEXTS = 4096  # that the covariance is measured on
 _LENGTH = 64  # their word pieces

@@ -9,13 +9,13 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from selfsent.serving.batcher import Batcher
-from selfsent.serving.embedding_routes import embedding_routes
+from selfsent.serving.embeddings import embedding_routes
 from selfsent.serving.gateway import Gateway
 from selfsent.serving.index_registry import IndexRegistry
 from selfsent.serving.metrics import ServerMetrics
 from selfsent.serving.refusals import Refusal
 from selfsent.serving.registry import ModelRegistry
-from selfsent.serving.search_routes import search_routes
+from selfsent.serving.search import search_routes
 from selfsent.serving.settings import ServeConfig
 from selfsent.serving.work import Worker
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from selfsent.errors import ConfigurationError, SelfsentError
 from selfsent.progress import SILENT, Progress
-from selfsent.search_index.corpus_index import MANIFEST, CorpusIndex
-from selfsent.search_index.overview import DriftGauge, Overview, survey_index
+from selfsent.searching.index import MANIFEST, CorpusIndex
+from selfsent.searching.overview import DriftGauge, Overview, survey_index
 from selfsent.serving.refusals import Refusal
 from selfsent.serving.registry import ModelRegistry, Reasons
 

@@ -5,14 +5,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from selfsent.encoder.folder import SHIPPED, find_model
 from selfsent.encoder.inspect import embedding_width, encoder_digest
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.model_folder import SHIPPED, find_model
 from selfsent.encoder.pooling import pooling_name
 from selfsent.encoder.prepared import PreparedEncoder
 from selfsent.errors import ConfigurationError, SelfsentError
-from selfsent.hardware import one_thread
 from selfsent.progress import SILENT, Progress
+from selfsent.runtime.hardware import one_thread
 from selfsent.serving.refusals import Refusal
 
 Stamp = tuple[tuple[str, int, int], ...]  # name, size and time of change of every file

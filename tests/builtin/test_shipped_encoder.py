@@ -6,7 +6,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from selfsent.encoder.model_folder import SHIPPED
+from selfsent.encoder.folder import SHIPPED
 
 
 def size(folder):

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from selfsent.config import build_config
-from selfsent.corpus import dedup
+from selfsent.corpus import deduplicate
 from selfsent.corpus import prepare as preparing
 from selfsent.corpus import tokenize as staging
-from selfsent.corpus.clean import content_key
 from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.errors import ConfigurationError, CorpusError
 from selfsent.progress import Progress
+from selfsent.text.clean import content_key
 
 WORDS = ["river", "bridge", "winter", "music", "garden", "paper", "stone", "train", "letter", "window"]
 WORDS += ["coffee", "island", "market", "teacher"]
@@ -355,7 +355,7 @@ def test_a_corpus_config_can_be_a_key_of_a_cache():
 def test_memory_does_not_grow_with_the_corpus(prepare, monkeypatch):
     monkeypatch.setattr(staging, "_TEXTS", 64)
     monkeypatch.setattr(preparing, "_ROWS", 64)
-    monkeypatch.setattr(dedup, "_COMPARED", 1 << 12)
+    monkeypatch.setattr(deduplicate, "_COMPARED", 1 << 12)
     peaks = []
     for count in (500, 4000):
         content = lines(count)

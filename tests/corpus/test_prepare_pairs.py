@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from test_prepare import dropped, everything, lines, sentence, table
 
-from selfsent.batching import Batches
 from selfsent.config import build_config
-from selfsent.corpus import dedup
+from selfsent.corpus import deduplicate as deduplicate_module
 from selfsent.corpus import prepare as preparing
 from selfsent.corpus import tokenize as staging
-from selfsent.corpus.clean import content_key
 from selfsent.corpus.columns import Table
 from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.errors import UserError
+from selfsent.text.clean import content_key
+from selfsent.training.batches import Batches
 
 
 def paraphrase(number):
@@ -178,7 +178,7 @@ def columns_of(folder, *columns):
         opened = [table.column(f"c{n}", np.uint64) for n in range(len(columns))]
         for column, values in zip(opened, columns, strict=True):
             column.append(np.array(values, np.uint64))
-        return dedup.families(*opened)
+        return deduplicate_module.families(*opened)
 
 
 @settings(deadline=None, max_examples=60)
@@ -186,7 +186,7 @@ def columns_of(folder, *columns):
 def test_families_are_the_connected_parts_of_the_graph(tmp_path_factory, pairs, partition):
     own, other = zip(*pairs, strict=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dedup, "_PARTITION", partition)
+        patch.setattr(deduplicate_module, "_PARTITION", partition)
         rows, first = columns_of(tmp_path_factory.mktemp("columns"), own, other)
     family = list(range(len(pairs)))
     for _ in pairs:  # the slow way: the smallest number spreads over every tie, once for each row
@@ -250,7 +250,7 @@ def test_max_texts_counts_pairs(prepare):
 def test_memory_does_not_grow_with_the_pairs(prepare, monkeypatch):
     monkeypatch.setattr(staging, "_TEXTS", 64)
     monkeypatch.setattr(preparing, "_ROWS", 64)
-    monkeypatch.setattr(dedup, "_COMPARED", 1 << 12)
+    monkeypatch.setattr(deduplicate_module, "_COMPARED", 1 << 12)
     prepare(table(numbered(30)), "warm.jsonl", held_out=0)  # scipy is imported but once
     peaks = []
     for count in (500, 4000):

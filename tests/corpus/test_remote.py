@@ -14,8 +14,8 @@ from tiny import TEXTS
 
 from selfsent.corpus import remote
 from selfsent.corpus.prepare import prepare_corpus
-from selfsent.corpus.read import Columns, read_rows, resolve_sources
 from selfsent.corpus.settings import CorpusConfig
+from selfsent.corpus.sources import Columns, read_rows, resolve_sources
 from selfsent.encoder.inspect import tokenizer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import CorpusError

@@ -5,12 +5,12 @@ import pytest
 import torch
 from tiny import TEXTS
 
-from selfsent import methods
 from selfsent.encoder import chunks
 from selfsent.encoder.dropout import set_dropout
 from selfsent.encoder.embed import collate
 from selfsent.encoder.load import load_encoder
-from selfsent.objective import Examples
+from selfsent.objectives import registry
+from selfsent.objectives.base import Examples
 
 METHODS = {
     "simcse": {"mlm_weight": 0.1, "mlm_probability": 0.4},
@@ -27,7 +27,7 @@ def gradients(folder, method, settings, dropout, size):
     encoder = load_encoder(folder, pooling="cls").train()
     torch.manual_seed(3)
     given = settings | ({"teacher": str(folder)} if method == "distil" else {})
-    objective = methods.plan_objective(method, given).build(encoder)
+    objective = registry.plan_objective(method, given).build(encoder)
     encoder.double(), objective.double()
     if dropout is not None:
         set_dropout(encoder, dropout)
@@ -94,7 +94,7 @@ def test_only_one_chunk_has_a_graph_at_a_time(bert):
             alive -= self.tensor.numel()
 
     sizes = {}
-    objective = methods.plan_objective("simcse", {}).build(encoder)
+    objective = registry.plan_objective("simcse", {}).build(encoder)
     for size in (None, 1):
         alive = most = 0
         with torch.autograd.graph.saved_tensors_hooks(kept, lambda held: held.tensor), chunks.chunked(size):

@@ -8,17 +8,17 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tiny import TEXTS, make_tokenizer
 
-from selfsent.api import train
-from selfsent.bulk_encode import encode_to
+from selfsent.bulk.encode import encode_to
 from selfsent.encoder.coverage import check_coverage, measure_coverage
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.pair import join_side_by_side
 from selfsent.encoder.save import save_encoder
-from selfsent.encoder.side_by_side import join_side_by_side
 from selfsent.errors import EncoderError
-from selfsent.label_free_verdict import verdict
+from selfsent.evaluation.evaluate import evaluate
+from selfsent.evaluation.label_free.verdict import verdict
 from selfsent.progress import SILENT, Progress
-from selfsent.scoring import evaluate
-from selfsent.semantic_search import build_index
+from selfsent.searching.search import build_index
+from selfsent.training.train import train
 
 CHINESE = ["我们今天去公园散步。", "孩子们在河边玩耍。", "她读了一本关于船的书。"]
 

@@ -15,8 +15,8 @@ from tiny import PROMPT, TEXTS, make_tokenizer
 
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.pair import join_side_by_side
 from selfsent.encoder.save import save_encoder
-from selfsent.encoder.side_by_side import join_side_by_side
 from selfsent.errors import UserError
 
 # Written by another program there are no checksums, and these make another model that is just as valid.

@@ -8,10 +8,10 @@ from tiny import TEXTS
 
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.partial_whitening import fit_partial_whitening, whiten_encoder
+from selfsent.encoder.pair import join_side_by_side
 from selfsent.encoder.pooling import pooling_name
 from selfsent.encoder.save import save_encoder
-from selfsent.encoder.side_by_side import join_side_by_side
+from selfsent.encoder.whitening import fit_partial_whitening, whiten_encoder
 from selfsent.errors import EncoderError
 
 

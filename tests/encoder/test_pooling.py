@@ -6,13 +6,13 @@ import torch
 from tiny import FAMILIES, HARD, PROMPT, TEXTS, make_base
 from transformers import AutoModel
 
-from selfsent import hardware
 from selfsent.encoder.embed import embed, embed_tokens
 from selfsent.encoder.encode import encode, encode_poolings
 from selfsent.encoder.inspect import tokenizer_of
 from selfsent.encoder.load import load_encoder, quietly
 from selfsent.errors import UserError
-from selfsent.optimizer import MasterWeights
+from selfsent.runtime import hardware
+from selfsent.training.optimizer import MasterWeights
 
 
 def hidden_states(folder, texts):

@@ -9,8 +9,8 @@ from tiny import HARD, PROMPT, TEXTS, make_base
 
 from selfsent.encoder import fused
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.pair import join_side_by_side
 from selfsent.encoder.prepared import PreparedEncoder
-from selfsent.encoder.side_by_side import join_side_by_side
 from selfsent.errors import EncoderError
 
 

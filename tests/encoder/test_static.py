@@ -7,7 +7,6 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
 from tiny import TEXTS, make_tokenizer
 
-from selfsent import api
 from selfsent.encoder.dropout import dropout_rows, set_dropout
 from selfsent.encoder.embed import collate, embed, install_word_dropout
 from selfsent.encoder.encode import encode
@@ -16,7 +15,8 @@ from selfsent.encoder.load import load_encoder
 from selfsent.encoder.pooling import pooling_name
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import UserError
-from selfsent.methods.declutr import DeCLUTR
+from selfsent.objectives.declutr import DeCLUTR
+from selfsent.training import train
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ QUICK += ["corpus.held_out=4", "hardware.threads=1"]
 def test_methods_that_need_no_attention_train_static_vectors(method, settings, folder, text, tmp_path):
     if method == "declutr":
         settings = [*settings, "objective.min_length=4"]
-    trained = api.train(method, base=str(folder), corpus=[text], out=tmp_path / "run", settings=[*QUICK, *settings])
+    trained = train.train(method, base=str(folder), corpus=[text], out=tmp_path / "run", settings=[*QUICK, *settings])
     before, after = SentenceTransformer(str(folder)), SentenceTransformer(str(trained.model))
     assert not np.array_equal(before.encode(TEXTS), after.encode(TEXTS))
     assert json_config(trained.folder)["hardware"]["precision"] == "fp32"
@@ -170,4 +170,4 @@ def test_without_a_mask_declutr_names_the_setting(vectors):
 @pytest.mark.parametrize("method", ["denosent", "declutr"])
 def test_methods_that_need_layers_say_so(method, folder, text, tmp_path):
     with pytest.raises(UserError, match=r"static vectors|StaticEmbedding"):
-        api.train(method, base=str(folder), corpus=[text], out=tmp_path / "run", settings=QUICK)
+        train.train(method, base=str(folder), corpus=[text], out=tmp_path / "run", settings=QUICK)

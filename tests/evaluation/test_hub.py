@@ -13,10 +13,10 @@ from suite_scores import score_tasks
 
 from selfsent.errors import UserError
 from selfsent.evaluation import hub, sts
-from selfsent.evaluation.custom import public_datasets
+from selfsent.evaluation.own_files import public_datasets
 from selfsent.evaluation.senteval import classifiers, transfer
 from selfsent.evaluation.suite import read_suite
-from selfsent.report import tables
+from selfsent.runs import tables
 
 HUB = Path("hub")
 CLASSIFIER = classifiers.CLASSIFIERS["senteval_fast"]

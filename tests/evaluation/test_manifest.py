@@ -9,11 +9,11 @@ from labelled_files import write
 
 from selfsent.errors import UserError
 from selfsent.evaluation import manifest, sts
-from selfsent.evaluation.custom import public_datasets
+from selfsent.evaluation.own_files import public_datasets
 from selfsent.evaluation.score import compare_results
 from selfsent.evaluation.senteval import transfer
 from selfsent.evaluation.suite import read_suite, task_names
-from selfsent.report import tables
+from selfsent.runs import tables
 
 # As others publish them: MRPC in GLUE's metadata; the intents beside their repositories at 57ec275 and 828f809.
 PUBLISHED = {

@@ -12,7 +12,7 @@ from tiny import make_base
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import ConfigurationError, UserError
 from selfsent.evaluation import mteb
-from selfsent.scoring import compare, evaluate
+from selfsent.evaluation.evaluate import compare, evaluate
 
 pytest.importorskip("mteb", reason="the package mteb is not installed: pip install '.[mteb]' in the checkout")
 

@@ -5,16 +5,18 @@ import re
 
 import numpy as np
 import pytest
+from commands import run as command
 from huggingface_hub import ModelCard
-from test_cli import run as command
 
-from selfsent import atomic, export, train
+from selfsent import train
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError
-from selfsent.export import export_model
+from selfsent.evaluation.label_free.verdict import choose_tests
+from selfsent.export import export
+from selfsent.export.export import export_model
 from selfsent.export.gate import NOISE, judge_export
-from selfsent.label_free_verdict import choose_tests
+from selfsent.storage import atomic
 
 
 @pytest.fixture

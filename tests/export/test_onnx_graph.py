@@ -18,7 +18,8 @@ from transformers import AutoTokenizer
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import ConfigurationError, EncoderError
-from selfsent.export import export_model, onnx_graph
+from selfsent.export import onnx as onnx_module
+from selfsent.export.export import export_model
 from selfsent.export.onnx_session import OnnxEncoder
 
 KINDS = ["mean", "cls head", "prompt", "first_last", "whitened"]  # of the fixture ``folders``
@@ -91,7 +92,7 @@ def test_an_int8_graph_has_int8_products_and_a_quarter_of_the_weights(folders, e
 def test_the_log_of_the_process_is_as_before(exported, tmp_path, monkeypatch):
     """onnxruntime logs by the root logger, which adds a handler that prints what any library logs afterwards."""
     monkeypatch.setattr(logging.root, "handlers", [])
-    onnx_graph.quantize_graph(exported("mean", "onnx").folder / "onnx" / "model.onnx", tmp_path / "small.onnx")
+    onnx_module.quantize_graph(exported("mean", "onnx").folder / "onnx" / "model.onnx", tmp_path / "small.onnx")
     assert logging.root.handlers == []
 
 
@@ -120,7 +121,7 @@ def test_a_layer_without_an_operator_is_refused_in_one_sentence_and_the_encoder_
     encoder = SentenceTransformer(modules=[*load_encoder(folders["mean"]), Unknown()], device="cpu").train()
     attention = encoder[0].model.config._attn_implementation
     with pytest.raises(EncoderError, match=r"cannot be written as ONNX: .*bessel_j1") as caught:
-        onnx_graph.write_graph(encoder, tmp_path / "model.onnx")
+        onnx_module.write_graph(encoder, tmp_path / "model.onnx")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "model.onnx").exists()
     assert encoder.training

@@ -5,13 +5,13 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from tiny import TEXTS
 
-from selfsent import export
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.pair import join_side_by_side
 from selfsent.encoder.save import save_encoder
-from selfsent.encoder.side_by_side import join_side_by_side
 from selfsent.errors import EncoderError
-from selfsent.export import export_model
+from selfsent.export import export
+from selfsent.export.export import export_model
 
 
 def test_vectors_are_those_of_the_encoder_times_the_power_of_the_covariance(folders, corpus, tmp_path, monkeypatch):

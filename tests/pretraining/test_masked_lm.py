@@ -8,7 +8,7 @@ from sentence_transformers import SentenceTransformer
 from tiny import make_base
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from selfsent.corpus.heldout import HeldOut
+from selfsent.corpus.held_out import HeldOut
 from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.dropout import dropout_rates
@@ -17,9 +17,10 @@ from selfsent.encoder.inspect import transformer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.mlm_head import word_embeddings
 from selfsent.encoder.pooling import pooling_name
-from selfsent.objective import Examples
-from selfsent.pretraining import masked_lm, vocabulary
+from selfsent.objectives.base import Examples
+from selfsent.pretraining import masked_lm
 from selfsent.progress import Progress
+from selfsent.word_vectors import vocabulary
 
 SIZE = masked_lm.Size(2, 16, 2)
 NOTHING = HeldOut("halves")

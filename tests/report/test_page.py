@@ -10,16 +10,16 @@ import pytest
 from made_runs import log_lines, retrieval, score, write_run
 from page_reader import Page
 from scipy.spatial.distance import pdist
-from test_api import QUICK, WORDS
+from small_runs import QUICK, WORDS
 
 import selfsent
-from selfsent import report
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import UserError
 from selfsent.evaluation.geometry import unit
-from selfsent.report import embeddings, page, read, tables
-from selfsent.validation import Validator
+from selfsent.report import embeddings, page, report
+from selfsent.runs import read, tables
+from selfsent.training.validation import Validator
 
 EVIL = "<script>alert('x')</script> & <img src=http://evil.example/x.png> a \"quoted\" line"
 
@@ -322,7 +322,7 @@ def test_from_training_to_the_page(bert, lines_of_text, tmp_path):
 
 
 def test_with_data_the_log_holds_alignment_and_uniformity_of_stsb(bert, data):
-    from selfsent.corpus.heldout import HeldOut
+    from selfsent.corpus.held_out import HeldOut
     from selfsent.evaluation.senteval import files
     from selfsent.evaluation.sts import read_stsb
 
@@ -339,7 +339,7 @@ def test_with_data_the_log_holds_alignment_and_uniformity_of_stsb(bert, data):
 
 
 def test_the_command_writes_the_page_and_refuses_in_one_sentence(tmp_path, monkeypatch, capsys):
-    from test_cli import run as command
+    from commands import run as command
 
     write_run(tmp_path / "run")
     monkeypatch.chdir(tmp_path)

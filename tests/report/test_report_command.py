@@ -5,9 +5,9 @@ import shlex
 import pytest
 from made_runs import write_run
 
-from selfsent import api
 from selfsent.config import RECIPES, apply_settings, recipe_table
-from selfsent.report import command, read
+from selfsent.runs import command, read
+from selfsent.training import train
 
 
 def read_back(line):
@@ -19,14 +19,14 @@ def read_back(line):
         given.setdefault(flag, []).append(value)
     (base,), (seed,) = given["--base"], given["--seed"]
     data = given.get("--data", [None])[0]
-    return api.resolve(
+    return train.resolve(
         words[2], base=base, corpus=given["--corpus"], seed=int(seed), data=data, settings=given.get("--set", ())
     )
 
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
 def test_the_command_of_every_recipe_resolves_to_that_recipe(path, tmp_path):
-    recipe = recipe_table(api.resolve(path, data="some where/data", seed=7))
+    recipe = recipe_table(train.resolve(path, data="some where/data", seed=7))
     run = read.read_run(write_run(tmp_path / "run", **{**recipe, "seed": 7}))
     assert recipe_table(read_back(command.command_of_run(run))) == {**recipe, "paper": {}}
 

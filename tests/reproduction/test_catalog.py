@@ -4,11 +4,11 @@ from statistics import fmean
 
 import pytest
 
-from selfsent import methods
 from selfsent.config import build_config
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.errors import ConfigurationError
 from selfsent.evaluation.mteb import _ranking
+from selfsent.objectives import registry
 from selfsent.reproduction.artifact import (
     STS,
     STS_AVERAGE,
@@ -50,7 +50,7 @@ def test_every_row_resolves_to_a_recipe(scale):
     for artifact, row in ROWS:
         if isinstance(row.source, Training):
             recipe = training_recipe(row.source, 7, options)
-            methods.plan_objective(recipe.method, recipe.objective)
+            registry.plan_objective(recipe.method, recipe.objective)
             build_config(CorpusConfig, recipe.corpus, "corpus")
             assert recipe.seed == 7, artifact.id
 

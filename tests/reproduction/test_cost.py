@@ -5,12 +5,12 @@ import torch
 from transformers import BertConfig, BertModel
 
 from selfsent.encoder.dropout import install_dropout
-from selfsent.optimizer import MasterWeights
 from selfsent.reproduction.artifact import STSB, Artifact, ArtifactRow, Training
 from selfsent.reproduction.catalog import CATALOG
 from selfsent.reproduction.cost import plan_cost, time_machine, word_bytes, word_hours
 from selfsent.reproduction.plan import plan_artifacts
 from selfsent.reproduction.scale import ReproduceOptions
+from selfsent.training.optimizer import MasterWeights
 
 
 def costs(*recipes, seeds=1, settings=()):

@@ -8,14 +8,14 @@ import shutil
 import matplotlib.image
 import numpy as np
 import pytest
-from test_api import WORDS
+from small_runs import WORDS
 
-from selfsent import api
 from selfsent.errors import ConfigurationError, DataError
 from selfsent.evaluation import sts
 from selfsent.reproduction import measure
 from selfsent.reproduction.reproduce import plan_reproduction, reproduce
 from selfsent.reproduction.scale import ReproduceOptions, SmallScale
+from selfsent.training import train as training
 
 SMALL = SmallScale(steps=2, batch_size=8, threads=1, evaluations=2)
 NAMES = ["whitenedcse-table-5", "whitenedcse-figure-3"]
@@ -88,7 +88,7 @@ def test_the_values_are_those_of_an_evaluation_of_the_saved_model(whole, place):
     table = json.loads((out / f"{NAMES[0]}.json").read_text())
     run = next(row["run"] for row in table["rows"] if row["name"] == "m = 2")
     model = next((out / "runs").glob(f"*-{run}")) / "seed-43" / "model"
-    from selfsent.scoring import evaluate
+    from selfsent.evaluation.evaluate import evaluate
 
     score = evaluate(model, ["stsb"], data=place, bootstrap=0)["model"].get("stsb")
     assert outcomes[0].cells["m = 2"]["STS-B"].values[1] == pytest.approx(score.value)
@@ -109,7 +109,7 @@ def test_what_is_finished_is_neither_trained_nor_evaluated_again(whole, bert, pl
         raise AssertionError("this was done before")
 
     monkeypatch.setattr(measure, "evaluate", refuse)
-    monkeypatch.setattr("selfsent.api.Trainer", refuse)
+    monkeypatch.setattr("selfsent.training.train.Trainer", refuse)
     reproduce(NAMES, options(bert, place, seeds=3), out, resume=True)
     assert {path: path.read_bytes() for path in out.glob("whitened*")} == before
     planned = plan_reproduction(NAMES, options(bert, place, seeds=4), out)
@@ -141,7 +141,7 @@ class Killed(BaseException):
 def test_one_that_was_killed_ends_with_the_same_bytes(bert, place, tmp_path, monkeypatch):
     names, given = NAMES[1:], options(bert, place)
     reproduce(names, given, tmp_path / "whole")
-    train, calls = api.train, []
+    train, calls = training.train, []
 
     def killed_at_the_second(*arguments, **named):
         calls.append(1)
@@ -149,7 +149,7 @@ def test_one_that_was_killed_ends_with_the_same_bytes(bert, place, tmp_path, mon
             raise Killed
         return train(*arguments, **named)
 
-    monkeypatch.setattr(api, "train", killed_at_the_second)
+    monkeypatch.setattr(training, "train", killed_at_the_second)
     with pytest.raises(Killed):
         reproduce(names, given, tmp_path / "killed")
     reproduce(names, given, tmp_path / "killed", resume=True)

@@ -11,11 +11,11 @@ import matplotlib.image
 import numpy as np
 import pytest
 import torch
-from test_api import WORDS
+from small_runs import WORDS
 
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import CorpusError, DataError
-from selfsent.methods import plan_objective
+from selfsent.objectives.registry import plan_objective
 from selfsent.reproduction.catalog import CATALOG
 from selfsent.reproduction.plan import plan_artifacts
 from selfsent.reproduction.reproduce import reproduce

@@ -12,16 +12,16 @@ from sentence_transformers import SentenceTransformer
 from tiny import TEXTS
 
 import selfsent
-from selfsent import atomic
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.partial_whitening import whiten_encoder
+from selfsent.encoder.pair import join_side_by_side, parts_of
 from selfsent.encoder.save import save_encoder
-from selfsent.encoder.side_by_side import join_side_by_side, parts_of
+from selfsent.encoder.whitening import whiten_encoder
 from selfsent.errors import ConfigurationError, CorpusError, ResumeError, UserError
 from selfsent.evaluation.score import Difference
 from selfsent.progress import Progress
 from selfsent.selection import decision, stages
 from selfsent.selection.stages import Stages
+from selfsent.storage import atomic
 
 LINES = 'methods=["simcse", "scd"]'
 QUICK = ["steps=50", "batch_size=8", "words_steps=25", "words_batch_size=16", "bootstrap=100"]

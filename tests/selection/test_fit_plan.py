@@ -2,10 +2,10 @@
 
 import pytest
 
-from selfsent import atomic
 from selfsent.errors import Interrupted
 from selfsent.selection import fit_plan
 from selfsent.selection.fit_plan import FitPlan
+from selfsent.storage import atomic
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import pytest
 from tiny import TEXTS
 
 import selfsent
-from selfsent import api
 from selfsent.selection import stages
 from selfsent.selection.stages import Stages
+from selfsent.training import train as train_module
 
 WORDS = sorted({word for text in TEXTS for word in text.split()})
 SETTINGS = ["steps=100", "batch_size=8", "bootstrap=100", 'methods=["simcse", "scd", "whitenedcse"]']
@@ -46,9 +46,9 @@ def trained(result):
 
 def test_the_better_half_goes_on_and_the_last_has_most_of_the_time(bert, lines, steps, tmp_path, monkeypatch):
     seen, asked = [], []
-    value, train = Stages.value, api.train
+    value, train = Stages.value, train_module.train
     monkeypatch.setattr(Stages, "value", lambda self, one: seen.append((one.name, value(self, one))) or seen[-1][1])
-    monkeypatch.setattr(api, "train", lambda *given, **how: asked.append(how) or train(*given, **how))
+    monkeypatch.setattr(train_module, "train", lambda *given, **how: asked.append(how) or train(*given, **how))
     steps(225)
     result = selfsent.fit(lines, base=str(bert), out=tmp_path / "fit", minutes=5.0, settings=SETTINGS)
     values, name = dict(reversed(seen)), bert.name
@@ -87,8 +87,10 @@ def test_a_slow_training_has_all_its_steps_where_the_time_is_enough_for_all(bert
 @pytest.mark.parametrize(("given", "rate"), [((), 1e-5), (("learning_rate=0.001",), 1e-3)])
 def test_a_rate_that_was_given_is_the_rate_of_single_lines(bert, lines, steps, tmp_path, monkeypatch, given, rate):
     """Otherwise it is a fifth of that of pairs, 5e-5."""
-    asked, train = [], api.train
-    monkeypatch.setattr(api, "train", lambda *words, **how: asked.append(how["settings"]) or train(*words, **how))
+    asked, train = [], train_module.train
+    monkeypatch.setattr(
+        train_module, "train", lambda *words, **how: asked.append(how["settings"]) or train(*words, **how)
+    )
     steps(301)
     settings = [*SETTINGS[:-1], 'methods=["simcse"]', *given]
     selfsent.fit(lines, base=str(bert), out=tmp_path / "fit", minutes=5.0, settings=settings)
@@ -110,7 +112,7 @@ def test_a_selection_that_is_killed_between_its_rounds_ends_the_same(bert, lines
     steps(225)
     given = {"texts": lines, "base": str(bert), "minutes": 5.0, "settings": SETTINGS}
     whole = selfsent.fit(out=tmp_path / "whole", **given)
-    train, calls = api.train, []
+    train, calls = train_module.train, []
 
     def dies(*positional, **how):
         calls.append(how)
@@ -119,7 +121,7 @@ def test_a_selection_that_is_killed_between_its_rounds_ends_the_same(bert, lines
         return train(*positional, **how)
 
     with monkeypatch.context() as patched:
-        patched.setattr(api, "train", dies)
+        patched.setattr(train_module, "train", dies)
         with pytest.raises(KeyboardInterrupt):
             selfsent.fit(out=tmp_path / "killed", **given)
     resumed = selfsent.fit(out=tmp_path / "killed", resume=True, **given)

@@ -6,12 +6,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from selfsent.corpus.clean import words
-from selfsent.corpus.heldout import HeldOutPairs
-from selfsent.corpus.read import Document
-from selfsent.evaluation.labelfree.bm25 import bm25_scores
-from selfsent.evaluation.labelfree.verdict import SCORE
+from selfsent.corpus.held_out import HeldOutPairs
+from selfsent.corpus.sources import Document
+from selfsent.evaluation.label_free.differences import SCORE
 from selfsent.selection.judge import MRR, Judge, difference, figure
+from selfsent.text.bm25 import bm25_scores
+from selfsent.text.clean import words
 
 NOUNS = [f"noun{number}" for number in range(80)]
 

@@ -12,12 +12,12 @@ from tiny import TEXTS, make_base
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import ConfigurationError, EncoderError
 from selfsent.progress import Progress
-from selfsent.search_index.corpus_index import CorpusIndex
-from selfsent.search_index.make import make_index, update_index
+from selfsent.searching.index import CorpusIndex
+from selfsent.searching.make import make_index, update_index
 from selfsent.serving.application import build_application
 from selfsent.serving.index_registry import IndexRegistry
-from selfsent.serving.listen import open_port
 from selfsent.serving.registry import ModelRegistry
+from selfsent.serving.server import open_port
 from selfsent.serving.settings import ServeConfig
 
 QUERY = "rain fell on the cat"
@@ -70,7 +70,7 @@ def test_search_answers_as_the_index_does(application, folders, bert, mode):
 
 
 def test_hits_are_on_the_map_and_queries_are_counted_once_they_are_asked(application, monkeypatch):
-    monkeypatch.setattr("selfsent.search_index.overview._LEAST", 2)
+    monkeypatch.setattr("selfsent.searching.overview._LEAST", 2)
     with TestClient(application()) as client:
         points = client.get("/search/map", params={"index": "base.index"}).json()["points"]
         places = {one["document"]: one["place"] for one in points}
@@ -265,7 +265,7 @@ def test_the_page_searches_as_one_types(browser, address):
 def test_a_query_is_far_by_the_nearest_of_all_documents(folders, application, monkeypatch):
     """Words may rank another document first, and the nearest one behind what is asked for."""
     seen = []
-    monkeypatch.setattr("selfsent.search_index.overview.DriftGauge.count_query", lambda _, cosine: seen.append(cosine))
+    monkeypatch.setattr("selfsent.searching.overview.DriftGauge.count_query", lambda _, cosine: seen.append(cosine))
     with TestClient(application()) as client:
         body = {
             "query": "moon the cat reads rain",

@@ -1,0 +1,1 @@
+"""Encode any number of texts to disk."""

@@ -1,0 +1,177 @@
+"""Start Ray on this machine, or join the cluster that RAY_ADDRESS names; workers that hold something each.
+
+A local Ray listens on 127.0.0.1 alone, without a dashboard; usage statistics are never sent.
+"""
+
+import logging
+import os
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Generic, TypeVar
+
+from selfsent.errors import ConfigurationError, UserError, first_line
+
+NEEDED = (2, 60)
+_ADVICE = 'install it with pip install ".[ray]" in the checkout'
+_AHEAD = 2  # items that wait for each worker, besides the one it is at
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def require_ray() -> None:
+    """Refuse a Ray that is absent or too old.
+
+    Raises:
+        ConfigurationError: it is; the message has the command that installs it.
+    """
+    try:
+        found = version("ray")
+    except PackageNotFoundError:
+        raise ConfigurationError(f"the engine ray needs the package Ray: {_ADVICE}") from None
+    if tuple(map(int, re.findall(r"\d+", found)[:2])) < NEEDED:
+        least = ".".join(map(str, NEEDED))
+        raise ConfigurationError(f"Ray {found} is too old, {least} is needed: {_ADVICE}")
+
+
+@contextmanager
+def open_cluster(workers: int | None) -> Iterator[int]:
+    """Start or join Ray for the block; yield the number of workers.
+
+    Args:
+        workers: Default: one for each core of this machine, or of the cluster.
+
+    Raises:
+        ConfigurationError: Ray is absent or too old, cannot be started or joined, or has fewer cores than workers.
+    """
+    require_ray()
+    if workers is not None and workers < 1:
+        raise ConfigurationError(f"{workers} workers cannot work: give 1 or more")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    address = os.environ.get("RAY_ADDRESS")
+    if not address:  # read when ray is imported; without it Ray listens on the address of this machine in its network
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    import ray
+
+    ours = not ray.is_initialized()
+    if ours:
+        local: dict[str, Any] = {"num_cpus": workers or _cores(), "include_dashboard": False}
+        local |= {"_node_ip_address": "127.0.0.1", "object_store_memory": 1 << 30}
+        quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+        try:
+            ray.init(address=address, **quiet) if address else ray.init(address="local", **local, **quiet)
+        except Exception as error:  # each layer has its own
+            where = f"at RAY_ADDRESS={address}" if address else "on this machine"
+            raise ConfigurationError(f"Ray cannot be used {where}: {first_line(error)}") from error
+    try:
+        cores = int(ray.cluster_resources().get("CPU", 0))
+        if cores < (workers or 1):
+            raise ConfigurationError(f"{workers} workers need as many cores, and the cluster has {cores}: give fewer")
+        yield workers or cores
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+class _Worker:
+    """What runs in a process of its own; it is made anew, by the next item, where that process died."""
+
+    def __init__(self) -> None:
+        self._work: Callable[..., Any] | None = None
+
+    def work(self, item: Any, factory: Callable[..., Callable[..., Any]], given: Any) -> Any:  # noqa: ANN401
+        import ray
+
+        if self._work is None:
+            self._work = factory(*ray.get(given))
+        return self._work(item)
+
+
+class Pool(Generic[Item, Result]):
+    """Workers, each of which calls ``factory(*given)`` once and then what it returned for every item.
+
+    A worker that dies is started again, and what it was at is computed again: an item must give the same whenever, and
+    how often, it is computed.
+    """
+
+    def __init__(self, workers: int, factory: Callable[..., Callable[..., Any]], *given: object) -> None:
+        import ray
+
+        remote: Any = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=-1)(_Worker)
+        self._factory, self._given = factory, [ray.put(one) for one in given]
+        self._workers = [remote.remote() for _ in range(workers)]
+        self._load = dict.fromkeys(self._workers, 0)  # items that each has not finished
+
+    def map(self, items: Iterable[Item]) -> Iterator[Result]:
+        """Yield the results of all items, in their order; a few items are taken ahead.
+
+        Raises:
+            Exception: what computing an item raised, first of all for the first of them.
+        """
+        import ray
+
+        waiting: deque[tuple[Any, Any]] = deque()
+        load = self._load
+        done: set[Any] = set()
+
+        def settle() -> None:
+            """Take note of who has finished what."""
+            open_ones = [ref for ref, _ in waiting if ref not in done]
+            ready, _ = ray.wait(open_ones, num_returns=len(open_ones), timeout=0) if open_ones else ([], [])
+            for ref, worker in waiting:
+                if ref in ready:
+                    done.add(ref)
+                    load[worker] -= 1
+
+        def first() -> Result:
+            ref, worker = waiting.popleft()
+            try:
+                result: Result = ray.get(ref)
+            except ray.exceptions.RayTaskError as error:
+                if isinstance(error.cause, Exception):
+                    raise error.cause from None
+                raise
+            except ray.exceptions.RayActorError as error:
+                raise _broken(error) from error
+            load[worker] -= ref not in done
+            done.discard(ref)
+            return result
+
+        for item in items:
+            settle()
+            while len(waiting) >= (1 + _AHEAD) * len(self._workers):
+                yield first()
+                settle()
+            worker = min(load, key=load.__getitem__)
+            load[worker] += 1
+            waiting.append((worker.work.remote(item, self._factory, self._given), worker))
+        while waiting:
+            yield first()
+
+    def close(self) -> None:
+        """End the workers."""
+        import ray
+
+        for worker in self._workers:
+            ray.kill(worker)
+
+
+def _cores() -> int:
+    from selfsent.runtime.hardware import usable_cores  # which imports torch, and workers that prepare text need none
+
+    return usable_cores()
+
+
+def _broken(error: Exception) -> UserError:
+    """Build the error for workers that cannot be started, with the reason that their own error gives."""
+    found = re.findall(r"^(?:[\w.]+Error|[\w.]+Exception): (.+)$", str(error), re.M)
+    cause = getattr(error, "cause", None)
+    return (
+        cause
+        if isinstance(cause, UserError)
+        else UserError(f"a worker of Ray could not start or was lost: {found[-1] if found else first_line(error)}")
+    )

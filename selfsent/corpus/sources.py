@@ -1,0 +1,324 @@
+"""Read documents from files, folders, hub datasets, the demo corpus and memory, one at a time.
+
+Files are read by plain generators and not by the streaming readers of ``datasets``, so that an error can name the
+line; hub names go through ``datasets``.
+"""
+
+import csv
+import errno
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import xxhash
+
+from selfsent.corpus import formats
+from selfsent.corpus.formats import COMPRESSIONS as COMPRESSIONS
+from selfsent.corpus.formats import FORMATS as FORMATS
+from selfsent.corpus.formats import Columns as Columns
+from selfsent.corpus.formats import Row
+from selfsent.corpus.remote import RemoteFile, is_url, remote_files
+from selfsent.errors import CorpusError, first_line
+from selfsent.progress import SILENT, Progress
+from selfsent.storage import atomic
+
+DEMO = "pydocs"
+_HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:/([\w.-]+))?(?::([\w.+%\[\]:-]+))?")  # data set, config, split
+
+
+class Document(NamedTuple):
+    """One row or line, uncleaned."""
+
+    text: str
+    title: str = ""
+    summary: str = ""
+    positive: str = ""
+    id: str = ""  # what it is called where it came from
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file, hub dataset or the demo corpus."""
+
+    name: str  # as given
+    kind: str  # a file format with its dot, "hub" or the name of the demo corpus
+    path: Path | None = None
+    remote: RemoteFile | None = None
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of the file, 0 if the source is no file."""
+        if self.remote is not None:
+            return self.remote.size
+        return self.path.stat().st_size if self.path else 0
+
+    def identity(self) -> list[object]:
+        """Return what changes when the content does: a checksum, a revision, the installed packages."""
+        if self.path is not None:
+            return file_identity(self.path)
+        if self.remote is not None:
+            return self.remote.identity()
+        if self.kind == "hub":
+            return [self.name, _hub_revision(self.name)]
+        from selfsent.corpus import python_docs
+
+        return [self.name, python_docs.python_docs_identity()]
+
+    def documents(
+        self, columns: Columns, progress: Progress = SILENT, *, offset: int = 0, total: int | None = None
+    ) -> Iterator[Document]:
+        """Yield the documents of the source.
+
+        Args:
+            progress: the stage ``read`` counts the bytes of a file, from ``offset`` to ``total``.
+        """
+        if self.kind == "hub":
+            yield from (_document(row, self.name, columns) for row in _hub_rows(self.name))
+        elif self.kind == DEMO:
+            from selfsent.corpus import python_docs
+
+            yield from (Document(**row) for row in python_docs.python_documents())
+        else:
+            with _opened(self) as file:
+                for number, (place, row) in enumerate(formats.READERS[self.kind](file, columns)):
+                    if total and not number % 256:
+                        progress.report("read", offset + file.packed.tell(), total)
+                    yield _document(row, place, columns)
+
+
+def resolve_sources(names: Sequence[str]) -> list[Source]:
+    """Find the sources that the names stand for.
+
+    Raises:
+        CorpusError: a name is no file, folder, hub dataset or demo corpus, or a file has an unknown format.
+    """
+    if not names:
+        raise CorpusError("no text was given: name a file, a folder, a hub dataset or pydocs")
+    return [source for name in names for source in _resolve(str(name))]
+
+
+def _resolve(name: str) -> list[Source]:
+    if not name.strip():  # which would be the current folder
+        raise CorpusError("the name of a source of text is empty: name a file, a folder, a hub dataset or pydocs")
+    if is_url(name):
+        found = [Source(file.url, formats.format_of(file.name), remote=file) for file in remote_files(name)]
+        known = [source for source in found if source.kind]
+        if not known:
+            raise CorpusError(f"{name} holds no text: known files are {formats.KNOWN}")
+        return known
+    path = Path(name).expanduser()
+    try:
+        path.lstat()
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+            raise formats.unreadable(path, error) from error
+    except ValueError as error:  # a NUL byte
+        raise CorpusError(f"{name!r} is no name of a file: name one that exists") from error
+    if path.is_dir():
+        files = [_file(p) for p in sorted(_files(path))]
+        if not files:
+            raise CorpusError(f"{path} holds no text: known files are {formats.KNOWN}")
+        return files
+    if path.exists():
+        return [_file(path)]
+    if name == DEMO:
+        return [Source(DEMO, DEMO)]
+    if _HUB_NAME.fullmatch(name) and not formats.format_of(path) and not path.parent.exists():
+        return [Source(name, "hub")]
+    siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+    near = get_close_matches(path.name, [*siblings, DEMO], n=1, cutoff=0.6)
+    hint = f"did you mean {near[0]}?" if near else "name a file, a folder, a hub dataset (owner/name) or pydocs"
+    raise CorpusError(f"{name} does not exist: {hint}")
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield the files of a known format in a folder and below, without what is hidden.
+
+    Raises:
+        CorpusError: a folder cannot be opened, or a link leads out of ``folder``, where nobody chose the text.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise formats.unreadable(Path(error.filename), error) from error
+
+    home = folder.resolve()
+    for above, folders, files in os.walk(folder, onerror=refuse):
+        if Path(above) != folder and {atomic.OURS, atomic.CHECKSUMS} & {*files}:
+            folders.clear()  # a run, a model or a checkpoint: what we wrote ourselves is no text
+            continue
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        known = [name for name in files if not name.startswith(".") and formats.format_of(Path(name))]
+        for place in (Path(above, name) for name in [*folders, *known]):
+            if place.is_symlink() and not place.resolve().is_relative_to(home):
+                raise CorpusError(
+                    f"{place} links to {place.resolve()}, out of {folder}: remove it, or name what is meant"
+                )
+        yield from (Path(above, name) for name in known)
+
+
+def _file(path: Path) -> Source:
+    formats.require_regular(path)
+    if not formats.format_of(path):
+        raise CorpusError(f"{path} has an unknown format: known are {formats.KNOWN}")
+    return Source(str(path), formats.format_of(path), path)
+
+
+def file_identity(path: Path) -> list[object]:
+    """Return name, size and checksum of a file.
+
+    Neither its time stamp nor its folder: a copied or remounted file must still fit the run that was made of it.
+    """
+    try:
+        size, digest = atomic.file_digest(path).split(":")
+    except OSError as error:
+        raise formats.unreadable(path, error) from error
+    return [path.name, int(size), digest]
+
+
+def corpus_sources(
+    texts: Iterable[str] | None, corpus: Sequence[str | Path] | str | Path | None
+) -> Sequence[str | Path] | None:
+    """Return the sources of a corpus; texts in memory are written to the cache first.
+
+    Raises:
+        CorpusError: both are given, or texts is one string.
+    """
+    if texts is None:
+        given = [corpus] if isinstance(corpus, str | Path) else corpus if corpus is None else list(corpus)
+        if given is not None and not given:
+            raise CorpusError("corpus is empty: give at least one file, folder or name of a data set")
+        return given
+    if corpus is not None:
+        raise CorpusError("texts and corpus are both given: give the texts themselves, or where they are")
+    if isinstance(texts, str | Path):
+        raise CorpusError(f"texts = {str(texts)!r} is one string: give several texts, or a file or folder as corpus=")
+    return [spool_texts(texts)]
+
+
+def strings_of(texts: Iterable[object]) -> Iterator[str]:
+    """Return texts from memory one by one, each of which must be a string.
+
+    Raises:
+        CorpusError: a table or a mapping in place of texts; when it comes, an item that is no string.
+    """
+    if isinstance(texts, str | Mapping) or hasattr(texts, "columns"):
+        raise CorpusError(f"texts is a {type(texts).__name__}: give a list, an iterator or one column of strings")
+
+    def each() -> Iterator[str]:
+        for position, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise CorpusError(f"item {position} of the texts is a {type(text).__name__}: it must be a string")
+            yield text
+
+    return each()
+
+
+def spool_texts(texts: Iterable[object], cache: Path | None = None) -> Path:
+    """Write texts from memory to a JSONL file in the cache, named by its content, and return its path.
+
+    Args:
+        texts: strings in a list, an iterator, or a column of pandas, polars or ``datasets``; read once, one at a time.
+
+    Raises:
+        CorpusError: an item is not a string.
+    """
+    strings = strings_of(texts)
+    root = atomic.cache_folder("texts", "", cache)
+    root.mkdir(parents=True, exist_ok=True)
+    digest = xxhash.xxh3_128()
+    with tempfile.TemporaryFile(dir=root) as spooled:
+        for position, text in enumerate(strings):
+            line = json.dumps({"text": text}).encode() + b"\n"
+            if len(line) > formats.LONGEST:
+                raise formats.too_long(f"item {position} of the texts")
+            digest.update(line)
+            spooled.write(line)
+        folder = root / digest.hexdigest()
+        if not atomic.cached(folder):
+            spooled.seek(0)
+            with atomic.build_folder(folder) as scratch, (scratch / "texts.jsonl").open("wb") as file:
+                shutil.copyfileobj(spooled, file)
+    return folder / "texts.jsonl"
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a text file of any name, plain or compressed, without their line ends."""
+    with formats.open_unpacked(path) as file:
+        yield from (line.rstrip("\r\n") for line in file.lines())
+
+
+def read_rows(table: Source | Path, *, quoted_tsv: bool = True) -> Iterator[tuple[object, Row]]:
+    """Yield (place in the file, row) of a table on disk, with all its columns.
+
+    Args:
+        quoted_tsv: False: quotation marks in a .tsv file are part of the text.
+
+    Raises:
+        CorpusError: the file is no table or is damaged, or a row does not fit; the message names the line.
+    """
+    source = table if isinstance(table, Source) else _file(table)
+    if source.kind in (".txt", "hub", DEMO):
+        raise CorpusError(f"{source.name} is not a table: give a .jsonl, .json, .csv, .tsv or .parquet file")
+    rows = formats.READERS[source.kind]
+    if source.kind == ".tsv" and not quoted_tsv:
+        rows = partial(rows, quoting=csv.QUOTE_NONE)
+    with _opened(source) as file:
+        yield from rows(file, None)
+
+
+def _opened(source: Source) -> AbstractContextManager[formats.OpenFile]:
+    place = source.remote or source.path
+    assert place is not None
+    return formats.open_unpacked(place)
+
+
+def _document(row: Row, where: object, columns: Columns) -> Document:
+    if columns.text not in row:
+        names = ", ".join(map(str, row)) or "none at all"
+        raise CorpusError(
+            f"{where} has no column {columns.text!r}: name the one that holds the text, of {names} (--text-column "
+            "NAME, or --set corpus.text_column=NAME where there is no such option)"
+        )
+    cells = [None if name is None else row.get(name) for name in columns.names()]
+    texts = ["" if cell is None else cell for cell in cells]
+    if not all(isinstance(text, str) for text in texts):
+        for place in (0, 2, 3):  # text, summary and positive, one of which may be the title's column, too
+            if not isinstance(texts[place], str):
+                what = f"column {columns.names()[place]!r} holds a {type(texts[place]).__name__}"
+                raise CorpusError(f"{where}: {what}: it must hold text")
+        texts[1] = str(texts[1])  # a number or a date
+        texts[4] = texts[4] if isinstance(texts[4], str) else json.dumps(texts[4], default=str, ensure_ascii=False)
+    return Document(*texts)
+
+
+def _hub_rows(name: str) -> Iterator[Row]:
+    import datasets
+
+    dataset, config, split = _HUB_NAME.findall(name)[0]
+    datasets.disable_progress_bars()
+    try:
+        yield from datasets.load_dataset(dataset, config or None, split=split or "train", streaming=True)
+    except Exception as error:  # not found, no such split or config, no connection: each layer has its own
+        reason = first_line(error).rstrip(".")
+        raise CorpusError(
+            f"the hub dataset {name} cannot be read ({reason}): write it as owner/name, owner/name/config or "
+            "owner/name:split"
+        ) from error
+
+
+def _hub_revision(name: str) -> str:
+    from huggingface_hub import HfApi
+
+    try:
+        return str(HfApi().dataset_info(_HUB_NAME.findall(name)[0][0]).sha)
+    except Exception as error:  # not found or no connection, in the words of its HTTP client
+        raise CorpusError(f"{name} is neither a file here nor a dataset that the hub knows") from error

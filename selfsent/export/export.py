@@ -1,0 +1,268 @@
+"""A model folder in; out: ONNX, int8, static vectors or partly whitened embeddings, judged before it is kept.
+
+onnx_graph.py            an encoder to one ONNX graph; int8
+onnx_session.py          texts to vectors by onnxruntime
+static_distillation.py   any encoder to static word vectors
+gate.py                  the verdict between the encoder and its export
+"""
+
+import copy
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+from selfsent.config import build_config
+from selfsent.corpus import sample
+from selfsent.corpus.settings import CorpusConfig
+from selfsent.corpus.sources import Document
+from selfsent.encoder.encode import encode
+from selfsent.encoder.folder import read_table
+from selfsent.encoder.load import load_encoder
+from selfsent.encoder.pair import parts_of
+from selfsent.encoder.save import save_encoder
+from selfsent.encoder.whitening import fit_partial_whitening, require_one_encoder, whiten_encoder, whole_width
+from selfsent.errors import ConfigurationError, CorpusError, EncoderError, unknown
+from selfsent.evaluation.label_free.documents import parse_documents
+from selfsent.evaluation.label_free.verdict import DOCUMENTS, VerdictMaterial, choose_tests, find_trained
+from selfsent.export import onnx
+from selfsent.export.gate import ExportJudgement, export_card, judge_export
+from selfsent.export.onnx_session import GRAPHS, OnnxEncoder
+from selfsent.export.static import LEAST, WIDTH, bare_tokenizer, distil_static
+from selfsent.progress import SILENT, Progress
+from selfsent.runs.card import shown_name, write_card
+from selfsent.runtime import hardware
+from selfsent.storage import atomic, locks
+from selfsent.storage.run_folder import Run, versions
+from selfsent.text import clean
+
+FORMATS = ("onnx", "onnx-int8", "static", "whitened")
+_FROM_TEXT = ("static", "whitened")  # that are learned from text
+FACTS = "export.json"  # what was exported, from what, and the figures of the gate
+_TEXTS = 20_000  # that they are learned from, at most
+_PASSAGE = 50  # words
+_JUDGED = 60  # documents of the verdict, at least: its tests need 50
+_LEARNED = 5_000  # documents, at most
+_OF_RUN = ("text_column", "title_column", "summary_column", "language", "split")  # that its text is read with
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """What was written, and what the gate measured."""
+
+    folder: Path
+    megabytes: float  # of the whole folder
+    judgement: ExportJudgement
+
+
+def export_model(
+    model: str | Path,
+    to: str,
+    *,
+    corpus: Sequence[str | Path] | str | Path | None = None,
+    out: str | Path | None = None,
+    accept_loss: bool = False,
+    overwrite: bool = False,
+    documents: int = DOCUMENTS,
+    width: int = WIDTH,
+    language: str = "en",
+    text_column: str | None = None,
+    precision: str = "auto",
+    progress: Progress = SILENT,
+) -> Exported:
+    """Write an encoder for another runtime, or partly whitened, unless the verdict finds that it lost by it.
+
+    The export is refused where the paired 95 % interval of its score less the encoder's lies below zero.
+
+    Args:
+        model: a folder, the folder of a run, or a name on the hub.
+        to: "onnx", "onnx-int8" (both need the extra ``onnx``), "static" or "whitened" (``encoder.partial_whitening``).
+        corpus: text without labels, for the verdict, and to learn static vectors or whitening from.  Default: that of
+            the run.
+        out: the folder to write.  Default: ``exports/`` and the name of the model and of the format.
+        accept_loss: keep an export that lost; its card says what it lost.
+        overwrite: replace an earlier export; nothing else is ever replaced.
+        documents: of the verdict, at most.
+        width: of static vectors.
+        language: of the sentence-splitting rules.
+        text_column: of tables; None: "text", or for the text of a run what it read.
+        precision: of the encoder's own vectors: "fp32", "bf16" or "auto".
+
+    Raises:
+        UserError: no such format or model; a layer without an ONNX operator; an export that lost; a missing package; an
+            output that exists; no text.
+    """
+    _require_format(to, width)
+    found = find_trained(model)
+    sources = _sources(found, corpus)
+    target = Path(out) if out is not None else Path("exports") / f"{_name_of(model)}-{to}"
+    _require_ours(target, overwrite)
+    encoder = load_encoder(found)
+    if to not in _FROM_TEXT:
+        onnx.require_one_graph(encoder, str(model))
+    elif to == "whitened":
+        require_one_encoder(encoder)
+    reading = _reading(found, language, text_column, own=corpus is None)
+    drawn = _draw(sources, documents, reading, progress) if to in _FROM_TEXT else []
+    # They are learned from what the verdict does not look at: it takes half as many again as it is given.
+    most = min(documents, max(_JUDGED, len(drawn) // 3)) if drawn else documents
+    material = choose_tests(found, sources, documents=most, reading=reading, progress=progress)
+    with locks.exclusive(target, folder=False), atomic.replacing(target) as partial:
+        partial.mkdir()
+        if to in _FROM_TEXT:
+            texts = _texts(drawn, material, reading.language)
+            encoder = encoder.to(hardware.choose_hardware().device)
+            save_encoder(_learn(encoder, to, texts, width, precision, progress), partial)
+        else:
+            _write_onnx(encoder, partial, int8=to == "onnx-int8")
+        judgement = judge_export(
+            material.tests,
+            encode(encoder, material.tests.texts, precision=precision, progress=progress),
+            exported_vectors(partial, material.tests.texts, progress),
+            note=material.note,
+            same_axes=to not in _FROM_TEXT,
+        )
+        if judgement.lost and not accept_loss:
+            raise EncoderError(
+                f"{to} loses, and nothing was written.  {judgement.sentence}  Add --accept-loss to keep it all the same"
+            )
+        size = sum(path.stat().st_size for path in partial.rglob("*") if path.is_file()) / 1e6
+        facts = {"model": shown_name(model), "to": to, "megabytes": round(size, 2), "versions": versions()}
+        if to not in _FROM_TEXT and onnx.tokenizer_count(encoder) > 1:
+            facts["tokenizers"] = onnx.tokenizer_count(encoder)
+        atomic.write_sealed(partial / FACTS, {**facts, **judgement.as_dict(), "accepted_loss": judgement.lost})
+        write_card(partial, export_card(facts, judgement, name=target.name, language=reading.language))
+    return Exported(folder=target, megabytes=size, judgement=judgement)
+
+
+def _require_format(to: str, width: int) -> None:
+    if to not in FORMATS:
+        raise unknown("format", to, FORMATS)
+    if width < 1:
+        raise ConfigurationError(f"width {width} does not fit: static vectors have 1 dimension or more")
+    if to not in _FROM_TEXT:
+        for package in ("onnx", "onnxscript", "onnxruntime"):
+            onnx.require_onnx(package)
+
+
+def exported_vectors(folder: Path, texts: Sequence[str], progress: Progress = SILENT) -> NDArray[np.float32]:
+    """Return the (N, D) vectors that an export gives texts, by the runtime that it was written for."""
+    if any((folder / name).is_file() for name in GRAPHS):
+        return OnnxEncoder(folder).encode(texts, progress=progress)
+    return encode(load_encoder(folder), texts, progress=progress)
+
+
+def _learn(
+    encoder: SentenceTransformer, to: str, texts: Sequence[str], width: int, precision: str, progress: Progress
+) -> SentenceTransformer:
+    """Return static vectors of an encoder, or a copy of it that is partly whitened."""
+    if to == "static":
+        return distil_static(encoder, texts, width=width, precision=precision, progress=progress)
+    with whole_width(encoder):
+        vectors = encode(encoder, texts, precision=precision, progress=progress)
+    return whiten_encoder(copy.deepcopy(encoder), fit_partial_whitening(vectors))
+
+
+def _write_onnx(encoder: SentenceTransformer, folder: Path, *, int8: bool) -> None:
+    """Write graph, tokenizer and settings; the layers' own weights are in the graph alone."""
+    save_encoder(encoder, folder)
+    parts = parts_of(encoder)
+    # What lies in folders inside that of one encoder is asked for by sentence-transformers, whatever the graph holds.
+    for weights in (folder.rglob if parts else folder.glob)("model*.safetensors"):
+        weights.unlink()
+    for sums in folder.rglob(atomic.CHECKSUMS):
+        sums.unlink()
+    for settings in folder.rglob("sentence_bert_config.json"):
+        # Arguments of the torch class, which loaders of a graph would hand to a class that does not know them.
+        content = {key: value for key, value in read_table(settings).items() if key != "model_args"}
+        settings.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    _place_tokenizers(parts, folder)
+    plain, small = (folder / name for name in GRAPHS)
+    plain.parent.mkdir()
+    onnx.write_graph(encoder, plain)
+    if int8:
+        onnx.quantize_graph(plain, small)
+        plain.unlink()
+
+
+def _place_tokenizers(parts: Sequence[SentenceTransformer], folder: Path) -> None:
+    """Leave the tokenizer of encoders side by side where it is looked for: each in a folder, or one for all of them."""
+    for number, part in enumerate(parts):
+        if isinstance(part[0], StaticEmbedding):  # no runtime is to add special tokens
+            bare_tokenizer(part).save(str(folder / str(number) / "tokenizer.json"))
+    if parts and onnx.share_tokens(parts):
+        for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+            if (folder / "0" / name).is_file():
+                shutil.copyfile(folder / "0" / name, folder / name)
+
+
+def _reading(model: str | Path, language: str, text_column: str | None, *, own: bool) -> CorpusConfig:
+    """Return how text is read: columns and splitting of the run's ``own`` text are those that it was trained with."""
+    given = {} if language == CorpusConfig.language else {"language": language}
+    given |= {} if text_column is None else {"text_column": text_column}
+    run = Run(Path(model).parent)
+    if own and Path(model).name == "model" and (run.folder / "config.json").is_file():
+        corpus = run.config().get("recipe", {}).get("corpus") or {}
+        given = {name: corpus[name] for name in _OF_RUN if name in corpus} | given
+    return build_config(CorpusConfig, given, "corpus")
+
+
+def _draw(sources: Sequence[str], documents: int, reading: CorpusConfig, progress: Progress) -> list[Document]:
+    return sample.draw_documents(sources, reading, 2 * documents + _LEARNED, progress)
+
+
+def _texts(drawn: Sequence[Document], material: VerdictMaterial, language: str) -> list[str]:
+    """Return sentences, and passages of some sentences, of documents that the verdict does not look at."""
+    judged = {document.text for document in material.documents}
+    others = [document for document in drawn if document.text not in judged]
+    texts: list[str] = []
+    for document in parse_documents(others, language, len(others)):
+        if len(texts) >= _TEXTS:
+            break
+        texts += document.sentences
+        for start in range(0, len(document.sentences), 3):
+            joined = " ".join(document.sentences[start : start + 3])
+            texts.append("".join(clean.with_gaps(joined)[:_PASSAGE]).strip())
+    if len(texts) < LEAST:
+        raise CorpusError(
+            f"{len(others):,} of {len(drawn):,} documents are left to learn from beside those that the verdict takes, "
+            f"with {len(texts)} sentences and passages of {LEAST} that are needed: give more documents"
+        )
+    return texts[:_TEXTS]
+
+
+def _sources(model: str | Path, corpus: Sequence[str | Path] | str | Path | None) -> list[str]:
+    """Return the sources that were given, or those that the run of a model was trained on."""
+    if corpus is not None:
+        return [str(corpus)] if isinstance(corpus, str | Path) else [str(one) for one in corpus]
+    run = Run(Path(model).parent)
+    if Path(model).name == "model" and (run.folder / "config.json").is_file():
+        texts = run.config().get("recipe", {}).get("texts", ())
+        if texts:
+            return [str(text) for text in texts]
+    raise ConfigurationError(
+        f"no text is known to judge an export of {model} by: give some of yours, without labels, with --corpus"
+    )
+
+
+def _name_of(model: str | Path) -> str:
+    """Return the name that people know a model by: that of the run where its folder is called model."""
+    path = Path(model)
+    return path.resolve().parent.name if path.name == "model" else path.resolve().name
+
+
+def _require_ours(target: Path, overwrite: bool) -> None:
+    """Refuse an output that exists, unless it is an export that may be replaced."""
+    if overwrite and (target / FACTS).is_file():
+        return
+    if overwrite and target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise ConfigurationError(
+            f"output {target} is no export (it has no {FACTS}): choose another --out, or remove it"
+        )
+    Run.require_free(target, "choose another --out, or add --overwrite to replace an earlier export")

@@ -1,0 +1,133 @@
+"""Push a model folder to the hub, whole or not at all: one commit, its card completed by what the user tells."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from huggingface_hub import CommitOperationAdd, HfApi, ModelCard
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError, OfflineModeIsEnabled
+from huggingface_hub.utils._validators import validate_repo_id
+
+from selfsent.encoder.folder import verify_files
+from selfsent.errors import ConfigurationError, EncoderError, UserError, first_line
+from selfsent.evaluation.label_free.verdict import find_trained
+from selfsent.progress import SILENT, Progress
+from selfsent.runs.card import CARD, front_matter
+from selfsent.storage import atomic
+
+_LOGIN = "log in with hf auth login, or set HF_TOKEN"
+_AGAIN = "nothing was committed, so that the repository is as before"
+
+
+def push_model(
+    model: str | Path,
+    repository: str,
+    *,
+    private: bool = False,
+    licence: str | None = None,
+    language: str | None = None,
+    progress: Progress = SILENT,
+) -> str:
+    """Upload the folder of a model in one commit; return the address of the repository.
+
+    The token is the one that ``hf auth login`` keeps, or ``HF_TOKEN``.  A repository that does not exist is made.
+
+    Args:
+        model: the folder of a model, of a run or of an export.
+        repository: "owner/name".
+        private: of a repository that is made.
+        licence: of the weights, an identifier of the hub such as "apache-2.0", for the card.
+        language: of the text, such as "en", for the card.
+
+    Raises:
+        UserError: no such folder, or files that changed; a name, token or permission that does not fit; a hub that
+            limits requests or fails.
+    """
+    folder = Path(find_trained(model))
+    if not any((folder / name).is_file() for name in ("modules.json", "config.json")):
+        raise EncoderError(f"{folder} holds no model: give the folder of a model, of a run or of an export")
+    verify_files(folder)
+    try:
+        if repository.count("/") != 1:
+            raise HFValidationError("it is not of the form owner/name")
+        validate_repo_id(repository)
+    except HFValidationError as error:
+        raise ConfigurationError(
+            f"repository {repository!r} does not fit ({first_line(error)}): give owner/name"
+        ) from error
+    files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if _belongs(path, folder)}
+    scores = folder.parent / "scores.json"
+    if folder.name == "model" and scores.is_file():
+        files["scores.json"] = scores  # every figure of the card is one of it
+    operations = [CommitOperationAdd(name, path) for name, path in files.items() if name != CARD]
+    card = _completed(folder, repository, licence, language)
+    operations.append(CommitOperationAdd(CARD, card.encode()))
+    api = HfApi()
+    progress.report("push", 0, len(operations))
+    with _one_sentence(repository):
+        address = api.create_repo(repository, private=private, exist_ok=True)
+        api.create_commit(repository, operations, commit_message="Upload a sentence encoder by selfsent")
+    progress.report("push", len(operations), len(operations))
+    return str(address)
+
+
+def _belongs(path: Path, folder: Path) -> bool:
+    """Tell whether a file is of the model: the checksums are, locks and what was left half written are not."""
+    return path.is_file() and not any(
+        atomic.is_unfinished(place) for place in [path, *path.parents] if place != folder and folder in place.parents
+    )
+
+
+def _completed(folder: Path, repository: str, licence: str | None, language: str | None) -> str:
+    """Return the card of a folder with licence and language as told; a plain one where it has none."""
+    path = folder / CARD
+    try:
+        if not path.is_file():
+            return front_matter(repository, [], licence=licence, language=language) + f"\n# {repository}\n"
+        text = path.read_text(encoding="utf-8")
+        if not text.startswith("---\n"):  # of a person, without anything for the hub
+            return front_matter(repository, [], licence=licence, language=language) + "\n" + text
+        card = ModelCard(text)
+        if licence is not None:
+            card.data["license"] = licence
+        if language is not None:
+            card.data["language"] = language
+        return str(card)
+    except Exception as error:  # YAML that its people wrote, in the words of its parser
+        raise EncoderError(f"the head of {path} is no YAML for the hub ({first_line(error)}): mend it") from error
+
+
+@contextmanager
+def _one_sentence(repository: str) -> Iterator[None]:
+    """Turn what the hub answers, or its client raises, into one sentence that says what to do."""
+    try:
+        yield
+    except LocalTokenNotFoundError as error:
+        raise ConfigurationError(f"there is no token for the hub: {_LOGIN}") from error
+    except OfflineModeIsEnabled as error:
+        raise ConfigurationError("HF_HUB_OFFLINE is set: unset it to push") from error
+    except Exception as error:  # the library wraps what its HTTP client raises, which has classes of its own
+        answer: BaseException | None = error
+        while answer is not None and not isinstance(answer, HfHubHTTPError):
+            answer = answer.__cause__
+        if answer is not None:
+            raise UserError(f"{_advice(answer, repository)}; {_AGAIN}") from error
+        if isinstance(error, ValueError):  # of its validator
+            raise EncoderError(f"the hub does not accept the card: {first_line(error)}; {_AGAIN}") from error
+        raise UserError(f"the hub cannot be reached ({first_line(error)}); {_AGAIN}") from error
+
+
+def _advice(error: HfHubHTTPError, repository: str) -> str:
+    """Say what an HTTP status means for the user, and quote what the hub says."""
+    status, wait = error.response.status_code, error.response.headers.get("Retry-After")
+    after = f" after {wait} seconds" if wait else " in some minutes"
+    known = {
+        401: f"the hub does not accept the token: {_LOGIN}",
+        403: f"the token may not write to {repository}: give one with the right to write, or a repository of yours",
+        404: f"the hub has no place for {repository}: is {repository.partition('/')[0]!r} you or your organisation?",
+        413: "the hub takes no files of this size",
+        429: f"the hub limits requests: repeat the command{after}",
+    }
+    failed = f"the hub failed ({status}): repeat the command{after}" if status >= 500 else f"the hub refused ({status})"
+    said = (error.server_message or "").strip().splitlines()
+    return known.get(status, failed) + (f" ({said[0]})" if said else "")

@@ -1,1 +1,0 @@
-"""Encode and prepare on a cluster of Ray: a scheduling layer over the functions that one process runs."""

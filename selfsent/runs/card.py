@@ -1,0 +1,238 @@
+"""The model card of a saved encoder: a README.md with YAML that the hub reads, every figure of it from scores.json.
+
+A figure of the card is a value of the file, rounded to two decimals; ``figures_of`` says which.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from huggingface_hub import EvalResult, ModelCardData
+
+from selfsent.config import Table
+from selfsent.corpus.settings import CorpusConfig
+from selfsent.evaluation.score import Score
+from selfsent.runs.command import command_of_run
+from selfsent.runs.read import read_run
+from selfsent.storage import atomic
+from selfsent.storage.run_folder import Run
+
+CARD = "README.md"
+_GEOMETRY = ("alignment", "uniformity")  # of held-out pairs, among the scores of the task retrieval
+_KINDS = {"classification": "text-classification", "clustering": "clustering", "retrieval": "text-retrieval"}
+_TAGS = ("sentence-transformers", "sentence-similarity", "feature-extraction", "selfsent")
+OPENING = """```python
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("{name}")
+vectors = model.encode(["I cannot log in after the update"])
+```"""
+
+
+def figures_of(scores: Sequence[Score]) -> list[Score]:
+    """Return the scores that go on a card: of quality, and neither figures of geometry nor those without a task."""
+    return [
+        score
+        for score in scores
+        if score.task != "geometry" and score.metric not in _GEOMETRY and score.value == score.value
+    ]
+
+
+def eval_results(scores: Sequence[Score]) -> list[EvalResult]:
+    """Return scores as the hub's entries of a model-index."""
+    return [
+        EvalResult(
+            task_type=_kind(score),
+            dataset_type=score.task.replace(" ", "-"),
+            dataset_name=f"{score.task} {score.split}".strip(),
+            dataset_split=score.split or None,
+            metric_type=score.metric,
+            metric_name=f"{score.metric} {score.aggregation}".strip(),
+            metric_value=round(score.value, 2),
+        )
+        for score in figures_of(scores)
+    ]
+
+
+def _kind(score: Score) -> str:
+    if score.metric in ("spearman", "pearson"):
+        return "sentence-similarity"
+    default = "text-classification" if score.metric == "accuracy" else "text-retrieval"
+    return next((kind for word, kind in _KINDS.items() if word in score.task), default)
+
+
+def front_matter(
+    name: str,
+    scores: Sequence[Score],
+    *,
+    base: str | None = None,
+    language: str | None = None,
+    licence: str | None = None,
+    tags: Sequence[str] = (),
+) -> str:
+    """Return the YAML between the two lines of dashes.
+
+    Args:
+        base: a name on the hub; a folder is none and is left out.
+        licence: an identifier of the hub such as ``cc-by-sa-4.0``; nothing is claimed where none was told.
+    """
+    found = eval_results(scores)
+    data = ModelCardData(
+        language=language,
+        license=licence,
+        library_name="sentence-transformers",
+        pipeline_tag="sentence-similarity",
+        tags=[*_TAGS, *tags],
+        base_model=base if base and base.count("/") == 1 and not Path(base).exists() else None,
+        model_name=name if found else None,
+        eval_results=found or None,
+    )
+    return f"---\n{data.to_yaml()}\n---\n"
+
+
+def score_table(systems: Mapping[str, Sequence[Score]]) -> str:
+    """Return a Markdown table, a score a row and a system a column, with the intervals that there are."""
+    rows: dict[tuple[str, str, str, str], dict[str, Score]] = {}
+    for system, scores in systems.items():
+        for score in figures_of(scores):
+            rows.setdefault(score.key, {})[system] = score
+    lines = [f"| score | {' | '.join(systems)} | n |", f"|---|{'---|' * len(systems)}---|"]
+    for key, row in rows.items():
+        label = " ".join(part for part in key if part)
+        cells = [_cell(row[system]) if system in row else "" for system in systems]
+        lines.append(f"| {label} | {' | '.join(cells)} | {next(iter(row.values())).n} |")
+    return "\n".join(lines) if rows else "Nothing was measured: too little text could be held out."
+
+
+def _cell(score: Score) -> str:
+    if score.low is None or score.high is None or score.low != score.low:
+        return f"{score.value:.2f}"
+    return f"{score.value:.2f} [{score.low:.2f}, {score.high:.2f}]"
+
+
+def run_card(config: Table, scores: Table, command: str, *, name: str) -> str:
+    """Return the card of a trained encoder.
+
+    Args:
+        config: of the run, its config.json.
+        scores: its scores.json.
+        command: that repeats the run.
+    """
+    recipe = config["recipe"]
+    found = {
+        system: [Score(**one) for one in content["scores"]]
+        for system, content in {
+            "base": scores.get("base", {}),
+            "trained": scores.get("trained", {}),
+            **scores.get("baselines", {}),
+        }.items()
+        if "scores" in content
+    }
+    language = recipe.get("corpus", {}).get("language")  # claimed only where it was told
+    head = front_matter(name, found.get("trained", []), base=str(recipe.get("base", "")), language=language)
+    texts = ", ".join(f"`{Path(str(text)).name}`" for text in recipe.get("texts", ()))
+    versions = ", ".join(f"{package} {version}" for package, version in scores.get("versions", {}).items())
+    of = f"{config.get('corpus', {}).get('texts', 0)} texts"
+    return f"""{head}
+# {name}
+
+A sentence encoder trained by selfsent from raw text without labels: method
+`{recipe["method"]}`, base `{shown_name(recipe.get("base"))}`, text {texts or "given in memory"} ({of}).
+
+{OPENING.format(name=name)}
+
+## Measured
+
+{scores.get("verdict", "")}
+
+{score_table(found)}
+
+Points of 100: retrieval on what training held out of its text, other tasks on their published test sets; in brackets
+95 % intervals of a bootstrap.  Every figure is one of `scores.json`.
+
+## Text and licence
+
+The encoder learned from {texts or "text given in memory"}, whose licence was not told.  What may be
+done with the weights depends on it, and on the licence of the base.
+
+## Repeat it
+
+```sh
+{command}
+```
+
+Versions: {versions}.
+"""
+
+
+_FIGURES = {  # of a candidate in fit.json, and what they are called
+    "test_score": "score, documents that chose nothing",
+    "test_mrr": "MRR@10, documents that chose nothing",
+    "dev_score": "score, documents that chose",
+    "dev_mrr": "MRR@10, documents that chose",
+    "general_dev_score": "score, general text",
+}
+
+
+def fit_card(content: Table, command: str, *, name: str) -> str:
+    """Return the card of the encoder that a selection kept; every figure is one of fit.json."""
+    rows = {row["name"]: row for row in content["rows"]}
+    kept = rows.get(content["kept"], {})
+    scores = [
+        Score(task="retrieval", split="held-out", metric=metric, value=float(kept[key]), n=0)
+        for key, metric in (("test_score", "verdict score"), ("test_mrr", "mrr@10"))
+        if kept.get(key) is not None
+    ]
+    lines = [f"| candidate | {' | '.join(_FIGURES.values())} |", f"|---|{'---|' * len(_FIGURES)}"]
+    for one in content["rows"]:
+        cells = ["" if one.get(key) is None else f"{one[key]:.2f}" for key in _FIGURES]
+        lines.append(f"| {one['name']} | {' | '.join(cells)} |")
+    table, sentences = "\n".join(lines), " ".join(content["sentences"])
+    versions = ", ".join(f"{package} {version}" for package, version in content.get("versions", {}).items())
+    language = content.get("settings", {}).get("corpus", {}).get("language")
+    language = None if language == CorpusConfig.language else language  # the default tells nothing of the text
+    return f"""{front_matter(name, scores, language=language)}
+# {name}
+
+A sentence encoder chosen by selfsent from raw text without labels: the candidate
+`{content["kept"]}`, compared with `{content["base"]}`.
+
+{OPENING.format(name=name)}
+
+## Measured
+
+{sentences}
+
+{table}
+
+Points of 100.  Every figure is one of `fit.json`.
+
+## Text and licence
+
+{content.get("read", "")}
+
+The licence of the text was not told.  What may be done with the weights depends on it, and on the licence of the base.
+
+## Repeat it
+
+```sh
+{command}
+```
+
+Versions: {versions}.
+"""
+
+
+def shown_name(base: object) -> str:
+    """Return a base without the folders above it, which are of one machine."""
+    return Path(str(base)).name if Path(str(base)).is_absolute() else str(base)
+
+
+def write_run_card(run: Run, scores: Table) -> None:
+    """Write the card of the model of a run; ``scores`` becomes its scores.json."""
+    repeat = command_of_run(read_run(run.folder))
+    write_card(run.model, run_card(run.config(), scores, repeat, name=run.folder.resolve().name))
+
+
+def write_card(folder: Path, card: str) -> None:
+    """Write the card of a model folder; the folder's checksums do not cover it, because people write into cards."""
+    atomic.write_text(folder / CARD, card)

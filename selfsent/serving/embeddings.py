@@ -1,0 +1,175 @@
+"""The routes of OpenAI's embeddings and of text-embeddings-inference."""
+
+import base64
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import orjson
+from fastapi import APIRouter, Request, Response
+from numpy.typing import NDArray
+
+from selfsent.encoder.direct import UNLIMITED
+from selfsent.errors import UserError
+from selfsent.evaluation.geometry import unit
+from selfsent.serving.batcher import Batcher
+from selfsent.serving.metrics import ServerMetrics
+from selfsent.serving.refusals import Refusal
+from selfsent.serving.registry import ModelRegistry, ServedModel
+from selfsent.serving.schemas import EmbedRequest, Input, OpenAIEmbeddings, SimilarityRequest, TokenizeRequest
+from selfsent.serving.work import Item, Wanted, Worker, prompt_of
+from selfsent.text import clean
+
+
+def json_response(content: object) -> Response:
+    """Return JSON; numbers of NumPy in their shortest form."""
+    return Response(orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY), media_type="application/json")
+
+
+def embedding_routes(models: ModelRegistry, worker: Worker, batcher: Batcher, metrics: ServerMetrics) -> APIRouter:
+    """Build the routes."""
+    router = APIRouter()
+
+    @router.post("/v1/embeddings")
+    async def openai_embeddings(body: OpenAIEmbeddings, request: Request) -> Response:
+        """Return embeddings at length 1, as OpenAI does."""
+        model = models.find_model(body.model)
+        wanted = Wanted(truncate=body.truncate, prompt_name=body.prompt_name)
+        vectors, tokens = await worker.vectors(request, model, _items(body.input), wanted)
+        vectors = _shaped(vectors, body.dimensions, normalize=True)
+        data = [
+            {
+                "object": "embedding",
+                "index": row,
+                "embedding": _base64(one) if body.encoding_format == "base64" else one,
+            }
+            for row, one in enumerate(vectors)
+        ]
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        return json_response({"object": "list", "data": data, "model": model.name, "usage": usage})
+
+    @router.get("/v1/models")
+    async def openai_models() -> Response:
+        """List the models."""
+        return json_response({"object": "list", "data": [_openai_model(model) for model in models]})
+
+    @router.get("/v1/models/{name:path}")
+    async def openai_model(name: str) -> Response:
+        """Describe one model."""
+        return json_response(_openai_model(models.find_model(name)))
+
+    @router.post("/embed")
+    async def embed_texts(body: EmbedRequest, request: Request) -> Response:
+        """Return one vector for each text."""
+        wanted = _wanted(body.truncate, body.truncation_direction, body.prompt_name)
+        vectors, _ = await worker.vectors(request, models.find_model(body.model), _items(body.inputs), wanted)
+        return json_response(_shaped(vectors, body.dimensions, normalize=body.normalize))
+
+    @router.post("/similarity")
+    async def similarities(body: SimilarityRequest, request: Request) -> Response:
+        """Return the cosine of the source sentence with each of the others."""
+        options = body.parameters
+        wanted = _wanted(options.truncate, options.truncation_direction, options.prompt_name) if options else Wanted()
+        worker.check_number(body.inputs.sentences)
+        texts = [body.inputs.source_sentence, *body.inputs.sentences]
+        vectors, _ = await worker.vectors(request, models.find_model(body.model), texts, wanted)
+        vectors = unit(vectors)
+        return json_response((vectors[1:] @ vectors[0]).astype(np.float32))
+
+    @router.post("/tokenize")
+    async def tokenize_texts(body: TokenizeRequest) -> Response:
+        """Return the tokens of each text, whole."""
+        texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+        worker.check_number(texts)
+        model, texts = models.find_model(body.model), [*map(clean.encodable, texts)]
+        return json_response(await worker.beside(sum(map(len, texts)), _tokens, model, texts, body))
+
+    @router.get("/info")
+    async def info() -> Response:
+        """Describe the first model, and the limits."""
+        return json_response(_info(models.find_model(None), worker, [model.name for model in models]))
+
+    @router.head("/health", include_in_schema=False)
+    @router.get("/health")
+    async def health() -> Response:
+        """Tell whether the server computes."""
+        if not batcher.alive:
+            raise Refusal("Unhealthy", "the thread that computes has ended: start the server again")
+        return Response(status_code=200)
+
+    @router.get("/metrics")
+    async def prometheus() -> Response:
+        """Return the metrics in Prometheus' text format."""
+        metrics.queued.set(batcher.queued_tokens)
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    return router
+
+
+def _items(given: Input) -> Sequence[Item]:
+    """Return the texts of an input: one text, one list of ids, or several of either."""
+    if isinstance(given, str):
+        return [given]
+    ids = [one for one in given if isinstance(one, int)]
+    return [ids] if ids else [one for one in given if not isinstance(one, int)]
+
+
+def _wanted(truncate: bool | None, direction: str, prompt_name: str | None) -> Wanted:
+    return Wanted(truncate=truncate, direction=direction.lower(), prompt_name=prompt_name)
+
+
+def _shaped(vectors: NDArray[np.float32], dimensions: int | None, *, normalize: bool) -> NDArray[np.float32]:
+    if dimensions is not None and dimensions > vectors.shape[1]:
+        raise Refusal("Tokenizer", f"dimensions {dimensions} do not fit: this model has {vectors.shape[1]}")
+    vectors = vectors[:, :dimensions]
+    return np.ascontiguousarray(unit(vectors) if normalize else vectors, np.float32)
+
+
+def _base64(vector: NDArray[np.float32]) -> str:
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+
+
+def _openai_model(model: ServedModel) -> dict[str, Any]:
+    return {"id": model.name, "object": "model", "created": 0, "owned_by": "selfsent"}
+
+
+def _tokens(model: ServedModel, texts: Sequence[str], body: TokenizeRequest) -> list[list[dict[str, Any]]]:
+    try:
+        prompt = prompt_of(model, Wanted(prompt_name=body.prompt_name))
+    except UserError as error:
+        raise Refusal("Tokenizer", str(error)) from error
+    found = []
+    for text, encoding in zip(
+        texts, model.prepared.encodings(texts, prompt, special=body.add_special_tokens), strict=True
+    ):
+        columns = zip(encoding.ids, encoding.tokens, encoding.sequence_ids, encoding.offsets, strict=True)
+        found.append(
+            [
+                {"id": number, "text": token, "special": True, "start": None, "stop": None}
+                if sequence is None
+                else {"id": number, "text": (prompt + text)[start:stop], "special": False, "start": start, "stop": stop}
+                for number, token, sequence, (start, stop) in columns
+            ]
+        )
+    return found
+
+
+def _info(model: ServedModel, worker: Worker, names: list[str]) -> dict[str, Any]:
+    config, longest = worker.config, model.prepared.max_length
+    return {
+        "model_id": model.name,
+        "model_sha": model.digest,
+        "model_dtype": "float32",
+        "model_type": {"embedding": {"pooling": model.pooling}},
+        "max_concurrent_requests": config.max_concurrent_requests,
+        "max_input_length": longest if longest < UNLIMITED else config.payload_limit,
+        "max_batch_tokens": config.max_batch_tokens,
+        "max_batch_requests": None,
+        "max_client_batch_size": config.max_client_batch_size,
+        "auto_truncate": config.auto_truncate,
+        "tokenization_workers": config.tokenization_workers,
+        "version": version("selfsent"),
+        "width": model.width,
+        "models": names,
+    }

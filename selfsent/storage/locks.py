@@ -1,0 +1,94 @@
+"""Locks on outputs, which keep two processes from writing one of them; a process that dies lets go of its own.
+
+A file system of a network may lose a lock, and give it to a second process while the first still writes.  The holder's
+name stands in the lock file, and the first looks there before every rename.
+"""
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from selfsent.errors import ConfigurationError
+from selfsent.storage.windows import let_go
+
+OURS = ".selfsent"  # the lock in an output folder; it stays there, and tells that the folder was written by us
+
+_UNKNOWN = "another process"
+_held: dict[Path, str] = {}  # lock files of this process, and what it wrote into them
+
+
+@contextmanager
+def exclusive(target: Path, *, folder: bool = True, wait: bool = False) -> Iterator[None]:
+    """Keep other processes away from an output until the block ends; a process that dies lets go of it.
+
+    The lock of a folder is a file in it, which stays; the lock of a file is beside it and is removed.
+
+    Raises:
+        ConfigurationError: another process has the output, or nothing can be written there.
+    """
+    place = target / OURS if folder else target.with_name(f".{target.name}.lock")
+    lock, claim = FileLock(place), f"process {os.getpid()} on {socket.gethostname()}"
+    try:
+        made = [above for above in (place.parent, *place.parent.parents) if not above.exists()]
+        foreign = folder and target.is_dir() and not place.exists() and any(target.iterdir())
+        place.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire(blocking=wait)
+    except Timeout:
+        raise ConfigurationError(
+            f"{_holder(place)} is writing {target}: wait for its end, or name another output"
+        ) from None
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {target}: {error.strerror}; name another output") from error
+    try:
+        with suppress(OSError):  # a full disk is met by the work itself
+            place.write_text(claim, encoding="utf-8")
+            _held[place] = claim
+        yield
+        foreign = False
+    finally:
+        _held.pop(place, None)
+        lost = _holder(place) not in (claim, _UNKNOWN)
+        unused = foreign or not folder or (target.is_dir() and all(one == place for one in target.iterdir()))
+        let_go(lock, remove=unused and not lost)
+        for above in made if unused and not lost else ():  # nothing came of it
+            with suppress(OSError):
+                above.rmdir()
+
+
+@contextmanager
+def reserved(target: Path | None) -> Iterator[None]:
+    """Refuse a file that cannot be written before any work is done for it, and keep other processes away from it.
+
+    Raises:
+        ConfigurationError: it is a folder, nothing can be written there, or another process is writing it.
+    """
+    if target is not None and (target.is_dir() or not target.parent.is_dir()):
+        wrong = "it is a folder" if target.is_dir() else f"there is no folder {target.parent}"
+        raise ConfigurationError(f"cannot write {target}: {wrong}; name a file in a folder that you can write to")
+    with nullcontext() if target is None else exclusive(target, folder=False):
+        yield
+
+
+def require_held() -> None:
+    """Make sure that no other process has taken an output of this one over.
+
+    Raises:
+        ConfigurationError: its lock file names another process.
+    """
+    for place, claim in [*_held.items()]:
+        if (holder := _holder(place)) not in (claim, _UNKNOWN):
+            raise ConfigurationError(
+                f"{holder} has taken {place} over while this process was writing there (a file system of a network may "
+                "lose a lock): this process ends, and leaves the output to that one"
+            )
+
+
+def _holder(lock_file: Path) -> str:
+    """Say who holds a lock, as far as it is known."""
+    with suppress(OSError, ValueError):
+        return lock_file.read_text(encoding="utf-8") or _UNKNOWN
+    return _UNKNOWN

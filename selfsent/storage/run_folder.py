@@ -1,0 +1,400 @@
+"""One run = one folder: config.json, log.jsonl, model/, scores.json, checkpoints/; it can be resumed after any kill.
+
+A file or folder appears under its name only when it is whole, and is refused when it was changed since (``atomic``).
+A run is finished when it has a model and scores.json; its checkpoints are then removed.
+"""
+
+import errno
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from selfsent.errors import ConfigurationError, ResumeError, StorageError, UserError, first_line
+from selfsent.progress import Progress
+from selfsent.runtime.distributed import Ranks
+from selfsent.storage import atomic, locks
+
+SELECTION, PLAN = "fit.json", "plan.json"  # in the folder of a selection, beside its model
+RESUMABLE = "choose another --out, or add --resume to resume the run in it"
+KEPT = 2  # checkpoints: should the newest be damaged by the disk, the one before it is still there
+# Settings added after runs were made, whose defaults change nothing in the training.
+_LATER = (("train", "baselines"), ("train", "cached"), ("train", "chunk_size"))
+PACKAGES = ("selfsent", "torch", "transformers", "sentence-transformers", "accelerate", "datasets", "numpy", "scipy")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that can move a number, and the commit where the package runs from a checkout."""
+    found: dict[str, str] = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    commit = _commit()
+    return found | ({"commit": commit} if commit else {})
+
+
+def _commit() -> str | None:
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
+    try:
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty"], cwd=root, capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return described.stdout.strip()
+
+
+class Run:
+    """The folder of one run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.checkpoints = CheckpointStore(folder / "checkpoints")
+        self.model = folder / "model"
+        self._log = folder / "log.jsonl"
+
+    @classmethod
+    def open(cls, folder: Path, config: Mapping[str, Any], *, resume: bool, progress: Progress) -> "Run":
+        """Resume the run in a folder, or start one where there is none or ``resume`` is off.
+
+        Raises:
+            UserError: as ``create`` and ``reopen``.
+        """
+        if not (resume and (folder / "config.json").is_file()):
+            return cls.create(folder, config, resume=resume)
+        run = cls.reopen(folder, config)
+        before = run.config()
+        was, now = (table.get("processes", 1) for table in (before, config))
+        if was != now:
+            progress.say(
+                f"the run was started with {was} and is resumed with {now} processes: its batches, their order and "
+                "their loss are the same; masks of dropout and the last bits are not"
+            )
+        for what in ("hardware", "versions"):
+            changed = [key for key in config[what] if before.get(what, {}).get(key) != config[what][key]]
+            if changed:
+                progress.say(
+                    f"warning: {', '.join(changed)} changed since the run was started; it is resumed, "
+                    "but need not end with the same bits"
+                )
+        return run
+
+    @classmethod
+    def create(cls, folder: Path, config: Mapping[str, Any], *, resume: bool = False) -> "Run":
+        """Make the folder of a new run.
+
+        Raises:
+            UserError: the folder is there already and is not empty, or cannot be written.
+        """
+        cls.require_free(
+            folder, RESUMABLE if not resume else "it has no config.json to resume by; choose another --out"
+        )
+        run = cls(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot write to {folder}: {error.strerror}") from error
+        run.write("config.json", config)
+        return run
+
+    @staticmethod
+    def require_free(folder: Path, otherwise: str = "choose another --out") -> None:
+        """Refuse a folder that holds something, or cannot be written, before hours of work for it.
+
+        What a kill left half written does not count.
+
+        Raises:
+            UserError: it holds something, it is a file, or it cannot be written.
+        """
+        try:
+            if folder.is_file():
+                raise ConfigurationError(f"output {folder} is a file: name a folder with --out")
+            if folder.exists() and not (folder.is_dir() and all(map(atomic.is_unfinished, folder.iterdir()))):
+                raise ConfigurationError(f"output {folder} exists: {otherwise}")
+            above = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+        except OSError as error:
+            raise ConfigurationError(f"cannot write to {folder}: {error.strerror}; choose another --out") from error
+        if not os.access(above, os.W_OK):
+            raise ConfigurationError(f"cannot write to {folder}: {above} is not writable; choose another --out")
+
+    @classmethod
+    def reopen(cls, folder: Path, config: Mapping[str, Any]) -> "Run":
+        """Open the folder of a run to resume it.
+
+        Raises:
+            ResumeError: it was made by another recipe, text or base; the message names the first key that differs.
+        """
+        run = cls(folder)
+        run.require_same(_with_new_names(_with_new_settings(run.config(), config), config), config)
+        for unfinished in folder.glob(".*.partial"):
+            atomic.remove(unfinished)
+        run.checkpoints.remove_unfinished()
+        return run
+
+    def begun(self, recipe: Mapping[str, Any], base: str) -> bool:
+        """Tell whether there is a run to resume, and refuse other settings of it before its text is read for minutes.
+
+        Raises:
+            ResumeError: as ``reopen``, which also compares the text.
+        """
+        if not (self.folder / "config.json").is_file():
+            return False
+        now = {"recipe": recipe, "base": base, "corpus": {}}
+        before = {**self.config(), "corpus": {}}
+        self.require_same(_with_new_names(_with_new_settings(before, now), now), now)
+        return True
+
+    def require_same(self, before: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+        """Refuse a base, a recipe or a text that are not those of before.
+
+        Raises:
+            ResumeError: the message names the first key that differs.
+        """
+        if "base" in before and before["base"] != config.get("base"):
+            was, now = (table.get("recipe", {}).get("base") for table in (before, config))
+            same = "the base that it was started from has changed since (weights, tokenizer or settings); put it back"
+            raise ResumeError(
+                f"cannot resume {self.folder}: "
+                + (same if was == now else f"its base was {was!r} and is now {now!r}, another encoder; give the first")
+                + ", or start a new run with another --out"
+            )
+        for section in ("recipe", "corpus"):
+            changed = first_difference(before.get(section, {}), config.get(section, {}))
+            if changed:
+                key, was, now = changed
+                what = key if section == "recipe" else f"corpus {key}"
+                why = "put its text back, or resume it with the version of selfsent that prepared it"
+                raise ResumeError(
+                    f"cannot resume {self.folder}: its {what} was {was!r} and is now {now!r}; "
+                    f"{why if section == 'corpus' else 'give what the run was started with'}, or start a new one with "
+                    "another --out"
+                )
+
+    def finish(self, scores: Mapping[str, Any]) -> None:
+        """Write scores.json, which marks the run as finished, and only then remove its checkpoints."""
+        if self._log.exists():
+            with _saved(self._log):
+                atomic.seal_file(self._log)
+        self.write("scores.json", scores)
+        self.release()
+
+    def finished(self) -> dict[str, Any] | None:
+        """Return the scores of a run that came to its end, or None if there is more to do.
+
+        Raises:
+            ResumeError: its model, log or scores were changed since.
+        """
+        path = self.folder / "scores.json"
+        if not self.model.is_dir() or not path.exists():
+            return None
+        again = f"delete {self.model} and {path} and add --resume to train it again"
+        atomic.verify(self.model, again, plain=True)
+        if self._log.exists():
+            atomic.verify(self._log, "delete it, only the curves of the report need it", plain=True)
+        return atomic.read_sealed(path, again, plain=True)
+
+    def release(self) -> None:
+        """Remove the checkpoints; what a kill leaves of them, the next ``--resume`` of the finished run removes."""
+        with suppress(OSError):
+            atomic.remove(self.checkpoints.folder)
+
+    def config(self) -> dict[str, Any]:
+        """Read config.json back.
+
+        Raises:
+            UserError: it is missing or damaged.
+        """
+        path = self.folder / "config.json"
+        if not path.exists():
+            raise ResumeError(f"{self.folder} holds no run: expected a config.json, as train writes")
+        return atomic.read_sealed(path, "start a new run with another --out", plain=True)
+
+    def write(self, name: str, content: Mapping[str, object]) -> None:
+        """Write a JSON file of the run, whole or not at all, with its checksum."""
+        with _saved(self.folder / name):
+            atomic.write_sealed(self.folder / name, content)
+
+    def log(self, **values: object) -> None:
+        """Append one line to log.jsonl."""
+        with _saved(self._log), self._log.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(values) + "\n")
+
+    def logged(self) -> str:
+        """Return size and checksum of log.jsonl, for a checkpoint; the log is on the disk then."""
+        if not self._log.exists():
+            return ""
+        with _saved(self._log):
+            atomic.flush(self._log)
+            return atomic.file_digest(self._log)
+
+    def rewind(self, logged: str) -> None:
+        """Drop the log lines that were written after ``logged``: those steps will be run again.
+
+        Raises:
+            ResumeError: the lines before were changed since.
+        """
+        if not self._log.exists():
+            return
+        kept = int(logged.partition(":")[0] or 0)
+        with _saved(self._log):
+            content = self._log.read_bytes()[:kept]
+            if logged and atomic.bytes_digest(content) != logged:
+                raise ResumeError(
+                    f"{self._log} was cut off or changed since it was written: delete it to resume without its lines, "
+                    "which only the curves of the report need"
+                )
+            atomic.write_bytes(self._log, content)
+
+    def publish(self, save: Callable[[Path], None], name: str = "model") -> Path:
+        """Put a folder of the run in its place when it is whole, and seal it; ``model`` is the finished encoder."""
+        target = self.folder / name
+        with _saved(target), atomic.replacing(target) as partial:
+            partial.mkdir()
+            save(partial)
+        return target
+
+
+@contextmanager
+def writing(folder: Path, group: Ranks, *, resume: bool) -> Iterator[None]:
+    """Keep other runs away from a folder for the block; of several processes the first does.
+
+    Raises:
+        UserError: it is not free, and is not to be resumed; or another run has it.
+    """
+    if not group.first:
+        yield
+        return
+    if not resume:
+        Run.require_free(folder, RESUMABLE)
+    with locks.exclusive(folder):
+        yield
+
+
+class CheckpointStore:
+    """The checkpoints of a run, ``step-N/``, and the weights of its best step, ``best-N/``; both carry checksums."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def save(self, step: int, weights: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        """Save everything that step ``step`` left behind, and forget all but the newest ``KEPT`` checkpoints."""
+        target = self.folder / f"step-{step:08d}"
+        atomic.remove(target)  # written before a kill, by the same deterministic run
+        with _saved(target), atomic.replacing(target) as partial:
+            partial.mkdir()
+            _save_tensors(weights, partial / "weights.safetensors")
+            torch.save(dict(state), partial / "state.pt")
+        for old in self._saved_steps()[:-KEPT]:
+            atomic.remove(old)
+
+    def load(self) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
+        """Return the newest checkpoint as (step, weights, state), or None before the first.
+
+        Raises:
+            ResumeError: it is damaged; the message says which file and what to do.
+        """
+        steps = self._saved_steps()
+        if not steps:
+            return None
+        newest = steps[-1]
+        advice = f"delete {newest} to resume from {steps[-2].name if len(steps) > 1 else 'the beginning'}"
+        atomic.verify(newest, advice)
+        weights = load_file(newest / "weights.safetensors")
+        state = torch.load(newest / "state.pt", map_location="cpu", weights_only=True)
+        return int(newest.name.removeprefix("step-")), weights, state
+
+    def save_best(self, step: int, weights: Mapping[str, Tensor]) -> None:
+        """Keep the encoder's weights of the best step so far; earlier ones go with the next ``forget_best``."""
+        target = self._best(step)
+        with _saved(target), atomic.replacing(target) as partial:
+            partial.mkdir()
+            _save_tensors(weights, partial / "weights.safetensors")
+
+    def load_best(self, step: int) -> dict[str, Tensor]:
+        """Return the weights that ``save_best`` kept.
+
+        Raises:
+            ResumeError: they are missing or damaged.
+        """
+        best = self._best(step)
+        atomic.verify(best, f"delete {self.folder} and add --resume to train it again")
+        return load_file(best / "weights.safetensors")
+
+    def forget_best(self, keep: set[int]) -> None:
+        """Remove the best weights of other steps, once no checkpoint refers to them."""
+        for path in self.folder.glob("best-*"):
+            if path not in {self._best(step) for step in keep}:
+                atomic.remove(path)
+
+    def remove_unfinished(self) -> None:
+        """Remove what a kill left half written."""
+        for path in self.folder.glob(".*.partial"):
+            atomic.remove(path)
+
+    def _best(self, step: int) -> Path:
+        return self.folder / f"best-{step:08d}"
+
+    def _saved_steps(self) -> list[Path]:
+        return sorted(self.folder.glob("step-*"))
+
+
+def _save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+
+
+@contextmanager
+def _saved(target: Path) -> Iterator[None]:
+    """Turn a failure to write into a sentence that says what is still intact."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        number = error.errno if isinstance(error, OSError) else None
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
+        remedy = "make it writable" if number in (errno.EACCES, errno.EPERM, errno.EROFS) else "free some space"
+        raise StorageError(
+            f"cannot write {target}: {reason}; what was saved before is intact: {remedy} and add --resume"
+        ) from error
+
+
+def _with_new_settings(before: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a run that was started before a setting of ``_LATER`` existed the value that it has now."""
+    recipe, now = before.get("recipe", {}), config.get("recipe", {})
+    added = {
+        section: {**recipe.get(section, {}), key: now[section][key]}
+        for section, key in _LATER
+        if key not in recipe.get(section, {}) and key in now.get(section, {})
+    }
+    return {**before, "recipe": {**recipe, **added}}
+
+
+def _with_new_names(before: Mapping[str, Any], config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Take the present names of a base and texts that were moved: by their content they are those of the run."""
+    if "base" not in before or any(before.get(key) != config.get(key) for key in ("base", "corpus")):
+        return before
+    names = {key: value for key, value in config.get("recipe", {}).items() if key in ("base", "texts")}
+    return {**before, "recipe": {**before.get("recipe", {}), **names}}
+
+
+def first_difference(was: object, now: object, where: str = "") -> tuple[str, object, object] | None:
+    """Return the first key in which two tables differ, with both values; None where they are equal."""
+    if isinstance(was, Mapping) and isinstance(now, Mapping):
+        for key in [*was, *(key for key in now if key not in was)]:
+            place = f"{where}.{key}" if where else str(key)
+            found = first_difference(was.get(key), now.get(key), place)
+            if found:
+                return found
+        return None
+    return None if was == now else (where, was, now)

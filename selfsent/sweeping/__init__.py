@@ -1,0 +1,1 @@
+"""Train a recipe under many settings, and choose one."""

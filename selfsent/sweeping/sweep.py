@@ -1,0 +1,397 @@
+"""sweep(): train a recipe under many settings, choose one by dev scores, and say whether it is better than the recipe.
+
+Every setting is trained with the same seeds, in ordinary runs ``OUT/trial-007/seed-42``; the recipe as it is, which
+they are compared with, in ``OUT/recipe/seed-42``.  The choice uses dev scores alone, the comparison test scores alone.
+"""
+
+import errno
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from selfsent.config import Recipe, build_config, recipe_table, sweep_lists
+from selfsent.corpus.settings import CorpusConfig
+from selfsent.corpus.sources import corpus_sources
+from selfsent.errors import ConfigurationError, ResumeError, StorageError, UserError
+from selfsent.evaluation.label_free.differences import LEAST_HELD_OUT, SINGLE_LINES
+from selfsent.evaluation.significance import LEAST_SEEDS, LEVEL, Judgement, judge_settings
+from selfsent.objectives import registry
+from selfsent.progress import SILENT, Progress, Quiet
+from selfsent.storage import atomic, locks
+from selfsent.storage.run_folder import Run, first_difference
+from selfsent.sweeping.outcome import AS_IT_IS, JSON, SweepOutcome, SweepTrial, name_setting, write_outcome
+from selfsent.sweeping.space import (
+    SweptKey,
+    as_settings,
+    each_value,
+    join_keys,
+    parse_range,
+    read_lists,
+    split_settings,
+)
+from selfsent.sweeping.trials import TrialEnd, TrialJournal, plan_points, require_optuna
+from selfsent.training import train
+from selfsent.training.seeds import (
+    SeedRun,
+    count_seeds,
+    input_fingerprints,
+    require_possible_seeds,
+    seed_scores,
+    too_few_queries,
+    train_seed,
+)
+
+if TYPE_CHECKING:
+    from optuna.trial import Trial
+
+REFERENCE = "recipe"  # the folder of the recipe as it is
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """What a sweep is made of; with another plan it cannot be resumed."""
+
+    recipe: Recipe
+    space: list[SweptKey]
+    seeds: int
+    sampler: str
+    prune: bool
+    base: str  # fingerprint of its weights, tokenizer and settings
+    texts: list[object]  # fingerprints of the sources
+
+    def table(self) -> dict[str, Any]:
+        plan = {**asdict(self), "recipe": recipe_table(self.recipe)}
+        plain: dict[str, Any] = json.loads(json.dumps(plan))
+        return plain
+
+
+def sweep(
+    method: str | Path | Recipe,
+    *,
+    settings: Sequence[str] = (),
+    ranges: Sequence[str] = (),
+    seeds: int = 1,
+    sampler: str = "grid",
+    trials: int | None = None,
+    prune: bool = False,
+    texts: Iterable[str] | None = None,
+    corpus: Sequence[str | Path] | str | Path | None = None,
+    base: str | None = None,
+    out: str | Path | None = None,
+    seed: int | None = None,
+    data: str | Path | None = None,
+    resume: bool = False,
+    progress: Progress = SILENT,
+) -> SweepOutcome:
+    """Train a recipe under many settings, and say whether the best is better than the recipe as it is.
+
+    The best is chosen by the mean of the dev scores that the runs select their weights by.  It is called better than
+    the recipe only if the held-out test says so over three seeds or more, corrected for the number of settings
+    (``evaluation.significance``).
+
+    Args:
+        method: as of ``train``; so are all others that are not named here.  A recipe may have a table ``[sweep]``.
+        settings: changes such as ``"train.steps=500"``; of several values, ``"objective.temperature=0.05,0.1"``, each
+            is tried.
+        ranges: keys and their ends, such as ``"train.learning_rate=1e-5..1e-3:log"``, for samplers random and tpe.
+        seeds: that every setting is trained with; the first is ``seed``.
+        sampler: grid (every combination), random, or tpe (Bergstra et al. 2011, by Optuna).
+        trials: settings to try; default all of a grid, 20 else.
+        prune: give a setting up whose dev score at an evaluation is below the median of the others.
+        out: the folder of the sweep; default ``runs/<method>-sweep``.
+        resume: resume the sweep in ``out``; it ends as one that was not stopped.
+
+    Raises:
+        UserError: something given cannot work; the message says what would.  A trial that fails is recorded instead.
+        Interrupted: Ctrl-C or SIGTERM; the state is saved.
+    """
+    single, listed = split_settings(settings)
+    shipped = read_lists(sweep_lists(method)) if not isinstance(method, Recipe) else []
+    given = {setting.partition("=")[0].strip() for setting in single}
+    shipped = [one for one in shipped if one.key not in given]  # a single value of such a key is not swept
+    space = join_keys(shipped, listed, map(parse_range, ranges))
+    require_optuna(sampler)
+    sources = corpus_sources(texts, corpus)
+
+    def resolve(chosen: Sequence[str]) -> Recipe:
+        return train.resolve(method, base=base, corpus=sources, seed=seed, data=data, settings=[*single, *chosen])
+
+    recipe = resolve(())
+    require_possible_seeds(recipe.seed, seeds)
+    space = [one if one.values else _typed(one, resolve) for one in space]
+    points = plan_points(space, sampler, trials, recipe.seed)
+    for setting in each_value(space):
+        _identity(resolve([setting]))  # a value that cannot be is refused before anything is run
+    usual = train.default_folder(method)
+    folder = Path(out) if out is not None else usual.with_name(f"{usual.name}-sweep")
+    if not resume:
+        Run.require_free(folder, "choose another --out, or add --resume to resume the sweep in it")
+    with locks.exclusive(folder):
+        plan = _Plan(
+            recipe=recipe,
+            space=space,
+            seeds=seeds,
+            sampler=sampler,
+            prune=prune,
+            **input_fingerprints(recipe),
+        )
+        _open_folder(folder, plan, resume=resume)
+        journal = TrialJournal(
+            folder, space, points, trials=trials, seed=recipe.seed, tpe=sampler == "tpe", prune=prune
+        )
+        running = _Sweep(plan, resolve, folder, journal, progress)
+        running.run()
+        return running.finish()
+
+
+def _typed(one: SweptKey, resolve: Callable[[Sequence[str]], Recipe]) -> SweptKey:
+    """Return a range of whole numbers where its key takes no others, however its ends are written."""
+    if not (one.low.is_integer() and one.high.is_integer()):
+        return one
+    try:
+        _identity(resolve([f"{one.key}={one.low + 0.5}"]))
+    except UserError:
+        return replace(one, whole=True)
+    return replace(one, whole=False)
+
+
+def _open_folder(folder: Path, plan: _Plan, *, resume: bool) -> None:
+    """Make the folder of a sweep, or check that the one in it is the same."""
+    path = folder / JSON
+    if not (resume and path.is_file()):
+        Run.require_free(folder, f"it has no {JSON} to resume by; choose another --out")
+        atomic.write_sealed(path, {"plan": plan.table(), "finished": False})
+        return
+    before = atomic.read_sealed(path, "start a new sweep with another --out")["plan"]
+    if changed := first_difference(before, plan.table()):
+        key, was, now = changed
+        if key.partition(".")[0] in ("base", "texts"):
+            raise ResumeError(
+                f"cannot resume {folder}: its {key} changed since it was started; put it back, or start a new one with "
+                "another --out"
+            )
+        raise ResumeError(
+            f"cannot resume {folder}: its {key} was {was!r} and is now {now!r}; "
+            "give what the sweep was started with, or start a new one with another --out"
+        )
+
+
+def _identity(recipe: Recipe) -> str:
+    """Return everything that decides a run, with every default: equal recipes need one run."""
+    plan = registry.plan_objective(recipe.method, recipe.objective)
+    corpus = build_config(CorpusConfig, recipe.corpus, "corpus")
+    return json.dumps([{**recipe_table(recipe), "objective": plan.table(), "corpus": asdict(corpus)}], default=str)
+
+
+class _Sweep:
+    """One sweep while it runs."""
+
+    def __init__(
+        self,
+        plan: _Plan,
+        resolve: Callable[[Sequence[str]], Recipe],
+        folder: Path,
+        journal: TrialJournal,
+        progress: Progress,
+    ) -> None:
+        self.plan, self.resolve, self.folder, self.journal, self.progress = plan, resolve, folder, journal, progress
+        self.reference: list[SeedRun] = []
+        self.known: dict[str, tuple[int | None, TrialEnd]] = {}  # identity -> first trial of it; None: the recipe
+
+    def run(self) -> None:
+        """Train the recipe as it is, then one trial after the other."""
+        self.progress.say(f"{AS_IT_IS}: {count_seeds(self.plan.seeds)}")
+        self.reference = self._train(self.plan.recipe, self.folder / REFERENCE, self.progress, Quiet(self.progress))
+        score = self._dev(self.reference)
+        self.known = {_identity(self.plan.recipe): (None, TrialEnd(state="complete", score=score))}
+        for number, settings, end in self.journal.ended():
+            if end.state not in ("repeated", "failed") and (recipe := self._recipe(settings)) is not None:
+                self.known.setdefault(_identity(recipe), (number, end))
+        while (taken := self.journal.take()) is not None:
+            trial, settings = taken
+            self.progress.say(f"trial {trial.number + 1} of {self.journal.total}: {name_setting(settings)}")
+            end = self._try(trial, settings)
+            if end.reason:
+                self.progress.say(f"warning: trial {trial.number}, {name_setting(settings)}, {end.state}: {end.reason}")
+            self.journal.end(trial, end)
+
+    def _recipe(self, settings: Mapping[str, str]) -> Recipe | None:
+        try:
+            return self.resolve(as_settings(settings))
+        except UserError:
+            return None
+
+    def _try(self, trial: "Trial", settings: Mapping[str, str]) -> TrialEnd:
+        """Run one trial; what goes wrong with its settings is its end, and not that of the sweep."""
+        import optuna
+
+        try:
+            recipe = self.resolve(as_settings(settings))
+            identity = _identity(recipe)
+            if identity in self.known:
+                number, earlier = self.known[identity]
+                return replace(earlier, state="repeated", reason="", same_as=number)
+            first: Progress = Quiet(self.progress)
+            if self.plan.prune:  # by the first seed alone
+                first = _Watch(self.progress, self.journal, trial, self.reference[0].selected_by)
+            runs = self._train(recipe, self._place(trial.number), first, Quiet(self.progress))
+            end = TrialEnd(state="complete", score=self._dev(runs))
+        except optuna.TrialPruned as pruned:
+            end = TrialEnd(state="pruned", reason=str(pruned))
+        except (ResumeError, StorageError):
+            raise  # of the folder or the disk, not of the settings
+        except UserError as error:
+            cause = error.__cause__
+            if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            return TrialEnd(state="failed", reason=str(error))
+        self.known[identity] = trial.number, end
+        return end
+
+    def _place(self, number: int) -> Path:
+        return self.folder / f"trial-{number:03d}"
+
+    def _train(self, recipe: Recipe, place: Path, first: Progress, others: Progress) -> list[SeedRun]:
+        """Train a recipe with every seed."""
+        runs: list[SeedRun] = []
+        for number in range(recipe.seed, recipe.seed + self.plan.seeds):
+            progress = others if runs else first
+            inputs = {"base": self.plan.base, "texts": self.plan.texts}
+            run = train_seed(replace(recipe, seed=number), place / f"seed-{number}", inputs, progress=progress)
+            self._require_comparable(run)
+            runs.append(run)
+        return runs
+
+    def _require_comparable(self, run: SeedRun) -> None:
+        """Refuse runs that were not selected and scored by what the recipe was."""
+        if run.dev is None:
+            raise ConfigurationError(
+                f"no dev score chooses between settings: give more text, so that {LEAST_HELD_OUT} pairs can be held "
+                "out to choose by, or set corpus.held_out_share=0.3, and leave train.select=auto"
+            )
+        first = self.reference[0] if self.reference else run
+        if run.selected_by != first.selected_by:
+            raise ConfigurationError(
+                f"its weights are selected by {run.selected_by} and the recipe's by {first.selected_by}: set "
+                "train.select to one score"
+            )
+        if run.data != first.data:
+            raise ConfigurationError(
+                "its held-out queries differ from the recipe's, so their scores cannot be compared: sweep no key that "
+                "changes which documents are held out"
+            )
+
+    @staticmethod
+    def _dev(runs: Sequence[SeedRun]) -> float:
+        return float(np.mean([run.dev for run in runs if run.dev is not None]))
+
+    def finish(self) -> SweepOutcome:
+        """Judge the trials, and write the table, the files and the picture.
+
+        Raises:
+            UserError: no trial came to its end.
+        """
+        trials = [SweepTrial(number=None, settings={}, state="complete", runs=self.reference), *self._ended()]
+        done = {trial.number for trial in trials if trial.state == "complete"}  # None: the recipe as it is
+        if not any(
+            trial.number in done or (trial.state, trial.same_as in done) == ("repeated", True) for trial in trials[1:]
+        ):
+            reason = next((trial.reason for trial in trials[1:] if trial.reason), "")
+            raise UserError(f"no trial of the sweep in {self.folder} came to its end; the first: {reason}")
+        places = [place for place, trial in enumerate(trials) if trial.state == "complete"]
+        compared = [trials[place].runs for place in places]
+        judgement = judge_settings(
+            [np.array([run.dev for run in runs], dtype=np.float64) for runs in compared],
+            [seed_scores(runs) for runs in compared],
+            given_up=sum(trial.state == "pruned" for trial in trials),
+        )
+        for rank, place in enumerate(places):
+            trials[place] = replace(
+                trials[place],
+                lead=judgement.leads[rank],
+                p_reference=judgement.p_reference[rank],
+                p_best=judgement.p_best[rank],
+            )
+        best, first = trials[places[judgement.best]], self.reference[0]
+        few = too_few_queries(first)
+        if judgement.finding in ("better", "worse") and few:
+            judgement = replace(judgement, finding="cannot tell")
+        if judgement.finding == "better" and not all(run.structured for run in best.runs):
+            judgement = replace(judgement, finding="cannot tell")
+        outcome = SweepOutcome(
+            folder=self.folder,
+            keys=[one.key for one in self.plan.space],
+            seeds=self.plan.seeds,
+            selected_by=first.selected_by,
+            metric=first.metric,
+            trials=trials,
+            best=best,
+            finding=judgement.finding,
+            decision=_word(best, judgement, self.plan.seeds, first.metric, trials[0]),
+        )
+        write_outcome(outcome, self.plan.table())
+        return outcome
+
+    def _ended(self) -> list[SweepTrial]:
+        """Return the trials as journal and folders have them, of this process or of an earlier one."""
+        trials = []
+        for number, settings, end in self.journal.ended():
+            runs: list[SeedRun] = []
+            if end.state == "complete" and (recipe := self._recipe(settings)) is not None:
+                runs = self._train(recipe, self._place(number), SILENT, SILENT)
+            same, reason = end.same_as, end.reason
+            trials.append(
+                SweepTrial(number=number, settings=settings, state=end.state, reason=reason, same_as=same, runs=runs)
+            )
+        return trials
+
+
+class _Watch(Quiet):
+    """Passes on what a trial reports, and gives it up below the median."""
+
+    def __init__(self, progress: Progress, journal: TrialJournal, trial: "Trial", score: str) -> None:
+        super().__init__(progress)
+        self._journal, self._trial, self._score = journal, trial, score
+
+    def evaluated(self, step: int, scores: Mapping[str, float], best: bool) -> None:
+        """Pass an evaluation on, and end a trial that is below the median."""
+        super().evaluated(step, scores, best)
+        if step == 0 or self._score not in scores:
+            return
+        if self._journal.report(self._trial, step, scores[self._score]):
+            import optuna
+
+            reason = (
+                f"its {self._score} of {scores[self._score]:.2f} at step {step:,} is below the median of the trials"
+            )
+            raise optuna.TrialPruned(reason)
+
+
+def _word(best: SweepTrial, judgement: Judgement, seeds: int, metric: str, reference: SweepTrial) -> str:
+    """Put the decision into one sentence."""
+    name = name_setting(best.settings)
+    if judgement.finding == "reference":
+        return f"No setting is better: {AS_IT_IS} has the best dev score itself."
+    lead, p = judgement.leads[judgement.best], judgement.p_reference[judgement.best]
+    if best.test is None or reference.test is None:
+        return f"Cannot tell: {name} has the best dev score, but no test documents could be held out to measure it on."
+    figures = f"{metric} {best.test:.1f} against {reference.test:.1f} on the held-out test"
+    if p is None or lead.low is None or lead.high is None:
+        each = "one seed each" if seeds == 1 else f"{seeds} seeds each"
+        return f"Cannot tell: {each}, and {LEAST_SEEDS} are needed; {name} has the best dev score, {figures}."
+    comparisons = f", corrected for {judgement.comparisons} comparisons" if judgement.comparisons > 1 else ""
+    numbers = (
+        f"{figures}, mean of {seeds} seeds: a difference of {lead.value:+.1f} ({100 * (1 - LEVEL):.0f} % interval "
+        f"{lead.low:+.1f} to {lead.high:+.1f}, p = {p:.2g}{comparisons})"
+    )
+    if few := too_few_queries(reference.runs[0]):
+        return f"Cannot tell whether {name} is better than {AS_IT_IS}: {few}; {numbers}."
+    if judgement.finding == "cannot tell" and not all(run.structured for run in best.runs):
+        return f"Cannot tell whether {name} is better than {AS_IT_IS}. {SINGLE_LINES} decides nothing: {numbers}."
+    if judgement.finding == "cannot tell":
+        return f"Cannot tell whether {name}, which has the best dev score, is better than {AS_IT_IS}: {numbers}."
+    return f"{name} is {judgement.finding} than {AS_IT_IS}: {numbers}."

@@ -1,0 +1,1 @@
+"""Train an encoder: batches, optimizer, the loop, scores before and after."""

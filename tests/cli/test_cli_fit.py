@@ -1,0 +1,87 @@
+"""selfsent fit on the command line."""
+
+import json
+
+import pytest
+from commands import refused
+
+from selfsent.selection.fit import PLAN, REPORT
+from selfsent.selection.settings import FitConfig
+from selfsent.storage import atomic
+
+
+def test_help_names_every_option(command):
+    status, out, _ = command("fit", "--help")
+    assert status == 0
+    for word in ("--base", "--minutes", "--out", "--set", "--resume", "TEXT", "documents that none has seen"):
+        assert word in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--set", "stpes=100"], "did you mean 'steps'"),
+        (["--set", "steps=49"], "steps = 49"),
+        (["--set", "general_loss=-1"], "general_loss = -1"),
+        (["--set", "bootstrap=10"], "bootstrap = 10"),
+        (["--set", "corpus.splt=no"], "did you mean 'corpus.split'"),
+        (["--set", "text_column=message"], "unknown key 'text_column': did you mean 'corpus.text_column'"),
+        (["--set", "fit.steps=49"], "steps = 49"),
+        (["--set", "corpus=5"], "corpus = 5 does not fit: it is a table of keys"),
+        (["--set", "corpus.min_words=9"], "corpus.min_words changes nothing in a selection"),
+        (["--base", "a/twin", "--base", "b/twin"], "two bases are called twin: rename one"),
+        (["--minutes", "0"], "minutes = 0"),
+        (["nothing.txt"], "nothing.txt"),
+        (["few.txt"], "2 documents or lines are too few to choose an encoder by: give 400 or more"),
+    ],
+)
+def test_what_cannot_work_is_one_sentence(words, message, command, tmp_path):
+    (tmp_path / "few.txt").write_text("one line of words\nanother line of words\n", encoding="utf-8")
+    for folder in ("a", "b"):
+        (tmp_path / folder / "twin").mkdir(parents=True)
+    refused(command, message, "fit", *words)
+
+
+def test_a_folder_that_holds_something_is_left_alone(command, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "note").write_text("mine", encoding="utf-8")
+    refused(command, "out is not empty: choose another --out, or add --resume", "fit", "text.txt", "--out", "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["note"]
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """What a selection of text.txt left behind."""
+    folder = tmp_path / "out"
+    (folder / "model").mkdir(parents=True)
+    (tmp_path / "text.txt").write_text("A text.\n")
+    settings = json.loads(json.dumps({**vars(FitConfig()), "corpus": vars(FitConfig().corpus)}))
+    asked = {"sources": ["text.txt"], "bases": [], "settings": settings}
+    atomic.write_sealed(folder / PLAN, {"asked": asked, "steps": {}})
+    row = {"name": "builtin + pairs", "how": "simcse", "seconds": 61.4, "note": "kept", "dev_score": 61.26}
+    base = {"name": "builtin", "how": "as it is", "seconds": 0.0, "note": "base", "dev_score": None}
+    report = {
+        "kept": "builtin + pairs",
+        "base": "builtin",
+        "sentences": ["Kept: it.", "Second sentence."],
+        "rows": [row, base],
+    }
+    atomic.write_sealed(folder / REPORT, report)
+    return folder
+
+
+def test_a_finished_selection_is_printed_again(command, finished):
+    status, out, _ = command("fit", "text.txt", "--out", "out", "--resume")
+    assert status == 0
+    lines = out.splitlines()
+    (kept,) = [line for line in lines if "builtin + pairs" in line]
+    assert [cell.strip() for cell in kept.split("│")[2:-1]] == ["61.3", "-", "-", "-", "-", "61", "kept"]
+    assert lines.index("Kept: it.") + 1 == lines.index("Second sentence.")
+    assert "model: out/model" in out
+
+
+def test_other_settings_on_resuming_are_named(command, finished):
+    refused(command, "was begun with other settings", "fit", "text.txt", "--out", "out", "--resume", "--minutes", "3")
+    refused(
+        command, "was begun with other sources and bases", "fit", "x.txt", "--base", "b", "--out", "out", "--resume"
+    )

@@ -1,0 +1,550 @@
+"""Every format gives the same documents; errors name file and line; texts in memory become a file."""
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+import os
+import tracemalloc
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import datasets
+import huggingface_hub
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from selfsent.corpus import formats
+from selfsent.corpus.sources import Columns, file_identity, read_rows, resolve_sources, spool_texts
+from selfsent.errors import CorpusError
+from selfsent.storage import atomic
+
+COLUMNS = Columns(text="text", title="title", summary="summary")
+ROWS = [
+    {"title": "Über", "text": 'A café, "quoted".\nSecond line.'},
+    {"title": "", "text": "Plain words."},
+    {"title": "Third", "text": ""},
+]
+
+
+def as_jsonl(rows):
+    return "".join(json.dumps(row) + "\n\n" for row in rows).encode()
+
+
+def as_json(rows):
+    return json.dumps(rows, indent=1).encode()
+
+
+def as_csv(rows, delimiter=","):
+    file = io.StringIO(newline="")
+    writer = csv.DictWriter(file, ["title", "text"], delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue().encode()
+
+
+def as_tsv(rows):
+    return as_csv(rows, "\t")
+
+
+def as_parquet(rows, **options):
+    file = io.BytesIO()
+    parquet.write_table(pa.Table.from_pylist(rows), file, **options)
+    return file.getvalue()
+
+
+def read(*names):
+    return [d for source in resolve_sources([str(n) for n in names]) for d in source.documents(COLUMNS)]
+
+
+def write(path, data):
+    path.write_bytes(data)
+    return path
+
+
+PACKERS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
+
+
+def pack(data, suffix, tmp_path):
+    if suffix != ".zst":
+        return PACKERS[suffix](data)
+    with pa.OSFile(str(tmp_path / "packed"), "wb") as sink, pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(data)
+    return (tmp_path / "packed").read_bytes()
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".xz", ".bz2", ".zst"])
+@pytest.mark.parametrize("form", [as_jsonl, as_json, as_csv, as_tsv, as_parquet])
+def test_every_format_gives_the_same_documents(tmp_path, form, suffix):
+    name = f"rows.{form.__name__.removeprefix('as_')}{suffix}"
+    found = read(write(tmp_path / name, pack(form(ROWS), suffix, tmp_path)))
+    assert [(d.title, d.text) for d in found] == [(r["title"], r["text"]) for r in ROWS]
+
+
+def test_lines_of_txt_are_documents_without_their_line_ends_and_byte_order_mark(tmp_path):
+    path = write(tmp_path / "a.txt", "\ufeffone\r\n\ntwo é".encode())
+    assert [d.text for d in read(path)] == ["one", "", "two é"]
+
+
+def test_a_folder_is_read_in_order_of_names_without_hidden_and_foreign_files(tmp_path):
+    for name in ("b.txt", "a.txt", "deep/c.txt", ".hidden.txt", "notes.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path / name, name.encode())
+    assert [d.text for d in read(tmp_path)] == ["a.txt", "b.txt", "deep/c.txt"]
+
+
+@pytest.mark.parametrize("target", ["outside/secret.txt", "outside", "nowhere.txt", "."])
+def test_a_link_that_leads_out_of_a_folder_is_refused_and_no_other(tmp_path, target):
+    for name in ("outside/secret.txt", "corpus/a.txt"):
+        (tmp_path / name).parent.mkdir()
+        write(tmp_path / name, b"text")
+    folder = tmp_path / "corpus"
+    (folder / "b.txt").symlink_to(folder / "a.txt")
+    (folder / f"link{'.txt' * target.endswith('.txt')}").symlink_to(folder if target == "." else tmp_path / target)
+    if target == ".":
+        assert [d.text for d in read(folder)] == ["text", "text"]
+    else:
+        with pytest.raises(CorpusError, match=r"corpus/link.* links to .*, out of .*corpus: remove it"):
+            read(folder)
+
+
+@pytest.mark.parametrize("mark", [".selfsent", ".checksums"])
+def test_a_run_in_the_folder_of_its_own_corpus_is_no_text(tmp_path, mark):
+    for name in ("a.txt", f"run/{mark}", "run/log.jsonl", "run/model/deep.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path / name, b"text")
+    assert [d.text for d in read(tmp_path)] == ["text"]
+
+
+def test_a_folder_that_cannot_be_opened_is_named(tmp_path, monkeypatch):
+    (tmp_path / "open.txt").write_text("text")
+    (tmp_path / "closed").mkdir()
+    genuine = os.scandir
+
+    def scandir(path):
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return genuine(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)  # permissions do not bind root, under whom tests may run
+    with pytest.raises(CorpusError, match="closed cannot be opened: Permission denied"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_pipe_is_refused_instead_of_being_waited_for(tmp_path, inside):
+    os.mkfifo(tmp_path / "a.txt")
+    with pytest.raises(CorpusError, match=r"a\.txt is a pipe or a device"):
+        read(tmp_path if inside else tmp_path / "a.txt")
+
+
+@pytest.mark.parametrize("name", ["", " ", "a" * 300 + ".txt", "a\0.txt"])
+def test_a_name_that_no_file_can_have_is_refused(name):
+    with pytest.raises(CorpusError):
+        read(name)
+
+
+NAMES = [f"a{form}{packing}" for form in formats.FORMATS for packing in ("", *formats.COMPRESSIONS)]
+BITS = [
+    b'"text"',
+    b"\n",
+    b"\r",
+    b"\t",
+    b"\0",
+    b"\\ud800",
+    b"\xff",
+    b"text",
+    b"PAR1",
+    b"false",
+    b'{"text": "a"}',
+    b"1e999",
+]
+BITS += [b"[" * 50_000, b'{"text":' * 50_000, b"9" * 5_000, b'"n":']
+BITS += ["\ufeff".encode(), *(bytes([byte]) for byte in b'{}[]:,"\\0')]
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory):
+    """A valid file of every format."""
+    folder = tmp_path_factory.mktemp("valid")
+    forms = {".txt": lambda rows: b"one\ntwo\n", ".jsonl": as_jsonl, ".json": as_json, ".csv": as_csv}
+    forms |= {".tsv": as_tsv, ".parquet": partial(as_parquet, compression="none")}
+    rows = [*ROWS, {"title": "long", "text": " ".join(str(number**3) for number in range(300))}]
+    return {
+        name: pack(forms[formats.format_of(Path(name))](rows), formats.compression_of(Path(name)), folder)
+        for name in NAMES
+    }
+
+
+def read_or_refuse(path):
+    """Rows of text, or one sentence."""
+    for reader in (read, lambda path: list(read_rows(path))):
+        try:
+            for row in reader(path):
+                assert isinstance(row[0], str) or reader is not read
+        except CorpusError:
+            pass
+
+
+@given(
+    st.sampled_from(NAMES),
+    st.binary(max_size=99) | st.lists(st.sampled_from(BITS), max_size=30).map(b"".join),
+    st.booleans(),
+)
+@settings(max_examples=600, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_any_bytes_under_any_name_give_rows_or_one_sentence(tmp_path, name, content, pack_them):
+    suffix = formats.compression_of(Path(name))
+    read_or_refuse(write(tmp_path / name, pack(content, suffix, tmp_path) if pack_them else content))
+
+
+@given(
+    st.sampled_from(NAMES),
+    st.lists(st.tuples(st.floats(0, 0.999), st.integers(0, 255)), max_size=4),
+    st.just(1.0) | st.floats(0, 1),
+)
+@settings(max_examples=600, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_a_damaged_file_gives_rows_or_one_sentence(tmp_path, packed, name, changes, left):
+    content = bytearray(packed[name])
+    for place, byte in changes:
+        content[int(place * len(content))] = byte
+    read_or_refuse(write(tmp_path / name, bytes(content[: round(left * len(content))])))
+
+
+def test_what_selfsent_wrote_below_a_folder_is_no_text(tmp_path):
+    (tmp_path / "a.txt").write_text("text")
+    for mark, inner in ((atomic.OURS, "runs/one"), (atomic.CHECKSUMS, "saved/model")):
+        (tmp_path / inner / "deeper").mkdir(parents=True)
+        (tmp_path / inner / mark).write_text("")
+        (tmp_path / inner / "config.json").write_text("{}")
+        (tmp_path / inner / "deeper" / "vocab.txt").write_text("[CLS]")
+    assert [source.path.name for source in resolve_sources([str(tmp_path)])] == ["a.txt"]
+    named = resolve_sources([str(tmp_path / "runs" / "one")])  # by its name it is what was asked for
+    assert [source.path.name for source in named] == ["config.json", "vocab.txt"]
+
+
+def test_the_summary_of_a_row_is_kept(tmp_path):
+    path = write(tmp_path / "a.jsonl", b'{"text": "body", "summary": "short"}')
+    assert read(path)[0].summary == "short"
+
+
+def test_a_missing_path_suggests_its_neighbour(tmp_path):
+    write(tmp_path / "wikipedia.jsonl.xz", b"")
+    with pytest.raises(CorpusError, match=r"wikipedja\.jsonl\.xz does not exist: did you mean wikipedia\.jsonl\.xz\?"):
+        read(tmp_path / "wikipedja.jsonl.xz")
+    with pytest.raises(CorpusError, match="did you mean pydocs"):
+        read("pydoc")
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a.txt.zip", "a"])
+def test_an_unknown_format_lists_the_known_ones(tmp_path, name):
+    with pytest.raises(CorpusError, match=r"unknown format: known are \.txt, \.jsonl"):
+        read(write(tmp_path / name, b"x"))
+
+
+def test_a_folder_without_text_lists_what_was_looked_for(tmp_path):
+    with pytest.raises(CorpusError, match=r"holds no text: known files are \.txt"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".xz", ".bz2", ".zst"])
+def test_a_wrong_byte_is_named_with_its_line(tmp_path, suffix):
+    path = write(tmp_path / f"a.txt{suffix}", pack(b"good\n" * 70_000 + b"caf\xe9\n", suffix, tmp_path))
+    with pytest.raises(CorpusError, match=r"line 70001 is not UTF-8 \(byte 0xe9\): save"):
+        read(path)
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2", ".zst"])
+@pytest.mark.parametrize("left", [0.5, 0.999])
+def test_an_archive_that_was_cut_short_is_refused(tmp_path, suffix, left):
+    lines = "".join(f"{number} {number**7 % 9973} bottles\n" for number in range(90_000)).encode()
+    packed = pack(lines, suffix, tmp_path)
+    with pytest.raises(CorpusError, match=r"damaged or cut short( after line \d+)? \(.+\): copy or download it again"):
+        read(write(tmp_path / f"a.txt{suffix}", packed[: int(left * len(packed))]))
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2", ".zst"])
+def test_a_file_that_is_not_what_its_name_says_is_refused(tmp_path, suffix):
+    with pytest.raises(CorpusError, match="damaged or cut short"):
+        read(write(tmp_path / f"a.txt{suffix}", b"plain text\n" * 10))
+
+
+@pytest.mark.parametrize("data", [b"GIF89a\x01\x02", b"line\nab\0c\n", b"\x89PNG\r\n\x1a\n"])
+def test_a_binary_file_is_refused_as_such(tmp_path, data):
+    with pytest.raises(CorpusError, match="is not text but binary"):
+        read(write(tmp_path / "a.txt", data))
+
+
+@pytest.mark.parametrize("encoding", ["UTF-16", "UTF-32"])
+def test_another_encoding_is_recognised_by_its_mark(tmp_path, encoding):
+    with pytest.raises(CorpusError, match=f"is {encoding}: save it as UTF-8"):
+        read(write(tmp_path / "a.txt", "text".encode(encoding)))
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv"])
+def test_lines_that_end_in_carriage_returns_alone_are_not_one_text(tmp_path, name):
+    with pytest.raises(CorpusError, match="ends its lines by CR alone"):
+        read(write(tmp_path / name, b"one\rtwo\rthree\r"))
+
+
+def test_byte_order_marks_of_files_that_were_joined_are_no_text(tmp_path):
+    assert [d.text for d in read(write(tmp_path / "a.txt", "\ufeffone\n\ufefftwo\n".encode()))] == ["one", "two"]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2", ".zst"])
+@pytest.mark.parametrize("end", ["empty", "damaged"])
+def test_an_archive_without_bytes_or_with_a_damaged_second_stream_is_refused(tmp_path, suffix, end):
+    packed = pack(b"good\n", suffix, tmp_path)
+    content = b"" if end == "empty" else packed + b"?" + packed[1:]
+    with pytest.raises(CorpusError, match="damaged or cut short"):
+        read(write(tmp_path / f"a.txt{suffix}", content))
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2", ".zst"])
+def test_archives_that_were_joined_are_read_to_their_end(tmp_path, suffix):
+    packed = pack(b"one\n", suffix, tmp_path) + pack(b"two\n", suffix, tmp_path)
+    assert [d.text for d in read(write(tmp_path / f"a.txt{suffix}", packed))] == ["one", "two"]
+
+
+@pytest.mark.parametrize("value", [3, ["x"], {"a": 1}])
+def test_a_text_column_that_holds_no_text_is_refused_under_any_name(tmp_path, value):
+    path = write(tmp_path / "a.jsonl", as_jsonl([{"title": value}]))
+    for columns in (replace(COLUMNS, text="title"), Columns(text="title", title="title", summary="title")):
+        with pytest.raises(CorpusError, match=f"column 'title' holds a {type(value).__name__}: it must hold text"):
+            list(resolve_sources([str(path)])[0].documents(columns))
+
+
+def test_a_quotation_mark_that_is_not_closed_is_named_by_the_line_of_its_row(tmp_path, monkeypatch):
+    lines = [f"row {number}" if number != 10 else '"row 10' for number in range(500)]
+    path = write(tmp_path / "a.tsv", "\n".join(["text", *lines]).encode())
+    with pytest.raises(CorpusError, match=r"the row that begins in line 12, is not valid CSV .*: close its quotation"):
+        read(path)
+    monkeypatch.setattr(formats, "LONGEST", 1000)
+    with pytest.raises(CorpusError, match="the row that begins in line 12 is longer than"):
+        read(path)
+
+
+def spread(rows, per_line):
+    """A list of objects in as many lines as its layout gives."""
+    return json.dumps(rows, indent=1 if per_line else None).encode()
+
+
+@pytest.mark.parametrize("per_line", [False, True])
+def test_a_list_of_objects_longer_than_one_line_may_be_is_read_item_by_item(tmp_path, monkeypatch, per_line):
+    monkeypatch.setattr(formats, "LONGEST", 64)
+    rows = [{"text": f"né [1] {number}"} for number in range(50)]
+    assert [d.text for d in read(write(tmp_path / "a.json", spread(rows, per_line)))] == [row["text"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.txt", b"a" * 65),
+        ("a.txt.gz", gzip.compress(b"a" * 65, mtime=0)),
+        ("a.jsonl", b'{"text": "' + b"a" * 65 + b'"}'),
+        ("a.json", b'[{"text": "a"}, {"text": "' + b"a" * 200 + b'"}]'),
+        ("a.csv", b'text\n"' + b"a\n" * 40 + b'"\n'),
+        ("a.csv", b"text\n" + b'"a\n",' * 40),
+        ("a.parquet", as_parquet([{"text": "b"}, {"text": "a" * 65}])),
+        ("a.parquet", as_parquet([{"text": "a" * 1000}])),
+    ],
+)
+def test_a_text_that_is_too_long_is_refused_before_it_is_read_whole(tmp_path, monkeypatch, name, content):
+    monkeypatch.setattr(formats, "LONGEST", 64)
+    with pytest.raises(CorpusError, match=rf"{name}.* is longer than .*, the most that one text may have: split it"):
+        read(write(tmp_path / name, content))
+
+
+def test_a_text_in_memory_that_is_too_long_is_refused_by_its_number(tmp_path, monkeypatch):
+    monkeypatch.setattr(formats, "LONGEST", 64)
+    with pytest.raises(CorpusError, match="item 1 of the texts is longer"):
+        spool_texts(["a", "b" * 65], tmp_path)
+
+
+def test_an_xz_file_cannot_ask_for_gigabytes(tmp_path):
+    filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 29}]
+    with pytest.raises(CorpusError, match=r"a\.txt\.xz is missing, damaged"):
+        read(write(tmp_path / "a.txt.xz", lzma.compress(b"good\n", filters=filters)))
+
+
+def test_parquet_text_that_is_not_utf_8_is_refused(tmp_path):
+    buffers = [None, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe")]
+    parquet.write_table(pa.table({"text": pa.Array.from_buffers(pa.string(), 1, buffers)}), tmp_path / "a.parquet")
+    with pytest.raises(CorpusError, match="text after row 0 that is not UTF-8"):
+        read(tmp_path / "a.parquet")
+
+
+def test_a_column_that_a_parquet_file_has_twice_is_refused(tmp_path):
+    table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
+    parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(CorpusError, match="has the column 'text' twice"):
+        read(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.jsonl", b'{"text": "a"}\n{"text": \n', r"a\.jsonl, line 2 is not valid JSON"),
+        ("a.jsonl", b'{"text": "a"}\n["b"]\n', r"line 2 holds a list: every row must be an object"),
+        (
+            "a.jsonl",
+            b'{"id": 1, "body": "a"}\n',
+            r"line 1 has no column 'text': name the one that holds the text, of id, body",
+        ),
+        ("a.jsonl", b'{"text": 5}\n', r"line 1: column 'text' holds a int: it must hold text"),
+        ("a.jsonl", b'{"text": 0}\n', r"column 'text' holds a int"),
+        ("a.jsonl", b'{"text": false}\n', r"column 'text' holds a bool"),
+        ("a.jsonl", b'{"text": []}\n', r"column 'text' holds a list"),
+        ("a.jsonl", b'{"text": "a", "positive": 0}\n', r"column 'positive' holds a int"),
+        ("a.jsonl", b'{"text": "a", "summary": []}\n', r"column 'summary' holds a list"),
+        ("a.jsonl", b'{"text": "a", "text": "b"}\n', r"line 1 is not valid JSON \('text' is there twice\)"),
+        ("a.jsonl", b'{"text": ' + b"[" * 100_000, r"line 1 is not valid JSON \(it is nested too deeply\)"),
+        ("a.json", b"[" * 100_000, r"item 1 is not valid JSON \(it is nested too deeply\)"),
+        ("a.jsonl", b'{"text": "a", "n": ' + b"9" * 5000 + b"}", r"line 1 .*\(a number has too many digits\)"),
+        ("a.json", b'[{"text": "a"}', r"a\.json is cut short after item 1"),
+        ("a.json", b'[{"text": "a"},', r"a\.json is cut short after item 1"),
+        ("a.json", b'[{"text": "a"}]\n[{"text": "b"}]', r"item 2 is not valid JSON"),
+        ("a.csv", b"text,id,text\na,1,b\n", r"line 1 has the column 'text' twice: rename one"),
+        ("a.csv", b"id,text\n1,one, two\n", r"line 2 has 3 cells and the header 2: mend"),
+        ("a.tsv", b"id\ttext\n1\n", r"line 2 has 1 cells and the header 2: mend"),
+        ("a.json", b'[{"text": "a"}, {"b": 1}]', r"a\.json, item 2 has no column 'text'"),
+        ("a.csv", b"id,body\n1,x\n", r"line 2 has no column 'text': name the one that holds the text, of id, body"),
+        ("a.csv", b'text\n"x"y\n', r"line 2, is not valid CSV"),
+        ("a.parquet", b"PAR1 nonsense", r"a\.parquet is no Parquet file"),
+    ],
+)
+def test_a_broken_table_says_where(tmp_path, name, data, message):
+    with pytest.raises(CorpusError, match=message):
+        read(write(tmp_path / name, data))
+
+
+def test_a_parquet_file_without_the_column_names_those_it_has(tmp_path):
+    with pytest.raises(CorpusError, match=r"has no column 'text': name the one that holds the text, of body, id"):
+        read(write(tmp_path / "a.parquet", as_parquet([{"body": "x", "id": 1}])))
+
+
+def test_a_hub_dataset_is_streamed_by_name_config_and_split(monkeypatch):
+    calls = []
+
+    def load_dataset(*args, **kwargs):
+        calls.append((args, kwargs))
+        return datasets.IterableDataset.from_generator(lambda: iter(ROWS))
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    assert [d.text for d in read("someone/articles/2020.en:validation")] == [r["text"] for r in ROWS]
+    read("someone/articles")
+    assert calls == [
+        (("someone/articles", "2020.en"), {"split": "validation", "streaming": True}),
+        (("someone/articles", None), {"split": "train", "streaming": True}),
+    ]
+
+
+def test_an_error_of_the_hub_becomes_one_sentence(monkeypatch):
+    def load_dataset(*args, **kwargs):
+        raise ValueError('Bad split: dev. Available splits: ["train"]\nmore')
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    with pytest.raises(CorpusError, match=r"someone/articles:dev cannot be read \(Bad split: dev.*\]\): write it as"):
+        read("someone/articles:dev")
+
+
+def test_a_name_that_is_neither_a_file_nor_on_the_hub_is_refused(monkeypatch):
+    def dataset_info(*args, **kwargs):
+        raise RuntimeError("no connection")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", dataset_info)
+    with pytest.raises(CorpusError, match="nobody/nothing is neither a file here nor a dataset"):
+        resolve_sources(["nobody/nothing"])[0].identity()
+
+
+def test_a_file_is_known_by_its_content_wherever_it_lies_and_whenever_it_was_touched(tmp_path):
+    first = tmp_path / "a.txt"
+    first.write_text("x" * 300_000)
+    (tmp_path / "elsewhere").mkdir()
+    copy = tmp_path / "elsewhere" / "a.txt"
+    copy.write_text("x" * 300_000)
+    os.utime(copy, (1, 1))
+    assert file_identity(first) == file_identity(copy)
+    copy.write_text("x" * 150_000 + "y" + "x" * 149_999)  # neither its size nor its ends differ
+    assert file_identity(first) != file_identity(copy)
+
+
+@pytest.mark.parametrize("form", [as_jsonl, as_json, as_csv, as_tsv, as_parquet])
+def test_rows_of_a_table_are_read_with_all_columns(tmp_path, form):
+    path = write(tmp_path / f"rows.{form.__name__.removeprefix('as_')}", form(ROWS))
+    assert [dict(row) for _, row in read_rows(path)] == ROWS
+
+
+def test_quotation_marks_of_a_tsv_file_can_be_text(tmp_path):
+    path = write(tmp_path / "a.tsv", b'text\tlabel\n"Yes" she said\t1\n"open\t0\n')
+    rows = [(str(place), row) for place, row in read_rows(path, quoted_tsv=False)]
+    assert [row["text"] for _, row in rows] == ['"Yes" she said', '"open']
+    with pytest.raises(CorpusError, match="line 2, is not valid CSV"):
+        list(read_rows(path))
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.pdf"])
+def test_a_file_that_is_no_table_is_refused(tmp_path, name):
+    with pytest.raises(CorpusError, match=name):
+        list(read_rows(write(tmp_path / name, b"x")))
+
+
+TEXTS = ["One café.", "Two\nlines.", "lone \ud800 surrogate", "", "One café."]
+
+
+@pytest.mark.parametrize(
+    "collect",
+    [list, tuple, iter, lambda texts: (text for text in texts), lambda texts: pd.Series(texts, dtype=object), np.array],
+    ids=["list", "tuple", "iterator", "generator", "pandas", "numpy"],
+)
+def test_texts_in_memory_are_read_back_as_they_are(tmp_path, collect):
+    path = spool_texts(collect(TEXTS), tmp_path)
+    assert [document.text for document in read(path)] == TEXTS
+    assert path == spool_texts(TEXTS, tmp_path)  # the name is that of the content
+    assert path != spool_texts(TEXTS[:-1], tmp_path)
+
+
+def test_a_column_of_datasets_is_texts(tmp_path):
+    dataset = datasets.Dataset.from_dict({"text": ["one", "two"], "n": [1, 2]})
+    assert [document.text for document in read(spool_texts(dataset["text"], tmp_path))] == ["one", "two"]
+    with pytest.raises(CorpusError, match="item 0 of the texts is a dict"):
+        spool_texts(iter(dataset), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["a", "b", 3], "item 2 of the texts is a int"),
+        (pd.Series(["a", None], dtype=object), "item 1 of the texts is a NoneType"),
+        ("one string", "texts is a str"),
+        (pd.DataFrame({"text": ["a"]}), "texts is a DataFrame"),
+    ],
+)
+def test_what_is_not_texts_is_refused_and_leaves_nothing(tmp_path, texts, message):
+    with pytest.raises(CorpusError, match=message):
+        spool_texts(texts, tmp_path)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_memory_does_not_grow_with_the_texts(tmp_path):
+    peaks = []
+    for count in (20_000, 60_000):
+        tracemalloc.start()
+        spool_texts((f"text {number} " * 20 for number in range(count)), tmp_path)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0] + 100_000
+
+
+def test_one_object_over_many_lines_is_told_from_broken_rows(tmp_path):
+    (tmp_path / "pretty.json").write_text('{\n  "data": [\n    {"text": "a"}\n  ]\n}\n', encoding="utf-8")
+    (source,) = resolve_sources([str(tmp_path / "pretty.json")])
+    with pytest.raises(CorpusError, match="holds one object over many lines: write an object a line, or a list"):
+        list(source.documents(COLUMNS))

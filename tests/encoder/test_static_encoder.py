@@ -1,0 +1,137 @@
+"""Word vectors without torch: the vectors, digest and refusals of the same folder opened by sentence-transformers."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
+from tiny import TEXTS, make_tokenizer
+
+from selfsent.encoder.inspect import encoder_digest
+from selfsent.encoder.load import load_encoder
+from selfsent.encoder.opened import digest_of, embed_texts, open_encoder, vocabularies_of, width_of
+from selfsent.encoder.static import WordVectors, mean_vectors
+from selfsent.encoder.task_prompts import task_prompt
+from selfsent.errors import EncoderError
+
+ODD = ["", " ", "zebra", "the zebra [SEP] cat", "Él é\u0301 ﬁ 北京 the", "the\tcat\ud800", "cat " * 900]
+
+
+@pytest.fixture(params=["plain", "of length 1", "with prompts", "in float16"])
+def folder(request, tmp_path):
+    """A folder of random vectors, 12 wide."""
+    tokenizer = make_tokenizer()
+    vectors = torch.randn(len(tokenizer), 12, generator=torch.Generator().manual_seed(0))
+    modules = [StaticEmbedding(tokenizer.backend_tokenizer, embedding_weights=vectors)]
+    if request.param == "of length 1":
+        modules.append(Normalize())
+    prompts = {"query": "cat ", "document": ""} if request.param == "with prompts" else None
+    encoder = SentenceTransformer(modules=modules, device="cpu", prompts=prompts)
+    encoder.save(str(tmp_path / "static"), create_model_card=False)
+    if request.param == "in float16":
+        weights = tmp_path / "static" / "model.safetensors"
+        save_file({name: one.astype(np.float16) for name, one in load_file(weights).items()}, weights)
+    return tmp_path / "static"
+
+
+def test_vectors_are_those_of_sentence_transformers(folder):
+    light, whole = open_encoder(folder), SentenceTransformer(str(folder), device="cpu")
+    assert isinstance(light, WordVectors)
+    for task, theirs in (("query", whole.encode_query), ("document", whole.encode_document)):
+        prompt = task_prompt(light, task)
+        texts = [text.encode(errors="replace").decode() for text in [*TEXTS, *ODD]]
+        found = embed_texts(light, [*TEXTS, *ODD], prompt=prompt)
+        tolerance = 1e-3 if whole.dtype == torch.float16 else 1e-6  # it adds in float16
+        np.testing.assert_allclose(found, theirs(texts, show_progress_bar=False), atol=tolerance)
+        np.testing.assert_allclose(found, embed_texts(load_encoder(folder), [*TEXTS, *ODD], prompt=prompt), atol=1e-6)
+        assert embed_texts(light, TEXTS, prompt=prompt, truncate_dim=5).shape == (len(TEXTS), 5)
+    assert embed_texts(light, []).shape == (0, width_of(light))
+
+
+def test_digest_and_vocabulary_are_those_of_the_encoder_that_is_trained(folder):
+    light, heavy = open_encoder(folder), load_encoder(folder)
+    assert digest_of(light) == encoder_digest(heavy) == digest_of(heavy)
+    texts = [*TEXTS, *ODD[:-2]]
+    (one,), (other,) = vocabularies_of(light), vocabularies_of(heavy)
+    assert one.pieces(texts) == other.pieces(texts)
+    assert one.unknown == other.unknown
+    assert one.names([5, 6, 7]) == other.names([5, 6, 7])
+    weights = folder / "model.safetensors"
+    save_file({name: table + table.dtype.type(1) for name, table in load_file(weights).items()}, weights)
+    assert digest_of(open_encoder(folder)) != digest_of(light)
+
+
+@pytest.mark.parametrize("texts", [7, 900])
+def test_means_are_those_of_a_loop_and_of_torch(texts):
+    draw = np.random.default_rng(0)
+    table = draw.normal(size=(50, 6)).astype(np.float32)
+    rows = [draw.integers(0, 50, draw.integers(0, 9)) for _ in range(texts)]
+    ids, offsets = np.concatenate(rows), np.cumsum([0, *map(len, rows)])[:-1]
+    means = mean_vectors(table, ids, offsets)
+    assert means.dtype == np.float32
+    for row, mean in zip(rows, means, strict=True):
+        np.testing.assert_allclose(mean, table[row].mean(axis=0) if len(row) else np.zeros(6), atol=1e-6)
+    bag = torch.nn.EmbeddingBag.from_pretrained(torch.from_numpy(table), mode="mean")
+    torch.testing.assert_close(torch.from_numpy(means), bag(torch.from_numpy(ids), torch.from_numpy(offsets)))
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer"),
+        (lambda folder: (folder / "tokenizer.json").write_text("{"), "cannot open"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"x" * 80), "damaged"),
+        (lambda folder: _change(folder, lambda table: table * np.nan), "not finite"),
+        (lambda folder: _change(folder, lambda table: table[:20]), "not that of its weights"),
+        (lambda folder: (folder / "config_sentence_transformers.json").write_text("[]"), "no table"),
+        (lambda folder: _prompts(folder, default_prompt_name="none such"), "cannot open"),
+    ],
+)
+@pytest.mark.parametrize("folder", ["plain"], indirect=True)
+def test_a_damaged_folder_is_refused_as_it_is_for_training(folder, damage, said):
+    damage(folder)
+    for opens in (open_encoder, load_encoder):
+        with pytest.raises(EncoderError, match=said):
+            opens(folder)
+
+
+def _change(folder, change):
+    weights = folder / "model.safetensors"
+    save_file({name: change(table) for name, table in load_file(weights).items()}, weights)
+
+
+def _prompts(folder, **changes):
+    settings = folder / "config_sentence_transformers.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | changes))
+
+
+def test_other_encoders_are_opened_by_sentence_transformers(bert):
+    assert isinstance(open_encoder(bert), SentenceTransformer)
+
+
+def test_word_vectors_encode_and_search_without_torch(tmp_path):
+    (tmp_path / "texts.txt").write_text("Delete a folder.\nOpen a file.\nAsk the user for a number.\n")
+    commands = [
+        ["encode", "builtin-static", "texts.txt", "--output", "vectors.npy"],
+        ["search", "builtin-static", "texts.txt", "delete the folder", "--top", "1"],
+        ["index", "texts.txt", "--model", "builtin-static", "--out", "index"],
+        ["search", "index", "delete the folder", "--top", "1"],
+    ]
+    code = (
+        "import sys; from selfsent.__main__ import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code, end.code\n"
+        "assert not {'torch', 'transformers', 'sentence_transformers', 'pyarrow'} & sys.modules.keys()"
+    )
+    for command in commands:
+        done = subprocess.run(
+            [sys.executable, "-c", code, *command], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        if command[0] == "search":
+            assert "Delete a folder." in done.stdout

@@ -1,0 +1,452 @@
+"""DeCLUTR against the authors' code, its statistics, and its definition."""
+
+import math
+import warnings
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny import make_examples
+from torch.nn import functional as F
+
+from selfsent.encoder.embed import collate, embed, embed_with_words, split_by_length
+from selfsent.encoder.load import load_encoder
+from selfsent.errors import UserError
+from selfsent.functional import nt_xent
+from selfsent.objectives.base import Examples
+from selfsent.objectives.declutr import DeCLUTR, draw_anchors, draw_positive
+from selfsent.training.optimizer import slanted_triangular
+
+PLACEMENTS = ("any", "subsuming", "adjacent")
+DTYPES = {"f64": (torch.float64, 1e-9, 1e-9), "f32": (torch.float32, 1e-5, 2e-6)}
+
+
+def make(encoder, **changes):
+    return DeCLUTR(DeCLUTR.Config(**changes), encoder)
+
+
+def batch_of(objective, encoder, rows):
+    views = objective.views(make_examples(objective, rows))
+    return {name: collate(encoder, view) for name, view in views.items()}
+
+
+# -------------------------------------------------------------------------------------------------------------------
+# spans
+
+
+@given(
+    anchors=st.integers(1, 4),
+    room=st.floats(0, 1),
+    shortest=st.integers(1, 40),
+    more=st.integers(2, 100),
+    placement=st.sampled_from(PLACEMENTS),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_spans_lie_in_the_document_and_positives_at_their_anchor(anchors, room, shortest, more, placement, seed):
+    longest = shortest + more
+    length = round(2 * anchors * longest * (1 + 3 * room))
+    draw = np.random.default_rng(seed)
+    spans = draw_anchors(length, anchors, shortest, longest, draw)
+    assert len(spans) == anchors
+    for start, end in spans:
+        assert 0 <= start < end <= length
+        assert shortest <= end - start <= longest
+        for _ in range(4):
+            first, last = draw_positive(length, (start, end), shortest, longest, draw, placement)
+            assert 0 <= first < last <= length
+            assert shortest <= last - first <= longest
+            assert last >= start
+            assert first <= end
+            if placement == "subsuming":
+                assert start <= first
+                assert last <= end
+            if placement == "adjacent":
+                assert last == start or first == end
+
+
+def test_a_touching_span_may_start_where_the_document_does():
+    draw = np.random.default_rng(0)
+    assert draw_positive(12, (4, 12), 4, 4, draw, "adjacent") == (0, 4)  # the only place there is
+
+
+@pytest.mark.parametrize("anchors", range(2, 9))
+def test_anchors_stay_a_longest_span_apart(anchors):
+    draw = np.random.default_rng(0)
+    least = math.inf
+    for _ in range(10_000):
+        spans = sorted(draw_anchors(2 * anchors * 32, anchors, 4, 32, draw))
+        least = min(least, *(after[0] - before[1] for before, after in pairwise(spans)))
+    assert least >= 32
+
+
+def test_span_lengths_have_the_means_of_their_beta_distributions():
+    draw = np.random.default_rng(0)
+    anchors = [draw_anchors(2048, 1, 32, 512, draw)[0] for _ in range(100_000)]
+    positives = [draw_positive(2048, anchor, 32, 512, draw, "any") for anchor in anchors]
+    assert np.mean([end - start for start, end in anchors]) == pytest.approx(351.5, abs=1)
+    assert np.mean([end - start for start, end in positives]) == pytest.approx(191.5, abs=1)
+    inside = sum(a <= p and q <= b for (a, b), (p, q) in zip(anchors, positives, strict=True))
+    touching = sum(q == a or p == b for (a, b), (p, q) in zip(anchors, positives, strict=True))
+    assert inside > 0
+    assert touching > 0
+    assert inside + touching < len(anchors)
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("length", [2048, 2500, 5000])
+def test_spans_have_the_statistics_of_the_authors_code(golden, length, placement):
+    values, draw = golden("declutr_spans"), np.random.default_rng(1)
+    prefix = f"n{length}_A2_P2_lmax512_lmin32_{placement}_"
+    drawn = [draw_anchors(length, 2, 32, 512, draw) for _ in range(20_000)]
+    anchors = np.array(drawn)  # (20000, A, 2)
+    positives = np.array(
+        [[[draw_positive(length, a, 32, 512, draw, placement) for _ in range(2)] for a in each] for each in drawn]
+    )  # (20000, A, P, 2)
+    start, end = anchors[:, :, None, 0], anchors[:, :, None, 1]
+    first, last = positives[..., 0], positives[..., 1]
+
+    def close(name, actual, tolerance):
+        expected, spread = values[prefix + name], values[f"{prefix}{name}_spread"]
+        assert (np.abs(actual - expected) <= tolerance(spread)).all(), (name, actual, expected)
+
+    def tokens(spread):
+        return 3 * spread[:2] + 1
+
+    for name, actual in {
+        "anchor_len": end - start,
+        "positive_len": last - first,
+        "start_offset": first - start,
+        "start_within_block": start % 512,
+    }.items():
+        expected, spread = values[prefix + name][:2], values[f"{prefix}{name}_spread"]
+        assert (np.abs([actual.mean(), actual.std()] - expected) <= tokens(spread)).all(), name
+
+    touching = (last == start) | (first == end)
+    inside = (first >= start) & (last <= end)
+    around = (first <= start) & (last >= end) & (last - first > end - start)
+    overlapping = ~touching & ~inside & ~around
+    shares = [np.mean(x) for x in (touching, overlapping, inside & ~touching, around & ~touching)]
+    close("shares", np.array([*shares, 0.0]), lambda spread: 2 * spread + 0.004)
+    blocks = values[f"{prefix}block_share_by_draw_order"].shape[1]
+    by_order = [np.bincount(np.minimum(anchors[:, i, 0] // 512, blocks - 1), minlength=blocks) / 20_000 for i in (0, 1)]
+    close("block_share_by_draw_order", np.array(by_order), lambda spread: 2 * spread + 0.01)
+
+
+def test_spans_are_slices_of_the_document_with_special_tokens_around(encoder, rows):
+    objective = make(encoder, max_length=20, min_length=4)
+    document = [2, *np.random.default_rng(0).integers(5, 30, 200).tolist(), 3]
+    views = objective.views(Examples([document], None, lambda i: np.random.default_rng(i)))
+    text = " ".join(map(str, document[1:-1])) + " "
+    assert (len(views["anchor"]), len(views["positive"])) == (2, 4)
+    for span in views["anchor"] + views["positive"]:
+        assert (span[0], span[-1]) == (2, 3)
+        assert 6 <= len(span) <= 20
+        assert " ".join(map(str, span[1:-1])) + " " in text
+
+
+def test_a_span_counts_from_the_first_word_of_the_document(encoder, monkeypatch):
+    objective = make(encoder, max_length=20, min_length=4)
+    document = [2, *range(100, 300), 3]
+    monkeypatch.setattr(objective, "spans", lambda length, draw: [((0, 5), [(3, 9), (195, length)])])
+    views = objective.views(Examples([document], None, np.random.default_rng))
+    assert views["anchor"] == [[2, *range(100, 105), 3]]
+    assert views["positive"] == [[2, *range(103, 109), 3], [2, *range(295, 300), 3]]
+
+
+def test_the_spans_of_a_document_hang_on_its_own_generator_alone(encoder):
+    objective = make(encoder, max_length=20, min_length=4)
+    documents = [[2, *np.random.default_rng(seed).integers(5, 30, 200).tolist(), 3] for seed in range(3)]
+
+    def cut(order, epoch):
+        draws = [np.random.default_rng([7, epoch, place]) for place in order]
+        return objective.views(Examples([documents[i] for i in order], None, lambda i: draws[i]))["anchor"]
+
+    assert cut([0, 1, 2], 0)[:2] == cut([2, 0], 0)[2:]
+    assert cut([0], 0) != cut([0], 1)
+
+
+def test_whitespace_spans_never_begin_or_end_inside_a_word(encoder):
+    objective = make(encoder, max_length=16, min_length=2, span_unit="whitespace")
+    words = ["cat", "dog", "moon", "rain", "ships", "beans"] * 30
+    document = encoder.tokenizer(" ".join(words))["input_ids"]
+    anchors = objective.views(Examples([document], None, lambda i: np.random.default_rng(i)))["anchor"]
+    assert all(len(anchor) <= 16 for anchor in anchors)
+    assert all(set(encoder.tokenizer.decode(anchor[1:-1]).split()) <= set(words) for anchor in anchors)
+
+
+def test_anchors_on_the_grid_start_where_their_blocks_do():
+    draw = np.random.default_rng(0)
+    starts = [start for _ in range(100) for start, _ in draw_anchors(2048, 2, 32, 512, draw, on_grid=True)]
+    assert {start % 512 for start in starts} == {0}
+
+
+# -------------------------------------------------------------------------------------------------------------------
+# documents
+
+
+def test_short_documents_are_skipped_and_counted(encoder):
+    lengths = np.array([82, 81, 300, 10], np.int32)  # 80 word pieces and two special tokens are just enough
+    objective = make(encoder, max_length=20, min_length=4)
+    assert objective.choose(lengths).tolist() == [True, False, True, False]
+    assert "2 of 4 documents are long enough" in objective.notes(lengths)[0]
+
+
+def test_short_documents_can_be_refused_or_shrunk_to(encoder):
+    lengths = np.array([82, 70, 300, 10], np.int32)
+    with pytest.raises(UserError, match="2 of 4 documents have fewer than 2 x 2 x 20 = 80 word pieces"):
+        make(encoder, max_length=20, min_length=4, short_doc="error").choose(lengths)
+    shrinking = make(encoder, max_length=20, min_length=4, short_doc="shrink")
+    assert shrinking.choose(lengths).tolist() == [True, True, True, False]
+    spans = [anchor for seed in range(50) for anchor, _ in shrinking.spans(40, np.random.default_rng(seed))]
+    assert max(end - start for start, end in spans) <= 10  # 40 / (2 A)
+    assert max(end for _, end in spans) <= 40
+
+
+def test_a_corpus_of_short_documents_is_refused_with_what_to_set(encoder):
+    mend = "set objective.max_length=7 with objective.min_length=3, or fewer"
+    with pytest.raises(UserError, match=f"none of 3 documents has .* the longest has 48: {mend}"):
+        make(encoder).choose(np.array([50, 20, 30], np.int32))
+    assert make(encoder, max_length=7, min_length=3).choose(np.array([50, 20, 30], np.int32)).sum() == 2
+
+
+def test_the_longest_span_follows_the_encoder(encoder):
+    assert make(encoder).longest == encoder.max_seq_length == 64
+    with pytest.raises(UserError, match="the encoder reads 64 word pieces"):
+        make(encoder, max_length=65)
+
+
+@pytest.mark.filterwarnings("ignore:template")  # of which the tiny tokenizer knows no word
+def test_pooling_by_a_prompt_s_mask_is_refused_where_anchors_are_masked(bert):
+    with pytest.raises(UserError, match="pooling 'prompt' does not fit declutr"):
+        make(load_encoder(bert, pooling="prompt"))
+
+
+# -------------------------------------------------------------------------------------------------------------------
+# loss
+
+
+def test_nt_xent_of_two_orthogonal_pairs():
+    eye = torch.eye(2)
+    assert nt_xent(eye, eye, 1.0).item() == pytest.approx(0.5514447, abs=1e-6)
+    assert nt_xent(eye, eye, 1.0, reduction="sum").item() == pytest.approx(2.2057789, abs=1e-6)
+
+
+@pytest.mark.parametrize("precision", DTYPES)
+@pytest.mark.parametrize("case", ["a", "h"])
+def test_the_contrast_and_its_gradients_are_those_of_the_authors(golden, encoder, case, precision):
+    values, (dtype, rtol, atol) = golden("declutr_ntxent"), DTYPES[precision]
+    objective = make(encoder, temperature=float(values[f"{case}_tau"]), mlm_weight=0.0)
+    anchors, positives = (
+        torch.tensor(values[f"{case}_{name}"], dtype=dtype, requires_grad=True) for name in ("anchors", "positives")
+    )
+    loss = objective.terms(anchors.flatten(0, 1), positives.flatten(0, 1))["contrast"]
+    loss.backward()
+    kind = f"pml_{{}}_{precision}"
+    for name, actual in {
+        "loss": loss.detach(),
+        "grad_anchors": anchors.grad,
+        "grad_positives": positives.grad,
+    }.items():
+        expected = torch.tensor(values[f"{case}_{kind.format(name)}"])
+        torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol)
+
+
+def test_at_a_tiny_temperature_the_loss_is_the_exact_one(golden, encoder):
+    values = golden("declutr_ntxent")
+    objective = make(encoder, temperature=5e-4, mlm_weight=0.0)
+    for case in ("a", "h"):
+        anchors, positives = (torch.tensor(values[f"{case}_{name}"]).double() for name in ("anchors", "positives"))
+        loss = objective.terms(anchors.flatten(0, 1), positives.flatten(0, 1))["contrast"]
+        assert loss.item() == pytest.approx(float(values[f"{case}_tau5e-4_ce_mean_f64"]), rel=1e-9)
+
+
+def test_copies_of_a_positive_count_once_and_groups_belong_to_their_anchor(encoder):
+    objective = make(encoder, mlm_weight=0.0)
+    anchors, positives = torch.randn(3, 8).double(), torch.randn(3, 8).double()
+    once = objective.terms(anchors, positives)["contrast"]
+    grouped = positives.repeat_interleave(4, dim=0)
+    torch.testing.assert_close(objective.terms(anchors, grouped)["contrast"], once)
+    interleaved = positives.repeat(4, 1)
+    assert not torch.isclose(objective.terms(anchors, interleaved)["contrast"], once)
+    several = torch.randn(12, 8).double()
+    swapped = several.unflatten(0, (3, 4)).flip(1).flatten(0, 1)
+    torch.testing.assert_close(
+        objective.terms(anchors, several)["contrast"], objective.terms(anchors, swapped)["contrast"]
+    )
+
+
+def test_the_contrast_ignores_lengths_and_the_order_of_the_halves():
+    anchors, positives = torch.randn(4, 8).double(), torch.randn(4, 8).double()
+    plain = nt_xent(anchors, positives, 0.1)
+    torch.testing.assert_close(nt_xent(3 * anchors, 0.2 * positives, 0.1), plain)
+    torch.testing.assert_close(nt_xent(positives, anchors, 0.1), plain)
+    alone = nt_xent(anchors[:1], positives[:1], 0.1)  # each row has only its partner to choose: itself is left out
+    assert alone.item() == pytest.approx(0.0, abs=1e-12)
+
+
+def test_nt_xent_in_slow_loops():
+    rows = torch.randn(6, 5).double()
+    memory = torch.randn(4, 5).double()
+    expected = 0.0
+    for i in range(6):
+        others = [rows[j] for j in range(6) if j != i] + list(memory)
+        scores = torch.stack([F.cosine_similarity(rows[i], other, dim=0) / 0.3 for other in others])
+        partner = F.cosine_similarity(rows[i], rows[(i + 3) % 6], dim=0) / 0.3
+        expected += (scores.logsumexp(0) - partner).item() / 6
+    assert nt_xent(rows[:3], rows[3:], 0.3, memory=memory).item() == pytest.approx(expected, rel=1e-9)
+
+
+def test_anchors_are_masked_and_positives_never(encoder, rows, monkeypatch):
+    objective = make(encoder, max_length=20, min_length=4)
+    seen = []
+    monkeypatch.setattr(
+        "selfsent.objectives.declutr.embed", lambda e, tokens: seen.append(tokens["input_ids"]) or embed(e, tokens)
+    )
+    read = []
+    monkeypatch.setattr(
+        "selfsent.objectives.declutr.embed_with_words",
+        lambda e, tokens, chosen: read.append(tokens["input_ids"]) or embed_with_words(e, tokens, chosen),
+    )
+    objective(encoder, batch_of(objective, encoder, rows))
+    mask = encoder.tokenizer.mask_token_id
+    assert not any((ids == mask).any() for ids in seen)
+    masked = sum(int((ids == mask).sum()) for ids in read)
+    words = sum(int((ids > 4).sum()) for ids in read) + masked
+    assert masked / words == pytest.approx(0.15 * 0.8, abs=0.06)
+
+
+def test_the_mask_changes_the_anchors_unless_they_are_read_clean(encoder, rows):
+    encoder.eval()
+    for clean in (False, True):
+        objective = make(encoder, max_length=20, min_length=4, contrast_on_masked_anchor=not clean)
+        batch = batch_of(objective, encoder, rows)
+        losses = []
+        for seed in (0, 1):
+            torch.manual_seed(seed)
+            losses.append(objective(encoder, batch)["contrast"].item())
+        assert (losses[0] == losses[1]) is clean
+
+
+def test_without_masked_lm_the_anchors_are_read_clean(bert, rows):
+    encoder = load_encoder(bert, pooling="mean").eval()
+    objective = make(encoder, max_length=20, min_length=4, mlm_weight=0.0)
+    batch = batch_of(objective, encoder, rows)
+    anchors, positives = embed(encoder, batch["anchor"]), embed(encoder, batch["positive"])
+    expected = nt_xent(anchors, positives.unflatten(0, (len(anchors), -1)).mean(1), 0.05)
+    torch.testing.assert_close(objective(encoder, batch)["contrast"], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_every_anchor_meets_its_own_positives_whatever_their_lengths(encoder, rows, monkeypatch):
+    objective = make(encoder.eval(), max_length=20, min_length=4).eval()
+    monkeypatch.setattr(
+        "selfsent.objectives.declutr.mask_tokens",
+        lambda e, t, p: (t, torch.zeros_like(t["input_ids"], dtype=torch.bool)),
+    )
+    seen = []
+    monkeypatch.setattr(objective, "terms", lambda anchors, positives: seen.append((anchors, positives)) or {})
+    batch = batch_of(objective, encoder, rows)
+    objective(encoder, batch)
+    for found, name in zip(seen[0], ("anchor", "positive"), strict=True):
+        torch.testing.assert_close(found, embed(encoder, batch[name]), rtol=1e-4, atol=1e-5)
+
+
+def test_without_masks_the_masked_lm_loss_is_a_zero_that_keeps_the_graph(encoder, rows, monkeypatch):
+    objective = make(encoder, max_length=20, min_length=4)
+    monkeypatch.setattr(
+        "selfsent.objectives.declutr.mask_tokens",
+        lambda e, t, p: (t, torch.zeros_like(t["input_ids"], dtype=torch.bool)),
+    )
+    terms = objective(encoder, batch_of(objective, encoder, rows))
+    assert terms["masked_lm"].item() == 0
+    sum(terms.values()).backward()
+
+
+def test_either_loss_can_be_left_out(encoder, rows):
+    for changes, names in (({"mlm_weight": 0.0}, {"contrast"}), ({"contrast_weight": 0.0}, {"masked_lm"})):
+        objective = make(encoder, max_length=20, min_length=4, **changes)
+        assert set(objective(encoder, batch_of(objective, encoder, rows))) == names
+
+
+def test_the_memory_holds_the_newest_embeddings_and_serves_as_negatives(encoder):
+    objective = make(encoder, mlm_weight=0.0, memory_size=6).train()
+    first, partners = torch.randn(2, 32), torch.randn(2, 32)
+    alone = nt_xent(first, partners, 0.05)
+    torch.testing.assert_close(objective.terms(first, partners)["contrast"], alone)  # nothing to remember yet
+    other, others = torch.randn(2, 32), torch.randn(2, 32)
+    expected = nt_xent(other, others, 0.05, memory=torch.cat((first, partners)))
+    torch.testing.assert_close(objective.terms(other, others)["contrast"], expected)
+    held = objective.memory.rows()
+    assert all((held == row).all(1).any() for row in (*other, *others, partners[0], partners[1]))
+    assert not any((held == row).all(1).any() for row in first)
+
+
+def test_the_projection_stands_between_pooling_and_contrast(encoder):
+    objective = make(encoder, mlm_weight=0.0, projection="relu")
+    anchors, positives = torch.randn(3, 32), torch.randn(3, 32)
+    expected = nt_xent(objective.head(anchors), objective.head(positives), 0.05)
+    torch.testing.assert_close(objective.terms(anchors, positives)["contrast"], expected)
+    assert objective.exported_head() is None
+
+
+@pytest.mark.parametrize("form", ["linear", "relu"])
+def test_the_projection_has_the_given_layers_width_and_form(encoder, form):
+    objective = make(encoder, mlm_weight=0.0, projection=form, projection_layers=3, projection_width=8, memory_size=4)
+    linear = [layer for layer in objective.head if isinstance(layer, torch.nn.Linear)]
+    assert [layer.weight.shape for layer in linear] == [(8, 32), (8, 8), (8, 8)]
+    rows = torch.randn(5, 32)
+    expected = rows
+    for number, layer in enumerate(linear):
+        given = expected.clamp(min=0) if number and form == "relu" else expected
+        expected = given @ layer.weight.T + layer.bias
+    torch.testing.assert_close(objective.head(rows), expected)
+    objective.train().terms(rows[:2], rows[2:4])
+    assert objective.memory.rows().shape == (4, 8)
+
+
+def test_reading_by_length_changes_nothing_but_the_padding(encoder):
+    draw = np.random.default_rng(0)
+    rows = [[2, *draw.integers(5, 30, n).tolist(), 3] for n in draw.integers(4, 60, 40)]
+    tokens = collate(encoder.eval(), rows)
+    found = torch.empty(40, 32)
+    computed = 0
+    for places, share in split_by_length(tokens):
+        found[places] = embed(encoder, share)
+        computed += share["attention_mask"].numel()
+    torch.testing.assert_close(found, embed(encoder, tokens), rtol=1e-4, atol=1e-5)
+    assert 1 - sum(map(len, rows)) / computed < 0.15
+
+
+def test_a_base_without_a_masked_lm_head_says_that_it_gets_a_fresh_one(tmp_path, bert):
+    from safetensors.torch import load_file, save_file
+
+    weights = {key: value for key, value in load_file(bert / "model.safetensors").items() if "cls." not in key}
+    for file in bert.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        make(load_encoder(tmp_path, pooling="mean"))
+    assert any("a fresh one" in str(warning.message) for warning in said)
+
+
+# -------------------------------------------------------------------------------------------------------------------
+# schedule
+
+
+def test_the_slanted_triangular_schedule_has_its_published_values(golden):
+    published = {
+        0: 1.5625e-6,
+        100: 3.128e-6,
+        1_000: 1.721e-5,
+        3_095: 5.0e-5,
+        10_000: 3.799e-5,
+        30_952: 1.5625e-6,
+    }
+    for step, rate in published.items():
+        assert slanted_triangular(step, 30_952, 5e-5) == pytest.approx(rate, rel=3e-4)
+    values = golden("declutr_lr")
+    for step, rate in zip(values["T1000_steps"], values["T1000_lr"], strict=True):
+        assert slanted_triangular(int(step), 1000, 5e-5) == pytest.approx(float(rate), rel=1e-12)

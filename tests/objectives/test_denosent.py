@@ -1,0 +1,679 @@
+"""DenoSent against the authors' code, against PyTorch's own decoder, and against its definition."""
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense, Pooling
+from tiny import FAMILIES, make_base, make_tokenizer
+from torch import nn
+from torch.nn import functional as F
+from transformers import BertConfig, BertForMaskedLM
+
+from selfsent.encoder.embed import collate, embed, embed_inputs
+from selfsent.encoder.encode import encode
+from selfsent.encoder.inspect import transformer_of
+from selfsent.encoder.load import load_encoder, quietly
+from selfsent.encoder.mlm_head import load_mlm_head, word_embeddings
+from selfsent.errors import UserError
+from selfsent.objectives import registry
+from selfsent.objectives.composite import Composition
+from selfsent.objectives.denosent import Decoder, DenoSent
+from selfsent.objectives.simcse import SimCSE
+from selfsent.training.optimizer import MasterWeights
+
+DTYPES = {"f64": (torch.float64, 1e-7, 1e-8), "f32": (torch.float32, 1e-4, 1e-5)}
+TEMPLATE = "she reads [X] about the [MASK] book"  # in words of the tiny encoder
+
+
+def make(encoder, **changes):
+    """The objective with a decoder small enough for a test and, unless told otherwise, no dropout inside it."""
+    small = {"decoder_layers": 2, "decoder_width": 64, "decoder_dropout": 0.0}
+    small = small if changes.get("denoise_weight", 1) else {}
+    return DenoSent(DenoSent.Config(**{**small, **changes}), encoder)
+
+
+@pytest.fixture
+def prompted(bert):
+    """A tiny encoder with a prompt and without dropout."""
+    return load_encoder(bert, pooling="prompt", template=TEMPLATE, dropout=0.0).train()
+
+
+@pytest.fixture
+def pairs(prompted):
+    """A batch of four texts and their positives, of other lengths."""
+    tokens = prompted.tokenizer
+    texts = ["the cat sat on the mat", "a dog barked", "rain fell on the quiet town", "he cooks rice"]
+    positives = ["the cat", "the dog barked at the moon", "rain on the town", "he cooks rice with garlic and old beans"]
+    return {
+        "text": collate(prompted, tokens(texts)["input_ids"]),
+        "positive": collate(prompted, tokens(positives)["input_ids"]),
+    }
+
+
+class Watched(nn.Module):
+    """A module in the place of another that keeps what it was given and what came out."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, *inputs):
+        self.inputs, self.output = inputs, self.inner(*inputs)
+        return self.output
+
+    def summed_loss(self, states, words, labels):
+        """Of a masked-LM head: its logits are what came out."""
+        self(states, words)
+        return self.inner.summed_loss(states, words, labels)
+
+
+# against the authors' code
+
+
+class KeptAsTold(nn.Module):
+    """The authors' noise with their mask, and a leaf behind it whose gradient can be asked for."""
+
+    def __init__(self, keep, noise):
+        super().__init__()
+        self.keep, self.noise = keep, noise
+
+    def forward(self, states):
+        self.noised = (states * self.keep / (1 - self.noise)).detach().requires_grad_()
+        return self.noised
+
+
+class Given(nn.Module):
+    """An embedding layer that returns what it was told, whatever it is asked for."""
+
+    def __init__(self, states, words):
+        super().__init__()
+        self.states = nn.Parameter(states)
+        self.word_embeddings = words
+
+    def forward(self, input_ids):
+        return self.states
+
+
+def of_the_authors(values, folder, dtype):
+    """Encoder, objective and batch with the weights and inputs of the golden file."""
+    get = {name: torch.tensor(values[name]) for name in values}
+    config = BertConfig(
+        vocab_size=97,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=40,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    with quietly():
+        model = BertForMaskedLM(config)
+        weights = {
+            "bert." + name.removeprefix("encoder."): value for name, value in get.items() if name.startswith("encoder.")
+        }
+        weights |= {"cls." + name[9:]: value for name, value in get.items() if name.startswith("mlm_head.")}
+        weights["bert.embeddings.word_embeddings.weight"] = get["tied_word_embeddings"]
+        missing = model.load_state_dict(weights, strict=False)
+        assert not missing.unexpected_keys
+        assert set(missing.missing_keys) <= {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
+        model.save_pretrained(folder)
+    tokenizer = make_tokenizer()
+    tokenizer.add_tokens([f"unused{number}" for number in range(len(tokenizer), config.vocab_size)])
+    tokenizer.save_pretrained(folder)
+    encoder = load_encoder(folder, pooling="prompt", template=TEMPLATE)
+    transformer_of(encoder).set_attn_implementation("eager")  # ours takes its softmax in float32
+    objective = make(
+        encoder,
+        temperature=float(values["tau"]),
+        contrast_weight=float(values["w_contrastive"]),
+        denoise_weight=float(values["w_denoise"]),
+        decoder_width=int(values["ffn_dim"]),
+        decoder_layers=int(values["decoder_layers"]),
+        decoder_heads=int(values["decoder_heads"]),
+    )
+    decoder = {name.removeprefix("decoder."): value for name, value in get.items() if name.startswith("decoder.")}
+    objective.decoder.load_state_dict(decoder, strict=True)
+    objective.projector.load_state_dict({"weight": get["projector.weight"], "bias": get["projector.bias"]})
+    objective.noise = KeptAsTold(get["noise_keep_mask"].to(dtype), float(values["noise_p"]))
+    batch = {
+        "text": {"input_ids": get["input_ids"], "attention_mask": get["attention_mask"]},
+        "positive": {"input_ids": get["positive_input_ids"], "attention_mask": get["positive_attention_mask"]},
+    }
+    return encoder.to(dtype), objective.to(dtype), batch
+
+
+@pytest.mark.parametrize("precision", DTYPES)
+def test_losses_logits_and_gradients_are_those_of_the_authors(golden, precision, tmp_path):
+    values, (dtype, rtol, atol) = golden("denosent"), DTYPES[precision]
+    encoder, objective, batch = of_the_authors(values, tmp_path, dtype)
+    given = torch.tensor(values["unit_decoder_input_embeddings"], dtype=dtype)
+    model = transformer_of(encoder)
+    model.embeddings = Given(given, model.get_input_embeddings())
+    objective.mlm = Watched(objective.mlm)
+    objective.decoder = Watched(objective.decoder)
+    states = [
+        torch.tensor(values[f"unit_mask_state_{name}"], dtype=dtype, requires_grad=True) for name in ("x", "positive")
+    ]
+    projected = []
+    objective.projector.register_forward_hook(lambda module, inputs, output: projected.append(output))
+    terms = objective.combine(tuple(states), encoder, batch)
+    for output in projected:
+        output.retain_grad()
+    total = sum(terms.values())
+    total.backward()
+    present = batch["positive"]["attention_mask"].bool()
+
+    def close(actual, name):
+        expected = torch.tensor(values[f"unit_{name}_{precision}"])
+        torch.testing.assert_close(actual.detach(), expected.to(dtype), rtol=rtol, atol=atol)
+
+    close(terms["contrast"] / objective.config.contrast_weight, "contrastive_loss")
+    close(terms["denoise"] / objective.config.denoise_weight, "denoise_loss")
+    close(total, "total_loss")
+    close(states[0].grad, "grad_mask_state_x")
+    close(states[1].grad, "grad_mask_state_positive")
+    close(projected[0].grad, "grad_sent_x")
+    close(projected[1].grad, "grad_sent_positive")
+    logits = torch.tensor(values[f"unit_logits_{precision}"], dtype=dtype)[present]
+    torch.testing.assert_close(objective.mlm.output.detach(), logits, rtol=rtol, atol=atol)
+    assert model.embeddings.states.grad is None
+    if precision == "f64":
+        close(projected[0], "sent_x")
+        close(projected[1], "sent_positive")
+        close(objective.noise.noised, "noised")
+        close(objective.noise.noised.grad, "grad_noised")
+        expected = torch.tensor(values["unit_decoder_output_f64"])[present]
+        torch.testing.assert_close(objective.decoder.output.detach()[present], expected, rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("precision", DTYPES)
+def test_the_whole_step_with_an_encoder_is_that_of_the_authors(golden, precision, tmp_path):
+    values, (dtype, rtol, atol) = golden("denosent"), DTYPES[precision]
+    encoder, objective, batch = of_the_authors(values, tmp_path, dtype)
+    objective.mlm = Watched(objective.mlm)
+    terms = objective(encoder, batch)
+    total = sum(terms.values())
+    total.backward()
+
+    def close(actual, name):
+        expected = torch.tensor(values[f"e2e_{name}_f64" if f"e2e_{name}_f64" in values else name])
+        torch.testing.assert_close(actual.detach(), expected.to(dtype), rtol=rtol, atol=atol)
+
+    close(terms["contrast"] / objective.config.contrast_weight, "contrastive_loss")
+    close(terms["denoise"] / objective.config.denoise_weight, "denoise_loss")
+    close(total, "total_loss")
+    close(torch.cat([embed(encoder, batch["text"]), embed(encoder, batch["positive"])]), "mask_state")
+    present = batch["positive"]["attention_mask"].bool()
+    logits = torch.tensor(values["e2e_logits_f64"], dtype=dtype)[present]
+    torch.testing.assert_close(objective.mlm.output.detach(), logits, rtol=rtol, atol=atol)
+    close(embed_inputs(encoder, batch["positive"]), "embedding_layer_output_positive")
+    model = transformer_of(encoder)
+    close(word_embeddings(encoder).grad, "grad_tied_word_embeddings")
+    close(objective.projector.weight.grad, "grad_projector_weight")
+    close(model.encoder.layer[0].attention.self.query.weight.grad, "grad_encoder_first_query_weight")
+    close(model.embeddings.position_embeddings.weight.grad, "grad_position_embeddings")
+
+
+# against PyTorch's own decoder
+
+
+def random_decoder(heads=1, dropout=0.0, **sizes):
+    decoder = Decoder(**{"width": 32, "layers": 2, "heads": heads, "inner": 64, "dropout": dropout, **sizes})
+    with torch.no_grad():  # biases and norms too, which would otherwise be 0 and 1
+        for parameter in decoder.parameters():
+            parameter.normal_(std=0.3)
+    return decoder
+
+
+def decoder_inputs(rows=3, places=7):
+    generator = torch.Generator().manual_seed(0)
+    states = torch.randn(rows, places, 32, generator=generator)
+    memory = torch.randn(rows, 32, generator=generator)
+    present = torch.arange(places) < torch.tensor([places, places - 2, 3])[:rows, None]
+    return states, memory, present
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+def test_the_decoder_and_its_gradients_are_those_of_torch_for_a_memory_of_one(heads):
+    ours = random_decoder(heads).double()
+    layer = nn.TransformerDecoderLayer(32, heads, 64, dropout=0.0, batch_first=True)
+    torchs = nn.TransformerDecoder(layer, 2).double()
+    torchs.load_state_dict(ours.state_dict(), strict=True)
+    states, memory, present = (x.double() if x.is_floating_point() else x for x in decoder_inputs())
+    outputs = []
+    for decoder in (ours, torchs):
+        given, asked = states.clone().requires_grad_(), memory.clone().requires_grad_()
+        if decoder is ours:
+            output = decoder(given, asked, present)
+        else:
+            output = decoder(given, asked[:, None], tgt_key_padding_mask=~present)
+        output[present].square().sum().backward()
+        outputs.append([output[present], given.grad, asked.grad, *(p.grad for p in decoder.parameters())])
+    for actual, expected in zip(*outputs, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-7, atol=1e-9)
+
+
+def test_with_dropout_the_decoder_scatters_as_torch_s_does():
+    ours = random_decoder(heads=2, dropout=0.3, layers=1)
+    layer = nn.TransformerDecoderLayer(32, 2, 64, dropout=0.3, batch_first=True)
+    torchs = nn.TransformerDecoder(layer, 1)
+    torchs.load_state_dict(ours.state_dict())
+    states, memory, present = decoder_inputs(1)
+    many = 4000
+    torch.manual_seed(0)
+    with torch.no_grad():
+        a = ours(states.expand(many, -1, -1), memory.expand(many, -1), present.expand(many, -1))
+        b = torchs(states.expand(many, -1, -1), memory.expand(many, -1)[:, None])
+    for actual, expected in ((a.mean(0), b.mean(0)), (a.std(0), b.std(0))):
+        assert (actual - expected).abs().max() < 5 * b.std(0).max() / many**0.5
+
+
+def test_attention_to_one_vector_gives_every_place_the_same():
+    decoder = random_decoder()
+    states, memory, _ = decoder_inputs()
+    layer = decoder.layers[0].eval()
+    query = states.transpose(0, 1)
+    output, weights = layer.multihead_attn(query, memory[None], memory[None])
+    assert torch.equal(weights, torch.ones_like(weights))
+    recalled = layer._recall(memory, states.shape[1])
+    torch.testing.assert_close(recalled, output.transpose(0, 1))
+    assert torch.equal(recalled, recalled[:, :1].expand_as(recalled))
+
+
+def test_the_decoder_has_the_published_size_and_layers_of_their_own():
+    with torch.device("meta"):
+        decoder = Decoder(768, layers=16, heads=1, inner=2048)
+    assert sum(p.numel() for p in decoder.parameters()) == 126_046_208
+    first, second = Decoder(32, layers=2, heads=1, inner=64).layers
+    assert not torch.equal(first.linear1.weight, second.linear1.weight)
+
+
+def test_the_decoder_starts_as_the_authors_does():
+    layer = Decoder(256, layers=1, heads=1, inner=512).layers[0]
+    for linear in (layer.linear1, layer.linear2, layer.self_attn.out_proj, layer.multihead_attn.out_proj):
+        assert linear.weight.std().item() == pytest.approx(0.02, rel=0.02)
+        assert not linear.bias.any()
+    for attention in (layer.self_attn, layer.multihead_attn):
+        bound = (6 / (256 + 3 * 256)) ** 0.5  # Xavier's, of the packed matrix
+        assert attention.in_proj_weight.abs().max().item() == pytest.approx(bound, rel=0.01)
+        assert attention.in_proj_weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.02)
+
+
+# noise, leakage, padding
+
+
+def logits_of(objective, encoder, batch, seed=0):
+    """The guesses of a step, put back to their places; padding is left at zero."""
+    inner, objective.mlm = objective.mlm, Watched(objective.mlm)
+    torch.manual_seed(seed)
+    objective(encoder, batch)
+    given = batch["positive"]
+    full = torch.zeros(*given["input_ids"].shape, objective.mlm.output.shape[-1])
+    full[given["attention_mask"].bool()] = objective.mlm.output.detach()
+    objective.mlm = inner
+    return full
+
+
+def other_words(prompted, tokens, places):
+    changed = {name: column.clone() for name, column in tokens.items()}
+    changed["input_ids"][places] = prompted.tokenizer.convert_tokens_to_ids("moon")
+    return changed
+
+
+def test_noise_that_takes_everything_leaves_only_the_memory(prompted, pairs):
+    objective = make(prompted, noise=1.0)
+    logits, present = logits_of(objective, prompted, pairs), pairs["positive"]["attention_mask"].bool()
+    for row, places in zip(logits, present, strict=True):
+        torch.testing.assert_close(row[places], row[:1].expand(int(places.sum()), -1), rtol=0, atol=1e-6)
+    changed = {**pairs, "positive": other_words(prompted, pairs["positive"], (slice(None), 3))}
+    torch.testing.assert_close(logits_of(objective, prompted, changed), logits, rtol=0, atol=1e-6)
+    swapped = {**pairs, "text": {name: column.flip(0) for name, column in pairs["text"].items()}}
+    assert (logits_of(objective, prompted, swapped) - logits)[present].abs().max() > 1e-4
+
+
+def test_what_the_noise_took_has_no_part_in_any_guess():
+    decoder, drop = random_decoder(), DenoSent.Config(noise=0.825).noise
+    states, memory, present = decoder_inputs()
+    kept = torch.rand(states.shape, generator=torch.Generator().manual_seed(1)) > drop
+    given = states.clone().requires_grad_()
+    output = decoder(given * kept, memory, present)
+    output[present].square().sum().backward()
+    assert not given.grad[~kept].any()
+    assert given.grad[kept & present[..., None]].any()
+    garbage = torch.where(kept, states, 1e3)
+    torch.testing.assert_close(decoder(garbage * kept, memory, present), output)
+
+
+def test_the_noise_strikes_single_numbers_at_its_rate_and_keeps_the_mean(prompted, pairs):
+    objective = make(prompted)
+    objective.noise = Watched(objective.noise)
+    many = {name: {key: value.repeat(50, 1) for key, value in column.items()} for name, column in pairs.items()}
+    torch.manual_seed(0)
+    objective(prompted, many)
+    before, after = objective.noise.inputs[0], objective.noise.output
+    gone = after == 0
+    total = gone.numel()
+    assert abs(gone.double().mean().item() - 0.825) < 4 * (0.825 * 0.175 / total) ** 0.5
+    torch.testing.assert_close(after[~gone], before[~gone] / 0.175, rtol=1e-3, atol=1e-5)
+    spread = gone.double().mean(-1).std().item()  # over tokens; .38 if whole tokens were struck out
+    assert spread == pytest.approx((0.825 * 0.175 / 32) ** 0.5, rel=0.1)
+    objective.eval()
+    objective(prompted, pairs)
+    assert objective.noise.output is objective.noise.inputs[0]
+
+
+def test_every_token_is_seen_from_every_place_and_padding_from_none(prompted, pairs):
+    objective, positive = make(prompted, noise=0.0), pairs["positive"]
+    logits = logits_of(objective, prompted, pairs)
+    later = logits_of(objective, prompted, {**pairs, "positive": other_words(prompted, positive, (3, 9))})
+    assert (later - logits)[3, :9].abs().amax(-1).min() > 1e-5
+    assert not (later - logits)[:3].any()
+    padding = positive["attention_mask"] == 0
+    assert padding.any()
+    states = objective.decoder(embed_inputs(prompted, positive), torch.ones(4, 32), ~padding)
+    changed = other_words(prompted, positive, padding)
+    again = objective.decoder(embed_inputs(prompted, changed), torch.ones(4, 32), ~padding)
+    torch.testing.assert_close(again[~padding], states[~padding], rtol=0, atol=1e-6)
+
+
+def test_more_padding_changes_no_loss(prompted, pairs):
+    objective = make(prompted, noise=0.0)
+    wider = {
+        name: {key: F.pad(value, (0, 9)) for key, value in column.items()} if name == "positive" else column
+        for name, column in pairs.items()
+    }
+    for target in ("positive", "original", "self"):
+        objective = make(prompted, noise=0.0, denoise_target=target)
+        terms, same = objective(prompted, pairs), objective(prompted, wider)
+        for name, term in terms.items():
+            torch.testing.assert_close(same[name], term, rtol=1e-5, atol=1e-6)
+
+
+# what is restored from what
+
+
+def by_hand(objective, encoder, given, wanted, memory, *, skip=(0, 0)):
+    """The denoising loss token by token, for an encoder and a decoder without dropout and noise."""
+    losses, right = [], []
+    head, words = objective.mlm, word_embeddings(encoder)
+    for row in range(len(given["input_ids"])):
+        length, count = (int(column["attention_mask"][row].sum()) for column in (given, wanted))
+        longest = max(length, count)
+        ids = F.pad(given["input_ids"][row : row + 1, :longest], (0, max(0, longest - given["input_ids"].shape[1])))
+        present = torch.arange(longest)[None] < length
+        states = objective.decoder(embed_inputs(encoder, {"input_ids": ids}), memory[row : row + 1], present)[0]
+        for place in range(skip[0], count - skip[1]):
+            logits = head(states[place : place + 1], words)[0]
+            label = wanted["input_ids"][row, place]
+            losses.append(-logits.log_softmax(-1)[label])
+            right.append(bool(logits.argmax() == label))
+    return torch.stack(losses).mean(), np.mean(right)
+
+
+@pytest.mark.parametrize("memory_from", ["anchor", "positive"])
+@pytest.mark.parametrize(
+    ("target", "given", "wanted"),
+    [("positive", "positive", "positive"), ("original", "positive", "text"), ("self", "text", "text")],
+)
+def test_the_decoder_restores_what_it_is_told_from_what_it_is_told(prompted, pairs, target, given, wanted, memory_from):
+    objective = make(prompted, noise=0.0, denoise_target=target, memory_from=memory_from, denoise_weight=3.0)
+    term = objective(prompted, pairs)["denoise"]
+    vectors = embed(prompted, pairs["text" if memory_from == "anchor" else "positive"])
+    memory = objective.projector(vectors)
+    expected, accuracy = by_hand(objective, prompted, pairs[given], pairs[wanted], memory)
+    torch.testing.assert_close(term, 3.0 * expected)
+    assert objective.figures()["token_accuracy"] == pytest.approx(accuracy)
+
+
+def test_without_the_template_only_the_text_s_own_tokens_count(prompted, pairs):
+    objective = make(prompted, noise=0.0, loss_on_template=False, denoise_weight=1.0)
+    objective.mlm = Watched(objective.mlm)
+    term = objective(prompted, pairs)["denoise"]
+    assert len(objective.mlm.output) == 2 + 6 + 4 + 8  # words of the positives
+    memory = objective.projector(embed(prompted, pairs["text"]))
+    frame = prompted.tokenizer("")["input_ids"]
+    before = frame.index(prompted.tokenizer.convert_tokens_to_ids("reads")) + 1
+    objective.mlm = objective.mlm.inner
+    expected, _ = by_hand(
+        objective, prompted, pairs["positive"], pairs["positive"], memory, skip=(before, len(frame) - before)
+    )
+    torch.testing.assert_close(term, expected)
+
+
+def test_without_positives_the_text_is_its_own(prompted, pairs):
+    alone = {"text": pairs["text"]}
+    objective = make(prompted, noise=0.0)
+    terms, twice = objective(prompted, alone), objective(prompted, {**alone, "positive": alone["text"]})
+    for name, term in terms.items():
+        torch.testing.assert_close(twice[name], term)
+
+
+def test_the_contrast_is_one_way_from_the_text_to_the_positive(prompted, pairs):
+    objective = make(prompted, temperature=0.2, contrast_weight=2.0)
+    term = objective(prompted, pairs)["contrast"]
+    s, t = (objective.projector(embed(prompted, pairs[name])) for name in ("text", "positive"))
+    cosines = F.cosine_similarity(s[:, None], t[None], dim=-1)
+    torch.testing.assert_close(term, -2.0 * (cosines / 0.2).log_softmax(-1).diagonal().mean())
+    view_cosine = F.cosine_similarity(embed(prompted, pairs["text"]), embed(prompted, pairs["positive"])).mean().item()
+    assert objective.figures()["view_cosine"] == pytest.approx(view_cosine, abs=1e-5)
+
+
+def test_without_denoising_prompt_and_projector_it_is_simcse_without_its_head(encoder, batch):
+    objective = make(encoder, denoise_weight=0.0, contrast_weight=1.0, train_projector=False)
+    assert not list(objective.parameters())
+    simcse = SimCSE(SimCSE.Config(), encoder)
+    simcse.head = nn.Sequential()
+    torch.manual_seed(0)
+    ours = objective(encoder, batch)
+    torch.manual_seed(0)
+    assert torch.equal(ours["contrast"], simcse(encoder, batch)["contrast"])
+    assert list(ours) == ["contrast"]
+
+
+@pytest.mark.parametrize("memory_from", ["anchor", "positive"])
+def test_without_contrast_only_the_memory_is_embedded(prompted, pairs, memory_from):
+    torch.manual_seed(0)
+    whole = make(prompted, noise=0.0, memory_from=memory_from)
+    torch.manual_seed(0)
+    alone = make(prompted, noise=0.0, memory_from=memory_from, contrast_weight=0.0)
+    assert alone.columns(pairs) == ("text" if memory_from == "anchor" else "positive",)
+    terms = alone(prompted, pairs)
+    assert list(terms) == ["denoise"]
+    torch.testing.assert_close(terms["denoise"], whole(prompted, pairs)["denoise"])
+
+
+# gradients and weights
+
+
+def test_the_decoder_s_input_is_detached_unless_told_otherwise(prompted, pairs):
+    model = transformer_of(prompted)
+    for detached in (True, False):
+        objective = make(prompted, contrast_weight=0.0, detach_decoder_input=detached).requires_grad_(False)
+        memory = torch.ones(4, 32)
+        objective.projector = nn.Sequential()
+        prompted.zero_grad()
+        word_embeddings(prompted).requires_grad_(False)  # the head's own use of them is no input
+        objective.train()
+        term = objective.combine((memory,), prompted, pairs)["denoise"]
+        assert term.requires_grad is not detached
+        if not detached:
+            term.backward()
+            assert model.embeddings.position_embeddings.weight.grad.any()
+        word_embeddings(prompted).requires_grad_(True)
+
+
+def test_the_head_guesses_with_the_word_embeddings_themselves(prompted, pairs):
+    objective = make(prompted)
+    objective.mlm = Watched(objective.mlm)
+    objective(prompted, pairs)["denoise"].backward()
+    states, words = objective.mlm.inputs
+    assert words is transformer_of(prompted).get_input_embeddings().weight
+    tokens = int(pairs["positive"]["attention_mask"].sum())
+    assert states.shape == (tokens, 32)
+    assert objective.mlm.output.shape == (tokens, len(words))
+    assert {id(p) for p in objective.parameters()}.isdisjoint(id(p) for p in prompted.parameters())
+    assert all(p.grad is not None and p.grad.any() for name, p in objective.mlm.named_parameters())
+    assert word_embeddings(prompted).grad[prompted.tokenizer.unk_token_id].any()  # in no text: only the tie reaches it
+
+
+def test_the_pretrained_head_is_the_base_s_and_the_random_one_is_fresh(prompted):
+    pretrained, random = make(prompted), make(prompted, mlm_head="random")
+    base = load_mlm_head(prompted)
+    for (name, weight), (_, expected) in zip(pretrained.mlm.named_parameters(), base.named_parameters(), strict=True):
+        assert torch.equal(weight, expected), name
+    assert not torch.equal(random.mlm.dense.weight, base.dense.weight)
+    assert {name: p.shape for name, p in random.mlm.named_parameters()} == {
+        name: p.shape for name, p in base.named_parameters()
+    }
+    assert random.mlm.dense.weight.std().item() == pytest.approx(0.02, rel=0.15)
+
+
+def test_encoding_is_the_state_at_the_mask_and_knows_no_projector(prompted):
+    objective = make(prompted)
+    texts = ["the cat sat on the mat", "[MASK]", "", "a [MASK] b", "rain " * 500]
+    vectors = encode(prompted, texts, precision="fp32")
+    assert vectors.shape == (5, 32)
+    assert np.isfinite(vectors).all()
+    with torch.no_grad():
+        objective.projector.weight.normal_()
+    backwards = encode(prompted, texts[::-1], precision="fp32")[::-1]
+    np.testing.assert_allclose(backwards, vectors, atol=1e-6)
+    np.testing.assert_allclose(vectors[1], vectors[2], atol=1e-6)
+    tokens = prompted.tokenizer(texts[0], return_tensors="pt")
+    with torch.no_grad():
+        states = transformer_of(prompted.eval())(**tokens).last_hidden_state[0]
+    hole = tokens["input_ids"][0].tolist().index(4)
+    np.testing.assert_allclose(vectors[0], states[hole].numpy(), atol=1e-6)
+
+
+# learning
+
+
+@pytest.fixture
+def learner(tmp_path):
+    """An encoder and eight pairs of random words, to be learned by heart."""
+    encoder = load_encoder(make_base(tmp_path), pooling="prompt", template=TEMPLATE, dropout=0.0).train()
+    with torch.no_grad():  # at its usual scale a random encoder gives every text the same vector
+        for name, parameter in transformer_of(encoder).named_parameters():
+            parameter.mul_(8 if parameter.ndim > 1 and "layer" in name else 1)
+    frame, words = encoder.tokenizer("")["input_ids"], np.arange(5, len(encoder.tokenizer))
+    draw = np.random.default_rng(0)
+
+    def column():
+        return collate(encoder, [[*frame[:3], *draw.choice(words, 5).tolist(), *frame[3:]] for _ in range(8)])
+
+    return encoder, {"text": column(), "positive": column()}
+
+
+def learn(encoder, objective, batch, steps):
+    optimizer = torch.optim.AdamW([*encoder.parameters(), *objective.parameters()], lr=2e-3)
+    torch.manual_seed(0)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        sum(objective(encoder, batch).values()).backward()
+        optimizer.step()
+
+
+def test_without_noise_a_few_pairs_are_soon_restored(learner):
+    encoder, batch = learner
+    torch.manual_seed(0)
+    objective = make(encoder, noise=0.0, decoder_layers=1)
+    learn(encoder, objective, batch, 300)
+    assert objective.figures()["token_accuracy"] > 0.95
+
+
+def test_under_noise_the_right_memory_restores_more_than_another_s(learner):
+    encoder, batch = learner
+    torch.manual_seed(0)
+    objective = make(encoder, noise=0.9, decoder_layers=1, loss_on_template=False)
+    learn(encoder, objective, batch, 300)
+    views = [embed(encoder, batch[name]) for name in ("text", "positive")]
+    accuracy = {}
+    for which, order in {"own": torch.arange(8), "another's": torch.arange(8).roll(1)}.items():
+        torch.manual_seed(1)
+        objective.combine((views[0][order], views[1]), encoder, batch)
+        accuracy[which] = objective.figures()["token_accuracy"]
+    assert accuracy["own"] > accuracy["another's"] + 0.3
+
+
+# in company
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_can_be_denoised(family, tmp_path):
+    encoder = load_encoder(make_base(tmp_path, family), pooling="prompt", template=TEMPLATE).train()
+    batch = {"text": collate(encoder, encoder.tokenizer(["the cat sat", "rain fell on the town"])["input_ids"])}
+    objective = make(encoder)
+    sum(objective(encoder, batch).values()).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in objective.parameters())
+    assert not any(p.requires_grad for p in encoder[1].parameters())
+
+
+def test_composed_with_simcse_it_shares_the_forward_pass(prompted, pairs):
+    parts = {"simcse": SimCSE(SimCSE.Config(), prompted), "denosent": make(prompted, noise=0.0)}
+    both = Composition(parts, {"simcse": 1.0, "denosent": 0.5}, prompted)
+    passes = []
+    transformer_of(prompted).encoder.register_forward_hook(lambda *_: passes.append(1))
+    terms = both(prompted, pairs)
+    assert list(terms) == ["simcse.contrast", "denosent.contrast", "denosent.denoise"]
+    assert len(passes) == 1
+    torch.testing.assert_close(terms["denosent.denoise"], 0.5 * parts["denosent"](prompted, pairs)["denoise"])
+
+
+def test_bf16_arithmetic_and_bf16_matrices_move_the_terms_little(prompted, pairs):
+    objective = make(prompted)
+
+    def terms():
+        torch.manual_seed(0)
+        return objective(prompted, pairs)
+
+    exact = terms()
+    masters = MasterWeights(nn.ModuleList([prompted, objective]))
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = terms()
+    for name, term in rough.items():
+        assert term.dtype == torch.float32
+        torch.testing.assert_close(term, exact[name], rtol=0.03, atol=0.02)
+    sum(rough.values()).backward()
+    masters.collect_gradients()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in objective.parameters() if p.ndim < 2)
+    assert prompted[1].emb_layer.weight.dtype == torch.float32
+
+
+# the recipe and what cannot be
+
+
+def test_the_recipe_asks_for_a_prompt_and_the_authors_schedule():
+    assert registry.method_recipe("denosent") == {
+        "encoder": {"pooling": "prompt"},
+        "train": {"batch_size": 64, "learning_rate": 4e-5, "schedule": "constant", "warmup_steps": 500},
+    }
+    kind, changes = registry.find_method("denosent_paper")
+    config = kind.Config(**changes)
+    assert (config.temperature, config.contrast_weight, config.denoise_weight) == (0.03, 1.0, 1.0)
+    assert config.denoise_target == "original"
+    released = kind.Config(**registry.find_method("denosent_released")[1])
+    assert (released.temperature, released.contrast_weight, released.denoise_weight) == (0.05, 5.0, 7.0)
+    assert (released.noise, released.decoder_layers, released.decoder_heads) == (0.825, 16, 1)
+
+
+def test_an_encoder_that_cannot_be_denoised_is_refused(encoder):
+    with pytest.raises(UserError, match=r"objective\.decoder_heads = 3 does not fit: it must divide .* width 32"):
+        make(encoder, decoder_heads=3)
+    static = SentenceTransformer(modules=[Pooling(32, "cls")], device="cpu")
+    with pytest.raises(UserError, match="denoising needs an encoder"):
+        make(static)
+    narrow = SentenceTransformer(modules=[*encoder, Dense(32, 16)], device="cpu")
+    with pytest.raises(UserError, match="the decoder's states would be 32 wide and sentence vectors are 16"):
+        make(narrow)
+    assert make(narrow, denoise_weight=0.0).projector.in_features == 16
+
+
+def test_what_has_no_effect_without_denoising_is_warned_of():
+    with pytest.warns(UserWarning, match="has no effect") as said:
+        DenoSent.Config(denoise_weight=0.0, noise=0.9, decoder_heads=2)
+    assert [str(one.message) for one in said] == [
+        f"{key} has no effect, because denoise_weight is 0" for key in ("decoder_heads 2", "noise 0.9")
+    ]

@@ -1,0 +1,348 @@
+"""SCD against the authors' code and against its own definition, worked out the slow way."""
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from torch.nn import functional as F
+
+from selfsent.encoder.dropout import dropout_sites
+from selfsent.encoder.embed import collate, embed
+from selfsent.encoder.inspect import transformer_of
+from selfsent.errors import UserError
+from selfsent.functional import correlation_summary
+from selfsent.objectives.scd import SCD
+
+DTYPES = {"f64": (torch.float64, 1e-7, 1e-8), "f32": (torch.float32, 1e-4, 1e-5)}
+ATTENTIONS = ["eager", "sdpa", "selfsent"]
+LAYERS = {"W1": "0.weight", "b1": "0.bias", "W2": "3.weight", "W3": "6.weight"}
+NORMS = {"bn1_weight": "1.weight", "bn1_bias": "1.bias", "bn2_weight": "4.weight", "bn2_bias": "4.bias"}
+
+
+class Watched(SCD):
+    """SCD that remembers the embeddings of its two views."""
+
+    def terms(self, h, k):
+        self.h, self.k = h.detach(), k.detach()
+        return super().terms(h, k)
+
+
+def make(width=32, **changes):
+    """The objective for embeddings of this width, which need no encoder to be worked on."""
+    encoder = SentenceTransformer(modules=[Pooling(width, "cls")], device="cpu")
+    return Watched(Watched.Config(**{"projector_width": 8, **changes}), encoder)
+
+
+def vectors(*shape, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, dtype=torch.float64, generator=generator)
+
+
+def rates(encoder):
+    return [(site.module.p, site.module.rows) for site in dropout_sites(encoder)]
+
+
+# the loss
+
+
+@pytest.mark.parametrize("case", ["a", "b"])
+@pytest.mark.parametrize("precision", DTYPES)
+def test_the_loss_and_its_gradients_are_those_of_the_authors(golden, precision, case):
+    values, (dtype, rtol, atol) = golden("scd_loss"), DTYPES[precision]
+
+    def get(name):
+        return torch.tensor(values[f"{case}_{name}"])
+
+    scd = make(
+        16,
+        projector_width=24,
+        temperature=get("tau").item(),
+        self_contrast_weight=get("w_S").item(),
+        decorrelation_weight=get("beta").item(),
+        off_diagonal_weight=get("lambda").item(),
+    ).to(dtype)
+    weights = dict(scd.projector.named_parameters())
+    assert set(weights) == {*LAYERS.values(), *NORMS.values()}
+    with torch.no_grad():
+        for name, parameter in (LAYERS | NORMS).items():
+            weights[parameter].copy_(get(name))
+    h, k = (get(name).to(dtype).requires_grad_() for name in ("h_A", "h_B"))
+    terms = scd.terms(h, k)
+    total = sum(terms.values())
+    total.backward()
+
+    def close(actual, name):
+        torch.testing.assert_close(actual.detach(), get(f"{name}_{precision}").to(dtype), rtol=rtol, atol=atol)
+
+    close(terms["self_contrast"] / scd.config.self_contrast_weight, "self_contrast_over_tau")
+    close(terms["decorrelation"] / scd.config.decorrelation_weight, "decorrelation")
+    close(total, "total")
+    close(h.grad, "grad_hA")
+    close(k.grad, "grad_hB")
+    if precision == "f64":
+        for name, parameter in (LAYERS | NORMS).items():
+            close(weights[parameter].grad, f"grad_{name}")
+
+
+def test_self_contrast_of_identical_views_is_the_inverse_temperature():
+    h = vectors(6, 32).float()
+    assert make(temperature=1.0).terms(h, h)["self_contrast"].item() == pytest.approx(1.0)
+    assert make(temperature=0.05).terms(h, h)["self_contrast"].item() == pytest.approx(20.0)
+    summed = make(temperature=0.05, self_contrast_reduction="sum").terms(h, h)
+    assert summed["self_contrast"].item() == pytest.approx(120.0)
+
+
+def test_decorrelation_is_its_formula_summed_entry_by_entry(encoder, batch):
+    scd = make(dropout_low=0.0, dropout_high=0.3, decorrelation_weight=1.0, off_diagonal_weight=0.5)
+    term = scd(encoder, batch)["decorrelation"]
+    a, b = (F.batch_norm(scd.projector(view), None, None, training=True) for view in (scd.h, scd.k))
+    expected = 0.0
+    for m in range(8):
+        for n in range(8):
+            c = (a[:, m] * b[:, n]).mean()
+            expected += (1 - c) ** 2 if m == n else 0.5 * c**2
+    torch.testing.assert_close(term, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_eq3_changes_the_correlation_and_nothing_else():
+    h, k = vectors(6, 32).float(), vectors(6, 32, seed=1).float()
+    scd = make(correlation_norm="eq3", decorrelation_weight=1.0, off_diagonal_weight=1.0)
+    x, y = scd.projector(h), scd.projector(k)
+    matrix = (x.mT @ y) / (x.square().mT @ y.square() + 1e-5).sqrt()
+    expected = (torch.eye(8) - matrix).square().sum()
+    torch.testing.assert_close(scd.terms(h, k)["decorrelation"], expected)
+
+
+def parts(scd, h, k):
+    diagonal, off_diagonal = correlation_summary(scd.projector(h), scd.projector(k))
+    return {"cosine": F.cosine_similarity(h, k).mean(), "diagonal": diagonal.mean(), "off": off_diagonal}
+
+
+@pytest.mark.parametrize(
+    ("weights", "figure", "direction"),
+    [
+        ({"decorrelation_weight": 0.0}, "cosine", -1),
+        ({"self_contrast_weight": 0.0, "off_diagonal_weight": 0.0}, "diagonal", 1),
+        ({"self_contrast_weight": 0.0, "off_diagonal_weight": 1e6}, "off", -1),
+    ],
+)
+def test_one_small_step_on_each_part_moves_its_figure_the_right_way(weights, figure, direction):
+    scd = make(**weights).double()
+    h, k = vectors(12, 32).requires_grad_(), vectors(12, 32, seed=1).requires_grad_()
+    gradients = torch.autograd.grad(sum(scd.terms(h, k).values()), (h, k))
+    size = 1e-3 / max(gradient.norm().item() for gradient in gradients)
+    before = parts(scd, h, k)[figure]
+    after = parts(scd, *(view - size * step for view, step in zip((h, k), gradients, strict=True)))[figure]
+    assert direction * (after - before) > 1e-7
+
+
+def test_the_gradient_of_self_contrast_is_orthogonal_to_the_embedding():
+    scd = make(decorrelation_weight=0.0).double()
+    h, k = vectors(12, 32).requires_grad_(), vectors(12, 32, seed=1)
+    (gradient,) = torch.autograd.grad(sum(scd.terms(h, k).values()), h)
+    assert gradient.norm() > 0.1
+    torch.testing.assert_close((gradient * h).sum(1), torch.zeros(12, dtype=h.dtype), rtol=0, atol=1e-10)
+
+
+def test_two_texts_have_a_closed_form():
+    scd = make(decorrelation_weight=1.0, off_diagonal_weight=0.5).double()
+    scd.projector = torch.nn.Identity()
+    h, k = 1e4 * vectors(2, 8), 1e4 * vectors(2, 8, seed=1)  # so large that eps does not matter
+    opposed = ((h[0] - h[1]) * (k[0] - k[1]) < 0).sum().item()
+    assert opposed > 0
+    expected = 4.0 * opposed + 0.5 * 8 * 7
+    assert scd.terms(h, k)["decorrelation"].item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_order_of_texts_and_the_scale_of_embeddings_do_not_matter():
+    scd, order = make().double(), torch.tensor([3, 1, 5, 0, 2, 4])
+    h, k = vectors(6, 32), vectors(6, 32, seed=1)
+    terms, shuffled, scaled = scd.terms(h, k), scd.terms(h[order], k[order]), scd.terms(3 * h, 0.2 * k)
+    for name, term in terms.items():
+        torch.testing.assert_close(shuffled[name], term)
+    torch.testing.assert_close(scaled["self_contrast"], terms["self_contrast"])
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_sign_of_the_diagonal_decides_whether_views_correlate(sign):
+    weights = {"self_contrast_weight": 0.0, "decorrelation_weight": 1.0}
+    if sign == -1:
+        with pytest.warns(UserWarning, match="anti-correlate"):
+            scd = make(8, diag_sign=-1, unsafe=True, **weights)
+    else:
+        scd = make(8, **weights)
+    scd.projector = torch.nn.Identity()
+    h, k = vectors(16, 8).requires_grad_(), vectors(16, 8, seed=1).requires_grad_()
+    optimizer = torch.optim.Adam([h, k], lr=0.05)
+    for _ in range(200):
+        optimizer.zero_grad()
+        sum(scd.terms(h, k).values()).backward()
+        optimizer.step()
+    assert sign * scd.figures()["correlation_diagonal"] > 0.9
+
+
+def test_figures_are_the_means_over_views_and_matrix():
+    scd, h, k = make().double(), vectors(6, 32), vectors(6, 32, seed=1)
+    scd.terms(h, k)
+    a, b = (F.batch_norm(scd.projector(view), None, None, training=True) for view in (h, k))
+    matrix = a.mT @ b / 6
+    apart = matrix[~torch.eye(8, dtype=torch.bool)]
+    expected = {
+        "view_cosine": F.cosine_similarity(h, k).mean().item(),
+        "correlation_diagonal": matrix.diagonal().mean().item(),
+        "correlation_off_diagonal_rms": apart.square().mean().sqrt().item(),
+    }
+    assert scd.figures() == pytest.approx(expected)
+
+
+def test_the_projector_has_the_published_size():
+    scd = make(768, projector_width=4096)
+    assert sum(p.numel() for p in scd.parameters()) == 36_720_640
+
+
+def test_one_text_is_refused():
+    with pytest.raises(ValueError, match="at least 2 rows, got 1"):
+        make().terms(torch.ones(1, 32), torch.ones(1, 32))
+
+
+# the two views
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("site", ["attention", "hidden"])
+def test_a_view_without_dropout_is_the_evaluated_one(encoder, batch, attention, site):
+    transformer_of(encoder).set_attn_implementation(attention)
+    changes = (
+        {"dropout_low": 0.0, "dropout_high": 0.0, "attention_low": 0.0, "attention_high": 0.5}
+        if site == "attention"
+        else {"dropout_low": 0.0, "dropout_high": 0.5, "attention_low": 0.0, "attention_high": 0.0}
+    )
+    scd = make(**changes)
+    with torch.no_grad():
+        scd(encoder, batch)
+        evaluated = embed(encoder.eval(), batch["text"])
+    assert torch.equal(scd.h, evaluated)
+    assert (scd.k - evaluated).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("passes", ["two", "one"])
+def test_the_low_rate_is_the_first_view_s(encoder, batch, passes):
+    scd = make(dropout_low=0.0, dropout_high=0.5, passes=passes)
+    with torch.no_grad():
+        scd(encoder, batch)
+        evaluated = embed(encoder.eval(), batch["text"])
+    assert torch.allclose(scd.h, evaluated, atol=1e-6)
+    assert (scd.k - evaluated).abs().amax(1).min() > 0.01
+
+
+@pytest.mark.parametrize("passes", ["two", "one"])
+def test_hidden_only_leaves_attention_at_the_encoder_s_own_rate(encoder, batch, passes):
+    seen = {"attention": set(), "hidden": set()}
+
+    def record(kind, module):
+        seen[kind].add(module.rows or module.p)
+
+    for site in dropout_sites(encoder):
+        kind = "attention" if site.attention else "hidden"
+        site.module.register_forward_hook(lambda module, *_, kind=kind: record(kind, module))
+    make(dropout_sites="hidden_only", passes=passes)(encoder, batch)
+    two = passes == "two"
+    assert seen == {
+        "attention": {0.1} if two else {(0.1, 0.1)},
+        "hidden": {0.05, 0.155} if two else {(0.05, 0.155)},
+    }
+
+
+@pytest.mark.parametrize("passes", ["two", "one"])
+def test_in_evaluation_mode_the_views_are_identical(encoder, batch, passes):
+    scd = make(passes=passes)
+    scd(encoder.eval(), batch)
+    assert torch.allclose(scd.h, scd.k, atol=1e-6)
+
+
+@pytest.mark.parametrize("passes", ["two", "one"])
+def test_the_encoder_gets_its_own_rates_back_even_from_a_failed_step(encoder, batch, passes):
+    before = rates(encoder)
+    assert {rate for rate, _ in before} == {0.1}
+    make(passes=passes)(encoder, batch)
+    assert rates(encoder) == before
+    broken = {"text": {**batch["text"], "input_ids": batch["text"]["input_ids"] + 10_000}}
+    with pytest.raises(IndexError):
+        make(passes=passes)(encoder, broken)
+    assert rates(encoder) == before
+
+
+@pytest.mark.parametrize(("attention", "passes"), [("eager", "two"), ("selfsent", "two"), ("selfsent", "one")])
+def test_activations_are_dropped_as_often_as_the_rates_say(encoder, rows, attention, passes):
+    model = transformer_of(encoder)
+    model.set_attn_implementation(attention)
+    zeros = {"hidden": [], "attention": []}  # for each site and view the (zeros, elements)
+
+    def count(kind, dropped):
+        for view in range(2 if passes == "one" else 1):
+            ours = dropped.chunk(2)[view] if passes == "one" else dropped
+            zeros[kind].append(((ours == 0).sum().item(), ours.numel()))
+
+    for site in dropout_sites(encoder):
+        if not site.attention:
+            site.module.register_forward_hook(lambda module, inputs, output: count("hidden", output))
+    for module in model.modules():
+        if hasattr(module, "query"):  # eager attention drops by function; the weights it returns are the dropped ones
+            module.register_forward_hook(lambda module, inputs, output: count("attention", output[1]))
+    many = collate(encoder, [rows[0]] * 48)  # of one length: a weight on padding would be 0 without dropout
+    torch.manual_seed(0)
+    scd = make(dropout_low=0.1, dropout_high=0.3, attention_low=0.2, attention_high=0.45, passes=passes)
+    with torch.no_grad():
+        scd(encoder, {"text": many})
+    for kind, expected in {"hidden": (0.1, 0.3), "attention": (0.2, 0.45)}.items():
+        counts, half = zeros[kind], len(zeros[kind]) // 2
+        views = (counts[0::2], counts[1::2]) if passes == "one" else (counts[:half], counts[half:])
+        for view, rate in zip(views, expected, strict=True):
+            dropped, total = (sum(column) for column in zip(*view, strict=True))
+            assert abs(dropped / total - rate) < 3 * (rate * (1 - rate) / total) ** 0.5
+
+
+def test_one_pass_is_refused_under_an_attention_that_takes_one_rate(encoder, batch):
+    transformer_of(encoder).set_attn_implementation("eager")
+    with pytest.raises(UserError, match="use two passes"):
+        make(passes="one")(encoder, batch)
+
+
+def test_sdpa_attention_drops_at_the_rate_of_the_view(encoder, batch):  # where no hook can count
+    transformer_of(encoder).set_attn_implementation("sdpa")
+    distance = []
+    for rate in (0.05, 0.5):
+        scd = make(dropout_low=0.0, dropout_high=0.0, attention_low=0.0, attention_high=rate)
+        torch.manual_seed(0)
+        with torch.no_grad():
+            scd(encoder, batch)
+        distance.append((scd.h - scd.k).norm().item())
+    assert distance[1] > 2 * distance[0] > 0
+
+
+def test_one_and_two_passes_have_the_same_distribution(encoder, batch):
+    cosines = {"one": [], "two": []}
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for passes, collected in cosines.items():
+            scd = make(passes=passes)
+            for _ in range(30):
+                scd(encoder, batch)
+                collected.append(scd.figures()["view_cosine"])
+    one, two = torch.tensor(cosines["one"]), torch.tensor(cosines["two"])
+    assert abs(one.mean() - two.mean()) < 4 * ((one.var() + two.var()) / 30).sqrt()
+
+
+# the config
+
+
+def test_equal_rates_are_warned_of_unless_attention_differs():
+    with pytest.warns(UserWarning, match=r"dropout_low 0\.2 is not below dropout_high 0\.2"):
+        SCD.Config(dropout_low=0.2, dropout_high=0.2)
+    SCD.Config(dropout_low=0.2, dropout_high=0.2, attention_low=0.1)
+
+
+def test_attention_copies_the_hidden_rates_unless_given():
+    assert make().dropout_views() == [(0.05, 0.05), (0.155, 0.155)]
+    assert make(attention_high=0.3).dropout_views() == [(0.05, 0.05), (0.155, 0.3)]
+    assert make(dropout_sites="hidden_only").dropout_views() == [(0.05, None), (0.155, None)]

@@ -1,0 +1,184 @@
+"""Several processes train as one does with the whole batch; they say where they differ, and end together."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from rank_worker import RECIPES, train
+
+from selfsent.errors import ConfigurationError
+from selfsent.runtime import distributed
+from selfsent.runtime.launch import launched, require_one
+
+HERE = Path(__file__).parent
+PATIENCE = 300  # seconds, on a busy machine
+
+
+@contextmanager
+def started(task, count, base, out):
+    """Start a task of ``rank_worker`` in ``count`` processes, which are killed at the end."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    paths = os.pathsep.join([str(HERE.parent), str(HERE)])
+    given = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(count)}
+    given |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "LOCAL_WORLD_SIZE": str(count)}
+    command = [sys.executable, str(HERE / "rank_worker.py"), task, str(base), str(out)]
+    processes = [
+        subprocess.Popen(command, env=given | {"RANK": str(n), "LOCAL_RANK": str(n)}, stderr=subprocess.PIPE, text=True)
+        for n in range(count)
+    ]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+            process.stderr.close()
+
+
+def start(task, count, base, out):
+    """Run a task of ``rank_worker`` in ``count`` processes; return how each ended."""
+    with started(task, count, base, out) as processes:
+        errors = [process.communicate(timeout=PATIENCE)[1] for process in processes]
+    return [process.returncode for process in processes], errors
+
+
+@pytest.fixture(scope="module")
+def shared(bert, tmp_path_factory):
+    """What three processes found of every recipe."""
+    out = tmp_path_factory.mktemp("three")
+    ended, errors = start("equal", 3, bert, out)
+    assert ended == [0, 0, 0], errors
+    return [torch.load(out / f"equal-{number}.pt") for number in range(3)]
+
+
+@pytest.mark.filterwarnings("ignore:dropout_low 0.0 is not below")
+@pytest.mark.parametrize("name", RECIPES)
+def test_three_processes_train_as_one_does(name, shared, bert, tmp_path):
+    # Batches of 9, 9 and 2 rows: the last has fewer rows than there are processes.
+    alone, together = train(bert, tmp_path, name), shared[0][name]
+    torch.testing.assert_close(together["losses"], alone["losses"], rtol=1e-6, atol=0)
+    for key, weight in alone["weights"].items():
+        torch.testing.assert_close(
+            together["weights"][key], weight, rtol=0, atol=1e-7, msg=lambda m, k=key: f"{k}: {m}"
+        )
+
+
+@pytest.mark.filterwarnings("ignore:dropout_low 0.0 is not below")
+def test_a_smaller_batch_that_does_not_divide_is_shared_all_the_same(shared, bert, tmp_path):
+    alone, together = train(bert, tmp_path, "scd", count=23), shared[0]["uneven"]  # 9, 9 and 5 rows
+    torch.testing.assert_close(together["losses"], alone["losses"], rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_processes_hold_the_same_weights(name, shared):
+    for other in shared[1:]:
+        assert all(
+            torch.equal(weight, other[name]["weights"][key]) for key, weight in shared[0][name]["weights"].items()
+        )
+
+
+@pytest.mark.parametrize("name", ["simcse", "denosent"])
+def test_chunks_and_processes_go_together(name, shared):
+    chunked, plain = shared[0][f"cached {name}"], shared[0][name]
+    torch.testing.assert_close(chunked["losses"], plain["losses"], rtol=1e-6, atol=0)
+    for key, weight in plain["weights"].items():
+        torch.testing.assert_close(chunked["weights"][key], weight, rtol=0, atol=1e-7)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """Where two processes left what they were told of each other, and a run that was not killed."""
+    return tmp_path_factory.mktemp("two")
+
+
+def test_processes_that_differ_are_refused_by_name_and_one_that_fails_tells_the_others(bert, two):
+    ended, errors = start("refused", 2, bert, two)
+    assert ended == [0, 0], errors
+    first, second = (torch.load(two / f"refused-{number}.pt", weights_only=False) for number in range(2))
+    assert first["alike"] == second["alike"] == "nothing"
+    assert "ConfigurationError: the processes differ: recipe.train.steps is 7 in process 0 and 8" in first["different"]
+    assert "EndedElsewhere: the processes differ: recipe.train.steps" in second["different"]
+    assert "train.batch_size = 9 does not divide by the 2 processes" in first["uneven"]
+    assert "such as 10" in first["uneven"]
+    assert first["first"] == "UserError: the disk is full"
+    assert second["first"] == "EndedElsewhere: process 0 ended: the disk is full"
+    assert (first["turns"], second["turns"]) == (None, True)  # the second finds what the first made
+    assert tuple(first["apart"]) == (2, 3)
+
+
+def test_a_process_that_is_killed_ends_the_other_and_resumed_the_bytes_are_the_same(bert, two):
+    assert start("killed", 2, bert, two)[0] == [1, -9]
+    assert [path.name for path in (two / "cut" / "checkpoints").glob("step-*")] == ["step-00000002"]
+    ended, errors = start("resumed", 2, bert, two)
+    assert ended == [0, 0], errors
+    one = torch.load(two / "refused-0.pt", weights_only=False)["whole"]["weights"]
+    other = torch.load(two / "resumed-0.pt")["weights"]
+    assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_a_process_that_was_stopped_is_taken_for_dead(bert, tmp_path):
+    with started("stopped", 2, bert, tmp_path) as (first, second):
+        said = first.communicate(timeout=PATIENCE)[1]
+        assert first.returncode == 1
+        assert "process 0 ends, because nothing has come from process 1 for" in said
+        assert second.poll() is None
+
+
+def test_a_process_that_still_runs_is_waited_for_and_named(bert, tmp_path):
+    with started("behind", 2, bert, tmp_path) as (first, second):
+        line = next(line for line in first.stderr if line.startswith("process 0 "))
+        assert line.endswith("minutes for process 1, which still runs\n")
+        second.send_signal(signal.SIGUSR1)
+        assert [process.wait(PATIENCE) for process in (first, second)] == [0, 0]
+    assert torch.load(tmp_path / "behind-0.pt") == [2.0]
+
+
+def test_blocks_cover_a_batch_once_and_in_order():
+    for rows in range(1, 12):
+        for count in range(1, 5):
+            blocks = [slice(n * rows // count, (n + 1) * rows // count) for n in range(count)]
+            made = [distributed.Ranks.block(type("R", (), {"number": n, "count": count})(), rows) for n in range(count)]
+            assert made == blocks
+            assert [row for block in made for row in range(rows)[block]] == list(range(rows))
+
+
+def test_one_process_exchanges_nothing():
+    rows = torch.randn(3, 2, requires_grad=True)
+    with distributed.joined("cpu") as group:
+        assert group is distributed.ALONE
+        assert group.gather(rows) is rows
+        assert group.means([1.0, 2.0]) == [1.0, 2.0]
+        assert group.table() == {}
+    torch.manual_seed(0)
+    drawn = distributed.draw_rows((2, 3))
+    torch.manual_seed(0)
+    assert torch.equal(drawn, torch.rand(2, 3))
+
+
+def test_a_command_for_one_process_refuses_several(monkeypatch):
+    require_one("encode")
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "x", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert launched() == 2
+    with pytest.raises(ConfigurationError, match="2 processes were started, and encode is run by one"):
+        require_one("encode")
+    with pytest.raises(ConfigurationError, match="several processes cannot train on 'mps'"), distributed.joined("mps"):
+        pass
+
+
+@pytest.mark.parametrize("counts", [[0, 1, 0, 0], [3, 0, 2, 5], [0, 0, 0, 0]])
+def test_means_over_words_are_those_of_the_whole_batch_however_few_there_are(monkeypatch, counts):
+    several = distributed.Ranks()
+    several.count = len(counts)
+    monkeypatch.setattr(several, "means", lambda _: [sum(counts) / len(counts)])
+    losses = [float(count) for count in counts]  # a loss of 1 for each word
+    shares = [loss / several.mean_count(count) for loss, count in zip(losses, counts, strict=True)]
+    assert sum(shares) / len(counts) == pytest.approx(float(any(counts)))

@@ -1,0 +1,144 @@
+"""The server as a process of its own: clients of others, signals, and a port that is taken."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager, suppress
+
+import numpy as np
+import openai
+import pytest
+from tiny import TEXTS
+
+from selfsent.encoder.load import load_encoder
+from selfsent.encoder.save import save_encoder
+from selfsent.errors import ConfigurationError
+from selfsent.searching.make import make_index, update_index
+from selfsent.serving.server import is_loopback, open_port
+
+
+@contextmanager
+def server(*words):
+    """Start the command, and yield its process and port."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "selfsent", "serve", *words, "--port", "0"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    try:
+        for line in process.stderr:
+            if found := re.search(r"on http://127\.0\.0\.1:(\d+)", line):
+                break
+        else:
+            raise AssertionError("the server did not start")
+        yield process, int(found[1])
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+@pytest.fixture(scope="module")
+def folder(bert, tmp_path_factory):
+    place = tmp_path_factory.mktemp("listen") / "model"
+    save_encoder(load_encoder(bert), place)
+    return place
+
+
+def post(port, body, path="/embed"):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
+
+
+def test_a_server_answers_openais_client_reloads_and_stops_without_losing_a_request(folder):
+    with server(f"m={folder}", "--set", "precision=fp32") as (process, port):
+        client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0)
+        vectors = load_encoder(folder).encode(TEXTS, normalize_embeddings=True)
+        found = client.embeddings.create(model="m", input=TEXTS)
+        np.testing.assert_allclose([row.embedding for row in found.data], vectors, atol=1e-4)
+        assert [model.id for model in client.models.list()] == ["m"]
+        with pytest.raises(openai.NotFoundError, match="unknown model 'gpt'"):
+            client.embeddings.create(model="gpt", input="rain")
+        with pytest.raises(openai.BadRequestError, match="the input is empty"):
+            client.embeddings.create(model="m", input="")
+        process.send_signal(signal.SIGHUP)
+        assert "reloaded m" in process.stderr.readline()
+
+        answers = [0] * 8
+
+        def ask(place):
+            with suppress(ConnectionError, http.client.RemoteDisconnected):  # it no longer reads requests
+                while True:
+                    status, rows = post(port, {"inputs": TEXTS})
+                    assert (status, len(rows)) == (200, len(TEXTS))
+                    answers[place] += 1
+                    if sum(answers) == 50:
+                        process.terminate()
+
+        threads = [threading.Thread(target=ask, args=(place,)) for place in range(8)]
+        for thread in threads:
+            thread.start()
+        assert process.wait(60) == 0
+        for thread in threads:
+            thread.join()
+        counted = int(re.search(r"stopped after (\d+) answers", process.stderr.read())[1])
+        assert counted == sum(answers) + 2  # the client's embeddings and models
+
+
+def test_hangup_opens_an_index_that_was_brought_up_to_date(folder, tmp_path):
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("\n".join(TEXTS) + "\n")
+    make_index([corpus], tmp_path / "index", model=folder)
+    with server("--index", str(tmp_path / "index")) as (process, port):
+        corpus.write_text("\n".join([*TEXTS, "the cat saw the dog by the river"]) + "\n")
+        update_index(tmp_path / "index", [corpus])
+        process.send_signal(signal.SIGHUP)
+        assert "reloaded" in process.stderr.readline()  # the model
+        assert "reloaded index: 7 documents" in process.stderr.readline()
+        status, answer = post(port, {"query": "the cat saw the dog by the river", "top": 1}, "/search")
+        assert (status, answer["results"][0]["hits"][0]["text"]) == (200, "the cat saw the dog by the river")
+
+
+def test_a_client_that_leaves_does_not_stop_the_others(folder):
+    with server(f"m={folder}") as (process, port):
+        gone = http.client.HTTPConnection("127.0.0.1", port)
+        gone.request("POST", "/embed", json.dumps({"inputs": TEXTS * 300}), {"content-type": "application/json"})
+        gone.close()
+        half = http.client.HTTPConnection("127.0.0.1", port)
+        half.putrequest("POST", "/embed")
+        half.putheader("content-length", "100")
+        half.endheaders(b'{"inputs"')
+        half.close()
+        assert post(port, {"inputs": TEXTS})[0] == 200
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+def test_a_port_that_is_taken_is_said():
+    with open_port("127.0.0.1", 0) as taken:
+        number = taken.getsockname()[1]
+        with pytest.raises(ConfigurationError, match=f"cannot listen on 127.0.0.1:{number} .*give another --port"):
+            open_port("127.0.0.1", number)
+    with pytest.raises(ConfigurationError, match="between 0 and 65535"):
+        open_port("127.0.0.1", 70_000)
+
+
+def test_only_addresses_of_this_machine_are_called_so():
+    assert [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "example.org")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]

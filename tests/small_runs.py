@@ -1,0 +1,51 @@
+"""Small trainings that many tests start."""
+
+import selfsent
+from selfsent.progress import Progress
+
+QUICK = [
+    "train.steps=4",
+    "train.batch_size=8",
+    "train.evaluate_every=2",
+    "hardware.threads=1",
+    "hardware.precision=fp32",
+    "corpus.deduplicate=exact",
+    "corpus.held_out=4",
+    "train.select=retrieval",
+    "objective.temperature=0.1",
+]
+
+
+WORDS = [
+    "cat",
+    "dog",
+    "moon",
+    "rain",
+    "town",
+    "book",
+    "ships",
+    "train",
+    "rice",
+    "beans",
+    "garlic",
+    "night",
+    "mat",
+    "late",
+]
+
+
+class Told(Progress):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.said, self.steps = [], []
+
+    def say(self, message):
+        self.said.append(message)
+
+    def step(self, step, texts, terms):
+        self.steps.append(step)
+
+
+def train(bert, text, out, *settings, method="simcse", **options):
+    return selfsent.train(method, base=str(bert), corpus=[str(text)], out=out, settings=[*QUICK, *settings], **options)

@@ -1,0 +1,216 @@
+"""What needs no training beside base and trained encoder: counted in what training saw, said where it wins."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import run as command
+from small_runs import QUICK, WORDS, Told, train
+
+from selfsent.corpus.dataset import Corpus
+from selfsent.corpus.held_out import HeldOutPairs
+from selfsent.evaluation.label_free.differences import judge_heldout
+from selfsent.evaluation.suite import read_suite
+from selfsent.runs import read
+from selfsent.training import baselines
+from selfsent.training import train as training
+
+HELD_OUT = ["corpus.held_out=40", "corpus.held_out_share=0.4"]
+
+
+@pytest.fixture
+def text(tmp_path, monkeypatch):
+    """Lines of sixteen words, two of which are the line's own and stand in both of its halves."""
+    monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
+    draw = np.random.default_rng(0)
+    syllables = ["ka", "lo", "mi", "ter", "sun", "pra", "vel", "dor", "gin", "fa"]
+    path = tmp_path / "text.txt"
+    with path.open("w", encoding="utf-8") as file:
+        for _ in range(400):
+            own = ["".join(draw.choice(syllables, 3)) for _ in range(2)]
+            halves = ([*draw.choice(WORDS, 6).tolist(), *own] for _ in range(2))
+            file.write(" ".join(" ".join(draw.permutation(half)) for half in halves) + "\n")
+    return path
+
+
+@pytest.fixture
+def finished(bert, text, tmp_path):
+    return train(bert, text, tmp_path / "run", *HELD_OUT)
+
+
+def test_what_word_matching_finds_is_in_table_folder_and_verdict(finished, tmp_path):
+    written = json.loads((tmp_path / "run" / "scores.json").read_text())
+    assert list(finished.baselines) == list(written["baselines"]) == ["bm25", "static"]
+    for name, results in finished.baselines.items():
+        assert results.get("retrieval", "mrr@10").value == written["baselines"][name]["scores"][0]["value"]
+        assert results.fingerprint == finished.before.fingerprint  # the same queries and passages
+    bm25, base = finished.baselines["bm25"].get("retrieval", "mrr@10"), finished.before.get("retrieval", "mrr@10")
+    assert bm25.value > 90 > base.value
+    assert finished.verdict.startswith("Cannot tell. Single lines have no structure to judge by: ")
+    assert f"({base.value:.1f} before, " in finished.verdict
+    assert "Word" not in finished.verdict
+
+
+def test_the_verdict_on_pairs_says_that_word_matching_is_better(bert, text, tmp_path):
+    halves = [line.split() for line in text.read_text(encoding="utf-8").splitlines()]
+    rows = [{"text": " ".join(words[:8]), "positive": " ".join(words[8:])} for words in halves]
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    finished = train(bert, pairs, tmp_path / "run", *HELD_OUT)
+    bm25, base, trained = (
+        results.get("retrieval", "mrr@10").value
+        for results in (finished.baselines["bm25"], finished.before, finished.after)
+    )
+    assert bm25 > 90 > base
+    assert (
+        "Word matching (BM25) is better than both here, at finding the right text (MRR@10): "
+        f"{bm25:.1f} against {trained:.1f} trained and {base:.1f} base." in finished.verdict
+    )
+
+
+def test_word_vectors_are_counted_in_what_training_kept_and_in_nothing_else(finished, tmp_path, text):
+    corpus = Corpus(tmp_path / "cache" / "corpora" / _fingerprint(tmp_path))
+    (spooled,) = (tmp_path / "cache" / "texts").glob("*/texts.jsonl")
+    counted = [json.loads(line)["text"] for line in spooled.read_text(encoding="utf-8").splitlines()]
+    assert counted == corpus.texts(range(len(corpus)))
+    held_out = corpus.held_out
+    for pairs in (held_out.dev, held_out.test):
+        assert len(pairs) == 40
+        for query, passage in zip(pairs.queries, pairs.passages, strict=True):
+            assert f"{query} {passage}" in text.read_text(encoding="utf-8").splitlines()
+            assert f"{query} {passage}" not in counted
+
+
+def _fingerprint(tmp_path):
+    return json.loads((tmp_path / "run" / "config.json").read_text())["corpus"]["fingerprint"]
+
+
+def test_no_more_texts_are_counted_than_allowed_and_they_are_drawn_from_all(finished, tmp_path, monkeypatch):
+    corpus = Corpus(tmp_path / "cache" / "corpora" / _fingerprint(tmp_path))
+    seen = []
+    monkeypatch.setattr(baselines, "COUNTED", 10)
+    monkeypatch.setattr(baselines, "cached_static_vectors", lambda sources, *_: seen.extend(sources))
+    baselines.count_training_vectors(corpus, "en")
+    monkeypatch.setattr(baselines, "_PIECES", 5 * int(corpus.lengths.mean()) + 5)
+    baselines.count_training_vectors(corpus, "en")
+    assert len(Path(seen[1]).read_text(encoding="utf-8").splitlines()) == 5  # long texts are fewer
+    counted = [json.loads(line)["text"] for line in Path(seen[0]).read_text(encoding="utf-8").splitlines()]
+    every = corpus.texts(range(len(corpus)))
+    places = [every.index(one) for one in counted]
+    assert len(places) == 10
+    assert (places[0], places[-1]) == (0, len(every) - 1)
+    assert max(np.diff(places)) - min(np.diff(places)) <= 1
+
+
+def test_vectors_are_counted_once_and_a_finished_run_reads_them_back(bert, finished, text, tmp_path):
+    told = Told()
+    train(bert, text, tmp_path / "second", *HELD_OUT, seed=3, progress=told)
+    assert not any("are computed" in line for line in told.said)
+    again = train(bert, text, tmp_path / "run", *HELD_OUT, resume=True)
+    assert again == finished
+    assert again.baselines["bm25"].scores
+
+
+def test_a_run_of_before_there_were_baselines_has_none_and_is_still_resumed(bert, finished, text, tmp_path):
+    for name, section, key in (("config.json", "recipe", "train"), ("scores.json", None, None)):
+        path = tmp_path / "run" / name
+        content = json.loads(path.read_text())
+        content.pop("checksum", None)  # which was not there either
+        if section:
+            del content[section][key]["baselines"]
+        else:
+            del content["baselines"], content["baselines_dev"]
+        path.write_text(json.dumps(content))
+    again = train(bert, text, tmp_path / "run", *HELD_OUT, resume=True)
+    assert again.baselines == {}
+    assert again.after == finished.after
+    assert set(read.read_run(tmp_path / "run").measured["scores.json"]) == {"base", "trained"}
+
+
+def test_they_can_be_left_out(bert, text, tmp_path):
+    result = train(bert, text, tmp_path / "run", *HELD_OUT, "train.baselines=false")
+    assert result.baselines == {}
+    assert "BM25" not in result.verdict
+    assert not (tmp_path / "cache" / "static").exists()
+
+
+def test_text_too_small_for_word_vectors_leaves_them_out_with_one_line(bert, tmp_path, monkeypatch):
+    monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
+    draw = np.random.default_rng(0)
+    path = tmp_path / "few.txt"
+    path.write_text("\n".join(" ".join(draw.choice(WORDS, 14)) for _ in range(400)), encoding="utf-8")
+    told = Told()
+    result = train(bert, path, tmp_path / "run", *HELD_OUT, progress=told)
+    assert set(result.baselines) == {"bm25"}
+    (line,) = [line for line in told.said if line.startswith("left out: word vectors")]
+    assert "word pieces: give more text" in line
+
+
+def test_one_pair_cannot_be_ranked():
+    assert baselines.score_baselines(HeldOutPairs(["a query"], ["a passage"], [""]), None) == {}
+
+
+def results(right, share=0):
+    """Scores of an encoder that finds 200 answers from ``share`` on, ``right`` of them."""
+    texts, eye = [f"text {i}" for i in range(200)], np.eye(200)
+    found = {(share + i) % 200 for i in range(right)}
+    answers = {f"answer {i}": eye[i if i in found else (i + 1) % 200] for i in range(200)}
+    suite = read_suite(["retrieval"], None, held_out=(texts, list(answers)))
+    vectors = dict(zip(texts, eye, strict=True)) | answers
+    return suite.score(np.stack([vectors[text] for text in suite.sentences]))
+
+
+@pytest.mark.parametrize(
+    ("right", "share", "words"),
+    [
+        (190, 100, "are better than both here, at finding the right text (MRR@10): "),
+        (130, 100, "are better than the trained encoder here"),
+        (
+            66,
+            110,
+            "and the trained encoder cannot be told apart",
+        ),  # sixteen found and ten missed of what training finds
+        (54, 110, "and the trained encoder cannot be told apart"),
+        (10, 100, "are behind the trained encoder at finding the right text (MRR@10)."),
+    ],
+)
+def test_the_verdict_says_by_the_paired_interval_how_word_vectors_compare(right, share, words):
+    before, after = results(150), results(60, share=100)
+    said = judge_heldout(before, after, {"static": results(right, share)})
+    assert f"Word vectors counted in the training text {words}" in said
+    assert ("`selfsent fit` starts from them" in said) == ("better than" in words)
+
+
+def test_the_command_shows_a_column_each_and_nothing_where_there_is_no_score(bert, text, tmp_path, monkeypatch, capsys):
+    words = [word for setting in (*QUICK, *HELD_OUT) for word in ("--set", setting)]
+    monkeypatch.setenv("COLUMNS", "120")
+    status, out, err = command(
+        monkeypatch, capsys, "train", "simcse", "--base", bert, "--corpus", text, "--out", tmp_path / "run", *words
+    )
+    assert status == 0, err
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]
+    rows = {row[0]: row[1:] for row in rows}
+    saved = json.loads((tmp_path / "run" / "scores.json").read_text())
+    beside = [{one["metric"]: one["value"] for one in found["scores"]} for found in saved["baselines"].values()]
+    assert rows["retrieval held-out mrr@10"][2:4] == [f"{found['mrr@10']:.2f}" for found in beside]
+    assert rows["retrieval held-out alignment"][2:4] == ["", f"{beside[1]['alignment']:.2f}"]
+    assert "BM25" in out
+
+
+def test_the_curve_has_what_they_score_on_the_same_held_out_half(finished, tmp_path):
+    record = read.read_run(tmp_path / "run")
+    corpus = Corpus(tmp_path / "cache" / "corpora" / _fingerprint(tmp_path))
+    expected = baselines.score_baselines(corpus.held_out.dev, None)["bm25"].get("retrieval", "mrr@10").value
+    assert record.levels["retrieval"]["bm25"] == expected
+    assert set(record.levels["retrieval"]) == {"bm25", "static"}
+
+
+def test_the_baselines_are_scored_after_training_and_steer_nothing(bert, text, tmp_path):
+    one, two = (
+        train(bert, text, tmp_path / name, *HELD_OUT, f"train.baselines={name}", "train.steps=2")
+        for name in ("true", "false")
+    )
+    name = "model.safetensors"
+    assert (one.model / name).read_bytes() == (two.model / name).read_bytes()
+    assert training.resolve("simcse").train.baselines
