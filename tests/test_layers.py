@@ -1,6 +1,7 @@
 """Imports only go down, the core imports no wing, and every module says what it is for."""
 
 import ast
+import tomllib
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -9,25 +10,8 @@ import selfsent
 from selfsent.objectives import method_files
 
 PACKAGE = Path(selfsent.__file__).parent
-CORE = (
-    "errors",
-    "progress",
-    "functional",
-    "runtime",
-    "config",
-    "storage",
-    "text",
-    "corpus",
-    "builtin",
-    "encoder",
-    "objectives",
-    "word_vectors",
-    "evaluation",
-    "runs",
-    "training",
-    "pretraining",
-)
-WINGS = ("bulk", "searching", "pairs", "report", "sweeping", "export", "reproduction", "selection", "serving")
+HOUSE = tomllib.loads((PACKAGE.parent / "house.toml").read_text(encoding="utf-8"))
+CORE, WINGS = HOUSE["core"], HOUSE["wings"]
 ROOMS = (*CORE, *WINGS, "cli", "__init__", "__main__")  # from the ground up
 
 
