@@ -158,7 +158,7 @@ def _parsing(
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output:
         given.write(json.dumps(files).encode())
         given.seek(0)
-        code = "from selfsent.builtin import pydocs; pydocs.parse_given()"
+        code = "from selfsent.corpus import python_docs; python_docs.parse_given()"
         path = os.pathsep.join(filter(None, sys.path))
         process = subprocess.Popen(
             [sys.executable, "-P", "-c", code],

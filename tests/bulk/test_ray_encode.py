@@ -84,7 +84,7 @@ def test_a_driver_that_is_killed_is_gone_on_with_by_one_process(cluster, tmp_pat
     lines = tmp_path / "lines.txt"
     lines.write_text("".join(f"{TEXTS[n % 6]} {TEXTS[n % 5]}\n" for n in range(800)), encoding="utf-8")
     program = (
-        "import sys; from selfsent import Progress, bulk_encode;"
+        "import sys; from selfsent import Progress; from selfsent.bulk import encode as bulk_encode;"
         "from selfsent.encoder.opened import open_encoder;"
         "from selfsent.bulk.ray_encode import ray_blocks; bulk_encode._BLOCK = 8;"
         "progress = Progress(); progress.report = lambda *done: print(*done, flush=True);"
