@@ -363,7 +363,8 @@ def test_a_process_killed_by_the_kernel_resumes_to_the_same_bytes(bert, tmp_path
     lines = tmp_path / "lines.txt"
     lines.write_text("".join(f"{TEXTS[n % 6]} {n}\n" for n in range(2000)), encoding="utf-8")
     program = (
-        "import sys, torch; from selfsent import load; from selfsent.bulk import encode as bulk_encode; bulk_encode._BLOCK = 16; torch.set_num_threads(1);"
+        "import sys, torch; from selfsent import load; from selfsent.bulk import encode as bulk_encode;"
+        "bulk_encode._BLOCK = 16; torch.set_num_threads(1);"
         "done = bulk_encode.encode_to(sys.argv[2], load(sys.argv[1], pooling='mean'), [sys.argv[3]]);"
         "print(done.resumed)"
     )

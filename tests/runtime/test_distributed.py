@@ -16,7 +16,7 @@ from selfsent.errors import ConfigurationError
 from selfsent.runtime import distributed
 from selfsent.runtime.launch import launched, require_one
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 PATIENCE = 300  # seconds, on a busy machine
 
 
