@@ -78,14 +78,29 @@ def compare_settings(first: SeedScores, second: SeedScores, *, level: float = LE
             f"settings with {first.replicates.shape} and {second.replicates.shape} seeds and resamples cannot be paired"
         )
     gaps = first.values - second.values
-    value, seeds = float(gaps.mean()), len(gaps)
-    if seeds < LEAST_SEEDS:
+    value = float(gaps.mean())
+    if len(gaps) < LEAST_SEEDS:
         return Lead(value=value)
+    low, high, p = interval_over_seeds(gaps, first.replicates - second.replicates, level=level)
+    return Lead(value=value, low=low, high=high, p=p)
+
+
+def interval_over_seeds(
+    gaps: Float[np.ndarray, " S"], replicates: Float[np.ndarray, "S R"], *, level: float = LEVEL
+) -> tuple[float, float, float]:
+    """Return the ends of the interval of a mean difference, and its p value, over seeds and queries.
+
+    Args:
+        gaps: the difference of each seed, in points; three or more.
+        replicates: of the differences, in the bootstrap over queries.
+        level: the interval covers the true difference with probability 1 - level.
+    """
+    value, seeds = float(gaps.mean()), len(gaps)
     of_seeds = gaps.std(ddof=1, keepdims=True) / np.sqrt(seeds)  # standard errors
-    of_queries = (first.replicates - second.replicates).mean(axis=0).std(ddof=1, keepdims=True)
+    of_queries = replicates.mean(axis=0).std(ddof=1, keepdims=True)
     half = float(_half_widths(np.array([level]), of_seeds, of_queries, seeds)[0])
     p = _p_values(np.array([value]), of_seeds, of_queries, seeds)[0]
-    return Lead(value=value, low=value - half, high=value + half, p=float(p))
+    return value - half, value + half, float(p)
 
 
 def _p_values(
