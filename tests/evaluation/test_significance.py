@@ -39,17 +39,17 @@ def false_findings(sweeps, settings, seeds):
 
 
 @pytest.mark.parametrize("seeds", [3, 5])
-def test_one_recipe_under_forty_names_has_a_winner_in_at_most_5_percent_of_sweeps(seeds):
-    winners, anything = false_findings(300, 40, seeds)
+def test_one_recipe_under_sixteen_names_has_a_winner_in_at_most_5_percent_of_sweeps(seeds):
+    winners, anything = false_findings(200, 16, seeds)
     assert winners <= 0.05
     assert anything <= 0.05
 
 
 def test_without_the_correction_it_would_have_a_winner_far_more_often(monkeypatch):
     monkeypatch.setattr(significance, "correct_holm", lambda p_values, comparisons=None: [*p_values])
-    winners, anything = false_findings(300, 40, 3)
+    winners, anything = false_findings(60, 16, 3)
     assert winners > 0.05
-    assert anything > 0.5
+    assert anything > 0.1
 
 
 def test_the_bootstrap_over_queries_alone_would_find_differences_between_seeds(monkeypatch):
@@ -99,7 +99,7 @@ def test_seeds_are_compared_by_the_paired_t_test_where_queries_hardly_vary():
 @pytest.mark.parametrize("ratio", [0.5, 1, 2])
 def test_an_interval_holds_where_seeds_and_queries_vary_alike(ratio):
     draw = np.random.default_rng(11)
-    seeds, runs, of_queries = 10, 1500, ratio / np.sqrt(10)
+    seeds, runs, of_queries = 10, 1000, ratio / np.sqrt(10)
     shared = draw.normal(0, of_queries, (runs, 1))  # every seed is scored on the same queries
     values = draw.normal(size=(runs, seeds)) + shared
     drawn = np.tile(of_queries * draw.permutation(stats.norm.ppf((np.arange(400) + 0.5) / 400)), (seeds, 1))

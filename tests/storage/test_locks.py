@@ -14,7 +14,7 @@ from selfsent.storage import atomic, locks
 HOLD = """
 import sys
 from pathlib import Path
-from selfsent import locks
+from selfsent.storage import locks
 with locks.exclusive(Path(sys.argv[1]), folder=sys.argv[2] == "folder"):
     print("ready", flush=True)
     sys.stdin.read()

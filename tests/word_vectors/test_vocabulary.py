@@ -32,7 +32,7 @@ MARKS = """
 import sys
 from pathlib import Path
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.pretraining import vocabulary
+from selfsent.word_vectors import vocabulary
 words = ["कुल", "कल", "किताब", "पानी", "रोटी", "für", "fur", "20°", "5€", "7±2", "3×4", "がく", "かく", "ปี", "ปู",
          "ship", "storm", "harbour", "kitchen", "butter", "recipe"]
 line = lambda n: " ".join(words[(n * k + k) % len(words)] for k in range(2, 14))
