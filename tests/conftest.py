@@ -19,6 +19,7 @@ from selfsent.runtime import hardware
 # Tiny models: a second thread only waits for the first, here, where a command chooses, and in processes of their own.
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.fsync = lambda descriptor: None  # it protects from a loss of power, which no test has, and waits for the disk
 hypothesis.settings.register_profile("repeatable", derandomize=True)  # the same examples in every run
 hypothesis.settings.load_profile("repeatable")
 ROOT = Path(__file__).parent.parent
