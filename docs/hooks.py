@@ -23,7 +23,7 @@ from selfsent.word_vectors.static_vectors import StaticConfig
 
 ROOT = Path(__file__).parent.parent
 # Files outside docs/ that are pages of the site, too.
-PROJECT = ("CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md")
+PROJECT = ("CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md", "results/README.md")
 MODEL_CARDS = tuple(f"selfsent/builtin/{name}/README.md" for name in ("encoder", "masked_lm", "static"))
 RESULTS = runpy.run_path(str(ROOT / "results" / "page.py"))
 SECTIONS = {"encoder": EncoderConfig, "train": TrainConfig, "hardware": HardwareConfig, "corpus": CorpusConfig}
@@ -47,7 +47,7 @@ def on_page_markdown(markdown, page, config, files):
     for name, result in RESULTS["read_results"]().items():
         markdown = markdown.replace(f"](../results/{name}.json)", f"](figures.md#{RESULTS['anchor'](result['title'])})")
     if page.file.src_uri in (*PROJECT, *MODEL_CARDS):
-        return re.sub(r"\]\(docs/", "](", markdown)
+        return re.sub(r"\]\((\.\./)?docs/", r"](\1", markdown)
     return re.sub(rf"\]\(\.\./(?=({'|'.join(map(re.escape, (*PROJECT, *MODEL_CARDS)))})[#)])", "](", markdown)
 
 
