@@ -55,7 +55,8 @@ ALLOWED = {
 def prose(text: str) -> str:
     """A page without blocks, code that holds digits, comments, pictures and the targets of its links."""
     text = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
-    text = re.sub(r"<!--.*?-->|`[^`\n]*\d[^`\n]*`|!\[[^\]]*\]\([^)]*\)", "", text, flags=re.S)
+    text = re.sub(r"<!--.*?-->|!\[[^\]]*\]\([^)]*\)", "", text, flags=re.S)
+    text = re.sub(r"`([^`]*)`", lambda code: "" if re.search(r"\d", code[1]) else code[1], text)
     return re.sub(r"\]\([^)]*\)", "]", text)
 
 
