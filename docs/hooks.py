@@ -1,6 +1,7 @@
 """What MkDocs adds to the pages: every setting and every command from the code, and the project's own files."""
 
 import re
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,14 +23,19 @@ from selfsent.word_vectors.static_vectors import StaticConfig
 
 ROOT = Path(__file__).parent.parent
 # Files outside docs/ that are pages of the site, too.
-PROJECT = ("CHANGELOG.md", "CONTRIBUTING.md", "LOG.md", "RESULTS.md", "benchmarks/README.md")
+PROJECT = ("CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md", "results/README.md")
 MODEL_CARDS = tuple(f"selfsent/builtin/{name}/README.md" for name in ("encoder", "masked_lm", "static"))
+RESULTS = runpy.run_path(str(ROOT / "results" / "page.py"))
 SECTIONS = {"encoder": EncoderConfig, "train": TrainConfig, "hardware": HardwareConfig, "corpus": CorpusConfig}
 
 
 def on_files(files, config):
     """Add the generated pages and the project's files."""
-    for name, content in {"settings.md": settings(), "commands.md": commands()}.items():
+    for name, content in {
+        "settings.md": settings(),
+        "commands.md": commands(),
+        "figures.md": RESULTS["write_figures"](),
+    }.items():
         files.append(File.generated(config, name, content=content))
     for name in (*PROJECT, *MODEL_CARDS):
         files.append(File.generated(config, name, content=(ROOT / name).read_text(encoding="utf-8")))
@@ -38,8 +44,10 @@ def on_files(files, config):
 
 def on_page_markdown(markdown, page, config, files):
     """Let links between docs/ and the project's files lead to the pages of the site."""
+    for name, result in RESULTS["read_results"]().items():
+        markdown = markdown.replace(f"](../results/{name}.json)", f"](figures.md#{RESULTS['anchor'](result['title'])})")
     if page.file.src_uri in (*PROJECT, *MODEL_CARDS):
-        return re.sub(r"\]\(docs/", "](", markdown)
+        return re.sub(r"\]\((\.\./)?docs/", r"](\1", markdown)
     return re.sub(rf"\]\(\.\./(?=({'|'.join(map(re.escape, (*PROJECT, *MODEL_CARDS)))})[#)])", "](", markdown)
 
 

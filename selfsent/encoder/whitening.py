@@ -2,8 +2,8 @@
 
 Directions in which all texts vary most count less in the cosine.  Power 1 is ZCA whitening without taking the mean off,
 power 0 changes nothing; in between what whitening gains is kept, and the noise of small variances is not lifted
-(RESULTS.md).  It is a linear map: word vectors take it into their table, other encoders get a stock ``Dense``, or take
-it into the one that they end in.
+(decision 0014).  It is a linear map: static vectors take it into their table, other encoders into their last ``Dense``
+or a new one.
 
 Source of whitening: BERT-whitening, Su et al. 2021, https://arxiv.org/abs/2103.15316.
 """

@@ -6,7 +6,7 @@
                  encoder is written, the file's bytes;
                  44 D + 8 H T bytes a token and layer that are kept for the backward pass, for H heads, times 1.6:
                  what the heap of a CPU holds beyond what is in use, because blocks of all sizes come and go
-                 (measured: LOG.md).  A GPU, whose attention is fused, needs neither the second term nor the factor
+                 (decision 0029).  A GPU, whose attention is fused, needs neither the second term nor the factor
 
 Texts count as 30 word pieces, or as many as the row allows; spans of DeCLUTR have their expected lengths, 352 and 192
 of 512.  Evaluations while training read the 4,000 texts of two development sets each.  The kept bytes are those of the

@@ -24,7 +24,7 @@ from selfsent.runtime.precision import require_precision
 
 # mallopt(3) parameter numbers: glibc gives memory back above the first, maps blocks above the second separately,
 # and asks for more by the third.  The largest values it takes.  By the fourth it maps no block separately: the gradient
-# of a table of word vectors above 32 MiB would be fresh pages in every step, which took four times as long (LOG.md).
+# of a table of vectors above 32 MiB would be fresh pages in every step, which took four times as long (decision 0003).
 _KEEP_THE_HEAP = {
     "M_TRIM_THRESHOLD": (-1, 2**31 - 1),
     "M_MMAP_THRESHOLD": (-3, 2**25),
@@ -67,7 +67,7 @@ def _bf16_products_are_faster() -> bool:
     """Time both, because the flags do not say it: 4 times faster on an AMD EPYC, half as fast on a Xeon without AMX.
 
     There the AVX-512 instruction for bf16 runs at a quarter of the rate of that for fp32, and the virtual machine hides
-    AMX (LOG.md).  Both answers are so far from even that noise does not change them.
+    AMX (decision 0004).  Both answers are so far from even that noise does not change them.
     """
     fastest = {torch.float32: math.inf, torch.bfloat16: math.inf}
     for _ in range(7):  # the first of each compiles it
@@ -147,7 +147,7 @@ def one_thread() -> Iterator[None]:
 
     Every thread in which torch uses several keeps a pool of its own.  Once the pools together have more threads than
     there are cores, libgomp stops spinning and puts them to sleep between operations, in all pools: a single text took
-    1.4 to 2.2 times as long (LOG.md).  So where one thread computes, the others keep to themselves.
+    1.4 to 2.2 times as long (decision 0025).  So where one thread computes, the others keep to themselves.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -44,7 +44,7 @@ def without_package(name: str) -> Iterator[None]:
 def import_bm25s() -> ModuleType:
     """Import bm25s without JAX, which it would start where it is installed, though what we use of it is NumPy's.
 
-    JAX takes three quarters of a GPU's memory as it starts, so that training found too little (LOG.md).
+    JAX takes three quarters of a GPU's memory as it starts, so that training found too little (decision 0030).
     """
     with without_package("jax"):
         import bm25s

@@ -51,7 +51,7 @@ _ENOUGH = 0.75  # of the best gain on single lines
 _TOLERATED = 0.25  # points lost on general text that count as none
 _TRAINING_COST = 5.0  # encodings of a text that one training step on it costs
 _FEWEST = 50  # steps: a shorter training is left out
-_HOPED = 5.0  # points that training on pairs may bring a base; it brought 1.1 to 5.3 (LOG.md)
+_HOPED = 5.0  # points that training on pairs may bring a base; it brought 1.1 to 5.3 (decision 0016)
 _RATES = (5e-4, 5e-5)  # peak rates of the encoder that ships and of others
 _SLOWER = 0.2  # of these rates where texts are their own positives
 
@@ -116,7 +116,7 @@ class Stages:
     def repeat_word_vectors(self) -> None:
         """Train them with a second seed, if the time is enough.
 
-        The mean of both weights is better than either, on this text and on general text (LOG.md).
+        The mean of both weights is better than either, on this text and on general text (decision 0015).
         """
         once = next(one for one in self.candidates if one.name == WORDS)
         enough = self.config.words_twice and seconds_left(self.config, self.plan) > once.seconds
@@ -317,7 +317,7 @@ class Stages:
         """Return how the base compares with the word vectors that ship, on general text, where single lines judge.
 
         None if it is surely below them, as a masked language model is, or if general text says nothing of this one.
-        What single lines call better is better for such an encoder, and often worse for others (RESULTS.md).
+        What single lines call better is better for such an encoder, and often worse for others (decision 0018).
         """
         if self.structured or not self._general_counts:
             return None
@@ -337,7 +337,7 @@ class Stages:
 
         On single lines, whose test shows less than those of documents, that is one of those that gain nearly as much as
         the best: from a weak base the one that went furthest from it, otherwise the one that changed least.  Labels
-        agree with the first from a masked language model, with the second from sentence encoders (RESULTS.md).
+        agree with the first from a masked language model, with the second from sentence encoders (decision 0018).
         """
         eligible = [one for one in self.candidates if one.eligible]
         best = max(eligible, key=self.value)
