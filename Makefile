@@ -1,9 +1,9 @@
-# The same commands on a laptop and in CI: make install, demo, check, docs, test, wheel-test.
+# The same commands on a laptop and in CI: make install, dev, demo, check, docs, test, wheel-test.
 PYTHON ?= python3
 BIN := .venv/bin
 TORCH_CPU ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: install demo serve-demo check docs test wheel-test
+.PHONY: install dev demo serve-demo check docs test wheel-test
 
 # torch first: on Linux the plain package brings several gigabytes of CUDA. Without an NVIDIA GPU its CPU build is
 # taken from PyTorch's own index, where that answers within five seconds.
@@ -16,10 +16,18 @@ TORCH_CPU ?= https://download.pytorch.org/whl/cpu
 	then set -- --extra-index-url $(TORCH_CPU); fi; \
 	echo "pip install torch $$*"; \
 	$(BIN)/pip install --quiet torch -c constraints.txt "$$@"
+	$(BIN)/pip install --quiet --editable . -c constraints.txt
+	touch $@
+
+.venv/developed: .venv/installed
 	$(BIN)/pip install --quiet --editable ".[dev]" -c constraints.txt
 	touch $@
 
+# What a user needs: every command but those of an extra (serve, mteb, onnx, ray, sweep, augment).
 install: .venv/installed
+
+# The extras, and what checks, tests and documents.
+dev: .venv/developed
 
 demo: install
 	rm -rf runs/demo
@@ -27,23 +35,25 @@ demo: install
 	$(BIN)/selfsent search runs/demo/model pydocs "delete a directory with everything in it"
 
 serve-demo: install
+	$(BIN)/pip install --quiet --editable ".[serve]" -c constraints.txt
 	test -d runs/demo/model || $(MAKE) demo
 	test -f runs/demo-kept.index/index.json || $(BIN)/selfsent index pydocs --model runs/demo/model --out runs/demo-kept.index
 	test -f runs/demo-base.index/index.json || $(BIN)/selfsent index pydocs --model builtin-static --out runs/demo-base.index
 	$(BIN)/selfsent serve --index runs/demo-kept.index --index runs/demo-base.index
 
-check: install
+check: dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python benchmarks/house.py
 
-docs: install
+docs: dev
 	$(BIN)/mkdocs build --strict
 
 # Two processes, each with whole files: fixtures are shared by the tests of a file, and every process opens torch.
-test: install
+test: dev
 	$(BIN)/pytest -n 2 --dist loadfile
 
 # Build sdist and wheel, install the wheel without extras into an empty environment, and use it there.
-wheel-test: install
+wheel-test: dev
 	$(BIN)/python .ci/wheel_test.py
