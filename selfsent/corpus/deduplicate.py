@@ -70,8 +70,8 @@ def band_keys(hashes: Keys, lengths: NDArray[np.integer], width: int) -> Iterato
 def row_keys(ids: NDArray[np.integer], lengths: NDArray[np.integer]) -> Keys:
     """Hash whole rows of word pieces; no row may be empty."""
     starts = np.cumsum(lengths) - lengths
-    places = np.arange(len(ids)) - np.repeat(starts, lengths)
-    return mix(np.add.reduceat(mix((places.astype(np.uint64) << np.uint64(32)) + ids), starts))
+    columns = np.arange(len(ids)) - np.repeat(starts, lengths)
+    return mix(np.add.reduceat(mix((columns.astype(np.uint64) << np.uint64(32)) + ids), starts))
 
 
 def similarities(ids: Ragged, earlier: NDArray[np.int64], later: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -81,7 +81,7 @@ def similarities(ids: Ragged, earlier: NDArray[np.int64], later: NDArray[np.int6
 
 
 def _jaccard(
-    pieces: Sequence[NDArray[np.integer]], one: NDArray[np.int64], other: NDArray[np.int64]
+    pieces: Sequence[NDArray[np.integer]], first: NDArray[np.int64], second: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     from scipy.sparse import csr_array
 
@@ -92,8 +92,8 @@ def _jaccard(
     sets.sum_duplicates()
     sets.data[:] = 1
     sizes = np.diff(sets.indptr)
-    both = sets[one].multiply(sets[other]).sum(axis=1)
-    return both / (sizes[one] + sizes[other] - both)
+    both = sets[first].multiply(sets[second]).sum(axis=1)
+    return both / (sizes[first] + sizes[second] - both)
 
 
 def drop_held_out(keys: Column, held_out: Keys, drop_reason: NDArray[np.uint8]) -> None:
@@ -121,27 +121,27 @@ def drop_near_held_out(
     if not len(held_lengths):
         return
     held, width = np.split(held_ids, np.cumsum(held_lengths)[:-1]), band_width(threshold)
-    known = list(band_keys(shingles(held_ids, held_lengths), held_lengths, width))
-    order = [np.argsort(keys, kind="stable") for keys in known]
+    held_keys = list(band_keys(shingles(held_ids, held_lengths), held_lengths, width))
+    order = [np.argsort(keys, kind="stable") for keys in held_keys]
     for start in range(0, len(drop_reason), _BLOCK):
         rows = start + np.flatnonzero(drop_reason[start : start + _BLOCK] == KEPT)
         if not len(rows):
             continue
         keys = (_at(band, rows) for band in bands) if bands else _bands_of(ids, rows, width)
         pairs = []
-        for own, theirs, at in zip(keys, known, order, strict=True):
+        for own, theirs, at in zip(keys, held_keys, order, strict=True):
             # Equal held-out texts are as good as one: the first and the last of a key stand for all.
             first, last = (np.searchsorted(theirs[at], own, side=side) for side in ("left", "right"))
             met = np.flatnonzero(last > first)
             pairs += [np.stack([rows[met], at[first[met]]]), np.stack([rows[met], at[last[met] - 1]])]
-        found = np.unique(np.concatenate(pairs, axis=1), axis=1)  # each is compared once, however many bands agree
+        candidates = np.unique(np.concatenate(pairs, axis=1), axis=1)  # each is compared once, however many bands agree
         at_once = max(1, _COMPARED // max(1, int(held_lengths.mean())))
-        for part in range(0, found.shape[1], at_once):
-            row, one = found[:, part : part + at_once]
-            different, place = np.unique(row, return_inverse=True)
-            others, other = np.unique(one, return_inverse=True)
+        for part in range(0, candidates.shape[1], at_once):
+            row, one = candidates[:, part : part + at_once]
+            different, row_number = np.unique(row, return_inverse=True)
+            others, held_number = np.unique(one, return_inverse=True)
             pieces = [*ids.rows(different), *(held[text] for text in others)]
-            near = _jaccard(pieces, place, other + len(different)) >= threshold
+            near = _jaccard(pieces, row_number, held_number + len(different)) >= threshold
             drop_reason[row[near]] = HELD_OUT
 
 
@@ -237,10 +237,10 @@ def drop_near(
                 alike = np.flatnonzero(near[part]) + start
                 near[alike] = similarities(others, earlier[alike], later[alike]) >= threshold
         # In order of the later text, so that it is already decided whether the earlier one is kept.
-        for one, other in zip(earlier[near].tolist(), later[near].tolist(), strict=True):
-            if drop_reason[one] == drop_reason[other] == KEPT:
-                drop_reason[other] = NEAR
-                examples += [(one, other)] * (len(examples) < _EXAMPLES)
+        for earlier_row, later_row in zip(earlier[near].tolist(), later[near].tolist(), strict=True):
+            if drop_reason[earlier_row] == drop_reason[later_row] == KEPT:
+                drop_reason[later_row] = NEAR
+                examples += [(earlier_row, later_row)] * (len(examples) < _EXAMPLES)
     progress.report("deduplicate", steps, steps)
     return examples
 
@@ -265,11 +265,11 @@ def _at(column: Column, rows: NDArray[np.int64]) -> Keys:
     if not len(rows):
         return np.empty(0, np.uint64)
     first, last = int(rows[0]), int(rows[-1]) + 1
-    found = []
+    values = []
     for start in range(first, last, CHUNK):
         chunk = column.read(start, min(start + CHUNK, last))
-        found.append(chunk[rows[(rows >= start) & (rows < start + len(chunk))] - start])
-    return np.concatenate(found)
+        values.append(chunk[rows[(rows >= start) & (rows < start + len(chunk))] - start])
+    return np.concatenate(values)
 
 
 def _partitions(

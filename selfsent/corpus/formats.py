@@ -193,9 +193,9 @@ class _Unpacked(io.RawIOBase):
         return len(data)
 
 
-def too_long(place: object) -> CorpusError:
+def too_long(where: object) -> CorpusError:
     """Build the error for a line, cell or row that is longer than ``LONGEST``."""
-    return CorpusError(f"{place} is longer than {LONGEST >> 20} MiB, the most that one text may have: split it")
+    return CorpusError(f"{where} is longer than {LONGEST >> 20} MiB, the most that one text may have: split it")
 
 
 def _text_rows(file: OpenFile, columns: Columns | None) -> Iterator[_Located]:
@@ -213,11 +213,11 @@ def _json_rows(file: OpenFile, columns: Columns | None) -> Iterator[_Located]:
     rows: Iterator[tuple[object, Any]] = ((file, _parsed(line, file)) for line in file.lines(every))
     if first.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"["):
         rows = _json_items(file, every)
-    for place, row in rows:
+    for where, row in rows:
         if not isinstance(row, Mapping):
             kind = type(row).__name__
-            raise CorpusError(f"{place} holds a {kind}: every row must be an object with a column of text")
-        yield place, row
+            raise CorpusError(f"{where} holds a {kind}: every row must be an object with a column of text")
+        yield where, row
 
 
 def _json_items(file: OpenFile, parts: Iterable[bytes]) -> Iterator[tuple[object, Any]]:
@@ -233,17 +233,17 @@ def _json_items(file: OpenFile, parts: Iterable[bytes]) -> Iterator[tuple[object
         if part and len(text) < 2 * failed:  # or an item of many lines would be tried with each of them
             continue
         while (at := _end_of_gap(text, at)) < len(text):
-            place, character = f"{file.path}, item {number}", text[at]
+            where, character = f"{file.path}, item {number}", text[at]
             if expected == "item":
                 try:
                     item, at = _JSON.raw_decode(text, at)
                 except (ValueError, RecursionError) as error:
                     if len(text) - at > LONGEST:
-                        raise too_long(f"{place} is not valid JSON, or it") from error
+                        raise too_long(f"{where} is not valid JSON, or it") from error
                     if part:
                         break  # there may be more of it
-                    raise _invalid_json(place, error) from error
-                yield place, item
+                    raise _invalid_json(where, error) from error
+                yield where, item
                 number, expected = number + 1, ","
             elif character == "]" and expected in ("]", ","):
                 at, expected = at + 1, ""
@@ -252,7 +252,7 @@ def _json_items(file: OpenFile, parts: Iterable[bytes]) -> Iterator[tuple[object
             elif character == expected:
                 at, expected = at + 1, "]" if character == "[" else "item"
             else:
-                raise _invalid_json(place, ValueError(f"{character!r} before it"))
+                raise _invalid_json(where, ValueError(f"{character!r} before it"))
         text = text[at:]
         failed = len(text)
     if expected:
@@ -264,14 +264,14 @@ def _end_of_gap(text: str, start: int) -> int:
     return gap.end() if gap else start
 
 
-def _parsed(line: str, place: object) -> Any:  # noqa: ANN401 - JSON is anything
+def _parsed(line: str, where: object) -> Any:  # noqa: ANN401 - JSON is anything
     try:
         return _JSON.decode(line)
     except (ValueError, RecursionError) as error:
-        raise _invalid_json(place, error) from error
+        raise _invalid_json(where, error) from error
 
 
-def _invalid_json(place: object, error: Exception) -> CorpusError:
+def _invalid_json(where: object, error: Exception) -> CorpusError:
     reason = str(error)
     if isinstance(error, json.JSONDecodeError):
         reason = f"{error.msg} at column {error.colno}"
@@ -279,7 +279,7 @@ def _invalid_json(place: object, error: Exception) -> CorpusError:
         reason = "it is nested too deeply"
     elif "digits" in reason:  # of Python's limit for the conversion of integers
         reason = "a number has too many digits"
-    return CorpusError(f"{place} is not valid JSON ({reason}): mend it")
+    return CorpusError(f"{where} is not valid JSON ({reason}): mend it")
 
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -297,10 +297,10 @@ def _doubled(names: Sequence[str]) -> str:
     return next((name for name, count in Counter(names).items() if name and count > 1), "")
 
 
-def _require_distinct(place: object, header: Sequence[str], columns: Columns | None) -> None:
+def _require_distinct(where: object, header: Sequence[str], columns: Columns | None) -> None:
     read = [name for name in header if columns is None or name in columns.names()]
     if name := _doubled(read):
-        raise CorpusError(f"{place} has the column {name!r} twice: rename one of them")
+        raise CorpusError(f"{where} has the column {name!r} twice: rename one of them")
 
 
 def _csv_rows(
@@ -356,10 +356,10 @@ def _parquet_rows(file: OpenFile, columns: Columns | None) -> Iterator[_Located]
             for batch in table.iter_batches(batch_size=_BATCH, columns=names):
                 for row in batch.to_pylist():
                     number += 1
-                    place = f"{file.path}, row {number}"
+                    where = f"{file.path}, row {number}"
                     if any(isinstance(value, str) and len(value) > LONGEST for value in row.values()):
-                        raise too_long(place)
-                    yield place, row
+                        raise too_long(where)
+                    yield where, row
         except UnicodeDecodeError as error:
             raise CorpusError(f"{file.path} has text after row {number} that is not UTF-8: write it anew") from error
         except pa.ArrowException as error:

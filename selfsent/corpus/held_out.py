@@ -84,10 +84,10 @@ class Selection:
             keys: the content keys of its texts.
             texts: near-copies of which are no text to train on; None: its sentences.
         """
-        place = xxhash.xxh3_64_intdigest(np.array(keys, np.uint64).data) % 10_000 / 10_000
-        part = "dev" if place < self.share / 2 else "test"
+        position = xxhash.xxh3_64_intdigest(np.array(keys, np.uint64).data) % 10_000 / 10_000
+        part = "dev" if position < self.share / 2 else "test"
         pairs: HeldOutPairs = getattr(self.found, part)
-        if place >= self.share or len(pairs) >= self.size:
+        if position >= self.share or len(pairs) >= self.size:
             return False
         query, passage = self._pair(summary, sentences)
         own = {clean.content_key(query), clean.content_key(passage)}

@@ -263,8 +263,8 @@ def _framed(
     """Truncate rows that stand end to end, and put the special tokens around each."""
     if max_length is not None:
         room = max_length - pieces.specials
-        places = np.arange(len(values)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        values, sizes = values[places < room], np.minimum(sizes, room)
+        positions = np.arange(len(values)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        values, sizes = values[positions < room], np.minimum(sizes, room)
     ends = np.cumsum(sizes)
     around = np.stack([ends - sizes, ends], axis=1).repeat([len(pieces.before), len(pieces.after)], axis=1)
     specials = np.tile(np.array([*pieces.before, *pieces.after], values.dtype), len(sizes))

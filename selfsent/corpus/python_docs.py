@@ -123,21 +123,23 @@ def _found() -> Iterator[tuple[str, str, str]]:
 
 def source_files() -> list[tuple[str, str]]:
     """Return the path and the module's name of every source file that documentation is read from."""
-    found = []
+    files = []
     paths = sysconfig.get_paths()
     for root in dict.fromkeys(paths[kind] for kind in ("stdlib", "purelib", "platlib")):
         for name in sorted(_names(Path(root)), key=lambda name: name.split("/")):
             parts = name.removesuffix(".py").removesuffix("/__init__").split("/")
-            found.append((f"{root}/{name}", ".".join(part for part in parts if not part.startswith("_"))))
-    return found
+            files.append((f"{root}/{name}", ".".join(part for part in parts if not part.startswith("_"))))
+    return files
 
 
 def _names(root: Path) -> Iterator[str]:
     for folder, inner, files in os.walk(root):
         above = Path(folder).relative_to(root).as_posix().removeprefix(".")
         inside = f"{above}/" if above else ""
-        inner[:] = [one for one in inner if not _SKIPPED.search(f"{inside}{one}/")]  # is not entered
-        yield from (f"{inside}{one}" for one in files if one.endswith(".py") and not _SKIPPED.search(f"{inside}{one}"))
+        inner[:] = [name for name in inner if not _SKIPPED.search(f"{inside}{name}/")]  # is not entered
+        yield from (
+            f"{inside}{name}" for name in files if name.endswith(".py") and not _SKIPPED.search(f"{inside}{name}")
+        )
 
 
 def _shares(files: Sequence[tuple[str, str]]) -> list[list[tuple[str, str]]]:
@@ -147,7 +149,10 @@ def _shares(files: Sequence[tuple[str, str]]) -> list[list[tuple[str, str]]]:
     ends = list(accumulate((Path(path).stat().st_size for path, _ in files), initial=0))
     size = ends[-1] / (usable_cores() if sys.executable else 1) + 1
     numbered = zip(ends, files, strict=False)
-    return [[file for _, file in share] for _, share in groupby(numbered, lambda one: int(one[0] / size))] or [[]]
+    return [
+        [file for _, file in share]
+        for _, share in groupby(numbered, lambda numbered_file: int(numbered_file[0] / size))
+    ] or [[]]
 
 
 @contextmanager
@@ -155,14 +160,14 @@ def _parsing(
     files: Sequence[tuple[str, str]],
 ) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
     """Parse files in a process of its own, which is stopped at the end of the block."""
-    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output:
-        given.write(json.dumps(files).encode())
-        given.seek(0)
+    with tempfile.TemporaryFile() as request, tempfile.TemporaryFile() as output:
+        request.write(json.dumps(files).encode())
+        request.seek(0)
         code = "from selfsent.corpus import python_docs; python_docs.parse_given()"
         path = os.pathsep.join(filter(None, sys.path))
         process = subprocess.Popen(
             [sys.executable, "-P", "-c", code],
-            stdin=given,
+            stdin=request,
             stdout=output,
             stderr=subprocess.DEVNULL,
             env=os.environ | {"PYTHONPATH": path},
@@ -176,8 +181,8 @@ def _parsing(
 
 def parse_given() -> None:
     """Parse the files that standard input names, and write what is found to standard output, a line each."""
-    for found in parse(json.load(sys.stdin)):
-        sys.stdout.write(f"{json.dumps(found)}\n")
+    for documented in parse(json.load(sys.stdin)):
+        sys.stdout.write(f"{json.dumps(documented)}\n")
 
 
 def parse(files: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str, str]]:

@@ -66,9 +66,9 @@ def remote_files(url: str) -> list[RemoteFile]:
         system, path = open_system(url)
         if not system.isdir(path):
             return [_remote_file(url, system.info(path))]
-        found = system.find(path, detail=True)
-        shown = [name for name in sorted(found) if not re.search(r"/[._]", name.removeprefix(path))]
-        return [_remote_file(system.unstrip_protocol(name), found[name]) for name in shown]
+        entries = system.find(path, detail=True)
+        shown = [name for name in sorted(entries) if not re.search(r"/[._]", name.removeprefix(path))]
+        return [_remote_file(system.unstrip_protocol(name), entries[name]) for name in shown]
 
 
 def open_system(url: str) -> tuple[Any, str]:
@@ -93,7 +93,7 @@ def reported(url: str) -> Iterator[None]:
 
 
 def _remote_file(url: str, facts: dict[str, Any]) -> RemoteFile:
-    for known in ("ETag", "etag", "md5", "sha256", "mtime", "LastModified", "last_modified", "created"):
-        if facts.get(known):
-            return RemoteFile(url, int(facts.get("size") or 0), f"{known} {facts[known]}")
+    for key in ("ETag", "etag", "md5", "sha256", "mtime", "LastModified", "last_modified", "created"):
+        if facts.get(key):
+            return RemoteFile(url, int(facts.get("size") or 0), f"{key} {facts[key]}")
     return RemoteFile(url, int(facts.get("size") or 0), "")

@@ -17,10 +17,10 @@ _SPARE = 1.5  # documents drawn for each that is wanted: some turn out to be nea
 
 def first_texts(sources: Sequence[str], config: CorpusConfig, size: int) -> list[str]:
     """Return about ``size`` uncleaned texts from the beginnings of some sources, evenly spread over all."""
-    found = resolve_sources(sources)
-    chosen = found[:: -(-len(found) // _SOURCES)]
+    resolved = resolve_sources(sources)
+    chosen = resolved[:: -(-len(resolved) // _SOURCES)]
     each = -(-size // len(chosen))
-    return [one.text for source in chosen for one in islice(source.documents(config.columns), each)]
+    return [document.text for source in chosen for document in islice(source.documents(config.columns), each)]
 
 
 def draw_documents(

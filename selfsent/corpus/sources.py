@@ -89,10 +89,10 @@ class Source:
             yield from (Document(**row) for row in python_docs.python_documents())
         else:
             with _opened(self) as file:
-                for number, (place, row) in enumerate(formats.READERS[self.kind](file, columns)):
+                for number, (where, row) in enumerate(formats.READERS[self.kind](file, columns)):
                     if total and not number % 256:
                         progress.report("read", offset + file.packed.tell(), total)
-                    yield _document(row, place, columns)
+                    yield _document(row, where, columns)
 
 
 def resolve_sources(names: Sequence[str]) -> list[Source]:
@@ -110,11 +110,11 @@ def _resolve(name: str) -> list[Source]:
     if not name.strip():  # which would be the current folder
         raise CorpusError("the name of a source of text is empty: name a file, a folder, a hub dataset or pydocs")
     if is_url(name):
-        found = [Source(file.url, formats.format_of(file.name), remote=file) for file in remote_files(name)]
-        known = [source for source in found if source.kind]
-        if not known:
+        listed = [Source(file.url, formats.format_of(file.name), remote=file) for file in remote_files(name)]
+        readable = [source for source in listed if source.kind]
+        if not readable:
             raise CorpusError(f"{name} holds no text: known files are {formats.KNOWN}")
-        return known
+        return readable
     path = Path(name).expanduser()
     try:
         path.lstat()
@@ -156,13 +156,13 @@ def _files(folder: Path) -> Iterator[Path]:
             folders.clear()  # a run, a model or a checkpoint: what we wrote ourselves is no text
             continue
         folders[:] = [name for name in folders if not name.startswith(".")]
-        known = [name for name in files if not name.startswith(".") and formats.format_of(Path(name))]
-        for place in (Path(above, name) for name in [*folders, *known]):
-            if place.is_symlink() and not place.resolve().is_relative_to(home):
+        readable = [name for name in files if not name.startswith(".") and formats.format_of(Path(name))]
+        for path in (Path(above, name) for name in [*folders, *readable]):
+            if path.is_symlink() and not path.resolve().is_relative_to(home):
                 raise CorpusError(
-                    f"{place} links to {place.resolve()}, out of {folder}: remove it, or name what is meant"
+                    f"{path} links to {path.resolve()}, out of {folder}: remove it, or name what is meant"
                 )
-        yield from (Path(above, name) for name in known)
+        yield from (Path(above, name) for name in readable)
 
 
 def _file(path: Path) -> Source:
@@ -193,10 +193,10 @@ def corpus_sources(
         CorpusError: both are given, or texts is one string.
     """
     if texts is None:
-        given = [corpus] if isinstance(corpus, str | Path) else corpus if corpus is None else list(corpus)
-        if given is not None and not given:
+        named = [corpus] if isinstance(corpus, str | Path) else corpus if corpus is None else list(corpus)
+        if named is not None and not named:
             raise CorpusError("corpus is empty: give at least one file, folder or name of a data set")
-        return given
+        return named
     if corpus is not None:
         raise CorpusError("texts and corpus are both given: give the texts themselves, or where they are")
     if isinstance(texts, str | Path):
@@ -276,9 +276,9 @@ def read_rows(table: Source | Path, *, quoted_tsv: bool = True) -> Iterator[tupl
 
 
 def _opened(source: Source) -> AbstractContextManager[formats.OpenFile]:
-    place = source.remote or source.path
-    assert place is not None
-    return formats.open_unpacked(place)
+    file = source.remote or source.path
+    assert file is not None
+    return formats.open_unpacked(file)
 
 
 def _document(row: Row, where: object, columns: Columns) -> Document:
@@ -291,9 +291,9 @@ def _document(row: Row, where: object, columns: Columns) -> Document:
     cells = [None if name is None else row.get(name) for name in columns.names()]
     texts = ["" if cell is None else cell for cell in cells]
     if not all(isinstance(text, str) for text in texts):
-        for place in (0, 2, 3):  # text, summary and positive, one of which may be the title's column, too
-            if not isinstance(texts[place], str):
-                what = f"column {columns.names()[place]!r} holds a {type(texts[place]).__name__}"
+        for column in (0, 2, 3):  # text, summary and positive, one of which may be the title's column, too
+            if not isinstance(texts[column], str):
+                what = f"column {columns.names()[column]!r} holds a {type(texts[column]).__name__}"
                 raise CorpusError(f"{where}: {what}: it must hold text")
         texts[1] = str(texts[1])  # a number or a date
         texts[4] = texts[4] if isinstance(texts[4], str) else json.dumps(texts[4], default=str, ensure_ascii=False)

@@ -46,7 +46,7 @@ class WordPieces:
         self._backend.encode_special_tokens = tokenizer.split_special_tokens  # not part of the definition
         self._lookup = WordLookup.of(self._backend)
         framed = self._backend.encode("a")
-        inner = [place for place, special in enumerate(framed.special_tokens_mask) if not special]
+        inner = [position for position, special in enumerate(framed.special_tokens_mask) if not special]
         self.before, self.after = framed.ids[: inner[0]], framed.ids[inner[-1] + 1 :]
         self.specials = len(self.before) + len(self.after)
         self.unknown: int | None = tokenizer.unk_token_id
@@ -136,15 +136,15 @@ def split_texts(document: Document, rules: TextRules) -> SplitDocument:
     text, summary, sentences = split_document(document, rules)
     candidates = [" ".join(sentences)] if rules.whole and sentences else sentences
     words = [clean.count_words(candidate) for candidate in candidates]
-    places = [place for place, number in enumerate(words) if number in rules.words]
-    texts = [candidates[place] for place in places]
+    kept_places = [place for place, number in enumerate(words) if number in rules.words]
+    texts = [candidates[place] for place in kept_places]
     return SplitDocument(
         cleaned=text != document.text,
         summary=clean.one_line(summary),
         sentences=sentences if rules.whole else texts,
         texts=texts,
         keys=[clean.content_key(text) for text in texts],
-        places=places,
+        places=kept_places,
         candidates=len(candidates),
         too_short=sum(number < rules.words.start for number in words),
         empty=not sentences,
@@ -187,12 +187,12 @@ class ChunkTokenizer(NamedTuple):
 
     def __call__(self, chunk: list[NewText]) -> TokenizedChunk:
         """Return the texts of a chunk, but those without a word piece if these are dropped."""
-        ids, lengths = self.pieces.encode([one.text for one in chunk])
+        ids, lengths = self.pieces.encode([new_text.text for new_text in chunk])
         whole = len(chunk)
         if self.drops_empty:
-            chunk = [one for one, length in zip(chunk, lengths, strict=True) if length]
+            chunk = [new_text for new_text, length in zip(chunk, lengths, strict=True) if length]
             lengths = lengths[lengths > 0]
-        encoded = [one.text.encode() for one in chunk]
+        encoded = [new_text.text.encode() for new_text in chunk]
         bands: list[NDArray[np.uint64]] = []
         if self.width and chunk:
             bands = list(deduplicate.band_keys(deduplicate.shingles(ids, lengths), lengths, self.width))
@@ -201,9 +201,9 @@ class ChunkTokenizer(NamedTuple):
             np.array([len(text) for text in encoded], np.int64),
             ids,
             lengths,
-            *self.pieces.encode([one.positive for one in chunk]),
-            np.array([one.key for one in chunk], np.uint64),
-            np.array([clean.content_key(one.positive) for one in chunk], np.uint64),
+            *self.pieces.encode([new_text.positive for new_text in chunk]),
+            np.array([new_text.key for new_text in chunk], np.uint64),
+            np.array([clean.content_key(new_text.positive) for new_text in chunk], np.uint64),
             bands,
             whole - len(chunk),
         )
@@ -297,7 +297,7 @@ class TokenizedTexts:
         letters = 0
         for new in self._linked(documents) if self.rows_adjacent else starmap(self._texts_of, documents):
             chunk += new
-            letters += sum(len(one.text) + len(one.positive) for one in new)
+            letters += sum(len(new_text.text) + len(new_text.positive) for new_text in new)
             if len(chunk) >= _TEXTS or letters >= _LETTERS:
                 self._submitted += len(chunk)
                 yield chunk
@@ -312,20 +312,20 @@ class TokenizedTexts:
 
         Rows of two sources are no neighbours, nor are rows with an empty, a held-out or a too short one between them.
         """
-        found: list[NewText] = []
+        linked: list[NewText] = []
         source: TextRules | None = None
         rows, joined = 0, False
         for document, rules, split in documents:
             new = self._texts_of(document, rules, split)
             joined = joined and bool(new) and rules is source  # each source has a TextRules of its own
-            if joined and found[-1].last and new[0].first and found[-1].key != new[0].key:
-                found[-1] = found[-1]._replace(positive=new[0].text)
-            found += new
+            if joined and linked[-1].last and new[0].first and linked[-1].key != new[0].key:
+                linked[-1] = linked[-1]._replace(positive=new[0].text)
+            linked += new
             rows, source, joined = rows + 1, rules, bool(new)
             if rows == _CHAIN:
-                yield found
-                found, rows, joined = [], 0, False
-        yield found
+                yield linked
+                linked, rows, joined = [], 0, False
+        yield linked
 
     def _texts_of(self, document: Document, rules: TextRules, split: SplitDocument) -> list[NewText]:
         """Return the texts of one document; none if it is held out."""

@@ -77,11 +77,11 @@ class WordLookup:
         before = np.concatenate([[0], np.cumsum(counts)])  # pieces before each word
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         row_starts = np.cumsum(lengths + 1) - lengths - 1
-        places = np.repeat(begins - before[:-1], counts) + np.arange(before[-1])
-        return pieces[places], before[np.searchsorted(starts, row_starts)]
+        positions = np.repeat(begins - before[:-1], counts) + np.arange(before[-1])
+        return pieces[positions], before[np.searchsorted(starts, row_starts)]
 
     def _one_by_one(self, texts: Sequence[str]) -> tuple[Numbers, Numbers]:
-        rows = [one.ids for one in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+        rows = [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
         lengths = np.array([len(row) for row in rows], np.int64)
         return np.array([piece for row in rows for piece in row], np.int64), np.cumsum(lengths) - lengths
 
@@ -117,20 +117,20 @@ class WordLookup:
         named = contents(long)
         if len(self._counts) > _MOST:
             self._forget()
-        found = np.empty(len(starts), np.int64)
+        ids = np.empty(len(starts), np.int64)
         names = [*map(_name, named)]
         if new := {name: content for name, content in zip(names, named, strict=True) if name not in self._long}:
             self._long.update(zip(new, range(len(self._counts), len(self._counts) + len(new)), strict=True))
             self._learn(np.zeros((len(new), 2), np.uint64), [*new.values()])
-        found[long] = [self._long[name] for name in names]
-        places = self._find(keys)
-        while (unknown := np.flatnonzero(places < 0)).size:  # once more only where two new words share a hash
-            one = unknown[np.unique(_hashes(keys[unknown]), return_index=True)[1]]
-            self._enter(np.arange(len(self._counts), len(self._counts) + len(one)), keys[one])
-            self._learn(keys[one], contents(inline[one]))
-            places[unknown] = self._find(keys[unknown])
-        found[inline] = places
-        return found
+        ids[long] = [self._long[name] for name in names]
+        slots = self._find(keys)
+        while (unknown := np.flatnonzero(slots < 0)).size:  # once more only where two new words share a hash
+            first_unknown = unknown[np.unique(_hashes(keys[unknown]), return_index=True)[1]]
+            self._enter(np.arange(len(self._counts), len(self._counts) + len(first_unknown)), keys[first_unknown])
+            self._learn(keys[first_unknown], contents(inline[first_unknown]))
+            slots[unknown] = self._find(keys[unknown])
+        ids[inline] = slots
+        return ids
 
     def _forget(self) -> None:
         self._table = np.full(2 * _LEAST, -1, np.int64)  # from the hash of a word to its number
@@ -165,8 +165,8 @@ class WordLookup:
     def _enter(self, words: Numbers, keys: NDArray[np.uint64]) -> None:
         """Put words into the table, which is kept at most half full."""
         if 2 * (words[-1] + 1) > len(self._table):
-            known = np.flatnonzero(self._words.any(axis=1))
-            words, keys = np.concatenate([known, words]), np.concatenate([self._words[known], keys])
+            used = np.flatnonzero(self._words.any(axis=1))
+            words, keys = np.concatenate([used, words]), np.concatenate([self._words[used], keys])
             self._table = np.full(4 * (words[-1] + 1), -1, np.int64)
         slots = _slots(keys, len(self._table))
         left = np.arange(len(words))

@@ -175,9 +175,9 @@ class DeCLUTR(Objective):
         config, least = self.config, self.config.min_length + 2
         parts = 2 * config.num_anchors
         # Half of the documents are then long enough, or a tenth, or two.
-        places = [max(2, int(share * len(words))) for share in (0.5, 0.1, 0)] if len(words) > 1 else []
-        spans = [int(np.sort(words)[-place]) // parts for place in places]
-        span = next((one for one in spans if one >= least), 0)
+        counts = [max(2, int(share * len(words))) for share in (0.5, 0.1, 0)] if len(words) > 1 else []
+        spans = [int(np.sort(words)[-count]) // parts for count in counts]
+        span = next((length for length in spans if length >= least), 0)
         ways = [f"set objective.max_length={span}"] if span else []
         if not span and spans and spans[0] >= 6:
             ways = [f"set objective.max_length={spans[0]} with objective.min_length={spans[0] // 2}"]
@@ -206,8 +206,8 @@ class DeCLUTR(Objective):
         """Cut anchors, and the positives of each after one another, from every document."""
         anchors: list[list[int]] = []
         positives: list[list[int]] = []
-        for place, document in enumerate(examples.texts):
-            draw = examples.draw(place)
+        for number, document in enumerate(examples.texts):
+            draw = examples.draw(number)
             cut, length = self._cutter(document)
             for anchor, near in self.spans(length, draw):
                 anchors.append(cut(anchor))
@@ -286,16 +286,16 @@ class DeCLUTR(Objective):
         self, encoder: SentenceTransformer, tokens: Tokens, words: Tensor, chosen: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Embed the anchors; also return the states of their masked words, and those words."""
-        shares, places, states, labels = [], [], [], []
+        shares, positions, states, labels = [], [], [], []
         for rows, share in split_by_length(tokens):
             width = share["input_ids"].shape[1]
             hidden = chosen[rows, :width]
             embedded, predicted = embed_with_words(encoder, share, hidden)
             shares.append(embedded)
-            places.append(rows)
+            positions.append(rows)
             states.append(predicted)
             labels.append(words[rows, :width][hidden])
-        return torch.cat(shares)[torch.cat(places).argsort()], torch.cat(states), torch.cat(labels)
+        return torch.cat(shares)[torch.cat(positions).argsort()], torch.cat(states), torch.cat(labels)
 
     def terms(self, anchors: Float[Tensor, "N D"], positives: Float[Tensor, "NP D"]) -> Terms:
         """Return the contrast for the embeddings of anchors and, grouped by anchor, positives."""
@@ -325,11 +325,11 @@ def draw_anchors(
     spans = []
     for drawn in range(count):
         scarce = len(blocks) // (count - drawn) < count - drawn
-        place = int(draw.choice([0, len(blocks) - 1])) if scarce else int(draw.integers(len(blocks)))
+        block = int(draw.choice([0, len(blocks) - 1])) if scarce else int(draw.integers(len(blocks)))
         size = math.floor(draw.beta(4, 2) * (longest - shortest) + shortest)
-        start = blocks[place] + (0 if on_grid else int(draw.integers(longest - size + 1)))
+        start = blocks[block] + (0 if on_grid else int(draw.integers(longest - size + 1)))
         spans.append((start, start + size))
-        del blocks[max(0, place - 1) : place + 2]
+        del blocks[max(0, block - 1) : block + 2]
     return spans
 
 

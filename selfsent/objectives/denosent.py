@@ -192,8 +192,8 @@ class DenoSent(Objective):
         if self.config.loss_on_template:
             return present
         before, after = self._around
-        place = torch.arange(present.shape[1], device=present.device)
-        return (place >= before) & (place < present.sum(1, keepdim=True) - after)
+        positions = torch.arange(present.shape[1], device=present.device)
+        return (positions >= before) & (positions < present.sum(1, keepdim=True) - after)
 
     def figures(self) -> dict[str, float]:
         """Return the share of tokens predicted right, and the mean cosine of the two views before the projector."""
@@ -260,7 +260,7 @@ class DecoderLayer(nn.Module):
         attended: Tensor = weights.out_proj((attention @ value).transpose(1, 2).flatten(2))
         return attended
 
-    def _recall(self, memory: Float[Tensor, "B D"], places: int) -> Float[Tensor, "B T D"]:
+    def _recall(self, memory: Float[Tensor, "B D"], length: int) -> Float[Tensor, "B T D"]:
         weights = self.multihead_attn
         heads, width = weights.num_heads, memory.shape[-1]
         value = F.linear(memory, weights.in_proj_weight[2 * width :], weights.in_proj_bias[2 * width :])  # (B, D)
@@ -268,7 +268,7 @@ class DecoderLayer(nn.Module):
         outward = weights.out_proj.weight.unflatten(-1, (heads, -1))  # (D, H, K)
         projected = torch.einsum("bhk,dhk->bhd", own, outward)
         # Dropout on weights that are all 1: what remains of each head differs by position.
-        attention = self.dropout(projected.new_ones(len(memory), places, heads))  # (B, T, H)
+        attention = self.dropout(projected.new_ones(len(memory), length, heads))  # (B, T, H)
         return attention @ projected + weights.out_proj.bias
 
 

@@ -33,6 +33,6 @@ class EmbeddingQueue(nn.Module):
         if not size:
             return
         newest = rows.detach()[-size:].to(self.ring.dtype)
-        places = (self.added + torch.arange(len(newest), device=newest.device)) % size
-        self.ring[places] = newest
+        slots = (self.added + torch.arange(len(newest), device=newest.device)) % size
+        self.ring[slots] = newest
         self.added += len(newest)

@@ -84,33 +84,33 @@ def plan_objective(name: str, table: Mapping[str, Any]) -> ObjectivePlan:
     Raises:
         ConfigurationError: an unknown method or key, a value that does not fit, or methods that cannot be joined.
     """
-    found = {part.strip(): find_method(part.strip()) for part in name.split("+")}
-    if len(found) < name.count("+") + 1:
+    methods = {part.strip(): find_method(part.strip()) for part in name.split("+")}
+    if len(methods) < name.count("+") + 1:
         raise ConfigurationError(
             f"{name!r} joins a method with itself: name each once, and weigh it with objective.weights"
         )
-    if len(found) == 1:
-        ((part, (kind, changes)),) = found.items()
+    if len(methods) == 1:
+        ((part, (kind, changes)),) = methods.items()
         return ObjectivePlan(
             {part: kind}, {part: build_config(kind.Config, {**changes, **table}, "objective")}, {part: 1.0}
         )
-    kinds = {part: kind for part, (kind, _) in found.items()}
+    kinds = {part: kind for part, (kind, _) in methods.items()}
     require_one_unit(kinds)
     for key, value in table.items():
-        if key not in (*found, "weights") or not isinstance(value, Mapping):
+        if key not in (*methods, "weights") or not isinstance(value, Mapping):
             keys = [f"objective.{part}.{field.name}" for part, kind in kinds.items() for field in fields(kind.Config)]
-            raise unknown("key", f"objective.{key}", [*keys, *(f"objective.weights.{part}" for part in found)])
+            raise unknown("key", f"objective.{key}", [*keys, *(f"objective.weights.{part}" for part in methods)])
     weights = dict(table.get("weights", {}))
     for part, weight in weights.items():
-        if part not in found:
-            raise unknown("key", f"objective.weights.{part}", [f"objective.weights.{known}" for known in found])
+        if part not in methods:
+            raise unknown("key", f"objective.weights.{part}", [f"objective.weights.{method}" for method in methods])
         if not isinstance(weight, int | float) or weight < 0:
             raise ConfigurationError(f"objective.weights.{part} = {weight!r} does not fit: it is a number of 0 or more")
     configs = {
         part: build_config(kind.Config, {**changes, **table.get(part, {})}, f"objective.{part}")
-        for part, (kind, changes) in found.items()
+        for part, (kind, changes) in methods.items()
     }
-    return ObjectivePlan(kinds, configs, {part: float(weights.get(part, 1.0)) for part in found})
+    return ObjectivePlan(kinds, configs, {part: float(weights.get(part, 1.0)) for part in methods})
 
 
 def method_recipe(name: str) -> RecipeTable:

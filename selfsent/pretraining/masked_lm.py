@@ -183,10 +183,10 @@ def start_encoder(
     )
     model = RobertaPreLayerNormForMaskedLM(config)
     if vectors is not None:
-        known = vectors.norm(dim=1) > 0  # special tokens keep their random start
+        started = vectors.norm(dim=1) > 0  # special tokens keep their random start
         # Of length 0.6, as random rows of standard deviation 0.0375 would be: large enough to differ.
         embeddings = model.get_input_embeddings().get_parameter("weight")
-        embeddings.data[known] = 0.6 * vectors[known]
+        embeddings.data[started] = 0.6 * vectors[started]
     with quietly():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)

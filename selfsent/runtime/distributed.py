@@ -74,7 +74,7 @@ class Ranks:
         every = [torch.zeros(1, dtype=torch.long) for _ in range(self.count)]
         with _met():
             dist.all_gather(every, torch.tensor([rows]), group=self._control)
-        return [int(one) for one in every]
+        return [int(count) for count in every]
 
     def mean_count(self, count: int) -> int | float:
         """Return a count's mean over the ranks, what each divides its own sum by; 1 where all of them count none."""
@@ -175,9 +175,9 @@ class Ranks:
             return
         tables = self._everyones(dict(content))
         for number, table in enumerate(tables[1:], start=1):
-            found = difference(tables[0], table)
-            if found:
-                key, ours, theirs = found
+            difference_found = difference(tables[0], table)
+            if difference_found:
+                key, ours, theirs = difference_found
                 raise (ConfigurationError if self.first else EndedElsewhere)(
                     f"the processes differ: {key} is {ours!r} in process 0 and {theirs!r} in process {number}: "
                     "start all of them with the same command, text, base and versions"
@@ -196,10 +196,10 @@ class Ranks:
                 f"multiple, such as {near}, or start another number of processes"
             )
 
-    def _everyones(self, one: T) -> list[T]:
+    def _everyones(self, value: T) -> list[T]:
         every: list[Any] = [None] * self.count
         with _met():
-            dist.all_gather_object(every, one, group=self._control)
+            dist.all_gather_object(every, value, group=self._control)
         return every
 
     # ------------------------------------------------------------------------------------------------------- the end

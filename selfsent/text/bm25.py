@@ -23,8 +23,8 @@ HARD = 3  # negatives on either side of the answer
 def bm25_scores(queries: Sequence[str], passages: Sequence[str]) -> Float[np.ndarray, "N M"]:
     """Return BM25's score of every passage for every query; 0 where they share no word."""
     scores = np.zeros((len(queries), len(passages)))
-    for row, found in zip(scores, bm25_rows(queries, passages), strict=True):
-        row[:] = found
+    for row, word_scores in zip(scores, bm25_rows(queries, passages), strict=True):
+        row[:] = word_scores
     return scores
 
 
@@ -42,7 +42,7 @@ def fuse_ranks(*scores: Float[np.ndarray, "N M"]) -> Float[np.ndarray, "N M"]:
 
     Reciprocal rank fusion, Cormack et al. 2009, https://doi.org/10.1145/1571941.1572114.
     """
-    return sum((1 / (FUSION + rankdata(-one, axis=1)) for one in scores), np.zeros(scores[0].shape))
+    return sum((1 / (FUSION + rankdata(-row, axis=1)) for row in scores), np.zeros(scores[0].shape))
 
 
 def hard_negatives(scores: Float[np.ndarray, "N N"], each: int = HARD) -> list[Int[np.ndarray, " K"]]:

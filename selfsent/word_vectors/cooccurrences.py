@@ -63,8 +63,8 @@ def count_cooccurrences(
         ids = ids.astype(kind)
         for distance in range(1, window + 1):
             near = owners[distance:] == owners[:-distance]
-            one, other = ids[:-distance][near], ids[distance:][near]
-            waiting.append(np.minimum(one, other) * size + np.maximum(one, other))
+            left, right = ids[:-distance][near], ids[distance:][near]
+            waiting.append(np.minimum(left, right) * size + np.maximum(left, right))
             if sum(map(len, waiting)) >= _PAIRS:
                 add()
     waiting.append(np.empty(0, kind))
@@ -116,10 +116,10 @@ def _require_memory(vocabulary: int, pairs: int) -> None:
 
 def frequencies(text: Corpus, vocabulary: int, skip: NDArray[np.integer]) -> Int[np.ndarray, " V"]:
     """Count words alone."""
-    found = np.zeros(vocabulary, np.int64)
+    counts = np.zeros(vocabulary, np.int64)
     for ids, _ in read_words(text, skip, SILENT):
-        found += np.bincount(ids, minlength=vocabulary)
-    return found
+        counts += np.bincount(ids, minlength=vocabulary)
+    return counts
 
 
 def read_words(

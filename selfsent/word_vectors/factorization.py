@@ -92,13 +92,13 @@ def _product(upper: Sequence[sparse.csr_array]) -> Callable[[Float[Tensor, "V K"
     diagonal = np.concatenate([band.diagonal(start) for start, band in zip(starts, upper, strict=False)])[:, None]
 
     def times(columns: Float[Tensor, "V K"]) -> Float[Tensor, "V K"]:
-        given = columns.numpy()
-        found = -diagonal * given  # which is in the triangle and in its transpose
+        block = columns.numpy()
+        product = -diagonal * block  # which is in the triangle and in its transpose
         for start, band in zip(starts, upper, strict=False):
             rows = slice(start, start + band.shape[0])
-            found[rows] += band @ given
-            found += band.T @ given[rows]
-        return torch.from_numpy(found)
+            product[rows] += band @ block
+            product += band.T @ block[rows]
+        return torch.from_numpy(product)
 
     return times
 

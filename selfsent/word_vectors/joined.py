@@ -106,16 +106,16 @@ def _by_number(pieces: dict[str, int]) -> list[str]:
 
 def compose_rows(own: Tokenizer, general: Tokenizer, table: Float[Tensor, "G D"]) -> Float[Tensor, "V D"]:
     """Return general vectors for another vocabulary: of the same piece, or the sum of those it is spelled with."""
-    known = general.get_vocab()
+    vocabulary = general.get_vocab()
     rows = torch.zeros(own.get_vocab_size(), table.shape[1])
     for piece, number in own.get_vocab().items():
-        if piece in known:
-            rows[number] = table[known[piece]]
+        if piece in vocabulary:
+            rows[number] = table[vocabulary[piece]]
             continue
         spelled = general.encode(piece.removeprefix(_CONTINUED), add_special_tokens=False).tokens
         if piece.startswith(_CONTINUED):
-            spelled = [_CONTINUED + one.removeprefix(_CONTINUED) for one in spelled]
-        ids = [known[one] for one in spelled if one in known]
+            spelled = [_CONTINUED + token.removeprefix(_CONTINUED) for token in spelled]
+        ids = [vocabulary[token] for token in spelled if token in vocabulary]
         if ids:
             rows[number] = table[ids].sum(dim=0)
     return rows

@@ -100,8 +100,8 @@ def read_word_vectors(path: Path, out: Path, *, progress: Progress = SILENT) -> 
     """
     Run.require_free(out)
     words, rows = _parse(path, progress)
-    known = {word: number for number, word in enumerate(["[UNK]", *words])}
-    tokenizer = Tokenizer(models.WordLevel(known, unk_token="[UNK]"))
+    numbers = {word: number for number, word in enumerate(["[UNK]", *words])}
+    tokenizer = Tokenizer(models.WordLevel(numbers, unk_token="[UNK]"))
     cased = sum(word != word.lower() for word in words) > _CASED * len(words)
     tokenizer.normalizer = normalizers.BertNormalizer(
         lowercase=not cased, strip_accents=False, handle_chinese_chars=False
@@ -119,7 +119,7 @@ def read_word_vectors(path: Path, out: Path, *, progress: Progress = SILENT) -> 
 
 
 def _parse(path: Path, progress: Progress) -> tuple[list[str], NDArray[np.float32]]:
-    found: dict[str, NDArray[np.float32]] = {}
+    vectors: dict[str, NDArray[np.float32]] = {}
     width = 0
     try:
         size = path.stat().st_size
@@ -138,14 +138,14 @@ def _parse(path: Path, progress: Progress) -> tuple[list[str], NDArray[np.float3
                         f"line {number} of {path} is not a word and {width or 'its'} numbers between spaces in UTF-8: "
                         f"{line[:60]!r}"
                     )
-                found.setdefault(word, row)  # the first vector of a repeated word is kept
+                vectors.setdefault(word, row)  # the first vector of a repeated word is kept
                 if not number % 10_000:
                     progress.report("vectors", file.tell(), size)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
-    if len(found) < 2:
+    if len(vectors) < 2:
         raise DataError(f"{path} holds no word vectors: expected lines of a word and its numbers")
-    return list(found), np.stack(list(found.values()))
+    return list(vectors), np.stack(list(vectors.values()))
 
 
 def _save(tokenizer: Tokenizer, vectors: torch.Tensor, folder: Path) -> None:
