@@ -13,9 +13,11 @@ WORDS = sorted({word for text in TEXTS for word in text.split()})
 SETTINGS = ["steps=100", "batch_size=8", "bootstrap=100", 'methods=["simcse", "scd", "whitenedcse"]']
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("SELFSENT_CACHE", str(tmp_path_factory.mktemp("halving-cache")))
+        yield
 
 
 @pytest.fixture
