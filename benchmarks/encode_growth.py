@@ -21,7 +21,7 @@ from itertools import islice
 from pathlib import Path
 from tempfile import mkdtemp
 
-from selfsent.bulk.encode import kept_texts
+from selfsent.bulk.store import Store
 
 COUNTS = (1_000, 10_000, 100_000, 1_000_000)
 
@@ -46,14 +46,14 @@ def measured(words: list[str], log: Path) -> tuple[float, float]:
 def kill_at(words: list[str], output: Path, rows: int, delay: float) -> int:
     """Start a command, kill it ``delay`` seconds after so many rows are on disk; return how many there are."""
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    while process.poll() is None and kept_texts(output) < rows:
+    while process.poll() is None and Store.of(output).rows() < rows:
         time.sleep(0.05)
     time.sleep(delay)
     if process.poll() is not None:
         sys.exit("the command ended before it could be killed: give more texts")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    return kept_texts(output)
+    return Store.of(output).rows()
 
 
 def digest(file: Path) -> str:

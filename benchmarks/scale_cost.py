@@ -95,7 +95,7 @@ def encode_costs(model, lines, scratch, most):
     """Seconds and bytes a sentence of encoding to disk."""
     encoder = load_encoder(model)
     lines = lines[:most]
-    encode.encode_to(scratch / "warm.npy", encoder, lines[:64], stream=True, overwrite=True)
+    encode.encode_to(scratch / "warm.npy", encoder, texts=lines[:64], overwrite=True)
     file = scratch / "lines.txt"
     file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     start = time.process_time()
@@ -122,9 +122,7 @@ def whole_run(documents, lines, tokenizer, scratch):
 
 def on_ray(table, file, corpus, tokenizer, scratch, workers):
     """Do the same by workers, and compare every byte; in seconds of the wall clock."""
-    from selfsent.bulk.ray_cluster import open_cluster
-    from selfsent.bulk.ray_encode import ray_blocks
-    from selfsent.bulk.ray_prepare import prepare_on_ray
+    from selfsent.bulk.ray import open_cluster, prepare_on_ray, ray_blocks
 
     start = time.perf_counter()
     with open_cluster(workers):

@@ -1,257 +1,309 @@
-"""Where the shards of an encoding lie, how vectors are packed in them, and how they become the output.
+"""The shards of one output until it is whole: on this machine, or in a folder that fsspec opens by a URL.
 
-Beside an output ``NAME`` stands ``.NAME.encoding`` until the output is whole: what is encoded, by whom, its shards
-(``.npy``, sealed), the ranges of int8 and uint8, and the whole before it is put in its place.
+    output NAME    .NAME.encoding/   plan.json, ranges.npy, marks;  shards/vectors-000000.npy, ...
+    output URL     URL/_encoding/    plan.json, ranges.npy, marks;  URL/vectors-000000.parquet, ...
+
+A mark is an empty file behind a shard, whose name says rows, bytes and checksum of it: one listing tells what is whole,
+and what has no mark is made again.  A local output is put in its place by one rename; a remote one is whole when its
+``_manifest.json`` is there.
 """
 
+import io
 import json
-from collections.abc import Iterable, Sequence
-from itertools import count
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from selfsent.bulk.files import LocalFiles, RemoteFiles, npy_bytes
+from selfsent.bulk.outputs import ranges_beside, require_ours, write_whole
+from selfsent.bulk.parts import WHOLE, EncodePart
+from selfsent.corpus.remote import is_url
 from selfsent.encoder.quantize import QUANTIZED, needs_ranges, quantize, ranges_of
 from selfsent.errors import ConfigurationError, ResumeError, first_line
 from selfsent.progress import Progress
-from selfsent.storage import atomic
+from selfsent.storage import atomic, locks
+
+_MARK = re.compile(r"(vectors-\d+|ranges[-\d]*)\.(\d+)-rows\.(\d+)-(\w+)")
+_MANIFEST = "_manifest.json"  # of a remote output
 
 
-def unfinished_of(output: Path) -> Path:
-    """Return the folder of an unfinished output: its plan, the shards, the whole, and a mark that all is there."""
-    return output.absolute().parent / f".{output.name}.encoding"
+class Shard(NamedTuple):
+    """What the mark of a shard says."""
+
+    rows: int
+    checksum: str  # size and xxh3, as ``atomic.file_digest`` writes them
 
 
-def whole_of(output: Path) -> Path:
-    """Return where an output is whole before it is put in its place."""
-    return unfinished_of(output) / ("whole" if output.suffix else "shards")
+@dataclass(frozen=True)
+class Store:
+    """The shards of one output, a path or a URL; it can be sent to other processes."""
 
+    output: Path | str
 
-def shape_when_complete(output: Path) -> tuple[int, int] | None:
-    """Return the rows and the width of an output that is whole, though perhaps not in its place."""
-    mark = unfinished_of(output) / "complete.json"
-    if not mark.is_file():
-        return None
-    facts = atomic.read_sealed(mark, afresh(output))
-    return facts["rows"], facts["width"]
+    @classmethod
+    def of(cls, output: str | Path) -> "Store":
+        """Return the store of an output by its name."""
+        return cls(str(output) if is_url(output) else Path(output).absolute())
 
+    @cached_property
+    def files(self) -> LocalFiles | RemoteFiles:
+        """Where it keeps what it needs until the output is whole."""
+        if isinstance(self.output, Path):
+            return LocalFiles(self.output.parent / f".{self.output.name}.encoding")
+        return RemoteFiles(self.output)
 
-def afresh(output: Path) -> str:
-    """Return the advice to give up what is unfinished."""
-    return f"remove {unfinished_of(output)} to start again"
+    @property
+    def advice(self) -> str:
+        """What gives up an output that was begun."""
+        return f"remove {self.files.folder} to start again"
 
+    def claim(self, part: EncodePart | None) -> AbstractContextManager[None]:
+        """Keep other processes from an output, or from the same part of it; at a URL all write the same bytes."""
+        if isinstance(self.output, str):
+            return nullcontext()
+        name = f"{self.output.name}.part-{part.number}" if part else self.output.name
+        return locks.exclusive(self.output.with_name(name), folder=False)
 
-def shards_of(output: Path) -> list[Path]:
-    """Return the shards that are there, in their order."""
-    return sorted((unfinished_of(output) / "shards").glob("vectors-*.npy"))
+    def begin(self, plan: Mapping[str, Any], part: EncodePart | None, *, overwrite: bool, progress: Progress) -> None:
+        """Start, or resume where the plan is the same; what was damaged meanwhile is made again.
 
-
-def shard_file(output: Path, number: int) -> Path:
-    """Return where the shard of a block is, counted from 0."""
-    return unfinished_of(output) / "shards" / f"vectors-{number:06}.npy"
-
-
-def number_of(shard: Path) -> int:
-    """Return the number of the block that a shard holds."""
-    return int(shard.stem.rpartition("-")[2])
-
-
-def write_shard(place: Path, vectors: NDArray[Any]) -> None:
-    """Write packed vectors as a sealed ``.npy`` file.
-
-    For some moments a worker whose driver has died may still write the same shard, with the same bytes: what it takes
-    away from here is written again.
-    """
-    for tries_left in (2, 1, 0):
-        try:
-            with atomic.sealed_file(place) as file:
-                _write_header(file, vectors.shape, vectors.dtype)
-                file.write(vectors.data)  # not ndarray.tofile, whose error does not say that the disk is full
-        except FileNotFoundError:
-            if not tries_left:
-                raise
-        else:
+        Raises:
+            UserError: the output exists, holds something else or cannot be reached, or was begun with another plan.
+        """
+        own, plans = f"{part.name('plan') if part else 'plan'}.json", self._plans(plan)
+        if self.finished():
             return
+        self._require_free(overwrite=overwrite)
+        if not plans:
+            if not part:  # another part may begin at this moment
+                self.files.discard()
+            self._require_room(plan["dtype"], overwrite=overwrite)
+        if own not in plans:
+            self.files.write(self.files.aside + own, json.dumps(atomic.with_checksum(plan)).encode())
+        if part:
+            try:
+                self._plans(plan)  # another run may have begun since
+            except ResumeError:
+                atomic.remove(self._path(own))
+                raise
+        self._forget_damaged(part or WHOLE, progress)
 
+    def _plans(self, plan: Mapping[str, Any]) -> list[str]:
+        """Return the names of the plans that are there, all of which are this one; none where it starts anew.
 
-def is_intact(output: Path) -> bool:
-    """Tell whether a complete output is still what was written, or is in its place."""
-    whole = whole_of(output)
-    if not whole.exists():
-        return output.exists()
-    try:
+        Raises:
+            ResumeError: a process began this output with another model, source or setting; the message names it.
+        """
+        names = [name.removeprefix(self.files.aside) for name in self.files.sizes()]
+        names = sorted(name for name in names if re.fullmatch(r"plan(-\d+-of-\d+)?\.json", name))
+        for name in names:
+            try:
+                before = atomic.open_sealed(self.files.read(self.files.aside + name))
+            except (ValueError, AttributeError, TypeError, RecursionError) as error:
+                raise ResumeError(f"{name} of {self.output} is damaged ({first_line(error)}): {self.advice}") from error
+            if before == plan and plan["source"] is not None:
+                continue
+            whole = "parts" not in before and "parts" not in plan
+            if whole and (before["source"] is None or not self.shards()):
+                return []  # that of a stream, which always starts again, or of a job that has kept nothing
+            changed = ", ".join(key for key in {**plan, **before} if before.get(key) != plan.get(key))
+            raise ResumeError(
+                f"{self.output} was begun with another {changed}: repeat that command to finish it, {self.advice}, or "
+                "name another output"
+            )
+        return names
+
+    def _require_free(self, *, overwrite: bool) -> None:
+        """Refuse an output that exists, but for one of ours on this machine that is to be replaced."""
+        if isinstance(self.output, str):
+            if self.files.has(_MANIFEST):
+                raise ConfigurationError(f"output {self.output} exists: remove it, or choose another name")
+        elif self.output.exists():
+            if not overwrite:
+                raise ConfigurationError(
+                    f"output {self.output} exists: remove it, choose another name, or add --overwrite"
+                )
+            require_ours(self.output)
+
+    def _require_room(self, dtype: str, *, overwrite: bool) -> None:
+        """Refuse a folder of something else, and ranges of another output where those of this one belong."""
+        if isinstance(self.output, str):
+            if self.files.sizes():
+                raise ConfigurationError(f"output {self.output} holds something else: choose another name")
+            return
+        ranges = ranges_beside(self.output)
+        if needs_ranges(dtype) and ranges.exists() and not (overwrite and self.output.exists()):
+            rest = "" if overwrite else ", or add --overwrite"
+            raise ConfigurationError(f"{ranges} exists, where the ranges belong: choose another name{rest}")
+
+    def _forget_damaged(self, part: EncodePart, progress: Progress) -> None:
+        """Take the marks from shards that were changed; a remote shard is not read again."""
+        for number, shard in self.shards(part).items() if isinstance(self.output, Path) else ():
+            if not self._is_intact(number, shard):
+                atomic.remove(self._path(f"vectors-{number:06}.{shard.rows}-rows.{shard.checksum.replace(':', '-')}"))
+                progress.say(f"warning: {self._path_of(number)} was changed: its texts are encoded again")
+
+    def shards(self, part: EncodePart = WHOLE) -> dict[int, Shard]:
+        """Return the shards of a part that are whole, by the number of their block, from 0."""
+        numbered = {int(name[8:]): mark for name, mark in self._marked().items() if name.startswith("vectors-")}
+        return {number: numbered[number] for number in sorted(numbered) if part.has(number)}
+
+    def rows(self, part: EncodePart = WHOLE) -> int:
+        """Count the rows of a part that will not be encoded again."""
+        return self.finished() or sum(shard.rows for shard in self.shards(part).values())
+
+    def write(self, number: int, first_row: int, vectors: NDArray[Any]) -> None:
+        """Write the shard of a block, and then its mark."""
+        self._write_marked(f"vectors-{number:06}", len(vectors), self.files.encode(first_row, vectors))
+
+    def has_ranges(self, part: EncodePart) -> bool:
+        """Tell whether the ranges of int8 and uint8 are there."""
+        return part.ranges in self._marked()
+
+    def pack(self, vectors: NDArray[np.float32], dtype: str, number: int, part: EncodePart) -> NDArray[Any]:
+        """Return vectors as they are written; the ranges of block 0 serve all others, after a kill, too.
+
+        Raises:
+            ResumeError: the ranges were changed since they were written.
+        """
+        if dtype not in QUANTIZED:
+            return vectors.astype(dtype, order="C")
+        if not needs_ranges(dtype):
+            return quantize(vectors, dtype)
+        file = self._file(part.ranges)
+        content = self.files.read(file) if self.files.has(file) else b""
+        if not self.files.has(self._mark(part.ranges, 2, content)):
+            if number:
+                raise ResumeError(f"{file} of {self.output} is missing or was changed: {self.advice}")
+            content = npy_bytes(ranges_of(vectors))
+            self._write_marked(part.ranges, 2, content)
+        return quantize(vectors, dtype, np.load(io.BytesIO(content)))
+
+    def _marked(self) -> dict[str, Shard]:
+        """Return what has a mark and as many bytes as it says, by name."""
+        sizes, marked = self.files.sizes(), {}
+        for name in sizes:
+            mark = _MARK.fullmatch(name.removeprefix(self.files.aside))
+            if mark and sizes.get(self._file(mark[1])) == int(mark[3]):
+                marked[mark[1]] = Shard(int(mark[2]), f"{mark[3]}:{mark[4]}")
+        return marked
+
+    def _write_marked(self, name: str, rows: int, content: bytes) -> None:
+        self.files.write(self._file(name), content)
+        self.files.write(self._mark(name, rows, content), b"")
+
+    def _mark(self, name: str, rows: int, content: bytes) -> str:
+        return f"{self.files.aside}{name}.{rows}-rows.{atomic.bytes_digest(content).replace(':', '-')}"
+
+    def _file(self, name: str) -> str:
+        files = self.files
+        return f"{files.shards}{name}{files.suffix}" if name.startswith("vectors-") else f"{files.aside}{name}.npy"
+
+    def _path(self, name: str) -> Path:
+        assert isinstance(self.files, LocalFiles)
+        return self.files.folder / name
+
+    def _path_of(self, number: int) -> Path:
+        return self._path(self._file(f"vectors-{number:06}"))
+
+    def _is_intact(self, number: int, shard: Shard | None) -> bool:
+        return shard is not None and atomic.file_digest(self._path_of(number)) == shard.checksum
+
+    def _whole(self, output: Path) -> Path:
+        return self._path("whole" if output.suffix else "shards")
+
+    def finished(self) -> int | None:
+        """Return the rows of a local output that is in its place, where a kill came before the rest was removed."""
+        if isinstance(self.output, str) or not self.files.has("complete.json"):
+            return None
+        if self._whole(self.output).exists() or not self.output.exists():
+            return None
+        return int(atomic.read_sealed(self._path("complete.json"), self.advice)["rows"])
+
+    def publish(self, facts: Mapping[str, Any]) -> tuple[int, ...]:
+        """Make the output of the shards; no part is left to do.
+
+        Args:
+            facts: its rows, width, dtype, and rows_a_shard.
+        """
+        checksums = {
+            f"vectors-{number:06}{self.files.suffix}": shard.checksum for number, shard in self.shards().items()
+        }
+        manifest = {**facts, "shards": [*checksums], "checksums": checksums}
+        if isinstance(self.output, str):
+            if not self.files.has(_MANIFEST):  # another job of the same command may be faster, and take the marks away
+                if len(checksums) != -(-facts["rows"] // facts["rows_a_shard"]):
+                    raise ResumeError(f"{self.output} lacks shards that were there before: run the same command again")
+                if self.files.has(ranges := self._file(WHOLE.ranges)):
+                    self.files.write("_ranges.npy", self.files.read(ranges))
+                self.files.write(_MANIFEST, json.dumps(manifest, indent=1).encode())
+        elif not self.finished():
+            self._put_in_place(self.output, manifest)
+        self.files.discard()
+        return ()
+
+    def discard(self) -> None:
+        """Remove what is only needed until the output is whole."""
+        self.files.discard()
+
+    def _put_in_place(self, output: Path, manifest: Mapping[str, Any]) -> None:
+        whole, ranges = self._whole(output), self._path(self._file(WHOLE.ranges))
         if output.suffix:
-            atomic.verify(whole, afresh(output))
-            return True
-        digests = atomic.read_sealed(whole / "manifest.json", afresh(output))["checksums"]
-        return all(atomic.file_digest(whole / name) == digest for name, digest in digests.items())
-    except (ResumeError, OSError):
-        return False
-
-
-def require_ours(output: Path) -> None:
-    """Refuse to replace what was not written here: another table, or a folder that holds something else, too."""
-    others: Iterable[str] = []
-    try:
-        if output.is_dir():
-            others = sorted(path.name for path in output.iterdir() if path.name != "manifest.json")
-            shards = json.loads((output / "manifest.json").read_text(encoding="utf-8"))["shards"] if others else []
-            others = [name for name in others if name not in shards]
-        elif output.suffix == ".npy":
-            others = [] if np.load(output, mmap_mode="r").ndim == 2 else ["an array of another shape"]
+            with atomic.replacing_file(whole) as file:
+                write_whole(
+                    file, output.suffix, [self._path(f"shards/{name}") for name in manifest["shards"]], manifest
+                )
         else:
-            others = {*_schema_of(output).names} ^ {"row", "vector"}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        others = others or [first_line(error)]
-    for one in others:
-        raise ConfigurationError(f"output {output} is of something else ({one}): choose another name, or remove it")
-
-
-def pack_vectors(vectors: NDArray[np.float32], dtype: str, place: Path, advice: str) -> NDArray[Any]:
-    """Return vectors as they are written; the ranges of the first block serve all others, after a kill, too.
-
-    Args:
-        place: of the ranges; they are those of ``vectors`` where nothing is there.
-    """
-    if dtype not in QUANTIZED:
-        return vectors.astype(dtype, order="C")
-    if not needs_ranges(dtype):
-        return quantize(vectors, dtype)
-    if not place.is_file():
-        write_ranges(place, vectors)
-    atomic.verify(place, advice)
-    return quantize(vectors, dtype, np.load(place))
-
-
-def write_ranges(place: Path, vectors: NDArray[np.float32]) -> None:
-    """Write the ranges of vectors as a sealed file."""
-    with atomic.sealed_file(place) as file:
-        np.save(file, ranges_of(vectors))
-
-
-def ranges_file(output: Path, part: int = 1) -> Path:
-    """Return where the ranges of int8 and uint8 are that one part of a job uses."""
-    return unfinished_of(output) / (f"ranges-{part:05}.npy" if part > 1 else "ranges.npy")
-
-
-def rows_in(shards: Iterable[Path]) -> int:
-    """Count the rows of shards."""
-    return sum(len(np.load(shard, mmap_mode="r")) for shard in shards)
-
-
-def shards_width(output: Path) -> int:
-    """Return the width of the vectors of a finished output."""
-    if not output.suffix:
-        return int(json.loads((output / "manifest.json").read_text(encoding="utf-8"))["width"])
-    if output.suffix == ".npy":
-        return int(np.load(output, mmap_mode="r").shape[1])
-    return int(_schema_of(output).field("vector").type.list_size)
-
-
-def _schema_of(table: Path) -> Any:  # noqa: ANN401 - pyarrow has no types
-    import pyarrow as pa  # where a matrix is written it is not needed
-    from pyarrow import parquet
-
-    return parquet.read_schema(table) if table.suffix == ".parquet" else pa.ipc.open_file(table).schema
-
-
-def publish(output: Path, dtype: str, block: int) -> tuple[int, int]:
-    """Make the output of the shards and put it in its place, as far as an earlier job did not; return its shape.
-
-    Args:
-        block: rows of a shard.
-    """
-    folder, whole = unfinished_of(output), whole_of(output)
-    shape = shape_when_complete(output)
-    if shape is None:
-        shards = shards_of(output)
-        shape = rows, width = rows_in(shards), np.load(shards[0], mmap_mode="r").shape[1]
-        if output.suffix:
-            with atomic.sealed_file(whole) as file:
-                _write_whole(file, output.suffix, shards, shape, np.dtype(QUANTIZED.get(dtype, dtype)))
-        else:
-            facts = {"rows": rows, "width": width, "dtype": dtype, "rows_a_shard": block}
-            digests = {shard.name: atomic.checksum_of(shard).read_text(encoding="utf-8") for shard in shards}
-            atomic.write_sealed(whole / "manifest.json", {**facts, "shards": [*digests], "checksums": digests})
-        atomic.write_sealed(folder / "complete.json", {"rows": rows, "width": width})
-    if ranges_file(output).is_file():
-        if whole.exists() and output.is_file():  # never old vectors beside new ranges
-            atomic.remove(output)
-        atomic.write_bytes(published_ranges(output), ranges_file(output).read_bytes())
-    if whole.exists():
-        for shard in [] if output.suffix else shards_of(output):
-            atomic.remove(atomic.checksum_of(shard))  # it is in the manifest
+            atomic.write_sealed(whole / "manifest.json", manifest)
+        atomic.write_sealed(self._path("complete.json"), {"rows": manifest["rows"]})
+        if ranges.is_file():
+            if output.is_file():  # never old vectors beside new ranges
+                atomic.remove(output)
+            atomic.write_bytes(ranges_beside(output), ranges.read_bytes())
         if output.is_dir():  # no rename replaces a folder that holds something
-            atomic.rename(output, folder / "replaced")
+            atomic.rename(output, self._path("replaced"))
         atomic.rename(whole, output)
-    atomic.remove(folder)
-    return shape
 
+    def finish_part(self, part: EncodePart, facts: Mapping[str, Any]) -> tuple[int, ...]:
+        """Mark a part as done, make the output if it was the last, and return the numbers of those that are not done.
 
-def published_ranges(output: Path) -> Path:
-    """Return where the ranges of int8 and uint8 are written, beside the output."""
-    return output.with_name(f"{output.stem}.ranges.npy")
+        Args:
+            facts: as of ``publish``, of all parts.
 
+        Raises:
+            ResumeError: a shard of another part is missing or was changed; the message names the part to run again.
+        """
+        output, folder = Path(self.output), self._path("")
+        if folder.is_dir():
+            self.files.write(part.name("done"), b"")
+        with locks.exclusive(output, folder=False, wait=True):
+            if not folder.is_dir():  # another part has made the output meanwhile
+                return ()
+            parts = [EncodePart(number, part.of) for number in range(1, part.of + 1)]
+            missing = tuple(other.number for other in parts if not self.files.has(other.name("done")))
+            if not missing and not self.finished():
+                self._require_shards(parts, -(-facts["rows"] // facts["rows_a_shard"]))
+            return missing or self.publish(facts)
 
-def remove_damaged(output: Path, progress: Progress) -> None:
-    """Remove the first shard that is missing or not what was written, and those behind it: they are made again."""
-    row, found = 0, shards_of(output)
-    for number in count():
-        shard, rest = shard_file(output, number), found[number:]
-        if shard not in rest:
-            break
-        try:
-            atomic.verify(shard, "")
-        except ResumeError:
-            break
-        row += len(np.load(shard, mmap_mode="r"))
-    for shard in rest:
-        atomic.remove(shard)
-    if rest:
-        progress.say(f"warning: {shard.parent} was changed: from row {row:,} on, texts are encoded again")
-
-
-def require_no_ranges(output: Path, dtype: str, *, overwrite: bool) -> None:
-    """Refuse to write ranges over those of another output; with ``overwrite`` those of this one are replaced.
-
-    Raises:
-        ConfigurationError: there are some, or another file of that name.
-    """
-    ranges = published_ranges(output)
-    if needs_ranges(dtype) and ranges.exists() and not (overwrite and output.exists()):
-        rest = "" if overwrite else ", or add --overwrite"
-        raise ConfigurationError(f"{ranges} exists, where the ranges belong: choose another name{rest}")
-
-
-def _write_header(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Write the first bytes of an ``.npy`` file, as ``np.save`` does."""
-    descr = np.lib.format.dtype_to_descr(dtype)
-    np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
-
-
-def _write_whole(
-    file: BinaryIO, suffix: str, shards: Sequence[Path], shape: tuple[int, int], dtype: np.dtype[Any]
-) -> None:
-    """Write a matrix, or a table of row numbers and vectors with one record batch or row group a shard."""
-    if suffix == ".npy":
-        _write_header(file, shape, dtype)
-        for shard in shards:
-            file.write(np.load(shard).data)
-        return
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    schema = pa.schema([("row", pa.int64()), ("vector", pa.list_(pa.from_numpy_dtype(dtype), shape[1]))])
-    if suffix == ".parquet":  # vectors do not compress
-        writer = parquet.ParquetWriter(file, schema, compression="none", use_dictionary=False, write_statistics=["row"])
-    else:
-        writer = pa.ipc.new_file(file, schema)
-    row = 0
-    with writer:
-        for vectors in map(np.load, shards):
-            numbers = pa.array(np.arange(row, row + len(vectors)))
-            flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), type=schema.field("vector").type)
-            writer.write_batch(pa.record_batch([numbers, flat], schema=schema))
-            row += len(vectors)
+    def _require_shards(self, parts: Sequence[EncodePart], blocks: int) -> None:
+        """Compare every shard with its checksum, and the ranges of int8 and uint8 of all parts with each other."""
+        shards = self.shards()
+        for number in range(blocks):
+            if not self._is_intact(number, shards.get(number)):
+                part = parts[number % len(parts)]
+                atomic.remove(self._path(part.name("done")))
+                raise ResumeError(f"{self._path_of(number)} is missing or was changed: run part {part} again")
+        files = [file for part in parts if self.files.has(file := self._file(part.ranges))]
+        for file in files:
+            if self.files.read(file) != self.files.read(files[0]):
+                raise ResumeError(
+                    f"{file} differs from {files[0]}: the machines compute other vectors for the same texts, so that "
+                    f"int8 and uint8 would not fit together; {self.advice} with dtype float16"
+                )

@@ -1,7 +1,7 @@
 """selfsent encode: write the embeddings of texts to disk."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,35 +46,35 @@ def encode(
     from selfsent.cli.display import Display
 
     display = Display()
-    from selfsent.bulk.encode import encode_to, find_sources, kept_texts, output_of, require_output
+    from selfsent.bulk.encode import encode_to, find_sources
+    from selfsent.bulk.outputs import require_output
     from selfsent.bulk.parts import parse_part
+    from selfsent.bulk.store import Store
     from selfsent.cli.prepare import choose_engine
     from selfsent.encoder.opened import open_encoder
     from selfsent.errors import ConfigurationError
 
-    require_output(output_of(output))
+    require_output(output)
     share = parse_part(part) if part else None
     if share and engine == "ray":
         raise ConfigurationError("--part is for other schedulers: the engine ray shares the work out itself")
     choose_engine(engine, workers)
-    texts: Iterable[str] = source or ()
     if source:
         find_sources(source)  # a missing file is refused before the model is loaded
     else:
         display.say("standard input cannot be resumed: give a file if this takes long")
-        texts = _standard_input()
     opened = open_encoder(model, fastest=True, progress=display)
     blocks = None
     if engine == "ray":
-        from selfsent.bulk.ray_encode import ray_blocks
+        from selfsent.bulk.ray import ray_blocks
 
         blocks = ray_blocks(model, workers)
     try:
         done = encode_to(
             output,
             opened,
-            texts,
-            stream=not source,
+            source or None,
+            texts=None if source else _standard_input(),
             text_column=text_column,
             prompt_name=prompt_name,
             precision=precision,
@@ -87,7 +87,7 @@ def encode(
         )
     except KeyboardInterrupt:
         display.end()
-        rows = kept_texts(output)
+        rows = Store.of(output).rows()
         display.say(f"stopped with {rows:,} texts kept" + (": run the same command again to resume" if rows else ""))
         raise
     display.end()

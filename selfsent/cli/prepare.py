@@ -41,7 +41,7 @@ def prepare(
     with loading("torch and transformers", display):
         from dataclasses import replace
 
-        from selfsent.bulk.ray_prepare import prepare_on_ray
+        from selfsent.bulk.ray import prepare_on_ray
         from selfsent.config import apply_settings, build_config
         from selfsent.corpus.prepare import prepare_corpus
         from selfsent.corpus.settings import CorpusConfig
@@ -79,7 +79,7 @@ def choose_engine(engine: str, workers: int | None) -> None:
     if engine not in ("embedded", "ray"):
         raise unknown("engine", engine, ("embedded", "ray"))
     if engine == "ray":
-        from selfsent.bulk.ray_cluster import require_ray
+        from selfsent.bulk.ray import require_ray
 
         require_ray()
     elif workers is not None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from selfsent.bulk.ray_cluster import open_cluster, require_ray
+from selfsent.bulk.ray import open_cluster, require_ray
 from selfsent.errors import ConfigurationError
 
 

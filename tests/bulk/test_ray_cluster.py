@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from selfsent.bulk import ray_cluster as module
-from selfsent.bulk.ray_cluster import Pool, open_cluster, require_ray
+from selfsent.bulk import ray as module
+from selfsent.bulk.ray import Pool, open_cluster, require_ray
 from selfsent.errors import ConfigurationError, CorpusError
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tiny import TEXTS, make_tokenizer
 
-from selfsent.bulk import ray_prepare
-from selfsent.bulk.ray_prepare import prepare_on_ray
+from selfsent.bulk import ray as ray_prepare
+from selfsent.bulk.ray import prepare_on_ray
 from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.errors import CorpusError

@@ -2,6 +2,7 @@
 
 import io
 import json
+from functools import partial
 from itertools import count
 
 import fsspec
@@ -14,11 +15,13 @@ from tiny import TEXTS
 
 from selfsent.bulk import encode
 from selfsent.bulk.parts import EncodePart
+from selfsent.bulk.store import Store
 from selfsent.encoder.opened import open_encoder
 from selfsent.errors import UserError
 
 MANY = [f"{text} {' '.join(text.split()[: n % 5])}" for n in range(5) for text in TEXTS] + ["", "rain " * 30, ""]
 URL = "memory://bucket/vectors"
+encode_to = partial(encode.encode_to, shard_rows=8)
 
 
 class Broken(MemoryFileSystem):
@@ -50,7 +53,6 @@ class Broken(MemoryFileSystem):
 def store(monkeypatch):
     """An empty store of small blocks."""
     fsspec.register_implementation("broken", Broken, clobber=True)
-    monkeypatch.setattr(encode, "_BLOCK", 8)
     monkeypatch.setattr(Broken, "left", None)
     monkeypatch.setattr(MemoryFileSystem, "store", {})
     monkeypatch.setattr(MemoryFileSystem, "pseudo_dirs", [""])
@@ -75,8 +77,8 @@ def content():
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "binary"])
 def test_the_vectors_are_those_of_a_local_output(words, source, tmp_path, store, dtype):
-    done = encode.encode_to(URL, words, [source], dtype=dtype)
-    encode.encode_to(tmp_path / "local.npy", words, [source], dtype=dtype)
+    done = encode_to(URL, words, [source], dtype=dtype)
+    encode_to(tmp_path / "local.npy", words, [source], dtype=dtype)
     local = np.load(tmp_path / "local.npy")
     table = dataset.dataset("/bucket/vectors", filesystem=store, format="parquet").to_table().sort_by("row")
     assert table["row"].to_pylist() == list(range(len(MANY)))
@@ -90,7 +92,7 @@ def test_the_vectors_are_those_of_a_local_output(words, source, tmp_path, store,
 
 
 def test_the_manifest_holds_the_checksum_of_every_shard(words, source):
-    encode.encode_to(URL, words, [source])
+    encode_to(URL, words, [source])
     files = content()
     manifest = json.loads(files.pop("/bucket/vectors/_manifest.json"))
     assert len(manifest["shards"]) == -(-len(MANY) // 8) == len(files)
@@ -110,82 +112,82 @@ def said_of(act):
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_a_job_that_failed_at_any_operation_ends_as_one_that_did_not(words, source, dtype):
-    encode.encode_to("broken://bucket/vectors", words, [source], dtype=dtype)
+    encode_to("broken://bucket/vectors", words, [source], dtype=dtype)
     whole = content()
     for points in count():
         MemoryFileSystem.store.clear()
         Broken.left = points
-        said = said_of(lambda: encode.encode_to("broken://bucket/vectors", words, [source], dtype=dtype))
+        said = said_of(lambda: encode_to("broken://bucket/vectors", words, [source], dtype=dtype))
         Broken.left = None
         if not said:
             break
         assert "cannot be used (connection reset by peer)" in said
         if "/bucket/vectors/_manifest.json" not in content():
-            kept = encode.kept_texts("broken://bucket/vectors")
-            assert encode.encode_to("broken://bucket/vectors", words, [source], dtype=dtype).resumed == kept
+            kept = Store.of("broken://bucket/vectors").rows()
+            assert encode_to("broken://bucket/vectors", words, [source], dtype=dtype).resumed == kept
             assert content() == whole
     assert points >= 2 * (len(whole) - 1)  # a shard and its mark
 
 
 def test_a_shard_that_was_cut_short_is_encoded_again(words, source, store, monkeypatch):
-    encode.encode_to(URL, words, [source])
+    encode_to(URL, words, [source])
     whole = content()
     MemoryFileSystem.store.clear()
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(encode.RemoteFolder, "publish", lambda *_: 1 / 0)
-        encode.encode_to(URL, words, [source])
+        patch.setattr(Store, "publish", lambda *_: 1 / 0)
+        encode_to(URL, words, [source])
     shard = "/bucket/vectors/vectors-000002.parquet"
     store.pipe_file(shard, store.cat_file(shard)[:-1])
-    assert encode.encode_to(URL, words, [source]).resumed == len(MANY) - 8
+    assert encode_to(URL, words, [source]).resumed == len(MANY) - 8
     assert content() == whole
 
 
 def test_what_is_not_ours_is_never_replaced(words, source, store):
     store.pipe_file("/bucket/vectors/notes.txt", b"mine")
     with pytest.raises(UserError, match="holds something else: choose another name"):
-        encode.encode_to(URL, words, [source], overwrite=True)
-    encode.encode_to(f"{URL}-2", words, [source])
+        encode_to(URL, words, [source], overwrite=True)
+    encode_to(f"{URL}-2", words, [source])
     with pytest.raises(UserError, match="output memory://bucket/vectors-2 exists: remove it"):
-        encode.encode_to(f"{URL}-2", words, [source], overwrite=True)
+        encode_to(f"{URL}-2", words, [source], overwrite=True)
     with pytest.raises(UserError, match="part 1/2 cannot be encoded to memory:"):
-        encode.encode_to(f"{URL}-3", words, [source], part=EncodePart(1, 2))
+        encode_to(f"{URL}-3", words, [source], part=EncodePart(1, 2))
     assert content()["/bucket/vectors/notes.txt"] == b"mine"
 
 
 def test_an_output_that_was_begun_otherwise_is_refused_once_it_holds_vectors(words, source):
     Broken.left = 4  # the plan, a shard, its mark, a shard
     with pytest.raises(UserError, match="connection reset"):
-        encode.encode_to("broken://bucket/vectors", words, [source])
+        encode_to("broken://bucket/vectors", words, [source])
     Broken.left = None
     with pytest.raises(UserError, match="was begun with another dtype: repeat that command"):
-        encode.encode_to("broken://bucket/vectors", words, [source], dtype="int8")
+        encode_to("broken://bucket/vectors", words, [source], dtype="int8")
 
 
 def test_a_plan_without_vectors_binds_nobody(words, source):
     Broken.left = 1
     with pytest.raises(UserError, match="connection reset"):
-        encode.encode_to("broken://bucket/vectors", words, [source])
+        encode_to("broken://bucket/vectors", words, [source])
     Broken.left = None
-    assert encode.encode_to("broken://bucket/vectors", words, [source], dtype="float16").rows == len(MANY)
+    assert encode_to("broken://bucket/vectors", words, [source], dtype="float16").rows == len(MANY)
 
 
 def test_a_stream_is_refused_because_shards_that_are_there_may_be_of_another(words):
     with pytest.raises(UserError, match="standard input cannot be encoded to memory:"):
-        encode.encode_to(URL, words, MANY, stream=True)
+        encode_to(URL, words, texts=MANY)
     assert content() == {}
 
 
 def test_no_texts_leave_nothing(words, tmp_path):
     (tmp_path / "empty.txt").write_text("")
     with pytest.raises(UserError, match="the source held no texts"):
-        encode.encode_to(URL, words, [tmp_path / "empty.txt"])
+        encode_to(URL, words, [tmp_path / "empty.txt"])
     assert content() == {}
 
 
 @pytest.mark.parametrize("url", ["nosuch://bucket/x", "http://127.0.0.1:9/x"])
 def test_a_file_system_that_cannot_be_used_is_said_in_one_sentence(words, source, url):
     with pytest.raises(UserError, match=f"^{url} cannot be used ") as raised:
-        encode.encode_to(url, words, [source])
+        encode_to(url, words, [source])
     assert "\n" not in str(raised.value)
 
 
@@ -193,9 +195,9 @@ def test_a_job_that_ends_behind_another_of_the_same_command_leaves_its_manifest(
     def slower(job, blocks):
         for number, texts in blocks:
             yield encode.write_block(words, job, number, texts)
-        encode.encode_to(URL, words, [source])  # meanwhile, elsewhere
+        encode_to(URL, words, [source])  # meanwhile, elsewhere
 
-    done = encode.encode_to(URL, words, [source], engine=slower)
+    done = encode_to(URL, words, [source], engine=slower)
     manifest = json.loads(content()["/bucket/vectors/_manifest.json"])
     assert done.rows == manifest["rows"] == len(MANY)
     assert done.width == manifest["width"] == 256

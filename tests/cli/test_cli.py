@@ -14,7 +14,6 @@ from small_runs import QUICK, WORDS
 from tiny import make_base
 
 from selfsent.__main__ import main
-from selfsent.bulk import encode as encode_module
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.evaluation.label_free import verdict
@@ -240,23 +239,23 @@ def test_ctrl_c_before_anything_is_saved_says_how_to_go_on(command, bert, text, 
     )
 
 
-def test_encode_reports_on_ctrl_c_what_is_kept_and_resumes(command, bert, text, monkeypatch):
-    monkeypatch.setattr(encode_module, "_BLOCK", 4)
-    shards = []
+def test_encode_reports_on_ctrl_c_what_is_kept_and_resumes(command, tmp_path, monkeypatch):
+    lines, shards = tmp_path / "lines.txt", []
+    lines.write_text("rain fell\n" * 40_000)
 
     def interrupted(operation, path):
-        shards.extend([path] * (operation == "rename" and path.name.startswith("vectors-")))
+        shards.extend([path] * (operation == "rename" and path.parent.name == "shards"))
         if len(shards) == 3:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
         patched.setattr(atomic, "fault", interrupted)
-        status, _, err = command("encode", bert, text, "--output", "vectors.npy")
+        status, _, err = command("encode", "builtin-static", lines, "--output", "vectors.npy")
     assert status == 130
-    assert "stopped with 8 texts kept: run the same command again to resume" in err
-    status, _, err = command("encode", bert, text, "--output", "vectors.npy")
+    assert "stopped with 32,768 texts kept: run the same command again to resume" in err
+    status, _, err = command("encode", "builtin-static", lines, "--output", "vectors.npy")
     assert status == 0
-    assert "8 of them before" in err
+    assert "32,768 of them before" in err
 
 
 def test_encode_resumes_after_a_full_disk(command, text, bert, monkeypatch):

@@ -101,7 +101,7 @@ def test_every_command_refuses_a_text_that_the_model_cannot_read(bert, chinese, 
     commands = {
         "train": lambda: train("simcse", corpus=[chinese], base=str(bert), out=tmp_path / "run"),
         "encode": lambda: encode_to(tmp_path / "a.npy", encoder, [chinese]),
-        "encode, a stream": lambda: encode_to(tmp_path / "b.npy", encoder, CHINESE, stream=True),
+        "encode, a stream": lambda: encode_to(tmp_path / "b.npy", encoder, texts=CHINESE),
         "search": lambda: build_index(bert, chinese),
         "verdict": lambda: verdict(bert, other, [chinese], static=False),
         "evaluate": lambda: evaluate(encoder, [f"classification:{tmp_path / 'labels.csv'}"]),
@@ -128,4 +128,4 @@ def test_vectors_of_zeros_are_counted(tmp_path):
     encode_to(tmp_path / "vectors.npy", static(["[UNK]"]), [tmp_path / "texts.txt"], progress=told)
     assert (~np.load(tmp_path / "vectors.npy").any(axis=1)).sum() == 2
     assert any("2 of the vectors are zeros" in line for line in told.lines)
-    encode_to(tmp_path / "none.npy", static([]), TEXTS, stream=True, progress=SILENT)
+    encode_to(tmp_path / "none.npy", static([]), texts=TEXTS, progress=SILENT)

@@ -1,4 +1,4 @@
-"""Start Ray on this machine, or join the cluster that RAY_ADDRESS names; workers that hold something each.
+"""Workers of Ray: on this machine, or in the cluster that RAY_ADDRESS names; they encode, and prepare text.
 
 A local Ray listens on 127.0.0.1 alone, without a dashboard; usage statistics are never sent.
 """
@@ -7,12 +7,34 @@ import logging
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Generic, TypeVar
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from selfsent.errors import ConfigurationError, UserError, first_line
+from selfsent.bulk.encode import Block, BlockJob, Engine, write_block
+from selfsent.corpus.dataset import Corpus
+from selfsent.corpus.prepare import Unit, prepare_corpus
+from selfsent.corpus.settings import CorpusConfig
+from selfsent.corpus.tokenize import (
+    ChunkTokenizer,
+    CorpusEngine,
+    NewText,
+    Read,
+    Split,
+    SplitDocument,
+    TokenizedChunk,
+    split_texts,
+)
+from selfsent.encoder.opened import digest_of, open_encoder
+from selfsent.encoder.quantize import needs_ranges
+from selfsent.errors import ConfigurationError, EncoderError, UserError, first_line
+from selfsent.progress import SILENT, Progress
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 NEEDED = (2, 60)
 _ADVICE = 'install it with pip install ".[ray]" in the checkout'
@@ -175,3 +197,129 @@ def _broken(error: Exception) -> UserError:
         if isinstance(cause, UserError)
         else UserError(f"a worker of Ray could not start or was lost: {found[-1] if found else first_line(error)}")
     )
+
+
+# encoding
+
+Whole = tuple[int, list[str]]
+
+
+def ray_blocks(model: str, workers: int | None, threads: int = 1) -> Engine:
+    """Return an engine for ``encode_to`` that sends blocks to workers.
+
+    The driver reads the texts; each worker encodes its blocks and writes their shards, so that the output has to be on
+    a file system that all machines share, or a URL.
+
+    Args:
+        model: the name under which every machine finds the encoder.
+        threads: of every worker.
+    """
+
+    def run(job: BlockJob, blocks: Iterator[Block]) -> Iterator[tuple[int, int]]:
+        with open_cluster(workers) as count:
+            pool: Pool[Whole, tuple[int, int]] = Pool(count, _encoder_worker, model, job, threads)
+            whole = ((number, list(texts)) for number, texts in blocks)
+            alone = 1 if needs_ranges(job.dtype) and not job.store.has_ranges(job.part) else 0
+            first = list(islice(whole, alone))  # it makes the ranges that all others need
+            try:
+                yield from pool.map(first)
+                yield from pool.map(whole)
+            finally:
+                pool.close()
+
+    return run
+
+
+def _encoder_worker(model: str, job: BlockJob, threads: int) -> Callable[[Whole], tuple[int, int]]:
+    """Open the encoder on a worker, and make sure that it is the one of the driver."""
+    encoder = open_encoder(model, fastest=True, threads=threads)
+    if digest_of(encoder) != job.model:
+        raise EncoderError(f"{model} is another encoder on a worker than here: give all machines the same folder")
+
+    def work(block: Whole) -> tuple[int, int]:
+        return write_block(encoder, job, *block)
+
+    return work
+
+
+# preparation
+
+_DOCUMENTS = 1024  # sent to a worker together,
+_LETTERS = 1 << 20  # or as many as have so many letters
+
+
+class RayCorpus(CorpusEngine):
+    """Splits and tokenises by the same workers; to be used, and closed, inside ``open_cluster``."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._pool: Pool[Any, Any] | None = None
+
+    def split(self, documents: Iterator[Read]) -> Iterator[Split]:
+        """Yield every document with its texts, in order, once ``tokenize`` has started the workers."""
+        assert self._pool is not None
+        sent: deque[list[Read]] = deque()
+
+        def groups() -> Iterator[tuple[str, list[Read]]]:
+            for group in _groups(documents):
+                sent.append(group)
+                yield "split", group
+
+        for splits in self._pool.map(groups()):
+            for (document, rules), split in zip(sent.popleft(), splits, strict=True):
+                yield document, rules, split
+
+    def tokenize(self, work: ChunkTokenizer, chunks: Iterator[list[NewText]]) -> Iterator[TokenizedChunk]:
+        """Yield every chunk tokenised, in order."""
+        if self._pool is None:
+            self._pool = Pool(self._workers, _corpus_worker, work)
+        yield from self._pool.map(("tokenize", chunk) for chunk in chunks)
+
+    def close(self) -> None:
+        """End the workers."""
+        if self._pool is not None:
+            self._pool.close()
+
+
+def _groups(documents: Iterator[Read]) -> Iterator[list[Read]]:
+    group: list[Read] = []
+    letters = 0
+    for read in documents:
+        group.append(read)
+        letters += len(read[0].text)
+        if len(group) >= _DOCUMENTS or letters >= _LETTERS:
+            yield group
+            group, letters = [], 0
+    if group:
+        yield group
+
+
+def _corpus_worker(tokenize: ChunkTokenizer) -> Callable[[tuple[str, Any]], Any]:
+    def work(item: tuple[str, Any]) -> list[SplitDocument] | TokenizedChunk:
+        what, content = item
+        return tokenize(content) if what == "tokenize" else [split_texts(*read) for read in content]
+
+    return work
+
+
+def prepare_on_ray(
+    sources: Sequence[str],
+    config: CorpusConfig,
+    tokenizer: "PreTrainedTokenizerBase",
+    *,
+    unit: Unit = "sentences",
+    workers: int | None = None,
+    cache: Path | None = None,
+    progress: Progress = SILENT,
+) -> Corpus:
+    """Prepare a corpus as ``prepare_corpus`` does, with the same rows, by workers of Ray; the driver writes it.
+
+    Raises:
+        UserError: those of ``prepare_corpus`` and of ``open_cluster``.
+    """
+    with open_cluster(workers) as count:
+        engine = RayCorpus(count)
+        try:
+            return prepare_corpus(sources, config, tokenizer, unit=unit, cache=cache, engine=engine, progress=progress)
+        finally:
+            engine.close()
