@@ -18,8 +18,7 @@ from selfsent.corpus import sources
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.evaluation.geometry import unit
-from selfsent.searching.index import CorpusIndex
-from selfsent.searching.make import make_index
+from selfsent.searching.index import Index
 from selfsent.text import clean
 
 MODES = ("dense", "bm25", "hybrid")
@@ -40,7 +39,7 @@ def pairs(corpus: str, count: int) -> list[tuple[str, str]]:
     return [found[row] for row in draw.permutation(len(found))[:count]]
 
 
-def reciprocal_ranks(index: CorpusIndex, queries: list[str], vectors: np.ndarray, mode: str) -> np.ndarray:
+def reciprocal_ranks(index: Index, queries: list[str], vectors: np.ndarray, mode: str) -> np.ndarray:
     """1 / rank of the answer to query i, which is document i; 0 behind the tenth."""
     values = []
     for answer, (query, vector) in enumerate(zip(queries, vectors, strict=True)):
@@ -73,8 +72,8 @@ def main() -> None:
         corpus = Path(place) / "passages.jsonl"
         corpus.write_text("".join(json.dumps({"text": passage}) + "\n" for _, passage in asked), encoding="utf-8")
         for number, model in enumerate(given.models):
-            make_index([corpus], Path(place) / f"{number}", model=model)
-            index = CorpusIndex(Path(place) / f"{number}")
+            Index.make([corpus], Path(place) / f"{number}", model=model)
+            index = Index.open(Path(place) / f"{number}")
             encoder = load_encoder(model)
             vectors = unit(encode(encoder, queries, prompt=index.facts["fingerprint"]["query"])).astype(np.float32)
             of = {mode: reciprocal_ranks(index, queries, vectors, mode) for mode in MODES}

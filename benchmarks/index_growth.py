@@ -1,10 +1,10 @@
-"""What does an index of many texts cost: building it, its size and memory, queries a second, and what the cells miss.
+"""What does an index of many texts cost: building it, its size and memory, queries a second, and what the lists miss.
 
     python benchmarks/index_growth.py TEXT... [--model builtin-static] [--texts 10000 1000000] [--json FILE]
 
 Every sentence of six words or more is a document.  Each step is a process of its own, whose peak of memory is its own.
 Queries are sentences drawn from the same text, which are not in the index; recall@10 is against exact search.  Up to
-200,000 vectors all are compared, and there is no recall; ``--exact-vectors 0`` makes cells of fewer, to try the script.
+200,000 vectors all are compared, and there is no recall; ``--exact-vectors 0`` makes lists of fewer, to try the script.
 """
 
 import argparse
@@ -46,17 +46,16 @@ def peak() -> int:
 
 def build(corpus: Path, folder: Path, model: str, exact_vectors: int) -> dict:
     """Make the index."""
-    from selfsent.searching.index import CorpusIndex
-    from selfsent.searching.make import make_index
+    from selfsent.searching.index import Index
     from selfsent.searching.settings import IndexConfig
 
     began = time.perf_counter()
-    make_index([corpus], folder, model=model, config=IndexConfig(exact_vectors=exact_vectors))
+    Index.make([corpus], folder, model=model, config=IndexConfig(exact_vectors=exact_vectors))
     seconds = time.perf_counter() - began
-    index = CorpusIndex(folder)
+    index = Index.open(folder)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     return {"build s": round(seconds, 1), "MB on disk": round(size / 1e6), "vectors": index.vectors} | {
-        "cells": index.facts["cells"]
+        "lists": index.facts["lists"]
     }
 
 
@@ -64,10 +63,10 @@ def measure(folder: Path, model: str, queries: Path) -> dict:
     """Search by the index and exactly."""
     from selfsent.encoder.opened import embed_texts, open_encoder
     from selfsent.evaluation.geometry import unit
-    from selfsent.searching.index import CorpusIndex
+    from selfsent.searching.index import Index
 
     began = time.perf_counter()
-    index = CorpusIndex(folder)
+    index = Index.open(folder)
     row: dict = {"open s": round(time.perf_counter() - began, 2)}
     asked = queries.read_text(encoding="utf-8").splitlines()
     vectors = unit(embed_texts(open_encoder(model), asked)).astype(np.float32)
@@ -77,7 +76,7 @@ def measure(folder: Path, model: str, queries: Path) -> dict:
         began = time.perf_counter()
         found[mode] = [index.rank([query], one[None], 10, mode)[0] for query, one in zip(asked, vectors, strict=True)]
         row[f"{mode} queries/s"] = round(len(asked) / (time.perf_counter() - began), 1)
-    cells, index._cells = index._cells, None
+    lists, index.dense.lists = index.dense.lists, None
     began = time.perf_counter()
     for one in vectors[:20]:
         index.rank([""], one[None], 10, "dense")
@@ -85,10 +84,10 @@ def measure(folder: Path, model: str, queries: Path) -> dict:
     began = time.perf_counter()
     exact = index.rank(asked, vectors, 10, "dense")
     row["exact queries/s, 500 at once"] = round(len(vectors) / (time.perf_counter() - began), 1)
-    if cells is not None:
+    if lists is not None:
         shares = [
-            len({one for one, _ in by_cells} & {one for one, _ in right}) / len(right)
-            for by_cells, right in zip(found["dense"], exact, strict=True)
+            len({one for one, _ in by_lists} & {one for one, _ in right}) / len(right)
+            for by_lists, right in zip(found["dense"], exact, strict=True)
         ]
         row["recall@10"] = round(float(np.mean(shares)), 4)
     return row
@@ -101,7 +100,7 @@ def main() -> None:
     parser.add_argument("--model", default="builtin-static")
     parser.add_argument("--texts", type=int, nargs="*", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--exact-vectors", type=int, default=200_000, help="above which number there are cells")
+    parser.add_argument("--exact-vectors", type=int, default=200_000, help="above which number there are lists")
     parser.add_argument("--step", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.step:

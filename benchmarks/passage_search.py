@@ -19,8 +19,7 @@ from hybrid_search import MODES, reciprocal_ranks
 from selfsent.corpus.sources import Columns, resolve_sources
 from selfsent.encoder.opened import embed_texts, open_encoder
 from selfsent.evaluation.geometry import unit
-from selfsent.searching.index import CorpusIndex
-from selfsent.searching.make import make_index
+from selfsent.searching.index import Index
 from selfsent.searching.settings import IndexConfig
 from selfsent.text import clean
 
@@ -79,8 +78,8 @@ def main() -> None:
             asked = [unit(embed_texts(encoder, some)).astype(np.float32) for some in queries]
             for corpus, passages, what in ways:
                 out, began = Path(place) / f"{len(list(Path(place).iterdir()))}.index", time.perf_counter()
-                make_index([corpus], out, model=model, config=IndexConfig(mode="dense", passages=passages))
-                seconds, index = time.perf_counter() - began, CorpusIndex(out)
+                Index.make([corpus], out, model=model, config=IndexConfig(mode="dense", passages=passages))
+                seconds, index = time.perf_counter() - began, Index.open(out)
                 cells = [
                     ", ".join(f"{reciprocal_ranks(index, some, vectors, mode).mean():.1f}" for mode in MODES)
                     for some, vectors in zip(queries, asked, strict=True)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from selfsent.pairs.structure import structure_pairs
     from selfsent.pretraining.pretrain import pretrain
     from selfsent.report.report import write_report
+    from selfsent.searching.index import Index
     from selfsent.searching.search import search
     from selfsent.selection.fit import fit
     from selfsent.sweeping.sweep import sweep
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "DeCLUTR": "objectives.declutr:DeCLUTR",
     "DenoSent": "objectives.denosent:DenoSent",
+    "Index": "searching.index:Index",
     "Objective": "objectives.base:Objective",
     "ObjectiveLoss": "objectives.sentence_transformers_loss:ObjectiveLoss",
     "SCD": "objectives.scd:SCD",
@@ -75,6 +77,7 @@ __all__ = [
     "DeCLUTR",
     "DenoSent",
     "EncoderError",
+    "Index",
     "Interrupted",
     "Objective",
     "ObjectiveLoss",

@@ -44,8 +44,7 @@ def index(
     display = Display()
     from selfsent import config
     from selfsent.errors import ConfigurationError
-    from selfsent.searching import make
-    from selfsent.searching.index import CorpusIndex
+    from selfsent.searching.index import Changed, Index
     from selfsent.searching.settings import IndexConfig
 
     if update:
@@ -60,11 +59,12 @@ def index(
                 f"--model does not fit --update: {out} keeps the encoder that it was made with; leave --model out, or "
                 "make another index"
             )
-        make.require_related(out, corpus or ())
-        changed = make.update_index(out, corpus or (), progress=display)
+        made = Index.open(out)
+        made.require_related(corpus or ())
+        changed = made.update(corpus or (), progress=display)
     elif corpus:
         settings = config.build_config(IndexConfig, config.apply_settings({}, set_ or ()), "")
-        changed = make.make_index(
+        made = Index.make(
             corpus,
             out,
             model=model or "builtin",
@@ -73,8 +73,9 @@ def index(
             config=settings,
             progress=display,
         )
+        changed = Changed(added=len(made), deleted=0, kept=0)
     else:
         raise ConfigurationError("no corpus was given: name a file, a folder, a hub dataset or pydocs")
     display.end()
     display.say(f"{changed.added:,} documents added, {changed.deleted:,} deleted, {changed.kept:,} kept")
-    display.print(f"{out}: {CorpusIndex(out).describe()}")
+    display.print(f"{out}: {made.describe()}")

@@ -11,8 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from selfsent.cli.display import Display
-    from selfsent.searching.index import Found
-    from selfsent.searching.search import Hit
+    from selfsent.searching.index import Hit
 
 
 def search(
@@ -42,7 +41,7 @@ def search(
     display = Display()
     from selfsent.corpus import formats
     from selfsent.errors import ConfigurationError, EncoderError
-    from selfsent.searching.index import is_index
+    from selfsent.searching.writer import is_index
     from selfsent.text import clean
 
     indexed = is_index(model)
@@ -79,34 +78,31 @@ def search(
             head = " ".join(
                 [f"[{clean.one_line(hit.id)}]"] * bool(hit.id) + [f"{clean.one_line(hit.title)}:"] * bool(hit.title)
             )
-            ranked_by = getattr(hit, "score", hit.cosine)  # of an index: the cosine, BM25, or the sum of fused ranks
-            display.print(f"{ranked_by:.3f}  {head}{' ' * bool(head)}{hit.text}")
+            display.print(f"{hit.score:.3f}  {head}{' ' * bool(head)}{hit.text}")
 
 
 def _over_corpus(
     model: str, corpus: str, text_column: str, id_column: str, display: "Display"
-) -> "Callable[[str, int], Sequence[Hit | Found]]":
-    from selfsent.searching.search import build_index
+) -> "Callable[[str, int], Sequence[Hit]]":
+    from selfsent.searching.search import open_cached
 
-    opened = build_index(model, corpus, text_column=text_column, id_column=id_column, progress=display)
+    opened = open_cached(model, corpus, text_column=text_column, id_column=id_column, progress=display)
     display.say(f"{len(opened):,} texts {'from the last search' if opened.reused else 'encoded'}")
     return opened.search
 
 
-def _over_index(folder: str, mode: str | None, display: "Display") -> "Callable[[str, int], Sequence[Hit | Found]]":
+def _over_index(folder: str, mode: str | None, display: "Display") -> "Callable[[str, int], Sequence[Hit]]":
     from typing import get_args
 
-    from selfsent.encoder.opened import open_encoder
     from selfsent.errors import unknown
-    from selfsent.searching.index import CorpusIndex
-    from selfsent.searching.make import corpus_changed
+    from selfsent.searching.index import Index
     from selfsent.searching.settings import Mode
 
     if mode is not None and mode not in get_args(Mode):
         raise unknown("mode", mode, get_args(Mode))
-    opened = CorpusIndex(folder)
-    encoder = open_encoder(opened.facts["model"], fastest=True, progress=display)
+    opened = Index.open(folder)
+    opened.load_encoder(display)
     display.say(opened.describe())
-    if changed := corpus_changed(opened):
+    if changed := opened.corpus_change():
         display.say(f"warning: {changed}")
-    return lambda query, top: opened.search_index(encoder, query, top, mode)
+    return lambda query, top: opened.search(query, top, mode)

@@ -1,11 +1,7 @@
-"""An index of a corpus in a folder: made once, opened by many, brought up to date where the corpus changed.
+"""An index of a corpus in a folder: made once, opened by many, brought up to date where the corpus changed."""
 
-``index.json`` names the files that belong to the index; it is replaced as the last step of every change, so that a kill
-leaves the index as it was.  It also holds the fingerprint of the encoder, and nothing is compared with vectors of
-another one.
-"""
-
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,99 +9,262 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from selfsent.corpus.sources import Source
-from selfsent.encoder.coverage import measure_coverage, require_known_query
-from selfsent.encoder.opened import digest_of, embed_texts, width_of
-from selfsent.encoder.task_prompts import TextEncoder, task_prompt
-from selfsent.errors import ConfigurationError, EncoderError, ResumeError
+from selfsent.corpus.sources import Document, resolve_sources
+from selfsent.encoder.coverage import BEGINNING, measure_coverage, require_known_query
+from selfsent.encoder.opened import embed_texts, open_encoder, require_finite
+from selfsent.encoder.task_prompts import TextEncoder
+from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError, UserError
 from selfsent.evaluation.geometry import unit
-from selfsent.searching import nearest
-from selfsent.searching.passages import SearchText
-from selfsent.searching.segment import Segment
+from selfsent.progress import SILENT, Progress
+from selfsent.searching import writer
+from selfsent.searching.nearest import DenseRanking, IVFIndex, faiss_available
+from selfsent.searching.passages import SearchText, search_text, search_texts
+from selfsent.searching.segment import DOCUMENTS, Segment, missing_and_new
 from selfsent.searching.settings import IndexConfig
 from selfsent.searching.words import POOL, WordIndex, fuse_rankings, passage_with
-from selfsent.storage import atomic
+from selfsent.searching.writer import FORMAT, MANIFEST, IndexWriter, fingerprint_of, is_index, source_identities
+from selfsent.storage import atomic, locks
 
-MANIFEST = "index.json"
-FORMAT = 6  # raised whenever an older index cannot be read
-_PROPOSED = 4_000  # vectors that the cells are asked for; beyond, comparing with every one is faster
 _TRIES = 5  # to open an index that is published again and again meanwhile
 _NAMES = {"digest": "model", "width": "width", "document": "prompt for documents", "query": "prompt for queries"}
 
 
 @dataclass(frozen=True)
-class Found:
+class Hit:
     """A document that was found, and the passage of it that is nearest to the query."""
 
     document: int  # its number in the index
     score: float  # what it was ranked by: the cosine, BM25, or the reciprocal rank score of both
     cosine: float
     title: str
-    text: str
+    text: str  # the passage
     id: str = ""  # in its corpus, where that has a column of them
 
 
-def is_index(folder: str | Path) -> bool:
-    """Tell whether a folder is an index."""
-    return (Path(folder) / MANIFEST).is_file()
+@dataclass(frozen=True, kw_only=True)
+class Changed:
+    """What a call did to an index, in documents."""
+
+    added: int
+    deleted: int
+    kept: int
 
 
-def fingerprint_of(encoder: TextEncoder) -> dict[str, Any]:
-    """Return what has to be equal for a query's vector to be comparable with the vectors of an index."""
-    return {
-        "digest": digest_of(encoder),
-        "width": width_of(encoder),
-        "document": task_prompt(encoder, "document"),
-        "query": task_prompt(encoder, "query"),
-    }
-
-
-class CorpusIndex:
+class Index:
     """An index that is open.
 
-    Raises:
-        UserError: the folder is no index, or is damaged.
+        index = selfsent.Index.make(["tickets.jsonl"], "runs/tickets.index", model="runs/tickets/model")
+        for hit in index.search("cannot log in after the update", top=3):
+            print(hit.score, hit.id, hit.text)
+
+    ``Index.make`` makes one of a corpus, and ``Index.open`` opens its folder.
     """
 
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
-        if not is_index(self.folder):
-            raise ConfigurationError(f"{folder} is no index: make one with selfsent index CORPUS --out {folder}")
-        advice = f"delete {self.folder} and make the index again"
-        for left in range(_TRIES, -1, -1):
-            self.facts = atomic.read_sealed(self.folder / MANIFEST, advice)
-            try:
-                self._open(advice)
-            except (ResumeError, OSError):  # another process may have published another state, and removed this one
-                if not left or atomic.read_sealed(self.folder / MANIFEST, advice)["state"] == self.facts["state"]:
-                    raise
-            else:
-                break
-
-    def _open(self, advice: str) -> None:
-        if self.facts.get("format") != FORMAT:
-            raise ResumeError(f"{self.folder} is an index of another version: {advice}")
-        self.config = IndexConfig(**self.facts["config"])
-        self._segments = [Segment(self.folder / name) for name in self.facts["segments"]]
-        self._starts = np.cumsum([0, *(segment.documents for segment in self._segments)])
-        self._vectors = [segment.vectors for segment in self._segments]
-        self._owners = np.concatenate(
-            [segment.owners(np.arange(len(segment.vectors))) + start for segment, start in self._pairs()]
-        )
+    def __init__(
+        self, folder: Path, facts: dict[str, Any], segments: Sequence[Segment], encoder: TextEncoder | None = None
+    ) -> None:
+        self.folder, self.facts = folder, facts
+        self.config = IndexConfig(**facts["config"])
+        self.reused = True  # and not encoded for this search
+        self._encoder, self._segments, advice = encoder, segments, writer.advice_for(folder)
+        self._starts = np.cumsum([0, *map(len, segments)])
+        owners = [segment.owners + start for segment, start in zip(segments, self._starts.tolist(), strict=False)]
         self.deleted = np.zeros(int(self._starts[-1]), bool)
-        if gone := self.facts["deleted"]:
-            atomic.verify(self.folder / gone, advice)
-            self.deleted[np.load(self.folder / gone)] = True
-        self._hidden = self.deleted[self._owners] if self.deleted.any() else None
-        self._cells: nearest.InvertedFile | None = None
-        if (cells := self.facts["cells"]) and nearest.cells_available():
-            atomic.verify(self.folder / cells["file"], advice)
-            self._cells = nearest.InvertedFile.open_file(self.folder / cells["file"])
-            self._cells.probe(cells["probes"])
-        self._words = WordIndex(self.folder / self.facts["words"])
+        if deleted := facts["deleted"]:
+            atomic.verify(folder / deleted, advice)
+            self.deleted[np.load(folder / deleted)] = True
+        lists = None
+        if facts["lists"] and faiss_available():
+            atomic.verify(folder / facts["lists"]["file"], advice)
+            lists = IVFIndex.open_file(folder / facts["lists"]["file"])
+            lists.probe(facts["lists"]["nprobe"])
+        self.dense = DenseRanking(
+            [segment.vectors for segment in segments], np.concatenate(owners), self.deleted, lists
+        )
+        self._words = WordIndex(folder / facts["words"], advice) if facts["words"] else None
+        if encoder is not None:
+            self.require_encoder(fingerprint_of(encoder), "this model")
 
-    def _pairs(self) -> Iterable[tuple[Segment, int]]:
-        return zip(self._segments, self._starts.tolist(), strict=False)
+    @classmethod
+    def open(cls, folder: str | Path, encoder: TextEncoder | None = None) -> "Index":
+        """Open an index.
+
+        Args:
+            encoder: that made it.  Default: opened by its name when it is first needed.
+
+        Raises:
+            UserError: the folder is no index, or is damaged; or another encoder.
+        """
+        folder = Path(folder)
+        if not is_index(folder):
+            raise ConfigurationError(f"{folder} is no index: make one with selfsent index CORPUS --out {folder}")
+        advice = writer.advice_for(folder)
+        for left in range(_TRIES, -1, -1):
+            facts = atomic.read_sealed(folder / MANIFEST, advice)
+            if facts.get("format") != FORMAT:
+                raise ResumeError(f"{folder} is an index of another version: {advice}")
+            try:
+                return cls(folder, facts, [Segment.open(folder / name, advice) for name in facts["segments"]], encoder)
+            except (ResumeError, OSError):  # another process may have published another state, and removed this one
+                if not left or atomic.read_sealed(folder / MANIFEST, advice)["state"] == facts["state"]:
+                    raise
+        raise AssertionError
+
+    @classmethod
+    def make(
+        cls,
+        corpus: Sequence[str | Path],
+        folder: str | Path,
+        *,
+        model: str | Path = "builtin",
+        text_column: str = "text",
+        id_column: str = "id",
+        config: IndexConfig | None = None,
+        segment_documents: int = DOCUMENTS,
+        beginning: int = BEGINNING,
+        progress: Progress = SILENT,
+    ) -> "Index":
+        """Make an index of every document of a corpus; after a kill, the same call goes on.
+
+        Args:
+            corpus: files, folders, hub names of data sets, or "pydocs".
+            folder: one that does not exist yet, is empty, or holds what a killed call of the same arguments left.
+            model: "builtin", a folder, or a name on the hub; documents get its prompt for documents.
+            id_column: the column of a table, where it has one, by which hits name their documents.
+            segment_documents: of a segment, at most, which are encoded again after a kill.
+            beginning: documents at the beginning by which vocabulary and modes are measured.
+
+        Raises:
+            UserError: no such model or corpus, no text in it, or a folder that holds something else.
+        """
+        folder = Path(folder)
+        sources = resolve_sources([str(name) for name in corpus])
+        writer.require_unused(folder)
+        encoder = open_encoder(model, fastest=True, progress=progress)
+        columns = text_column, id_column
+        facts = writer.new_facts(encoder, model, corpus, sources, config or IndexConfig(), columns)
+        sizes = {"segment_documents": segment_documents, "beginning": beginning}
+        writer.write_index(sources, folder, encoder, facts, **sizes, progress=progress)
+        return cls.open(folder, encoder)
+
+    def update(self, corpus: Sequence[str | Path] = (), *, progress: Progress = SILENT) -> Changed:
+        """Bring the index up to date: documents that are new are encoded, those that are gone are deleted.
+
+        Args:
+            corpus: what the index is to hold from now on.  Default: the corpus that it was made of.
+
+        Raises:
+            UserError: the model changed or is gone, or nothing would be left.
+        """
+        with self._locked() as encoder:
+            names = [str(name) for name in corpus] or list(self.facts["corpus"])
+            sources = resolve_sources(names)
+            identities = source_identities(sources)
+            columns = self.facts["text column"], self.facts["id column"]
+            texts = search_texts(sources, *columns, self.config.passages, progress)
+            gone, new, kept = missing_and_new(self._segments, self.deleted, texts)
+            if not new and not kept:
+                raise CorpusError(f"{', '.join(names)} holds no text to search: the index is left as it is")
+            facts = {**self.facts, "corpus": [*map(writer.lasting, names)], "sources": identities}
+            self._publish(encoder, facts, new, gone, progress)
+        return Changed(added=len(new), deleted=len(gone), kept=kept)
+
+    def add(self, documents: Iterable[Document], *, progress: Progress = SILENT) -> Changed:
+        """Add documents, whether the corpus has them or not; ``update`` takes them out again.
+
+        Raises:
+            UserError: no text in the documents, or the model changed.
+        """
+        new = [text for document in documents if (text := search_text(document, self.config.passages)) is not None]
+        if not new:
+            raise CorpusError("the documents hold no text to add: give one with some")
+        with self._locked() as encoder:
+            kept = len(self)
+            self._publish(encoder, dict(self.facts), new, [], progress)
+        return Changed(added=len(new), deleted=0, kept=kept)
+
+    def delete(self, documents: Sequence[int], *, progress: Progress = SILENT) -> Changed:
+        """Delete documents by the numbers that a search returns.
+
+        Raises:
+            UserError: a number that no document has, nothing would be left, or the model changed.
+        """
+        with self._locked() as encoder:
+            for document in documents:
+                if not 0 <= document < len(self.deleted) or self.deleted[document]:
+                    raise ConfigurationError(f"the index has no document {document}: name numbers that a search prints")
+            gone, kept = sorted(set(documents)), len(self) - len(set(documents))
+            if not kept:
+                raise ConfigurationError(f"{self.folder} would be left without a document: delete the folder instead")
+            self._publish(encoder, dict(self.facts), [], gone, progress)
+        return Changed(added=0, deleted=len(gone), kept=kept)
+
+    def search(self, query: str, top: int = 10, mode: str | None = None) -> list[Hit]:
+        """Encode a query with the prompt for queries, and return the documents that answer it, the best first.
+
+        Args:
+            mode: "dense" by meaning, "bm25" by words, or "hybrid" by both.  Default: the index's own.
+
+        Raises:
+            UserError: no query, one without a known word, or an encoder that is gone or did not make this index.
+        """
+        if not query.strip():
+            raise ConfigurationError("the query is empty: say what to look for")
+        if top < 1:
+            raise ConfigurationError(f"top = {top} does not fit: give 1 or more")
+        encoder = self.load_encoder()
+        if measure_coverage(encoder, [query]).lost:
+            if (mode or self.mode) != "dense":  # the number of a spare part, say: its words may be in the documents
+                hits = self.hits(self.rank([query], np.zeros((1, 0), np.float32), top, "bm25")[0], query, None)
+                if hits:
+                    return hits
+            require_known_query(encoder, query)
+        vector = embed_texts(encoder, [query], prompt=self.facts["fingerprint"]["query"])
+        require_finite(vector, [query])
+        vector = unit(vector).astype(np.float32)
+        (ranked,) = self.rank([query], vector, top, mode)
+        return self.hits(ranked, query, vector[0])
+
+    def rank(
+        self, queries: Sequence[str], vectors: Float[np.ndarray, "Q D"], top: int, mode: str | None = None
+    ) -> list[list[tuple[int, float]]]:
+        """Return, per query, documents and scores, the best first.
+
+        Args:
+            vectors: of the queries, of length 1.
+            mode: "dense", "bm25" or "hybrid".  Default: the index's own.
+        """
+        mode = mode or self.mode
+        depth = top if mode == "dense" else max(top, POOL)
+        dense = [] if mode == "bm25" else self.dense.rank(vectors, depth)
+        if mode == "dense":
+            return [[*zip(documents.tolist(), cosines.tolist(), strict=True)] for documents, cosines in dense]
+        assert self._words is not None
+        words = [self._words.rank_words(query, self.deleted, depth) for query in queries]
+        if mode == "bm25":
+            return [[*zip(documents[:top].tolist(), scores[:top].tolist(), strict=True)] for documents, scores in words]
+        return [
+            fuse_rankings([by_meaning, by_words])[:top]
+            for (by_meaning, _), (by_words, _) in zip(dense, words, strict=True)
+        ]
+
+    def hits(
+        self, ranked: Sequence[tuple[int, float]], query: str, vector: Float[np.ndarray, " D"] | None
+    ) -> list[Hit]:
+        """Return ranked documents, each with its cosine and its passage that is nearest to the query.
+
+        Without a vector the cosine is 0, and the passage the one that holds most words of the query.
+        """
+        hits = []
+        for document, score in ranked:
+            segment, local = self._place(document)
+            title, passages, name = segment.text(local)
+            if vector is None:
+                passage, cosine = passage_with(query, passages), 0.0
+            else:
+                passage, cosine = segment.nearest_passage(local, vector)
+            hits.append(Hit(document, float(score), cosine, title, passages[passage], name))
+        return hits
 
     def __len__(self) -> int:
         return len(self.deleted) - int(self.deleted.sum())
@@ -113,7 +272,7 @@ class CorpusIndex:
     @property
     def vectors(self) -> int:
         """How many vectors there are: of first sentences and of passages, those of deleted documents included."""
-        return len(self._owners)
+        return len(self.dense.owners)
 
     @property
     def mode(self) -> str:
@@ -122,18 +281,56 @@ class CorpusIndex:
 
     def describe(self) -> str:
         """Say how it is searched."""
-        cells, measured, count = self.facts["cells"], self.facts["measured"], f"{self.vectors:,} vectors"
+        lists, measured, count = self.facts["lists"], self.facts["measured"], f"{self.vectors:,} vectors"
         if measured is not None:
             count += f", {self.mode} (MRR@10 {', '.join(f'{name} {value:.1f}' for name, value in measured.items())})"
-        if cells is None:
+        if lists is None:
             return f"{len(self):,} documents, {count}, searched exactly"
         way = "exactly, because faiss is not installed"
-        if self._cells is not None:
-            way = f"in {min(cells['probes'], self._cells.cells):,} of {self._cells.cells:,} cells"
+        if self.dense.lists is not None:
+            way = f"in {min(lists['nprobe'], self.dense.lists.lists):,} of {self.dense.lists.lists:,} lists"
         return (
             f"{len(self):,} documents, {count}, searched {way}; "
-            f"its recall@10 against exact search was measured as {cells['recall']:.3f}"
+            f"its recall@10 against exact search was measured as {lists['recall']:.3f}"
         )
+
+    def corpus_change(self) -> str | None:
+        """Say in one sentence that the corpus changed since the index was made; None if not, or it is not here."""
+        try:
+            now = source_identities(resolve_sources([str(name) for name in self.facts["corpus"]]))
+        except UserError:  # the index works without its corpus
+            return None
+        if [source[1:] for source in now] == [source[1:] for source in self.facts["sources"]]:
+            return None
+        return f"the corpus changed since {self.folder} was made: selfsent index --update --out {self.folder}"
+
+    def require_related(self, corpus: Sequence[str | Path]) -> None:
+        """Refuse a corpus that would replace all of the index: it is more likely a mistake for adding to it.
+
+        Raises:
+            ConfigurationError: no source of the index is in the corpus.
+        """
+        own, given = (
+            [Path(writer.lasting(name)).resolve() for name in names] for names in (self.facts["corpus"], corpus)
+        )
+        if given and not {*given} & {*own}:
+            raise ConfigurationError(
+                f"{self.folder} was made of {', '.join(self.facts['corpus'])}, and --update brings it to exactly the "
+                "corpus that is given: name that, too, to add to it, or make another index with another --out"
+            )
+
+    def load_encoder(self, progress: Progress = SILENT) -> TextEncoder:
+        """Open the encoder that made the vectors, once.
+
+        Raises:
+            EncoderError: it is gone, or is another one now.
+        """
+        if self._encoder is None:
+            name = self.facts["model"]
+            encoder = open_encoder(name, fastest=True, progress=progress)
+            self.require_encoder(fingerprint_of(encoder), name)
+            self._encoder = encoder
+        return self._encoder
 
     def require_encoder(self, fingerprint: dict[str, Any], name: str) -> None:
         """Refuse an encoder that did not make the vectors.
@@ -150,178 +347,44 @@ class CorpusIndex:
                 f"{self.facts['model']}, or make the index again"
             )
 
-    def require_document(self, document: int) -> None:
-        """Refuse a number that no document has.
-
-        Raises:
-            ConfigurationError: it was deleted, or never was.
-        """
-        if not 0 <= document < len(self.deleted) or self.deleted[document]:
-            raise ConfigurationError(f"the index has no document {document}: name numbers that a search prints")
-
     def text(self, document: int) -> tuple[str, list[str], str]:
         """Return title, passages and id of a document."""
         segment, local = self._place(document)
         return segment.text(local)
 
-    def _place(self, document: int) -> tuple[Segment, int]:
-        place = int(np.searchsorted(self._starts, document, side="right")) - 1
-        return self._segments[place], document - int(self._starts[place])
-
-    def live_keys(self) -> dict[bytes, list[int]]:
-        """Return the numbers of the documents that are not deleted, by their keys."""
-        found: dict[bytes, list[int]] = {}
-        for segment, start in self._pairs():
-            for row, key in enumerate(segment.keys):
-                if not self.deleted[start + row]:
-                    found.setdefault(key.tobytes(), []).append(start + row)
-        return found
-
     def opening_vectors(self, documents: Int[np.ndarray, " N"]) -> Float[np.ndarray, "N D"]:
         """Return the vectors of the first sentences of documents, (N, D), float32, of length 1."""
-        places = np.searchsorted(self._starts, documents, side="right") - 1
-        rows = [
-            self._segments[place].vectors[document - self._starts[place]]
-            for place, document in zip(places.tolist(), documents.tolist(), strict=True)
-        ]
-        return unit(np.array(rows)).astype(np.float32)
+        places = [self._place(document) for document in documents.tolist()]
+        return unit(np.array([segment.vectors[local] for segment, local in places])).astype(np.float32)
 
-    def nearest_documents(self, queries: Float[np.ndarray, "Q D"], count: int) -> list[tuple[list[int], list[float]]]:
-        """Return, per query of length 1, the nearest documents and their cosines, the nearest first."""
-        return [(documents.tolist(), cosines.tolist()) for documents, cosines in self._rank_dense(queries, count)]
+    def _place(self, document: int) -> tuple[Segment, int]:
+        """Return the segment of a document and its number there."""
+        number = int(np.searchsorted(self._starts, document, side="right")) - 1
+        return self._segments[number], document - int(self._starts[number])
 
-    def rank(
-        self, queries: Sequence[str], vectors: Float[np.ndarray, "Q D"], top: int, mode: str | None = None
-    ) -> list[list[tuple[int, float]]]:
-        """Return, per query, documents and scores, the best first.
+    @contextmanager
+    def _locked(self) -> Iterator[TextEncoder]:
+        """Keep other processes away for the block, and be the index as they left it, and then as the block does."""
+        encoder = self.load_encoder()
+        with locks.exclusive(self.folder):
+            vars(self).update(vars(Index.open(self.folder, encoder)))
+            yield encoder
+        vars(self).update(vars(Index.open(self.folder, encoder)))
 
-        Args:
-            vectors: of the queries, of length 1.
-            mode: "dense", "bm25" or "hybrid".  Default: the index's own.
-        """
-        mode = mode or self.mode
-        depth = top if mode == "dense" else max(top, POOL)
-        dense = [] if mode == "bm25" else self._rank_dense(vectors, depth)
-        if mode == "dense":
-            return [[*zip(documents.tolist(), cosines.tolist(), strict=True)] for documents, cosines in dense]
-        words = [self._words.rank_words(query, self.deleted, depth) for query in queries]
-        if mode == "bm25":
-            return [[*zip(documents[:top].tolist(), scores[:top].tolist(), strict=True)] for documents, scores in words]
-        return [
-            fuse_rankings([by_meaning, by_words])[:top]
-            for (by_meaning, _), (by_words, _) in zip(dense, words, strict=True)
-        ]
-
-    def _rank_dense(
-        self, queries: Float[np.ndarray, "Q D"], top: int
-    ) -> list[tuple[Int[np.ndarray, " K"], Float[np.ndarray, " K"]]]:
-        if self._cells is None:
-            return self._rank_exactly(queries, top)
-        found = []
-        for query in queries:
-            ask, ranked = 4 * top, None
-            while ask <= max(4 * top, _PROPOSED):
-                (proposed,) = self._cells.propose(query[None], ask)
-                if self._hidden is not None:
-                    proposed = proposed[~self._hidden[proposed]]
-                cosines = nearest.take_rows(self._vectors, proposed) @ query
-                order = np.argsort(-cosines, kind="stable")
-                ranked = self._documents(proposed[order], cosines[order], top)
-                if len(ranked[0]) >= min(top, len(self)):
-                    break
-                ask, ranked = 4 * ask, None  # most of what was proposed is deleted, or passages of few documents
-            found.append(ranked or self._rank_all(query[None], top)[0])
-        return found
-
-    def _rank_exactly(
-        self, queries: Float[np.ndarray, "Q D"], top: int
-    ) -> list[tuple[Int[np.ndarray, " K"], Float[np.ndarray, " K"]]]:
-        """Rank by comparing with every vector."""
-        numbers, cosines = nearest.exact_nearest(queries, self._vectors, self._hidden, 2 * top)
-        found = [self._documents(*one, top) for one in zip(numbers, cosines, strict=True)]
-        few = [row for row, (documents, _) in enumerate(found) if len(documents) < min(top, len(self))]
-        for row, ranked in zip(few, self._rank_all(queries[few], top) if few else [], strict=True):
-            found[row] = ranked
-        return found
-
-    def _rank_all(
-        self, queries: Float[np.ndarray, "Q D"], top: int
-    ) -> list[tuple[Int[np.ndarray, " K"], Float[np.ndarray, " K"]]]:
-        """Rank every document, where the nearest vectors are passages of too few."""
-        best = nearest.best_by_owner(queries, self._vectors, self._owners, len(self.deleted))
-        best[:, self.deleted] = -np.inf
-        orders = np.argsort(-best, axis=1, kind="stable")[:, : min(top, len(self))]
-        return [(order, values[order]) for order, values in zip(orders, best, strict=True)]
-
-    def _documents(
-        self, numbers: Int[np.ndarray, " K"], cosines: Float[np.ndarray, " K"], top: int
-    ) -> tuple[Int[np.ndarray, " T"], Float[np.ndarray, " T"]]:
-        """Return the documents of vectors, nearest first, each with the largest of its cosines."""
-        numbers, cosines = numbers[np.isfinite(cosines)], cosines[np.isfinite(cosines)]
-        owners = self._owners[numbers]
-        _, first = np.unique(owners, return_index=True)
-        first = np.sort(first)[:top]
-        return owners[first], cosines[first]
-
-    def found(
-        self, ranked: Sequence[tuple[int, float]], query: str, vector: Float[np.ndarray, " D"] | None
-    ) -> list[Found]:
-        """Return ranked documents, each with its cosine and its passage that is nearest to the query.
-
-        Without a vector the cosine is 0, and the passage the one that holds most words of the query.
-        """
-        results = []
-        for document, score in ranked:
-            segment, local = self._place(document)
-            title, passages, name = segment.text(local)
-            if vector is None:
-                passage, cosine = passage_with(query, passages), 0.0
-            else:
-                passage, cosine = segment.nearest_passage(local, vector)
-            results.append(Found(document, float(score), cosine, title, passages[passage], name))
-        return results
-
-    def search_index(self, encoder: TextEncoder, query: str, top: int = 10, mode: str | None = None) -> list[Found]:
-        """Encode a query with the prompt for queries, and return the documents that answer it, the best first.
-
-        Raises:
-            UserError: no query, one without a known word, or an encoder that did not make this index.
-        """
-        if not query.strip():
-            raise ConfigurationError("the query is empty: say what to look for")
-        if top < 1:
-            raise ConfigurationError(f"top = {top} does not fit: give 1 or more")
-        self.require_encoder(fingerprint_of(encoder), "this model")
-        known = not measure_coverage(encoder, [query]).lost
-        if not known and (mode or self.mode) != "dense":  # a number of a part, say: its words may be in the documents
-            hits = self.found(self.rank([query], np.zeros((1, 0), np.float32), top, "bm25")[0], query, None)
-            if hits:
-                return hits
-        require_known_query(encoder, query)
-        vector = unit(embed_texts(encoder, [query], prompt=self.facts["fingerprint"]["query"])).astype(np.float32)
-        (ranked,) = self.rank([query], vector, top, mode)
-        return self.found(ranked, query, vector[0])
-
-
-def source_identities(sources: Sequence[Source]) -> list[Any]:
-    """Return what changes when the texts do, as JSON holds it."""
-    return [[source.name, *map(str, source.identity())] for source in sources]
-
-
-def missing_and_new(index: CorpusIndex, texts: Iterable[SearchText]) -> tuple[list[int], list[SearchText], int]:
-    """Compare an index with the documents of a corpus.
-
-    Returns:
-        the numbers of the documents that the corpus no longer has, those that the index does not have yet, and how many
-        are in both.
-    """
-    left = index.live_keys()
-    kept, new = 0, []
-    for text in texts:
-        numbers = left.get(text.key)
-        if numbers:
-            numbers.pop()
-            kept += 1
-        else:
-            new.append(text)
-    return sorted(number for numbers in left.values() for number in numbers), new, kept
+    def _publish(
+        self,
+        encoder: TextEncoder,
+        facts: dict[str, Any],
+        new: Sequence[SearchText],
+        gone: Sequence[int],
+        progress: Progress,
+    ) -> None:
+        changes = IndexWriter(self.folder, encoder, facts, progress=progress)
+        changes.add_documents(new)
+        before = np.flatnonzero(self.deleted).tolist()
+        changes.publish([*before, *gone])
+        hidden = len(before) + len(gone)
+        if 2 * hidden > len(self.deleted) + len(new):
+            progress.say(
+                f"{hidden:,} deleted documents take more room than the others: make the index again to free it"
+            )

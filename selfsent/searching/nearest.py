@@ -1,11 +1,12 @@
-"""The vectors nearest to a query: by comparing it with each of them, or with those of the cells nearest to it.
+"""The documents nearest to a query: by comparing it with each of their vectors, or with those of the nearest lists.
 
-The cells are those of an inverted file (IVF): k-means on a sample, and every vector in the cell of its nearest centre.
-Every score is the cosine with the stored float16 vector: the cells, whose vectors are int8, only propose.
+The lists are those of an inverted file (IVF): k-means on a sample, and every vector in the list of its nearest centre.
+Every score is the cosine with the stored vector: the lists, whose vectors are int8, only propose.
 Sources: Jegou et al. 2011, https://hal.science/inria-00514462; faiss, https://github.com/facebookresearch/faiss.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from selfsent.progress import SILENT, Progress
 BLOCK = 8192  # vectors that are compared at a time: 8 MB in float32 at a width of 256
 SAMPLE = 200  # vectors whose neighbours are looked for to measure recall
 DEPTH = 10  # neighbours of each
-_PROBES = (8, 16, 32, 64, 128, 256, 512)  # cells that are searched, from fast to thorough
-_OF_A_CELL = 64  # vectors that k-means sees; more place its centre hardly better
+_NPROBES = (8, 16, 32, 64, 128, 256, 512)  # lists that are searched, from fast to thorough
+_OF_A_LIST = 64  # vectors that k-means sees; more place its centre hardly better
 _ROUNDS = 10  # of k-means
 
 # float16, as an index stores them, or float32 (V_k, D), one array a segment; a vector's number counts through all
@@ -101,29 +102,29 @@ def _pick(
     return np.take_along_axis(best, places, 1), np.take_along_axis(numbers, places, 1)
 
 
-class InvertedFile:
-    """Vectors in int8, in the cells of k-means; in a file that is memory-mapped while it is searched.
+class IVFIndex:
+    """Vectors in int8, in the lists of k-means; in a file that is memory-mapped while it is searched.
 
     Args:
-        vectors: a sample of which the cells are learned; none is added.
-        cells: how many there are.
+        vectors: a sample of which the lists are learned; none is added.
+        lists: how many there are.
     """
 
-    def __init__(self, vectors: Vectors, cells: int) -> None:
+    def __init__(self, vectors: Vectors, lists: int) -> None:
         faiss, total, width = _faiss(), sum(map(len, vectors)), vectors[0].shape[1]
         centres = faiss.IndexFlatIP(width)
         kind = faiss.ScalarQuantizer.QT_8bit
-        self._file = faiss.IndexIVFScalarQuantizer(centres, width, cells, kind, faiss.METRIC_INNER_PRODUCT)
+        self._file = faiss.IndexIVFScalarQuantizer(centres, width, lists, kind, faiss.METRIC_INNER_PRODUCT)
         self._centres = centres  # which the file refers to
         self._file.cp.niter, self._file.cp.min_points_per_centroid = _ROUNDS, 1
-        rows = np.random.default_rng(0).choice(total, min(total, _OF_A_CELL * cells), replace=False)
+        rows = np.random.default_rng(0).choice(total, min(total, _OF_A_LIST * lists), replace=False)
         self._file.train(take_rows(vectors, np.sort(rows)))
 
     @classmethod
-    def open_file(cls, path: Path, *, grow: bool = False) -> "InvertedFile":
+    def open_file(cls, path: Path, *, grow: bool = False) -> "IVFIndex":
         """Map a file for searching, or read it to ``grow`` it."""
         faiss, opened = _faiss(), cls.__new__(cls)
-        # Mapped as it is; IO_FLAG_MMAP alone locks every cell that a search looks into, and takes three times as long.
+        # Mapped as it is; IO_FLAG_MMAP alone locks every list that a search looks into, and takes three times as long.
         opened._file = faiss.read_index(str(path), 0 if grow else faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_READ_ONLY)
         return opened
 
@@ -131,7 +132,7 @@ class InvertedFile:
         return int(self._file.ntotal)
 
     @property
-    def cells(self) -> int:
+    def lists(self) -> int:
         """How many there are."""
         return int(self._file.nlist)
 
@@ -145,7 +146,7 @@ class InvertedFile:
                 numbers = numbers[~np.isin(numbers, waiting)]
                 if len(numbers):
                     self._file.add_with_ids(segment[numbers - first].astype(np.float32), numbers)
-                    progress.report("cells", first + stop, total)
+                    progress.report("lists", first + stop, total)
             first += len(segment)
 
     def add_rows(self, vectors: Vectors, rows: Int[np.ndarray, " R"]) -> None:
@@ -157,14 +158,14 @@ class InvertedFile:
         """Write the file."""
         _faiss().write_index(self._file, str(path))
 
-    def probe(self, cells: int) -> None:
-        """Set how many cells a search looks into."""
-        self._file.nprobe = min(cells, self.cells)
+    def probe(self, nprobe: int) -> None:
+        """Set how many lists a search looks into."""
+        self._file.nprobe = min(nprobe, self.lists)
 
     def propose(self, queries: Float[np.ndarray, "Q D"], count: int) -> list[Int[np.ndarray, " K"]]:
-        """Return the numbers of about the ``count`` nearest vectors of each query, or all of the cells searched."""
-        _, found = self._file.search(np.ascontiguousarray(queries, np.float32), min(count, len(self)))
-        return [numbers[numbers >= 0] for numbers in found]
+        """Return the numbers of about the ``count`` nearest vectors of each query, or all of the lists searched."""
+        _, rows = self._file.search(np.ascontiguousarray(queries, np.float32), min(count, len(self)))
+        return [numbers[numbers >= 0] for numbers in rows]
 
 
 def _faiss() -> Any:  # noqa: ANN401 - the module
@@ -178,7 +179,7 @@ def _faiss() -> Any:  # noqa: ANN401 - the module
     return faiss
 
 
-def cells_available() -> bool:
+def faiss_available() -> bool:
     """Tell whether inverted files can be made and searched here."""
     try:
         _faiss()
@@ -187,8 +188,8 @@ def cells_available() -> bool:
     return True
 
 
-def cells_for(vectors: int) -> int:
-    """Return how many cells so many vectors are put into.
+def lists_for(vectors: int) -> int:
+    """Return how many lists so many vectors are put into.
 
     Twice the square root: to assign them to centres then costs a few minutes of ten million, and a search looks through
     some per cent of them.
@@ -197,15 +198,13 @@ def cells_for(vectors: int) -> int:
 
 
 def choose_sample(had: int, total: int) -> Int[np.ndarray, " R"]:
-    """Choose the vectors, by number, that join ``had`` others in their cells last; none of a handful that is added."""
+    """Choose the vectors, by number, that join ``had`` others in their lists last; none of a handful that is added."""
     count = min(SAMPLE, total // 2) if had == 0 else SAMPLE if total - had >= SAMPLE else 0
     return np.sort(had + np.random.default_rng(0).choice(total - had, count, replace=False))
 
 
-def measure_recall(
-    file: InvertedFile, vectors: Vectors, sample: Int[np.ndarray, " R"], wanted: float
-) -> tuple[int, float]:
-    """Set the cells that a search looks into to the fewest that reach the recall, and return them and the recall.
+def measure_recall(file: IVFIndex, vectors: Vectors, sample: Int[np.ndarray, " R"], wanted: float) -> tuple[int, float]:
+    """Set the lists that a search looks into to the fewest that reach the recall, and return them and the recall.
 
     Recall@10 is of the neighbours of a sample that the file does not have yet, against exact search.
     """
@@ -214,24 +213,94 @@ def measure_recall(
     queries, count = take_rows(vectors, sample), min(DEPTH, len(file))
     truth, _ = exact_nearest(queries, vectors, hidden, count)
     recall = 0.0
-    for probes in _PROBES:
-        file.probe(probes)
+    for nprobe in _NPROBES:
+        file.probe(nprobe)
         shares = []
         for query, right, proposed in zip(queries, truth, file.propose(queries, 4 * DEPTH), strict=True):
             nearest = proposed[np.argsort(-(take_rows(vectors, proposed) @ query), kind="stable")][:count]
             shares.append(len({*right.tolist()} & {*nearest.tolist()}) / count)
         recall = float(np.mean(shares)) if shares else 1.0  # of one vector
-        if recall >= wanted or probes >= file.cells:
+        if recall >= wanted or nprobe >= file.lists:
             break
-    return probes, recall
+    return nprobe, recall
 
 
 def take_rows(vectors: Vectors, rows: Int[np.ndarray, " R"]) -> Float[np.ndarray, "R D"]:
     """Return vectors by number, in float32."""
-    found = np.empty((len(rows), vectors[0].shape[1]), np.float32)
+    taken = np.empty((len(rows), vectors[0].shape[1]), np.float32)
     first = 0
     for segment in vectors:
         inside = (rows >= first) & (rows < first + len(segment))
-        found[inside] = segment[rows[inside] - first]
+        taken[inside] = segment[rows[inside] - first]
         first += len(segment)
-    return found
+    return taken
+
+
+Ranking = tuple[Int[np.ndarray, " T"], Float[np.ndarray, " T"]]  # documents and their cosines, the nearest first
+
+
+@dataclass
+class DenseRanking:
+    """The documents of an index ranked by the largest cosine of their vectors with a query of length 1.
+
+    Attributes:
+        owners: the document of every vector.
+        deleted: the documents that are never found.
+        lists: what proposes vectors; None where every vector is compared.
+        most_proposed: vectors that the lists are asked for; beyond, comparing with every one is faster.
+    """
+
+    vectors: Vectors
+    owners: Int[np.ndarray, " V"]
+    deleted: Bool[np.ndarray, " N"]
+    lists: IVFIndex | None = None
+    most_proposed: int = 4_000
+
+    def __post_init__(self) -> None:
+        self._hidden = self.deleted[self.owners] if self.deleted.any() else None
+        self._live = len(self.deleted) - int(self.deleted.sum())
+
+    def rank(self, queries: Float[np.ndarray, "Q D"], top: int) -> list[Ranking]:
+        """Return the nearest documents of each query."""
+        top = min(top, self._live)
+        return self._rank_exactly(queries, top) if self.lists is None else [self._propose(one, top) for one in queries]
+
+    def _propose(self, query: Float[np.ndarray, " D"], top: int) -> Ranking:
+        """Rank what the lists propose."""
+        assert self.lists is not None
+        ask = 4 * top
+        while ask <= max(4 * top, self.most_proposed):
+            (proposed,) = self.lists.propose(query[None], ask)
+            if self._hidden is not None:
+                proposed = proposed[~self._hidden[proposed]]
+            cosines = take_rows(self.vectors, proposed) @ query
+            order = np.argsort(-cosines, kind="stable")
+            ranked = self._documents(proposed[order], cosines[order], top)
+            if len(ranked[0]) >= top:
+                return ranked
+            ask *= 4  # most of what was proposed is deleted, or passages of few documents
+        return self._rank_all(query[None], top)[0]
+
+    def _rank_exactly(self, queries: Float[np.ndarray, "Q D"], top: int) -> list[Ranking]:
+        """Rank by comparing with every vector."""
+        numbers, cosines = exact_nearest(queries, self.vectors, self._hidden, 2 * top)
+        rankings = [self._documents(*nearest, top) for nearest in zip(numbers, cosines, strict=True)]
+        few = [row for row, (documents, _) in enumerate(rankings) if len(documents) < top]
+        for row, ranking in zip(few, self._rank_all(queries[few], top) if few else [], strict=True):
+            rankings[row] = ranking
+        return rankings
+
+    def _rank_all(self, queries: Float[np.ndarray, "Q D"], top: int) -> list[Ranking]:
+        """Rank every document, where the nearest vectors are passages of too few."""
+        best = best_by_owner(queries, self.vectors, self.owners, len(self.deleted))
+        best[:, self.deleted] = -np.inf
+        orders = np.argsort(-best, axis=1, kind="stable")[:, :top]
+        return [(order, values[order]) for order, values in zip(orders, best, strict=True)]
+
+    def _documents(self, numbers: Int[np.ndarray, " K"], cosines: Float[np.ndarray, " K"], top: int) -> Ranking:
+        """Return the documents of vectors, nearest first, each with the largest of its cosines."""
+        numbers, cosines = numbers[np.isfinite(cosines)], cosines[np.isfinite(cosines)]
+        owners = self.owners[numbers]
+        _, first = np.unique(owners, return_index=True)
+        first = np.sort(first)[:top]
+        return owners[first], cosines[first]

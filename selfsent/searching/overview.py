@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from selfsent.searching.index import CorpusIndex
+from selfsent.searching.index import Index
 
 _ON_MAP = 1500  # documents that are shown
 _COMPARED = 300  # sentences that show how near the text is to itself
@@ -44,7 +44,7 @@ class Overview:
         return placed
 
 
-def survey_index(index: CorpusIndex) -> Overview:
+def survey_index(index: Index) -> Overview:
     """Compute the overview of an index; a second or two for a large one."""
     draw = np.random.default_rng(0)
     live = np.flatnonzero(~index.deleted)
@@ -61,15 +61,15 @@ def survey_index(index: CorpusIndex) -> Overview:
 
 
 def _far(
-    index: CorpusIndex, documents: np.ndarray, vectors: Float[np.ndarray, "M D"], draw: np.random.Generator
+    index: Index, documents: np.ndarray, vectors: Float[np.ndarray, "M D"], draw: np.random.Generator
 ) -> float | None:
     if len(documents) < _LEAST:
         return None
     rows = np.sort(draw.choice(len(documents), min(_COMPARED, len(documents)), replace=False))
-    found = index.nearest_documents(vectors[rows], 2)
+    rankings = index.dense.rank(vectors[rows], 2)
     best = [
-        max((cosine for other, cosine in zip(*one, strict=True) if other != own), default=-1.0)
-        for own, one in zip(documents[rows].tolist(), found, strict=True)
+        max((cosine for other, cosine in zip(*ranking, strict=True) if other != own), default=-1.0)
+        for own, ranking in zip(documents[rows].tolist(), rankings, strict=True)
     ]
     return float(np.quantile(best, _FAR))
 

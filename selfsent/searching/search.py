@@ -1,108 +1,23 @@
-"""Semantic search: the texts of a corpus and their embeddings, cached for the next search.
-
-A document has an embedding of every passage, and one of its first sentence alone, which often says what it is about;
-the nearest of them counts.
-"""
+"""search(): the nearest texts of a corpus, whose index the cache keeps for the next search."""
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from selfsent.config import MANY
 from selfsent.corpus.sources import resolve_sources
-from selfsent.encoder.coverage import check_coverage, require_known_query
-from selfsent.encoder.opened import digest_of, embed_texts, open_encoder, require_finite
-from selfsent.encoder.task_prompts import TextEncoder, task_prompt
+from selfsent.encoder.coverage import check_coverage
+from selfsent.encoder.opened import open_encoder
 from selfsent.errors import ConfigurationError, CorpusError
-from selfsent.evaluation.geometry import unit
 from selfsent.progress import SILENT, Progress
-from selfsent.searching.passages import embedded_texts, search_texts
+from selfsent.searching.index import Hit, Index
+from selfsent.searching.passages import search_texts
+from selfsent.searching.segment import Segment, split_into_segments
+from selfsent.searching.settings import IndexConfig
+from selfsent.searching.writer import MANIFEST, embed_documents, new_facts
 from selfsent.storage import atomic
-
-_FORMAT = 7  # of the index; raised whenever the same corpus would give another
-
-
-@dataclass(frozen=True)
-class Hit:
-    """A text of the corpus, the passage of it that is nearest to the query, and how near that is."""
-
-    document: int  # its number among the texts of the corpus
-    cosine: float
-    title: str
-    text: str  # the passage
-    id: str = ""  # in its corpus, where that has a column of them
-
-
-class SearchIndex:
-    """Texts and their unit-length embeddings."""
-
-    def __init__(
-        self,
-        encoder: TextEncoder,
-        texts: Sequence[tuple[str, Sequence[str], str]],
-        documents: NDArray[np.int64],
-        embeddings: NDArray[np.float32],
-        *,
-        reused: bool,
-    ) -> None:
-        self.reused = reused  # from an earlier search
-        self._encoder = encoder
-        self._texts = texts  # (title, passages, id)
-        self._documents = documents  # of each embedding: once each, for the first sentences, then those of passages
-        self._embeddings = embeddings
-
-    @classmethod
-    def open(cls, folder: Path, encoder: TextEncoder) -> "SearchIndex":
-        """Open what ``save`` wrote.
-
-        Raises:
-            ResumeError: a file is missing or was changed.
-        """
-        atomic.verify(folder, f"delete {folder} and search again")
-        texts = [(title, passages, name) for title, passages, name in json.loads((folder / "texts.json").read_bytes())]
-        arrays = (np.load(folder / f"{name}.npy") for name in ("documents", "embeddings"))
-        return cls(encoder, texts, *arrays, reused=True)
-
-    def save(self, folder: Path) -> None:
-        """Write everything but the encoder."""
-        with atomic.build_folder(folder) as scratch:
-            (scratch / "texts.json").write_text(json.dumps(self._texts), encoding="utf-8")
-            np.save(scratch / "documents.npy", self._documents)
-            np.save(scratch / "embeddings.npy", self._embeddings)
-
-    def __len__(self) -> int:
-        return len(self._texts)
-
-    def search(self, query: str, top: int) -> list[Hit]:
-        """Return the ``top`` texts nearest to the query, which gets the folder's prompt for queries, by cosine.
-
-        Raises:
-            UserError: a query without a word, or the encoder gives NaN or infinity for it.
-        """
-        if not query.strip():
-            raise ConfigurationError("the query is empty: say what to look for")
-        require_known_query(self._encoder, query)
-        vector = embed_texts(self._encoder, [query], prompt=task_prompt(self._encoder, "query"))
-        require_finite(vector, [query])
-        cosines = self._embeddings @ unit(vector)[0].astype(np.float32)
-        order = np.argsort(-cosines, kind="stable")
-        count = 2 * top
-        while True:
-            _, first = np.unique(self._documents[order[:count]], return_index=True)  # of each document, its nearest
-            if len(first) >= min(top, len(self)) or count >= len(order):
-                break
-            count *= 4
-        return [self._hit(int(order[place]), float(cosines[order[place]])) for place in np.sort(first)[:top]]
-
-    def _hit(self, row: int, cosine: float) -> Hit:
-        document, count = int(self._documents[row]), len(self._texts)
-        passage = row - count - int(np.searchsorted(self._documents[count:], document)) if row >= count else 0
-        title, passages, name = self._texts[document]
-        return Hit(document, cosine, title, passages[passage], name)
 
 
 def search(
@@ -119,6 +34,9 @@ def search(
 
     The corpus is encoded once: later searches take its vectors from the cache.
 
+        for hit in selfsent.search("builtin", "tickets.jsonl", "cannot log in after the update", top=3):
+            print(hit.cosine, hit.text)
+
     Args:
         model: "builtin", a folder, or a name on the hub.
         corpus: a file, a folder, the hub name of a data set, or "pydocs".
@@ -131,39 +49,47 @@ def search(
     """
     if top < 1:
         raise ConfigurationError(f"top = {top} does not fit: give 1 or more")
-    opened = build_index(model, corpus, text_column=text_column, id_column=id_column, progress=progress)
-    return opened.search(query, top)
+    index = open_cached(model, corpus, text_column=text_column, id_column=id_column, progress=progress)
+    return index.search(query, top)
 
 
-def build_index(
+def open_cached(
     model: str | Path,
     corpus: str | Path,
     *,
     text_column: str = "text",
     id_column: str = "id",
     progress: Progress = SILENT,
-) -> SearchIndex:
-    """Encode a corpus with the folder's prompt for documents, or take its vectors from the cache."""
+) -> Index:
+    """Open the index of a corpus that the cache keeps for searches by meaning, or make it.
+
+    Its vectors are float32 and all of them are compared.
+    """
     encoder = open_encoder(model, fastest=True, progress=progress)
-    sources = resolve_sources([str(corpus)])
-    prompt = task_prompt(encoder, "document")
-    identity = [[source.identity() for source in sources], digest_of(encoder), _FORMAT, text_column, id_column, prompt]
-    fingerprint = hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:24]
-    folder = atomic.cache_folder("indexes", fingerprint)
-    if folder.is_dir():
-        return SearchIndex.open(folder, encoder)
-    found = list(search_texts(sources, text_column, id_column, progress=progress))
-    if not found:
+    sources, config = resolve_sources([str(corpus)]), IndexConfig(mode="dense", exact_vectors=MANY)
+    facts = new_facts(encoder, model, [corpus], sources, config, (text_column, id_column))
+    names = ("format", "fingerprint", "text column", "id column")
+    identity = [[source.identity() for source in sources], *(facts[name] for name in names)]
+    digest = hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:24]
+    folder = atomic.cache_folder("indexes", digest)
+    if atomic.cached(folder):
+        return Index.open(folder, encoder)
+    texts = list(search_texts(sources, text_column, id_column, progress=progress))
+    if not texts:
         raise CorpusError(f"{corpus} holds no text to search: give a file with some")
-    texts = [(one.title, one.passages, one.id) for one in found]
-    documents, embedded = embedded_texts(found)
-    check_coverage(encoder, [passage for one in found for passage in one.passages], str(model), progress)
-    embeddings = embed_texts(encoder, embedded, prompt=prompt, progress=progress)
-    require_finite(embeddings, embedded)
-    vectors = unit(embeddings).astype(np.float32)
-    index = SearchIndex(encoder, texts, documents, vectors, reused=False)
+    check_coverage(encoder, [passage for text in texts for passage in text.passages], str(model), progress)
+    segments: dict[str, Segment] = {}
+    for documents in split_into_segments(texts):
+        segments[f"segment-{len(segments):05}"] = Segment.make(documents, embed_documents(encoder, facts), np.float32)
+        progress.report("encode", sum(map(len, segments.values())), len(texts))
+    facts |= {"mode": "dense", "segments": [*segments]}
+    index = Index(folder, facts, [*segments.values()], encoder)
+    index.reused = False
     try:
-        index.save(folder)
+        with atomic.build_folder(folder) as scratch:
+            for name, segment in segments.items():
+                segment.save(scratch / name)
+            atomic.write_sealed(scratch / MANIFEST, facts)
     except OSError as error:  # a full disk, or a cache that is read-only
         progress.say(
             f"warning: {folder} cannot be written ({error.strerror}): the next search encodes these texts again"

@@ -1,57 +1,97 @@
-"""A part of an index: a few thousand documents, their texts and vectors, written once and memory-mapped.
+"""A segment of an index: a few thousand documents, their texts and vectors, written once and memory-mapped.
 
 texts.jsonl, offsets.npy   title, passages and id of document i at bytes offsets[i] to offsets[i + 1]
 keys.npy       (N, 16)     uint8, what tells whether a document is the same one
-vectors.npy    (V, D)      float16, of length 1: of each document's first sentence, then of all passages, but for those
-                           that are a first sentence without a title and nothing else
+vectors.npy    (V, D)      float16 (float32 in a cache), of length 1: of each document's first sentence, then of all
+                           passages, but for those that are a first sentence without a title and nothing else
 owners.npy     (V - N,)    int64, the documents of those passages, ascending
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from selfsent.encoder.opened import require_finite
-from selfsent.errors import ResumeError
 from selfsent.evaluation.geometry import unit
 from selfsent.searching.passages import SearchText, embedded_texts
 from selfsent.storage import atomic
 
 DOCUMENTS, PASSAGES = 8_192, 16_384  # of a segment, about, at most: what a kill loses, and what memory holds
 
+Embed = Callable[[list[str]], NDArray[np.float32]]
 
+
+@dataclass(frozen=True, eq=False)
 class Segment:
-    """A segment that is open.
+    """N documents and their V vectors."""
 
-    Raises:
-        ResumeError: a file is missing or was changed.
-    """
+    vectors: NDArray[np.floating]  # (V, D)
+    passages: NDArray[np.int64]  # (V - N,)
+    keys: NDArray[np.uint8]  # (N, 16)
+    offsets: NDArray[np.int64]  # (N + 1,)
+    texts: NDArray[np.uint8]
 
-    def __init__(self, folder: Path) -> None:
-        atomic.verify(folder, f"delete {folder.parent} and make the index again")
-        self.name = folder.name
-        self.vectors: NDArray[np.float16] = np.load(folder / "vectors.npy", mmap_mode="r")
-        self._passages: NDArray[np.int64] = np.load(folder / "owners.npy")
-        self.keys: NDArray[np.uint8] = np.load(folder / "keys.npy", mmap_mode="r")
-        self._offsets: NDArray[np.int64] = np.load(folder / "offsets.npy", mmap_mode="r")
-        self._texts = np.memmap(folder / "texts.jsonl", np.uint8, "r")
+    @classmethod
+    def make(cls, texts: Sequence[SearchText], embed: Embed, kind: type[np.floating] = np.float16) -> "Segment":
+        """Encode texts.
 
-    @property
-    def documents(self) -> int:
-        """How many documents there are."""
+        Raises:
+            EncoderError: a vector is not finite.
+        """
+        owners, embedded = embedded_texts(texts)
+        vectors = embed(embedded)
+        require_finite(vectors, embedded)
+        lines = [
+            json.dumps([text.title, text.passages, text.id], ensure_ascii=False).encode() + b"\n" for text in texts
+        ]
+        return cls(
+            vectors=unit(vectors).astype(kind),
+            passages=owners[len(texts) :],
+            keys=np.array([list(text.key) for text in texts], np.uint8),
+            offsets=np.cumsum([0, *map(len, lines)], dtype=np.int64),
+            texts=np.frombuffer(b"".join(lines), np.uint8),
+        )
+
+    @classmethod
+    def open(cls, folder: Path, advice: str) -> "Segment":
+        """Map what ``save`` wrote.
+
+        Raises:
+            ResumeError: a file is missing or was changed.
+        """
+        atomic.verify(folder, advice)
+        return cls(
+            vectors=np.load(folder / "vectors.npy", mmap_mode="r"),
+            passages=np.load(folder / "owners.npy"),
+            keys=np.load(folder / "keys.npy", mmap_mode="r"),
+            offsets=np.load(folder / "offsets.npy", mmap_mode="r"),
+            texts=np.memmap(folder / "texts.jsonl", np.uint8, "r"),
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write the segment, whole or not at all."""
+        with atomic.build_folder(folder) as scratch:
+            np.save(scratch / "vectors.npy", self.vectors)
+            np.save(scratch / "owners.npy", self.passages)
+            np.save(scratch / "keys.npy", self.keys)
+            np.save(scratch / "offsets.npy", self.offsets)
+            (scratch / "texts.jsonl").write_bytes(self.texts.tobytes())
+
+    def __len__(self) -> int:
         return len(self.keys)
 
-    def owners(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the documents of vectors."""
-        behind = np.clip(rows - self.documents, 0, None)
-        return np.where(rows < self.documents, rows, self._passages[behind] if len(self._passages) else rows)
+    @property
+    def owners(self) -> NDArray[np.int64]:
+        """The documents of all vectors (V,)."""
+        return np.concatenate([np.arange(len(self)), self.passages])
 
     def text(self, document: int) -> tuple[str, list[str], str]:
         """Return title, passages and id of a document."""
-        title, passages, name = json.loads(bytes(self._texts[self._offsets[document] : self._offsets[document + 1]]))
+        title, passages, name = json.loads(bytes(self.texts[self.offsets[document] : self.offsets[document + 1]]))
         return title, passages, name
 
     def nearest_passage(self, document: int, query: NDArray[np.float32]) -> tuple[int, float]:
@@ -59,34 +99,50 @@ class Segment:
 
         The first sentence stands for the first passage.
         """
-        first, behind = np.searchsorted(self._passages, [document, document + 1])
-        rows = [document, *range(self.documents + first, self.documents + behind)]
+        first, behind = np.searchsorted(self.passages, [document, document + 1])
+        rows = [document, *range(len(self) + first, len(self) + behind)]
         cosines = self.vectors[rows].astype(np.float32) @ query
         best = int(cosines.argmax())
         return max(0, best - 1), float(cosines[best])
 
-
-def holds_texts(folder: Path, texts: Sequence[SearchText]) -> bool:
-    """Tell whether a segment is there, whole, of exactly these texts: a command that was killed wrote it."""
-    try:
-        return folder.is_dir() and Segment(folder).keys.tobytes() == b"".join(one.key for one in texts)
-    except ResumeError:
-        return False
+    def holds(self, texts: Sequence[SearchText]) -> bool:
+        """Tell whether it is of exactly these texts."""
+        return self.keys.tobytes() == b"".join(text.key for text in texts)
 
 
-def write_segment(folder: Path, texts: Sequence[SearchText], embed: Callable[[list[str]], NDArray[np.float32]]) -> None:
-    """Encode the texts and write a segment, whole or not at all.
+def split_into_segments(texts: Iterable[SearchText], documents: int = DOCUMENTS) -> Iterator[list[SearchText]]:
+    """Yield the texts of one segment after the other, each of so many documents at most."""
+    segment: list[SearchText] = []
+    passages = 0
+    for text in texts:
+        segment.append(text)
+        passages += len(text.passages)
+        if len(segment) >= documents or passages >= PASSAGES:
+            yield segment
+            segment, passages = [], 0
+    if segment:
+        yield segment
 
-    Raises:
-        EncoderError: a vector is not finite.
+
+def missing_and_new(
+    segments: Sequence[Segment], deleted: NDArray[np.bool_], texts: Iterable[SearchText]
+) -> tuple[list[int], list[SearchText], int]:
+    """Compare the documents of segments with those of a corpus.
+
+    Returns:
+        the numbers of the documents that the corpus no longer has, those that the segments do not have yet, and how
+        many are in both.
     """
-    owners, embedded = embedded_texts(texts)
-    vectors = embed(embedded)
-    require_finite(vectors, embedded)
-    lines = [json.dumps([one.title, one.passages, one.id], ensure_ascii=False).encode() + b"\n" for one in texts]
-    with atomic.build_folder(folder) as scratch:
-        np.save(scratch / "vectors.npy", unit(vectors).astype(np.float16))
-        np.save(scratch / "owners.npy", owners[len(texts) :])
-        np.save(scratch / "keys.npy", np.array([list(one.key) for one in texts], np.uint8))
-        np.save(scratch / "offsets.npy", np.cumsum([0, *map(len, lines)], dtype=np.int64))
-        (scratch / "texts.jsonl").write_bytes(b"".join(lines))
+    left: dict[bytes, list[int]] = {}
+    for number, key in enumerate(key for segment in segments for key in segment.keys):
+        if not deleted[number]:
+            left.setdefault(key.tobytes(), []).append(number)
+    kept, new = 0, []
+    for text in texts:
+        numbers = left.get(text.key)
+        if numbers:
+            numbers.pop()
+            kept += 1
+        else:
+            new.append(text)
+    return sorted(number for numbers in left.values() for number in numbers), new, kept

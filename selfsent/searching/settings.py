@@ -23,13 +23,13 @@ class IndexConfig:
     )
     exact_vectors: int = setting(
         200_000,
-        "up to so many vectors each is compared with the query; above, those in the cells nearest to it (IVF)",
+        "up to so many vectors each is compared with the query; above, those in the lists nearest to it (IVF)",
         ge=0,
         le=MANY,
     )
-    cells: int | None = setting(
+    lists: int | None = setting(
         None, "that vectors are put into; None: twice the square root of their number", ge=1, le=1_000_000
     )
     recall: float = setting(
-        0.97, "recall@10 against exact search that the cells of a search are raised for", gt=0, le=1
+        0.97, "recall@10 against exact search that the number of lists in a search is raised for", gt=0, le=1
     )

@@ -28,8 +28,8 @@ class WordIndex:
         ResumeError: a file is missing or was changed.
     """
 
-    def __init__(self, folder: Path) -> None:
-        atomic.verify(folder, f"delete {folder.parent} and make the index again")
+    def __init__(self, folder: Path, advice: str) -> None:
+        atomic.verify(folder, advice)
         self._index = import_bm25s().BM25.load(str(folder), mmap=True, show_progress=False, load_corpus=False)
 
     def rank_words(
@@ -75,4 +75,4 @@ def fuse_rankings(rankings: Sequence[Int[np.ndarray, " _"]]) -> list[tuple[int, 
     for ranking in rankings:
         for rank, document in enumerate(ranking.tolist(), start=1):
             scores[document] = scores.get(document, 0.0) + 1 / (FUSION + rank)
-    return sorted(scores.items(), key=lambda one: (-one[1], one[0]))
+    return sorted(scores.items(), key=lambda scored: (-scored[1], scored[0]))

@@ -1,56 +1,142 @@
-"""Write an index: documents are added behind those that are there, and a new state is published at once."""
+"""Write an index: documents are added behind those that are there, and a new state is published at once.
 
-from collections.abc import Iterable, Iterator, Sequence
+``index.json`` names the files that belong to the index; it is replaced as the last step of every change, so that a kill
+leaves the index as it was.  It also holds the fingerprint of the encoder, and nothing is compared with vectors of
+another one.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from selfsent.corpus.sources import Source
-from selfsent.encoder.opened import embed_texts
-from selfsent.encoder.task_prompts import TextEncoder
+from selfsent.encoder.coverage import check_coverage
+from selfsent.encoder.folder import SHIPPED
+from selfsent.encoder.opened import digest_of, embed_texts, width_of
+from selfsent.encoder.task_prompts import TextEncoder, task_prompt
+from selfsent.errors import ConfigurationError, CorpusError, ResumeError, UserError
 from selfsent.progress import SILENT, Progress
 from selfsent.searching import nearest, words
-from selfsent.searching.index import FORMAT, MANIFEST, fingerprint_of, source_identities
-from selfsent.searching.passages import SearchText
-from selfsent.searching.segment import DOCUMENTS, PASSAGES, Segment, holds_texts, write_segment
+from selfsent.searching.modes import measure_modes
+from selfsent.searching.passages import SearchText, search_texts
+from selfsent.searching.segment import DOCUMENTS, Embed, Segment, split_into_segments
 from selfsent.searching.settings import IndexConfig
-from selfsent.storage import atomic
+from selfsent.storage import atomic, locks
 from selfsent.storage.windows import left_if_open
 
-_OURS = ("segment-", "words-", "deleted-", "cells-", "begun.", ".words-", ".deleted-", ".cells-", ".begun.")
-_OUTGROWN = 4  # times as many vectors as the cells were learned from: they are learned again
+MANIFEST = "index.json"
+FORMAT = 7  # raised whenever an older index cannot be read
+_BEGUN = "begun.json"  # beside what is encoded so far; gone when the index is published
+_OWN = ("segment-", "words-", "deleted-", "lists-", "begun.", ".words-", ".deleted-", ".lists-", ".begun.")
+_OUTGROWN = 4  # times as many vectors as the lists were learned from: they are learned again
+
+
+def is_index(folder: str | Path) -> bool:
+    """Tell whether a folder is an index."""
+    return (Path(folder) / MANIFEST).is_file()
+
+
+def advice_for(folder: Path) -> str:
+    """Return what mends an index that is damaged."""
+    return f"delete {folder} and make the index again"
+
+
+def fingerprint_of(encoder: TextEncoder) -> dict[str, Any]:
+    """Return what has to be equal for a query's vector to be comparable with the vectors of an index."""
+    return {
+        "digest": digest_of(encoder),
+        "width": width_of(encoder),
+        "document": task_prompt(encoder, "document"),
+        "query": task_prompt(encoder, "query"),
+    }
+
+
+def source_identities(sources: Sequence[Source]) -> list[Any]:
+    """Return what changes when the texts do, as JSON holds it."""
+    return [[source.name, *map(str, source.identity())] for source in sources]
+
+
+def new_facts(
+    encoder: TextEncoder,
+    model: str | Path,
+    corpus: Sequence[str | Path],
+    sources: Sequence[Source],
+    config: IndexConfig,
+    columns: Sequence[str],
+) -> dict[str, Any]:
+    """Return what ``index.json`` holds of an index without documents.
+
+    Args:
+        corpus: the names behind which the sources were found.
+        columns: those of text and id.
+    """
+    return {
+        "format": FORMAT,
+        "state": 0,  # how many times it was published
+        "model": lasting(model),
+        "fingerprint": fingerprint_of(encoder),
+        "config": {name: getattr(config, name) for name in type(config).__pydantic_fields__},  # type: ignore[attr-defined]
+        "text column": columns[0],
+        "id column": columns[1],
+        "corpus": [lasting(name) for name in corpus],
+        "sources": source_identities(sources),
+        "mode": None,
+        "measured": None,  # MRR@10 of each mode, where it was measured
+        "segments": [],
+        "deleted": None,
+        "words": None,
+        "lists": None,
+    }
+
+
+def embed_documents(encoder: TextEncoder, facts: Mapping[str, Any]) -> Embed:
+    """Return what encodes the texts of documents."""
+    return lambda texts: embed_texts(encoder, texts, prompt=facts["fingerprint"]["document"])
+
+
+def lasting(name: str | Path) -> str:
+    """Return a name that is found from every folder."""
+    path = Path(name).expanduser()
+    return str(path.absolute()) if str(name) not in SHIPPED and path.exists() else str(name)
 
 
 class IndexWriter:
     """Adds documents to an index and deletes them; what a search sees changes at ``publish``.
 
     What a killed command has encoded is used again: the files of a state have its number in their names.
+
+    Args:
+        segment_documents: of a segment, at most: what is encoded again after a kill.
     """
 
-    def __init__(self, folder: Path, encoder: TextEncoder, facts: dict[str, Any], progress: Progress = SILENT) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        encoder: TextEncoder,
+        facts: dict[str, Any],
+        *,
+        segment_documents: int = DOCUMENTS,
+        progress: Progress = SILENT,
+    ) -> None:
         self.folder, self.facts = folder, {**facts, "state": facts["state"] + 1}
-        self._encoder, self._progress = encoder, progress
-        self._done = 0
+        self._encoder, self._most, self._progress = encoder, segment_documents, progress
 
     def add_documents(self, texts: Iterable[SearchText]) -> int:
         """Encode documents behind those that are there, and return how many there were."""
-        rest, before = iter(texts), self._done
-        prompt = self.facts["fingerprint"]["document"]
-
-        def embed(part: list[str]) -> Float[np.ndarray, "N D"]:
-            return embed_texts(self._encoder, part, prompt=prompt)
-
-        while part := _next_segment(rest):
-            name = f"segment-{self.facts['state']}-{len(self.facts['segments']):05}"
-            if not holds_texts(self.folder / name, part):
-                atomic.remove(self.folder / name)
-                write_segment(self.folder / name, part, embed)
-            self.facts["segments"] = [*self.facts["segments"], name]
-            self._done += len(part)
-            self._progress.report("encode", self._done)
-        return self._done - before
+        done, embed = 0, embed_documents(self._encoder, self.facts)
+        for documents in split_into_segments(texts, self._most):
+            place = self.folder / f"segment-{self.facts['state']}-{len(self.facts['segments']):05}"
+            if not _is_there(place, documents):
+                atomic.remove(place)
+                Segment.make(documents, embed).save(place)
+            self.facts["segments"] = [*self.facts["segments"], place.name]
+            done += len(documents)
+            self._progress.report("encode", done)
+        return done
 
     def publish(self, deleted: Sequence[int]) -> None:
         """Write what belongs to all documents, then ``index.json``, and remove what it no longer names.
@@ -58,8 +144,7 @@ class IndexWriter:
         Args:
             deleted: numbers of all documents that are deleted.
         """
-        segments = [Segment(self.folder / name) for name in self.facts["segments"]]
-        vectors = [segment.vectors for segment in segments]
+        segments = [Segment.open(self.folder / name, advice_for(self.folder)) for name in self.facts["segments"]]
         self.facts["deleted"] = None
         if len(deleted):
             self.facts["deleted"] = f"deleted-{self.facts['state']}.npy"
@@ -70,101 +155,158 @@ class IndexWriter:
         texts = (
             (title, " ".join(passages))
             for segment in segments
-            for title, passages, _ in map(segment.text, range(segment.documents))
+            for title, passages, _ in map(segment.text, range(len(segment)))
         )
         words.write_word_index(self.folder / self.facts["words"], texts, self._progress)
-        self.facts["cells"] = self._grow_cells(vectors)
+        self.facts["lists"] = self._grow_lists([segment.vectors for segment in segments])
         atomic.write_sealed(self.folder / MANIFEST, self.facts)
         _sweep(self.folder, self.facts)
 
-    def _grow_cells(self, vectors: nearest.Vectors) -> dict[str, Any] | None:
-        config, before = IndexConfig(**self.facts["config"]), self.facts["cells"]
+    def _grow_lists(self, vectors: nearest.Vectors) -> dict[str, Any] | None:
+        config, before = IndexConfig(**self.facts["config"]), self.facts["lists"]
         total = sum(map(len, vectors))
         if total <= config.exact_vectors:
             return None
-        if not nearest.cells_available():
+        if not nearest.faiss_available():
             self._progress.say(
                 f"warning: {total:,} vectors are searched exactly, because faiss is not installed: "
                 "pip install '.[search]' in the checkout and make the index again"
             )
             return None
         if before is None or total > _OUTGROWN * before["learned from"]:
-            self._progress.report("cells", 0, total)
-            before, file = None, nearest.InvertedFile(vectors, min(total, config.cells or nearest.cells_for(total)))
+            self._progress.report("lists", 0, total)
+            before, file = None, nearest.IVFIndex(vectors, min(total, config.lists or nearest.lists_for(total)))
         else:
-            file = nearest.InvertedFile.open_file(self.folder / before["file"], grow=True)
+            file = nearest.IVFIndex.open_file(self.folder / before["file"], grow=True)
         if len(file) == total:
             return before
         waiting = nearest.choose_sample(len(file), total)
         file.add_vectors(vectors, waiting, self._progress)
         if before is None or len(waiting):
-            probes, recall = nearest.measure_recall(file, vectors, waiting, config.recall)
+            nprobe, recall = nearest.measure_recall(file, vectors, waiting, config.recall)
         else:  # a handful of new vectors says nothing
-            probes, recall = before["probes"], before["recall"]
+            nprobe, recall = before["nprobe"], before["recall"]
         file.add_rows(vectors, waiting)
         if recall < config.recall:
             self._progress.say(
-                f"warning: recall@10 of the cells is {recall:.3f}, below {config.recall}: give fewer cells, or search "
+                f"warning: recall@10 of the lists is {recall:.3f}, below {config.recall}: give fewer lists, or search "
                 "exactly with a larger exact_vectors"
             )
-        name = f"cells-{self.facts['state']}.faiss"
+        name = f"lists-{self.facts['state']}.faiss"
         with atomic.replacing(self.folder / name) as partial:
             file.save_file(partial)
         atomic.seal_file(self.folder / name)
         learned_from = total if before is None else before["learned from"]
-        return {"file": name, "probes": probes, "recall": recall, "learned from": learned_from}
+        return {"file": name, "nprobe": nprobe, "recall": recall, "learned from": learned_from}
 
 
-def _next_segment(texts: Iterator[SearchText]) -> list[SearchText]:
-    part: list[SearchText] = []
-    passages = 0
-    while len(part) < DOCUMENTS and passages < PASSAGES and (one := next(texts, None)):
-        part.append(one)
-        passages += len(one.passages)
-    return part
-
-
-def remove_begun(folder: Path) -> None:
-    """Remove what a command that published nothing has written; what people put there stays."""
-    for path in folder.iterdir():
-        if path.name.startswith(_OURS) or atomic.is_unfinished(path):
-            atomic.remove(path)
+def _is_there(place: Path, texts: Sequence[SearchText]) -> bool:
+    """Tell whether a segment is there, whole, of exactly these texts: a command that was killed wrote it."""
+    try:
+        return place.is_dir() and Segment.open(place, "").holds(texts)
+    except ResumeError:
+        return False
 
 
 def _sweep(folder: Path, facts: dict[str, Any]) -> None:
     """Remove files of former states; an index that is open elsewhere keeps those that it has mapped."""
-    cells = facts["cells"]
-    named = [*facts["segments"], facts["words"], facts["deleted"], cells and cells["file"]]
+    lists = facts["lists"]
+    named = [*facts["segments"], facts["words"], facts["deleted"], lists and lists["file"]]
     kept = {MANIFEST, atomic.OURS, *filter(None, named)}
     kept |= {atomic.checksum_of(folder / name).name for name in kept}
     for path in folder.iterdir():  # of ours: what people put there stays
-        if path.name not in kept and path.name.startswith(_OURS) and not atomic.is_unfinished(path):
+        if path.name not in kept and path.name.startswith(_OWN) and not atomic.is_unfinished(path):
             with left_if_open():
                 atomic.remove(path)
 
 
-def new_facts(
-    encoder: TextEncoder,
-    model: str,
+def write_index(
     sources: Sequence[Source],
-    config: IndexConfig,
-    columns: Sequence[str],
-) -> dict[str, Any]:
-    """Return what ``index.json`` holds of an index without documents."""
-    return {
-        "format": FORMAT,
-        "state": 0,  # how many times it was published
-        "model": model,
-        "fingerprint": fingerprint_of(encoder),
-        "config": {name: getattr(config, name) for name in type(config).__pydantic_fields__},  # type: ignore[attr-defined]
-        "text column": columns[0],
-        "id column": columns[1],
-        "corpus": [],
-        "sources": source_identities(sources),
-        "mode": None,
-        "measured": None,  # MRR@10 of each mode, where it was measured
-        "segments": [],
-        "deleted": None,
-        "words": None,
-        "cells": None,
-    }
+    folder: Path,
+    encoder: TextEncoder,
+    facts: dict[str, Any],
+    *,
+    segment_documents: int,
+    beginning: int,
+    progress: Progress = SILENT,
+) -> None:
+    """Write the index of every document of the sources; after a kill, the same call goes on.
+
+    Args:
+        facts: of ``new_facts``.
+        beginning: documents at the beginning by which vocabulary and modes are measured.
+
+    Raises:
+        UserError: no text in the sources, or a folder that holds something else.
+    """
+    with locks.exclusive(folder):
+        require_unused(folder)  # again: another process may have made an index there meanwhile
+        facts |= _begun(folder, facts)
+        try:
+            columns = facts["text column"], facts["id column"]
+            rest = search_texts(sources, *columns, facts["config"]["passages"], progress)
+            first = list(islice(rest, beginning))
+            if not first:
+                raise CorpusError(f"{', '.join(facts['corpus'])} holds no text to search: give a file with some")
+            check_coverage(encoder, [text.passages[0] for text in first], facts["model"], progress)
+            if facts["mode"] is None:
+                _choose_mode(facts, encoder, first)
+                atomic.write_sealed(folder / _BEGUN, facts)
+            writer = IndexWriter(folder, encoder, facts, segment_documents=segment_documents, progress=progress)
+            writer.add_documents(chain(first, rest))
+            writer.publish([])
+        except UserError:
+            if not any(folder.glob("segment-*")):  # nothing was encoded that the next call could use
+                for path in folder.iterdir():
+                    if path.name.startswith(_OWN) or atomic.is_unfinished(path):
+                        atomic.remove(path)
+            raise
+
+
+def require_unused(folder: Path) -> None:
+    """Refuse a folder that holds something that no killed call left.
+
+    Raises:
+        ConfigurationError: it does.
+    """
+    begun = (folder / _BEGUN).is_file()
+    if is_index(folder) and not begun:
+        raise ConfigurationError(
+            f"{folder} is an index already: add --update to bring it up to date, or name another folder"
+        )
+    if folder.exists() and (
+        not folder.is_dir() or (not begun and any(not atomic.is_unfinished(path) for path in folder.iterdir()))
+    ):
+        raise ConfigurationError(f"{folder} exists and is no index: name another folder")
+
+
+def _begun(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
+    """Return what a killed call had measured of the same index; nothing where none was begun.
+
+    Raises:
+        ConfigurationError: it was making another index.
+    """
+    if not (folder / _BEGUN).exists():
+        return {}
+    begun = atomic.read_sealed(folder / _BEGUN, advice_for(folder))
+    if begun["format"] != facts["format"]:
+        raise ConfigurationError(
+            f"{folder} holds the beginning of an index of another version: delete it, or name another"
+        )
+    measured = {name: begun[name] for name in ("mode", "measured")}
+    now = json.loads(json.dumps(facts | measured))
+    if {**begun, "sources": now["sources"]} == now:  # of a text that was mended: segments that are equal are kept
+        return measured if begun["sources"] == now["sources"] else {}
+    raise ConfigurationError(
+        f"{folder} holds the beginning of an index of another text or model, or with other settings: repeat that "
+        "command, delete the folder, or name another one"
+    )
+
+
+def _choose_mode(facts: dict[str, Any], encoder: TextEncoder, texts: Sequence[SearchText]) -> None:
+    """Set the mode of searches that name none, by measurement where the settings leave it open."""
+    mode, prompts = facts["config"]["mode"], facts["fingerprint"]
+    if mode == "auto":
+        facts["measured"] = measure_modes(encoder, texts, prompts["query"], prompts["document"])
+        mode = max(facts["measured"], key=facts["measured"].__getitem__) if facts["measured"] else "hybrid"
+    facts["mode"] = mode

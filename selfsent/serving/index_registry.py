@@ -8,8 +8,9 @@ from typing import Any
 
 from selfsent.errors import ConfigurationError, SelfsentError
 from selfsent.progress import SILENT, Progress
-from selfsent.searching.index import MANIFEST, CorpusIndex
+from selfsent.searching.index import Index
 from selfsent.searching.overview import DriftGauge, Overview, survey_index
+from selfsent.searching.writer import MANIFEST
 from selfsent.serving.refusals import Refusal
 from selfsent.serving.registry import ModelRegistry, Reasons
 
@@ -21,7 +22,7 @@ class ServedIndex:
     """One open index, and the name of the model that made it; reloading makes another."""
 
     name: str
-    index: CorpusIndex
+    index: Index
     model: str
     stamp: Stamp
 
@@ -67,7 +68,7 @@ class IndexRegistry:
             self._indexes[name] = self._open(name, folder)
 
     def _open(self, name: str, folder: Path) -> ServedIndex:
-        stamp, index = _stamp(folder), CorpusIndex(folder)
+        stamp, index = _stamp(folder), Index.open(folder)
         digest, source = index.facts["fingerprint"]["digest"], index.facts["model"]
         model = self._models.with_digest(digest)
         if model is None and not self._models.has(source):

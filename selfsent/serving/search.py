@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 
 from selfsent.evaluation.geometry import unit
 from selfsent.report.page import open_templates
-from selfsent.searching.index import Found
+from selfsent.searching.index import Hit
 from selfsent.serving.embeddings import json_response
 from selfsent.serving.index_registry import IndexRegistry, ServedIndex, rounded
 from selfsent.serving.refusals import Refusal
@@ -51,13 +51,13 @@ def search_routes(indexes: IndexRegistry, models: ModelRegistry, worker: Worker)
         vectors, _ = await worker.vectors(request, model, [body.query], wanted)
         vector = unit(vectors).astype(np.float32)
 
-        def find() -> tuple[list[Found], list[Any]]:
+        def find() -> tuple[list[Hit], list[Any]]:
             (ranked,) = one.index.rank([body.query], vector, body.top, mode)
-            hits = one.index.found(ranked, body.query, vector[0])
+            hits = one.index.hits(ranked, body.query, vector[0])
             if unknown and not hits:
                 raise _unknown(model)
             if body.counted and hits and mode != "bm25":
-                ((_, cosines),) = one.index.nearest_documents(vector, 1)  # which words may have ranked behind the hits
+                ((_, cosines),) = one.index.dense.rank(vector, 1)  # which words may have ranked behind the hits
                 one.drift.count_query(cosines[0])
             documents = (
                 one.index.opening_vectors(np.array([hit.document for hit in hits], np.int64)) if hits else vector[:0]

@@ -17,7 +17,7 @@ from selfsent.errors import EncoderError
 from selfsent.evaluation.evaluate import evaluate
 from selfsent.evaluation.label_free.verdict import verdict
 from selfsent.progress import SILENT, Progress
-from selfsent.searching.search import build_index
+from selfsent.searching.search import open_cached
 from selfsent.training.train import train
 
 CHINESE = ["我们今天去公园散步。", "孩子们在河边玩耍。", "她读了一本关于船的书。"]
@@ -102,7 +102,7 @@ def test_every_command_refuses_a_text_that_the_model_cannot_read(bert, chinese, 
         "train": lambda: train("simcse", corpus=[chinese], base=str(bert), out=tmp_path / "run"),
         "encode": lambda: encode_to(tmp_path / "a.npy", encoder, [chinese]),
         "encode, a stream": lambda: encode_to(tmp_path / "b.npy", encoder, texts=CHINESE),
-        "search": lambda: build_index(bert, chinese),
+        "search": lambda: open_cached(bert, chinese),
         "verdict": lambda: verdict(bert, other, [chinese], static=False),
         "evaluate": lambda: evaluate(encoder, [f"classification:{tmp_path / 'labels.csv'}"]),
     }
@@ -115,7 +115,7 @@ def test_every_command_refuses_a_text_that_the_model_cannot_read(bert, chinese, 
 
 def test_a_query_that_the_model_cannot_read_is_refused(bert, tmp_path):
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
-    index = build_index(bert, tmp_path / "texts.txt")
+    index = open_cached(bert, tmp_path / "texts.txt")
     assert index.search(TEXTS[0], 1)[0].text == TEXTS[0]
     assert len(index.search("zebra gnu cat", 1)) == 1  # one known word is enough
     with pytest.raises(EncoderError, match="knows no word of the query"):

@@ -16,8 +16,8 @@ def draw(count, seed):
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def grown(vectors, waiting, file=None, cells=300):
-    file = file or nearest.InvertedFile(vectors, min(cells, sum(map(len, vectors))))  # so many that it misses some
+def grown(vectors, waiting, file=None, lists=300):
+    file = file or nearest.IVFIndex(vectors, min(lists, sum(map(len, vectors))))  # so many that it misses some
     file.add_vectors(vectors, waiting)
     return file
 
@@ -45,10 +45,10 @@ def test_the_recall_that_is_measured_is_that_of_new_queries():
     vectors = [draw(3_000, 1).astype(np.float16), draw(2_500, 2).astype(np.float16)]
     waiting = nearest.choose_sample(0, 5_500)
     assert len(waiting) == nearest.SAMPLE == len({*waiting.tolist()})
-    file = grown(vectors, waiting, cells=1_500)
+    file = grown(vectors, waiting, lists=1_500)
     assert len(file) == 5_500 - nearest.SAMPLE
-    probes, measured = nearest.measure_recall(file, vectors, waiting, 0.0)
-    assert probes == 8
+    nprobe, measured = nearest.measure_recall(file, vectors, waiting, 0.0)
+    assert nprobe == 8
     file.add_rows(vectors, waiting)
     assert len(file) == 5_500
     new, every, shares = draw(400, 3).astype(np.float32), np.concatenate(vectors).astype(np.float32), []
@@ -59,7 +59,7 @@ def test_the_recall_that_is_measured_is_that_of_new_queries():
     assert measured == pytest.approx(np.mean(shares), abs=0.05)
 
 
-def test_more_cells_are_searched_until_the_recall_is_reached():
+def test_more_lists_are_searched_until_the_recall_is_reached():
     vectors = [draw(4_000, 1).astype(np.float16)]
     waiting = nearest.choose_sample(0, 4_000)
     file = grown(vectors, waiting)
@@ -68,13 +68,13 @@ def test_more_cells_are_searched_until_the_recall_is_reached():
     assert more > few
     assert high > low
     every, whole = nearest.measure_recall(file, vectors, waiting, 1.1)  # which no search reaches
-    assert every >= file.cells
+    assert every >= file.lists
     assert whole > 0.97  # but for the int8 of 40 proposals
 
 
-@pytest.mark.parametrize(("vectors", "cells"), [(1, 1), (9, 1), (100, 12), (1_000_000, 2_000), (10_000_000, 6_325)])
-def test_the_cells_are_twice_the_square_root_of_the_vectors_but_not_empty(vectors, cells):
-    assert nearest.cells_for(vectors) == cells
+@pytest.mark.parametrize(("vectors", "lists"), [(1, 1), (9, 1), (100, 12), (1_000_000, 2_000), (10_000_000, 6_325)])
+def test_the_lists_are_twice_the_square_root_of_the_vectors_but_not_empty(vectors, lists):
+    assert nearest.lists_for(vectors) == lists
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_the_sample_is_of_what_is_added_and_of_a_handful_there_is_none(had, tota
 def test_a_file_of_hardly_any_vectors_is_whole(count):
     vectors = [draw(count, 1).astype(np.float16)]
     waiting = nearest.choose_sample(0, count)
-    file = grown(vectors, waiting, cells=nearest.cells_for(count))
+    file = grown(vectors, waiting, lists=nearest.lists_for(count))
     assert nearest.measure_recall(file, vectors, waiting, 0.95) == (8, 1.0)
     file.add_rows(vectors, waiting)
     assert len(file) == count
@@ -99,19 +99,19 @@ def test_a_file_of_hardly_any_vectors_is_whole(count):
 
 def test_a_file_grows_by_what_it_lacks_and_answers_alike_from_disk(tmp_path):
     vectors = [draw(300, 1).astype(np.float16)]
-    file = grown(vectors, np.array([7, 8]), cells=20)
+    file = grown(vectors, np.array([7, 8]), lists=20)
     file.add_rows(vectors, np.array([7, 8]))
-    file.save_file(tmp_path / "cells.faiss")
-    file = nearest.InvertedFile.open_file(tmp_path / "cells.faiss", grow=True)
+    file.save_file(tmp_path / "lists.faiss")
+    file = nearest.IVFIndex.open_file(tmp_path / "lists.faiss", grow=True)
     file = grown([*vectors, draw(20, 2).astype(np.float16)], np.empty(0, np.int64), file)
-    assert (len(file), file.cells) == (320, 20)
+    assert (len(file), file.lists) == (320, 20)
     queries = vectors[0][7:9].astype(np.float32)
     assert [found[0] for found in file.propose(queries, 1)] == [7, 8]
     file.save_file(tmp_path / "more.faiss")
-    mapped = nearest.InvertedFile.open_file(tmp_path / "more.faiss")
+    mapped = nearest.IVFIndex.open_file(tmp_path / "more.faiss")
     for one in (file, mapped):
         one.probe(20)
     for here, there in zip(file.propose(queries, 40), mapped.propose(queries, 40), strict=True):
         assert here.tolist() == there.tolist()
     file.probe(1)
-    assert all(len(found) < 320 for found in file.propose(queries, 320)), "one cell holds all"
+    assert all(len(found) < 320 for found in file.propose(queries, 320)), "one list holds all"

@@ -8,8 +8,7 @@ from tiny import TEXTS
 
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
-from selfsent.searching.index import CorpusIndex
-from selfsent.searching.make import delete_from_index, make_index
+from selfsent.searching.index import Index
 from selfsent.searching.overview import DriftGauge, survey_index
 
 
@@ -19,9 +18,9 @@ def index(bert, tmp_path):
     words = sorted({word for text in TEXTS for word in text.split()})
     texts = [" ".join(draw.choice(words, 8)) + ". " + " ".join(draw.choice(words, 8)) for _ in range(60)]
     (tmp_path / "corpus.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    make_index([tmp_path / "corpus.jsonl"], tmp_path / "index", model=bert)
-    delete_from_index(tmp_path / "index", [3, 4])
-    return CorpusIndex(tmp_path / "index")
+    Index.make([tmp_path / "corpus.jsonl"], tmp_path / "index", model=bert)
+    Index.open(tmp_path / "index").delete([3, 4])
+    return Index.open(tmp_path / "index")
 
 
 def openings(index, documents, bert):

@@ -14,9 +14,10 @@ from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError
 from selfsent.progress import Progress
-from selfsent.searching import search
+from selfsent.searching import index as index_module
+from selfsent.searching import writer
 from selfsent.searching.passages import cut_passages
-from selfsent.searching.search import build_index
+from selfsent.searching.search import open_cached
 from selfsent.storage import atomic
 
 
@@ -39,7 +40,7 @@ def unit(vectors):
 
 @pytest.mark.parametrize("column", ["text", "body"])
 def test_hits_are_the_nearest_texts_of_the_column(bert, corpus, column):
-    index = build_index(bert, corpus, text_column=column)
+    index = open_cached(bert, corpus, text_column=column)
     encoder = load_encoder(bert)
     texts = TEXTS if column == "body" else TEXTS[::-1]
     cosines = unit(encode(encoder, texts)) @ unit(encode(encoder, ["rain fell on the cat"]))[0]
@@ -58,7 +59,7 @@ def test_a_document_is_found_by_any_of_its_passages_and_shows_the_nearest(bert, 
     path.write_text("\n".join([*TEXTS, *long]))
     encoder = load_encoder(bert)
     query = unit(encode(encoder, ["rain fell on the cat"]))[0]
-    hits = build_index(bert, str(path)).search("rain fell on the cat", len(TEXTS) + 3)
+    hits = open_cached(bert, str(path)).search("rain fell on the cat", len(TEXTS) + 3)
     assert sorted(hit.document for hit in hits) == [*range(len(TEXTS) + 3)]
     for hit in hits:
         text = [*TEXTS, *long][hit.document]
@@ -69,9 +70,9 @@ def test_a_document_is_found_by_any_of_its_passages_and_shows_the_nearest(bert, 
 
 
 def test_an_index_is_reused_for_the_same_model_corpus_and_column_alone(bert, corpus):
-    assert not build_index(bert, corpus).reused
-    assert build_index(bert, corpus).reused
-    assert not build_index(bert, corpus, text_column="body").reused
+    assert not open_cached(bert, corpus).reused
+    assert open_cached(bert, corpus).reused
+    assert not open_cached(bert, corpus, text_column="body").reused
 
 
 @pytest.mark.usefixtures("fp32_alone")
@@ -79,7 +80,7 @@ def test_the_query_and_the_corpus_get_prompts_of_their_own(bert, corpus, tmp_pat
     encoder = load_encoder(bert)
     encoder.prompts = {"query": "the cat ", "passage": "a dog barked ", "document": ""}
     save_encoder(encoder, tmp_path / "model")
-    hits = build_index(tmp_path / "model", corpus).search("old ships", len(TEXTS))
+    hits = open_cached(tmp_path / "model", corpus).search("old ships", len(TEXTS))
     texts = unit(encode(encoder, [hit.text for hit in hits], prompt_name="passage"))
     query = unit(encode(encoder, ["old ships"], prompt_name="query"))[0]
     np.testing.assert_allclose([hit.cosine for hit in hits], texts @ query, atol=1e-5)
@@ -88,7 +89,7 @@ def test_the_query_and_the_corpus_get_prompts_of_their_own(bert, corpus, tmp_pat
 def test_a_corpus_without_text_is_refused(bert, tmp_path):
     (tmp_path / "empty.txt").write_text("\n \n")
     with pytest.raises(CorpusError, match="holds no text to search"):
-        build_index(bert, str(tmp_path / "empty.txt"))
+        open_cached(bert, str(tmp_path / "empty.txt"))
 
 
 def test_a_search_for_no_text_is_refused(bert, corpus):
@@ -108,7 +109,7 @@ def test_an_encoder_that_gives_no_numbers_is_refused_instead_of_printing_them(be
         vectors = encode(encoder, texts, **how)
         return vectors * np.nan if (len(texts) == 1) == (asked == "query") else vectors
 
-    monkeypatch.setattr(search, "embed_texts", broken)
+    monkeypatch.setattr(writer if asked == "corpus" else index_module, "embed_texts", broken)
     with pytest.raises(EncoderError, match="NaN or infinity for"):
         selfsent.search(bert, corpus, "rain")
 
@@ -126,17 +127,17 @@ def test_a_full_disk_does_not_lose_the_answer(bert, corpus, monkeypatch):
     monkeypatch.setattr(atomic, "fault", full)
     assert selfsent.search(bert, corpus, "rain fell", top=3, progress=progress) == expected
     assert "(No space left on device): the next search encodes these texts again" in said[-1]
-    assert not build_index(bert, corpus).reused
+    assert not open_cached(bert, corpus).reused
 
 
-@pytest.mark.parametrize("name", ["texts.json", "documents.npy", "embeddings.npy"])
+@pytest.mark.parametrize("name", ["index.json", "texts.jsonl", "owners.npy", "vectors.npy"])
 @pytest.mark.parametrize("how", ["removed", "cut", "flipped"])
 def test_an_index_that_was_damaged_is_named_and_not_searched(bert, corpus, tmp_path, name, how):
-    build_index(bert, corpus)
-    (place,) = tmp_path.glob(f"cache/indexes/*/{name}")
+    open_cached(bert, corpus)
+    (place,) = tmp_path.glob(f"cache/indexes/*/**/{name}")
     damage(place, how)
-    with pytest.raises(ResumeError, match=rf"{place}.*delete {place.parent} and search again"):
-        build_index(bert, corpus)
+    with pytest.raises(ResumeError, match=rf"{place}.*delete {tmp_path}/cache/indexes/\w+ and repeat the command"):
+        open_cached(bert, corpus)
 
 
 def test_lone_surrogates_are_found_and_printed_as_a_mark(bert, tmp_path):

@@ -12,8 +12,7 @@ from tiny import TEXTS, make_base
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import ConfigurationError, EncoderError
 from selfsent.progress import Progress
-from selfsent.searching.index import CorpusIndex
-from selfsent.searching.make import make_index, update_index
+from selfsent.searching.index import Index
 from selfsent.serving.application import build_application
 from selfsent.serving.index_registry import IndexRegistry
 from selfsent.serving.registry import ModelRegistry
@@ -38,8 +37,8 @@ def folders(bert, tmp_path_factory):
     lines = [json.dumps({"title": f"<b>{n}</b>", "text": text}) for n, text in enumerate(TEXTS)]
     (folder / "corpus.jsonl").write_text("\n".join(lines) + "\n")
     make_base(folder / "other", seed=1)
-    make_index([folder / "corpus.jsonl"], folder / "base.index", model=folder / "other")
-    make_index([folder / "corpus.jsonl"], folder / "trained.index", model=bert)
+    Index.make([folder / "corpus.jsonl"], folder / "base.index", model=folder / "other")
+    Index.make([folder / "corpus.jsonl"], folder / "trained.index", model=bert)
     return folder
 
 
@@ -64,7 +63,7 @@ def test_search_answers_as_the_index_does(application, folders, bert, mode):
         ("trained.index", "trained"),
     ]
     assert [found["hits"] for found in one["results"]] == [both[1]["hits"]]
-    expected = CorpusIndex(folders / "trained.index").search_index(load_encoder(bert), QUERY, 3, mode)
+    expected = Index.open(folders / "trained.index", load_encoder(bert)).search(QUERY, 3, mode)
     assert [hit["document"] for hit in both[1]["hits"]] == [hit.document for hit in expected]
     assert [hit["cosine"] for hit in both[1]["hits"]] == pytest.approx([hit.cosine for hit in expected], abs=1e-5)
 
@@ -120,7 +119,7 @@ def test_lone_surrogates_in_a_query_are_no_error(application):
 
 def test_an_index_of_a_model_that_changed_is_refused(folders, bert, tmp_path):
     shutil.copytree(bert, tmp_path / "model")
-    make_index([folders / "corpus.jsonl"], tmp_path / "index", model=tmp_path / "model")
+    Index.make([folders / "corpus.jsonl"], tmp_path / "index", model=tmp_path / "model")
     shutil.rmtree(tmp_path / "model")
     with pytest.raises(EncoderError):
         IndexRegistry([tmp_path / "index"], ModelRegistry([]))
@@ -136,7 +135,7 @@ def found_by(client, query):
 def test_an_index_that_was_brought_up_to_date_is_opened_again_and_one_that_was_not_stays(folders, bert, tmp_path):
     corpus = tmp_path / "corpus.jsonl"
     shutil.copy(folders / "corpus.jsonl", corpus)
-    make_index([corpus], tmp_path / "index", model=bert)
+    Index.make([corpus], tmp_path / "index", model=bert)
     models = ModelRegistry([f"m={bert}"], precision="fp32")
     indexes = IndexRegistry([tmp_path / "index"], models)
     (before,) = indexes
@@ -145,7 +144,7 @@ def test_an_index_that_was_brought_up_to_date_is_opened_again_and_one_that_was_n
         assert indexes.reload_changed() == []
         with corpus.open("a") as file:
             file.write(json.dumps({"title": "new", "text": added}) + "\n")
-        update_index(tmp_path / "index", [corpus])
+        Index.open(tmp_path / "index").update([corpus])
         assert added not in found_by(client, added)  # the files that it has open are gone from the folder
         told = Told()
         assert indexes.reload_changed(told) == ["index"]
@@ -160,14 +159,14 @@ def test_an_index_that_was_brought_up_to_date_is_opened_again_and_one_that_was_n
 
 def test_an_index_that_cannot_be_opened_again_is_said_and_stays_open(folders, bert, tmp_path):
     make_base(tmp_path / "model", seed=1)
-    make_index([folders / "corpus.jsonl"], tmp_path / "index", model=tmp_path / "model")
+    Index.make([folders / "corpus.jsonl"], tmp_path / "index", model=tmp_path / "model")
     models = ModelRegistry([f"m={tmp_path / 'model'}"], precision="fp32")
     indexes = IndexRegistry([tmp_path / "index"], models)
     (before,) = indexes
     make_base(tmp_path / "model", seed=2)  # the server still has the one of seed 1
     shutil.rmtree(tmp_path / "index")
     assert indexes.reload_changed() == []  # it may be made again in a minute
-    make_index([folders / "corpus.jsonl"], tmp_path / "index", model=tmp_path / "model")
+    Index.make([folders / "corpus.jsonl"], tmp_path / "index", model=tmp_path / "model")
     (tmp_path / "whole").write_bytes((tmp_path / "index" / "index.json").read_bytes())
     (tmp_path / "index" / "index.json").write_text("{}")
     told = Told()
@@ -191,7 +190,7 @@ def test_an_index_that_cannot_be_opened_again_is_said_and_stays_open(folders, be
 
 def test_an_index_of_a_served_model_in_another_state_is_refused(folders, tmp_path):
     make_base(tmp_path / "model", seed=1)
-    make_index([folders / "corpus.jsonl"], tmp_path / "index", model=tmp_path / "model")
+    Index.make([folders / "corpus.jsonl"], tmp_path / "index", model=tmp_path / "model")
     make_base(tmp_path / "model", seed=2)
     with pytest.raises(ConfigurationError, match=r"made with another state of .*model: make the index again"):
         IndexRegistry([tmp_path / "index"], ModelRegistry([str(tmp_path / "model")]))

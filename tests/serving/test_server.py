@@ -18,7 +18,7 @@ from tiny import TEXTS
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError
-from selfsent.searching.make import make_index, update_index
+from selfsent.searching.index import Index
 from selfsent.serving.server import is_loopback, open_port
 
 
@@ -99,10 +99,10 @@ def test_a_server_answers_openais_client_reloads_and_stops_without_losing_a_requ
 def test_hangup_opens_an_index_that_was_brought_up_to_date(folder, tmp_path):
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("\n".join(TEXTS) + "\n")
-    make_index([corpus], tmp_path / "index", model=folder)
+    Index.make([corpus], tmp_path / "index", model=folder)
     with server("--index", str(tmp_path / "index")) as (process, port):
         corpus.write_text("\n".join([*TEXTS, "the cat saw the dog by the river"]) + "\n")
-        update_index(tmp_path / "index", [corpus])
+        Index.open(tmp_path / "index").update([corpus])
         process.send_signal(signal.SIGHUP)
         assert "reloaded" in process.stderr.readline()  # the model
         assert "reloaded index: 7 documents" in process.stderr.readline()

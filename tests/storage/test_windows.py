@@ -14,7 +14,7 @@ from selfsent.bulk.encode import encode_to
 from selfsent.corpus.columns import Column, Table
 from selfsent.corpus.sources import Document
 from selfsent.encoder.load import load_encoder
-from selfsent.searching.make import add_to_index, make_index, update_index
+from selfsent.searching.index import Index
 from selfsent.searching.settings import IndexConfig
 from selfsent.storage import atomic, locks
 from selfsent.storage import windows as windows_module
@@ -138,12 +138,12 @@ def test_from_raw_text_to_an_index_nothing_is_renamed_or_removed_while_it_is_ope
     for _ in range(2):
         encode_to(tmp_path / "vectors.npy", load_encoder(model), [texts], overwrite=True)
     assert len(np.load(tmp_path / "vectors.npy")) == 60
-    make_index([texts], tmp_path / "index", model=model, config=IndexConfig())
-    add_to_index(tmp_path / "index", [Document("the moon is late tonight, said the cat.")])
+    Index.make([texts], tmp_path / "index", model=model, config=IndexConfig())
+    Index.open(tmp_path / "index").add([Document("the moon is late tonight, said the cat.")])
     assert {line.partition(":")[0] for line in windows} == {"replace words-1"}  # it is left where it is still searched
     assert (tmp_path / "index" / "words-1").exists()
     windows.clear()
-    update_index(tmp_path / "index")
+    Index.open(tmp_path / "index").update()
     assert not (tmp_path / "index" / "words-1").exists()
     assert {line.partition(":")[0] for line in windows} == {"replace words-2"}
 
