@@ -47,8 +47,7 @@ def serve(
             from selfsent.runtime import hardware
             from selfsent.serving import server
             from selfsent.serving.application import build_application
-            from selfsent.serving.index_registry import IndexRegistry
-            from selfsent.serving.registry import ModelRegistry
+            from selfsent.serving.registry import IndexRegistry, ModelRegistry
             from selfsent.serving.settings import ServeConfig
     except ModuleNotFoundError as error:
         raise ConfigurationError(

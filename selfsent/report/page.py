@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from selfsent.evaluation.label_free.differences import BASELINES
@@ -19,6 +19,7 @@ from selfsent.report.plots import Drawing, Line
 from selfsent.runs import read, tables
 from selfsent.runs.command import command_of_run
 from selfsent.runs.read import Group
+from selfsent.runtime import templates
 
 MAP_SIZE = 360, 300  # of the map's drawing
 _MARGIN = 8
@@ -80,13 +81,7 @@ def open_templates() -> Environment:
         prefix = rf"\g<1>f{next(drawn)}-"  # identifiers are unique on the page
         return Markup(re.sub(r"(\bid=\"|href=\"#|url\(#)", prefix, drawing.svg))
 
-    environment = Environment(
-        loader=PackageLoader("selfsent", ""),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = templates.open_templates()
     environment.filters |= {"svg": svg, "figure": tables.format_value, "comma": "{:,.0f}".format}
     return environment
 

@@ -11,10 +11,8 @@ from starlette.exceptions import HTTPException
 from selfsent.serving.batcher import Batcher
 from selfsent.serving.embeddings import embedding_routes
 from selfsent.serving.gateway import Gateway
-from selfsent.serving.index_registry import IndexRegistry
-from selfsent.serving.metrics import ServerMetrics
-from selfsent.serving.refusals import Refusal
-from selfsent.serving.registry import ModelRegistry
+from selfsent.serving.protocol import Refusal, ServerMetrics
+from selfsent.serving.registry import IndexRegistry, ModelRegistry
 from selfsent.serving.search import search_routes
 from selfsent.serving.settings import ServeConfig
 from selfsent.serving.work import Worker

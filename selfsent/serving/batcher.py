@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from selfsent.encoder.prepared import Pieces
-from selfsent.serving.refusals import Refusal
+from selfsent.serving.protocol import Refusal
 
 _SHARE = 4  # of a batch: no request fills more than a quarter of it before the others had their turn
 

@@ -14,10 +14,16 @@ from selfsent.encoder.direct import UNLIMITED
 from selfsent.errors import UserError
 from selfsent.evaluation.geometry import unit
 from selfsent.serving.batcher import Batcher
-from selfsent.serving.metrics import ServerMetrics
-from selfsent.serving.refusals import Refusal
+from selfsent.serving.protocol import (
+    EmbedRequest,
+    Input,
+    OpenAIEmbeddings,
+    Refusal,
+    ServerMetrics,
+    SimilarityRequest,
+    TokenizeRequest,
+)
 from selfsent.serving.registry import ModelRegistry, ServedModel
-from selfsent.serving.schemas import EmbedRequest, Input, OpenAIEmbeddings, SimilarityRequest, TokenizeRequest
 from selfsent.serving.work import Item, Wanted, Worker, prompt_of
 from selfsent.text import clean
 
@@ -34,7 +40,7 @@ def embedding_routes(models: ModelRegistry, worker: Worker, batcher: Batcher, me
     @router.post("/v1/embeddings")
     async def openai_embeddings(body: OpenAIEmbeddings, request: Request) -> Response:
         """Return embeddings at length 1, as OpenAI does."""
-        model = models.find_model(body.model)
+        model = models.find(body.model)
         wanted = Wanted(truncate=body.truncate, prompt_name=body.prompt_name)
         vectors, tokens = await worker.vectors(request, model, _items(body.input), wanted)
         vectors = _shaped(vectors, body.dimensions, normalize=True)
@@ -57,13 +63,13 @@ def embedding_routes(models: ModelRegistry, worker: Worker, batcher: Batcher, me
     @router.get("/v1/models/{name:path}")
     async def openai_model(name: str) -> Response:
         """Describe one model."""
-        return json_response(_openai_model(models.find_model(name)))
+        return json_response(_openai_model(models.find(name)))
 
     @router.post("/embed")
     async def embed_texts(body: EmbedRequest, request: Request) -> Response:
         """Return one vector for each text."""
         wanted = _wanted(body.truncate, body.truncation_direction, body.prompt_name)
-        vectors, _ = await worker.vectors(request, models.find_model(body.model), _items(body.inputs), wanted)
+        vectors, _ = await worker.vectors(request, models.find(body.model), _items(body.inputs), wanted)
         return json_response(_shaped(vectors, body.dimensions, normalize=body.normalize))
 
     @router.post("/similarity")
@@ -73,7 +79,7 @@ def embedding_routes(models: ModelRegistry, worker: Worker, batcher: Batcher, me
         wanted = _wanted(options.truncate, options.truncation_direction, options.prompt_name) if options else Wanted()
         worker.check_number(body.inputs.sentences)
         texts = [body.inputs.source_sentence, *body.inputs.sentences]
-        vectors, _ = await worker.vectors(request, models.find_model(body.model), texts, wanted)
+        vectors, _ = await worker.vectors(request, models.find(body.model), texts, wanted)
         vectors = unit(vectors)
         return json_response((vectors[1:] @ vectors[0]).astype(np.float32))
 
@@ -82,13 +88,13 @@ def embedding_routes(models: ModelRegistry, worker: Worker, batcher: Batcher, me
         """Return the tokens of each text, whole."""
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
         worker.check_number(texts)
-        model, texts = models.find_model(body.model), [*map(clean.encodable, texts)]
+        model, texts = models.find(body.model), [*map(clean.encodable, texts)]
         return json_response(await worker.beside(sum(map(len, texts)), _tokens, model, texts, body))
 
     @router.get("/info")
     async def info() -> Response:
         """Describe the first model, and the limits."""
-        return json_response(_info(models.find_model(None), worker, [model.name for model in models]))
+        return json_response(_info(models.find(None), worker, [model.name for model in models]))
 
     @router.head("/health", include_in_schema=False)
     @router.get("/health")

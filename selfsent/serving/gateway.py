@@ -11,8 +11,7 @@ import orjson
 from starlette.middleware.cors import CORSMiddleware
 
 from selfsent.errors import ConfigurationError
-from selfsent.serving.metrics import ServerMetrics
-from selfsent.serving.refusals import Refusal
+from selfsent.serving.protocol import Refusal, ServerMetrics
 from selfsent.serving.settings import ServeConfig
 
 Scope = MutableMapping[str, Any]

@@ -1,9 +1,12 @@
-"""The models that a server has open, by name; a folder that changed is opened anew beside the old one."""
+"""The models and indexes that a server has open, by name; what changed is opened anew beside the old one."""
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
 
 from selfsent.encoder.folder import SHIPPED, find_model
 from selfsent.encoder.inspect import embedding_width, encoder_digest
@@ -13,14 +16,97 @@ from selfsent.encoder.prepared import PreparedEncoder
 from selfsent.errors import ConfigurationError, SelfsentError
 from selfsent.progress import SILENT, Progress
 from selfsent.runtime.hardware import one_thread
-from selfsent.serving.refusals import Refusal
+from selfsent.searching.index import Index
+from selfsent.searching.overview import DriftGauge, Overview, survey_index
+from selfsent.searching.writer import MANIFEST
+from selfsent.serving.protocol import Refusal
 
-Stamp = tuple[tuple[str, int, int], ...]  # name, size and time of change of every file
+Stamp = tuple[tuple[object, ...], ...]  # name, size, time of change of every file that counts; () where there is none
+
+
+class _Served(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def stamp(self) -> Stamp: ...
+
+
+Served = TypeVar("Served", bound=_Served)
+
+
+class Registry(ABC, Generic[Served]):
+    """What is open, by name, in the order given.  What is served never changes: reloading makes another."""
+
+    kind: str
+    reopens_all: bool  # when a person asks, also what did not change
+
+    def __init__(self) -> None:
+        self._served: dict[str, Served] = {}
+        self._said: dict[str, str] = {}  # why something stays as it was opened
+        self._lock = threading.Lock()
+
+    @abstractmethod
+    def _open(self, name: str, source: str) -> Served: ...
+
+    @abstractmethod
+    def _stamp(self, source: str) -> Stamp: ...
+
+    def __len__(self) -> int:
+        return len(self._served)
+
+    def __iter__(self) -> Iterator[Served]:
+        """Iterate over what is open now."""
+        return iter(list(self._served.values()))
+
+    def has(self, name: str) -> bool:
+        """Tell whether something has this name."""
+        return name in self._served
+
+    def find(self, name: str | None) -> Served:
+        """Return what has this name, or the first.
+
+        Raises:
+            Refusal: there is none of this name.
+        """
+        if name is None:
+            return next(iter(self._served.values()))
+        if name not in self._served:
+            raise Refusal("NotFound", f"unknown {self.kind} {name[:200]!r}: this server has {', '.join(self._served)}")
+        return self._served[name]
+
+    def reload_changed(self, progress: Progress = SILENT, *, asked: bool = False) -> list[str]:
+        """Open anew what changed, and return the names.
+
+        A request that was accepted before ends on what it began on.  What cannot be opened any more, because its folder
+        is gone or half written, stays as it is, which is said once, however often it is tried again.
+
+        Args:
+            asked: by a person: say again why something stays.
+        """
+        reloaded = []
+        with self._lock:
+            for served in self:
+                unchanged = self._stamp(served.source) in (served.stamp, ())
+                if unchanged and not (asked and self.reopens_all):
+                    continue
+                try:
+                    self._served[served.name] = opened = self._open(served.name, served.source)
+                except (SelfsentError, OSError) as error:
+                    if asked or self._said.get(served.name) != str(error):
+                        progress.say(f"warning: {served.name} stays as it was opened: {error}")
+                    self._said[served.name] = str(error)
+                    continue
+                self._said.pop(served.name, None)
+                reloaded.append(served.name)
+                progress.say(f"reloaded {opened}")
+        return reloaded
 
 
 @dataclass(frozen=True, eq=False)
 class ServedModel:
-    """One open model, which never changes: reloading makes another."""
+    """One open model."""
 
     name: str
     source: str  # a folder, a name on the hub, or of an encoder that ships
@@ -30,26 +116,12 @@ class ServedModel:
     pooling: str
     stamp: Stamp
 
-
-class Reasons:
-    """Why something stays as it was opened: said once, however often it is tried again."""
-
-    def __init__(self) -> None:
-        self._said: dict[str, str] = {}
-
-    def say(self, name: str, error: Exception, progress: Progress, *, again: bool) -> None:
-        """Say a reason that is new, or that was asked for again."""
-        if again or self._said.get(name) != str(error):
-            progress.say(f"warning: {name} stays as it was opened: {error}")
-        self._said[name] = str(error)
-
-    def forget(self, name: str) -> None:
-        """Forget the reason of something that was opened."""
-        self._said.pop(name, None)
+    def __str__(self) -> str:
+        return self.name
 
 
-class ModelRegistry:
-    """Models by name, in the order given.
+class ModelRegistry(Registry[ServedModel]):
+    """Models by name.
 
     Args:
         names: sources, or NAME=SOURCE.
@@ -58,10 +130,11 @@ class ModelRegistry:
         UserError: a name twice, or a model that cannot be opened.
     """
 
+    kind, reopens_all = "model", True
+
     def __init__(self, names: Sequence[str], device: str = "cpu", precision: str = "auto") -> None:
+        super().__init__()
         self._device, self._precision = device, precision
-        self._models: dict[str, ServedModel] = {}
-        self._lock, self._reasons = threading.Lock(), Reasons()
         for given in names:
             name, equals, source = given.partition("=")
             if not equals or Path(given).exists():  # a folder may have an equals sign in its name
@@ -74,18 +147,22 @@ class ModelRegistry:
         Raises:
             ConfigurationError: no model was given.
         """
-        if not self._models:
+        if not self._served:
             raise ConfigurationError("no model was given: name a folder, a name on the hub, or builtin")
 
     def open_model(self, name: str, source: str) -> ServedModel:
         """Open one more model."""
-        if name in self._models:
+        if name in self._served:
             raise ConfigurationError(f"model {name!r} is named twice: give the second as OTHER_NAME={source}")
-        self._models[name] = self._open(name, source)
-        return self._models[name]
+        self._served[name] = self._open(name, source)
+        return self._served[name]
+
+    def with_digest(self, digest: str) -> ServedModel | None:
+        """Return the model that has this digest."""
+        return next((model for model in self if model.digest == digest), None)
 
     def _open(self, name: str, source: str) -> ServedModel:
-        stamp = _stamp(source)
+        stamp = self._stamp(source)
         with one_thread():  # the pool of torch's threads belongs to the thread that computes
             encoder = load_encoder(source).to(self._device)
             prepared = PreparedEncoder(encoder, self._precision)
@@ -100,61 +177,92 @@ class ModelRegistry:
             stamp=stamp,
         )
 
-    def __iter__(self) -> Iterator[ServedModel]:
-        """Iterate over the models as they are now."""
-        return iter(list(self._models.values()))
-
-    def find_model(self, name: str | None) -> ServedModel:
-        """Return a model by name, or the first.
-
-        Raises:
-            Refusal: there is none of this name.
-        """
-        if name is None:
-            return next(iter(self._models.values()))
-        if name not in self._models:
-            raise Refusal("NotFound", f"unknown model {name[:200]!r}: this server has {', '.join(self._models)}")
-        return self._models[name]
-
-    def has(self, name: str) -> bool:
-        """Tell whether a model has this name."""
-        return name in self._models
-
-    def with_digest(self, digest: str) -> ServedModel | None:
-        """Return the model that has this digest."""
-        return next((model for model in self if model.digest == digest), None)
-
-    def reload_changed(self, progress: Progress = SILENT, *, every: bool = False) -> list[str]:
-        """Open the models whose files changed anew, and return their names.
-
-        Requests that were accepted before are answered by the model that tokenised them.  A model that cannot be opened
-        any more, because its folder is gone or half written, is said once and stays as it is.
-
-        Args:
-            every: open all of them, and say again why one stays.
-        """
-        reloaded = []
-        with self._lock:
-            for model in self:
-                if not every and _stamp(model.source) in (model.stamp, ()):
-                    continue
-                try:
-                    self._models[model.name] = self._open(model.name, model.source)
-                    self._reasons.forget(model.name)
-                    reloaded.append(model.name)
-                    progress.say(f"reloaded {model.name}")
-                except (SelfsentError, OSError) as error:
-                    self._reasons.say(model.name, error, progress, again=every)
-        return reloaded
+    def _stamp(self, source: str) -> Stamp:
+        folder = SHIPPED.get(source) or Path(source)
+        if not folder.is_dir():
+            return ()
+        folder = find_model(folder)  # in the folder of a run, whose other files change
+        try:
+            files = [(path, path.stat()) for path in sorted(folder.rglob("*")) if path.is_file()]
+        except OSError:  # it is being replaced
+            return ()
+        return tuple((str(path.relative_to(folder)), status.st_size, status.st_mtime_ns) for path, status in files)
 
 
-def _stamp(source: str) -> Stamp:
-    folder = SHIPPED.get(source) or Path(source)
-    if not folder.is_dir():
-        return ()
-    folder = find_model(folder)  # in the folder of a run, whose other files change
-    try:
-        files = [(path, path.stat()) for path in sorted(folder.rglob("*")) if path.is_file()]
-    except OSError:  # it is being replaced
-        return ()
-    return tuple((str(path.relative_to(folder)), status.st_size, status.st_mtime_ns) for path, status in files)
+@dataclass(frozen=True, eq=False)
+class ServedIndex:
+    """One open index, and the name of the model that made it."""
+
+    name: str
+    source: str  # its folder
+    index: Index
+    model: str
+    stamp: Stamp
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.index.describe()}"
+
+    @cached_property
+    def overview(self) -> Overview:
+        """Its map."""
+        return survey_index(self.index)
+
+    @cached_property
+    def drift(self) -> DriftGauge:
+        """Whether its queries are like its text."""
+        return DriftGauge(self.overview.far)
+
+    def map_points(self) -> list[dict[str, Any]]:
+        """Return the documents on its map."""
+        points = []
+        for document, place in zip(self.overview.documents, self.overview.places.tolist(), strict=True):
+            title, passages, _ = self.index.text(document)
+            points.append({"document": document, "title": (title or passages[0])[:80], "place": rounded(place)})
+        return points
+
+
+def rounded(place: Sequence[float]) -> list[float]:
+    """Return a place on a map in as many digits as it is drawn with."""
+    return [round(coordinate, 4) for coordinate in place]
+
+
+class IndexRegistry(Registry[ServedIndex]):
+    """Indexes by name, each with the model that made it.
+
+    A model that the server does not have yet is opened.
+
+    Raises:
+        UserError: a folder is no index, or its model is gone or changed.
+    """
+
+    kind, reopens_all = "index", False
+
+    def __init__(self, folders: Sequence[Path], models: ModelRegistry) -> None:
+        super().__init__()
+        self._models = models
+        for folder in folders:
+            name = folder.name or str(folder)
+            name = str(folder) if name in self._served else name
+            self._served[name] = self._open_index(name, str(folder))
+
+    def _open(self, name: str, source: str) -> ServedIndex:
+        opened = self._open_index(name, source)
+        opened.drift  # noqa: B018 its map is made before the first search waits for it
+        return opened
+
+    def _open_index(self, name: str, folder: str) -> ServedIndex:
+        stamp, index = self._stamp(folder), Index.open(folder)
+        digest, source = index.facts["fingerprint"]["digest"], index.facts["model"]
+        model = self._models.with_digest(digest)
+        if model is None and not self._models.has(source):
+            model = self._models.open_model(source, source)
+        if model is None or model.digest != digest:
+            raise ConfigurationError(f"{folder} was made with another state of {source}: make the index again")
+        return ServedIndex(name, folder, index, model.name, stamp)
+
+    def _stamp(self, source: str) -> Stamp:
+        try:
+            status = (Path(source) / MANIFEST).stat()  # what an index publishes last
+        except OSError:
+            return ()
+        return ((status.st_ino, status.st_size, status.st_mtime_ns),)

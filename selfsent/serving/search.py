@@ -10,13 +10,11 @@ import numpy as np
 from fastapi import APIRouter, Request, Response
 
 from selfsent.evaluation.geometry import unit
-from selfsent.report.page import open_templates
+from selfsent.runtime.templates import open_templates
 from selfsent.searching.index import Hit
 from selfsent.serving.embeddings import json_response
-from selfsent.serving.index_registry import IndexRegistry, ServedIndex, rounded
-from selfsent.serving.refusals import Refusal
-from selfsent.serving.registry import ModelRegistry, ServedModel
-from selfsent.serving.schemas import SearchRequest
+from selfsent.serving.protocol import Refusal, SearchRequest
+from selfsent.serving.registry import IndexRegistry, ModelRegistry, ServedIndex, ServedModel, rounded
 from selfsent.serving.work import Wanted, Worker
 from selfsent.text import clean
 
@@ -36,7 +34,7 @@ def search_routes(indexes: IndexRegistry, models: ModelRegistry, worker: Worker)
     @router.post("/search")
     async def search_texts_of(body: SearchRequest, request: Request) -> Response:
         """Search one index, or all of them."""
-        chosen = list(indexes) if body.index is None else [indexes.find_index(body.index)]
+        chosen = list(indexes) if body.index is None else [indexes.find(body.index)]
         if not body.query.strip():
             raise Refusal("Empty", "the query is empty: say what to look for")
         results = [await _search(one, body, request) for one in chosen]
@@ -78,7 +76,7 @@ def search_routes(indexes: IndexRegistry, models: ModelRegistry, worker: Worker)
     @router.get("/search/map")
     async def list_points(index: str) -> Response:
         """Return some of the documents of an index and where they are on its map, from -1 to 1."""
-        points = await asyncio.get_running_loop().run_in_executor(thread, indexes.find_index(index).map_points)
+        points = await asyncio.get_running_loop().run_in_executor(thread, indexes.find(index).map_points)
         return json_response({"index": index, "points": points})
 
     @router.get("/")
@@ -108,7 +106,7 @@ def _unknown(model: ServedModel) -> Refusal:
 
 
 def _model_of(one: ServedIndex, models: ModelRegistry) -> ServedModel:
-    model = models.find_model(one.model)
+    model = models.find(one.model)
     if model.digest != one.index.facts["fingerprint"]["digest"]:
         raise Refusal("Backend", f"{model.name} changed since {one.name} was made: make the index again")
     return model

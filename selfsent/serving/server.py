@@ -12,8 +12,7 @@ import uvicorn
 from selfsent.errors import ConfigurationError
 from selfsent.progress import SILENT, Progress
 from selfsent.serving.gateway import Gateway
-from selfsent.serving.index_registry import IndexRegistry
-from selfsent.serving.registry import ModelRegistry
+from selfsent.serving.registry import IndexRegistry, ModelRegistry
 
 _KEEP_ALIVE = 5  # seconds that an idle connection stays open
 
@@ -84,9 +83,9 @@ def listen(
             every = asked.wait(watch or 1.0)
             asked.clear()
             if (every or watch) and not ended.is_set():
-                models.reload_changed(progress, every=every)
+                models.reload_changed(progress, asked=every)
                 if indexes is not None:  # behind the models: one of them may have been made with a new model
-                    indexes.reload_changed(progress, again=every)
+                    indexes.reload_changed(progress, asked=every)
 
     threading.Thread(target=reload, name="reload", daemon=True).start()
     config = uvicorn.Config(

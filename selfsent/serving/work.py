@@ -15,8 +15,7 @@ from selfsent.encoder.prepared import Pieces
 from selfsent.encoder.task_prompts import resolve_prompt, task_prompt
 from selfsent.errors import UserError
 from selfsent.serving.batcher import Batcher, Work
-from selfsent.serving.metrics import ServerMetrics
-from selfsent.serving.refusals import Refusal
+from selfsent.serving.protocol import Refusal, ServerMetrics
 from selfsent.serving.registry import ServedModel
 from selfsent.serving.settings import ServeConfig
 

@@ -37,7 +37,7 @@ def client(models):
 
 
 def expected(models, texts, name="tiny", **how):
-    return models.find_model(name).prepared.encoder.encode(texts, **how)
+    return models.find(name).prepared.encoder.encode(texts, **how)
 
 
 def unit(vectors):
@@ -55,12 +55,12 @@ def test_openai_embeddings_are_those_of_sentence_transformers_at_length_1(client
         found = [np.frombuffer(base64.b64decode(text), "<f4") for text in found]
     np.testing.assert_allclose(found, unit(expected(models, TEXTS)), atol=2e-6)
     assert [row["index"] for row in answer["data"]] == list(range(len(TEXTS)))
-    tokens = sum(len(row) for row in models.find_model("tiny").prepared.encoder.tokenizer(TEXTS)["input_ids"])
+    tokens = sum(len(row) for row in models.find("tiny").prepared.encoder.tokenizer(TEXTS)["input_ids"])
     assert answer["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
 
 
 def test_openai_takes_one_text_token_ids_and_lists_of_them(client, models):
-    ids = models.find_model("tiny").prepared.encoder.tokenizer(TEXTS[:2])["input_ids"]
+    ids = models.find("tiny").prepared.encoder.tokenizer(TEXTS[:2])["input_ids"]
     vectors = unit(expected(models, TEXTS[:2]))
     for given, rows in ((TEXTS[0], [0]), (ids[0], [0]), (ids, [0, 1]), (ids[1][1:-1], [1])):
         answer = client.post("/v1/embeddings", json={"input": given, "model": "tiny"}).json()
@@ -142,9 +142,9 @@ def test_similarity_is_the_cosine(client, models):
 
 def test_tokenize_gives_ids_and_places_that_embed_takes(client, models):
     tokens = client.post("/tokenize", json={"inputs": TEXTS[:2]}).json()
-    assert [[one["id"] for one in row] for row in tokens] == models.find_model("tiny").prepared.encoder.tokenizer(
-        TEXTS[:2]
-    )["input_ids"]
+    assert [[one["id"] for one in row] for row in tokens] == models.find("tiny").prepared.encoder.tokenizer(TEXTS[:2])[
+        "input_ids"
+    ]
     assert [TEXTS[0][one["start"] : one["stop"]] for one in tokens[0][1:-1]] == TEXTS[0].split()
     assert [one["special"] for one in tokens[0]] == [True, *[False] * 6, True]
     bare = client.post("/tokenize", json={"inputs": TEXTS[0], "add_special_tokens": False}).json()
@@ -269,7 +269,7 @@ def test_a_queue_that_is_full_answers_429(models):
 
 
 def test_a_model_that_fails_answers_424_and_the_next_request_is_answered(models, monkeypatch):
-    prepared = models.find_model("tiny").prepared
+    prepared = models.find("tiny").prepared
     with TestClient(build_application(models, ServeConfig())) as client:
         with monkeypatch.context() as patched:
             patched.setattr(prepared, "embed_pieces", lambda texts: np.full((len(texts), 32), np.nan, np.float32))
@@ -306,9 +306,9 @@ def test_a_folder_that_changed_is_opened_anew_and_one_that_is_gone_stays(bert, t
         assert np.abs(np.array(after) - before).max() > 1e-4
         folder.rename(tmp_path / "gone")
         assert models.reload_changed(progress) == []
-        assert models.reload_changed(progress, every=True) == []
+        assert models.reload_changed(progress, asked=True) == []
         assert said[-1].startswith("warning: m stays as it was opened")
-        models.reload_changed(progress, every=True)
+        models.reload_changed(progress, asked=True)
         assert said[-2] == said[-1]  # to whom asks
         assert client.post("/embed", json={"inputs": TEXTS}).json() == after
 

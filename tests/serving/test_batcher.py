@@ -8,7 +8,7 @@ import pytest
 
 from selfsent.encoder.prepared import Pieces
 from selfsent.serving.batcher import Batcher, Work
-from selfsent.serving.refusals import Refusal
+from selfsent.serving.protocol import Refusal
 
 
 class Recorder:

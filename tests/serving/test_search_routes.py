@@ -14,8 +14,7 @@ from selfsent.errors import ConfigurationError, EncoderError
 from selfsent.progress import Progress
 from selfsent.searching.index import Index
 from selfsent.serving.application import build_application
-from selfsent.serving.index_registry import IndexRegistry
-from selfsent.serving.registry import ModelRegistry
+from selfsent.serving.registry import IndexRegistry, ModelRegistry
 from selfsent.serving.server import open_port
 from selfsent.serving.settings import ServeConfig
 
@@ -174,7 +173,7 @@ def test_an_index_that_cannot_be_opened_again_is_said_and_stays_open(folders, be
     assert "warning: index stays as it was opened: " in told.said[0]
     indexes.reload_changed(told)
     assert len(told.said) == 1  # not at every look
-    indexes.reload_changed(told, again=True)
+    indexes.reload_changed(told, asked=True)
     assert told.said[1:] == told.said[:1]
     (tmp_path / "index" / "index.json").write_text("no JSON")
     indexes.reload_changed(told)
