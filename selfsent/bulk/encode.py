@@ -60,6 +60,7 @@ class BlockJob:
 
 
 Block = tuple[int, Iterable[str]]  # its number, from 0, and its texts
+ReadTexts = Callable[[], Iterator[str]]  # opens the sources
 Engine = Callable[[BlockJob, Iterator[Block]], Iterator[tuple[int, int]]]  # as ``write_block`` for each, in any order
 
 
@@ -118,21 +119,12 @@ def encode_to(
     if (corpus is None) == (texts is None):
         raise ConfigurationError("give encode_to either a corpus, names of sources, or texts, the strings themselves")
     require_width(truncate_dim, encoder)
-    if dtype not in (*DTYPES, *QUANTIZED):
-        raise unknown("dtype", dtype, (*DTYPES, *QUANTIZED))
-    require_output(output)
-    store = Store.of(output)
-    if isinstance(store.output, str) and (part or texts is not None):
-        what = f"part {part}" if part else "standard input"  # of which the shards that are there may be another's
-        raise ConfigurationError(f"{what} cannot be encoded to {output}, a URL: name a file or folder")
-    if part and texts is not None:
-        raise ConfigurationError(f"part {part} of standard input cannot be told: give files")
-    named = prompt is not None or prompt_name is not None
+    _require_fitting(output, dtype, part, stream=texts is not None)
     job = BlockJob(
-        store=store,
+        store=Store.of(output),
         part=part or WHOLE,
         model=digest_of(encoder),
-        prompt=resolve_prompt(encoder, prompt_name, prompt) if named else task_prompt(encoder, "document"),
+        prompt=_prompt_of(encoder, prompt_name, prompt),
         dimensions=truncate_dim,
         precision="bf16" if in_bf16(encoder, precision) else "fp32",
         dtype=dtype,
@@ -140,26 +132,64 @@ def encode_to(
         chunk_characters=chunk_characters,
     )
     names = [corpus] if isinstance(corpus, str | Path) else corpus or ()
-    sources = find_sources([str(name) for name in names])
-    plan = _plan(job, sources if texts is None else None, text_column) | ({"parts": part.of} if part else {})
-    columns = Columns(text=text_column, title=text_column, summary=text_column, positive=None)  # no others
-    documents = (document.text for source in sources for document in source.documents(columns))
-    read = partial(checked_texts, encoder, documents if texts is None else strings_of(texts), "this encoder", progress)
+    sources = find_sources([str(name) for name in names]) if texts is None else None
+    strings = _texts_in(sources or (), text_column) if texts is None else strings_of(texts)
+    plan = _plan(job, sources, text_column) | ({"parts": part.of} if part else {})
+    read = partial(checked_texts, encoder, strings, "this encoder", progress)
     width = truncate_dim or width_of(encoder)
     width = quantized_width(width, dtype) if dtype in QUANTIZED else width
+    rows, resumed, missing = _run(job, plan, part, read, engine or _here(encoder), width, overwrite, progress)
+    written = str(output) if is_url(output) else Path(output)
+    return Encoded(output=written, rows=rows, width=width, resumed=resumed, missing=missing)
+
+
+def _texts_in(sources: Sequence[Source], text_column: str) -> Iterator[str]:
+    columns = Columns(text=text_column, title=text_column, summary=text_column, positive=None)  # no others
+    return (document.text for source in sources for document in source.documents(columns))
+
+
+def _run(
+    job: BlockJob,
+    plan: dict[str, Any],
+    part: EncodePart | None,
+    read: ReadTexts,
+    engine: Engine,
+    width: int,
+    overwrite: bool,
+    progress: Progress,
+) -> tuple[int, int, tuple[int, ...]]:
+    """Write the shards and what they make; return all rows, those that were there before, and the parts to do."""
+    store = job.store
     with store.claim(part):
         store.begin(plan, part, overwrite=overwrite, progress=progress)
         resumed = store.rows(job.part)
         try:
-            rows = _encode_blocks(job, read, engine or _here(encoder), progress)
-            facts = {"rows": rows, "width": width, "dtype": dtype, "rows_a_shard": shard_rows}
+            rows = _encode_blocks(job, read, engine, progress)
+            facts = {"rows": rows, "width": width, "dtype": job.dtype, "rows_a_shard": job.shard_rows}
             missing = store.finish_part(part, facts) if part else store.publish(facts)
         except BaseException:
-            if texts is not None:
+            if plan["source"] is None:  # of a stream, which nothing can go on with
                 store.discard()
             raise
-    written = Path(output) if isinstance(store.output, Path) else store.output
-    return Encoded(output=written, rows=rows, width=width, resumed=resumed, missing=missing)
+    return rows, resumed, missing
+
+
+def _require_fitting(output: str | Path, dtype: str, part: EncodePart | None, *, stream: bool) -> None:
+    """Refuse what cannot be written, and parts of what cannot be told apart."""
+    if dtype not in (*DTYPES, *QUANTIZED):
+        raise unknown("dtype", dtype, (*DTYPES, *QUANTIZED))
+    require_output(output)
+    if is_url(output) and (part or stream):
+        what = f"part {part}" if part else "standard input"  # of which the shards that are there may be another's
+        raise ConfigurationError(f"{what} cannot be encoded to {output}, a URL: name a file or folder")
+    if part and stream:
+        raise ConfigurationError(f"part {part} of standard input cannot be told: give files")
+
+
+def _prompt_of(encoder: TextEncoder, name: str | None, prompt: str | None) -> str:
+    if name is None and prompt is None:
+        return task_prompt(encoder, "document")
+    return resolve_prompt(encoder, name, prompt)
 
 
 def _here(encoder: TextEncoder) -> Engine:
@@ -198,7 +228,7 @@ def find_sources(names: Sequence[str]) -> list[Source]:
     return sources
 
 
-def _encode_blocks(job: BlockJob, read: Callable[[], Iterator[str]], run: Engine, progress: Progress) -> int:
+def _encode_blocks(job: BlockJob, read: ReadTexts, run: Engine, progress: Progress) -> int:
     """Write the shards that are missing; return how many texts there are."""
     if rows := job.store.finished():
         return rows

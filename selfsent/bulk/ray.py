@@ -244,15 +244,14 @@ def _encoder_worker(model: str, job: BlockJob, threads: int) -> Callable[[Whole]
 
 # preparation
 
-_DOCUMENTS = 1024  # sent to a worker together,
-_LETTERS = 1 << 20  # or as many as have so many letters
+_LETTERS = 1 << 20  # of documents that are sent to a worker together, where they are not as many as may be
 
 
 class RayCorpus(CorpusEngine):
     """Splits and tokenises by the same workers; to be used, and closed, inside ``open_cluster``."""
 
-    def __init__(self, workers: int) -> None:
-        self._workers = workers
+    def __init__(self, workers: int, group_documents: int) -> None:
+        self._workers, self._most = workers, group_documents
         self._pool: Pool[Any, Any] | None = None
 
     def split(self, documents: Iterator[Read]) -> Iterator[Split]:
@@ -261,7 +260,7 @@ class RayCorpus(CorpusEngine):
         sent: deque[list[Read]] = deque()
 
         def groups() -> Iterator[tuple[str, list[Read]]]:
-            for group in _groups(documents):
+            for group in _groups(documents, self._most):
                 sent.append(group)
                 yield "split", group
 
@@ -281,13 +280,13 @@ class RayCorpus(CorpusEngine):
             self._pool.close()
 
 
-def _groups(documents: Iterator[Read]) -> Iterator[list[Read]]:
+def _groups(documents: Iterator[Read], most: int) -> Iterator[list[Read]]:
     group: list[Read] = []
     letters = 0
     for read in documents:
         group.append(read)
         letters += len(read[0].text)
-        if len(group) >= _DOCUMENTS or letters >= _LETTERS:
+        if len(group) >= most or letters >= _LETTERS:
             yield group
             group, letters = [], 0
     if group:
@@ -309,16 +308,20 @@ def prepare_on_ray(
     *,
     unit: Unit = "sentences",
     workers: int | None = None,
+    group_documents: int = 1024,
     cache: Path | None = None,
     progress: Progress = SILENT,
 ) -> Corpus:
     """Prepare a corpus as ``prepare_corpus`` does, with the same rows, by workers of Ray; the driver writes it.
 
+    Args:
+        group_documents: that are sent to a worker together, at most.
+
     Raises:
         UserError: those of ``prepare_corpus`` and of ``open_cluster``.
     """
     with open_cluster(workers) as count:
-        engine = RayCorpus(count)
+        engine = RayCorpus(count, group_documents)
         try:
             return prepare_corpus(sources, config, tokenizer, unit=unit, cache=cache, engine=engine, progress=progress)
         finally:

@@ -6,16 +6,11 @@ import numpy as np
 import pytest
 from tiny import TEXTS, make_tokenizer
 
-from selfsent.bulk import ray as ray_prepare
+from selfsent.bulk import ray
 from selfsent.bulk.ray import prepare_on_ray
 from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.errors import CorpusError
-
-
-@pytest.fixture(autouse=True)
-def small_groups(monkeypatch):
-    monkeypatch.setattr(ray_prepare, "_DOCUMENTS", 16)
 
 
 @pytest.fixture
@@ -57,24 +52,24 @@ def test_every_file_has_the_bytes_of_one_process(cluster, sources, tmp_path, cas
     config = CorpusConfig(held_out_share=0.2, **settings)
     given = [sources[name] for name in names], config, make_tokenizer()
     one = prepare_corpus(*given, unit=unit, cache=tmp_path / "one")
-    many = prepare_on_ray(*given, unit=unit, cache=tmp_path / "many", workers=cluster)
+    many = prepare_on_ray(*given, unit=unit, cache=tmp_path / "many", workers=cluster, group_documents=16)
     assert len(one) > 20
     assert many.fingerprint == one.fingerprint
     assert files(many) == files(one)
 
 
 def test_a_worker_that_is_killed_changes_nothing(cluster, sources, tmp_path, monkeypatch, kill_a_worker):
-    genuine = ray_prepare._groups
+    genuine = ray._groups
 
-    def groups(documents):
-        for place, group in enumerate(genuine(documents)):
+    def groups(documents, most):
+        for place, group in enumerate(genuine(documents, most)):
             if place == 10:  # more than are taken ahead: the workers are at work
                 kill_a_worker()
             yield group
 
-    monkeypatch.setattr(ray_prepare, "_groups", groups)
+    monkeypatch.setattr(ray, "_groups", groups)
     given = [sources["table.jsonl"], sources["lines.txt"]], CorpusConfig(), make_tokenizer()
-    many = prepare_on_ray(*given, cache=tmp_path / "many", workers=cluster)
+    many = prepare_on_ray(*given, cache=tmp_path / "many", workers=cluster, group_documents=16)
     assert kill_a_worker.killed
     assert files(many) == files(prepare_corpus(*given, cache=tmp_path / "one"))
 

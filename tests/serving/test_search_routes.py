@@ -67,12 +67,16 @@ def test_search_answers_as_the_index_does(application, folders, bert, mode):
     assert [hit["cosine"] for hit in both[1]["hits"]] == pytest.approx([hit.cosine for hit in expected], abs=1e-5)
 
 
-def test_hits_are_on_the_map_and_queries_are_counted_once_they_are_asked(application, monkeypatch):
-    monkeypatch.setattr("selfsent.searching.overview._LEAST", 2)
-    with TestClient(application()) as client:
+def test_hits_are_on_the_map_and_queries_are_counted_once_they_are_asked(bert, tmp_path):
+    texts = [f"{text} {word}" for text in TEXTS for word in ("sat", "late", "old", "night")]  # enough to tell drift
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    Index.make([tmp_path / "texts.txt"], tmp_path / "base.index", model=bert)
+    models = ModelRegistry([f"m={bert}"], precision="fp32")
+    indexes = IndexRegistry([tmp_path / "base.index"], models)
+    with TestClient(build_application(models, ServeConfig(), indexes=indexes)) as client:
         points = client.get("/search/map", params={"index": "base.index"}).json()["points"]
         places = {one["document"]: one["place"] for one in points}
-        assert len(places) == len(TEXTS)
+        assert len(places) == len(texts)
         body = {"query": QUERY, "index": "base.index", "mode": "dense"}
         for counted, total in ((False, 0), (True, 1), (True, 2)):
             (found,) = client.post("/search", json=body | {"counted": counted}).json()["results"]
