@@ -19,7 +19,7 @@ from selfsent.report.plots import Drawing, Line
 from selfsent.runs import read, tables
 from selfsent.runs.command import command_of_run
 from selfsent.runs.read import Group
-from selfsent.runtime import templates
+from selfsent.runtime.templates import template_environment
 
 MAP_SIZE = 360, 300  # of the map's drawing
 _MARGIN = 8
@@ -81,7 +81,7 @@ def open_templates() -> Environment:
         prefix = rf"\g<1>f{next(drawn)}-"  # identifiers are unique on the page
         return Markup(re.sub(r"(\bid=\"|href=\"#|url\(#)", prefix, drawing.svg))
 
-    environment = templates.open_templates()
+    environment = template_environment()
     environment.filters |= {"svg": svg, "figure": tables.format_value, "comma": "{:,.0f}".format}
     return environment
 

@@ -3,7 +3,7 @@
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 
-def open_templates() -> Environment:
+def template_environment() -> Environment:
     """Return an environment that escapes what it shows, and fails at a name that is not defined."""
     return Environment(
         loader=PackageLoader("selfsent", ""),

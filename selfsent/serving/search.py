@@ -10,7 +10,7 @@ import numpy as np
 from fastapi import APIRouter, Request, Response
 
 from selfsent.evaluation.geometry import unit
-from selfsent.runtime.templates import open_templates
+from selfsent.runtime.templates import template_environment
 from selfsent.searching.index import Hit
 from selfsent.serving.embeddings import json_response
 from selfsent.serving.protocol import Refusal, SearchRequest
@@ -87,7 +87,7 @@ def search_routes(indexes: IndexRegistry, models: ModelRegistry, worker: Worker)
             f"default-src 'none'; connect-src 'self'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; "
             "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
         )
-        content = open_templates().get_template("serving/page.html").render(nonce=nonce)
+        content = template_environment().get_template("serving/page.html").render(nonce=nonce)
         headers = {"content-security-policy": policy, "referrer-policy": "no-referrer", "cache-control": "no-store"}
         return Response(content, headers=headers, media_type="text/html; charset=utf-8")
 
