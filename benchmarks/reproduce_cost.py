@@ -75,7 +75,7 @@ def measure(name: str, folder: Path, arguments: argparse.Namespace) -> dict[str,
     cost = training_cost(replace(train.resolve(name, base=str(base), settings=settings), data=None))
     return {
         "seconds": statistics.median(seconds),
-        "estimated_seconds": cost.operations / cost.steps / rate,
+        "estimated_seconds": cost.hours(rate) * 3600 / cost.steps,
         "memory": (peak - before) / GIB,
         "estimated_memory": cost.memory / GIB,
         "rate": rate / 1e12,

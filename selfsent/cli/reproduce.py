@@ -10,7 +10,7 @@ from selfsent.cli.completion import complete_setting
 
 if TYPE_CHECKING:
     from selfsent.cli.display import Display
-    from selfsent.reproduction.reproduce import PlannedArtifact
+    from selfsent.reproduction.measure import PlannedArtifact
     from selfsent.reproduction.scale import ReproduceOptions
 
 
@@ -65,15 +65,15 @@ def reproduce(
     with loading("torch and transformers", display):
         from selfsent.config import apply_settings, build_config
         from selfsent.errors import ConfigurationError
-        from selfsent.reproduction.reproduce import plan_reproduction, summary_lines
-        from selfsent.reproduction.reproduce import reproduce as measure
+        from selfsent.reproduction.measure import plan_reproduction, summary_lines
+        from selfsent.reproduction.measure import reproduce as measure
         from selfsent.reproduction.scale import ReproduceOptions, SmallScale
 
     checkpoints = {}
-    for given in checkpoint or ():
-        name, equals, folder = given.partition("=")
+    for written in checkpoint or ():
+        name, equals, folder = written.partition("=")
         if not (name and equals and folder):
-            raise ConfigurationError(f"--checkpoint {given!r} does not fit: write NAME=FOLDER")
+            raise ConfigurationError(f"--checkpoint {written!r} does not fit: write NAME=FOLDER")
         checkpoints[name] = folder
     options = ReproduceOptions(
         scale=scale,
@@ -98,27 +98,28 @@ def reproduce(
 def _show_plan(planned: "Sequence[PlannedArtifact]", options: "ReproduceOptions", display: "Display") -> None:
     """Print state and cost of each, and of all together."""
     from selfsent.cli.tables import text_table
-    from selfsent.reproduction.cost import H100, plan_cost, time_machine, word_bytes, word_hours
+    from selfsent.reproduction.cost import H100, format_bytes, format_hours, plan_cost, time_machine
     from selfsent.reproduction.scale import explain_scale
 
     display.say("timing this machine")
     cost = plan_cost([one.plan for one in planned], options.seeds)
-    here = {width: time_machine(width) for width in cost.widths}
+    here = {width: time_machine(width) for width in cost.operations}
     rows = [
         [
             one.plan.artifact.id,
             f"{one.cost.trainings} ({one.left} left)",
             f"{one.cost.steps:,}",
             f"{one.cost.texts:,}",
-            word_bytes(one.cost.memory),
-            word_hours(one.cost.hours(H100)),
-            word_hours(one.cost.hours(here)),
+            format_bytes(one.cost.memory),
+            format_hours(one.cost.hours(H100)),
+            format_hours(one.cost.hours(here)),
         ]
         for one in planned
     ]
     if len(planned) > 1:
-        together = [f"{cost.trainings}", f"{cost.steps:,}", f"{cost.texts:,}", word_bytes(cost.memory)]
-        rows.append(["together, shared ones once", *together, *(word_hours(cost.hours(rate)) for rate in (H100, here))])
+        together = [f"{cost.trainings}", f"{cost.steps:,}", f"{cost.texts:,}", format_bytes(cost.memory)]
+        hours = [format_hours(cost.hours(rate)) for rate in (H100, here)]
+        rows.append(["together, shared ones once", *together, *hours])
     head = ["table or figure", "trainings", "steps", "texts", "memory", "one H100", "this machine"]
     display.print(text_table(head, rows))
     for one in planned:

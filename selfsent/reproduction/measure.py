@@ -1,4 +1,6 @@
-"""Train and evaluate what rows need; everything that is finished is found on disk.
+"""reproduce(): train and evaluate what tables and figures need, and say what becomes of what the papers find.
+
+Everything that is finished is found on disk:
 
 OUT/runs/NAME/seed-42    an ordinary run; NAME is equal for equal recipes, whatever table they belong to
 OUT/scores/KEY.json      scores of one encoder with their bootstrap replicates, task by task
@@ -10,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -18,21 +20,138 @@ import xxhash
 from selfsent.corpus.sources import resolve_sources
 from selfsent.encoder.inspect import encoder_digest
 from selfsent.encoder.load import load_encoder
-from selfsent.errors import ResumeError
+from selfsent.errors import ConfigurationError, DataError, ResumeError
 from selfsent.evaluation.evaluate import evaluate
 from selfsent.evaluation.score import Results, Score
 from selfsent.progress import SILENT, Progress, Quiet
-from selfsent.reproduction.plan import PlannedRow
-from selfsent.reproduction.scale import ReproduceOptions
-from selfsent.storage import atomic
+from selfsent.reproduction.cost import Cost, plan_cost
+from selfsent.reproduction.figures import CurveSet, draw_sketch
+from selfsent.reproduction.findings import find_cell, judge_claims
+from selfsent.reproduction.plan import ArtifactPlan, PlannedRow, plan_artifacts
+from selfsent.reproduction.scale import SCALES, ReproduceOptions, explain_scale
+from selfsent.reproduction.spec import find_artifact, read_catalog
+from selfsent.reproduction.write import ArtifactOutcome, write_artifact
+from selfsent.runs.read import read_log
+from selfsent.storage import atomic, locks
 from selfsent.storage.run_folder import Run
 from selfsent.training import train
+from selfsent.training.seeds import require_possible_seeds
 
+SUMMARY = "summary.md"
 _AFTER_TRAINING = frozenset(("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr", "geometry"))
 _DIGITS = 5  # of a replicate
 
 
-class Laboratory:
+class PlannedArtifact(NamedTuple):
+    """A table or figure before it is measured."""
+
+    plan: ArtifactPlan
+    cost: Cost  # of its trainings
+    left: int  # trainings that are not finished
+
+
+def plan_reproduction(names: Sequence[str], options: ReproduceOptions, out: Path) -> list[PlannedArtifact]:
+    """Return for each table or figure what it needs, what its trainings cost, and how many of them are left.
+
+    Args:
+        names: ids; none: all.
+
+    Raises:
+        ConfigurationError: an unknown id, or a setting that does not fit.
+    """
+    runner = Runner(out, options)
+    return [
+        PlannedArtifact(plan, plan_cost([plan], options.seeds), runner.left(plan)) for plan in _plans(names, options)
+    ]
+
+
+def _plans(names: Sequence[str], options: ReproduceOptions) -> list[ArtifactPlan]:
+    if options.scale not in SCALES:
+        raise ConfigurationError(f"scale {options.scale!r} does not fit: choose one of {', '.join(SCALES)}")
+    require_possible_seeds(options.first_seed, options.seeds)
+    return plan_artifacts([find_artifact(name) for name in names or read_catalog()], options)
+
+
+def reproduce(
+    names: Sequence[str],
+    options: ReproduceOptions,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    progress: Progress = SILENT,
+) -> list[ArtifactOutcome]:
+    """Measure tables and figures, and write each into ``out``: Markdown, CSV, JSON and a picture.
+
+    A training that several of them need is made once; what is finished in ``out`` is not repeated.
+
+    Args:
+        names: ids, such as "scd-table-1"; none: all of which something can be measured.
+        resume: use what is in ``out``.
+
+    Raises:
+        UserError: nothing can be measured of a table that was named, or as ``train`` and ``evaluate``.
+        Interrupted: Ctrl-C or SIGTERM; the state is saved.
+    """
+    folder, plans = Path(out), _plans(names, options)
+    for plan in plans:
+        if names and not plan.ready:
+            raise DataError(f"nothing of {plan.artifact.id} can be measured: it {plan.state}")
+    plans = [plan for plan in plans if plan.ready]
+    if not resume:
+        Run.require_free(folder, "choose another --out, or add --resume to use what is in it")
+    outcomes = []
+    with locks.exclusive(folder):
+        runner = Runner(folder, options, progress)
+        tasks: dict[str, dict[str, None]] = {}  # every task that any table asks of a row
+        for plan in plans:
+            for row in plan.rows:
+                tasks.setdefault(row.key, {}).update(dict.fromkeys(plan.tasks))
+        for number, plan in enumerate(plans, start=1):
+            progress.say(f"{plan.artifact.id} ({number} of {len(plans)}): {plan.artifact.title}")
+            outcomes.append(_measure(plan, runner, tasks))
+            write_artifact(outcomes[-1])
+        atomic.write_text(folder / SUMMARY, "\n".join(summary_lines(outcomes)) + "\n")
+    return outcomes
+
+
+def _measure(plan: ArtifactPlan, runner: "Runner", tasks: dict[str, dict[str, None]]) -> ArtifactOutcome:
+    """Measure one table or figure.
+
+    Args:
+        tasks: to evaluate, by the key of a row.
+    """
+    artifact = plan.artifact
+    rows = [row for row in plan.rows if row.measured]
+    results = {row.row.name: runner.measure(row, [*tasks[row.key]]) for row in rows}
+    cells = {
+        name: {measure.name: cell for measure in artifact.measures if (cell := find_cell(measure, of_seeds))}
+        for name, of_seeds in results.items()
+    }
+    return ArtifactOutcome(
+        plan=plan,
+        cells=cells,
+        findings=judge_claims(plan, cells),
+        curves={row.row.name: runner.curves(row, artifact.curves) for row in rows if artifact.curves and row.recipe},
+        seeds=runner.options.seeds,
+        scale=explain_scale(runner.options),
+        folder=runner.folder,
+        sketch=draw_sketch(artifact.drawing, plan.sketch, runner.progress) if plan.sketch else None,
+    )
+
+
+def summary_lines(outcomes: Sequence[ArtifactOutcome]) -> list[str]:
+    """Return the lines of the summary: a sentence for every claim."""
+    lines = ["# What becomes of the papers' findings", ""]
+    for outcome in outcomes:
+        lines += [f"## [{outcome.plan.artifact.title}]({outcome.plan.artifact.id}.md)", ""]
+        lines += [f"- {finding.sentence}" for finding in outcome.findings] or [
+            "- It shows the method, and compares nothing." if outcome.sketch else "- No comparison is made here."
+        ]
+        lines.append("")
+    return [*lines, outcomes[0].scale if outcomes else "Nothing could be measured."]
+
+
+class Runner:
     """Measures rows in one folder."""
 
     def __init__(self, folder: Path, options: ReproduceOptions, progress: Progress = SILENT) -> None:
@@ -52,6 +171,16 @@ class Laboratory:
         """Tell whether a row's training is finished."""
         return row.recipe is None or Run(self.run_folder(row, seed)).finished() is not None
 
+    def left(self, plan: ArtifactPlan) -> int:
+        """Count the trainings of a table or figure that are not finished."""
+        runs = {row.run: row for row in plan.rows if row.recipe is not None}
+        return sum(not self.finished(row, seed) for row in runs.values() for seed in self.seeds(row))
+
+    def curves(self, row: PlannedRow, names: Sequence[str]) -> CurveSet:
+        """Return figures of the training logs of a row's seeds."""
+        logs = [read_log(self.run_folder(row, seed) / "log.jsonl")[0]["scores"] for seed in self.seeds(row)]
+        return {name: [logged[name] for logged in logs if name in logged] for name in names}
+
     def measure(self, row: PlannedRow, tasks: Sequence[str]) -> list[Results]:
         """Return the scores of a row on tasks, one result for each seed; train and evaluate what is not done yet.
 
@@ -64,17 +193,17 @@ class Laboratory:
     def _measure(self, row: PlannedRow, seed: int, tasks: Sequence[str]) -> Results:
         model, fresh = self._model(row, seed)
         path = self._path(row, model, seed)
-        known = _read(path)
+        measured = _read(path)
         if fresh is not None and not row.row.whitening:
-            known |= {task: _of_task(fresh, task) for task in _AFTER_TRAINING.intersection(tasks) - known.keys()}
-            known = {task: scores for task, scores in known.items() if scores}
-            _write(path, known)
-        if left := [task for task in tasks if task not in known]:
+            measured |= {task: _of_task(fresh, task) for task in _AFTER_TRAINING.intersection(tasks) - measured.keys()}
+            measured = {task: scores for task, scores in measured.items() if scores}
+            _write(path, measured)
+        if left := [task for task in tasks if task not in measured]:
             self.progress.say(f"evaluating {row.row.name}, {len(left)} tasks")
             results = self._evaluate(row, model, left)
-            known |= {task: _of_task(results.scores, task) for task in left}
-            _write(path, known)
-        return Results(scores=[score for task in tasks for score in known[task]])
+            measured |= {task: _of_task(results.scores, task) for task in left}
+            _write(path, measured)
+        return Results(scores=[score for task in tasks for score in measured[task]])
 
     def _model(self, row: PlannedRow, seed: int) -> tuple[str, list[Score] | None]:
         """Return the encoder of a row, and what its training measured at its end if it has just been trained."""
@@ -130,7 +259,10 @@ class Laboratory:
 def _of_task(scores: Iterable[Score], task: str) -> list[Score]:
     """Return the scores of a task as they are kept: without Pearson's but of development sets, replicates rounded."""
     kept = [score for score in scores if score.task == task and (score.metric != "pearson" or score.split == "dev")]
-    return [replace(one, replicates=None if one.replicates is None else one.replicates.round(_DIGITS)) for one in kept]
+    return [
+        replace(score, replicates=None if score.replicates is None else score.replicates.round(_DIGITS))
+        for score in kept
+    ]
 
 
 def _read(path: Path) -> dict[str, list[Score]]:
@@ -143,14 +275,14 @@ def _read(path: Path) -> dict[str, list[Score]]:
 
 
 def _score(table: dict[str, Any]) -> Score:
-    drawn = table.pop("replicates")
-    return Score(**table, replicates=None if drawn is None else np.array(drawn))
+    replicates = table.pop("replicates")
+    return Score(**table, replicates=None if replicates is None else np.array(replicates))
 
 
-def _write(path: Path, known: dict[str, list[Score]]) -> None:
+def _write(path: Path, tasks: dict[str, list[Score]]) -> None:
     def plain(score: Score) -> dict[str, object]:
-        drawn = None if score.replicates is None else score.replicates.tolist()
-        return {**asdict(replace(score, replicates=None)), "replicates": drawn}
+        replicates = None if score.replicates is None else score.replicates.tolist()
+        return {**asdict(replace(score, replicates=None)), "replicates": replicates}
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    atomic.write_sealed(path, {"tasks": {task: [plain(score) for score in scores] for task, scores in known.items()}})
+    atomic.write_sealed(path, {"tasks": {task: [plain(score) for score in scores] for task, scores in tasks.items()}})

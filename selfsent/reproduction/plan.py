@@ -16,7 +16,6 @@ from selfsent.errors import DataError
 from selfsent.evaluation.mteb import PREFIX
 from selfsent.evaluation.suite import read_suite
 from selfsent.objectives import registry
-from selfsent.reproduction.artifact import Artifact, ArtifactRow, Training, Untrained
 from selfsent.reproduction.scale import (
     OPTION,
     ReproduceOptions,
@@ -26,6 +25,7 @@ from selfsent.reproduction.scale import (
     texts_of,
     training_recipe,
 )
+from selfsent.reproduction.spec import Artifact, ArtifactRow, Training, Untrained
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,10 +63,10 @@ class ArtifactPlan:
         if self.sketch:
             return list(self.lacking)
         lacking = dict.fromkeys(need for row in self.rows for need in row.needs)
-        found = sorted(lacking, key=lambda need: not need.startswith("weights"))
+        needs = sorted(lacking, key=lambda need: not need.startswith("weights"))
         if not self.tasks:
-            return [*found, "data of the tasks (--data)"]
-        return [*found, *([f"data {' '.join(self.missing)}"] if self.missing else [])]
+            return [*needs, "data of the tasks (--data)"]
+        return [*needs, *([f"data {' '.join(self.missing)}"] if self.missing else [])]
 
     @property
     def ready(self) -> bool:
@@ -81,10 +81,6 @@ class ArtifactPlan:
             return f"needs {lacking}" if lacking else "as published"
         return f"ready, without {lacking}" if lacking else "ready"
 
-    def same_as(self, row: PlannedRow) -> str:
-        """Return the name of an earlier row that is the same thing; empty where there is none."""
-        return next((one.row.name for one in self.rows if one.key == row.key and one is not row), "") if row.key else ""
-
 
 def plan_artifacts(artifacts: Sequence[Artifact], options: ReproduceOptions) -> list[ArtifactPlan]:
     """Plan several tables and figures; evaluation data are read once.
@@ -92,7 +88,7 @@ def plan_artifacts(artifacts: Sequence[Artifact], options: ReproduceOptions) -> 
     Raises:
         ConfigurationError: a setting of a row does not fit.
     """
-    wanted = dict.fromkeys(task for one in artifacts for measure in one.measures for task in measure.tasks)
+    wanted = dict.fromkeys(task for artifact in artifacts for measure in artifact.measures for task in measure.tasks)
     missing = find_missing([task for task in wanted if task not in options.left_out], options)
     missing |= dict.fromkeys((task for task in wanted if task in options.left_out), "left out")
     plans = []
@@ -115,8 +111,8 @@ def plan_artifacts(artifacts: Sequence[Artifact], options: ReproduceOptions) -> 
 
 def _with_checkpoints(artifact: Artifact, options: ReproduceOptions) -> list[ArtifactRow]:
     """Return the rows, and one for every checkpoint that no row is named after."""
-    known = {row.name for row in artifact.rows}
-    return [*artifact.rows, *(ArtifactRow(name=name) for name in options.checkpoints if name not in known)]
+    named = {row.name for row in artifact.rows}
+    return [*artifact.rows, *(ArtifactRow(name=name) for name in options.checkpoints if name not in named)]
 
 
 def plan_row(row: ArtifactRow, options: ReproduceOptions) -> PlannedRow:
@@ -211,7 +207,7 @@ def find_missing(tasks: Iterable[str], options: ReproduceOptions) -> dict[str, s
     if options.data is None:
         return {**missing, **dict.fromkeys(own, "--data is not given")}
     try:
-        found = read_suite(own, options.data).missing if own else {}
+        absent = read_suite(own, options.data).missing if own else {}
     except DataError:
         return {**missing, **dict.fromkeys(own, f"nothing in {options.data}")}
-    return {**missing, **{task: str(place) for task, place in found.items()}}
+    return {**missing, **{task: str(path) for task, path in absent.items()}}

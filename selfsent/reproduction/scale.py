@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from selfsent.config import FINITE, MANY, Recipe, read_recipe, setting
 from selfsent.corpus.sources import DEMO
-from selfsent.reproduction.artifact import TextKind, Training, Untrained
+from selfsent.reproduction.spec import TextKind, Training, Untrained
 from selfsent.training import train
 
 SCALES = ("small", "full")
@@ -57,7 +57,7 @@ class ReproduceOptions:
     left_out: Sequence[str] = ()  # tasks
 
     @property
-    def one_base(self) -> str | None:
+    def shared_base(self) -> str | None:
         """The base of every row, where it is not the published one."""
         return self.base or ("builtin-mlm" if self.scale == "small" else None)
 
@@ -69,8 +69,8 @@ class ReproduceOptions:
 
 def base_of(source: Training | Untrained, options: ReproduceOptions) -> str:
     """Return the base that a row starts from."""
-    if options.one_base:
-        return options.one_base
+    if options.shared_base:
+        return options.shared_base
     return source.base if isinstance(source, Untrained) else str(read_recipe(source.recipe)["base"])
 
 
@@ -113,8 +113,8 @@ def training_recipe(source: Training, seed: int, options: ReproduceOptions) -> R
     }
     if options.scale == "full":
         settings = list(source.settings)
-        if source.share < 1:
-            settings.append(f"train.epochs={source.share}")
+        if source.fraction < 1:
+            settings.append(f"train.epochs={source.fraction}")
         if options.data is None:
             settings.append("train.select=last")
         return train.resolve(source.recipe, settings=settings, **shared)  # type: ignore[arg-type]
@@ -139,7 +139,7 @@ def _small_settings(method: str, source: Training, watched: bool, options: Repro
     """Return what small scale changes in every training of a method."""
     small = options.small
     documents = kind_of(source, options) == "documents"
-    steps = max(1, round((small.document_steps if documents else small.steps) * source.share))
+    steps = max(1, round((small.document_steps if documents else small.steps) * source.fraction))
     settings = [
         f"train.steps={steps}",
         f"train.batch_size={small.document_batch_size if documents else small.batch_size}",
@@ -157,8 +157,8 @@ def _small_settings(method: str, source: Training, watched: bool, options: Repro
         settings.append(f"encoder.pooling={small.pooling}")
     if small.threads:
         settings.append(f"hardware.threads={small.threads}")
-    smaller = [one for name, keys in _SMALLER.items() if method.startswith(name) for one in keys]
-    return settings + [one for one in smaller if _UNLESS.get(one) not in source.settings]
+    smaller = [key for name, keys in _SMALLER.items() if method.startswith(name) for key in keys]
+    return settings + [key for key in smaller if _UNLESS.get(key) not in source.settings]
 
 
 def explain_scale(options: ReproduceOptions) -> str:
@@ -172,7 +172,7 @@ def explain_scale(options: ReproduceOptions) -> str:
     if not options.texts.get("sentences") or not options.texts.get("documents"):
         read.append(f"otherwise text of {DEMO}" if read else f"text of {DEMO}")
     return (
-        f"Small scale: encoders start from {options.one_base}; {small.steps} steps of {small.batch_size} texts or "
+        f"Small scale: encoders start from {options.shared_base}; {small.steps} steps of {small.batch_size} texts or "
         f"{small.document_steps} of {small.document_batch_size} documents, peak rate {small.learning_rate:g} falling "
         f"to zero, {'last weights' if small.select == 'last' else 'weights selected as published'}, pooling "
         f"{small.pooling} where the row gives none; SCD with w_S 0.1 and a projector of 1,024, DenoSent "

@@ -3,13 +3,13 @@
 import pytest
 from commands import refused
 
-from selfsent.reproduction.catalog import CATALOG
+from selfsent.reproduction.spec import read_catalog
 
 
 def test_all_tables_are_listed_with_state_and_cost(command):
     status, out, err = command("reproduce", "--scale", "small")
     assert status == 0, err
-    for name in CATALOG:
+    for name in read_catalog():
         assert f"{name}: " in out
     assert "needs data of the tasks (--data)" in " ".join(out.split())
     assert "together, shared ones once" in out

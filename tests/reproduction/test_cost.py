@@ -5,35 +5,46 @@ import torch
 from transformers import BertConfig, BertModel
 
 from selfsent.encoder.dropout import install_dropout
-from selfsent.reproduction.artifact import STSB, Artifact, ArtifactRow, Training
-from selfsent.reproduction.catalog import CATALOG
-from selfsent.reproduction.cost import plan_cost, time_machine, word_bytes, word_hours
+from selfsent.reproduction.cost import format_bytes, format_hours, plan_cost, time_machine
 from selfsent.reproduction.plan import plan_artifacts
 from selfsent.reproduction.scale import ReproduceOptions
+from selfsent.reproduction.spec import Artifact, ArtifactRow, Training, find_artifact
 from selfsent.training.optimizer import MasterWeights
 
 
 def costs(*recipes, seeds=1, settings=()):
     rows = tuple(ArtifactRow(name=name, source=Training(recipe=name, settings=settings)) for name in recipes)
-    artifact = Artifact(id="x", title="x", measures=(STSB,), rows=rows)
+    artifact = Artifact(id="x", title="x", rows=rows)
     return plan_cost(plan_artifacts([artifact], ReproduceOptions()), seeds)
 
 
-def test_an_epoch_of_simcse_on_bert_base_counts_three_forward_passes_of_two_views():
+def operations(*recipes):
+    return sum(costs(*recipes).operations.values())
+
+
+def test_an_epoch_of_simcse_on_bert_base_counts_six_operations_for_each_weight_and_token_of_two_views():
     cost = costs("simcse-bert-base")
     assert (cost.trainings, cost.steps, cost.texts) == (1, 15_625, 1_000_000)
     matrices = 12 * (4 * 768**2 + 2 * 768 * 3072)  # weights of attention and feed-forward in 12 layers
-    scores = 12 * 2 * 768 * 30  # products of a token's query and weights with the 30 keys and values of its row
-    assert cost.operations == pytest.approx(1_000_000 * 2 * 30 * 3 * 2 * (matrices + scores))
+    assert cost.operations == {768: pytest.approx(6 * matrices * 1_000_000 * 2 * 30)}
+
+
+def test_weights_beside_the_encoder_count_for_the_tokens_that_meet_them():
+    encoder = 12 * 12 * 768**2
+    decoder = 16 * (4 * 768**2 + 2 * 768 * 2048) + 768 * 30_522  # layers, and the prediction of words
+    tokens = 5_000 * 64 * 38  # of one view, with the prompt
+    assert operations("denosent-bert-base") == pytest.approx(6 * tokens * (2 * encoder + decoder))
+    vectors, projector = 2 * 5_209 * 192, 768 * 4096 + 2 * 4096**2
+    assert operations("scd-bert-base") == pytest.approx(6 * vectors * (30 * encoder + projector))
 
 
 def test_a_folder_of_a_known_name_counts_only_where_it_is(bert, tmp_path, monkeypatch):
-    known = costs("simcse-bert-base").operations
+    of_bert_base = operations("simcse-bert-base")
     (tmp_path / "bert-base-uncased").symlink_to(bert)
     with monkeypatch.context() as elsewhere:
         elsewhere.chdir(tmp_path)
-        assert costs("simcse-bert-base").operations < known / 1000
-    assert costs("simcse-bert-base").operations == known
+        assert operations("simcse-bert-base") < of_bert_base / 1000
+    assert operations("simcse-bert-base") == of_bert_base
 
 
 def test_published_steps_are_those_of_the_papers():
@@ -43,12 +54,11 @@ def test_published_steps_are_those_of_the_papers():
 
 
 def test_a_third_view_costs_half_more_than_two():
-    three = costs("whitenedcse-bert-base").operations
-    assert three == pytest.approx(1.5 * costs("simcse-bert-base").operations)
+    assert operations("whitenedcse-bert-base") == pytest.approx(1.5 * operations("simcse-bert-base"))
 
 
 def test_shared_trainings_count_once_and_seeds_multiply():
-    tables = [CATALOG[name] for name in ("whitenedcse-table-5", "whitenedcse-table-4")]
+    tables = [find_artifact(name) for name in ("whitenedcse-table-5", "whitenedcse-table-4")]
     plans = plan_artifacts(tables, ReproduceOptions())
     alone = [plan_cost([plan], 1).trainings for plan in plans]
     assert (alone, plan_cost(plans, 1).trainings, plan_cost(plans, 3).trainings) == ([4, 5], 8, 24)
@@ -73,7 +83,7 @@ def test_the_bytes_that_a_layer_keeps_are_those_that_autograd_saves(places):
         model = BertModel(BertConfig(num_hidden_layers=layers, **shape), add_pooling_layer=False).train()
         install_dropout(model)
         MasterWeights(model)
-        weights, saved = {one.data_ptr() for one in model.parameters()}, {}
+        weights, saved = {weight.data_ptr() for weight in model.parameters()}, {}
 
         def pack(tensor):
             if tensor.data_ptr() not in weights:
@@ -94,11 +104,11 @@ def test_the_bytes_that_a_layer_keeps_are_those_that_autograd_saves(places):
 
 def test_hours_are_the_operations_of_each_width_at_the_rate_of_that_width():
     both, large = costs("simcse-bert-base", "whitenedcse-bert-large"), costs("whitenedcse-bert-large")
-    assert set(both.widths) == {768, 1024}
+    assert set(both.operations) == {768, 1024}
     assert both.hours({768: 1e12, 1024: 2e12}) == pytest.approx(
         costs("simcse-bert-base").hours(1e12) + large.hours(2e12)
     )
-    assert both.hours(1e12) == pytest.approx(both.operations / 1e12 / 3600)
+    assert both.hours(1e12) == pytest.approx(sum(both.operations.values()) / 1e12 / 3600)
 
 
 def test_a_machine_is_timed_for_any_width():
@@ -106,11 +116,11 @@ def test_a_machine_is_timed_for_any_width():
 
 
 def test_bytes_are_written_as_a_reader_would():
-    assert [word_bytes(count) for count in (0.0, 2.0**29, 5.25 * 2**30)] == ["-", "0.5 GiB", "5.2 GiB"]
+    assert [format_bytes(count) for count in (0.0, 2.0**29, 5.25 * 2**30)] == ["-", "0.5 GiB", "5.2 GiB"]
 
 
 def test_hours_are_written_as_a_reader_would():
-    assert [word_hours(hours) for hours in (0.0, 0.001, 0.5, 3.04, 100.0)] == [
+    assert [format_hours(hours) for hours in (0.0, 0.001, 0.5, 3.04, 100.0)] == [
         "-",
         "1 min",
         "30 min",

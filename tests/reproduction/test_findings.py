@@ -7,23 +7,21 @@ import pytest
 from scipy import stats
 
 from selfsent.evaluation.score import Results, Score
-from selfsent.reproduction.artifact import (
-    Artifact,
-    ArtifactRow,
-    PaperClaim,
-    ScorePart,
-    Training,
-    Untrained,
-    mean_measure,
-    single_measure,
-)
-from selfsent.reproduction.artifact_files import word_cell
 from selfsent.reproduction.findings import Cell, find_cell, judge_claims
 from selfsent.reproduction.plan import ArtifactPlan, plan_row
 from selfsent.reproduction.scale import ReproduceOptions
+from selfsent.reproduction.spec import Artifact, ArtifactRow, PaperClaim, Training, Untrained, parse_columns
+from selfsent.reproduction.write import format_cell
 
-ONE, TWO = single_measure("one", ScorePart("stsb")), single_measure("two", ScorePart("mrpc", "accuracy", ""))
-BOTH = single_measure("both", ScorePart("mrpc", "accuracy", ""), ScorePart("mrpc", "f1", ""))
+COLUMNS = """
+[x]
+one = "stsb"
+two = "mrpc | accuracy |"
+both = ["mrpc | accuracy |", "mrpc | f1 |"]
+one-both = {mean = ["x.one", "x.both"]}
+one-two = {mean = ["x.one", "x.two"]}
+"""
+ONE, TWO, _, ONE_AND_BOTH, ONE_AND_TWO = parse_columns(COLUMNS, "x.toml")["x"]
 SMALL = ReproduceOptions(scale="small")
 
 
@@ -35,13 +33,13 @@ def score(task, value, metric="spearman", aggregation="all", replicates=None, sp
 
 def test_a_measure_is_the_mean_over_groups_of_the_mean_of_each_group():
     result = Results(scores=[score("stsb", 60.0), score("mrpc", 70.0, "accuracy", ""), score("mrpc", 80.0, "f1", "")])
-    cell = find_cell(mean_measure("average", (ONE, BOTH)), [result])
+    cell = find_cell(ONE_AND_BOTH, [result])
     assert (cell.value, cell.parts, cell.of) == ((60 + 75) / 2, 3, 3)
 
 
 def test_what_is_missing_is_left_out_and_counted():
     result = Results(scores=[score("stsb", 60.0), score("mrpc", 70.0, "accuracy", "", split="dev")])
-    cell = find_cell(mean_measure("average", (ONE, TWO)), [result])
+    cell = find_cell(ONE_AND_TWO, [result])
     assert (cell.value, cell.parts, cell.of) == (60.0, 1, 2)
     assert find_cell(TWO, [result]) is None
 
@@ -49,10 +47,10 @@ def test_what_is_missing_is_left_out_and_counted():
 def test_a_score_of_sub_sampled_data_is_marked_in_its_own_cell_and_in_every_mean_over_it():
     part = replace(score("mrpc", 70.0, "accuracy", ""), protocol={"rows": "12,000 of 120,000"})
     result = Results(scores=[score("stsb", 60.0), part])
-    marked = [find_cell(measure, [result]) for measure in (TWO, mean_measure("average", (ONE, TWO)))]
+    marked = [find_cell(measure, [result]) for measure in (TWO, ONE_AND_TWO)]
     assert [cell.sub_sampled for cell in marked] == [("mrpc",), ("mrpc",)]
-    assert word_cell(marked[1]) == "65.00†"
-    assert word_cell(find_cell(ONE, [result])) == "60.00"
+    assert format_cell(marked[1]) == "65.00†"
+    assert format_cell(find_cell(ONE, [result])) == "60.00"
 
 
 def test_replicates_are_averaged_as_the_values_are():
@@ -67,7 +65,7 @@ def test_replicates_are_averaged_as_the_values_are():
         )
         for seed in (0, 1)
     ]
-    cell = find_cell(mean_measure("average", (ONE, TWO)), results)
+    cell = find_cell(ONE_AND_TWO, results)
     np.testing.assert_allclose(cell.replicates, (a + b) / 2)
     assert (cell.low, cell.high) == pytest.approx(tuple(np.quantile((a + b).mean(axis=0) / 2, (0.025, 0.975))))
 

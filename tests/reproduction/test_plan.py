@@ -2,9 +2,9 @@
 
 import pytest
 
-from selfsent.reproduction.catalog import CATALOG
 from selfsent.reproduction.plan import has_weights, plan_artifacts, plan_row
 from selfsent.reproduction.scale import ReproduceOptions, SmallScale
+from selfsent.reproduction.spec import find_artifact
 
 
 @pytest.fixture(autouse=True)
@@ -13,7 +13,7 @@ def no_hub(monkeypatch):
 
 
 def planned(name, **options):
-    return plan_artifacts([CATALOG[name]], ReproduceOptions(**options))[0]
+    return plan_artifacts([find_artifact(name)], ReproduceOptions(**options))[0]
 
 
 def test_without_anything_a_table_needs_weights_text_and_data(tmp_path, monkeypatch):
@@ -121,4 +121,4 @@ def test_weights_are_here_or_not(bert):
     assert has_weights(str(bert))
     assert not has_weights("bert-base-uncased")
     assert not has_weights("no/such/place/at/all")
-    assert plan_row(CATALOG["scd-table-1"].rows[0], ReproduceOptions()).needs == ("weights bert-base-uncased",)
+    assert plan_row(find_artifact("scd-table-1").rows[0], ReproduceOptions()).needs == ("weights bert-base-uncased",)

@@ -7,11 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from selfsent.reproduction.artifact import Measure
-from selfsent.reproduction.artifact_figure import CurveSet, draw_artifact
+from selfsent.reproduction.figures import CurveSet, Sketch, draw_artifact
 from selfsent.reproduction.findings import Cell, ClaimFinding
 from selfsent.reproduction.plan import ArtifactPlan, PlannedRow
-from selfsent.reproduction.sketch import Sketch
 from selfsent.storage import atomic
 
 PAPER, OURS = "paper", "here"
@@ -35,7 +33,9 @@ def write_artifact(outcome: ArtifactOutcome) -> None:
     """Write the four files, each whole or not at all; the JSON last."""
     name = outcome.plan.artifact.id
     atomic.write_text(outcome.folder / f"{name}.md", "\n".join(markdown_lines(outcome)) + "\n")
-    atomic.write_text(outcome.folder / f"{name}.csv", _csv(outcome))
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(_csv_rows(outcome))
+    atomic.write_text(outcome.folder / f"{name}.csv", text.getvalue())
     with atomic.replacing(outcome.folder / f"{name}.png") as partial:
         sketch = outcome.sketch
         figure = sketch.figure if sketch else draw_artifact(outcome.plan, outcome.cells, outcome.curves)
@@ -48,41 +48,41 @@ def table_lines(outcome: ArtifactOutcome) -> tuple[list[str], list[list[str]]]:
     if outcome.sketch:
         return outcome.sketch.heads, outcome.sketch.rows
     measures = outcome.plan.artifact.measures
-    heads = ["row", "from", *(measure.name for measure in measures)]
     rows = []
     for planned in outcome.plan.rows:
         row, cells = planned.row, outcome.cells.get(planned.row.name, {})
         if row.published:
-            printed = [row.published.get(measure.name) for measure in measures]
-            rows.append([row.name, PAPER, *("" if value is None else f"{value:.2f}" for value in printed)])
+            values = [row.published.get(measure.name) for measure in measures]
+            rows.append([row.name, PAPER, *("" if value is None else f"{value:.2f}" for value in values)])
         if cells:
-            ours = [word_cell(cells.get(measure.name)) for measure in measures]
+            ours = [format_cell(cells.get(measure.name)) for measure in measures]
             rows.append(["" if row.published else row.name, OURS, *ours])
         elif not row.published:
             rows.append([row.name, "-", *[""] * len(measures)])
-    return heads, rows
+    return ["row", "from", *(measure.name for measure in measures)], rows
 
 
-def word_cell(cell: Cell | None) -> str:
+def format_cell(cell: Cell | None) -> str:
     """Write a value, with its deviation over the seeds or the interval over the test rows.
 
     "*": parts are missing; "†": some of the data are sub-sampled.
     """
     if cell is None:
         return ""
-    star = ("*" if cell.parts < cell.of else "") + ("†" if cell.sub_sampled else "")
+    text = f"{cell.value:.2f}" + ("*" if cell.parts < cell.of else "") + ("†" if cell.sub_sampled else "")
     if cell.spread is not None:
-        return f"{cell.value:.2f}{star} ± {cell.spread:.2f}"
+        return f"{text} ± {cell.spread:.2f}"
     if cell.low is None or cell.high is None:
-        return f"{cell.value:.2f}{star}"
+        return text
     digits = 1 if cell.high - cell.low >= 0.5 else 2  # alignment and uniformity are no points
-    return f"{cell.value:.2f}{star} [{cell.low:.{digits}f}, {cell.high:.{digits}f}]"
+    return f"{text} [{cell.low:.{digits}f}, {cell.high:.{digits}f}]"
 
 
 def explain_values(outcome: ArtifactOutcome) -> list[str]:
     """Say what the values are, and what is missing."""
+    note = [outcome.plan.artifact.note] if outcome.plan.artifact.note else []
     if outcome.sketch:
-        return [line for line in (outcome.scale, outcome.plan.artifact.note) if line]
+        return [outcome.scale, *note]
     seeds = "one seed; in brackets the 95 % interval over the test rows"
     if outcome.seeds > 1:
         seeds = (
@@ -92,29 +92,25 @@ def explain_values(outcome: ArtifactOutcome) -> list[str]:
     cells = [cell for row in outcome.cells.values() for cell in row.values()]
     if any(cell.parts < cell.of for cell in cells):
         lines.append(f"* without {', '.join(outcome.plan.missing)}: not the mean that the paper prints.")
-    if shortened := dict.fromkeys(task for cell in cells for task in cell.sub_sampled):
-        lines.append(f"† with sub-sampled data of {', '.join(shortened)}: not comparable with the paper's.")
-    lines += [outcome.plan.artifact.note] if outcome.plan.artifact.note else []
-    return lines
+    if sub_sampled := dict.fromkeys(task for cell in cells for task in cell.sub_sampled):
+        lines.append(f"† with sub-sampled data of {', '.join(sub_sampled)}: not comparable with the paper's.")
+    return lines + note
 
 
 def row_notes(plan: ArtifactPlan) -> list[str]:
     """Say of rows what they lack, or that they are the same as another one."""
     notes = []
     for planned in plan.rows:
+        name = planned.row.name
+        first = next(row for row in plan.rows if row.key == planned.key)
         if planned.needs:
-            notes.append(f"{planned.row.name}: needs {', '.join(planned.needs)}")
+            notes.append(f"{name}: needs {', '.join(planned.needs)}")
         elif not planned.key:
-            notes.append(f"{planned.row.name}: of others, as published; --checkpoint measures one")
-        elif same := _first_same(plan, planned):
+            notes.append(f"{name}: of others, as published; --checkpoint measures one")
+        elif first is not planned:
             what = "run" if planned.recipe else "encoder"
-            notes.append(f"{planned.row.name}: the same {what} as {same}, because both start from one base here")
+            notes.append(f"{name}: the same {what} as {first.row.name}, because both start from one base here")
     return notes
-
-
-def _first_same(plan: ArtifactPlan, planned: PlannedRow) -> str:
-    first = next(row for row in plan.rows if row.key == planned.key)
-    return "" if first is planned else first.row.name
 
 
 def markdown_lines(outcome: ArtifactOutcome) -> Iterator[str]:
@@ -124,7 +120,8 @@ def markdown_lines(outcome: ArtifactOutcome) -> Iterator[str]:
     yield from (f"# {artifact.title}", "", f"`{artifact.id}`", "")
     if outcome.findings:
         yield from (*(f"- {finding.sentence}" for finding in outcome.findings), "")
-    yield from map(_row, (heads, ["---"] * len(heads), *rows))
+    for row in (heads, ["---"] * len(heads), *rows):
+        yield "| " + " | ".join(text.replace("|", "\\|") for text in row) + " |"
     yield ""
     for line in explain_values(outcome):
         yield from (line, "")
@@ -132,32 +129,25 @@ def markdown_lines(outcome: ArtifactOutcome) -> Iterator[str]:
     yield from ("", f"![{artifact.title}]({artifact.id}.png)")
 
 
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def _csv(outcome: ArtifactOutcome) -> str:
-    """Write one line for every row and measure that has a published or a measured value."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+def _csv_rows(outcome: ArtifactOutcome) -> Iterator[Sequence[object]]:
+    """Yield one row for every row and measure that has a published or a measured value."""
     if outcome.sketch:
-        writer.writerows([outcome.sketch.heads, *outcome.sketch.rows])
-        return text.getvalue()
-    writer.writerow(["row", "measure", "paper", "here", "low", "high", "deviation", "seeds", "scores", "of"])
+        yield from (outcome.sketch.heads, *outcome.sketch.rows)
+        return
+    yield ["row", "measure", "paper", "here", "low", "high", "deviation", "seeds", "scores", "of"]
     for planned in outcome.plan.rows:
         for measure in outcome.plan.artifact.measures:
             paper = planned.row.published.get(measure.name, "")
             cell = outcome.cells.get(planned.row.name, {}).get(measure.name)
+            measured: list[object] = [""] * 7
             if cell is not None:
                 measured = [cell.value, cell.low, cell.high, cell.spread, len(cell.values), cell.parts, cell.of]
-                writer.writerow([planned.row.name, measure.name, paper, *measured])
-            elif paper != "":
-                writer.writerow([planned.row.name, measure.name, paper, *[""] * 7])
-    return text.getvalue()
+            if cell is not None or paper != "":
+                yield [planned.row.name, measure.name, paper, *measured]
 
 
 def _content(outcome: ArtifactOutcome) -> dict[str, Any]:
-    artifact = outcome.plan.artifact
+    artifact, sketch = outcome.plan.artifact, outcome.sketch
     return {
         "id": artifact.id,
         "title": artifact.title,
@@ -166,35 +156,31 @@ def _content(outcome: ArtifactOutcome) -> dict[str, Any]:
         "seeds": outcome.seeds,
         "tasks": list(outcome.plan.tasks),
         "missing": outcome.plan.missing,
-        "rows": [_row_content(planned, artifact.measures, outcome) for planned in outcome.plan.rows],
+        "rows": [_row_content(planned, outcome.cells.get(planned.row.name, {})) for planned in outcome.plan.rows],
         "findings": [
             {
                 **asdict(finding.claim),
                 "published difference": finding.paper,
                 "direction": finding.direction,
-                "lead": None if finding.lead is None else asdict(finding.lead),
+                "lead": None if finding.lead is None else finding.lead._asdict(),
                 "sentence": finding.sentence,
             }
             for finding in outcome.findings
         ],
-        "sketch": [dict(zip(outcome.sketch.heads, row, strict=True)) for row in outcome.sketch.rows]
-        if outcome.sketch
-        else [],
+        "sketch": [dict(zip(sketch.heads, row, strict=True)) for row in sketch.rows] if sketch else [],
         "curves": {name: dict(curves) for name, curves in outcome.curves.items()},
     }
 
 
-def _row_content(planned: PlannedRow, measures: Sequence[Measure], outcome: ArtifactOutcome) -> dict[str, Any]:
-    cells = outcome.cells.get(planned.row.name, {})
-    found = {}
-    for measure in measures:
-        if cell := cells.get(measure.name):
-            table = {name: value for name, value in vars(cell).items() if name != "replicates"}
-            found[measure.name] = {**table, "value": cell.value, "spread": cell.spread}
+def _row_content(planned: PlannedRow, cells: Mapping[str, Cell]) -> dict[str, Any]:
+    here = {}
+    for measure, cell in cells.items():
+        table = {name: value for name, value in vars(cell).items() if name != "replicates"}
+        here[measure] = {**table, "value": cell.value, "spread": cell.spread}
     return {
         "name": planned.row.name,
         "paper": dict(planned.row.published),
-        "here": found,
+        "here": here,
         "run": planned.run,
         "needs": list(planned.needs),
     }

@@ -1,4 +1,7 @@
-"""Figures without scores show what the methods do: spans as the paper's densities, features that are white."""
+"""Pictures show the values that they are given; figures without scores show what the methods do to text.
+
+Spans have the paper's densities, and whitened features are white.
+"""
 
 import csv
 import io
@@ -16,11 +19,12 @@ from small_runs import WORDS
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import CorpusError, DataError
 from selfsent.objectives.registry import plan_objective
-from selfsent.reproduction.catalog import CATALOG
+from selfsent.reproduction.figures import count_places, draw_artifact, draw_sketch, sample_spans, whiten_twice
+from selfsent.reproduction.findings import Cell
+from selfsent.reproduction.measure import reproduce
 from selfsent.reproduction.plan import plan_artifacts
-from selfsent.reproduction.reproduce import reproduce
 from selfsent.reproduction.scale import ReproduceOptions
-from selfsent.reproduction.sketch import count_places, draw_sketch, sample_spans, whiten_twice
+from selfsent.reproduction.spec import find_artifact
 
 SKETCHES = ["declutr-figure-1", "whitenedcse-figure-1"]
 
@@ -129,7 +133,7 @@ def test_both_are_written_as_tables_are(texts, tmp_path):
 
 
 def test_the_same_seed_draws_the_same(texts):
-    (plan,) = plan_artifacts([CATALOG[SKETCHES[0]]], options(texts))
+    (plan,) = plan_artifacts([find_artifact(SKETCHES[0])], options(texts))
     once, again = (draw_sketch("spans", plan.sketch).rows for _ in range(2))
     assert once == again
 
@@ -146,3 +150,42 @@ def test_what_is_missing_is_named_before_anything_is_drawn(tmp_path):
     given = ReproduceOptions(scale="small", texts={"documents": (str(tmp_path / "none.jsonl"),)})
     with pytest.raises(DataError, match=r"needs data .*none\.jsonl"):
         reproduce(SKETCHES[:1], given, tmp_path / "out")
+
+
+def test_differences_are_those_of_each_seed_and_of_the_published_values():
+    (plan,) = plan_artifacts([find_artifact("denosent-figure-3")], ReproduceOptions())
+    names = [measure.name for measure in plan.artifact.measures]
+    shown = "Quora MAP@1"
+    cells = {
+        row: {shown: Cell(values=values, low=None, high=None, parts=1, of=1)}
+        for row, values in (("SimCSE BERT-base", (50.0, 51.0, 52.0)), ("DenoSent", (53.0, 53.5, 51.0)))
+    }
+    (axes,) = draw_artifact(plan, cells, {}).axes
+    lines = {(line.get_label(), round(float(line.get_ydata()[0]))): line.get_xdata() for line in axes.get_lines()[1:]}
+    place = names.index(shown)
+    np.testing.assert_allclose(lines["here, each seed", place], (3.0, 2.5, -1.0))
+    assert lines["paper", place] == pytest.approx(64.36 - 60.99)
+    assert sorted(row for label, row in lines if label == "paper") == list(range(10))  # there is no published nDCG
+    assert [text.get_text() for text in axes.get_yticklabels()] == names
+
+
+def test_a_checkpoint_stands_for_every_seed_and_a_further_one_changes_nothing():
+    (plan,) = plan_artifacts(
+        [find_artifact("denosent-figure-3")],
+        ReproduceOptions(checkpoints={"SimCSE BERT-base": "one", "mine": "another"}),
+    )
+    shown = plan.artifact.measures[0].name
+    cells = {
+        row: {shown: Cell(values=values, low=None, high=None, parts=1, of=1)}
+        for row, values in (("SimCSE BERT-base", (50.0,)), ("DenoSent", (53.0, 53.5, 51.0)), ("mine", (10.0,)))
+    }
+    (axes,) = draw_artifact(plan, cells, {}).axes
+    (ours,) = [line for line in axes.get_lines() if line.get_label() == "here, each seed"]
+    np.testing.assert_allclose(ours.get_xdata(), (3.0, 3.5, 1.0))
+    assert "paper" in {line.get_label() for line in axes.get_lines()}
+
+
+def test_an_encoder_that_is_not_measured_leaves_the_published_values():
+    (plan,) = plan_artifacts([find_artifact("denosent-figure-3")], ReproduceOptions())
+    (axes,) = draw_artifact(plan, {}, {}).axes
+    assert {line.get_label() for line in axes.get_lines()[1:]} == {"paper"}

@@ -13,7 +13,7 @@ from small_runs import WORDS
 from selfsent.errors import ConfigurationError, DataError
 from selfsent.evaluation import sts
 from selfsent.reproduction import measure
-from selfsent.reproduction.reproduce import plan_reproduction, reproduce
+from selfsent.reproduction.measure import plan_reproduction, reproduce
 from selfsent.reproduction.scale import ReproduceOptions, SmallScale
 from selfsent.training import train as training
 

@@ -1,0 +1,319 @@
+"""What the tables and figures of the papers are made of: rows, columns, published values, and what the paper finds.
+
+They are data.  ``artifacts/PAPER.toml`` has a table for each, named by its id, and ``artifacts/columns.toml`` their
+columns:
+
+    [scd-table-3]
+    title = "SCD: ablation of the two losses"
+    measures = ["scd ablation"]       # sets of columns, or single ones, such as "sts.average"
+    claims = [{first = "both", second = "decorrelation alone", measure = "STS12-16"}]
+
+    [scd-table-3.rows]                # in the order of the paper
+    BERT-base = {base = "bert-base-uncased", pooling = "cls", published = "31.41 20.29 42.42"}
+    "decorrelation alone" = {recipe = "scd-bert-base", settings = ["objective.self_contrast_weight=0.0"]}
+
+A row names a ``recipe`` that is trained, a ``base`` without training, or neither: a model of others.  Its published
+values are written in the order of the columns ("-": none), as a table by column, or as "recipe", which takes those of
+the recipe's own [paper] table ("recipe average": only that column).
+
+    [sts]                             # a set of columns
+    STS12 = "sts12"                   # task | metric | aggregation | split of a score; the last ones have defaults
+    average = {mean = ["sts"]}        # the mean of sets or columns; of its own set, of the columns above
+    mrpc = ["mrpc | accuracy |", "mrpc | f1 |"]       # one part of such a mean: the mean of two scores of a task
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import field, fields
+from functools import cache
+from importlib import resources
+from statistics import fmean
+from typing import Any, Literal, NamedTuple
+
+from pydantic.dataclasses import dataclass
+
+from selfsent.config import FINITE, build_config, read_recipe
+from selfsent.errors import ConfigurationError, first_line, unknown
+from selfsent.evaluation.senteval import transfer
+from selfsent.evaluation.sts import YEARS
+
+PAPERS = ("scd", "whitenedcse", "denosent", "declutr")  # in the order of listings
+_TEXTS_OF = {"denosent": "pairs", "declutr": "documents"}  # by method; others: sentences
+_COLUMNS_OF_PAPER = {  # keys of a recipe's [paper] table
+    **{key: key.upper() for key in (*YEARS, *transfer.AVERAGED)},
+    "stsb": "STS-B",
+    "sickr": "SICK-R",
+    "average": "average",
+}
+
+TextKind = Literal["sentences", "documents", "pairs"]
+Drawing = Literal["dots", "lines", "scatter", "curves", "differences", "spans", "whitening"]
+
+
+class ScorePart(NamedTuple):
+    """One score of an evaluation: what ``Score.key`` names."""
+
+    task: str
+    metric: str = "spearman"  # empty: the task's main score
+    aggregation: str = "all"
+    split: str = "test"
+
+
+@dataclass(frozen=True, kw_only=True, config=FINITE)
+class Measure:
+    """A column: the mean over groups of the mean over each group's scores."""
+
+    name: str
+    groups: tuple[tuple[ScorePart, ...], ...]
+
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks to evaluate."""
+        return list(dict.fromkeys(part.task for group in self.groups for part in group))
+
+
+@dataclass(frozen=True, kw_only=True, config=FINITE)
+class Training:
+    """A recipe that ships with the package, and what a row changes in it."""
+
+    recipe: str
+    settings: tuple[str, ...] = ()
+    small: tuple[str, ...] | None = None  # in place of ``settings`` at small scale, where the base is narrower
+    text: TextKind = "sentences"
+    small_text: TextKind | None = None  # in place of ``text`` at small scale
+    fraction: float = 1.0  # of the steps or the epoch
+    watched: bool = False  # scored on development sets while it trains, at small scale, too
+
+
+@dataclass(frozen=True, kw_only=True, config=FINITE)
+class Untrained:
+    """A base as it is."""
+
+    base: str
+    pooling: str
+    start: bool = False  # of the trainings beside it: at small scale pooled as they are
+
+
+@dataclass(frozen=True, kw_only=True, config=FINITE)
+class ArtifactRow:
+    """A row of a table, or a point or line of a figure."""
+
+    name: str
+    source: Training | Untrained | None = None  # None: a model of others, measured where a checkpoint is given
+    whitening: Literal["", "target", "other"] = ""  # PCA whitening after encoding, fitted to each task, or to NLI texts
+    published: Mapping[str, float] = field(default_factory=dict)  # by the name of the measure
+    x: float | None = None  # where a figure has a numeric axis
+    series: str = ""  # the line that it belongs to
+
+
+@dataclass(frozen=True, kw_only=True, config=FINITE)
+class PaperClaim:
+    """The paper finds ``first`` above ``second``; with a margin, it finds them equal but for so many points."""
+
+    first: str  # names of rows
+    second: str
+    measure: str
+    margin: float | None = None
+    paper: float | None = None  # the difference, where the rows have no published values
+
+
+@dataclass(frozen=True, kw_only=True, config=FINITE)
+class Artifact:
+    """A table or a figure."""
+
+    id: str  # "scd-table-1"
+    title: str
+    measures: tuple[Measure, ...] = ()
+    rows: tuple[ArtifactRow, ...] = ()
+    claims: tuple[PaperClaim, ...] = ()
+    note: str = ""  # what a reader should know about the published values
+    drawing: Drawing = "dots"
+    shown: str = ""  # the measure that is drawn; default: the last
+    curves: tuple[str, ...] = ()  # figures of the training log, for drawing "curves"
+    sketch: Training | None = None  # of a figure without scores: the base and the text that it is drawn from
+
+    def __post_init__(self) -> None:
+        """Check that claims and published values name rows and measures that exist.
+
+        Raises:
+            ValueError: a name does not.
+        """
+        rows, measures = [row.name for row in self.rows], {measure.name for measure in self.measures}
+        named = {name for claim in self.claims for name in (claim.first, claim.second)}
+        columns = {claim.measure for claim in self.claims} | {name for row in self.rows for name in row.published}
+        if unknown_names := (named - set(rows)) | (columns - measures) | ({self.shown} - measures - {""}):
+            raise ValueError(f"{self.id} names {', '.join(sorted(unknown_names))}, which it does not have")
+        if len(set(rows)) < len(rows):
+            raise ValueError(f"{self.id} has two rows of one name")
+
+    def row(self, name: str) -> ArtifactRow:
+        """Return a row by name."""
+        return next(row for row in self.rows if row.name == name)
+
+    @property
+    def main(self) -> Measure:
+        """The measure that a figure shows."""
+        return next((measure for measure in self.measures if measure.name == self.shown), self.measures[-1])
+
+
+# ------------------------------------------------------------------------------------------------------------- reading
+
+ColumnSets = dict[str, tuple[Measure, ...]]
+
+
+def _parse(text: str, file: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{file} is not TOML: {error}") from error
+
+
+def _malformed(file: str, table: str, error: Exception) -> ConfigurationError:
+    return ConfigurationError(f"{file} does not fit in [{table}]: {first_line(error)}")
+
+
+_MALFORMED = (ConfigurationError, AttributeError, KeyError, TypeError, ValueError)
+
+
+def parse_columns(text: str, file: str) -> ColumnSets:
+    """Read sets of columns from TOML.
+
+    Args:
+        file: its name, for errors.
+
+    Raises:
+        ConfigurationError: it is malformed; one sentence names the file and the table.
+    """
+    sets: ColumnSets = {}
+    for name, table in _parse(text, file).items():
+        try:
+            sets[name] = ()
+            for column, written in table.items():
+                if isinstance(written, dict):
+                    groups = tuple(group for part in _find_columns(written["mean"], sets) for group in part.groups)
+                else:
+                    scores = [written] if isinstance(written, str) else written
+                    groups = (tuple(ScorePart(*map(str.strip, score.split("|"))) for score in scores),)
+                sets[name] += (Measure(name=column, groups=groups),)
+        except _MALFORMED as error:
+            raise _malformed(file, name, error) from error
+    return sets
+
+
+def _find_columns(names: Iterable[str], sets: ColumnSets) -> tuple[Measure, ...]:
+    """Return the columns of sets, or single ones of a set, such as "sts.average"."""
+    single = {f"{name}.{column.name}": (column,) for name, columns in sets.items() for column in columns}
+    found: tuple[Measure, ...] = ()
+    for name in names:
+        if name not in sets and name not in single:
+            raise unknown("columns", name, sets)
+        found += sets.get(name) or single[name]
+    return found
+
+
+def parse_artifacts(text: str, file: str) -> list[Artifact]:
+    """Read the tables and figures of a paper from TOML.
+
+    Args:
+        file: its name, for errors.
+
+    Raises:
+        ConfigurationError: it is malformed; one sentence names the file and the table.
+    """
+    artifacts = []
+    for name, table in _parse(text, file).items():
+        try:
+            artifacts.append(_read_artifact(name, table))
+        except _MALFORMED as error:
+            raise _malformed(file, name, error) from error
+    return artifacts
+
+
+def _read_artifact(name: str, table: dict[str, Any]) -> Artifact:
+    measures = _find_columns(table.get("measures", ()), read_columns())
+    parts = {
+        "id": name,
+        "measures": measures,
+        "rows": [_read_row(row, keys, measures) for row, keys in table.get("rows", {}).items()],
+        "claims": [build_config(PaperClaim, claim, "claims") for claim in table.get("claims", ())],
+        "sketch": _read_training(table["sketch"], "sketch") if "sketch" in table else None,
+    }
+    return build_config(Artifact, {**table, **parts}, "")
+
+
+def _read_row(name: str, table: Mapping[str, Any], measures: tuple[Measure, ...]) -> ArtifactRow:
+    kind = Training if "recipe" in table else Untrained if "base" in table else None
+    known = {key.name for key in fields(kind)} if kind else set()
+    of_source = {key: value for key, value in table.items() if key in known}
+    row = {key: value for key, value in table.items() if key not in known}
+    source: Training | Untrained | None = None
+    if kind is not None:
+        source = _read_training(of_source, name) if kind is Training else build_config(Untrained, of_source, name)
+    published = row.pop("published", {})
+    if isinstance(published, str) and published.startswith("recipe"):
+        wanted = published.split()[1:] or [measure.name for measure in measures]
+        values = recipe_values(of_source["recipe"], measures)
+        published = {column: value for column, value in values.items() if column in wanted}
+    elif isinstance(published, str):
+        published = named_values(measures, published)
+    return build_config(ArtifactRow, {"name": name, "source": source, "published": published, **row}, name)
+
+
+def _read_training(table: Mapping[str, Any], where: str) -> Training:
+    method = str(read_recipe(table["recipe"])["method"]).partition("_")[0]
+    return build_config(Training, {"text": _TEXTS_OF.get(method, "sentences"), **table}, where)
+
+
+def named_values(measures: Iterable[Measure], values: str) -> dict[str, float]:
+    """Return values, written with spaces between them, by the names of measures; "-" leaves one out.
+
+    Raises:
+        ValueError: there are more or fewer values than measures.
+    """
+    names, written = [measure.name for measure in measures], values.split()
+    if len(names) != len(written):
+        raise ValueError(f"{len(written)} published values are given for {len(names)} columns")
+    return {name: float(value) for name, value in zip(names, written, strict=True) if value != "-"}
+
+
+def recipe_values(recipe: str, measures: tuple[Measure, ...]) -> dict[str, float]:
+    """Return the published values of a recipe that these measures have; the average of transfer tasks is computed."""
+    paper: dict[str, Any] = read_recipe(recipe).get("paper", {})
+    values = {_COLUMNS_OF_PAPER[key]: float(value) for key, value in paper.items() if key in _COLUMNS_OF_PAPER}
+    if measures == read_columns()["transfer"]:
+        values.pop("average", None)  # of STS
+        scores = [values[column.name] for column in measures[:-1] if column.name in values]
+        if len(scores) == len(transfer.AVERAGED):
+            values["average"] = round(fmean(scores), 2)
+    return {column.name: values[column.name] for column in measures if column.name in values}
+
+
+# ------------------------------------------------------------------------------------------------------------ shipped
+
+
+def _shipped(name: str) -> str:
+    return (resources.files("selfsent.reproduction") / "artifacts" / name).read_text("utf-8")
+
+
+@cache
+def read_columns() -> ColumnSets:
+    """Return the columns that artifacts may name, by set."""
+    return parse_columns(_shipped("columns.toml"), "columns.toml")
+
+
+@cache
+def read_catalog() -> dict[str, Artifact]:
+    """Return all tables and figures, by id."""
+    papers = (parse_artifacts(_shipped(f"{paper}.toml"), f"{paper}.toml") for paper in PAPERS)
+    return {artifact.id: artifact for artifacts in papers for artifact in artifacts}
+
+
+def find_artifact(name: str) -> Artifact:
+    """Return a table or figure by its id.
+
+    Raises:
+        ConfigurationError: there is no such id.
+    """
+    if name not in read_catalog():
+        raise unknown("table or figure", name, read_catalog())
+    return read_catalog()[name]
