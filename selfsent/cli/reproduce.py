@@ -102,19 +102,19 @@ def _show_plan(planned: "Sequence[PlannedArtifact]", options: "ReproduceOptions"
     from selfsent.reproduction.scale import explain_scale
 
     display.say("timing this machine")
-    cost = plan_cost([one.plan for one in planned], options.seeds)
+    cost = plan_cost([artifact.plan for artifact in planned], options.seeds)
     here = {width: time_machine(width) for width in cost.operations}
     rows = [
         [
-            one.plan.artifact.id,
-            f"{one.cost.trainings} ({one.left} left)",
-            f"{one.cost.steps:,}",
-            f"{one.cost.texts:,}",
-            format_bytes(one.cost.memory),
-            format_hours(one.cost.hours(H100)),
-            format_hours(one.cost.hours(here)),
+            artifact.plan.artifact.id,
+            f"{artifact.cost.trainings} ({artifact.left} left)",
+            f"{artifact.cost.steps:,}",
+            f"{artifact.cost.texts:,}",
+            format_bytes(artifact.cost.memory),
+            format_hours(artifact.cost.hours(H100)),
+            format_hours(artifact.cost.hours(here)),
         ]
-        for one in planned
+        for artifact in planned
     ]
     if len(planned) > 1:
         together = [f"{cost.trainings}", f"{cost.steps:,}", f"{cost.texts:,}", format_bytes(cost.memory)]
@@ -122,12 +122,12 @@ def _show_plan(planned: "Sequence[PlannedArtifact]", options: "ReproduceOptions"
         rows.append(["together, shared ones once", *together, *hours])
     head = ["table or figure", "trainings", "steps", "texts", "memory", "one H100", "this machine"]
     display.print(text_table(head, rows))
-    for one in planned:
-        display.print(f"{one.plan.artifact.id}: {one.plan.artifact.title}; {one.plan.state}")
+    for artifact in planned:
+        display.print(f"{artifact.plan.artifact.id}: {artifact.plan.artifact.title}; {artifact.plan.state}")
     display.print(f"\n{explain_scale(options)}")
     timed = ", ".join(f"{rate:.1e} ({width} wide)" for width, rate in here.items())
     display.print(
         f"Hours are estimates of the trainings alone: {H100:.1e} operations a second on an H100 (assumed), "
-        f"{timed or 'none'} here (a short timing of two layers).  Memory is the largest training's, beside the program "
+        f"{timed or 'none'} here (a timed step of two layers).  Memory is the largest training's, beside the program "
         "itself.  Scoring comes on top."
     )

@@ -6,7 +6,7 @@
               encoder is written, the file's bytes;
               44 D + 8 H T bytes a token and layer that are kept for the backward pass, for width D, H heads and a row
               of T tokens, times 1.6: what the heap of a CPU holds beyond what is in use, because blocks of all sizes
-              come and go (decision 0029).  A GPU, whose attention is fused, needs neither the second term nor the factor
+              come and go (decision 0029).  A GPU, whose attention is fused, needs neither second term nor factor
 
 Texts count as 30 tokens, or as many as the row allows; spans of DeCLUTR as their expected lengths, 352 and 192 of 512.
 The kept bytes are those of the tensors that autograd saves of a layer as it is trained here, counted; in the manner of
@@ -164,11 +164,10 @@ def _read_shape(base: str) -> tuple[int, int, int]:
 def time_machine(width: int) -> float:
     """Return the operations a second that this machine trains encoders of a width with, by a step of two layers."""
     machine = choose_hardware()
-    heads = max(1, width // _HEAD)
     shape = BertConfig(
         num_hidden_layers=2,
         hidden_size=width,
-        num_attention_heads=heads if width % heads == 0 else 1,
+        num_attention_heads=math.gcd(width, max(1, width // _HEAD)),
         intermediate_size=4 * width,
         vocab_size=1000,
     )
