@@ -47,7 +47,7 @@ class Cell:
         return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else None
 
 
-class Lead(NamedTuple):
+class RowDifference(NamedTuple):
     """How far the first of two rows lies above the second, in points."""
 
     value: float
@@ -63,7 +63,7 @@ class ClaimFinding:
     claim: PaperClaim
     paper: float | None  # the published difference
     direction: Direction = "not measured"
-    lead: Lead | None = None
+    lead: RowDifference | None = None
     reasons: tuple[str, ...] = ()  # why it cannot be told, and what the figures leave out
 
     @property
@@ -195,7 +195,7 @@ def _left_out(first: Cell, second: Cell) -> list[str]:
     return reasons + ([f"with sub-sampled data of {', '.join(sub_sampled)}"] if sub_sampled else [])
 
 
-def compare_cells(first: Cell, second: Cell, *, level: float, trained: bool) -> Lead:
+def compare_cells(first: Cell, second: Cell, *, level: float, trained: bool) -> RowDifference:
     """Return how far the first lies above the second; a row without training counts with every seed of the other."""
     gaps = np.subtract(first.values, second.values)
     if first.replicates is None or second.replicates is None:
@@ -204,9 +204,9 @@ def compare_cells(first: Cell, second: Cell, *, level: float, trained: bool) -> 
         replicates = first.replicates - second.replicates
     value = float(gaps.mean())
     if trained and len(gaps) >= LEAST_SEEDS:
-        return Lead(value, *interval_over_seeds(gaps, replicates, level=level))
+        return RowDifference(value, *interval_over_seeds(gaps, replicates, level=level))
     gap = replicates.mean(axis=0)
     if not gap.any():
-        return Lead(value)
+        return RowDifference(value)
     half = float(stats.norm.isf(level / 2) * gap.std(ddof=1))
-    return Lead(value, value - half, value + half)
+    return RowDifference(value, value - half, value + half)
