@@ -24,10 +24,10 @@ from selfsent.bulk.remote import RemoteFolder
 from selfsent.corpus import formats
 from selfsent.corpus.remote import is_url
 from selfsent.corpus.sources import Columns, Source, resolve_sources, strings_of
+from selfsent.encoder.base import Encoder, TextEncoder
 from selfsent.encoder.coverage import checked_texts
-from selfsent.encoder.opened import digest_of, embed_texts, in_bf16, require_width
+from selfsent.encoder.open import as_encoder
 from selfsent.encoder.quantize import QUANTIZED, needs_ranges
-from selfsent.encoder.task_prompts import TextEncoder, resolve_prompt, task_prompt
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError, unknown
 from selfsent.progress import SILENT, Progress
 from selfsent.storage import atomic, locks
@@ -115,7 +115,8 @@ def encode_to(
     if isinstance(encoder, str | Path):
         raise ConfigurationError(f"encode_to takes an encoder and not its name: selfsent.load({str(encoder)!r})")
     texts = [str(texts)] if isinstance(texts, str | Path) else texts
-    require_width(truncate_dim, encoder)
+    encoder = as_encoder(encoder)
+    encoder.require_width(truncate_dim)
     target = output_of(output)
     if dtype not in (*DTYPES, *QUANTIZED):
         raise unknown("dtype", dtype, (*DTYPES, *QUANTIZED))
@@ -128,10 +129,10 @@ def encode_to(
     named = prompt is not None or prompt_name is not None
     job = BlockJob(
         output=target.absolute() if isinstance(target, Path) else target,
-        model=digest_of(encoder),
-        prompt=resolve_prompt(encoder, prompt_name, prompt) if named else task_prompt(encoder, "document"),
+        model=encoder.digest,
+        prompt=encoder.resolve_prompt(prompt_name, prompt) if named else encoder.task_prompt("document"),
         dimensions=truncate_dim,
-        precision="bf16" if in_bf16(encoder, precision) else "fp32",
+        precision="bf16" if encoder.in_bf16(precision) else "fp32",
         dtype=dtype,
         part=part or WHOLE,
     )
@@ -188,7 +189,7 @@ def _encode_remotely(
     return Encoded(output=target.url, rows=rows, width=width, resumed=resumed)
 
 
-def _here(encoder: TextEncoder) -> Engine:
+def _here(encoder: Encoder) -> Engine:
     """Compute blocks in this process, one after the other."""
     return lambda job, blocks: (write_block(encoder, job, number, texts) for number, texts in blocks)
 
@@ -355,7 +356,7 @@ def _encode_blocks(job: BlockJob, texts: Iterable[str], run: Engine, progress: P
     return read[0]
 
 
-def write_block(encoder: TextEncoder, job: BlockJob, number: int, texts: Iterable[str]) -> tuple[int, int]:
+def write_block(encoder: Encoder, job: BlockJob, number: int, texts: Iterable[str]) -> tuple[int, int]:
     """Encode one block and write its shard; return its rows, and how many of their vectors are zeros.
 
     Raises:
@@ -363,7 +364,7 @@ def write_block(encoder: TextEncoder, job: BlockJob, number: int, texts: Iterabl
     """
     parts = _parts(texts, job.characters)
     how: dict[str, Any] = {"prompt": job.prompt, "truncate_dim": job.dimensions, "precision": job.precision}
-    vectors = np.concatenate([embed_texts(encoder, part, **how) for part in parts])
+    vectors = np.concatenate([encoder.embed(part, **how) for part in parts])
     with np.errstate(over="ignore"):
         finite = np.isfinite(vectors.astype("float16" if job.dtype == "float16" else "float32")).all(axis=1)
     if not finite.all():

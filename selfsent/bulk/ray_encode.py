@@ -7,7 +7,7 @@ from pathlib import Path
 from selfsent.bulk import encode, store
 from selfsent.bulk.encode import Block, BlockJob, Engine
 from selfsent.bulk.ray_cluster import Pool, open_cluster
-from selfsent.encoder.opened import digest_of, open_encoder
+from selfsent.encoder.open import open_encoder
 from selfsent.encoder.quantize import needs_ranges
 from selfsent.errors import EncoderError
 
@@ -48,7 +48,7 @@ def _has_ranges(job: BlockJob) -> bool:
 def _encoder_worker(model: str, job: BlockJob, threads: int) -> Callable[[Whole], tuple[int, int]]:
     """Open the encoder on a worker, and make sure that it is the one of the driver."""
     encoder = open_encoder(model, fastest=True, threads=threads)
-    if digest_of(encoder) != job.model:
+    if encoder.digest != job.model:
         raise EncoderError(f"{model} is another encoder on a worker than here: give all machines the same folder")
 
     def work(block: Whole) -> tuple[int, int]:

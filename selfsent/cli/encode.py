@@ -49,7 +49,7 @@ def encode(
     from selfsent.bulk.encode import encode_to, find_sources, kept_texts, output_of, require_output
     from selfsent.bulk.parts import parse_part
     from selfsent.cli.prepare import choose_engine
-    from selfsent.encoder.opened import open_encoder
+    from selfsent.encoder.open import open_encoder
     from selfsent.errors import ConfigurationError
 
     require_output(output_of(output))

@@ -96,7 +96,7 @@ def _over_corpus(
 def _over_index(folder: str, mode: str | None, display: "Display") -> "Callable[[str, int], Sequence[Hit | Found]]":
     from typing import get_args
 
-    from selfsent.encoder.opened import open_encoder
+    from selfsent.encoder.open import open_encoder
     from selfsent.errors import unknown
     from selfsent.searching.index import CorpusIndex
     from selfsent.searching.make import corpus_changed

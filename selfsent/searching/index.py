@@ -14,9 +14,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from selfsent.corpus.sources import Source
+from selfsent.encoder.base import Encoder, TextEncoder
 from selfsent.encoder.coverage import measure_coverage, require_known_query
-from selfsent.encoder.opened import digest_of, embed_texts, width_of
-from selfsent.encoder.task_prompts import TextEncoder, task_prompt
+from selfsent.encoder.open import as_encoder
 from selfsent.errors import ConfigurationError, EncoderError, ResumeError
 from selfsent.evaluation.geometry import unit
 from selfsent.searching import nearest
@@ -50,13 +50,13 @@ def is_index(folder: str | Path) -> bool:
     return (Path(folder) / MANIFEST).is_file()
 
 
-def fingerprint_of(encoder: TextEncoder) -> dict[str, Any]:
+def fingerprint_of(encoder: Encoder) -> dict[str, Any]:
     """Return what has to be equal for a query's vector to be comparable with the vectors of an index."""
     return {
-        "digest": digest_of(encoder),
-        "width": width_of(encoder),
-        "document": task_prompt(encoder, "document"),
-        "query": task_prompt(encoder, "query"),
+        "digest": encoder.digest,
+        "width": encoder.width,
+        "document": encoder.task_prompt("document"),
+        "query": encoder.task_prompt("query"),
     }
 
 
@@ -291,6 +291,7 @@ class CorpusIndex:
             raise ConfigurationError("the query is empty: say what to look for")
         if top < 1:
             raise ConfigurationError(f"top = {top} does not fit: give 1 or more")
+        encoder = as_encoder(encoder)
         self.require_encoder(fingerprint_of(encoder), "this model")
         known = not measure_coverage(encoder, [query]).lost
         if not known and (mode or self.mode) != "dense":  # a number of a part, say: its words may be in the documents
@@ -298,7 +299,7 @@ class CorpusIndex:
             if hits:
                 return hits
         require_known_query(encoder, query)
-        vector = unit(embed_texts(encoder, [query], prompt=self.facts["fingerprint"]["query"])).astype(np.float32)
+        vector = unit(encoder.embed([query], prompt=self.facts["fingerprint"]["query"])).astype(np.float32)
         (ranked,) = self.rank([query], vector, top, mode)
         return self.found(ranked, query, vector[0])
 

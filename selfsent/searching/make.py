@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from selfsent.corpus.sources import Document, resolve_sources
+from selfsent.encoder.base import Encoder
 from selfsent.encoder.coverage import BEGINNING, check_coverage
 from selfsent.encoder.folder import SHIPPED
-from selfsent.encoder.opened import open_encoder
-from selfsent.encoder.task_prompts import TextEncoder
+from selfsent.encoder.open import open_encoder
 from selfsent.errors import ConfigurationError, CorpusError, UserError
 from selfsent.progress import SILENT, Progress
 from selfsent.searching.index import CorpusIndex, fingerprint_of, is_index, missing_and_new, source_identities
@@ -207,7 +207,7 @@ def corpus_changed(index: CorpusIndex) -> str | None:
 
 def _publish(
     index: CorpusIndex,
-    encoder: TextEncoder,
+    encoder: Encoder,
     facts: dict[str, Any],
     new: Sequence[SearchText],
     gone: Sequence[int],
@@ -222,21 +222,21 @@ def _publish(
         progress.say(f"{hidden:,} deleted documents take more room than the others: make the index again to free it")
 
 
-def _own_encoder(index: CorpusIndex) -> TextEncoder:
+def _own_encoder(index: CorpusIndex) -> Encoder:
     """Open the model of an index, which must still be what it was."""
     encoder = open_encoder(index.facts["model"], fastest=True)
     index.require_encoder(fingerprint_of(encoder), index.facts["model"])
     return encoder
 
 
-def _still_of(out: str | Path, encoder: TextEncoder) -> CorpusIndex:
+def _still_of(out: str | Path, encoder: Encoder) -> CorpusIndex:
     """Open an index that this process has locked, as other processes left it."""
     index = CorpusIndex(out)
     index.require_encoder(fingerprint_of(encoder), index.facts["model"])
     return index
 
 
-def _choose_mode(facts: dict[str, Any], encoder: TextEncoder, texts: Sequence[SearchText]) -> None:
+def _choose_mode(facts: dict[str, Any], encoder: Encoder, texts: Sequence[SearchText]) -> None:
     """Set the mode of searches that name none, by measurement where the settings leave it open."""
     mode, prompts = facts["config"]["mode"], facts["fingerprint"]
     if mode == "auto":

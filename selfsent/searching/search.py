@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from selfsent.corpus.sources import resolve_sources
+from selfsent.encoder.base import Encoder, require_finite
 from selfsent.encoder.coverage import check_coverage, require_known_query
-from selfsent.encoder.opened import digest_of, embed_texts, open_encoder, require_finite
-from selfsent.encoder.task_prompts import TextEncoder, task_prompt
+from selfsent.encoder.open import open_encoder
 from selfsent.errors import ConfigurationError, CorpusError
 from selfsent.evaluation.geometry import unit
 from selfsent.progress import SILENT, Progress
@@ -42,7 +42,7 @@ class SearchIndex:
 
     def __init__(
         self,
-        encoder: TextEncoder,
+        encoder: Encoder,
         texts: Sequence[tuple[str, Sequence[str], str]],
         documents: NDArray[np.int64],
         embeddings: NDArray[np.float32],
@@ -56,7 +56,7 @@ class SearchIndex:
         self._embeddings = embeddings
 
     @classmethod
-    def open(cls, folder: Path, encoder: TextEncoder) -> "SearchIndex":
+    def open(cls, folder: Path, encoder: Encoder) -> "SearchIndex":
         """Open what ``save`` wrote.
 
         Raises:
@@ -86,7 +86,7 @@ class SearchIndex:
         if not query.strip():
             raise ConfigurationError("the query is empty: say what to look for")
         require_known_query(self._encoder, query)
-        vector = embed_texts(self._encoder, [query], prompt=task_prompt(self._encoder, "query"))
+        vector = self._encoder.embed([query], prompt=self._encoder.task_prompt("query"))
         require_finite(vector, [query])
         cosines = self._embeddings @ unit(vector)[0].astype(np.float32)
         order = np.argsort(-cosines, kind="stable")
@@ -146,8 +146,8 @@ def build_index(
     """Encode a corpus with the folder's prompt for documents, or take its vectors from the cache."""
     encoder = open_encoder(model, fastest=True, progress=progress)
     sources = resolve_sources([str(corpus)])
-    prompt = task_prompt(encoder, "document")
-    identity = [[source.identity() for source in sources], digest_of(encoder), _FORMAT, text_column, id_column, prompt]
+    prompt = encoder.task_prompt("document")
+    identity = [[source.identity() for source in sources], encoder.digest, _FORMAT, text_column, id_column, prompt]
     fingerprint = hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:24]
     folder = atomic.cache_folder("indexes", fingerprint)
     if folder.is_dir():
@@ -158,7 +158,7 @@ def build_index(
     texts = [(one.title, one.passages, one.id) for one in found]
     documents, embedded = embedded_texts(found)
     check_coverage(encoder, [passage for one in found for passage in one.passages], str(model), progress)
-    embeddings = embed_texts(encoder, embedded, prompt=prompt, progress=progress)
+    embeddings = encoder.embed(embedded, prompt=prompt, progress=progress)
     require_finite(embeddings, embedded)
     vectors = unit(embeddings).astype(np.float32)
     index = SearchIndex(encoder, texts, documents, vectors, reused=False)

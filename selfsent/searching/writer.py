@@ -8,8 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from selfsent.corpus.sources import Source
-from selfsent.encoder.opened import embed_texts
-from selfsent.encoder.task_prompts import TextEncoder
+from selfsent.encoder.base import Encoder
 from selfsent.progress import SILENT, Progress
 from selfsent.searching import nearest, words
 from selfsent.searching.index import FORMAT, MANIFEST, fingerprint_of, source_identities
@@ -29,7 +28,7 @@ class IndexWriter:
     What a killed command has encoded is used again: the files of a state have its number in their names.
     """
 
-    def __init__(self, folder: Path, encoder: TextEncoder, facts: dict[str, Any], progress: Progress = SILENT) -> None:
+    def __init__(self, folder: Path, encoder: Encoder, facts: dict[str, Any], progress: Progress = SILENT) -> None:
         self.folder, self.facts = folder, {**facts, "state": facts["state"] + 1}
         self._encoder, self._progress = encoder, progress
         self._done = 0
@@ -40,7 +39,7 @@ class IndexWriter:
         prompt = self.facts["fingerprint"]["document"]
 
         def embed(part: list[str]) -> Float[np.ndarray, "N D"]:
-            return embed_texts(self._encoder, part, prompt=prompt)
+            return self._encoder.embed(part, prompt=prompt)
 
         while part := _next_segment(rest):
             name = f"segment-{self.facts['state']}-{len(self.facts['segments']):05}"
@@ -144,7 +143,7 @@ def _sweep(folder: Path, facts: dict[str, Any]) -> None:
 
 
 def new_facts(
-    encoder: TextEncoder,
+    encoder: Encoder,
     model: str,
     sources: Sequence[Source],
     config: IndexConfig,

@@ -5,11 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from selfsent.encoder.base import Encoder
 from selfsent.encoder.folder import SHIPPED, find_model
-from selfsent.encoder.inspect import embedding_width, encoder_digest
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.pooling import pooling_name
-from selfsent.encoder.prepared import PreparedEncoder
+from selfsent.encoder.open import as_encoder
 from selfsent.errors import ConfigurationError, SelfsentError
 from selfsent.progress import SILENT, Progress
 from selfsent.runtime.hardware import one_thread
@@ -24,10 +23,8 @@ class ServedModel:
 
     name: str
     source: str  # a folder, a name on the hub, or of an encoder that ships
-    prepared: PreparedEncoder
-    width: int
+    encoder: Encoder
     digest: str
-    pooling: str
     stamp: Stamp
 
 
@@ -87,16 +84,14 @@ class ModelRegistry:
     def _open(self, name: str, source: str) -> ServedModel:
         stamp = _stamp(source)
         with one_thread():  # the pool of torch's threads belongs to the thread that computes
-            encoder = load_encoder(source).to(self._device)
-            prepared = PreparedEncoder(encoder, self._precision)
-            digest = encoder_digest(encoder)
+            encoder = as_encoder(load_encoder(source)).to(self._device)
+            encoder.prepare(self._precision)
+            digest = encoder.digest
         return ServedModel(
             name=name,
             source=source,
-            prepared=prepared,
-            width=prepared.encoder.truncate_dim or embedding_width(encoder),
+            encoder=encoder,
             digest=digest,
-            pooling=pooling_name(encoder),
             stamp=stamp,
         )
 

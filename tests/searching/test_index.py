@@ -13,6 +13,7 @@ from selfsent.corpus.sources import Document
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
+from selfsent.encoder.transformers_encoder import TransformersEncoder
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError
 from selfsent.progress import Progress
 from selfsent.searching import make as making
@@ -393,9 +394,11 @@ def test_what_was_encoded_before_a_row_that_does_not_fit_is_used_when_it_is_mend
     monkeypatch.setattr("selfsent.searching.writer.DOCUMENTS", 16)
     monkeypatch.setattr(making, "BEGINNING", 10)
     encoded = []
+    genuine = TransformersEncoder.embed
     monkeypatch.setattr(
-        "selfsent.searching.writer.embed_texts",
-        lambda encoder, part, **options: encoded.append(len(part)) or encode(encoder, part, **options),
+        TransformersEncoder,
+        "embed",
+        lambda encoder, part, **options: encoded.append(len(part)) or genuine(encoder, part, **options),
     )
     path = tmp_path / "corpus.jsonl"
     write(path, many(60))
@@ -448,9 +451,11 @@ def test_what_is_not_searched_is_said(bert, tmp_path):
 def test_an_index_that_is_killed_anywhere_goes_on_to_the_same_bytes(exact, bert, corpus, tmp_path, monkeypatch):
     monkeypatch.setattr("selfsent.searching.writer.DOCUMENTS", 16)
     folder, encoded = tmp_path / "index", []
+    genuine = TransformersEncoder.embed
     monkeypatch.setattr(
-        "selfsent.searching.writer.embed_texts",
-        lambda encoder, part, **options: encoded.append(len(part)) or encode(encoder, part, **options),
+        TransformersEncoder,
+        "embed",
+        lambda encoder, part, **options: encoded.append(len(part)) or genuine(encoder, part, **options),
     )
 
     def act():
