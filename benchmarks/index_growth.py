@@ -61,7 +61,7 @@ def build(corpus: Path, folder: Path, model: str, exact_vectors: int) -> dict:
 
 def measure(folder: Path, model: str, queries: Path) -> dict:
     """Search by the index and exactly."""
-    from selfsent.encoder.opened import embed_texts, open_encoder
+    from selfsent.encoder.open import open_encoder
     from selfsent.evaluation.geometry import unit
     from selfsent.searching.index import Index
 
@@ -69,7 +69,7 @@ def measure(folder: Path, model: str, queries: Path) -> dict:
     index = Index.open(folder)
     row: dict = {"open s": round(time.perf_counter() - began, 2)}
     asked = queries.read_text(encoding="utf-8").splitlines()
-    vectors = unit(embed_texts(open_encoder(model), asked)).astype(np.float32)
+    vectors = unit(open_encoder(model).embed(asked)).astype(np.float32)
     found = {}
     for mode in ("dense", "bm25", "hybrid"):
         index.rank(asked[:5], vectors[:5], 10, mode)

@@ -17,7 +17,7 @@ import numpy as np
 from hybrid_search import MODES, reciprocal_ranks
 
 from selfsent.corpus.sources import Columns, resolve_sources
-from selfsent.encoder.opened import embed_texts, open_encoder
+from selfsent.encoder.open import open_encoder
 from selfsent.evaluation.geometry import unit
 from selfsent.searching.index import Index
 from selfsent.searching.settings import IndexConfig
@@ -75,7 +75,7 @@ def main() -> None:
         ways = ((bare, 1, "first passage"), (bare, None, "all passages"), (titled, None, "all, and titles"))
         for model in given.models:
             encoder = open_encoder(model, fastest=True)
-            asked = [unit(embed_texts(encoder, some)).astype(np.float32) for some in queries]
+            asked = [unit(encoder.embed(some)).astype(np.float32) for some in queries]
             for corpus, passages, what in ways:
                 out, began = Path(place) / f"{len(list(Path(place).iterdir()))}.index", time.perf_counter()
                 Index.make([corpus], out, model=model, config=IndexConfig(mode="dense", passages=passages))

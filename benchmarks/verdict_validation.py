@@ -28,8 +28,8 @@ from scipy import stats
 from selfsent.corpus import sample
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.encode import encode as encode_texts
-from selfsent.encoder.encode import encode_poolings
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.open import as_encoder
 from selfsent.evaluation import bootstrap, whitening
 from selfsent.evaluation.label_free import differences, document_tests
 from selfsent.evaluation.label_free.documents import parse_documents
@@ -94,7 +94,7 @@ def derived(base: str, cache: Path, fit: list[str]) -> list[Candidate]:
         def encode(texts: list[str]) -> np.ndarray:
             key = hash(tuple(texts))
             if key not in memo:  # kept: every pooling asks for the same texts
-                memo[key] = encode_poolings(load_encoder(base, pooling="mean"), texts, POOLINGS)
+                memo[key] = as_encoder(load_encoder(base, pooling="mean")).embed_poolings(texts, POOLINGS)
             return memo[key][pooling]
 
         return remembered(f"{base} {pooling}", encode, cache)

@@ -23,10 +23,10 @@ from selfsent.bulk.store import Store
 from selfsent.corpus import formats
 from selfsent.corpus.remote import is_url
 from selfsent.corpus.sources import Columns, Source, resolve_sources, strings_of
+from selfsent.encoder.base import Encoder, TextEncoder
 from selfsent.encoder.coverage import checked_texts
-from selfsent.encoder.opened import digest_of, embed_texts, in_bf16, require_width, width_of
+from selfsent.encoder.open import as_encoder
 from selfsent.encoder.quantize import QUANTIZED, needs_ranges, quantized_width
-from selfsent.encoder.task_prompts import TextEncoder, resolve_prompt, task_prompt
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, unknown
 from selfsent.progress import SILENT, Progress
 
@@ -118,15 +118,16 @@ def encode_to(
         raise ConfigurationError(f"encode_to takes an encoder and not its name: selfsent.load({str(encoder)!r})")
     if (corpus is None) == (texts is None):
         raise ConfigurationError("give encode_to either a corpus, names of sources, or texts, the strings themselves")
-    require_width(truncate_dim, encoder)
+    encoder = as_encoder(encoder)
+    encoder.require_width(truncate_dim)
     _require_fitting(output, dtype, part, stream=texts is not None)
     job = BlockJob(
         store=Store.of(output),
         part=part or WHOLE,
-        model=digest_of(encoder),
+        model=encoder.digest,
         prompt=_prompt_of(encoder, prompt_name, prompt),
         dimensions=truncate_dim,
-        precision="bf16" if in_bf16(encoder, precision) else "fp32",
+        precision="bf16" if encoder.in_bf16(precision) else "fp32",
         dtype=dtype,
         shard_rows=shard_rows,
         chunk_characters=chunk_characters,
@@ -136,7 +137,7 @@ def encode_to(
     strings = _texts_in(sources or (), text_column) if texts is None else strings_of(texts)
     plan = _plan(job, sources, text_column) | ({"parts": part.of} if part else {})
     read = partial(checked_texts, encoder, strings, "this encoder", progress)
-    width = truncate_dim or width_of(encoder)
+    width = truncate_dim or encoder.width
     width = quantized_width(width, dtype) if dtype in QUANTIZED else width
     rows, resumed, missing = _run(job, plan, part, read, engine or _here(encoder), width, overwrite, progress)
     written = str(output) if is_url(output) else Path(output)
@@ -186,13 +187,13 @@ def _require_fitting(output: str | Path, dtype: str, part: EncodePart | None, *,
         raise ConfigurationError(f"part {part} of standard input cannot be told: give files")
 
 
-def _prompt_of(encoder: TextEncoder, name: str | None, prompt: str | None) -> str:
+def _prompt_of(encoder: Encoder, name: str | None, prompt: str | None) -> str:
     if name is None and prompt is None:
-        return task_prompt(encoder, "document")
-    return resolve_prompt(encoder, name, prompt)
+        return encoder.task_prompt("document")
+    return encoder.resolve_prompt(name, prompt)
 
 
-def _here(encoder: TextEncoder) -> Engine:
+def _here(encoder: Encoder) -> Engine:
     """Compute blocks in this process, one after the other."""
     return lambda job, blocks: (write_block(encoder, job, number, texts) for number, texts in blocks)
 
@@ -274,7 +275,7 @@ def _blocks(job: BlockJob, texts: Iterator[str], wanted: Callable[[int], bool]) 
         deque(block, 0)
 
 
-def write_block(encoder: TextEncoder, job: BlockJob, number: int, texts: Iterable[str]) -> tuple[int, int]:
+def write_block(encoder: Encoder, job: BlockJob, number: int, texts: Iterable[str]) -> tuple[int, int]:
     """Encode one block and write its shard; return its rows, and how many of their vectors are zeros.
 
     Raises:
@@ -282,7 +283,7 @@ def write_block(encoder: TextEncoder, job: BlockJob, number: int, texts: Iterabl
     """
     chunks = _chunks(texts, job.chunk_characters)
     how: dict[str, Any] = {"prompt": job.prompt, "truncate_dim": job.dimensions, "precision": job.precision}
-    vectors = np.concatenate([embed_texts(encoder, chunk, **how) for chunk in chunks])
+    vectors = np.concatenate([encoder.embed(chunk, **how) for chunk in chunks])
     with np.errstate(over="ignore"):
         finite = np.isfinite(vectors.astype("float16" if job.dtype == "float16" else "float32")).all(axis=1)
     if not finite.all():

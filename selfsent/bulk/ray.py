@@ -28,7 +28,7 @@ from selfsent.corpus.tokenize import (
     TokenizedChunk,
     split_texts,
 )
-from selfsent.encoder.opened import digest_of, open_encoder
+from selfsent.encoder.open import open_encoder
 from selfsent.encoder.quantize import needs_ranges
 from selfsent.errors import ConfigurationError, EncoderError, UserError, first_line
 from selfsent.progress import SILENT, Progress
@@ -233,7 +233,7 @@ def ray_blocks(model: str, workers: int | None, threads: int = 1) -> Engine:
 def _encoder_worker(model: str, job: BlockJob, threads: int) -> Callable[[Whole], tuple[int, int]]:
     """Open the encoder on a worker, and make sure that it is the one of the driver."""
     encoder = open_encoder(model, fastest=True, threads=threads)
-    if digest_of(encoder) != job.model:
+    if encoder.digest != job.model:
         raise EncoderError(f"{model} is another encoder on a worker than here: give all machines the same folder")
 
     def work(block: Whole) -> tuple[int, int]:

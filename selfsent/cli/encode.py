@@ -51,7 +51,7 @@ def encode(
     from selfsent.bulk.parts import parse_part
     from selfsent.bulk.store import Store
     from selfsent.cli.prepare import choose_engine
-    from selfsent.encoder.opened import open_encoder
+    from selfsent.encoder.open import open_encoder
     from selfsent.errors import ConfigurationError
 
     require_output(output)

@@ -5,13 +5,14 @@ sentence-transformers.  Vectors are those of ``load_encoder`` up to rounding.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 import xxhash
 from jaxtyping import Float
 from safetensors import safe_open
@@ -19,17 +20,16 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional as F
 
+from selfsent.encoder.base import Encoder, TextReader, TokenizedText, read_settings
 from selfsent.encoder.batches import encode_rows, pad_rows
 from selfsent.encoder.bert_layers import BertLayers, BertShape
-from selfsent.encoder.direct import DirectEncoder, Vocabulary, read_settings
 from selfsent.encoder.folder import ModuleEntry, read_table
-from selfsent.encoder.fused import ready_layers
+from selfsent.encoder.fused import ready_layers, ready_weights
 from selfsent.encoder.static import require_words
 from selfsent.errors import EncoderError
-from selfsent.progress import SILENT, Progress
+from selfsent.progress import Progress
 from selfsent.runtime import hardware
 from selfsent.runtime.precision import require_precision
-from selfsent.text import clean
 
 _AT_ONCE = 10_000  # texts that are tokenised
 _FEW_TOKENS = 1024  # for which it does not pay to lay out the weights for fused products
@@ -97,8 +97,8 @@ def steps_digest(
     return digest.hexdigest()
 
 
-class BertEncoder(DirectEncoder):
-    """Layers, one tokenizer, a mean or the first state; ``load_encoder`` opens the same folder for training."""
+class BertEncoder(Encoder):
+    """Layers, one tokenizer, a mean or the first state."""
 
     def __init__(
         self,
@@ -122,10 +122,13 @@ class BertEncoder(DirectEncoder):
         tokenizer.encode_special_tokens = steps.special_as_text
         tokenizer.no_padding()
         tokenizer.enable_truncation(steps.max_length)
+        self._context = ExitStack()
+        self._passing: Callable[[], AbstractContextManager[None]] | None = None
+        self._low = False
 
     @property
     def width(self) -> int:  # noqa: D102 - of the base class, as the others
-        return len(self._behind[MAP]) if MAP in self._behind else self._layers.width
+        return self._kept(len(self._behind[MAP]) if MAP in self._behind else self._layers.width)
 
     @property
     def pooling(self) -> str:  # noqa: D102
@@ -139,15 +142,23 @@ class BertEncoder(DirectEncoder):
 
     @cached_property
     def digest(self) -> str:  # noqa: D102
-        settings = [self.prompts, self.default_prompt_name, self.truncate_dim]
-        return steps_digest(self._steps, settings, self._layers.state_dict(), self._behind, self._tokenizer)
+        return steps_digest(self._steps, self._settings, self._layers.state_dict(), self._behind, self._tokenizer)
+
+    @property
+    def parameters(self) -> int:  # noqa: D102
+        return sum(tensor.numel() for tensor in (*self._layers.parameters(), *self._behind.values()))
 
     @cached_property
-    def vocabularies(self) -> Sequence[Vocabulary]:  # noqa: D102
-        whole = Tokenizer.from_str(self._tokenizer.to_str())
-        whole.no_truncation()
-        whole.encode_special_tokens = self._steps.special_as_text
-        return [Vocabulary(whole, self._unknown)]
+    def readers(self) -> Sequence[TextReader]:  # noqa: D102
+        words, steps = self._layers.get_parameter("embeddings.word_embeddings.weight"), self._steps
+        reader = TextReader(
+            self._tokenizer,
+            max_length=steps.max_length,
+            size=len(words),
+            unknown=self._unknown,
+            special_as_text=steps.special_as_text,
+        )
+        return [reader]
 
     def in_bf16(self, precision: str) -> bool:  # noqa: D102
         require_precision(precision)
@@ -159,19 +170,35 @@ class BertEncoder(DirectEncoder):
         self._device = device
         return self
 
-    def encode_texts(  # noqa: D102
-        self, texts: Iterable[str], prompt: str = "", *, precision: str = "auto", progress: Progress = SILENT
+    def _embed(
+        self, texts: list[str], prompt: str, width: int | None, precision: str, progress: Progress
     ) -> Float[np.ndarray, "N D"]:
-        texts = [prompt + clean.encodable(text) for text in texts]
-        parts = (texts[start : start + _AT_ONCE] for start in range(0, len(texts), _AT_ONCE))
-        rows = [one.ids for part in parts for one in self._tokenizer.encode_batch(part)]
+        texts = [prompt + text for text in texts]
+        chunks = (texts[start : start + _AT_ONCE] for start in range(0, len(texts), _AT_ONCE))
+        rows = [encoding.ids for chunk in chunks for encoding in self._tokenizer.encode_batch(chunk)]
         kind, low = self._device.partition(":")[0], self.in_bf16(precision)
         few = not low and sum(map(len, rows)) < _FEW_TOKENS
         with nullcontext() if few else ready_layers(self._layers, kind, low=low):
-            arrays = encode_rows(rows, self._embed, kind, progress)
+            arrays = encode_rows(rows, self._embed_rows, kind, progress)
         return arrays[0] if arrays else np.empty((0, self.width), np.float32)
 
-    def _embed(self, rows: Sequence[Sequence[int]]) -> list[Tensor]:
+    def prepare(self, precision: str = "auto") -> None:  # noqa: D102
+        super().prepare(precision)
+        self._low = self.in_bf16(precision)
+
+    def close(self) -> None:  # noqa: D102
+        self._context.close()
+        self._passing = None
+
+    def embed_tokenized(self, texts: Sequence[TokenizedText]) -> Float[np.ndarray, "N D"]:  # noqa: D102
+        kind = self._device.partition(":")[0]
+        if self._passing is None:
+            self._passing = self._context.enter_context(ready_weights(self._layers, kind, low=self._low))
+        with torch.inference_mode(), self._passing():
+            arrays = encode_rows([text.rows[0] for text in texts], self._embed_rows, kind)
+        return arrays[0][:, : self.truncate_dim]
+
+    def _embed_rows(self, rows: Sequence[Sequence[int]]) -> list[Tensor]:
         tokens = pad_rows(rows, self._padding, self._device, None)
         ids, mask = tokens["input_ids"], tokens["attention_mask"]
         states = self._layers(ids, mask).float()
@@ -229,12 +256,12 @@ def open_bert(folder: Path, entries: Sequence[ModuleEntry], name: str) -> BertEn
         None if spoken.get(role) is None else tokenizer.token_to_id(_content(spoken[role]))
         for role in ("unk_token", "pad_token")
     )
-    found = BertEncoder(layers, tokenizer, steps, behind, padding=padding or 0, unknown=unknown)
-    if not found.take_settings(read_settings(folder)):
+    encoder = BertEncoder(layers, tokenizer, steps, behind, padding=padding or 0, unknown=unknown)
+    if not encoder.take_settings(read_settings(folder)):
         return None
-    if not np.isfinite(found.encode_texts(["a"], precision="fp32")).all():
+    if not np.isfinite(encoder.embed(["a"], precision="fp32")).all():
         raise EncoderError(f"the weights of {name} are broken: a vector holds values that are not finite")
-    return found
+    return encoder
 
 
 def _read_if_there(path: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 from transformers import MODEL_FOR_MASKED_LM_MAPPING, AutoConfig, AutoModel, PreTrainedModel
 
-from selfsent.encoder.direct import UNLIMITED
+from selfsent.encoder.base import UNLIMITED
 from selfsent.encoder.folder import CLOSED, read_headers
 from selfsent.encoder.inspect import (
     embedding_width,
@@ -96,7 +96,7 @@ def require_vocabulary(encoder: SentenceTransformer, name: str) -> None:
     """Refuse an encoder without a vocabulary, or with that of another one.
 
     Raises:
-        EncoderError: says how many word pieces there are, and how many the weights know.
+        EncoderError: says how many tokens there are, and how many the weights know.
     """
     tokenizer = tokenizer_of(encoder)
     model = transformer_of(encoder)
@@ -125,7 +125,7 @@ def require_vectors(encoder: SentenceTransformer, name: str) -> None:
 
 
 def readable_positions(model: nn.Module | None) -> int | None:
-    """Return how many word pieces the table of positions has room for; None: there is no table.
+    """Return how many tokens the table of positions has room for; None: there is no table.
 
     RoBERTa and its kin count positions from behind the padding index.
     """
@@ -136,7 +136,7 @@ def readable_positions(model: nn.Module | None) -> int | None:
 
 
 def limit_length(encoder: SentenceTransformer, max_length: int | None) -> None:
-    """Set how many word pieces of a text an encoder reads, beside those of its prompt, if it has positions for them.
+    """Set how many tokens of a text an encoder reads, beside those of its prompt, if it has positions for them.
 
     Raises:
         ConfigurationError: ``max_length`` is more.
@@ -144,7 +144,6 @@ def limit_length(encoder: SentenceTransformer, max_length: int | None) -> None:
     positions, around = readable_positions(transformer_of(encoder)) or UNLIMITED, template_length(encoder)
     if max_length is not None and not 0 < max_length <= positions - around:
         raise ConfigurationError(
-            f"max_length {max_length} does not fit: the encoder reads {positions - around} word pieces of a text at "
-            "most"
+            f"max_length {max_length} does not fit: the encoder reads {positions - around} tokens of a text at most"
         )
     encoder.max_seq_length = min(positions, max_length_of(encoder) if max_length is None else max_length + around)

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from selfsent.encoder.direct import Vocabulary
-from selfsent.encoder.opened import vocabularies_of
-from selfsent.encoder.task_prompts import TextEncoder
+from selfsent.encoder.base import TextEncoder, Vocabulary, has_letter
+from selfsent.encoder.open import as_encoder
 from selfsent.errors import EncoderError
 from selfsent.progress import Progress
 from selfsent.text import clean
@@ -15,21 +14,20 @@ from selfsent.text import clean
 _SAMPLE = 500  # texts
 BEGINNING = 2000  # texts, of which the sample is taken where reading all would take long
 _CHARACTERS = 400  # of a text
-_NOTICED, _REFUSED = 0.05, 0.5  # shares of unknown word pieces, or of texts without a known one
+_NOTICED, _REFUSED = 0.05, 0.5  # shares of unknown tokens, or of texts without a known one
 # Word pieces in a plain word: 1.0 to 1.2 in English of any subject with the encoders that ship, and 1.8 to 2.3 in
 # German, Dutch, Swedish, French and Spanish.  Of all words, documentation has as many as those languages have.
 _PIECES = 1.6
 _PLAIN_WORD = re.compile(r"\b[^\W\d_]+\b")
-has_letter = re.compile(r"[^\W_]").search
 
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
     """What a tokenizer makes of a sample of texts."""
 
-    unknown: float = 0.0  # share of word pieces that are the unknown token
+    unknown: float = 0.0  # share of tokens that are the unknown token
     lost: float = 0.0  # share of texts without a known piece that has a letter or digit in it
-    pieces: float = 0.0  # word pieces in a word of lower-case letters alone
+    pieces: float = 0.0  # tokens in a word of lower-case letters alone
 
     @property
     def foreign(self) -> bool:
@@ -38,8 +36,8 @@ class Coverage:
 
 
 def measure_coverage(encoder: TextEncoder, texts: Sequence[str]) -> Coverage:
-    """Tokenise a sample of the texts, evenly spread; of two encoders side by side the one that knows more counts."""
-    found = (_coverage(vocabulary, texts) for vocabulary in vocabularies_of(encoder))
+    """Tokenise a sample of the texts, evenly spread; of a pair of encoders the one that knows more counts."""
+    found = (_coverage(vocabulary, texts) for vocabulary in as_encoder(encoder).vocabularies)
     return min(found, key=lambda one: (one.lost, one.unknown))
 
 
@@ -48,15 +46,15 @@ def _coverage(vocabulary: Vocabulary, texts: Sequence[str]) -> Coverage:
     sample = [text for text in sample if text.strip()]
     if not sample:
         return Coverage()
-    rows, unknown = vocabulary.pieces(sample), vocabulary.unknown
+    rows, unknown = vocabulary.token_ids(sample), vocabulary.unknown
     every = [piece for row in rows for piece in row]
     used = list(set(every) - {unknown})
-    means = {piece for piece, name in zip(used, vocabulary.names(used), strict=True) if has_letter(name)}
+    means = {piece for piece, name in zip(used, vocabulary.token_names(used), strict=True) if has_letter(name)}
     plain = [" ".join(word for word in _PLAIN_WORD.findall(text) if word == word.lower()) for text in sample]
     return Coverage(
         unknown=sum(piece == unknown for piece in every) / max(1, len(every)),
         lost=sum(means.isdisjoint(row) for row in rows) / len(sample),
-        pieces=sum(map(len, vocabulary.pieces(plain))) / max(1, sum(map(clean.count_words, plain))),
+        pieces=sum(map(len, vocabulary.token_ids(plain))) / max(1, sum(map(clean.count_words, plain))),
     )
 
 
@@ -64,13 +62,13 @@ def check_coverage(encoder: TextEncoder, texts: Sequence[str], name: str, progre
     """Say how much of the texts an encoder does not know, where it is much, and refuse what it cannot read at all.
 
     Raises:
-        EncoderError: most word pieces are unknown, or most texts hold no known one.
+        EncoderError: most tokens are unknown, or most texts hold no known one.
     """
     found = measure_coverage(encoder, texts)
     unknown, faults = max(found.unknown, found.lost), []
     if unknown > _NOTICED:
         faults.append(
-            f"{found.unknown:.0%} of the word pieces are unknown to it, and {found.lost:.0%} of the texts hold no word "
+            f"{found.unknown:.0%} of the tokens are unknown to it, and {found.lost:.0%} of the texts hold no word "
             "that it knows"
         )
     if unknown >= _REFUSED:
@@ -79,7 +77,7 @@ def check_coverage(encoder: TextEncoder, texts: Sequence[str], name: str, progre
             "of this language, or make one from the text with selfsent pretrain"
         )
     if found.pieces > _PIECES:
-        faults.append(f"a plain word takes {found.pieces:.1f} word pieces, where 1.2 are usual")
+        faults.append(f"a plain word takes {found.pieces:.1f} tokens, where 1.2 are usual")
     if faults:
         progress.say(
             f"warning: the vocabulary of {name} fits this text badly: {'; '.join(faults)}; an encoder of this "

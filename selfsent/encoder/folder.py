@@ -20,7 +20,7 @@ SHIPPED = {  # the encoders that come with the package
     "builtin-static": _HERE / "static",
     "builtin-mlm": _HERE / "masked_lm",  # which builtin was trained from; with the head that guesses words
 }
-SIDE_BY_SIDE = "SideBySide"  # the one module that is not of sentence-transformers
+PAIR = "PairModule"  # the one module that is not of sentence-transformers
 _INPUTS = ("Transformer", "StaticEmbedding")
 _WEIGHTED = {*_INPUTS, "Dense", "LayerNorm", "WeightedLayerPooling"}
 _MODULES = _WEIGHTED | {"Dropout", "Normalize", "Pooling", "WordWeights"}
@@ -86,7 +86,7 @@ def read_modules(folder: Path) -> list[ModuleEntry]:
         entries = [_module(entry, folder) for entry in _read_list(folder / "modules.json")]
     if not entries or len({entry.name for entry in entries}) < len(entries):
         raise EncoderError(f"modules.json of {folder} does not fit: it names no module, or one twice; {_AGAIN}")
-    if [entry.kind for entry in entries] == [SIDE_BY_SIDE]:
+    if [entry.kind for entry in entries] == [PAIR]:
         return entries
     unnamed = {path.parent for path in folder.glob("[0-9]_*/config.json")} - {entry.folder for entry in entries}
     if unnamed:
@@ -111,7 +111,7 @@ def _module(entry: Any, folder: Path) -> ModuleEntry:  # noqa: ANN401 - whatever
     reference, path, name = map(str, fields)
     library, _, _ = reference.partition(".")
     kind = reference.rpartition(".")[2]
-    known = _MODULES if library == "sentence_transformers" else {SIDE_BY_SIDE} if library == "selfsent" else set()
+    known = _MODULES if library == "sentence_transformers" else {PAIR} if library == "selfsent" else set()
     if kind not in known:
         raise EncoderError(
             f"{folder} names the module {reference[:80]!r}, which would run code of its own: known modules are those "

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -14,10 +13,11 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from selfsent.encoder import prompt
+from selfsent.encoder.base import UNLIMITED
 from selfsent.encoder.bert import DIRECT_POOLINGS, MAP, MODULES_BEHIND, WORD_WEIGHTS, EncodingSteps, steps_digest
 from selfsent.encoder.bert_layers import BertShape
-from selfsent.encoder.direct import UNLIMITED, Vocabulary, joined_digest
-from selfsent.encoder.pair import SideBySide
+from selfsent.encoder.pair import joined_digest
+from selfsent.encoder.pair_module import parts_of, weights_of
 from selfsent.encoder.static import vectors_digest
 from selfsent.errors import EncoderError
 
@@ -52,25 +52,6 @@ def tokenizer_of(encoder: SentenceTransformer) -> PreTrainedTokenizerBase:
     )
 
 
-class _Pieces(Vocabulary):
-    """What a tokenizer of transformers makes of words."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        self._pieces, self.unknown = tokenizer, tokenizer.unk_token_id
-
-    def pieces(self, texts: Sequence[str]) -> list[list[int]]:
-        rows: list[list[int]] = self._pieces(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
-        return rows
-
-    def names(self, ids: Sequence[int]) -> list[str]:
-        return list(self._pieces.convert_ids_to_tokens(list(ids)))
-
-
-def vocabulary_of(encoder: SentenceTransformer) -> Vocabulary:
-    """Return what the encoder's tokenizer makes of words."""
-    return _Pieces(tokenizer_of(encoder))
-
-
 def prompt_weights(encoder: SentenceTransformer) -> WordWeights | None:
     """Return the weights under which only the mask token of a prompt counts, if the encoder has such."""
     weights = next((module for module in encoder if isinstance(module, WordWeights)), None)
@@ -87,7 +68,7 @@ def mask_id(encoder: SentenceTransformer) -> int | None:
 
 
 def template_length(encoder: SentenceTransformer) -> int:
-    """Count the word pieces that a prompt puts around every text; any length includes them, as it does [CLS]."""
+    """Count the tokens that a prompt puts around every text; any length includes them, as it does [CLS]."""
     return 0 if transformer_of(encoder) is None else prompt.prompt_length(tokenizer_of(encoder))
 
 
@@ -106,8 +87,8 @@ def encoder_digest(encoder: SentenceTransformer) -> str:
         table, tokenizer = encoder[0].get_parameter("embedding.weight").detach().cpu(), encoder[0].tokenizer
         assert isinstance(tokenizer, Tokenizer)
         return vectors_digest(table.float().numpy(), tokenizer, [*settings[:3], len(kinds) == 2])
-    if isinstance(encoder[0], SideBySide):
-        return joined_digest(settings[:3], encoder[0].weights, [encoder_digest(part) for part in encoder[0].parts])
+    if parts := parts_of(encoder):
+        return joined_digest(settings[:3], weights_of(encoder) or [], [encoder_digest(part) for part in parts])
     if steps := _steps_of(encoder):  # also opened without transformers
         return steps_digest(steps.steps, settings[:3], *steps[1:])
     configs = [module.config.to_dict() for module in encoder.modules() if isinstance(module, PreTrainedModel)]
@@ -165,7 +146,5 @@ def is_linear_map(dense: Dense) -> bool:
 
 
 def max_length_of(encoder: SentenceTransformer) -> int:
-    """Return how many word pieces, special tokens included, the encoder reads of a text."""
-    if isinstance(encoder[0], SideBySide):
-        return min(map(max_length_of, encoder[0].parts))
+    """Return how many tokens, special tokens included, the encoder reads of a text."""
     return UNLIMITED if encoder.max_seq_length == math.inf else int(encoder.max_seq_length or 512)

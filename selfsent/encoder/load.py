@@ -14,15 +14,15 @@ from selfsent.encoder import prompt
 from selfsent.encoder.checks import limit_length, require_transformer, require_vectors, require_vocabulary
 from selfsent.encoder.dropout import install_dropout, set_dropout
 from selfsent.encoder.embed import install_word_dropout
-from selfsent.encoder.folder import CLOSED, SIDE_BY_SIDE, ModuleEntry, find_model, one_sentence, read_modules
+from selfsent.encoder.folder import CLOSED, PAIR, ModuleEntry, find_model, one_sentence, read_modules
 from selfsent.encoder.inspect import transformer_of
-from selfsent.encoder.pair import open_side_by_side
+from selfsent.encoder.pair_module import open_pair
 from selfsent.encoder.pooling import POOLINGS, assemble, pooling_name, without_pooler
 from selfsent.errors import ConfigurationError, EncoderError, unknown
 from selfsent.runtime.imports import without_collection
 
 _LOADING = RLock()
-_FIXED = {"StaticEmbedding": "static vectors, which are averaged", SIDE_BY_SIDE: "two encoders side by side"}
+_FIXED = {"StaticEmbedding": "static vectors, which are averaged", PAIR: "a pair of encoders"}
 
 
 def load_encoder(
@@ -40,7 +40,7 @@ def load_encoder(
         name: "builtin", "builtin-static", "builtin-mlm", a folder, or a name on the Hugging Face hub.
         pooling: one of ``POOLINGS``; ``mean`` keeps a folder's word weights.  Default: the folder's, or ``mean``.
         template: what ``prompt`` puts around a text.  Default: the folder's, or ``prompt.TEMPLATE``.
-        max_length: word pieces of a text, special tokens included and a prompt's own not; longer texts are cut.  Static
+        max_length: tokens of a text, special ones included and a prompt's own not; longer texts are cut.  Static
             vectors read everything.  Default: the encoder's own.
         dropout: the rate for every site.  Default: the encoder's own rates.
         prompts: keep the folder's prompts and truncation for ``encode``; training reads and embeds plain texts.
@@ -60,9 +60,9 @@ def load_encoder(
         first = read_modules(folder)[0]
         if first.kind in _FIXED and pooling not in (None, *["mean"] * (first.kind == "StaticEmbedding")):
             raise EncoderError(f"{str(name)!r} holds {_FIXED[first.kind]}: leave pooling {pooling!r} out")
-        if first.kind == SIDE_BY_SIDE:
-            joined = open_side_by_side(folder, load_encoder)
-            return joined if prompts else _plain(joined)
+        if first.kind == PAIR:
+            pair = open_pair(folder, load_encoder)
+            return pair if prompts else _plain(pair)
         if first.kind == "Transformer":
             require_transformer(first.folder)
         encoder = _open(folder, first, pooling, template)

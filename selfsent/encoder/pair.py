@@ -1,106 +1,132 @@
-"""Two encoders side by side: their unit vectors, weighted and concatenated, so that cosines add up.
+"""A pair of encoders: their unit vectors, weighted and concatenated, so that cosines add up.
 
-    cos(a, b) = sum_k w_k cos_k(a, b)        with sum_k w_k = 1 and cos_k the cosine under encoder k
-
-A folder of stock modules cannot hold two encoders, so that its ``modules.json`` names this class: ``load_encoder``
-opens it, and so does ``SentenceTransformer(folder, trust_remote_code=True)`` where selfsent is installed.
+cos(a, b) = sum_k w_k cos_k(a, b)        with sum_k w_k = 1 and cos_k the cosine under encoder k
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+import xxhash
 from jaxtyping import Float
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules.input_module import InputModule
-from torch import nn
-from torch.nn import functional as F
 
-from selfsent.encoder.direct import SHARES, read_settings, read_shares
-from selfsent.encoder.folder import CLOSED
+from selfsent.encoder.base import Encoder, TextReader, TokenizedText, Vocabulary
+from selfsent.encoder.folder import read_table
+from selfsent.errors import EncoderError
+from selfsent.progress import Progress
+
+PAIR_FILE = "pair.json"  # with the weights
+Scale = Callable[[Float[np.ndarray, "N _"], float], Float[np.ndarray, "N _"]]
 
 
-class SideBySide(InputModule):
-    """An input module that reads a text with several encoders; it is encoded with, not trained."""
+class EncoderPair(Encoder):
+    """Encoders whose vectors are joined."""
 
-    def __init__(self, encoders: Sequence[SentenceTransformer], weights: Sequence[float]) -> None:
+    def __init__(self, encoders: Sequence[Encoder], weights: Sequence[float], scale: Scale | None = None) -> None:
+        """Join encoders.
+
+        Args:
+            weights: their fractions of the cosine.
+            scale: gives vectors the length that is the root of a weight.  Default: by numpy.
+        """
         super().__init__()
-        self.encoders = nn.ModuleList(encoders)
-        self.weights = [float(weight) for weight in weights]
-        self.tokenizer = encoders[0].tokenizer
+        self._encoders, self._weights, self._scale = list(encoders), list(weights), scale or _scaled
+        self.take_settings({})
 
     @property
-    def parts(self) -> list[SentenceTransformer]:
-        """The encoders, in order."""
-        return [encoder for encoder in self.encoders if isinstance(encoder, SentenceTransformer)]
-
-    def join(self, vectors: Sequence[Float[np.ndarray, "N _"]]) -> Float[np.ndarray, "N E"]:
-        """Join the vectors that the encoders gave: each at length 1, times the root of its weight."""
-        unit = [F.normalize(torch.from_numpy(part), dim=1).numpy() for part in vectors]
-        return np.hstack([weight**0.5 * part for weight, part in zip(self.weights, unit, strict=True)])
-
-    def preprocess(self, inputs: Sequence[Any], prompt: str | None = None, **kwargs: Any) -> dict[str, Any]:  # noqa: ANN401
-        """Tokenise the texts with every encoder's own tokenizer."""
-        found: dict[str, Any] = {}
-        for number, encoder in enumerate(self.parts):
-            features = encoder.preprocess(inputs, prompt=prompt, **kwargs)
-            found |= {f"{number}.{name}": value for name, value in features.items()}
-        return found
-
-    def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:  # noqa: ANN401
-        """Return the features with ``sentence_embedding``, (B, D_1 + D_2 + ...), of length 1."""
-        parts = []
-        for number, (encoder, weight) in enumerate(zip(self.parts, self.weights, strict=True)):
-            own = {name.partition(".")[2]: value for name, value in features.items() if name.startswith(f"{number}.")}
-            vectors = encoder(own)["sentence_embedding"].float()[:, : encoder.truncate_dim]
-            parts.append(weight**0.5 * F.normalize(vectors, dim=1))
-        return {**features, "sentence_embedding": torch.cat(parts, dim=1)}
-
-    def get_embedding_dimension(self) -> int:
-        """Return the sum of the encoders' widths."""
-        return sum(int(encoder.get_embedding_dimension() or 0) for encoder in self.parts)
+    def width(self) -> int:  # noqa: D102 - of the base class, as the others
+        return self._kept(sum(encoder.width for encoder in self._encoders))
 
     @property
-    def max_seq_length(self) -> int:
-        """The word pieces that the first encoder reads."""
-        return int(self.parts[0].max_seq_length or 512)
+    def pooling(self) -> str:  # noqa: D102
+        return "none"
 
-    def save(self, output_path: str, *args: object, safe_serialization: bool = True, **kwargs: object) -> None:
-        """Write each encoder as a folder of its own, and the weights."""
-        for number, encoder in enumerate(self.parts):
-            encoder.save(str(Path(output_path) / str(number)), create_model_card=False)
-        (Path(output_path) / SHARES).write_text(json.dumps({"weights": self.weights}), encoding="utf-8")
+    @property
+    def max_length(self) -> int:  # noqa: D102
+        return min(encoder.max_length for encoder in self._encoders)
 
-    @classmethod
-    def load(cls, model_name_or_path: str, *args: object, **kwargs: object) -> "SideBySide":
-        """Open the encoders of a saved folder."""
-        encoder = open_side_by_side(
-            Path(model_name_or_path), lambda part: SentenceTransformer(str(part), device="cpu", **CLOSED)
+    @property
+    def digest(self) -> str:  # noqa: D102
+        return joined_digest(self._settings, self._weights, [encoder.digest for encoder in self._encoders])
+
+    @property
+    def parameters(self) -> int:  # noqa: D102
+        return sum(encoder.parameters for encoder in self._encoders)
+
+    @property
+    def tokenizer(self) -> Any:  # noqa: ANN401, D102
+        return self._encoders[0].tokenizer
+
+    @property
+    def readers(self) -> Sequence[TextReader]:  # noqa: D102
+        return [reader for encoder in self._encoders for reader in encoder.readers]
+
+    @property
+    def vocabularies(self) -> Sequence[Vocabulary]:  # noqa: D102
+        return [vocabulary for encoder in self._encoders for vocabulary in encoder.vocabularies]
+
+    def in_bf16(self, precision: str) -> bool:  # noqa: D102
+        return any(encoder.in_bf16(precision) for encoder in self._encoders)
+
+    def to(self, device: str) -> "EncoderPair":  # noqa: D102
+        self._encoders = [encoder.to(device) for encoder in self._encoders]
+        return self
+
+    def prepare(self, precision: str = "auto") -> None:  # noqa: D102
+        for encoder in self._encoders:
+            encoder.prepare(precision)
+
+    def close(self) -> None:  # noqa: D102
+        for encoder in self._encoders:
+            encoder.close()
+
+    def _embed(
+        self, texts: list[str], prompt: str, width: int | None, precision: str, progress: Progress
+    ) -> Float[np.ndarray, "N E"]:
+        return self._join(
+            encoder.embed(texts, prompt=prompt, precision=precision, progress=progress) for encoder in self._encoders
         )
-        return encoder[0]  # type: ignore[return-value]
+
+    def embed_tokenized(self, texts: Sequence[TokenizedText]) -> Float[np.ndarray, "N D"]:  # noqa: D102
+        def vectors() -> Iterator[Float[np.ndarray, "N _"]]:
+            first = 0
+            for encoder in self._encoders:
+                last = first + len(encoder.readers)
+                yield encoder.embed_tokenized([text._replace(rows=text.rows[first:last]) for text in texts])
+                first = last
+
+        return self._join(vectors())[:, : self.truncate_dim]
+
+    def _join(self, columns: Iterator[Float[np.ndarray, "N _"]]) -> Float[np.ndarray, "N E"]:
+        joined = [self._scale(vectors, weight) for vectors, weight in zip(columns, self._weights, strict=True)]
+        return np.hstack(joined, dtype=np.float32)
 
 
-def parts_of(encoder: SentenceTransformer) -> list[SentenceTransformer]:
-    """Return the encoders that stand side by side in one; none for an ordinary one."""
-    return encoder[0].parts if isinstance(encoder[0], SideBySide) else []
+def _scaled(vectors: Float[np.ndarray, "N _"], weight: float) -> Float[np.ndarray, "N _"]:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return weight**0.5 * vectors / np.maximum(lengths, 1e-12)
 
 
-def join_side_by_side(encoders: Sequence[SentenceTransformer], weights: Sequence[float]) -> SentenceTransformer:
-    """Join encoders; ``weights`` are their shares of the cosine."""
-    return SentenceTransformer(modules=[SideBySide(encoders, weights)], device="cpu").eval()
+def joined_digest(settings: list[Any], weights: Sequence[float], digests: Sequence[str]) -> str:
+    """Digest a pair of encoders, however they were opened."""
+    return xxhash.xxh3_128(json.dumps([settings, list(weights), list(digests)], sort_keys=True).encode()).hexdigest()
 
 
-def open_side_by_side(folder: Path, open_part: Callable[[Path], SentenceTransformer]) -> SentenceTransformer:
-    """Open the encoders of a saved folder, each by ``open_part``, and join them.
+def read_weights(folder: Path) -> list[float]:
+    """Return the fractions of the cosine that the encoders of a pair have.
 
     Raises:
-        EncoderError: the file of their weights is damaged.
+        EncoderError: the file is damaged.
     """
-    weights, settings = read_shares(folder), read_settings(folder)
-    joined = join_side_by_side([open_part(folder / str(number)) for number in range(len(weights))], weights)
-    joined.prompts |= {name: text or "" for name, text in settings.get("prompts", {}).items()}
-    joined.default_prompt_name, joined.truncate_dim = settings.get("default_prompt_name"), settings.get("truncate_dim")
-    return joined
+    weights = read_table(folder / PAIR_FILE).get("weights")
+    if (
+        not isinstance(weights, list)
+        or len(weights) < 2
+        or not all(isinstance(weight, float) and weight > 0 for weight in weights)
+    ):
+        raise EncoderError(
+            f"{folder / PAIR_FILE} is damaged: its weights are {str(weights)[:80]}, and they are fractions"
+        )
+    return weights

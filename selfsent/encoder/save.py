@@ -9,10 +9,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense
 from torch import nn
 
-from selfsent.encoder.direct import UNLIMITED
+from selfsent.encoder.base import UNLIMITED
 from selfsent.encoder.inspect import max_length_of, tokenizer_of, transformer_of
 from selfsent.encoder.load import quietly
-from selfsent.encoder.pair import parts_of
+from selfsent.encoder.pair_module import parts_of
 from selfsent.encoder.pooling import may_have_pooler
 from selfsent.storage import atomic
 
@@ -83,7 +83,7 @@ def _settle_tokenizer(encoder: SentenceTransformer) -> None:
 
 
 def read_length(encoder: SentenceTransformer) -> int:
-    """Return how many word pieces a saved tokenizer leaves of a text: at most as many as the model has positions."""
+    """Return how many tokens a saved tokenizer leaves of a text: at most as many as the model has positions."""
     config = getattr(transformer_of(encoder), "config", None)
     return min(max_length_of(encoder), getattr(config, "max_position_embeddings", UNLIMITED))
 

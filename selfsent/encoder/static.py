@@ -1,4 +1,4 @@
-"""Static word vectors without torch: the vector of a text is the mean of those of its word pieces.
+"""Static vectors without torch: the vector of a text is the mean of those of its tokens.
 
 Opening a folder takes tenths of a second here, and seconds where torch and transformers are imported first.  Vectors
 are those that sentence-transformers gives, up to rounding.
@@ -7,7 +7,7 @@ are those that sentence-transformers gives, up to rounding.
 import json
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,10 @@ from safetensors import safe_open
 from tokenizers import Tokenizer
 
 from selfsent.corpus.word_lookup import WordLookup
-from selfsent.encoder.direct import UNLIMITED, DirectEncoder, Vocabulary
-from selfsent.encoder.folder import ModuleEntry, read_table
+from selfsent.encoder.base import UNLIMITED, Encoder, TextReader, TokenizedText, read_settings
+from selfsent.encoder.folder import ModuleEntry
 from selfsent.errors import EncoderError
-from selfsent.progress import SILENT, Progress
-from selfsent.text import clean
+from selfsent.progress import Progress
 
 TEXTS_A_BLOCK = 8192
 _FEW = 500  # texts for which scipy is not worth its import
@@ -30,8 +29,8 @@ _READ = {"F32", "F16", "I8"}  # kinds of numbers that numpy has
 _LEAST_VOCABULARY = 0.75  # of the rows of the word embeddings, which some models pad
 
 
-class WordVectors(DirectEncoder):
-    """Word vectors that are open for encoding."""
+class StaticEncoder(Encoder):
+    """Static vectors that are open for encoding."""
 
     def __init__(self, table: Float[np.ndarray, "V D"], tokenizer: Tokenizer, *, unit: bool) -> None:
         super().__init__()
@@ -40,7 +39,7 @@ class WordVectors(DirectEncoder):
 
     @property
     def width(self) -> int:  # noqa: D102 - of the base class, as the others
-        return self._table.shape[1]
+        return self._kept(self._table.shape[1])
 
     @property
     def pooling(self) -> str:  # noqa: D102
@@ -50,39 +49,54 @@ class WordVectors(DirectEncoder):
     def max_length(self) -> int:  # noqa: D102
         return UNLIMITED
 
+    @property
+    def parameters(self) -> int:  # noqa: D102
+        return self._table.size
+
     @cached_property
-    def vocabularies(self) -> Sequence[Vocabulary]:  # noqa: D102
+    def readers(self) -> Sequence[TextReader]:  # noqa: D102
         added = {token.content for token in self._tokenizer.get_added_tokens_decoder().values()}
         unknown = self._tokenizer.token_to_id("[UNK]") if "[UNK]" in added else None
-        return [Vocabulary(Tokenizer.from_str(json.dumps(_bare(self._tokenizer))), unknown)]
+        bare = Tokenizer.from_str(json.dumps(_bare(self._tokenizer)))
+        return [TextReader(bare, max_length=UNLIMITED, size=len(self._table), unknown=unknown, special=False)]
 
     @cached_property
     def digest(self) -> str:  # noqa: D102
-        settings = [self.prompts, self.default_prompt_name, self.truncate_dim, self._unit]
-        return vectors_digest(self._table, self._tokenizer, settings)
+        return vectors_digest(self._table, self._tokenizer, [*self._settings, self._unit])
 
     def _one_by_one(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids of all texts end to end, and where those of each begin."""
-        rows = [one.ids for one in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)]
-        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-        return np.fromiter((one for row in rows for one in row), np.int64, lengths.sum()), np.cumsum(lengths) - lengths
+        encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return flattened([encoding.ids for encoding in encodings])
 
-    def encode_texts(  # noqa: D102 - zeros for a text without a known word
-        self, texts: Iterable[str], prompt: str = "", *, precision: str = "auto", progress: Progress = SILENT
+    def _embed(  # zeros for a text without a known word
+        self, texts: list[str], prompt: str, width: int | None, precision: str, progress: Progress
     ) -> Float[np.ndarray, "N D"]:
-        texts = [prompt + clean.encodable(text) for text in texts]
-        blocks = [np.empty((0, self.width), np.float32)]
+        texts = [prompt + text for text in texts]
+        blocks = [np.empty((0, self._table.shape[1]), np.float32)]
         for start in range(0, len(texts), TEXTS_A_BLOCK):
             ids, offsets = self._words(texts[start : start + TEXTS_A_BLOCK])
             blocks.append(mean_vectors(self._table, ids, offsets))
             progress.report("encode", min(start + TEXTS_A_BLOCK, len(texts)), len(texts))
-        vectors = np.concatenate(blocks)
+        return self._scaled(np.concatenate(blocks))
+
+    def embed_tokenized(self, texts: Sequence[TokenizedText]) -> Float[np.ndarray, "N D"]:  # noqa: D102
+        means = mean_vectors(self._table, *flattened([text.rows[0] for text in texts]))
+        return self._scaled(means)[:, : self.truncate_dim]
+
+    def _scaled(self, vectors: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
         if self._unit:
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         return vectors
 
 
-def open_word_vectors(folder: Path, entries: Sequence[ModuleEntry], name: str) -> WordVectors | None:
+def flattened(rows: Sequence[Sequence[int]]) -> tuple[Int[np.ndarray, " T"], Int[np.ndarray, " N"]]:
+    """Return token ids end to end, and where those of each row begin."""
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    return np.fromiter(chain.from_iterable(rows), np.int64, int(lengths.sum())), np.cumsum(lengths) - lengths
+
+
+def open_static(folder: Path, entries: Sequence[ModuleEntry], name: str) -> StaticEncoder | None:
     """Open a folder; None where only sentence-transformers can: another module or kind of numbers.
 
     Raises:
@@ -102,34 +116,32 @@ def open_word_vectors(folder: Path, entries: Sequence[ModuleEntry], name: str) -
         return None
     added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     require_words(tokenizer.get_vocab(), added, len(table), name)
-    found = WordVectors(table, tokenizer, unit=len(entries) == 2)
-    settings = folder / "config_sentence_transformers.json"
-    content = read_table(settings) if settings.exists() else {}
-    if not found.take_settings(content):
+    encoder = StaticEncoder(table, tokenizer, unit=len(entries) == 2)
+    if not encoder.take_settings(read_settings(folder)):
         return None
-    if not np.isfinite(found.encode_texts(["a"])).all():
+    if not np.isfinite(encoder.embed(["a"])).all():
         raise EncoderError(f"the weights of {name} are broken: a vector holds values that are not finite")
-    return found
+    return encoder
 
 
 def require_words(vocabulary: dict[str, int], special: Iterable[str], rows: int, name: str) -> None:
     """Refuse a vocabulary without words, or that of other weights.
 
     Raises:
-        EncoderError: says how many word pieces there are, and how many the weights know.
+        EncoderError: says how many tokens there are, and how many the weights know.
     """
     if not vocabulary.keys() - {*special}:
-        raise EncoderError(f"{name} has no tokenizer: expected tokenizer.json, which lists its word pieces")
+        raise EncoderError(f"{name} has no tokenizer: expected tokenizer.json, which lists its tokens")
     highest = max(vocabulary.values())
     if highest >= rows or len(vocabulary) < _LEAST_VOCABULARY * rows:
         raise EncoderError(
-            f"the tokenizer of {name} is not that of its weights: it has {len(vocabulary):,} word pieces numbered up "
+            f"the tokenizer of {name} is not that of its weights: it has {len(vocabulary):,} tokens numbered up "
             f"to {highest:,}, and the weights have {rows:,}; copy both from one place"
         )
 
 
 def vectors_digest(table: Float[np.ndarray, "V D"], tokenizer: Tokenizer, settings: list[Any]) -> str:
-    """Digest word vectors, their tokenizer and settings, however they were opened."""
+    """Digest static vectors, their tokenizer and settings, however they were opened."""
     digest = xxhash.xxh3_128(json.dumps([settings, _bare(tokenizer)], sort_keys=True).encode())
     digest.update(np.ascontiguousarray(table, np.float32).data)
     return digest.hexdigest()

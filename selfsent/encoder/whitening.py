@@ -19,7 +19,7 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 from torch import nn
 
 from selfsent.encoder.inspect import is_linear_map
-from selfsent.encoder.pair import parts_of
+from selfsent.encoder.pair_module import parts_of
 from selfsent.errors import EncoderError
 
 POWER = 0.2
@@ -47,13 +47,13 @@ def fit_partial_whitening(vectors: Float[np.ndarray, "N D"], power: float = POWE
 
 
 def require_one_encoder(encoder: SentenceTransformer) -> None:
-    """Refuse encoders side by side.
+    """Refuse a pair of encoders.
 
     Raises:
         EncoderError: it holds two.
     """
     if parts_of(encoder):
-        raise EncoderError("two encoders side by side are not whitened: whiten each of them")
+        raise EncoderError("a pair of encoders is not whitened: whiten each of them")
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def whiten_encoder(encoder: SentenceTransformer, matrix: Float[np.ndarray, "D D"
     """Give an encoder, in place, embeddings that are multiplied by a symmetric matrix, and return it.
 
     Raises:
-        EncoderError: it holds two encoders side by side, or the matrix is of another width.
+        EncoderError: it is a pair of encoders, or the matrix is of another width.
     """
     require_one_encoder(encoder)
     with whole_width(encoder):

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from selfsent.corpus.prepare import corpus_texts, prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
+from selfsent.encoder.base import Encoder
 from selfsent.encoder.coverage import check_coverage
-from selfsent.encoder.opened import embed_texts, length_of, open_encoder, pooling_kind, with_torch
-from selfsent.encoder.task_prompts import TextEncoder, resolve_prompt
+from selfsent.encoder.open import as_encoder, open_encoder
 from selfsent.errors import ConfigurationError
 from selfsent.evaluation import mteb
 from selfsent.evaluation.over_seeds import compare_seeds, over_seeds, require_seeds
@@ -76,12 +76,12 @@ def evaluate(
     encoder = _open(model, pooling, max_length, layers=bool(public or poolings or searched))
     output = None if mteb_results is None else mteb.ResultFiles(Path(mteb_results), mteb.public_name(model), public)
     cache = atomic.cache_folder("mteb", "")
-    public_scores = mteb.score_mteb(with_torch(encoder), public, cache, output, precision=precision, progress=progress)
+    public_scores = mteb.score_mteb(encoder, public, cache, output, precision=precision, progress=progress)
     if public and not own:
         return {"model": Results(scores=public_scores)}
     if searched:
         held_out = _held_out_part(encoder, corpus, progress)
-    embed = partial(embed_texts, encoder, prompt=resolve_prompt(encoder), precision=precision, progress=progress)
+    embed = partial(encoder.embed, prompt=encoder.resolve_prompt(), precision=precision, progress=progress)
     other = _whitened_on(whiten_on, whitening, embed, progress) if whitening and whiten_on else None
     suite = read_suite(own, data, held_out=held_out, classifier=classifier, stop_on=stop_on)
     for line in suite.notes:
@@ -91,7 +91,7 @@ def evaluate(
     progress.say(f"encoding {len(suite.sentences):,} different texts (tasks: {len(suite.tasks)})")
     vectors = embed(suite.sentences)
     score = partial(suite.score, bootstrap=bootstrap, progress=progress)
-    protocol = {"pooling": pooling_kind(encoder), "max_length": length_of(encoder)}
+    protocol = {"pooling": encoder.pooling, "max_length": encoder.max_length}
 
     scored = score(vectors, protocol=protocol)
     results = {"model": replace(scored, scores=scored.scores + public_scores)}
@@ -122,37 +122,32 @@ def _whitened_on(
 
 
 def _pooled(
-    encoder: TextEncoder, sentences: Sequence[str], poolings: Sequence[str], precision: str, progress: Progress
+    encoder: Encoder, sentences: Sequence[str], poolings: Sequence[str], precision: str, progress: Progress
 ) -> dict[str, NDArray[np.float32]]:
     """Return the vectors of each pooling; nothing of an encoder without layers."""
-    from selfsent.encoder.encode import encode_poolings
-    from selfsent.encoder.inspect import transformer_of
-
-    if transformer_of(with_torch(encoder)) is None:
+    pooled = encoder.embed_poolings(sentences, poolings, precision=precision, progress=progress)
+    if not pooled:
         progress.say("poolings are left out: these are static vectors, which have no layers to pool")
-        return {}
-    return encode_poolings(with_torch(encoder), sentences, poolings, precision=precision, progress=progress)
+    return pooled
 
 
 def _open(
     model: "str | Path | SentenceTransformer", pooling: str | None, max_length: int | None, *, layers: bool
-) -> TextEncoder:
+) -> Encoder:
     """Open a model as fast as its kind allows, or as a SentenceTransformer where something needs its ``layers``."""
     if not isinstance(model, str | Path):
-        return model
+        return as_encoder(model)
     if not layers and pooling is None and max_length is None:
         return open_encoder(model)
     from selfsent.encoder.load import load_encoder
 
-    return load_encoder(model, pooling=pooling, max_length=max_length)
+    return as_encoder(load_encoder(model, pooling=pooling, max_length=max_length))
 
 
-def _held_out_part(encoder: TextEncoder, corpus: Sequence[str | Path], progress: Progress) -> HeldOut:
+def _held_out_part(encoder: Encoder, corpus: Sequence[str | Path], progress: Progress) -> HeldOut:
     """Prepare documents as training does, and return the pairs that it would hold out for the test."""
-    from selfsent.encoder.inspect import tokenizer_of
-
-    tokenizer = tokenizer_of(with_torch(encoder))
-    pairs = prepare_corpus([str(name) for name in corpus], CorpusConfig(), tokenizer, progress=progress).held_out.test
+    sources, tokenizer = [str(name) for name in corpus], encoder.tokenizer
+    pairs = prepare_corpus(sources, CorpusConfig(), tokenizer, progress=progress).held_out.test
     return pairs.queries, pairs.passages
 
 

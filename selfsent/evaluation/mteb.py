@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from selfsent.encoder.opened import digest_of, embed_texts, length_of, width_of
-from selfsent.encoder.task_prompts import resolve_prompt, task_prompt
+from selfsent.encoder.base import Encoder
 from selfsent.errors import ConfigurationError, DataError, UserError
 from selfsent.evaluation.score import Score, measured
 from selfsent.progress import SILENT, Progress
@@ -53,7 +52,7 @@ def mteb_tasks(names: Sequence[str]) -> "list[AbsTask]":
 
 
 def score_mteb(
-    encoder: "SentenceTransformer",
+    encoder: Encoder,
     tasks: "Sequence[AbsTask]",
     cache: Path,
     output: "ResultFiles | None" = None,
@@ -78,7 +77,7 @@ def score_mteb(
     import mteb
 
     progress.say(f"mteb runs {len(tasks)} of its tasks")
-    digest = digest_of(encoder)[:16]
+    digest = encoder.digest[:16]
     results = mteb.ResultCache(cache / f"{digest}-{precision}-{version('mteb')}")
     scores = []
     for task in tasks:
@@ -144,7 +143,7 @@ class ResultFiles:
         except OSError as error:
             raise ConfigurationError(f"cannot write {self._folder}: {error.strerror}; name another folder") from error
 
-    def write_result(self, encoder: "SentenceTransformer", kept: Path) -> Path:
+    def write_result(self, encoder: Encoder, kept: Path) -> Path:
         """Write the result of a task, and what is known of the encoder, and return where the result is.
 
         The revision is a digest of the encoder: folders of models have no other.
@@ -154,13 +153,13 @@ class ResultFiles:
         """
         from mteb.models import ModelMeta
 
-        place = self._folder / digest_of(encoder)[:16]
+        place = self._folder / encoder.digest[:16]
         facts = {
             "name": self._name,
             "revision": place.name,
-            "embed_dim": width_of(encoder),
-            "max_tokens": length_of(encoder),
-            "n_parameters": sum(parameter.numel() for parameter in encoder.parameters()),
+            "embed_dim": encoder.width,
+            "max_tokens": encoder.max_length,
+            "n_parameters": encoder.parameters,
             "framework": ["Sentence Transformers", "PyTorch"],
             "similarity_fn_name": "cosine",
         }
@@ -180,7 +179,7 @@ def public_name(model: "str | Path | SentenceTransformer") -> str:
     return f"selfsent/{path.resolve().parent.name if path.name == 'model' else path.resolve().name}"
 
 
-def _wrapped(encoder: "SentenceTransformer", digest: str, precision: str) -> "EncoderProtocol":
+def _wrapped(encoder: Encoder, digest: str, precision: str) -> "EncoderProtocol":
     """Return what mteb calls an encoder: batches of texts in, vectors out."""
     from mteb.models import ModelMeta
     from mteb.models.abs_encoder import AbsEncoder
@@ -192,7 +191,7 @@ def _wrapped(encoder: "SentenceTransformer", digest: str, precision: str) -> "En
             self, inputs: Iterable[Mapping[str, list[str]]], prompt_type: "PromptType | None" = None, **_: object
         ) -> np.ndarray:
             texts = [text for batch in inputs for text in batch["text"]]
-            prompt = resolve_prompt(encoder) if prompt_type is None else task_prompt(encoder, prompt_type.value)
-            return embed_texts(encoder, texts, prompt=prompt, precision=precision)
+            prompt = encoder.resolve_prompt() if prompt_type is None else encoder.task_prompt(prompt_type.value)
+            return encoder.embed(texts, prompt=prompt, precision=precision)
 
     return Wrapped()

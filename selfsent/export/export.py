@@ -25,7 +25,7 @@ from selfsent.corpus.sources import Document
 from selfsent.encoder.encode import encode
 from selfsent.encoder.folder import read_table
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.pair import parts_of
+from selfsent.encoder.pair_module import parts_of
 from selfsent.encoder.save import save_encoder
 from selfsent.encoder.whitening import fit_partial_whitening, require_one_encoder, whiten_encoder, whole_width
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, unknown

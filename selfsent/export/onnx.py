@@ -7,7 +7,7 @@ The first form is for a transformer with cls or mean pooling, which other librar
 output.  Of any other pipeline (word weights, a prompt, several layers, a dense layer) they would pool something else
 without a word, so that its graph has the embedding alone.
 
-Encoders side by side are one graph, too, whose embedding is that of ``SideBySide``.  Those that read the same token ids
+A pair of encoders is one graph, too, whose embedding is that of ``EncoderPair``.  Encoders that read the same token ids
 share the inputs; otherwise encoder k has inputs of its own, with token ids by its own tokenizer:
 
     input_ids_k, attention_mask_k[, token_type_ids_k]  (B, T_k)  for each k  ->  sentence_embedding (B, D_0 + D_1 + ...)
@@ -32,7 +32,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from selfsent.encoder.inspect import tokenizer_of, transformer_of
-from selfsent.encoder.pair import SideBySide, parts_of
+from selfsent.encoder.pair_module import parts_of, weights_of
 from selfsent.encoder.save import read_length
 from selfsent.errors import ConfigurationError, EncoderError, first_line
 
@@ -151,7 +151,7 @@ class _Graph(nn.Module):
         super().__init__()
         parts = parts_of(encoder) or [encoder]
         self.parts = nn.ModuleList(_Layers(one) if transformer_of(one) is not None else _Words(one) for one in parts)
-        self.weights = encoder[0].weights if isinstance(encoder[0], SideBySide) else None
+        self.weights = weights_of(encoder)
         self.widths = [one.truncate_dim for one in parts]
         self.outputs = outputs
 

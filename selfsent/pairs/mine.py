@@ -13,9 +13,9 @@ from selfsent.config import apply_settings, build_config
 from selfsent.corpus.prepare import corpus_texts, read_texts
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.corpus.sources import resolve_sources
+from selfsent.encoder.base import Encoder
 from selfsent.encoder.coverage import check_coverage
-from selfsent.encoder.opened import digest_of, embed_texts, open_encoder
-from selfsent.encoder.task_prompts import TextEncoder, resolve_prompt, task_prompt
+from selfsent.encoder.open import open_encoder
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, unknown
 from selfsent.evaluation.label_free.documents import distinct_texts
 from selfsent.pairs.cache import identity_digest
@@ -88,7 +88,7 @@ def mine_pairs(
     check_pairs_file(out, [source.path for source in found])
     encoder = open_encoder(model, fastest=True, progress=progress)
     facts = {"model": str(model), "kind": kind, **{key: getattr(config, key) for key in _KEYS[kind]}, **columns}
-    identity = {**facts, "model": digest_of(encoder), "source": [source.identity() for source in found]}
+    identity = {**facts, "model": encoder.digest, "source": [source.identity() for source in found]}
     summary = PairsSummary(out=out)
     with locks.exclusive(out, folder=False):
         if kind == "paraphrases":
@@ -133,7 +133,7 @@ def _paraphrases(
     sources: Sequence[str],
     reading: CorpusConfig,
     config: MineConfig,
-    encoder: TextEncoder,
+    encoder: Encoder,
     name: str,
     summary: PairsSummary,
     progress: Progress,
@@ -147,7 +147,7 @@ def _paraphrases(
     summary.dropped["near-duplicates"] = len(every) - len(texts)
     if len(texts) < 2:
         raise CorpusError(f"{', '.join(sources)} holds {len(texts)} different texts: give two or more")
-    vectors = _unit_vectors(encoder, texts, resolve_prompt(encoder), name, progress)
+    vectors = _unit_vectors(encoder, texts, encoder.resolve_prompt(), name, progress)
     found = find_paraphrases(vectors, config, progress)
     summary.dropped["without a partner"] = len(texts) - 2 * len(found)
     for i, j, cosine, margin in found:
@@ -158,7 +158,7 @@ def _negatives(
     sources: Sequence[str],
     reading: CorpusConfig,
     config: MineConfig,
-    encoder: TextEncoder,
+    encoder: Encoder,
     name: str,
     summary: PairsSummary,
     progress: Progress,
@@ -189,8 +189,8 @@ def _negatives(
             "sentences or more, or pairs; --split yes makes documents of the lines of a .txt file"
         )
     positives = [np.array(numbers) for numbers in belongs.values()]
-    vectors = _unit_vectors(encoder, texts, task_prompt(encoder, "query"), name, progress)
-    others = _unit_vectors(encoder, candidates, task_prompt(encoder, "document"), name, progress)
+    vectors = _unit_vectors(encoder, texts, encoder.task_prompt("query"), name, progress)
+    others = _unit_vectors(encoder, candidates, encoder.task_prompt("document"), name, progress)
 
     def differs(anchor: int, passage: int) -> bool:  # a copy of the text or of its positive is no negative
         own = [texts[anchor], *(candidates[number] for number in positives[anchor])]
@@ -213,11 +213,11 @@ def _pair(text: str, positive: str, sentences: Sequence[str]) -> tuple[str, str]
 
 
 def _unit_vectors(
-    encoder: TextEncoder, texts: Sequence[str], prompt: str, name: str, progress: Progress
+    encoder: Encoder, texts: Sequence[str], prompt: str, name: str, progress: Progress
 ) -> Float[np.ndarray, "N D"]:
     """Encode texts to vectors of length 1; a text without a known word has zeros."""
     check_coverage(encoder, texts, name, progress)
-    vectors = embed_texts(encoder, texts, prompt=prompt, progress=progress)
+    vectors = encoder.embed(texts, prompt=prompt, progress=progress)
     if not np.isfinite(vectors).all():
         raise EncoderError(f"{name} gives NaN or infinity for some texts: its weights are broken")
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)

@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from selfsent.corpus.sources import Document, resolve_sources
+from selfsent.encoder.base import Encoder, TextEncoder, require_finite
 from selfsent.encoder.coverage import BEGINNING, measure_coverage, require_known_query
-from selfsent.encoder.opened import embed_texts, open_encoder, require_finite
-from selfsent.encoder.task_prompts import TextEncoder
+from selfsent.encoder.open import as_encoder, open_encoder
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError, UserError
 from selfsent.evaluation.geometry import unit
 from selfsent.progress import SILENT, Progress
@@ -61,7 +61,7 @@ class Index:
     """
 
     def __init__(
-        self, folder: Path, facts: dict[str, Any], segments: Sequence[Segment], encoder: TextEncoder | None = None
+        self, folder: Path, facts: dict[str, Any], segments: Sequence[Segment], encoder: Encoder | None = None
     ) -> None:
         self.folder, self.facts = folder, facts
         self.config = IndexConfig(**facts["config"])
@@ -95,7 +95,7 @@ class Index:
         Raises:
             UserError: the folder is no index, or is damaged; or another encoder.
         """
-        folder = Path(folder)
+        folder, opened = Path(folder), None if encoder is None else as_encoder(encoder)
         if not is_index(folder):
             raise ConfigurationError(f"{folder} is no index: make one with selfsent index CORPUS --out {folder}")
         advice = writer.advice_for(folder)
@@ -104,7 +104,7 @@ class Index:
             if facts.get("format") != FORMAT:
                 raise ResumeError(f"{folder} is an index of another version: {advice}")
             try:
-                return cls(folder, facts, [Segment.open(folder / name, advice) for name in facts["segments"]], encoder)
+                return cls(folder, facts, [Segment.open(folder / name, advice) for name in facts["segments"]], opened)
             except (ResumeError, OSError):  # another process may have published another state, and removed this one
                 if not left or atomic.read_sealed(folder / MANIFEST, advice)["state"] == facts["state"]:
                     raise
@@ -219,7 +219,7 @@ class Index:
                 if hits:
                     return hits
             require_known_query(encoder, query)
-        vector = embed_texts(encoder, [query], prompt=self.facts["fingerprint"]["query"])
+        vector = encoder.embed([query], prompt=self.facts["fingerprint"]["query"])
         require_finite(vector, [query])
         vector = unit(vector).astype(np.float32)
         (ranked,) = self.rank([query], vector, top, mode)
@@ -319,7 +319,7 @@ class Index:
                 "corpus that is given: name that, too, to add to it, or make another index with another --out"
             )
 
-    def load_encoder(self, progress: Progress = SILENT) -> TextEncoder:
+    def load_encoder(self, progress: Progress = SILENT) -> Encoder:
         """Open the encoder that made the vectors, once.
 
         Raises:
@@ -363,7 +363,7 @@ class Index:
         return self._segments[number], document - int(self._starts[number])
 
     @contextmanager
-    def _locked(self) -> Iterator[TextEncoder]:
+    def _locked(self) -> Iterator[Encoder]:
         """Keep other processes away for the block, and be the index as they left it, and then as the block does."""
         encoder = self.load_encoder()
         with locks.exclusive(self.folder):
@@ -373,7 +373,7 @@ class Index:
 
     def _publish(
         self,
-        encoder: TextEncoder,
+        encoder: Encoder,
         facts: dict[str, Any],
         new: Sequence[SearchText],
         gone: Sequence[int],

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Int
 
-from selfsent.encoder.opened import embed_texts
-from selfsent.encoder.task_prompts import TextEncoder
+from selfsent.encoder.base import Encoder
 from selfsent.evaluation.geometry import unit
 from selfsent.searching.nearest import exact_nearest
 from selfsent.searching.passages import SearchText
@@ -23,9 +22,7 @@ _QUERY, _PASSAGE = 5, 15  # words, at least
 _DEPTH = 10
 
 
-def measure_modes(
-    encoder: TextEncoder, texts: Sequence[SearchText], query: str, document: str
-) -> dict[str, float] | None:
+def measure_modes(encoder: Encoder, texts: Sequence[SearchText], query: str, document: str) -> dict[str, float] | None:
     """Return MRR@10 (0 to 100) of each mode; None where too few documents have a first sentence and a rest.
 
     Args:
@@ -39,8 +36,8 @@ def measure_modes(
         return None
     pairs = pairs[:: -(-len(pairs) // PASSAGES)]
     queries, passages = [first for first, _ in pairs[:QUERIES]], [rest for _, rest in pairs]
-    asked = unit(embed_texts(encoder, queries, prompt=query)).astype(np.float32)
-    found = unit(embed_texts(encoder, passages, prompt=document)).astype(np.float16)
+    asked = unit(encoder.embed(queries, prompt=query)).astype(np.float32)
+    found = unit(encoder.embed(passages, prompt=document)).astype(np.float16)
     dense, _ = exact_nearest(asked, [found], None, POOL)
     ranks: dict[str, list[float]] = {"dense": [], "bm25": [], "hybrid": []}
     for answer, (by_meaning, scores) in enumerate(zip(dense, bm25_rows(queries, passages), strict=True)):

@@ -9,7 +9,7 @@ import numpy as np
 from selfsent.config import MANY
 from selfsent.corpus.sources import resolve_sources
 from selfsent.encoder.coverage import check_coverage
-from selfsent.encoder.opened import open_encoder
+from selfsent.encoder.open import open_encoder
 from selfsent.errors import ConfigurationError, CorpusError
 from selfsent.progress import SILENT, Progress
 from selfsent.searching.index import Hit, Index

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from selfsent.encoder.opened import require_finite
+from selfsent.encoder.base import require_finite
 from selfsent.evaluation.geometry import unit
 from selfsent.searching.passages import SearchText, embedded_texts
 from selfsent.storage import atomic

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from selfsent.corpus.sources import Source
+from selfsent.encoder.base import Encoder
 from selfsent.encoder.coverage import check_coverage
 from selfsent.encoder.folder import SHIPPED
-from selfsent.encoder.opened import digest_of, embed_texts, width_of
-from selfsent.encoder.task_prompts import TextEncoder, task_prompt
 from selfsent.errors import ConfigurationError, CorpusError, ResumeError, UserError
 from selfsent.progress import SILENT, Progress
 from selfsent.searching import nearest, words
@@ -45,13 +44,13 @@ def advice_for(folder: Path) -> str:
     return f"delete {folder} and make the index again"
 
 
-def fingerprint_of(encoder: TextEncoder) -> dict[str, Any]:
+def fingerprint_of(encoder: Encoder) -> dict[str, Any]:
     """Return what has to be equal for a query's vector to be comparable with the vectors of an index."""
     return {
-        "digest": digest_of(encoder),
-        "width": width_of(encoder),
-        "document": task_prompt(encoder, "document"),
-        "query": task_prompt(encoder, "query"),
+        "digest": encoder.digest,
+        "width": encoder.width,
+        "document": encoder.task_prompt("document"),
+        "query": encoder.task_prompt("query"),
     }
 
 
@@ -61,7 +60,7 @@ def source_identities(sources: Sequence[Source]) -> list[Any]:
 
 
 def new_facts(
-    encoder: TextEncoder,
+    encoder: Encoder,
     model: str | Path,
     corpus: Sequence[str | Path],
     sources: Sequence[Source],
@@ -93,9 +92,9 @@ def new_facts(
     }
 
 
-def embed_documents(encoder: TextEncoder, facts: Mapping[str, Any]) -> Embed:
+def embed_documents(encoder: Encoder, facts: Mapping[str, Any]) -> Embed:
     """Return what encodes the texts of documents."""
-    return lambda texts: embed_texts(encoder, texts, prompt=facts["fingerprint"]["document"])
+    return lambda texts: encoder.embed(texts, prompt=facts["fingerprint"]["document"])
 
 
 def lasting(name: str | Path) -> str:
@@ -116,7 +115,7 @@ class IndexWriter:
     def __init__(
         self,
         folder: Path,
-        encoder: TextEncoder,
+        encoder: Encoder,
         facts: dict[str, Any],
         *,
         segment_documents: int = DOCUMENTS,
@@ -223,7 +222,7 @@ def _sweep(folder: Path, facts: dict[str, Any]) -> None:
 def write_index(
     sources: Sequence[Source],
     folder: Path,
-    encoder: TextEncoder,
+    encoder: Encoder,
     facts: dict[str, Any],
     *,
     segment_documents: int,
@@ -303,7 +302,7 @@ def _begun(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def _choose_mode(facts: dict[str, Any], encoder: TextEncoder, texts: Sequence[SearchText]) -> None:
+def _choose_mode(facts: dict[str, Any], encoder: Encoder, texts: Sequence[SearchText]) -> None:
     """Set the mode of searches that name none, by measurement where the settings leave it open."""
     mode, prompts = facts["config"]["mode"], facts["fingerprint"]
     if mode == "auto":

@@ -18,7 +18,7 @@ from selfsent.encoder.coverage import check_coverage
 from selfsent.encoder.folder import SHIPPED
 from selfsent.encoder.inspect import encoder_digest, transformer_of
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.pair import join_side_by_side
+from selfsent.encoder.pair_module import join_encoders
 from selfsent.evaluation.label_free.differences import SCORE
 from selfsent.evaluation.score import Difference
 from selfsent.progress import Progress
@@ -394,4 +394,4 @@ def _mean(once: Candidate, again: Path) -> SentenceTransformer:
 
 
 def _joined(pair: tuple[Candidate, Candidate], weights: tuple[float, float]) -> SentenceTransformer:
-    return join_side_by_side([one.open() for one in pair], weights)
+    return join_encoders([one.open() for one in pair], weights)

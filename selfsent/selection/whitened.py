@@ -11,7 +11,7 @@ import numpy as np
 from sentence_transformers import SentenceTransformer
 
 from selfsent.encoder.encode import encode
-from selfsent.encoder.pair import parts_of
+from selfsent.encoder.pair_module import parts_of
 from selfsent.encoder.whitening import fit_partial_whitening, whiten_encoder
 from selfsent.selection.candidates import Candidate
 from selfsent.selection.stages import Stages

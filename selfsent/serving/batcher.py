@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from selfsent.encoder.prepared import Pieces
+from selfsent.encoder.base import TokenizedText
 from selfsent.serving.protocol import Refusal
 
 _SHARE = 4  # of a batch: no request fills more than a quarter of it before the others had their turn
@@ -27,7 +27,7 @@ _SHARE = 4  # of a batch: no request fills more than a quarter of it before the 
 class Computes(Protocol):
     """What turns tokenised texts into vectors."""
 
-    def embed_pieces(self, texts: Sequence[Pieces]) -> NDArray[np.float32]:
+    def embed_tokenized(self, texts: Sequence[TokenizedText]) -> NDArray[np.float32]:
         """Return (N, D)."""
 
 
@@ -36,7 +36,7 @@ class Work:
     """The texts of one request; ``result`` becomes their (N, D) embeddings."""
 
     encoder: Computes
-    texts: Sequence[Pieces]
+    texts: Sequence[TokenizedText]
     deadline: float  # of time.monotonic()
     result: "Future[NDArray[np.float32]]" = field(default_factory=Future)
     arrived: float = field(default_factory=time.monotonic)
@@ -177,7 +177,7 @@ class Batcher:
         began = time.monotonic()
         texts = [text for work, first, stop in batch for text in work.texts[first:stop]]
         try:
-            vectors = batch[0][0].encoder.embed_pieces(texts)
+            vectors = batch[0][0].encoder.embed_tokenized(texts)
         except Exception as error:  # whatever a model raises is the answer of a request, and not the server's end
             if len(batch) == 1:
                 self._fail(batch[0][0], error)

@@ -10,7 +10,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from numpy.typing import NDArray
 
-from selfsent.encoder.direct import UNLIMITED
+from selfsent.encoder.base import UNLIMITED
 from selfsent.errors import UserError
 from selfsent.evaluation.geometry import unit
 from selfsent.serving.batcher import Batcher
@@ -147,7 +147,7 @@ def _tokens(model: ServedModel, texts: Sequence[str], body: TokenizeRequest) -> 
         raise Refusal("Tokenizer", str(error)) from error
     found = []
     for text, encoding in zip(
-        texts, model.prepared.encodings(texts, prompt, special=body.add_special_tokens), strict=True
+        texts, model.encoder.encodings(texts, prompt, special=body.add_special_tokens), strict=True
     ):
         columns = zip(encoding.ids, encoding.tokens, encoding.sequence_ids, encoding.offsets, strict=True)
         found.append(
@@ -162,12 +162,12 @@ def _tokens(model: ServedModel, texts: Sequence[str], body: TokenizeRequest) -> 
 
 
 def _info(model: ServedModel, worker: Worker, names: list[str]) -> dict[str, Any]:
-    config, longest = worker.config, model.prepared.max_length
+    config, longest = worker.config, model.encoder.max_length
     return {
         "model_id": model.name,
         "model_sha": model.digest,
         "model_dtype": "float32",
-        "model_type": {"embedding": {"pooling": model.pooling}},
+        "model_type": {"embedding": {"pooling": model.encoder.pooling}},
         "max_concurrent_requests": config.max_concurrent_requests,
         "max_input_length": longest if longest < UNLIMITED else config.payload_limit,
         "max_batch_tokens": config.max_batch_tokens,
@@ -176,6 +176,6 @@ def _info(model: ServedModel, worker: Worker, names: list[str]) -> dict[str, Any
         "auto_truncate": config.auto_truncate,
         "tokenization_workers": config.tokenization_workers,
         "version": version("selfsent"),
-        "width": model.width,
+        "width": model.encoder.width,
         "models": names,
     }

@@ -8,11 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from selfsent.encoder.base import Encoder
 from selfsent.encoder.folder import SHIPPED, find_model
-from selfsent.encoder.inspect import embedding_width, encoder_digest
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.pooling import pooling_name
-from selfsent.encoder.prepared import PreparedEncoder
+from selfsent.encoder.open import as_encoder
 from selfsent.errors import ConfigurationError, SelfsentError
 from selfsent.progress import SILENT, Progress
 from selfsent.runtime.hardware import one_thread
@@ -110,10 +109,8 @@ class ServedModel:
 
     name: str
     source: str  # a folder, a name on the hub, or of an encoder that ships
-    prepared: PreparedEncoder
-    width: int
+    encoder: Encoder
     digest: str
-    pooling: str
     stamp: Stamp
 
     def __str__(self) -> str:
@@ -164,16 +161,14 @@ class ModelRegistry(Registry[ServedModel]):
     def _open(self, name: str, source: str) -> ServedModel:
         stamp = self._stamp(source)
         with one_thread():  # the pool of torch's threads belongs to the thread that computes
-            encoder = load_encoder(source).to(self._device)
-            prepared = PreparedEncoder(encoder, self._precision)
-            digest = encoder_digest(encoder)
+            encoder = as_encoder(load_encoder(source)).to(self._device)
+            encoder.prepare(self._precision)
+            digest = encoder.digest
         return ServedModel(
             name=name,
             source=source,
-            prepared=prepared,
-            width=prepared.encoder.truncate_dim or embedding_width(encoder),
+            encoder=encoder,
             digest=digest,
-            pooling=pooling_name(encoder),
             stamp=stamp,
         )
 

@@ -43,7 +43,7 @@ def search_routes(indexes: IndexRegistry, models: ModelRegistry, worker: Worker)
     async def _search(one: ServedIndex, body: SearchRequest, request: Request) -> dict[str, Any]:
         began = time.monotonic()
         model = _model_of(one, models)
-        unknown = await worker.beside(len(body.query), model.prepared.knows_nothing, body.query)
+        unknown = await worker.beside(len(body.query), model.encoder.knows_nothing, body.query)
         mode = _mode_for(body.mode or one.index.mode, unknown, model)
         wanted = Wanted(truncate=True, prompt=one.index.facts["fingerprint"]["query"])
         vectors, _ = await worker.vectors(request, model, [body.query], wanted)

@@ -11,8 +11,7 @@ import numpy as np
 from fastapi import Request
 from numpy.typing import NDArray
 
-from selfsent.encoder.prepared import Pieces
-from selfsent.encoder.task_prompts import resolve_prompt, task_prompt
+from selfsent.encoder.base import TokenizedText
 from selfsent.errors import UserError
 from selfsent.serving.batcher import Batcher, Work
 from selfsent.serving.protocol import Refusal, ServerMetrics
@@ -58,7 +57,7 @@ class Worker:
         began = time.monotonic()
         pieces = await self._tokenize(model, texts, wanted)
         self._metrics.tokenization.observe(time.monotonic() - began)
-        work = Work(model.prepared, pieces, began + self.config.deadline)
+        work = Work(model.encoder, pieces, began + self.config.deadline)
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
 
@@ -79,7 +78,7 @@ class Worker:
             self._metrics.queue.observe(work.started - work.arrived)
         return work.result.result(), sum(text.tokens for text in pieces)
 
-    async def _tokenize(self, model: ServedModel, texts: Sequence[Item], wanted: Wanted) -> list[Pieces]:
+    async def _tokenize(self, model: ServedModel, texts: Sequence[Item], wanted: Wanted) -> list[TokenizedText]:
         self.check_number(texts)
         return await self.beside(sum(map(len, texts)), self._read, model, texts, wanted)
 
@@ -101,14 +100,14 @@ class Worker:
         if len(texts) > most:
             raise Refusal("Validation", f"the request has {len(texts):,} texts: at most {most:,} are taken at once")
 
-    def _read(self, model: ServedModel, texts: Sequence[Item], wanted: Wanted) -> list[Pieces]:
-        prepared = model.prepared
+    def _read(self, model: ServedModel, texts: Sequence[Item], wanted: Wanted) -> list[TokenizedText]:
+        encoder = model.encoder
         try:
             prompt = prompt_of(model, wanted)
             strings = [text for text in texts if isinstance(text, str)]
             ids = [text for text in texts if not isinstance(text, str)]
-            read = iter(prepared.tokenize(strings, prompt, direction=wanted.direction) if strings else ())
-            taken = iter(prepared.from_ids(ids, prompt, direction=wanted.direction) if ids else ())
+            read = iter(encoder.tokenize(strings, prompt, direction=wanted.direction) if strings else ())
+            taken = iter(encoder.from_ids(ids, prompt, direction=wanted.direction) if ids else ())
         except UserError as error:
             raise Refusal("Tokenizer", str(error)) from error
         pieces = [next(read if isinstance(text, str) else taken) for text in texts]
@@ -117,7 +116,7 @@ class Worker:
             if one.truncated and not truncate:
                 raise Refusal(
                     "TooLong",
-                    f"input {place} is longer than the {prepared.max_length} tokens that this model reads: shorten it, "
+                    f"input {place} is longer than the {encoder.max_length} tokens that this model reads: shorten it, "
                     "or ask for truncate",
                 )
         return pieces
@@ -129,9 +128,9 @@ def prompt_of(model: ServedModel, wanted: Wanted) -> str:
     Raises:
         UserError: the model has no prompt of this name.
     """
-    return resolve_prompt(model.prepared.encoder, wanted.prompt_name, wanted.prompt)
+    return model.encoder.resolve_prompt(wanted.prompt_name, wanted.prompt)
 
 
 def query_prompt(model: ServedModel) -> str:
     """Return the prompt for queries."""
-    return task_prompt(model.prepared.encoder, "query")
+    return model.encoder.task_prompt("query")

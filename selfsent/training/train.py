@@ -31,7 +31,7 @@ from selfsent.encoder.checks import readable_positions
 from selfsent.encoder.coverage import BEGINNING, check_coverage
 from selfsent.encoder.inspect import encoder_digest, template_length, tokenizer_of, transformer_of
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.pair import parts_of
+from selfsent.encoder.pair_module import parts_of
 from selfsent.encoder.pooling import describe_encoder
 from selfsent.encoder.preflight import check_dropout
 from selfsent.encoder.save import save_encoder
@@ -223,7 +223,7 @@ def _load_base(recipe: Recipe, progress: Progress) -> tuple[SentenceTransformer,
     machine = hardware.choose_hardware(**asdict(recipe.hardware))
     encoder = _open_base(recipe, dropout=recipe.encoder.dropout, prompts=False)
     if parts_of(encoder):
-        raise EncoderError(f"{recipe.base} holds two encoders side by side, which are not trained: give one of them")
+        raise EncoderError(f"{recipe.base} is a pair of encoders, which is not trained: give one of them")
     if transformer_of(encoder) is None and recipe.hardware.precision == "auto":
         machine = replace(machine, precision="fp32")  # static vectors have no products for bf16 to speed up
     encoder.to(machine.device)

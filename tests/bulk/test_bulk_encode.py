@@ -21,6 +21,7 @@ from selfsent.bulk.parts import EncodePart
 from selfsent.bulk.store import Store
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder, torch
+from selfsent.encoder.transformers_encoder import TransformersEncoder
 from selfsent.errors import ResumeError, UserError
 from selfsent.progress import Progress
 from selfsent.storage import atomic, locks
@@ -123,13 +124,15 @@ def test_a_job_killed_at_any_operation_resumes_to_the_bytes_of_one_that_was_not(
             if left[0] < 0:  # and nothing works from here on: the process is gone
                 raise Killed
 
-        def encode_or_die(*given, deadly=deadly, **named):
+        genuine = TransformersEncoder.embed
+
+        def encode_or_die(*given, deadly=deadly, genuine=genuine, **named):
             deadly()
-            return encode(*given, **named)
+            return genuine(*given, **named)
 
         with monkeypatch.context() as patched:
             patched.setattr(atomic, "fault", deadly)
-            patched.setattr(encode_module, "embed_texts", encode_or_die)
+            patched.setattr(TransformersEncoder, "embed", encode_or_die)
             try:
                 encode_to(output, encoder, [source], precision="fp32")
                 killed = False
@@ -142,7 +145,7 @@ def test_a_job_killed_at_any_operation_resumes_to_the_bytes_of_one_that_was_not(
 
 
 def killed_after(blocks, monkeypatch, *given, **named):
-    genuine, left = encode, [blocks]
+    genuine, left = TransformersEncoder.embed, [blocks]
 
     def deadly(*words, **more):
         left[0] -= 1
@@ -151,7 +154,7 @@ def killed_after(blocks, monkeypatch, *given, **named):
         return genuine(*words, **more)
 
     with monkeypatch.context() as patched:
-        patched.setattr(encode_module, "embed_texts", deadly)
+        patched.setattr(TransformersEncoder, "embed", deadly)
         with pytest.raises(Killed):
             encode_to(*given, **named)
 
@@ -161,8 +164,8 @@ def test_a_resumed_job_encodes_no_finished_block_again(encoder, source, tmp_path
     killed_after(3, monkeypatch, output, encoder, [source])
     assert not output.exists()
     asked = []
-    genuine = encode
-    monkeypatch.setattr(encode_module, "embed_texts", lambda e, t, **k: (asked.extend(t), genuine(e, t, **k))[1])
+    genuine = TransformersEncoder.embed
+    monkeypatch.setattr(TransformersEncoder, "embed", lambda e, t, **k: (asked.extend(t), genuine(e, t, **k))[1])
     done = encode_to(output, encoder, [source])
     assert asked == MANY[24:]
     assert (done.rows, done.resumed) == (len(MANY), 24)
@@ -308,14 +311,14 @@ def test_the_manifest_holds_the_checksum_of_every_shard(encoder, source, tmp_pat
 
 @pytest.mark.parametrize(("value", "message"), [(np.nan, "not finite in float16"), (1e6, "not finite in float16")])
 def test_vectors_that_are_no_numbers_are_refused_by_their_row(encoder, source, tmp_path, monkeypatch, value, message):
-    genuine = encode
+    genuine = TransformersEncoder.embed
 
     def broken(encoder, texts, **named):
         vectors = genuine(encoder, texts, **named)
         vectors[[text == MANY[19] for text in texts]] = value
         return vectors
 
-    monkeypatch.setattr(encode_module, "embed_texts", broken)
+    monkeypatch.setattr(TransformersEncoder, "embed", broken)
     with pytest.raises(UserError, match=f"row 19 .*{message}"):
         encode_to(tmp_path / "vectors.npy", encoder, [source], dtype="float16")
     assert not (tmp_path / "vectors.npy").exists()
@@ -428,7 +431,7 @@ def test_packed_output_after_a_kill_has_the_same_bytes(output, bert, source, tmp
     encoder = load_encoder(bert)
     (tmp_path / "whole").mkdir()
     encode_to(tmp_path / "whole" / output, encoder, [source], dtype="int8")
-    real, calls = encode_module.embed_texts, []
+    real, calls = TransformersEncoder.embed, []
 
     def killed(*given, **how):
         calls.append(1)
@@ -436,10 +439,10 @@ def test_packed_output_after_a_kill_has_the_same_bytes(output, bert, source, tmp
             raise KeyboardInterrupt
         return real(*given, **how)
 
-    monkeypatch.setattr(encode_module, "embed_texts", killed)
+    monkeypatch.setattr(TransformersEncoder, "embed", killed)
     with pytest.raises(KeyboardInterrupt):
         encode_to(tmp_path / output, encoder, [source], dtype="int8")
-    monkeypatch.setattr(encode_module, "embed_texts", real)
+    monkeypatch.setattr(TransformersEncoder, "embed", real)
     assert encode_to(tmp_path / output, encoder, [source], dtype="int8").resumed == 16
     for path in (tmp_path / "whole").rglob("*"):
         if path.is_file():

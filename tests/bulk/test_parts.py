@@ -12,6 +12,7 @@ from tiny import TEXTS
 from selfsent.bulk import encode as encode_module
 from selfsent.bulk.parts import EncodePart, parse_part
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.transformers_encoder import TransformersEncoder
 from selfsent.errors import UserError
 from selfsent.storage import atomic
 
@@ -133,8 +134,8 @@ def test_a_resumed_part_encodes_only_what_it_lacks(job, tmp_path, monkeypatch):
     job("parts", "vectors.npy", (1, 2))
     shard = tmp_path / "parts" / ".vectors.npy.encoding" / "shards" / "vectors-000002.npy"
     shard.write_bytes(shard.read_bytes()[:-1])
-    asked, genuine = [], encode_module.embed_texts
-    monkeypatch.setattr(encode_module, "embed_texts", lambda e, t, **k: (asked.extend(t), genuine(e, t, **k))[1])
+    asked, genuine = [], TransformersEncoder.embed
+    monkeypatch.setattr(TransformersEncoder, "embed", lambda e, t, **k: (asked.extend(t), genuine(e, t, **k))[1])
     done = job("parts", "vectors.npy", (1, 2))
     assert asked == MANY[16:24]
     assert (done.resumed, done.missing) == (16, (2,))
@@ -168,7 +169,7 @@ def test_other_texts_another_model_and_another_number_of_parts_are_refused(job, 
 
 
 def test_a_part_of_a_job_that_was_begun_whole_is_refused(job, monkeypatch):
-    genuine, left = encode_module.embed_texts, [2]
+    genuine, left = TransformersEncoder.embed, [2]
 
     def deadly(*given, **named):
         left[0] -= 1
@@ -177,7 +178,7 @@ def test_a_part_of_a_job_that_was_begun_whole_is_refused(job, monkeypatch):
         return genuine(*given, **named)
 
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(encode_module, "embed_texts", deadly)
+        patched.setattr(TransformersEncoder, "embed", deadly)
         job("parts", "vectors.npy")
     with pytest.raises(UserError, match="another parts"):
         job("parts", "vectors.npy", (1, 2))

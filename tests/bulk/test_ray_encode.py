@@ -11,7 +11,7 @@ from tiny import TEXTS
 from selfsent.bulk import encode
 from selfsent.bulk.ray import ray_blocks
 from selfsent.bulk.store import Store
-from selfsent.encoder.opened import open_encoder
+from selfsent.encoder.open import open_encoder
 from selfsent.errors import UserError
 from selfsent.progress import Progress
 
@@ -83,7 +83,7 @@ def test_a_driver_that_is_killed_is_gone_on_with_by_one_process(cluster, tmp_pat
     lines.write_text("".join(f"{TEXTS[n % 6]} {TEXTS[n % 5]}\n" for n in range(800)), encoding="utf-8")
     program = (
         "import sys; from selfsent import Progress; from selfsent.bulk import encode as bulk_encode;"
-        "from selfsent.encoder.opened import open_encoder;"
+        "from selfsent.encoder.open import open_encoder;"
         "from selfsent.bulk.ray import ray_blocks;"
         "progress = Progress(); progress.report = lambda *done: print(*done, flush=True);"
         "bulk_encode.encode_to(sys.argv[2], open_encoder(sys.argv[1]), [sys.argv[3]], progress=progress, shard_rows=8,"

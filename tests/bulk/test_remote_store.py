@@ -16,7 +16,7 @@ from tiny import TEXTS
 from selfsent.bulk import encode
 from selfsent.bulk.parts import EncodePart
 from selfsent.bulk.store import Store
-from selfsent.encoder.opened import open_encoder
+from selfsent.encoder.open import open_encoder
 from selfsent.errors import UserError
 
 MANY = [f"{text} {' '.join(text.split()[: n % 5])}" for n in range(5) for text in TEXTS] + ["", "rain " * 30, ""]

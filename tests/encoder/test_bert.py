@@ -15,21 +15,13 @@ from tiny import FAMILIES, PROMPT, TEXTS, make_base
 from transformers import BertTokenizer
 
 from selfsent.encoder.bert import BertEncoder
-from selfsent.encoder.direct import JoinedEncoders
 from selfsent.encoder.inspect import embedding_width
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.opened import (
-    digest_of,
-    embed_texts,
-    length_of,
-    open_encoder,
-    pooling_kind,
-    vocabularies_of,
-    width_of,
-)
-from selfsent.encoder.pair import join_side_by_side
+from selfsent.encoder.open import as_encoder, open_encoder
+from selfsent.encoder.pair import EncoderPair
+from selfsent.encoder.pair_module import join_encoders
 from selfsent.encoder.save import save_encoder
-from selfsent.encoder.task_prompts import task_prompt
+from selfsent.encoder.transformers_encoder import TransformersEncoder
 from selfsent.errors import EncoderError
 
 ODD = [
@@ -69,20 +61,20 @@ def saved(folder, family, pooling="mean", **changes):
 
 
 def is_the_same(folder):
-    light, heavy = open_encoder(folder), load_encoder(folder)
+    light, heavy = open_encoder(folder), as_encoder(load_encoder(folder))
     assert isinstance(light, BertEncoder)
     for task in ("query", "document"):
-        prompt = task_prompt(light, task)
-        assert prompt == task_prompt(heavy, task)
-        found = embed_texts(light, [*TEXTS, *ODD], prompt=prompt, precision="fp32")
-        expected = embed_texts(heavy, [*TEXTS, *ODD], prompt=prompt, precision="fp32")
+        prompt = light.task_prompt(task)
+        assert prompt == heavy.task_prompt(task)
+        found = light.embed([*TEXTS, *ODD], prompt=prompt, precision="fp32")
+        expected = heavy.embed([*TEXTS, *ODD], prompt=prompt, precision="fp32")
         np.testing.assert_allclose(found, expected, atol=5e-6)
         assert np.abs(found[0] - found[1]).max() > 1e-2
     theirs = SentenceTransformer(str(folder), device="cpu").encode(TEXTS, show_progress_bar=False)
-    np.testing.assert_allclose(embed_texts(light, TEXTS, precision="fp32"), theirs, atol=5e-6)
-    assert digest_of(light) == digest_of(heavy)
-    assert width_of(light) == width_of(heavy)
-    assert (pooling_kind(light), length_of(light)) == (pooling_kind(heavy), length_of(heavy))
+    np.testing.assert_allclose(light.embed(TEXTS, precision="fp32"), theirs, atol=5e-6)
+    assert light.digest == heavy.digest
+    assert light.width == heavy.width
+    assert (light.pooling, light.max_length) == (heavy.pooling, heavy.max_length)
     assert (light.prompts, light.truncate_dim) == (heavy.prompts, heavy.truncate_dim)
 
 
@@ -93,7 +85,7 @@ def test_vectors_and_digest_are_those_of_the_encoder_that_is_trained(tmp_path, f
 
 @pytest.mark.parametrize("family", sorted({*FAMILIES} - {*KNOWN}))
 def test_other_families_are_left_to_transformers(tmp_path, family):
-    assert isinstance(open_encoder(saved(tmp_path, family)), SentenceTransformer)
+    assert isinstance(open_encoder(saved(tmp_path, family)), TransformersEncoder)
 
 
 def test_several_poolings_at_once_are_left_to_transformers(tmp_path):
@@ -101,21 +93,21 @@ def test_several_poolings_at_once_are_left_to_transformers(tmp_path):
     modules = [transformer, Pooling(transformer.get_embedding_dimension(), ["mean", "max"])]
     SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "two"), create_model_card=False)
     opened = open_encoder(tmp_path / "two")
-    assert isinstance(opened, SentenceTransformer)
-    assert digest_of(opened) != digest_of(open_encoder(saved(tmp_path, "bert")))
+    assert isinstance(opened, TransformersEncoder)
+    assert opened.digest != open_encoder(saved(tmp_path, "bert")).digest
 
 
 def test_prompts_and_a_width_are_kept(tmp_path):
     folder = saved(tmp_path, "bert", prompts={"query": "cat ", "document": ""}, truncate_dim=5)
     is_the_same(folder)
-    assert embed_texts(open_encoder(folder), TEXTS).shape == (len(TEXTS), 5)
+    assert open_encoder(folder).embed(TEXTS).shape == (len(TEXTS), 5)
 
 
 def test_the_maximum_length_is_kept(tmp_path):
     folder = saved(tmp_path, "bert", max_seq_length=7)
     is_the_same(folder)
-    short, long = embed_texts(
-        open_encoder(folder), ["the cat sat on the mat", "the cat sat on the rug rug rug dog"], precision="fp32"
+    short, long = open_encoder(folder).embed(
+        ["the cat sat on the mat", "the cat sat on the rug rug rug dog"], precision="fp32"
     )
     assert np.abs(short - long).max() < 1e-6 or np.abs(short - long).max() > 1e-3
 
@@ -138,13 +130,13 @@ def test_a_linear_map_behind_the_pooling(tmp_path, unit):
         encoder.append(module)
     save_encoder(encoder, tmp_path / "saved")
     is_the_same(tmp_path / "saved")
-    assert width_of(open_encoder(tmp_path / "saved")) == 20
-    before = digest_of(open_encoder(tmp_path / "saved"))
+    assert open_encoder(tmp_path / "saved").width == 20
+    before = open_encoder(tmp_path / "saved").digest
     path = tmp_path / "saved" / "2_Dense" / "model.safetensors"
     save_file({"linear.weight": 2 * load_file(path)["linear.weight"]}, path, {"format": "pt"})
     for name in (tmp_path / "saved").glob(".checksums"):
         name.unlink()
-    assert digest_of(open_encoder(tmp_path / "saved")) != before
+    assert open_encoder(tmp_path / "saved").digest != before
 
 
 @pytest.mark.parametrize(
@@ -155,7 +147,7 @@ def test_another_layer_behind_the_pooling_is_left_to_transformers(tmp_path, give
     encoder.append(Dense(32, 32, **given))
     save_encoder(encoder, tmp_path / "saved")
     assert not isinstance(open_encoder(tmp_path / "saved"), BertEncoder)
-    digest_of(load_encoder(tmp_path / "saved"))
+    as_encoder(load_encoder(tmp_path / "saved")).digest  # noqa: B018
 
 
 def test_vectors_of_length_1_and_the_tokenizer_of_bert(tmp_path):
@@ -171,7 +163,7 @@ def test_vectors_of_length_1_and_the_tokenizer_of_bert(tmp_path):
     SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "unit"), create_model_card=False)
     is_the_same(tmp_path / "unit")
     np.testing.assert_allclose(
-        np.linalg.norm(embed_texts(open_encoder(tmp_path / "unit"), TEXTS, precision="fp32"), axis=1), 1, rtol=1e-6
+        np.linalg.norm(open_encoder(tmp_path / "unit").embed(TEXTS, precision="fp32"), axis=1), 1, rtol=1e-6
     )
     definition, said = (json.loads((tmp_path / "unit" / f"tokenizer{end}.json").read_text()) for end in ("", "_config"))
     assert said["tokenizer_class"] == "BertTokenizer"
@@ -189,12 +181,12 @@ def test_vectors_of_length_1_and_the_tokenizer_of_bert(tmp_path):
         shutil.copytree(tmp_path / "unit", tmp_path / str(number))
         for end, content in zip(("", "_config"), contents, strict=True):
             (tmp_path / str(number) / f"tokenizer{end}.json").write_text(json.dumps(content))
-        assert isinstance(open_encoder(tmp_path / str(number)), SentenceTransformer), number
+        assert isinstance(open_encoder(tmp_path / str(number)), TransformersEncoder), number
 
 
 def test_the_digest_changes_with_all_that_a_vector_depends_on(tmp_path):
     folder = saved(tmp_path, "bert")
-    digests = {digest_of(open_encoder(folder))}
+    digests = {open_encoder(folder).digest}
     weights = load_file(folder / "model.safetensors")
     for number, change in enumerate(("weights", "length", "prompt", "pooling", "heads", "tokenizer")):
         other = tmp_path / change
@@ -217,9 +209,9 @@ def test_the_digest_changes_with_all_that_a_vector_depends_on(tmp_path):
             (other / name).write_text(json.dumps(said))
         encoder = open_encoder(other)
         assert isinstance(encoder, BertEncoder), change
-        digests.add(digest_of(encoder))
+        digests.add(encoder.digest)
         assert len(digests) == number + 2, change
-        assert digest_of(encoder) == digest_of(load_encoder(other)), change
+        assert encoder.digest == as_encoder(load_encoder(other)).digest, change
 
 
 @pytest.mark.parametrize(
@@ -294,51 +286,51 @@ def test_vectors_that_are_not_finite_are_refused(tmp_path):
 
 def test_the_same_tokens_are_words_that_are_not_known(tmp_path):
     light, heavy = (load(saved(tmp_path / str(n), "bert")) for n, load in enumerate((open_encoder, load_encoder)))
-    (one,), (other,) = vocabularies_of(light), vocabularies_of(heavy)
+    (one,), (other,) = light.vocabularies, as_encoder(heavy).vocabularies
     texts = [*TEXTS, *ODD[:5]]
-    assert one.pieces(texts) == other.pieces(texts)
+    assert one.token_ids(texts) == other.token_ids(texts)
     assert one.unknown == other.unknown
-    assert one.names([3, 4, 5]) == other.names([3, 4, 5])
+    assert one.token_names([3, 4, 5]) == other.token_names([3, 4, 5])
 
 
 def test_many_texts_are_computed_in_fused_products_and_in_bf16_where_asked(tmp_path):
     folder = saved(tmp_path, "bert")
     texts = [f"{text} {number}" for number in range(40) for text in TEXTS]
-    light, heavy = open_encoder(folder), load_encoder(folder)
+    light, heavy = open_encoder(folder), as_encoder(load_encoder(folder))
     for precision, tolerance in (("fp32", 5e-6), ("bf16", 5e-2)):
-        found = embed_texts(light, texts, precision=precision)
-        expected = embed_texts(heavy, texts, precision=precision)
+        found = light.embed(texts, precision=precision)
+        expected = heavy.embed(texts, precision=precision)
         np.testing.assert_allclose(found, expected, atol=tolerance * np.abs(expected).max())
-    assert embed_texts(light, []).shape == (0, width_of(light))
-    assert digest_of(light) == digest_of(heavy)  # nothing of the products is left behind
+    assert light.embed([]).shape == (0, light.width)
+    assert light.digest == heavy.digest  # nothing of the products is left behind
 
 
 def test_encoders_side_by_side(tmp_path):
     parts = [load_encoder(saved(tmp_path / "a", "bert")), load_encoder("builtin-static")]
-    save_encoder(join_side_by_side(parts, [0.25, 0.75]), tmp_path / "both")
-    light, heavy = open_encoder(tmp_path / "both"), load_encoder(tmp_path / "both")
-    assert isinstance(light, JoinedEncoders)
-    found, expected = (embed_texts(one, TEXTS, precision="fp32") for one in (light, heavy))
+    save_encoder(join_encoders(parts, [0.25, 0.75]), tmp_path / "both")
+    light, heavy = open_encoder(tmp_path / "both"), as_encoder(load_encoder(tmp_path / "both"))
+    assert isinstance(light, EncoderPair)
+    found, expected = (one.embed(TEXTS, precision="fp32") for one in (light, heavy))
     np.testing.assert_allclose(found, expected, atol=5e-6)
-    assert digest_of(light) == digest_of(heavy)
-    assert width_of(light) == width_of(heavy) == sum(map(embedding_width, parts))
-    assert (pooling_kind(light), length_of(light)) == (pooling_kind(heavy), length_of(heavy)) == ("none", 64)
-    assert len(vocabularies_of(light)) == 2
+    assert light.digest == heavy.digest
+    assert light.width == heavy.width == sum(map(embedding_width, parts))
+    assert (light.pooling, light.max_length) == (heavy.pooling, heavy.max_length) == ("none", 64)
+    assert len(light.vocabularies) == 2
 
 
 @pytest.mark.parametrize(("name", "pooling"), [("builtin", "weighted_mean"), ("builtin-static", "mean")])
 def test_the_pooling_and_the_length_of_what_ships(name, pooling):
-    light, heavy = open_encoder(name), load_encoder(name)
-    assert pooling_kind(light) == pooling_kind(heavy) == pooling
-    assert length_of(light) == length_of(heavy)
+    light, heavy = open_encoder(name), as_encoder(load_encoder(name))
+    assert light.pooling == heavy.pooling == pooling
+    assert light.max_length == heavy.max_length
 
 
 def test_neither_transformers_nor_a_compiler_is_imported(tmp_path):
     folder = saved(tmp_path, "bert")
     code = (
-        "import sys\nfrom selfsent.encoder.opened import digest_of, embed_texts, open_encoder\n"
-        f"encoder = open_encoder({str(folder)!r}, fastest=True)\nembed_texts(encoder, ['the cat'] * 400)\n"
-        "digest_of(encoder)\n"
+        "import sys\nfrom selfsent.encoder.open import open_encoder\n"
+        f"encoder = open_encoder({str(folder)!r}, fastest=True)\nencoder.embed(['the cat'] * 400)\n"
+        "encoder.digest\n"
         "from selfsent.evaluation.evaluate import evaluate\n"
         f"evaluate({str(folder)!r}, ['retrieval'], held_out=(['a cat', 'a dog'], ['the cat', 'the dog']))\n"
         "print([name for name in ('transformers', 'sentence_transformers', 'torch._dynamo') if name in sys.modules])\n"

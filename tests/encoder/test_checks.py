@@ -18,7 +18,7 @@ from selfsent.encoder.encode import encode
 from selfsent.encoder.inspect import encoder_digest
 from selfsent.encoder.load import load_encoder, quietly
 from selfsent.encoder.mlm_head import load_mlm_head
-from selfsent.encoder.pair import join_side_by_side
+from selfsent.encoder.pair_module import join_encoders
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError, EncoderError
 
@@ -72,7 +72,7 @@ def test_a_tokenizer_of_another_model_is_refused(saved):
     content = json.loads((saved / "tokenizer.json").read_text())
     content["model"]["vocab"] = {word: n for word, n in content["model"]["vocab"].items() if n < 10}
     (saved / "tokenizer.json").write_text(json.dumps(content))
-    with pytest.raises(EncoderError, match=r"not that of its weights: it has 10 word pieces .* have 39"):
+    with pytest.raises(EncoderError, match=r"not that of its weights: it has 10 tokens .* have 39"):
         load_encoder(saved)
     content["model"]["vocab"] |= {f"word{n}": n for n in range(10, 50)}
     (saved / "tokenizer.json").write_text(json.dumps(content))
@@ -143,7 +143,7 @@ def test_half_a_masked_lm_head_is_refused(plain):
 
 def test_every_module_and_every_side_is_checked(bert, static, tmp_path):
     folder = unsealed(load_encoder(bert, pooling="cls"), tmp_path / "head", head=torch.nn.Linear(32, 16))
-    joined = unsealed(join_side_by_side([load_encoder(folder), load_encoder(static)], (0.5, 0.5)), tmp_path / "joined")
+    joined = unsealed(join_encoders([load_encoder(folder), load_encoder(static)], (0.5, 0.5)), tmp_path / "joined")
     change_tensors(joined / "0" / "model.safetensors", lambda all_: all_.pop("encoder.layer.1.output.dense.bias"))
     with pytest.raises(EncoderError, match=r"1 missing .encoder.layer.1.output.dense.bias"):
         load_encoder(joined)
@@ -271,7 +271,7 @@ def test_no_text_is_longer_than_the_positions(saved):
     change_json(saved / "sentence_bert_config.json", max_seq_length=10**6)
     assert load_encoder(saved).max_seq_length == 80
     assert encode(load_encoder(saved), ["rain " * 500], precision="fp32").shape == (1, 32)
-    with pytest.raises(ConfigurationError, match="max_length 81 does not fit: the encoder reads 80 word pieces"):
+    with pytest.raises(ConfigurationError, match="max_length 81 does not fit: the encoder reads 80 tokens"):
         load_encoder(saved, max_length=81)
 
 

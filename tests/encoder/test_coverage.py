@@ -11,7 +11,7 @@ from tiny import TEXTS, make_tokenizer
 from selfsent.bulk.encode import encode_to
 from selfsent.encoder.coverage import check_coverage, measure_coverage
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.pair import join_side_by_side
+from selfsent.encoder.pair_module import join_encoders
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import EncoderError
 from selfsent.evaluation.evaluate import evaluate
@@ -58,10 +58,10 @@ def test_little_is_not_mentioned_much_is_warned_of_and_most_is_refused(encoder):
     assert told.lines == []
     check_coverage(encoder, [*TEXTS, "zebra gnu"], "it", told)
     assert len(told.lines) == 1
-    assert "5% of the word pieces are unknown to it, and 14% of the texts hold no word that it knows" in told.lines[0]
+    assert "5% of the tokens are unknown to it, and 14% of the texts hold no word that it knows" in told.lines[0]
     with pytest.raises(EncoderError, match=r"it cannot read this text: 5\d% .* selfsent pretrain"):
         check_coverage(encoder, [*TEXTS[:2], *["zebra gnu okapi tapir"] * 4], "it", told)
-    with pytest.raises(EncoderError, match=r"it cannot read this text: 100% of the word pieces .* 100% of the texts"):
+    with pytest.raises(EncoderError, match=r"it cannot read this text: 100% of the tokens .* 100% of the texts"):
         check_coverage(encoder, ["😀 🎉"], "it", told)
 
 
@@ -77,7 +77,7 @@ def test_a_language_that_is_spelled_is_noticed_and_documentation_is_not():
 
 
 def test_of_two_side_by_side_the_one_that_knows_more_counts(encoder):
-    joined = join_side_by_side([load_encoder("builtin"), encoder], (0.5, 0.5))
+    joined = join_encoders([load_encoder("builtin"), encoder], (0.5, 0.5))
     assert measure_coverage(joined, ["zebras and gnus were seen"]).unknown == 0
     assert measure_coverage(joined, CHINESE).lost == 1
 
@@ -107,7 +107,7 @@ def test_every_command_refuses_a_text_that_the_model_cannot_read(bert, chinese, 
         "evaluate": lambda: evaluate(encoder, [f"classification:{tmp_path / 'labels.csv'}"]),
     }
     for name, command in commands.items():
-        with pytest.raises(EncoderError, match=r"cannot read this text: 100% of the word pieces"):
+        with pytest.raises(EncoderError, match=r"cannot read this text: 100% of the tokens"):
             command()
             pytest.fail(name)
     assert not (tmp_path / "run").exists()

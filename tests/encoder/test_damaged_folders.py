@@ -15,7 +15,7 @@ from tiny import PROMPT, TEXTS, make_tokenizer
 
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.pair import join_side_by_side
+from selfsent.encoder.pair_module import join_encoders
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import UserError
 
@@ -46,7 +46,7 @@ def folders(bert, tmp_path_factory):
     static = StaticEmbedding(make_tokenizer().backend_tokenizer, embedding_weights=table)
     save_encoder(SentenceTransformer(modules=[static], device="cpu"), root / "static")
     sides = [load_encoder(root / "head"), load_encoder(root / "static")]
-    save_encoder(join_side_by_side(sides, (0.3, 0.7)), root / "beside")
+    save_encoder(join_encoders(sides, (0.3, 0.7)), root / "beside")
     shutil.copytree(root / "head", root / "unsealed")
     (root / "unsealed" / ".checksums").unlink()
     return root

@@ -9,7 +9,7 @@ from tiny import TEXTS, make_tokenizer
 
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.task_prompts import task_prompt
+from selfsent.encoder.open import as_encoder
 from selfsent.errors import ConfigurationError, UserError
 
 
@@ -84,11 +84,12 @@ def test_prompts_and_truncation_of_a_folder_are_those_of_sentence_transformers(
 def test_the_prompts_for_search_are_those_of_encode_query_and_encode_document(bert, tmp_path):
     nomic = load_encoder(with_prompts(bert, tmp_path / "nomic", **NOMIC))
     for task, expected in {"query": nomic.encode_query, "document": nomic.encode_document}.items():
-        vectors = encode(nomic, TEXTS, prompt=task_prompt(nomic, task), precision="fp32")
+        vectors = encode(nomic, TEXTS, prompt=as_encoder(nomic).task_prompt(task), precision="fp32")
         np.testing.assert_allclose(vectors, expected(TEXTS), atol=1e-6)
     e5 = load_encoder(with_prompts(bert, tmp_path / "e5", **E5))
-    assert (task_prompt(e5, "query"), task_prompt(e5, "document")) == ("the query ", "a passage ")
-    assert (task_prompt(load_encoder(bert), "query"), task_prompt(load_encoder(bert), "document")) == ("", "")
+    assert (as_encoder(e5).task_prompt("query"), as_encoder(e5).task_prompt("document")) == ("the query ", "a passage ")
+    bare = as_encoder(load_encoder(bert))
+    assert (bare.task_prompt("query"), bare.task_prompt("document")) == ("", "")
 
 
 def test_an_unknown_prompt_is_refused_with_the_known_ones(bert, encoder, tmp_path):

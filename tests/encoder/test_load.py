@@ -8,10 +8,11 @@ from sentence_transformers import SentenceTransformer
 from tiny import PROMPT, TEXTS
 from transformers import GPT2Config, GPT2Model, PreTrainedModel
 
-from selfsent.encoder.encode import encode, encode_poolings
+from selfsent.encoder.encode import encode
 from selfsent.encoder.inspect import mask_id, template_length
 from selfsent.encoder.load import load_encoder, quietly
 from selfsent.encoder.mlm_head import load_mlm_head
+from selfsent.encoder.open import as_encoder
 from selfsent.encoder.pooling import pooling_name
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError, EncoderError, UserError
@@ -34,7 +35,7 @@ def test_a_prompted_folder_keeps_its_prompt_under_any_pooling(prompted, tmp_path
 def test_without_a_prompt_its_length_is_none_and_its_pooling_refused(encoder, bert):
     assert (template_length(encoder), mask_id(encoder)) == (0, 4)
     with pytest.raises(UserError, match="opened without a prompt"):
-        encode_poolings(encoder, TEXTS, ["prompt"])
+        as_encoder(encoder).embed_poolings(TEXTS, ["prompt"])
     with pytest.raises(UserError, match="does not fit pooling 'mean': give it with pooling 'prompt'"):
         load_encoder(bert, pooling="mean", template=PROMPT)
     with pytest.raises(UserError, match=r"template 'means' does not fit: it holds \[X\] once"):
@@ -98,7 +99,7 @@ def test_damaged_weights_are_one_sentence(bert, tmp_path, pooling):
 @pytest.mark.parametrize(("pooling", "template", "prompt"), [("mean", None, 0), ("prompt", PROMPT, 6)])
 def test_a_length_cuts_the_text_and_never_the_prompt_and_is_saved(bert, tmp_path, pooling, template, prompt):
     encoder = load_encoder(bert, pooling=pooling, template=template, max_length=6)
-    text, beginning = "the cat sat on the mat", "the cat sat on"  # with [CLS] and [SEP] 6 word pieces
+    text, beginning = "the cat sat on the mat", "the cat sat on"  # with [CLS] and [SEP] 6 tokens
     assert encoder.max_seq_length == 6 + prompt
     long, short = encode(encoder, [text, beginning], precision="fp32")
     np.testing.assert_array_equal(long, short)
@@ -111,7 +112,7 @@ def test_a_length_cuts_the_text_and_never_the_prompt_and_is_saved(bert, tmp_path
 
 
 def test_a_length_that_the_encoder_cannot_read_is_refused(bert):
-    with pytest.raises(ConfigurationError, match="max_length 75 does not fit: the encoder reads 74 word pieces"):
+    with pytest.raises(ConfigurationError, match="max_length 75 does not fit: the encoder reads 74 tokens"):
         load_encoder(bert, pooling="prompt", template=PROMPT, max_length=75)
 
 

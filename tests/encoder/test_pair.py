@@ -1,4 +1,4 @@
-"""Two encoders side by side: their cosines add up, and a folder holds both."""
+"""A pair of encoders: their cosines add up, and a folder holds both."""
 
 import json
 
@@ -8,14 +8,12 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tiny import TEXTS, make_base, make_tokenizer
 
-from selfsent.encoder.direct import JoinedEncoders
 from selfsent.encoder.encode import encode as encode_at
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.opened import digest_of, embed_texts, open_encoder
-from selfsent.encoder.pair import join_side_by_side, parts_of
-from selfsent.encoder.prepared import PreparedEncoder
+from selfsent.encoder.open import as_encoder, open_encoder
+from selfsent.encoder.pair import EncoderPair
+from selfsent.encoder.pair_module import join_encoders, parts_of
 from selfsent.encoder.save import save_encoder
-from selfsent.encoder.task_prompts import resolve_prompt
 from selfsent.errors import EncoderError
 
 WEIGHTS = 0.3, 0.7
@@ -32,7 +30,7 @@ def sides(bert):
 
 @pytest.fixture(scope="module")
 def joined(sides):
-    return join_side_by_side(sides, WEIGHTS)
+    return join_encoders(sides, WEIGHTS)
 
 
 @pytest.fixture(scope="module")
@@ -89,11 +87,11 @@ def test_a_folder_saved_again_gives_the_same_vectors(joined, folder, tmp_path):
 def test_each_side_of_a_saved_folder_is_an_encoder_of_its_own(sides, folder):
     for number, side in enumerate(sides):
         np.testing.assert_allclose(load_encoder(folder / str(number)).encode(TEXTS), side.encode(TEXTS), atol=1e-6)
-    assert json.loads((folder / "side_by_side.json").read_text())["weights"] == list(WEIGHTS)
+    assert json.loads((folder / "pair.json").read_text())["weights"] == list(WEIGHTS)
 
 
 def test_a_pooling_is_refused(folder):
-    with pytest.raises(EncoderError, match="two encoders side by side: leave pooling 'cls' out"):
+    with pytest.raises(EncoderError, match="a pair of encoders: leave pooling 'cls' out"):
         load_encoder(folder, pooling="cls")
 
 
@@ -104,22 +102,22 @@ def test_an_ordinary_encoder_has_no_parts(sides):
 def test_two_transformers_of_different_tokenizers_read_their_own_pieces(sides, tmp_path):
     """A second BERT with the same words in another order: one tokenizer for both would mix them up."""
     other = load_encoder(make_base(tmp_path / "other", "distilbert", seed=1))
-    joined = join_side_by_side([other, sides[0]], (0.5, 0.5))
+    joined = join_encoders([other, sides[0]], (0.5, 0.5))
     expected = [cosine(*side.encode(TEXTS[:2])) for side in (other, sides[0])]
     assert cosine(*encode(joined, TEXTS[:2])) == pytest.approx(np.mean(expected), abs=1e-5)
 
 
 def test_prompts_and_width_of_the_folder_hold_for_both_together(sides, tmp_path):
-    joined = join_side_by_side(sides, WEIGHTS)
+    joined = join_encoders(sides, WEIGHTS)
     joined.prompts, joined.default_prompt_name, joined.truncate_dim = {"query": "the cat "}, "query", 20
     save_encoder(joined, tmp_path / "model")
-    expected = encode(join_side_by_side(sides, WEIGHTS), [f"the cat {text}" for text in TEXTS])[:, :20]
-    opened, direct = load_encoder(tmp_path / "model"), open_encoder(tmp_path / "model")
-    assert isinstance(direct, JoinedEncoders)
+    expected = encode(join_encoders(sides, WEIGHTS), [f"the cat {text}" for text in TEXTS])[:, :20]
+    opened, direct = as_encoder(load_encoder(tmp_path / "model")), open_encoder(tmp_path / "model")
+    assert isinstance(direct, EncoderPair)
     for found in (opened, direct):
-        vectors = embed_texts(found, TEXTS, prompt=resolve_prompt(found), precision="fp32")
+        vectors = found.embed(TEXTS, prompt=found.resolve_prompt(), precision="fp32")
         np.testing.assert_allclose(vectors, expected, atol=1e-5)
-    assert digest_of(opened) == digest_of(direct)
+    assert opened.digest == direct.digest
     plain = load_encoder(tmp_path / "model", prompts=False)
     assert (plain.prompts, plain.default_prompt_name, plain.truncate_dim) == ({}, None, None)
 
@@ -127,12 +125,14 @@ def test_prompts_and_width_of_the_folder_hold_for_both_together(sides, tmp_path)
 def test_of_an_encoder_that_is_cut_its_first_dimensions_are_joined(sides, bert, tmp_path):
     short = load_encoder(bert)
     short.truncate_dim = 10
-    joined = join_side_by_side([short, sides[1]], WEIGHTS)
+    joined = join_encoders([short, sides[1]], WEIGHTS)
     own = short.encode(TEXTS)
     assert own.shape[1] == 10
-    expected = joined[0].join([own, sides[1].encode(TEXTS)])
+    columns = zip((own, sides[1].encode(TEXTS)), WEIGHTS, strict=True)
+    expected = np.hstack([w**0.5 * column / np.linalg.norm(column, axis=1)[:, None] for column, w in columns])
     np.testing.assert_allclose(encode(joined, TEXTS), expected, atol=1e-5)
     np.testing.assert_allclose(joined.encode(TEXTS), expected, atol=1e-5)
-    prepared = PreparedEncoder(joined, "fp32")
-    np.testing.assert_allclose(prepared.embed_pieces(prepared.tokenize(TEXTS)), expected, atol=1e-5)
+    prepared = as_encoder(joined)
+    prepared.prepare("fp32")
+    np.testing.assert_allclose(prepared.embed_tokenized(prepared.tokenize(TEXTS)), expected, atol=1e-5)
     prepared.close()

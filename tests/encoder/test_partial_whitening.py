@@ -8,7 +8,7 @@ from tiny import TEXTS
 
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.pair import join_side_by_side
+from selfsent.encoder.pair_module import join_encoders
 from selfsent.encoder.pooling import pooling_name
 from selfsent.encoder.save import save_encoder
 from selfsent.encoder.whitening import fit_partial_whitening, whiten_encoder
@@ -77,7 +77,7 @@ def test_a_whitened_folder_gives_the_embeddings_times_the_matrix_in_sentence_tra
 
 
 def test_two_encoders_side_by_side_are_not_whitened(bert):
-    pair = join_side_by_side([load_encoder(bert), load_encoder("builtin-static")], (0.5, 0.5))
+    pair = join_encoders([load_encoder(bert), load_encoder("builtin-static")], (0.5, 0.5))
     with pytest.raises(EncoderError, match="whiten each of them"):
         whiten_encoder(pair, np.eye(4, dtype=np.float32))
 

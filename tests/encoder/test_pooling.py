@@ -7,9 +7,10 @@ from tiny import FAMILIES, HARD, PROMPT, TEXTS, make_base
 from transformers import AutoModel
 
 from selfsent.encoder.embed import embed, embed_tokens
-from selfsent.encoder.encode import encode, encode_poolings
+from selfsent.encoder.encode import encode
 from selfsent.encoder.inspect import tokenizer_of
 from selfsent.encoder.load import load_encoder, quietly
+from selfsent.encoder.open import as_encoder
 from selfsent.errors import UserError
 from selfsent.runtime import hardware
 from selfsent.training.optimizer import MasterWeights
@@ -44,7 +45,7 @@ def test_poolings_are_what_their_definition_says(family, pooling, tmp_path):
             expected.append(sum(both[t] for t in range(length)) / length)
     expected = torch.stack(expected).numpy()
     as_modules = encode(load_encoder(folder, pooling=pooling), TEXTS, precision="fp32")
-    in_one_pass = encode_poolings(load_encoder(folder), TEXTS, [pooling], precision="fp32")[pooling]
+    in_one_pass = as_encoder(load_encoder(folder)).embed_poolings(TEXTS, [pooling], precision="fp32")[pooling]
     np.testing.assert_allclose(as_modules, expected, atol=1e-5)
     np.testing.assert_allclose(in_one_pass, expected, atol=1e-5)
 
@@ -93,6 +94,6 @@ def test_prompt_pooling_is_the_state_of_the_mask_to_the_last_bit(family, tmp_pat
 
 def test_a_prompted_encoder_pools_the_mask_in_one_pass_with_the_others(prompted):
     whole = encode(prompted, HARD, precision="fp32")
-    several = encode_poolings(prompted, HARD, ["cls", "prompt"], precision="fp32")
+    several = as_encoder(prompted).embed_poolings(HARD, ["cls", "prompt"], precision="fp32")
     np.testing.assert_allclose(several["prompt"], whole, atol=1e-6)
     assert abs(several["cls"] - whole).max() > 0.01

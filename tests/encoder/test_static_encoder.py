@@ -12,11 +12,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
 from tiny import TEXTS, make_tokenizer
 
-from selfsent.encoder.inspect import encoder_digest
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.opened import digest_of, embed_texts, open_encoder, vocabularies_of, width_of
-from selfsent.encoder.static import WordVectors, mean_vectors
-from selfsent.encoder.task_prompts import task_prompt
+from selfsent.encoder.open import as_encoder, open_encoder
+from selfsent.encoder.static import StaticEncoder, mean_vectors
+from selfsent.encoder.transformers_encoder import TransformersEncoder
 from selfsent.errors import EncoderError
 
 ODD = ["", " ", "zebra", "the zebra [SEP] cat", "Él é\u0301 ﬁ 北京 the", "the\tcat\ud800", "cat " * 900]
@@ -41,29 +40,31 @@ def folder(request, tmp_path):
 
 def test_vectors_are_those_of_sentence_transformers(folder):
     light, whole = open_encoder(folder), SentenceTransformer(str(folder), device="cpu")
-    assert isinstance(light, WordVectors)
+    assert isinstance(light, StaticEncoder)
     for task, theirs in (("query", whole.encode_query), ("document", whole.encode_document)):
-        prompt = task_prompt(light, task)
+        prompt = light.task_prompt(task)
         texts = [text.encode(errors="replace").decode() for text in [*TEXTS, *ODD]]
-        found = embed_texts(light, [*TEXTS, *ODD], prompt=prompt)
+        found = light.embed([*TEXTS, *ODD], prompt=prompt)
         tolerance = 1e-3 if whole.dtype == torch.float16 else 1e-6  # it adds in float16
         np.testing.assert_allclose(found, theirs(texts, show_progress_bar=False), atol=tolerance)
-        np.testing.assert_allclose(found, embed_texts(load_encoder(folder), [*TEXTS, *ODD], prompt=prompt), atol=1e-6)
-        assert embed_texts(light, TEXTS, prompt=prompt, truncate_dim=5).shape == (len(TEXTS), 5)
-    assert embed_texts(light, []).shape == (0, width_of(light))
+        np.testing.assert_allclose(
+            found, as_encoder(load_encoder(folder)).embed([*TEXTS, *ODD], prompt=prompt), atol=1e-6
+        )
+        assert light.embed(TEXTS, prompt=prompt, truncate_dim=5).shape == (len(TEXTS), 5)
+    assert light.embed([]).shape == (0, light.width)
 
 
 def test_digest_and_vocabulary_are_those_of_the_encoder_that_is_trained(folder):
-    light, heavy = open_encoder(folder), load_encoder(folder)
-    assert digest_of(light) == encoder_digest(heavy) == digest_of(heavy)
+    light, heavy = open_encoder(folder), as_encoder(load_encoder(folder))
+    assert light.digest == heavy.digest
     texts = [*TEXTS, *ODD[:-2]]
-    (one,), (other,) = vocabularies_of(light), vocabularies_of(heavy)
-    assert one.pieces(texts) == other.pieces(texts)
+    (one,), (other,) = light.vocabularies, heavy.vocabularies
+    assert one.token_ids(texts) == other.token_ids(texts)
     assert one.unknown == other.unknown
-    assert one.names([5, 6, 7]) == other.names([5, 6, 7])
+    assert one.token_names([5, 6, 7]) == other.token_names([5, 6, 7])
     weights = folder / "model.safetensors"
     save_file({name: table + table.dtype.type(1) for name, table in load_file(weights).items()}, weights)
-    assert digest_of(open_encoder(folder)) != digest_of(light)
+    assert open_encoder(folder).digest != light.digest
 
 
 @pytest.mark.parametrize("texts", [7, 900])
@@ -111,7 +112,7 @@ def _prompts(folder, **changes):
 
 
 def test_other_encoders_are_opened_by_sentence_transformers(bert):
-    assert isinstance(open_encoder(bert), SentenceTransformer)
+    assert isinstance(open_encoder(bert), TransformersEncoder)
 
 
 def test_word_vectors_encode_and_search_without_torch(tmp_path):

@@ -10,6 +10,7 @@ import torch
 from tiny import make_base
 
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.open import as_encoder
 from selfsent.errors import ConfigurationError, UserError
 from selfsent.evaluation import mteb
 from selfsent.evaluation.evaluate import compare, evaluate
@@ -73,11 +74,11 @@ def encoder(tmp_path):
 
 def test_a_task_is_scored_once_and_then_read_from_the_cache(encoder, rows, tmp_path):
     kind = made(rows)
-    first = mteb.score_mteb(encoder, [kind()], tmp_path)
+    first = mteb.score_mteb(as_encoder(encoder), [kind()], tmp_path)
     assert [(s.task, s.split, s.metric) for s in first] == [("mteb:FruitClassification", "test", "accuracy")]
     assert 0 <= first[0].value <= 100
     assert first[0].protocol["data"] == "FruitClassification @ 1"
-    again = mteb.score_mteb(encoder, [kind()], tmp_path)
+    again = mteb.score_mteb(as_encoder(encoder), [kind()], tmp_path)
     assert kind.loaded == 1
     assert again[0].value == first[0].value
     kept = next(tmp_path.rglob("FruitClassification.json"))
@@ -136,23 +137,23 @@ def test_results_are_under_the_name_of_the_model(model, name):
 
 def test_another_encoder_is_scored_anew(encoder, rows, tmp_path):
     kind = made(rows)
-    mteb.score_mteb(encoder, [kind()], tmp_path)
+    mteb.score_mteb(as_encoder(encoder), [kind()], tmp_path)
     with torch.no_grad():
         next(encoder.parameters()).add_(1)
-    mteb.score_mteb(encoder, [kind()], tmp_path)
+    mteb.score_mteb(as_encoder(encoder), [kind()], tmp_path)
     assert kind.loaded == 2
 
 
 def test_every_language_of_a_task_is_scored(encoder, rows, tmp_path):
     kind = made(rows, languages={"en": ["eng-Latn"], "de": ["deu-Latn"]})
-    scores = mteb.score_mteb(encoder, [kind()], tmp_path)
+    scores = mteb.score_mteb(as_encoder(encoder), [kind()], tmp_path)
     assert {(score.split, score.protocol["subset"]) for score in scores} == {("test en", "en"), ("test de", "de")}
     assert len({score.key for score in scores}) == 2
 
 
 def test_data_that_cannot_be_had_is_one_sentence(encoder, rows, tmp_path):
     with pytest.raises(UserError, match=r"^mteb could not run FruitClassification: no network$"):
-        mteb.score_mteb(encoder, [made(rows, broken=True)()], tmp_path)
+        mteb.score_mteb(as_encoder(encoder), [made(rows, broken=True)()], tmp_path)
 
 
 def test_names_are_looked_up():
@@ -189,7 +190,7 @@ def test_a_task_that_ranks_is_given_by_map_mrr_and_ndcg_of_the_cosines(encoder, 
         expected["mrr_at_1"].append(float(place == 1))
         expected["mrr_at_10"].append(1 / place)
         expected["ndcg_at_10"].append(1 / math.log2(1 + place))
-    scores = [one for one in mteb.score_mteb(encoder, [task], tmp_path) if one.split == "test"]
+    scores = [one for one in mteb.score_mteb(as_encoder(encoder), [task], tmp_path) if one.split == "test"]
     assert scores[0].metric == task.metadata.main_score
     found = {one.metric: one.value for one in scores}
     assert set(found) == {task.metadata.main_score, *mteb.RANKING}

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.pair import join_side_by_side
+from selfsent.encoder.pair_module import join_encoders
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import EncoderError
 from selfsent.export import onnx as onnx_module
@@ -47,7 +47,7 @@ def pairs(encoders, tmp_path_factory):
     where = tmp_path_factory.mktemp("pairs")
     made = {"beside words": ("bert", "words"), "one tokenizer": ("bert", "other")}
     for kind, names in made.items():
-        save_encoder(join_side_by_side([encoders[name] for name in names], WEIGHTS), where / kind.replace(" ", "-"))
+        save_encoder(join_encoders([encoders[name] for name in names], WEIGHTS), where / kind.replace(" ", "-"))
     return {kind: where / kind.replace(" ", "-") for kind in made}
 
 
@@ -163,11 +163,11 @@ def test_a_missing_tokenizer_of_one_side_is_refused(graphs, tmp_path):
 
 def test_a_side_that_no_graph_can_express_is_refused(encoders):
     modules = [encoders["bert"][0], Pooling(32, "mean", include_prompt=False)]
-    encoder = join_side_by_side([encoders["words"], SentenceTransformer(modules=modules, device="cpu")], WEIGHTS)
+    encoder = join_encoders([encoders["words"], SentenceTransformer(modules=modules, device="cpu")], WEIGHTS)
     onnx_module.require_one_graph(encoder, "pair")
     encoder.prompts = {"query": "the old "}
     with pytest.raises(EncoderError, match="leaves the words of a prompt out"):
         onnx_module.require_one_graph(encoder, "pair")
-    nested = join_side_by_side([encoder, encoders["words"]], WEIGHTS)
-    with pytest.raises(EncoderError, match="begins with SideBySide"):
+    nested = join_encoders([encoder, encoders["words"]], WEIGHTS)
+    with pytest.raises(EncoderError, match="begins with PairModule"):
         onnx_module.require_one_graph(nested, "pair")

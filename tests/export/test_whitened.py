@@ -7,7 +7,7 @@ from tiny import TEXTS
 
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.pair import join_side_by_side
+from selfsent.encoder.pair_module import join_encoders
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import EncoderError
 from selfsent.export import export
@@ -48,7 +48,7 @@ def test_it_learns_from_no_document_that_judges_it(folders, corpus, tmp_path, mo
 
 
 def test_two_encoders_side_by_side_are_refused_before_anything_is_read(folders, tmp_path):
-    pair = join_side_by_side([load_encoder(folders["mean"]), load_encoder("builtin-static")], (0.5, 0.5))
+    pair = join_encoders([load_encoder(folders["mean"]), load_encoder("builtin-static")], (0.5, 0.5))
     save_encoder(pair, tmp_path / "pair")
     with pytest.raises(EncoderError, match="whiten each of them"):
         export_model(tmp_path / "pair", "whitened", corpus=tmp_path / "not there", out=tmp_path / "out")

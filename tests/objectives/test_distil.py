@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from selfsent.encoder.embed import collate, embed
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.pair import join_side_by_side
+from selfsent.encoder.pair_module import join_encoders
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError
 from selfsent.functional import similarity_matching
@@ -171,7 +171,7 @@ def test_the_queue_stands_still_outside_training(encoder, teacher, batch):
 
 
 def test_two_encoders_side_by_side_may_teach(encoder, teacher, batch, bert, tmp_path):
-    pair = join_side_by_side([load_encoder(bert), load_encoder(teacher)], (0.4, 0.6))
+    pair = join_encoders([load_encoder(bert), load_encoder(teacher)], (0.4, 0.6))
     save_encoder(pair, tmp_path / "pair")
     with torch.no_grad():
         found, views = step(make(encoder.eval(), tmp_path / "pair", temperature=0.3), encoder, batch)

@@ -13,6 +13,7 @@ from selfsent.corpus.sources import Document
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
+from selfsent.encoder.transformers_encoder import TransformersEncoder
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError
 from selfsent.progress import Progress
 from selfsent.searching import index as index_module
@@ -389,9 +390,11 @@ def test_an_index_that_is_published_while_it_is_opened_is_opened_anew(make, tmp_
 
 def test_what_was_encoded_before_a_row_that_does_not_fit_is_used_when_it_is_mended(bert, tmp_path, monkeypatch):
     sizes, encoded = {"segment_documents": 16, "beginning": 10}, []
+    genuine = TransformersEncoder.embed
     monkeypatch.setattr(
-        "selfsent.searching.writer.embed_texts",
-        lambda encoder, part, **options: encoded.append(len(part)) or encode(encoder, part, **options),
+        TransformersEncoder,
+        "embed",
+        lambda encoder, part, **options: encoded.append(len(part)) or genuine(encoder, part, **options),
     )
     path = tmp_path / "corpus.jsonl"
     write(path, many(60))
@@ -443,9 +446,11 @@ def test_what_is_not_searched_is_said(bert, tmp_path):
 @pytest.mark.parametrize("exact", [1000, 10])
 def test_an_index_that_is_killed_anywhere_goes_on_to_the_same_bytes(exact, bert, corpus, tmp_path, monkeypatch):
     folder, encoded = tmp_path / "index", []
+    genuine = TransformersEncoder.embed
     monkeypatch.setattr(
-        "selfsent.searching.writer.embed_texts",
-        lambda encoder, part, **options: encoded.append(len(part)) or encode(encoder, part, **options),
+        TransformersEncoder,
+        "embed",
+        lambda encoder, part, **options: encoded.append(len(part)) or genuine(encoder, part, **options),
     )
 
     def act():

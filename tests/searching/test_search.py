@@ -12,10 +12,9 @@ import selfsent
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
+from selfsent.encoder.transformers_encoder import TransformersEncoder
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError
 from selfsent.progress import Progress
-from selfsent.searching import index as index_module
-from selfsent.searching import writer
 from selfsent.searching.passages import cut_passages
 from selfsent.searching.search import open_cached
 from selfsent.storage import atomic
@@ -105,11 +104,13 @@ def test_a_search_for_nothing_is_refused(bert, corpus, query):
 
 @pytest.mark.parametrize("asked", ["corpus", "query"])
 def test_an_encoder_that_gives_no_numbers_is_refused_instead_of_printing_them(bert, corpus, monkeypatch, asked):
+    genuine = TransformersEncoder.embed
+
     def broken(encoder, texts, **how):
-        vectors = encode(encoder, texts, **how)
+        vectors = genuine(encoder, texts, **how)
         return vectors * np.nan if (len(texts) == 1) == (asked == "query") else vectors
 
-    monkeypatch.setattr(writer if asked == "corpus" else index_module, "embed_texts", broken)
+    monkeypatch.setattr(TransformersEncoder, "embed", broken)
     with pytest.raises(EncoderError, match="NaN or infinity for"):
         selfsent.search(bert, corpus, "rain")
 

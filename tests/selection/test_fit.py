@@ -13,7 +13,7 @@ from tiny import TEXTS
 
 import selfsent
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.pair import join_side_by_side, parts_of
+from selfsent.encoder.pair_module import join_encoders, parts_of
 from selfsent.encoder.save import save_encoder
 from selfsent.encoder.whitening import whiten_encoder
 from selfsent.errors import ConfigurationError, CorpusError, ResumeError, UserError
@@ -189,7 +189,7 @@ def test_bases_that_are_cut_or_two_side_by_side_are_not_whitened(text, bert, tmp
     short = load_encoder(bert)
     short.truncate_dim = 10
     save_encoder(short, tmp_path / "short")
-    save_encoder(join_side_by_side([load_encoder(bert), load_encoder(STATIC)], (0.5, 0.5)), tmp_path / "pair")
+    save_encoder(join_encoders([load_encoder(bert), load_encoder(STATIC)], (0.5, 0.5)), tmp_path / "pair")
     for name in ("short", "pair"):
         names = {row["name"] for row in fit(text, tmp_path / f"out-{name}", tmp_path / name).rows}
         assert name in names

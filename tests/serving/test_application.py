@@ -37,7 +37,7 @@ def client(models):
 
 
 def expected(models, texts, name="tiny", **how):
-    return models.find(name).prepared.encoder.encode(texts, **how)
+    return models.find(name).encoder.module.encode(texts, **how)
 
 
 def unit(vectors):
@@ -55,12 +55,12 @@ def test_openai_embeddings_are_those_of_sentence_transformers_at_length_1(client
         found = [np.frombuffer(base64.b64decode(text), "<f4") for text in found]
     np.testing.assert_allclose(found, unit(expected(models, TEXTS)), atol=2e-6)
     assert [row["index"] for row in answer["data"]] == list(range(len(TEXTS)))
-    tokens = sum(len(row) for row in models.find("tiny").prepared.encoder.tokenizer(TEXTS)["input_ids"])
+    tokens = sum(len(row) for row in models.find("tiny").encoder.module.tokenizer(TEXTS)["input_ids"])
     assert answer["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
 
 
 def test_openai_takes_one_text_token_ids_and_lists_of_them(client, models):
-    ids = models.find("tiny").prepared.encoder.tokenizer(TEXTS[:2])["input_ids"]
+    ids = models.find("tiny").encoder.module.tokenizer(TEXTS[:2])["input_ids"]
     vectors = unit(expected(models, TEXTS[:2]))
     for given, rows in ((TEXTS[0], [0]), (ids[0], [0]), (ids, [0, 1]), (ids[1][1:-1], [1])):
         answer = client.post("/v1/embeddings", json={"input": given, "model": "tiny"}).json()
@@ -142,7 +142,7 @@ def test_similarity_is_the_cosine(client, models):
 
 def test_tokenize_gives_ids_and_places_that_embed_takes(client, models):
     tokens = client.post("/tokenize", json={"inputs": TEXTS[:2]}).json()
-    assert [[one["id"] for one in row] for row in tokens] == models.find("tiny").prepared.encoder.tokenizer(TEXTS[:2])[
+    assert [[one["id"] for one in row] for row in tokens] == models.find("tiny").encoder.module.tokenizer(TEXTS[:2])[
         "input_ids"
     ]
     assert [TEXTS[0][one["start"] : one["stop"]] for one in tokens[0][1:-1]] == TEXTS[0].split()
@@ -269,10 +269,10 @@ def test_a_queue_that_is_full_answers_429(models):
 
 
 def test_a_model_that_fails_answers_424_and_the_next_request_is_answered(models, monkeypatch):
-    prepared = models.find("tiny").prepared
+    opened = models.find("tiny").encoder
     with TestClient(build_application(models, ServeConfig())) as client:
         with monkeypatch.context() as patched:
-            patched.setattr(prepared, "embed_pieces", lambda texts: np.full((len(texts), 32), np.nan, np.float32))
+            patched.setattr(opened, "embed_tokenized", lambda texts: np.full((len(texts), 32), np.nan, np.float32))
             failed = client.post("/embed", json={"inputs": "rain"})
         assert (failed.status_code, failed.json()["error_type"]) == (424, "Backend")
         assert client.post("/embed", json={"inputs": "rain"}).status_code == 200

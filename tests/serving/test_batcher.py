@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from selfsent.encoder.prepared import Pieces
+from selfsent.encoder.base import TokenizedText
 from selfsent.serving.batcher import Batcher, Work
 from selfsent.serving.protocol import Refusal
 
@@ -19,7 +19,7 @@ class Recorder:
         self.gate, self.broken = gate, broken
         self.computing = threading.Event()
 
-    def embed_pieces(self, texts):
+    def embed_tokenized(self, texts):
         self.computing.set()
         if self.gate:
             assert self.gate.wait(60)
@@ -29,8 +29,8 @@ class Recorder:
         return np.array([[text.rows[0][0]] for text in texts], np.float32)
 
 
-def pieces(*firsts: int, length: int = 10) -> list[Pieces]:
-    return [Pieces(((first, *[0] * (length - 1)),)) for first in firsts]
+def pieces(*firsts: int, length: int = 10) -> list[TokenizedText]:
+    return [TokenizedText(((first, *[0] * (length - 1)),)) for first in firsts]
 
 
 def later() -> float:
@@ -150,8 +150,8 @@ def test_a_large_request_leaves_room_for_the_others(start):
 
 def test_a_text_that_the_model_fails_for_fails_its_own_request_alone(start):
     class Fussy(Recorder):
-        def embed_pieces(self, texts):
-            vectors = super().embed_pieces(texts)
+        def embed_tokenized(self, texts):
+            vectors = super().embed_tokenized(texts)
             if 3 in vectors:
                 raise RuntimeError("no memory")
             vectors[vectors == 2] = np.nan
@@ -194,7 +194,7 @@ def test_a_model_that_fails_is_the_answer_of_its_requests_and_not_the_end(start)
 
 def test_vectors_that_are_no_numbers_are_refused(start):
     class Nan:
-        def embed_pieces(self, texts):
+        def embed_tokenized(self, texts):
             return np.full((len(texts), 2), np.nan, np.float32)
 
     work = Work(Nan(), pieces(1), later())

@@ -16,10 +16,10 @@ from selfsent.serving.registry import ModelRegistry
 threads = lambda: len(os.listdir("/proc/self/task"))
 torch.set_num_threads(60)
 before = threads()
-model = next(iter(ModelRegistry(["builtin"]))).prepared
+model = next(iter(ModelRegistry(["builtin"]))).encoder
 opened = threads()
 pieces = model.tokenize(["a cat sleeps in the garden"] * 64)
-ThreadPoolExecutor(1).submit(model.embed_pieces, pieces).result()
+ThreadPoolExecutor(1).submit(model.embed_tokenized, pieces).result()
 print(opened - before, threads() - opened, torch.get_num_threads())
 """
 

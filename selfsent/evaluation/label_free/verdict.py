@@ -12,10 +12,10 @@ from selfsent.corpus import sample
 from selfsent.corpus.dataset import Corpus
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.corpus.sources import Document, resolve_sources
+from selfsent.encoder.base import Encoder
 from selfsent.encoder.coverage import check_coverage
 from selfsent.encoder.folder import find_model, one_sentence, read_modules
-from selfsent.encoder.opened import embed_texts, open_encoder, pooling_kind, width_of
-from selfsent.encoder.task_prompts import TextEncoder, resolve_prompt
+from selfsent.encoder.open import open_encoder
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, UserError
 from selfsent.evaluation import geometry
 from selfsent.evaluation.label_free.differences import (
@@ -84,14 +84,14 @@ def verdict(
     facts: dict[str, object] = {"text": note, "documents": tests.documents, "versions": versions()}
     results: dict[str, Results] = {}
 
-    def score(encoder: TextEncoder, name: str) -> Results:
-        prompt = resolve_prompt(encoder)
-        vectors = embed_texts(encoder, tests.texts, prompt=prompt, precision=precision, progress=progress)
+    def score(encoder: Encoder, name: str) -> Results:
+        prompt = encoder.resolve_prompt()
+        vectors = encoder.embed(tests.texts, prompt=prompt, precision=precision, progress=progress)
         return score_vectors(tests, vectors, name=name, resamples=bootstrap, seed=seed)
 
     for system, model in models.items():
         encoder = open_encoder(model, fastest=True, progress=progress)
-        shape = f"pooling {pooling_kind(encoder)}, {width_of(encoder)} wide"
+        shape = f"pooling {encoder.pooling}, {encoder.width} wide"
         progress.say(f"{system}: {model}, {shape}; {len(tests.texts):,} texts are encoded")
         check_coverage(encoder, tests.texts, f"the {system} encoder {model}", progress)
         facts[f"{system} encoder"] = str(model)

@@ -1,0 +1,108 @@
+"""A pair of encoders as a SentenceTransformer, as ``pair.EncoderPair`` joins them.
+
+A folder of stock modules cannot hold two encoders, so that its ``modules.json`` names this class: ``load_encoder``
+opens it, and so does ``SentenceTransformer(folder, trust_remote_code=True)`` where selfsent is installed.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules.input_module import InputModule
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from selfsent.encoder.base import read_settings
+from selfsent.encoder.folder import CLOSED
+from selfsent.encoder.pair import PAIR_FILE, read_weights
+
+
+class PairModule(InputModule):
+    """An input module that reads a text with several encoders; it is encoded with, not trained."""
+
+    def __init__(self, encoders: Sequence[SentenceTransformer], weights: Sequence[float]) -> None:
+        super().__init__()
+        self.encoders = nn.ModuleList(encoders)
+        self.weights = [float(weight) for weight in weights]
+        self.tokenizer = encoders[0].tokenizer
+
+    @property
+    def parts(self) -> list[SentenceTransformer]:
+        """The encoders, in order."""
+        return [encoder for encoder in self.encoders if isinstance(encoder, SentenceTransformer)]
+
+    def preprocess(self, inputs: Sequence[Any], prompt: str | None = None, **kwargs: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Tokenise the texts with every encoder's own tokenizer."""
+        joined: dict[str, Any] = {}
+        for number, encoder in enumerate(self.parts):
+            features = encoder.preprocess(inputs, prompt=prompt, **kwargs)
+            joined |= {f"{number}.{name}": value for name, value in features.items()}
+        return joined
+
+    def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Return the features with ``sentence_embedding``, (B, D_1 + D_2 + ...), of length 1."""
+        parts = []
+        for number, (encoder, weight) in enumerate(zip(self.parts, self.weights, strict=True)):
+            own = {name.partition(".")[2]: value for name, value in features.items() if name.startswith(f"{number}.")}
+            vectors = encoder(own)["sentence_embedding"].float()[:, : encoder.truncate_dim]
+            parts.append(scaled(vectors, weight))
+        return {**features, "sentence_embedding": torch.cat(parts, dim=1)}
+
+    def get_embedding_dimension(self) -> int:
+        """Return the sum of the encoders' widths."""
+        return sum(int(encoder.get_embedding_dimension() or 0) for encoder in self.parts)
+
+    @property
+    def max_seq_length(self) -> int | float:
+        """The tokens that both encoders read; infinite if there is no limit."""
+        return min(part.max_seq_length or 512 for part in self.parts)
+
+    def save(self, output_path: str, *args: object, safe_serialization: bool = True, **kwargs: object) -> None:
+        """Write each encoder as a folder of its own, and the weights."""
+        for number, encoder in enumerate(self.parts):
+            encoder.save(str(Path(output_path) / str(number)), create_model_card=False)
+        (Path(output_path) / PAIR_FILE).write_text(json.dumps({"weights": self.weights}), encoding="utf-8")
+
+    @classmethod
+    def load(cls, model_name_or_path: str, *args: object, **kwargs: object) -> "PairModule":
+        """Open the encoders of a saved folder."""
+        encoder = open_pair(
+            Path(model_name_or_path), lambda part: SentenceTransformer(str(part), device="cpu", **CLOSED)
+        )
+        return encoder[0]  # type: ignore[return-value]
+
+
+def scaled(vectors: Tensor, weight: float) -> Tensor:
+    """Give vectors the length that is the root of a weight."""
+    return weight**0.5 * F.normalize(vectors, dim=1)
+
+
+def parts_of(encoder: SentenceTransformer) -> list[SentenceTransformer]:
+    """Return the encoders of a pair; none of an ordinary encoder."""
+    return encoder[0].parts if isinstance(encoder[0], PairModule) else []
+
+
+def weights_of(encoder: SentenceTransformer) -> list[float] | None:
+    """Return the fractions of the cosine of a pair; None of an ordinary encoder."""
+    return encoder[0].weights if isinstance(encoder[0], PairModule) else None
+
+
+def join_encoders(encoders: Sequence[SentenceTransformer], weights: Sequence[float]) -> SentenceTransformer:
+    """Join encoders; ``weights`` are their fractions of the cosine."""
+    return SentenceTransformer(modules=[PairModule(encoders, weights)], device="cpu").eval()
+
+
+def open_pair(folder: Path, open_part: Callable[[Path], SentenceTransformer]) -> SentenceTransformer:
+    """Open the encoders of a saved folder, each by ``open_part``, and join them.
+
+    Raises:
+        EncoderError: the file of their weights is damaged.
+    """
+    weights, settings = read_weights(folder), read_settings(folder)
+    pair = join_encoders([open_part(folder / str(number)) for number in range(len(weights))], weights)
+    pair.prompts |= {name: text or "" for name, text in settings.get("prompts", {}).items()}
+    pair.default_prompt_name, pair.truncate_dim = settings.get("default_prompt_name"), settings.get("truncate_dim")
+    return pair
