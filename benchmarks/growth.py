@@ -3,10 +3,10 @@
     python benchmarks/growth.py LINES --base builtin-static --folder DIR --json growth.json --figure growth.png
 
 Each figure is a whole command, a process of its own, from its start to its end: `selfsent train --prepare-only`,
-training by SimCSE for one pass over the texts (after `prepare`, so that the corpus is there; with its evaluations, and the word
-vectors that it is compared with), `selfsent encode` and `selfsent index`, on the first lines of the file.  The picture
-shows the time a text over the number of texts, both in powers of ten: a flat line is a cost that grows with the texts.
-A count that is measured is not measured again.
+training by SimCSE for one pass over the texts (after that, so that the corpus is there; with its evaluations, and the
+word vectors that it is compared with), `selfsent encode` and `selfsent index`, on the first lines of the file.  The
+picture shows the time a text over the number of texts, both in powers of ten: a flat line is a cost that grows with the
+texts. A count that is measured is not measured again.
 """
 
 import argparse

@@ -5,8 +5,8 @@
 Ours is `selfsent train --prepare-only`.  The peer's is what its users would write: `datasets` reads the file and
 splits every text into sentences (a regular expression: less work than our rules), `python -m text_dedup.minhash` drops
 near-duplicates (bigrams of words, 64 permutations, threshold 0.7, as ours), and `datasets` tokenises what is left with
-the same tokenizer; each step on all cores, with nothing in a cache.  Whole processes, interleaved.  text-dedup 0.4 is asked for:
-`pip install text-dedup`.
+the same tokenizer; each step on all cores, with nothing in a cache.  Whole processes, interleaved.  text-dedup 0.4 is
+asked for: `pip install text-dedup`.
 """
 
 import argparse
