@@ -1,9 +1,9 @@
-# The same commands on a laptop and in CI: make install, dev, demo, check, docs, test, wheel-test.
+# The same commands on a laptop and in CI: make install, dev, demo, settings, check, docs, test, wheel-test.
 PYTHON ?= python3
 BIN := .venv/bin
 TORCH_CPU ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: install dev demo serve-demo check docs test wheel-test
+.PHONY: install dev demo serve-demo settings check docs test wheel-test
 
 # torch first: on Linux the plain package brings several gigabytes of CUDA. Without an NVIDIA GPU its CPU build is
 # taken from PyTorch's own index, where that answers within five seconds.
@@ -23,7 +23,7 @@ TORCH_CPU ?= https://download.pytorch.org/whl/cpu
 	$(BIN)/pip install --quiet --editable ".[dev]" -c constraints.txt
 	touch $@
 
-# What a user needs: every command but those of an extra (serve, mteb, onnx, ray, sweep, augment).
+# What a user needs: every command but those of an extra (serve, mteb, onnx, ray, sweep, pairs).
 install: .venv/installed
 
 # The extras, and what checks, tests and documents.
@@ -32,7 +32,7 @@ dev: .venv/developed
 demo: install
 	rm -rf runs/demo
 	$(BIN)/selfsent fit pydocs --minutes 5 --out runs/demo
-	$(BIN)/selfsent search runs/demo/model pydocs "delete a directory with everything in it"
+	$(BIN)/selfsent search pydocs "delete a directory with everything in it" --model runs/demo/model
 
 serve-demo: install
 	$(BIN)/pip install --quiet --editable ".[serve]" -c constraints.txt
@@ -40,6 +40,10 @@ serve-demo: install
 	test -f runs/demo-kept.index/index.json || $(BIN)/selfsent index pydocs --model runs/demo/model --out runs/demo-kept.index
 	test -f runs/demo-base.index/index.json || $(BIN)/selfsent index pydocs --model builtin-static --out runs/demo-base.index
 	$(BIN)/selfsent serve --index runs/demo-kept.index --index runs/demo-base.index
+
+# The keys that `selfsent settings` lists and the shell completes, from the configuration classes.
+settings: install
+	$(BIN)/python -c "from selfsent.cli import listing; listing.write()"
 
 check: dev
 	$(BIN)/ruff format --check .

@@ -100,15 +100,15 @@ def smoke(programs: Path, folder: Path) -> int:
         return done.stdout
 
     assert "train" in selfsent("--help")
-    assert "declutr_paper" in selfsent("methods")
+    assert "declutr_paper" in selfsent("settings")
     for base in ("builtin-static", "builtin"):
-        selfsent(f"encode {base} texts.txt --output {base}.npy")
+        selfsent(f"encode texts.txt --model {base} --out {base}.npy")
         assert (folder / f"{base}.npy").stat().st_size > len(texts) * 4
-    train = "--corpus texts.txt --out run --set train.evaluate_every=5 --set train.steps=5 --set train.batch_size=8"
-    selfsent(f"train simcse --base builtin {train}")
+    train = "--out run --set train.evaluate_every=5 --set train.steps=5 --set train.batch_size=8"
+    selfsent(f"train texts.txt --method simcse --base builtin {train}")
     assert (folder / "run" / "model" / "modules.json").is_file()
     selfsent("evaluate run/model --tasks pairs:pairs.tsv --bootstrap 100")
-    assert "river" in selfsent("search run/model texts.txt --top 3", "who goes along the water?")
+    assert "river" in selfsent("search --model run/model --top 3 texts.txt", "who goes along the water?")
     selfsent("report run")
     for words, extra in EXTRAS:
         selfsent(words, fails=f"selfsent[{extra}]")

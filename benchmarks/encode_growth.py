@@ -28,7 +28,7 @@ COUNTS = (1_000, 10_000, 100_000, 1_000_000)
 
 def command(model: str, texts: Path, output: Path) -> list[str]:
     """Return the command that encodes a file."""
-    return [sys.executable, "-m", "selfsent", "encode", model, str(texts), "--output", str(output)]
+    return [sys.executable, "-m", "selfsent", "encode", str(texts), "--model", model, "--out", str(output)]
 
 
 def measured(words: list[str], log: Path) -> tuple[float, float]:

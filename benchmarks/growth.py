@@ -2,11 +2,11 @@
 
     python benchmarks/growth.py LINES --base builtin-static --folder DIR --json growth.json --figure growth.png
 
-Each figure is a whole command, a process of its own, from its start to its end: `selfsent prepare`, `selfsent train
-simcse` for one pass over the texts (after `prepare`, so that the corpus is there; with its evaluations, and the word
-vectors that it is compared with), `selfsent encode` and `selfsent index`, on the first lines of the file.  The picture
-shows the time a text over the number of texts, both in powers of ten: a flat line is a cost that grows with the texts.
-A count that is measured is not measured again.
+Each figure is a whole command, a process of its own, from its start to its end: `selfsent train --prepare-only`,
+training by SimCSE for one pass over the texts (after that, so that the corpus is there; with its evaluations, and the
+word vectors that it is compared with), `selfsent encode` and `selfsent index`, on the first lines of the file.  The
+picture shows the time a text over the number of texts, both in powers of ten: a flat line is a cost that grows with the
+texts. A count that is measured is not measured again.
 """
 
 import argparse
@@ -32,12 +32,12 @@ def words_of(command: str, base: str, texts: Path, folder: Path) -> list[str]:
     made = str(folder / f"{texts.stem}-{command}")
     settings = ("train.batch_size=256", "train.evaluate_every=0", "train.epochs=1")
     rest = {
-        "prepare": [str(texts), "--base", base],
-        "train": ["simcse", "--corpus", str(texts), "--base", base, "--out", made, *chain_settings(settings)],
-        "encode": [base, str(texts), "--output", f"{made}.npy", "--overwrite"],
+        "prepare": [str(texts), "--method", "simcse", "--base", base, "--prepare-only"],
+        "train": [str(texts), "--method", "simcse", "--base", base, "--out", made, *chain_settings(settings)],
+        "encode": [str(texts), "--model", base, "--out", f"{made}.npy", "--overwrite"],
         "index": [str(texts), "--model", base, "--out", made],
     }
-    return [sys.executable, "-m", "selfsent", command, *rest[command]]
+    return [sys.executable, "-m", "selfsent", "train" if command == "prepare" else command, *rest[command]]
 
 
 def chain_settings(settings: Sequence[str]) -> list[str]:

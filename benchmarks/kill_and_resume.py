@@ -47,7 +47,7 @@ def command(method: str, corpus: Path, out: Path, arguments: argparse.Namespace)
         return pretraining(out, arguments)
     if method == "declutr":
         corpus = arguments.documents
-    words = [sys.executable, "-m", "selfsent", "train", method, "--corpus", str(corpus), "--out", str(out), "--resume"]
+    words = [sys.executable, "-m", "selfsent", "train", str(corpus), "--method", method, "--out", str(out), "--resume"]
     return words + [word for setting in settings for word in ("--set", setting)]
 
 

@@ -100,9 +100,18 @@ def train(row: Row, seed: int, arguments: argparse.Namespace) -> None:
         *row.settings,
         *arguments.set,
     ]
-    words = [sys.executable, "-m", "selfsent", "train", row.method, "--base", arguments.base, "--out", str(out)]
-    words += ["--data", str(arguments.data), "--seed", str(seed), "--resume"]
-    words += [word for corpus in getattr(arguments, row.corpus) for word in ("--corpus", corpus)]
+    words = [sys.executable, "-m", "selfsent", "train", *getattr(arguments, row.corpus), "--method", row.method]
+    words += [
+        "--base",
+        arguments.base,
+        "--out",
+        str(out),
+        "--data",
+        str(arguments.data),
+        "--seed",
+        str(seed),
+        "--resume",
+    ]
     words += [word for setting in settings for word in ("--set", setting)]
     log = arguments.out / f"{out.name}.log"
     with log.open("w") as file:

@@ -2,11 +2,11 @@
 
     python benchmarks/prepare_throughput.py DOCUMENTS.jsonl --base builtin --folder DIR --repeats 5 --json FILE
 
-Ours is `selfsent prepare`.  The peer's is what its users would write: `datasets` reads the file and splits every text
-into sentences (a regular expression: less work than our rules), `python -m text_dedup.minhash` drops near-duplicates
-(bigrams of words, 64 permutations, threshold 0.7, as ours), and `datasets` tokenises what is left with the same
-tokenizer; each step on all cores, with nothing in a cache.  Whole processes, interleaved.  text-dedup 0.4 is asked for:
-`pip install text-dedup`.
+Ours is `selfsent train --prepare-only`.  The peer's is what its users would write: `datasets` reads the file and
+splits every text into sentences (a regular expression: less work than our rules), `python -m text_dedup.minhash` drops
+near-duplicates (bigrams of words, 64 permutations, threshold 0.7, as ours), and `datasets` tokenises what is left with
+the same tokenizer; each step on all cores, with nothing in a cache.  Whole processes, interleaved.  text-dedup 0.4 is
+asked for: `pip install text-dedup`.
 """
 
 import argparse
@@ -70,8 +70,9 @@ def main() -> None:
         return prepare_as_a_peer(given.documents, given.base, given.folder)
     size, texts = given.documents.stat().st_size / 1e6, sum(1 for _ in given.documents.open("rb"))
     place = str(given.documents)
+    prepare = ["train", place, "--method", "simcse", "--base", given.base, "--prepare-only"]
     commands = {
-        "selfsent prepare": [sys.executable, "-m", "selfsent", "prepare", place, "--base", given.base],
+        "selfsent train --prepare-only": [sys.executable, "-m", "selfsent", *prepare],
         "datasets + text-dedup": [sys.executable, __file__, place, "--base", given.base, "--peer", "--folder"],
     }
     figures: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}

@@ -58,7 +58,7 @@ def write_texts(folder: Path, words: Sequence[str] = ()) -> tuple[Path, Path]:
 def commands(lines: Path, documents: Path) -> dict[str, list[str]]:
     """Return the commands by name; OUT is where each writes."""
     out = ["--out", "OUT", "--resume"]
-    train = ["train", "simcse", "--corpus", str(lines), *settings(SMALL), *out]
+    train = ["train", str(lines), "--method", "simcse", *settings(SMALL), *out]
     return {
         "train": train,
         "prepare": train,  # with a cache that is empty at every start
@@ -73,8 +73,8 @@ def commands(lines: Path, documents: Path) -> dict[str, list[str]]:
             *settings(["steps=50", "batch_size=8", "words_steps=25", "words_batch_size=16", "bootstrap=100"]),
             *out,
         ],
-        "encode": ["encode", "builtin", str(lines), "--output", "OUT/embeddings.npy"],
-        "shards": ["encode", "builtin", str(lines), "--output", "OUT/shards"],
+        "encode": ["encode", str(lines), "--out", "OUT/embeddings.npy"],
+        "shards": ["encode", str(lines), "--out", "OUT/shards"],
         "index": ["index", str(documents), "--model", "builtin", "--out", "OUT"],
         "export": [
             *("export", "builtin", "--to", "static", "--corpus", str(documents), "--documents", "60"),

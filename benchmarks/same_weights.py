@@ -40,7 +40,7 @@ def commands(corpus: Path, documents: Path, precision: str, threads: int) -> dic
     }
     for method, settings in METHODS.items():
         text = documents if method == "declutr" else corpus
-        found[method] = words("train", method, "--corpus", text, settings=[*SHORT, *held_out, *settings])
+        found[method] = words("train", text, "--method", method, settings=[*SHORT, *held_out, *settings])
     return found
 
 

@@ -14,7 +14,7 @@ from selfsent.cli import app
 from selfsent.config import EncoderConfig, HardwareConfig, Recipe, TrainConfig, describe
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.objectives import registry
-from selfsent.pairs.mining_settings import MineConfig
+from selfsent.pairs.mining import MineConfig
 from selfsent.pretraining.pretrain import PretrainConfig
 from selfsent.searching.settings import IndexConfig
 from selfsent.selection.settings import FitConfig
@@ -86,7 +86,7 @@ def settings() -> str:
     page += ["\n## pretrain", "For `selfsent pretrain`, whose keys have no prefix.\n", *table(PretrainConfig)]
     page += ["\n## pretrain --size static\n", *table(StaticConfig)]
     page += ["\n## index", "For `selfsent index`, whose keys have no prefix.\n", *table(IndexConfig)]
-    page += ["\n## mine", "For `selfsent mine`, whose keys have no prefix.\n", *table(MineConfig)]
+    page += ["\n## mine", "For `selfsent pairs mine`, whose keys have no prefix.\n", *table(MineConfig)]
     page += ["\n## serve", "For `selfsent serve`, whose keys have no prefix.\n", *table(ServeConfig)]
     return "\n".join(page) + "\n"
 

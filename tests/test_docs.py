@@ -32,7 +32,7 @@ from selfsent.errors import UserError
 from selfsent.evaluation import sts
 from selfsent.evaluation.suite import resolve_tasks
 from selfsent.objectives import registry
-from selfsent.pairs.mining_settings import MineConfig
+from selfsent.pairs.mining import MineConfig
 from selfsent.pretraining import pretrain as pretraining
 from selfsent.searching.settings import IndexConfig
 from selfsent.selection.settings import FitConfig
@@ -106,7 +106,8 @@ def parse(words: list[str]) -> None:
         name, *rest = rest
         command = COMMANDS[name]
         while hasattr(command, "commands"):
-            command, *rest = command.commands[rest[0]], *rest[1:]
+            name, *rest = rest
+            command = command.commands[name]
         given = command.make_context(name, list(rest)).params
         settings = list(given.get("set_") or ())
         if name == "train":
@@ -145,11 +146,15 @@ LONGER = {"--hours", "--tokens", "--vocabulary"}  # options of pretrain that a t
 def shortened(words: list[str]) -> list[str]:
     """The same command, for a tiny encoder and a few steps; what an earlier block wrote makes way."""
     name = words[0]
-    for option in ("--out", "--output"):
+    for option in ("--out", "-o"):
         if option in words and not {"--resume", "--update"} & {*words}:
             remove(Path(words[words.index(option) + 1]))
     if name in ("train", "sweep"):
-        base = [] if "--base" in words or config.is_recipe(words[1]) else ["--base", "bert-base-uncased"]
+        base = (
+            []
+            if "--base" in words or config.is_recipe(words[words.index("--method") + 1])
+            else ["--base", "bert-base-uncased"]
+        )
         return [*words, *base, *(word for setting in QUICK for word in ("--set", setting))]
     if name == "reproduce":
         small = ["steps=2", "document_steps=2", "batch_size=8", "threads=1", "evaluations=1"]
@@ -161,7 +166,7 @@ def shortened(words: list[str]) -> list[str]:
         size = [] if "--base" in kept else ["--size", "nano", "--vocabulary", "150"]
         settings = ["length=16", "batch_size=4", "hardware.threads=1"]
         return [*kept, *size, "--tokens", "500", *(word for setting in settings for word in ("--set", setting))]
-    if name in ("verdict", "evaluate"):
+    if name in ("compare", "evaluate"):
         return [*words, "--bootstrap", "100"]
     if name == "export":  # what a random encoder loses says nothing
         return [*words, "--accept-loss", "--width", "16"]
@@ -356,18 +361,18 @@ def test_links_lead_to_files_and_headings_that_exist(page):
 @pytest.mark.parametrize(
     "line",
     [
-        "selfsent trane simcse",
-        "selfsent train simcse --corpora text.txt",
-        "selfsent train simcse --set train.stepz=2",
-        "selfsent sweep simcse --set train.stepz=2,3",
-        "selfsent train simcse --set objective.temprature=2",
+        "selfsent trane text.txt",
+        "selfsent train text.txt --methods simcse",
+        "selfsent train --method simcse --set train.stepz=2",
+        "selfsent sweep --method simcse --set train.stepz=2,3",
+        "selfsent train --method simcse --set objective.temprature=2",
         "selfsent pretrain texts --set learning_rat=2",
         "selfsent fit texts --set stepz=2",
         "selfsent evaluate builtin --tasks stz",
         "make demonstration",
         "pip install '.[documents]'",
         "wget example.org",
-        "torchrun --nproc-per-node 2 -m selfsent trane simcse",
+        "torchrun --nproc-per-node 2 -m selfsent trane text.txt",
     ],
 )
 def test_a_block_that_is_only_parsed_fails_where_a_name_is_wrong(line):

@@ -66,7 +66,7 @@ NUMBERS = [
 
 def test_the_walk_finds_the_numbers_of_all_rooms():
     rooms = {name.split(".")[1] for name, _, _ in NUMBERS}
-    assert {"config", "corpus", "methods", "pretraining", "selection"} <= rooms
+    assert {"config", "corpus", "objectives", "pretraining", "selection"} <= rooms
     assert len(NUMBERS) > 60
     assert sum(key == "adam_betas" for _, key, _ in NUMBERS) == 2
 
@@ -82,7 +82,7 @@ def test_no_setting_takes_a_number_that_means_nothing(number):
             continue
         taken.append(f"{name}.{key}")
     if -1 <= number < 0:  # which is a cosine
-        taken.remove("selfsent.pairs.mining_settings.MineConfig.min_cosine")
+        taken.remove("selfsent.pairs.mining.MineConfig.min_cosine")
     assert taken == []
 
 

@@ -4,24 +4,22 @@ from typing import Annotated
 
 import typer
 
-from selfsent.cli.augment import app as augment
+from selfsent.cli.compare import compare
 from selfsent.cli.encode import encode
 from selfsent.cli.evaluate import evaluate
 from selfsent.cli.export import export
 from selfsent.cli.fit import fit
 from selfsent.cli.index import index
-from selfsent.cli.methods import methods, settings
-from selfsent.cli.mine import mine
-from selfsent.cli.prepare import prepare
+from selfsent.cli.pairs import app as pairs
 from selfsent.cli.pretrain import pretrain
 from selfsent.cli.push import push
 from selfsent.cli.report import report
 from selfsent.cli.reproduce import reproduce
 from selfsent.cli.search import search
 from selfsent.cli.serve import serve
+from selfsent.cli.settings import settings
 from selfsent.cli.sweep import sweep
 from selfsent.cli.train import train
-from selfsent.cli.verdict import verdict
 
 app = typer.Typer(
     name="selfsent",
@@ -34,24 +32,21 @@ for command in (
     fit,
     train,
     sweep,
-    prepare,
     pretrain,
     evaluate,
-    verdict,
+    compare,
     report,
     reproduce,
-    mine,
     export,
     push,
     encode,
     index,
     search,
     serve,
-    methods,
     settings,
 ):
     app.command()(command)
-app.add_typer(augment, name="augment")
+app.add_typer(pairs, name="pairs")
 
 
 def _version(requested: bool | None) -> None:

@@ -7,41 +7,50 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from selfsent.cli.options import (
+    Engine,
+    Model,
+    Overwrite,
+    Precision,
+    TextColumn,
+    Workers,
+    require_engine,
+)
+
 if TYPE_CHECKING:
     from selfsent.bulk.encode import Encoded
     from selfsent.cli.display import Display
 
 
 def encode(
-    model: Annotated[str, typer.Argument(help="A folder, a name on the hub, or 'builtin'")],
-    source: Annotated[
-        list[str] | None, typer.Argument(help="Files, folders or data sets, of lines or tables  \\[default: stdin]")
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TEXT", help="Files, folders or data sets, of lines or tables  \\[default: stdin]"),
     ] = None,
-    output: Annotated[
-        str, typer.Option("--output", "-o", help=".npy, .parquet or .arrow; without a suffix, or a URL: shards")
+    model: Model = "builtin",
+    out: Annotated[
+        str, typer.Option("--out", "-o", help=".npy, .parquet or .arrow; without a suffix, or a URL: shards")
     ] = "embeddings.npy",
-    text_column: Annotated[str, typer.Option(help="The column of a table to encode")] = "text",
+    text_column: TextColumn = "text",
     prompt_name: Annotated[str | None, typer.Option(help="A prompt of the model  \\[default: for documents]")] = None,
-    precision: Annotated[str, typer.Option(help="Of the computation: auto, bf16 or fp32")] = "auto",
+    precision: Precision = "auto",
     dtype: Annotated[
         str, typer.Option(help="Of the output: float32, float16, int8, uint8, binary or ubinary")
     ] = "float32",
     truncate_dim: Annotated[int | None, typer.Option(help="Keep this many leading dimensions", min=1)] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that encode wrote before")] = False,
+    overwrite: Overwrite = False,
     part: Annotated[
         str | None,
         typer.Option(metavar="I/N", help="Encode the I-th of N parts; other processes run the same with theirs"),
     ] = None,
-    engine: Annotated[str, typer.Option(help="embedded: this process; ray: workers of a Ray cluster")] = "embedded",
-    workers: Annotated[
-        int | None, typer.Option(help="Of the engine ray  \\[default: one a core of the cluster]")
-    ] = None,
+    engine: Engine = "embedded",
+    workers: Workers = None,
 ) -> None:
     """Encode texts into a matrix of embeddings, one row per text, in their order.
 
     An empty line is a text, too.  Encoding of files is resumable: after a kill, run the same command again.
 
-    Example: selfsent encode runs/scd/model sentences.txt --output sentences.npy
+    Example: selfsent encode sentences.txt --model runs/scd/model --out sentences.npy
     """
     from selfsent.cli.display import Display
 
@@ -50,17 +59,16 @@ def encode(
     from selfsent.bulk.outputs import require_output
     from selfsent.bulk.parts import parse_part
     from selfsent.bulk.store import Store
-    from selfsent.cli.prepare import choose_engine
     from selfsent.encoder.open import open_encoder
     from selfsent.errors import ConfigurationError
 
-    require_output(output)
+    require_output(out)
     share = parse_part(part) if part else None
     if share and engine == "ray":
         raise ConfigurationError("--part is for other schedulers: the engine ray shares the work out itself")
-    choose_engine(engine, workers)
-    if source:
-        find_sources(source)  # a missing file is refused before the model is loaded
+    require_engine(engine, workers)
+    if text:
+        find_sources(text)  # a missing file is refused before the model is loaded
     else:
         display.say("standard input cannot be resumed: give a file if this takes long")
     opened = open_encoder(model, fastest=True, progress=display)
@@ -71,10 +79,10 @@ def encode(
         blocks = ray_blocks(model, workers)
     try:
         done = encode_to(
-            output,
+            out,
             opened,
-            source or None,
-            texts=None if source else _standard_input(),
+            text or None,
+            texts=None if text else _standard_input(),
             text_column=text_column,
             prompt_name=prompt_name,
             precision=precision,
@@ -87,7 +95,7 @@ def encode(
         )
     except KeyboardInterrupt:
         display.end()
-        rows = Store.of(output).rows()
+        rows = Store.of(out).rows()
         display.say(f"stopped with {rows:,} texts kept" + (": run the same command again to resume" if rows else ""))
         raise
     display.end()
@@ -106,6 +114,6 @@ def _report(display: "Display", done: "Encoded", part: str | None) -> None:
 def _standard_input() -> Iterator[str]:
     from selfsent.corpus import formats
 
-    given = formats.OpenFile(Path("standard input"))
-    given.stream = sys.stdin.buffer
-    return (line.rstrip("\r\n") for line in given.lines())
+    stdin = formats.OpenFile(Path("standard input"))
+    stdin.stream = sys.stdin.buffer
+    return (line.rstrip("\r\n") for line in stdin.lines())

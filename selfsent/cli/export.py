@@ -6,10 +6,11 @@ from typing import Annotated
 import typer
 
 from selfsent.cli.completion import complete_words
+from selfsent.cli.options import Documents, Language, ModelArgument, Overwrite, Precision
 
 
 def export(
-    model: Annotated[str, typer.Argument(help="A folder, the folder of a run, or a name on the hub")],
+    model: ModelArgument,
     to: Annotated[
         str,
         typer.Option(
@@ -24,14 +25,14 @@ def export(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The folder to write  \\[default: exports/NAME-FORMAT]")] = None,
     accept_loss: Annotated[bool, typer.Option("--accept-loss", help="Keep an export that lost by it")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export")] = False,
-    documents: Annotated[int, typer.Option(help="Maximum number of documents for the verdict", min=50)] = 1000,
+    overwrite: Overwrite = False,
+    documents: Documents = 1000,
     width: Annotated[int, typer.Option(help="Of static vectors", min=1)] = 256,
-    language: Annotated[str, typer.Option(help="Language of the sentence-splitting rules")] = "en",
+    language: Language = "en",
     text_column: Annotated[
         str | None, typer.Option(help="Column of tables that holds the text  \\[default: text, or what the run read]")
     ] = None,
-    precision: Annotated[str, typer.Option(help="Of the encoder's own vectors: auto, bf16 or fp32")] = "auto",
+    precision: Precision = "auto",
 ) -> None:
     """Write an encoder as ONNX, with int8 weights, as static word vectors or partly whitened, unless it loses by it.
 

@@ -5,14 +5,11 @@ from typing import Annotated
 
 import typer
 
-from selfsent.cli.completion import complete_setting
+from selfsent.cli.options import Resume, Texts, settings_option
 
 
 def fit(
-    text: Annotated[
-        list[str] | None,
-        typer.Argument(help="Files, folders or hub names of data sets  \\[default: pydocs]", metavar="TEXT..."),
-    ] = None,
+    text: Texts = None,
     base: Annotated[
         list[str] | None,
         typer.Option(
@@ -20,13 +17,10 @@ def fit(
             "\\[default: the two that ship]"
         ),
     ] = None,
-    minutes: Annotated[float | None, typer.Option(help="Of this machine's time, about  \\[default: 10]")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Time budget in minutes  \\[default: 10]")] = None,
     out: Annotated[Path, typer.Option(help="The folder of the selection")] = Path("runs/fit"),
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", autocompletion=complete_setting, metavar="KEY=VALUE", help="Change a setting: steps=500"),
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume the selection in --out")] = False,
+    set_: Annotated[list[str] | None, settings_option("Change a setting: steps=500")] = None,
+    resume: Resume = False,
 ) -> None:
     """Find the best encoder for your text: candidates are trained and compared on documents that none has seen.
 

@@ -5,31 +5,24 @@ from typing import Annotated
 
 import typer
 
-from selfsent.cli.completion import complete_setting
+from selfsent.cli.options import IdColumn, TextColumn, settings_option
 
 
 def index(
-    corpus: Annotated[
+    text: Annotated[
         list[str] | None,
-        typer.Argument(help="Files, folders or hub names of data sets, or 'pydocs'", metavar="CORPUS..."),
+        typer.Argument(metavar="TEXT", help="Files, folders or hub names of data sets, or 'pydocs'"),
     ] = None,
     model: Annotated[
         str | None, typer.Option(help="A folder, a name on the hub, or 'builtin'  \\[default: builtin]")
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder of the index")] = Path("runs/index"),
     update: Annotated[
-        bool, typer.Option("--update", help="Bring the index to CORPUS, or to what its own corpus is now")
+        bool, typer.Option("--update", help="Bring the index to TEXT, or to what its own texts are now")
     ] = False,
-    text_column: Annotated[str, typer.Option(help="The column of a table to search")] = "text",
-    id_column: Annotated[
-        str, typer.Option(help="The column by which hits name their texts, where there is one")
-    ] = "id",
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", autocompletion=complete_setting, metavar="KEY=VALUE", help="Change a setting: mode=dense"
-        ),
-    ] = None,
+    text_column: TextColumn = "text",
+    id_column: IdColumn = "id",
+    set_: Annotated[list[str] | None, settings_option("Change a setting: mode=dense")] = None,
 ) -> None:
     """Index a corpus: its texts are encoded and written to a folder that searches open.
 
@@ -60,12 +53,12 @@ def index(
                 "make another index"
             )
         made = Index.open(out)
-        made.require_related(corpus or ())
-        changed = made.update(corpus or (), progress=display)
-    elif corpus:
+        made.require_related(text or ())
+        changed = made.update(text or (), progress=display)
+    elif text:
         settings = config.build_config(IndexConfig, config.apply_settings({}, set_ or ()), "")
         made = Index.make(
-            corpus,
+            text,
             out,
             model=model or "builtin",
             text_column=text_column,
@@ -75,7 +68,7 @@ def index(
         )
         changed = Changed(added=len(made), deleted=0, kept=0)
     else:
-        raise ConfigurationError("no corpus was given: name a file, a folder, a hub dataset or pydocs")
+        raise ConfigurationError("no text was given: name a file, a folder, a hub dataset or pydocs")
     display.end()
     display.say(f"{changed.added:,} documents added, {changed.deleted:,} deleted, {changed.kept:,} kept")
     display.print(f"{out}: {made.describe()}")

@@ -5,14 +5,11 @@ from typing import Annotated
 
 import typer
 
-from selfsent.cli.completion import complete_setting
+from selfsent.cli.options import Data, Resume, Texts, settings_option
 
 
 def pretrain(
-    corpus: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[CORPUS]...", help="Files, folders or hub names of raw text, or pydocs"),
-    ] = None,
+    text: Texts = None,
     size: Annotated[
         str | None,
         typer.Option(
@@ -24,27 +21,21 @@ def pretrain(
         typer.Option(help="Continue a masked LM: a folder, a name on the hub, or 'builtin-mlm'"),
     ] = None,
     vocabulary: Annotated[
-        int | None, typer.Option(help="Word pieces  \\[default: 16,384, or as many as the text gives]")
+        int | None,
+        typer.Option(help="Size of the vocabulary in tokens  \\[default: 16,384, or as many as the text gives]"),
     ] = None,
     hours: Annotated[
         float | None, typer.Option(help="Hours of training, to which the number of steps is fitted")
     ] = None,
-    tokens: Annotated[float | None, typer.Option(help="Word pieces to train on  \\[default: one epoch]")] = None,
+    tokens: Annotated[float | None, typer.Option(help="Tokens to train on  \\[default: one epoch]")] = None,
     vectors: Annotated[
         Path | None, typer.Option(help="With --size static: a text file of word vectors (GloVe, fastText, word2vec)")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder  \\[default: runs/pretrain-SIZE]")] = None,
     seed: Annotated[int, typer.Option(help="Of every random draw")] = 42,
-    data: Annotated[
-        Path | None, typer.Option(help="Evaluation data in SentEval's layout, or hub, to follow STS-B dev with")
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", autocompletion=complete_setting, metavar="KEY=VALUE", help="Change a setting: learning_rate=5e-4"
-        ),
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out")] = False,
+    data: Data = None,
+    set_: Annotated[list[str] | None, settings_option("Change a setting: learning_rate=5e-4")] = None,
+    resume: Resume = False,
 ) -> None:
     """Train an encoder from scratch, for a language or domain that has none; or, with --base, continue on your text.
 
@@ -61,7 +52,7 @@ def pretrain(
         from selfsent.pretraining.pretrain import pretrain
 
     result = pretrain(
-        corpus or (),
+        text or (),
         out,
         size=size,
         base=base,
@@ -79,5 +70,5 @@ def pretrain(
         display.print("  ".join(f"{name} {value:.2f}" for name, value in result.scores.items()))
     if result.steps:
         speed = f"{result.tokens_per_second:,.0f} a second"
-        display.print(f"{result.steps:,} steps, {result.tokens / 1e6:,.1f} M word pieces, {speed}")
+        display.print(f"{result.steps:,} steps, {result.tokens / 1e6:,.1f} M tokens, {speed}")
     display.print(f"model: {result.model}   opens with SentenceTransformer({str(result.model)!r})")

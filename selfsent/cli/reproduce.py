@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from selfsent.cli.completion import complete_setting
+from selfsent.cli.options import Data, Resume, settings_option
 
 if TYPE_CHECKING:
     from selfsent.cli.display import Display
@@ -36,7 +36,7 @@ def reproduce(
     nli: Annotated[
         list[str] | None, typer.Option(help="Sentences that the whitening of rows without training fits")
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Evaluation data in SentEval's layout, or hub")] = None,
+    data: Data = None,
     checkpoint: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=FOLDER", help="Measure a model as the row NAME, or as a row of its own"),
@@ -44,14 +44,9 @@ def reproduce(
     without: Annotated[list[str] | None, typer.Option(metavar="TASK", help="Leave a task out; may be repeated")] = None,
     seeds: Annotated[int, typer.Option(help="Of every training; a conclusion needs 3")] = 1,
     seed: Annotated[int, typer.Option(help="The first seed")] = 42,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", autocompletion=complete_setting, metavar="KEY=VALUE", help="Of small scale, such as steps=20"
-        ),
-    ] = None,
+    set_: Annotated[list[str] | None, settings_option("Of small scale, such as steps=20")] = None,
     out: Annotated[Path, typer.Option(help="The folder of runs, scores and tables")] = Path("runs/reproduce"),
-    resume: Annotated[bool, typer.Option("--resume", help="Use what is finished in --out")] = False,
+    resume: Resume = False,
     plan: Annotated[bool, typer.Option("--plan", help="Show what would be run, and its cost, and stop")] = False,
 ) -> None:
     """List the tables and figures of the papers, or measure some again and compare them with the published values.

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from selfsent.cli.options import IdColumn, TextColumn
+
 if TYPE_CHECKING:
     from selfsent.cli.display import Display
     from selfsent.searching.index import Hit
 
 
 def search(
-    model: Annotated[str, typer.Argument(help="A folder, a name on the hub, or 'builtin'; or an index, alone")],
-    corpus: Annotated[
-        str | None, typer.Argument(help="A file, a folder, or 'pydocs'; with an index what to look for")
-    ] = None,
+    text: Annotated[str, typer.Argument(metavar="TEXT|INDEX", help="A file, a folder, 'pydocs', or an index")],
     query: Annotated[str | None, typer.Argument(help="What to look for  \\[default: each line of stdin]")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="A folder, a name on the hub, or 'builtin'  \\[default: builtin]")
+    ] = None,
     top: Annotated[int, typer.Option(help="How many to show", min=1)] = 5,
-    text_column: Annotated[str, typer.Option(help="The column of a table to search")] = "text",
-    id_column: Annotated[
-        str, typer.Option(help="The column by which hits name their texts, where there is one")
-    ] = "id",
+    text_column: TextColumn = "text",
+    id_column: IdColumn = "id",
     mode: Annotated[
         str | None, typer.Option(help="Of an index: dense, bm25 or hybrid  \\[default: as it was made]")
     ] = None,
@@ -32,7 +32,7 @@ def search(
 ) -> None:
     """Search a corpus by meaning: its texts are encoded once and kept for the next search.
 
-    Example: selfsent search runs/demo/model pydocs "delete a directory"
+    Example: selfsent search pydocs "delete a directory" --model runs/demo/model
 
     Example: selfsent search runs/demo.index "delete a directory"
     """
@@ -44,35 +44,35 @@ def search(
     from selfsent.searching.writer import is_index
     from selfsent.text import clean
 
-    indexed = is_index(model)
-    if indexed and query is not None:
-        raise ConfigurationError(f"{model} is an index, which has its model and corpus: give the query alone")
-    if indexed and (text_column, id_column) != ("text", "id"):
-        raise ConfigurationError(f"--text-column and --id-column do not fit: {model} is an index, which has its texts")
-    if not indexed and (corpus is None or mode is not None):
-        missing = "--mode is for an index" if corpus else "no corpus was given"
-        raise ConfigurationError(f"{missing}, and {model} is none: selfsent search MODEL CORPUS, or selfsent index")
-    asked_for = corpus if indexed else query
-    if asked_for is not None and not asked_for.strip():
+    indexed = is_index(text)
+    if indexed and (model, text_column, id_column) != (None, "text", "id"):
+        raise ConfigurationError(
+            f"--model, --text-column and --id-column do not fit: {text} is an index, which has its model and its texts"
+        )
+    if not indexed and mode is not None:
+        raise ConfigurationError(f"--mode is for an index, and {text} is none: make one with selfsent index {text}")
+    if query is not None and not query.strip():
         raise ConfigurationError("the query is empty: say what to look for, or leave it out to be asked")
     if indexed:
-        find = _over_index(model, mode, display)
+        find = _over_index(text, mode, display)
     else:
-        find = _over_corpus(model, str(corpus), text_column, id_column, display)
+        find = _over_corpus(model or "builtin", text, text_column, id_column, display)
     asked = formats.OpenFile(Path("standard input"))
     asked.stream = sys.stdin.buffer
-    for one in [asked_for] if asked_for is not None else filter(str.strip, asked.lines()):
+    for line in [query] if query is not None else filter(str.strip, asked.lines()):
         try:
-            hits = find(one.strip(), top)
+            hits = find(line.strip(), top)
         except EncoderError as error:
-            if asked_for is not None:
+            if query is not None:
                 raise
             display.say(f"warning: {error}")  # the next line may be one that it knows
             continue
         if jsonl:
             for rank, hit in enumerate(hits, 1):
                 # not by the display, which would break a long line
-                typer.echo(json.dumps({"query": clean.encodable(one.strip()), "rank": rank, **dataclasses.asdict(hit)}))
+                typer.echo(
+                    json.dumps({"query": clean.encodable(line.strip()), "rank": rank, **dataclasses.asdict(hit)})
+                )
             continue
         for hit in hits:
             head = " ".join(

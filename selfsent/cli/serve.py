@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from selfsent.cli.completion import complete_setting
+from selfsent.cli.options import settings_option
 
 
 def serve(
@@ -23,12 +23,7 @@ def serve(
     watch: Annotated[
         float, typer.Option(help="Look every so many seconds whether a model or index changed; 0: never", min=0)
     ] = 0.0,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", autocompletion=complete_setting, metavar="KEY=VALUE", help="Change a limit: max_batch_tokens=4096"
-        ),
-    ] = None,
+    set_: Annotated[list[str] | None, settings_option("Change a limit: max_batch_tokens=4096")] = None,
 ) -> None:
     """Serve embeddings, as OpenAI and text-embeddings-inference do, and search over indexes.
 

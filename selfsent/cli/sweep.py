@@ -5,26 +5,16 @@ from typing import Annotated
 
 import typer
 
-from selfsent.cli.completion import complete_recipe, complete_setting
+from selfsent.cli.listing import require_methods
+from selfsent.cli.options import Base, Data, Method, Resume, Seed, Texts, settings_option
 
 
 def sweep(
-    method: Annotated[
-        str,
-        typer.Argument(
-            metavar="METHOD|RECIPE",
-            autocompletion=complete_recipe,
-            help="As of selfsent train; or a recipe with a table \\[sweep], such as scd-grid",
-        ),
-    ],
+    method: Method,
+    text: Texts = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            autocompletion=complete_setting,
-            metavar="KEY=A,B,C",
-            help="Values to try: objective.temperature=0.05,0.1; one value changes the recipe",
-        ),
+        settings_option("Values to try: objective.temperature=0.05,0.1; one value changes the recipe", "KEY=A,B,C"),
     ] = None,
     range_: Annotated[
         list[str] | None,
@@ -40,21 +30,20 @@ def sweep(
     ] = "grid",
     trials: Annotated[int | None, typer.Option(help="Settings to try  \\[default: all of a grid, else 20]")] = None,
     prune: Annotated[bool, typer.Option("--prune", help="Give up settings below the median of the others")] = False,
-    base: Annotated[str | None, typer.Option(help="A folder, or a name on the hub  \\[default: builtin]")] = None,
-    corpus: Annotated[
-        list[str] | None, typer.Option(help="A file, folder or hub name; may be repeated  \\[default: pydocs]")
-    ] = None,
+    base: Base = None,
     out: Annotated[Path | None, typer.Option(help="The sweep's folder  \\[default: runs/METHOD-sweep]")] = None,
-    seed: Annotated[int | None, typer.Option(help="The first seed  \\[default: 42]")] = None,
-    data: Annotated[Path | None, typer.Option(help="Evaluation data in SentEval's layout, or hub")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume the sweep in --out")] = False,
+    seed: Seed = None,
+    data: Data = None,
+    resume: Resume = False,
 ) -> None:
     """Train a recipe under many settings, and say whether the best is better than the recipe.
 
     The best is chosen by dev scores; the held-out test says whether it is better, corrected for the number of settings.
+    A recipe with a table of its own, such as scd-grid, names the values to try.
+
+    Example: selfsent sweep tickets.jsonl --method simcse --set objective.temperature=0.05,0.1 --seeds 3
     """
     from selfsent.cli.display import Display
-    from selfsent.cli.methods import require_methods
     from selfsent.config import is_recipe
     from selfsent.runtime.imports import loading
 
@@ -74,7 +63,7 @@ def sweep(
         sampler=sampler,
         trials=trials,
         prune=prune,
-        corpus=corpus or None,
+        corpus=text or None,
         base=base,
         out=out,
         seed=seed,

@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import numpy as np
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -17,6 +19,7 @@ from selfsent.evaluation.suite import absence
 
 if TYPE_CHECKING:
     from selfsent.selection.fit import Fitted
+    from selfsent.training.seeds import SeedRun
 
 _SYSTEMS = 3  # of one table; their names fold well in 80 columns
 
@@ -72,19 +75,32 @@ def verdict_table(verdict: LabelFreeVerdict) -> Table:
     return table
 
 
-def difference_table(names: Sequence[str], first: Results, second: Results, differences: Sequence[Difference]) -> Group:
-    """Lay out two models and the difference between the first and the second, with its paired interval."""
-    table = _table(("score", "first", "second", "difference", "first ahead\nin resamples"))
-    scores = [{score.key: score for score in results.scores} for results in (first, second)]
+def difference_table(names: Sequence[str], after: Results, before: Results, differences: Sequence[Difference]) -> Group:
+    """Lay out two models, named as before and after, and the difference that the second makes, with its interval."""
+    table = _table(("score", "before", "after", "difference", "after ahead\nin resamples"))
+    scores = [{score.key: score for score in results.scores} for results in (before, after)]
     for difference in differences:
         key = (difference.task, difference.split, difference.metric, difference.aggregation)
-        one, other = (known[key] for known in scores)
-        if _is_main(one):
+        old, new = (known[key] for known in scores)
+        if _is_main(new):
             ahead = "" if difference.above is None else f"{100 * difference.above:.0f} %"
-            values = f"{one.value:.2f}", f"{other.value:.2f}", _signed(difference), ahead
-            table.add_row(_label(one), *values)
-    head = [Text(f"{place}: {name.replace(',', ', ')}") for place, name in zip(("first", "second"), names, strict=True)]
+            table.add_row(_label(new), f"{old.value:.2f}", f"{new.value:.2f}", _signed(difference), ahead)
+    head = [Text(f"{place}: {name.replace(',', ', ')}") for place, name in zip(("before", "after"), names, strict=True)]
     return Group(*head, table)
+
+
+def seeds_table(runs: Sequence["SeedRun"]) -> Table:
+    """Lay out the scores of several seeds, one a row, then their mean and deviation."""
+    columns = [[getattr(run, name) for run in runs] for name in ("dev", "before", "test")]
+    rows = [[str(run.seed), *(_points(column[place]) for column in columns)] for place, run in enumerate(runs)]
+    for name, measure in (("mean", np.mean), ("deviation", partial(np.std, ddof=1))):
+        rows.append([name, *("" if None in column else _points(float(measure(column))) for column in columns)])
+    metric = runs[0].metric or "test"
+    return text_table(["seed", f"dev {runs[0].selected_by}", f"base {metric}", f"trained {metric}"], rows)
+
+
+def _points(score: float | None) -> str:
+    return "" if score is None else f"{score:.2f}"
 
 
 def text_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

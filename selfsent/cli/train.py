@@ -1,41 +1,39 @@
 """selfsent train: train a sentence encoder from raw text."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from selfsent.cli.completion import complete_recipe, complete_setting, complete_words
+from selfsent.cli.completion import complete_words
+from selfsent.cli.listing import require_methods
+from selfsent.cli.options import (
+    Base,
+    Data,
+    Engine,
+    Method,
+    Resume,
+    Seed,
+    Texts,
+    Workers,
+    require_engine,
+    settings_option,
+)
 
 if TYPE_CHECKING:
     from selfsent.cli.display import Display
 
 
 def train(
-    method: Annotated[
-        str,
-        typer.Argument(
-            metavar="METHOD|RECIPE",
-            autocompletion=complete_recipe,
-            help="A method or preset (selfsent methods), or several joined by +; or a recipe, as a .toml file or "
-            "by the name of one that comes with the package",
-        ),
-    ],
-    base: Annotated[str | None, typer.Option(help="A folder, or a name on the hub  \\[default: builtin]")] = None,
-    corpus: Annotated[
-        list[str] | None, typer.Option(help="A file, folder or hub name; may be repeated  \\[default: pydocs]")
-    ] = None,
+    method: Method,
+    text: Texts = None,
+    base: Base = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder  \\[default: runs/METHOD]")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of every random number  \\[default: 42]")] = None,
-    data: Annotated[Path | None, typer.Option(help="Evaluation data in SentEval's layout, or hub")] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", autocompletion=complete_setting, metavar="KEY=VALUE", help="Change a recipe key: train.steps=500"
-        ),
-    ] = None,
+    seed: Seed = None,
     seeds: Annotated[int, typer.Option(help="Train with so many seeds, in OUT/seed-42 and so on")] = 1,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out")] = False,
+    data: Data = None,
+    set_: Annotated[list[str] | None, settings_option("Change a key of the recipe: train.steps=500")] = None,
+    resume: Resume = False,
     tracker: Annotated[
         str | None,
         typer.Option(
@@ -43,14 +41,22 @@ def train(
             help="Also send losses and scores to tensorboard, wandb or mlflow",
         ),
     ] = None,
+    prepare_only: Annotated[
+        bool, typer.Option("--prepare-only", help="Only read, clean, split, deduplicate and tokenise the text")
+    ] = False,
+    engine: Engine = "embedded",
+    workers: Workers = None,
 ) -> None:
     """Train a sentence encoder from raw text.
 
-    Every key of a recipe can be changed with --set; `selfsent settings` lists them.
+    Every key of a recipe can be changed with --set; `selfsent settings` lists them.  What --prepare-only made lies in
+    the cache, where the same command without it finds it; both engines prepare the same rows.
+
+    Example: selfsent train tickets.jsonl --method simcse --out runs/simcse
     """
     from selfsent.cli.display import Display
-    from selfsent.cli.methods import require_methods
     from selfsent.config import is_recipe
+    from selfsent.errors import ConfigurationError
     from selfsent.runtime.imports import loading
 
     if tracker is not None:
@@ -59,27 +65,26 @@ def train(
         require_tracker(tracker)
     if not is_recipe(method):
         require_methods(method)  # a mistyped name is refused before torch is loaded
+    require_engine(engine, workers)
+    if engine != "embedded" and not prepare_only:
+        raise ConfigurationError(f"--engine {engine} is for --prepare-only: prepare the text with it, and then train")
     display = Display()
-    if seeds != 1:
-        _train_seeds(display, method, seeds, base, corpus, out, seed, data, set_ or [], resume, tracker)
-        return
+    if prepare_only:
+        return _prepare(display, method, text, base, set_ or [], engine, workers)
     with loading("torch and transformers", display):
-        from selfsent.cli.tables import results_table
+        from selfsent.cli.tables import results_table, seeds_table
         from selfsent.evaluation.label_free.differences import BASELINES
+        from selfsent.training.seeds import train_seeds
         from selfsent.training.train import train
 
-    result = train(
-        method,
-        base=base,
-        corpus=corpus or None,
-        out=out,
-        seed=seed,
-        data=data,
-        settings=set_ or (),
-        resume=resume,
-        tracker=tracker,
-        progress=display,
-    )
+    how: dict[str, Any] = {"base": base, "corpus": text or None, "out": out, "seed": seed, "data": data}
+    how |= {"settings": set_ or (), "resume": resume, "tracker": tracker, "progress": display}
+    if seeds != 1:
+        several = train_seeds(method, seeds=seeds, **how)
+        display.print(seeds_table(several.runs))
+        display.print(f"\n{several.verdict}", style="bold")
+        return display.print(f"models: {several.folder}/seed-*/model")
+    result = train(method, **how)
     beside = {BASELINES[name]: scores for name, scores in result.baselines.items()}
     display.print(results_table({"base encoder": result.before, "trained encoder": result.after}, beside))
     display.print(f"\n{result.verdict}", style="bold")
@@ -91,52 +96,42 @@ def train(
     display.print(f"model: {result.model}   opens with SentenceTransformer({str(result.model)!r})")
 
 
-def _train_seeds(
+def _prepare(
     display: "Display",
     method: str,
-    seeds: int,
+    texts: list[str] | None,
     base: str | None,
-    corpus: list[str] | None,
-    out: Path | None,
-    seed: int | None,
-    data: Path | None,
     settings: list[str],
-    resume: bool,
-    tracker: str | None,
+    engine: str,
+    workers: int | None,
 ) -> None:
-    """Train several seeds, and print their scores, mean and deviation, and the verdict over them."""
-    import numpy as np
-
+    """Prepare the text of a recipe as its training would, and say what was kept of it."""
     from selfsent.runtime.imports import loading
 
     with loading("torch and transformers", display):
-        from selfsent.cli.tables import text_table
-        from selfsent.training.seeds import train_seeds
+        from dataclasses import replace
 
-    result = train_seeds(
-        method,
-        seeds=seeds,
-        base=base,
-        corpus=corpus or None,
-        out=out,
-        seed=seed,
-        data=data,
-        settings=settings,
-        resume=resume,
-        tracker=tracker,
-        progress=display,
-    )
-    columns = [[getattr(run, name) for run in result.runs] for name in ("dev", "before", "test")]
-    rows = [[str(run.seed), *(_points(column[place]) for column in columns)] for place, run in enumerate(result.runs)]
-    for name, measure in (("mean", np.mean), ("deviation", lambda column: np.std(column, ddof=1))):
-        rows.append([name, *("" if None in column else _points(float(measure(column))) for column in columns)])
-    metric = result.runs[0].metric or "test"
-    display.print(
-        text_table(["seed", f"dev {result.runs[0].selected_by}", f"base {metric}", f"trained {metric}"], rows)
-    )
-    display.print(f"\n{result.verdict}", style="bold")
-    display.print(f"models: {result.folder}/seed-*/model")
+        from selfsent.bulk.ray import prepare_on_ray
+        from selfsent.config import build_config
+        from selfsent.corpus.prepare import prepare_corpus
+        from selfsent.corpus.settings import CorpusConfig
+        from selfsent.corpus.sources import resolve_sources
+        from selfsent.encoder.inspect import template_length, tokenizer_of
+        from selfsent.encoder.load import load_encoder
+        from selfsent.objectives import registry
+        from selfsent.training.train import resolve
 
-
-def _points(score: float | None) -> str:
-    return "" if score is None else f"{score:.2f}"
+    recipe = resolve(method, base=base, corpus=texts, settings=settings)
+    unit = registry.plan_objective(recipe.method, recipe.objective).unit
+    config = build_config(CorpusConfig, recipe.corpus, "corpus")
+    resolve_sources(recipe.texts)  # a missing file is refused before the model is loaded
+    encoder = load_encoder(recipe.base, pooling=recipe.encoder.pooling, template=recipe.encoder.template)
+    config = replace(config, max_length=config.max_length + template_length(encoder))
+    if engine == "ray":
+        text = prepare_on_ray(recipe.texts, config, tokenizer_of(encoder), unit=unit, workers=workers, progress=display)
+    else:
+        text = prepare_corpus(recipe.texts, config, tokenizer_of(encoder), unit=unit, progress=display)
+    display.end()
+    for line in text.account.lines():
+        display.print(line)
+    display.say(f"{'found in the cache' if text.reused else 'prepared'}: {text.folder}")  # which wraps no line

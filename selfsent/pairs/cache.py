@@ -80,7 +80,7 @@ class OutputCache:
     """
 
     def __init__(self, backend: str, digest: str, settings: Mapping[str, object], limit: int | None) -> None:
-        self.path = cache_folder("augment", "outputs.sqlite")
+        self.path = cache_folder("pairs", "outputs.sqlite")
         self.made = 0
         self._key = {"backend": backend, "settings": digest, "limit": limit}
         with self._errors_named():

@@ -62,7 +62,7 @@ class Rewriting(Backend):
 
     def __post_init__(self) -> None:
         if find_spec("openai") is None:
-            raise ConfigurationError("rewriting needs the package openai: pip install '.[augment]' in the checkout")
+            raise ConfigurationError("rewriting needs the package openai: pip install '.[pairs]' in the checkout")
         self._base_url, self.endpoint = self.endpoint, _without_password(self.endpoint)
         text = read_prompt(self.prompt or PROMPT)
         self.settings = {

@@ -57,7 +57,7 @@ class Translator:
     def _open(self) -> None:
         if find_spec("sentencepiece") is None:
             raise ConfigurationError(
-                "translators need the package sentencepiece: pip install '.[augment]' in the checkout"
+                "translators need the package sentencepiece: pip install '.[pairs]' in the checkout"
             )
         from transformers import MarianTokenizer
 

@@ -5,9 +5,9 @@ import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 
-from selfsent.objectives import registry
 from selfsent.config import Table, apply_settings, recipe_table, resolve_recipe
 from selfsent.errors import UserError
+from selfsent.objectives import registry
 from selfsent.runs.read import Record, flatten
 
 
@@ -16,11 +16,11 @@ def command_of_run(run: Record) -> str:
 
     ``training.train.resolve`` of this command gives the recipe of the run.
     """
-    recipe, texts = run.recipe, [str(text) for text in run.recipe.get("texts", ())]
+    recipe, method = run.recipe, run.recipe["method"]
     defaults: Table = {}
-    words = ["selfsent", "train", recipe["method"], *(word for text in texts for word in ("--corpus", text))]
+    words = ["selfsent", "train", *map(str, recipe.get("texts", ())), "--method", method]
     with suppress(UserError):  # a method that is not installed here: every key is written out
-        defaults = recipe_table(resolve_recipe({"method": recipe["method"], **registry.method_recipe(words[2])}))
+        defaults = recipe_table(resolve_recipe({"method": method, **registry.method_recipe(method)}))
     return command_line(words, recipe, ("base", "data", "seed"), defaults)
 
 

@@ -245,7 +245,7 @@ def _prepare_text(
             "read: give fewer"
         )
     if recipe.texts == (DEMO,):
-        progress.say("text: the Python documentation of this machine; --corpus takes yours")
+        progress.say("text: the Python documentation of this machine; name yours to train on it")
     check_coverage(encoder, first_texts(recipe.texts, config, BEGINNING), recipe.base, progress)
     text = prepare_corpus(recipe.texts, config, tokenizer_of(encoder), unit=plan.unit, progress=progress)
     progress.say(f"corpus: {'reused from' if text.reused else 'prepared into'} {text.folder}")

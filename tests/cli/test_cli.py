@@ -42,7 +42,7 @@ def full_disk(operation, _):
 
 def test_a_full_disk_is_one_sentence_that_names_the_file(command, monkeypatch, bert, text):
     monkeypatch.setattr(atomic, "fault", full_disk)
-    refused(command, "no space is left on the disk for ids.npy", "train", "simcse", "--base", bert, "--corpus", text)
+    refused(command, "no space is left on the disk for ids.npy", "train", text, "--method", "simcse", "--base", bert)
 
 
 def test_a_disk_that_cannot_be_written_is_one_sentence_that_names_the_file(command, monkeypatch, text):
@@ -50,33 +50,7 @@ def test_a_disk_that_cannot_be_written_is_one_sentence_that_names_the_file(comma
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "ids.npy")
 
     monkeypatch.setattr(atomic, "fault", broken)
-    refused(command, "cannot read or write ids.npy: Permission denied", "train", "simcse", "--corpus", text)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["train", "simce"], "unknown method 'simce': did you mean 'simcse'"),
-        (["train", "none.toml"], "none.toml"),
-        (["train", "simcse-bert-base", "--set", "train.stpes=3"], "did you mean 'train.steps'"),
-        (["train", "simcse", "--set", "objective.temprature=3"], "did you mean 'objective.temperature'"),
-        (["train", "simcse", "--set", "objective.temperature=-1"], "objective.temperature = -1"),
-        (["train", "simcse", "--set", "corpus.max_txts=3"], "did you mean 'corpus.max_texts'"),
-        (["train", "simcse", "--set", "encoder.pooling=maen"], "did you mean 'mean'"),
-        (["train", "simcse", "--set", "hardware.precision=fp8"], "'fp8'"),
-        (["train", "simcse", "--base", "no/such/folder"], "'no/such/folder'"),
-        (["train", "simcse", "--corpus", "nothing.txt"], "nothing.txt"),
-        (["evaluate", "builtin", "--tasks", "stsx"], "did you mean 'sts"),
-        (["evaluate", "builtin", "--tasks", "sts"], "--data"),
-        (["evaluate", "builtin", "--data", "nowhere"], "nowhere"),
-        (["evaluate", "builtin", "--data", ".", "--classifier", "svm"], "unknown classifier 'svm'"),
-        (["methods", "scdd"], "did you mean 'scd'"),
-        (["encode", "builtin", "nothing.txt"], "nothing.txt"),
-        (["search", "builtin", "nothing.txt", "query"], "nothing.txt"),
-    ],
-)
-def test_an_unknown_name_or_value_is_refused_with_the_nearest_that_exists(command, words, message):
-    refused(command, message, *words)
+    refused(command, "cannot read or write ids.npy: Permission denied", "train", text, "--method", "simcse")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +66,7 @@ def test_an_unknown_name_or_value_is_refused_with_the_nearest_that_exists(comman
 def test_a_corpus_that_cannot_be_trained_on_is_refused_and_leaves_nothing(command, tmp_path, bert, content, message):
     path = tmp_path / "bad.txt"
     path.write_bytes(content)
-    refused(command, message, "train", "simcse", "--base", bert, "--corpus", path, "--out", "run", *settings())
+    refused(command, message, "train", path, "--method", "simcse", "--base", bert, "--out", "run", *settings())
     assert not (tmp_path / "run").exists()
     assert path.read_bytes() == content
 
@@ -100,14 +74,14 @@ def test_a_corpus_that_cannot_be_trained_on_is_refused_and_leaves_nothing(comman
 def test_an_output_folder_that_exists_is_not_touched(command, tmp_path, bert, text):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "notes").write_text("mine")
-    words = ["train", "simcse", "--base", bert, "--corpus", text, "--out", "run", *settings()]
+    words = ["train", text, "--method", "simcse", "--base", bert, "--out", "run", *settings()]
     for more in ([], ["--resume"]):
         refused(command, "output run exists", *words, *more)
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["notes"]
 
 
 def test_train_resume_evaluate_encode_and_search_follow_each_other(command, tmp_path, bert, text):
-    words = ["train", "simcse", "--base", bert, "--corpus", text, "--out", "run", *settings()]
+    words = ["train", text, "--method", "simcse", "--base", bert, "--out", "run", *settings()]
     status, out, err = command(*words)
     assert status == 0, err
     assert "trained" in out
@@ -118,12 +92,12 @@ def test_train_resume_evaluate_encode_and_search_follow_each_other(command, tmp_
     assert again == out
     assert "the run in run is finished" in err
 
-    status, _, err = command("encode", "run/model", text, "--output", "vectors.npy")
+    status, _, err = command("encode", text, "--model", "run/model", "--out", "vectors.npy")
     assert status == 0, err
     assert np.load("vectors.npy").shape == (300, 32)
-    refused(command, "ends in .npy", "encode", "run/model", text, "--output", "vectors.csv")
-    refused(command, "vectors.npy exists", "encode", "run/model", text, "--output", "vectors.npy")
-    status, _, err = command("encode", "run/model", text, text, "--output", "vectors", "--dtype", "float16")
+    refused(command, "ends in .npy", "encode", text, "--model", "run/model", "--out", "vectors.csv")
+    refused(command, "vectors.npy exists", "encode", text, "--model", "run/model", "--out", "vectors.npy")
+    status, _, err = command("encode", text, text, "--model", "run/model", "--out", "vectors", "--dtype", "float16")
     assert status == 0, err
     assert "wrote vectors: 600 texts, 32 wide" in err
     first = np.load("vectors/vectors-000000.npy")[:300]
@@ -131,7 +105,7 @@ def test_train_resume_evaluate_encode_and_search_follow_each_other(command, tmp_
 
     line = text.read_text().splitlines()[7]
     for origin in ("encoded", "from the last search"):
-        status, out, err = command("search", "run/model", text, line, "--top", "1")
+        status, out, err = command("search", text, line, "--model", "run/model", "--top", "1")
         assert status == 0, err
         assert line in out.replace("\n", " ")
         assert out.startswith("1.000")
@@ -147,7 +121,13 @@ def test_train_resume_evaluate_encode_and_search_follow_each_other(command, tmp_
 
 
 @pytest.mark.parametrize("place", ["run", "no/scores.json", "text.txt/scores.json"])
-@pytest.mark.parametrize("words", [["evaluate", "MODEL", "--tasks", "retrieval"], ["verdict", "MODEL", "builtin"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["evaluate", "MODEL", "--tasks", "retrieval", "--corpus", "text.txt"],
+        ["compare", "text.txt", "MODEL", "builtin"],
+    ],
+)
 def test_a_file_of_scores_that_cannot_be_written_is_refused_before_scoring(
     command, tmp_path, text, monkeypatch, words, place
 ):
@@ -155,25 +135,25 @@ def test_a_file_of_scores_that_cannot_be_written_is_refused_before_scoring(
     (tmp_path / "run" / "notes").write_text("mine")
     monkeypatch.setattr(hardware, "choose_hardware", None)  # nothing is begun
     monkeypatch.setattr(verdict, "verdict", None)
-    refused(command, f"cannot write {place}", *words, "--corpus", text, "--json", place)
+    refused(command, f"cannot write {place}", *words, "--json", place)
     assert (tmp_path / "run" / "notes").read_text() == "mine"
     with locks.exclusive(tmp_path / "scores.json", folder=False):
-        refused(command, "is writing scores.json", *words, "--corpus", text, "--json", "scores.json")
+        refused(command, "is writing scores.json", *words, "--json", "scores.json")
 
 
 def test_search_reads_queries_from_standard_input_and_skips_empty_ones(command, bert, text, monkeypatch):
     for given, status, message in ((b"\n \nthe cat\n", 0, "texts encoded"), (b"caf\xe9\n", 1, "line 1 is not UTF-8")):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
-        found, out, err = command("search", bert, text, "--top", "1")
+        found, out, err = command("search", text, "--model", bert, "--top", "1")
         assert (found, len(out.splitlines()) > 0) == (status, not status)
         assert message in err
         assert "Traceback" not in err
-    refused(command, "the query is empty", "search", bert, text, " ")
+    refused(command, "the query is empty", "search", text, " ", "--model", bert)
 
 
 def test_a_line_of_unknown_words_does_not_end_the_searches_of_standard_input(command, bert, text, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("日本語日本\nthe cat\n".encode())))
-    status, out, err = command("search", bert, text, "--top", "1")
+    status, out, err = command("search", text, "--model", bert, "--top", "1")
     assert (status, len(out.splitlines())) == (0, 1)
     assert "warning: this encoder knows no word of the query '日本語日本'" in " ".join(err.split())
 
@@ -183,7 +163,9 @@ def test_a_terminal_of_another_encoding_gets_question_marks(bert, tmp_path, monk
     shown = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(sys, "stdout", shown)
-    monkeypatch.setattr(sys, "argv", ["selfsent", "search", str(bert), str(tmp_path / "text.txt"), "the café"])
+    monkeypatch.setattr(
+        sys, "argv", ["selfsent", "search", str(tmp_path / "text.txt"), "the café", "--model", str(bert)]
+    )
     with suppress(SystemExit):
         main()
     shown.flush()
@@ -191,14 +173,14 @@ def test_a_terminal_of_another_encoding_gets_question_marks(bert, tmp_path, monk
 
 
 def test_an_error_that_quotes_control_characters_is_shown_without_them(command):
-    status, _, err = command("encode", "builtin", "\x1b[31mnone.txt")
+    status, _, err = command("encode", "\x1b[31mnone.txt")
     assert status == 1
     assert "�[31mnone.txt does not exist" in err
 
 
 def test_encode_reads_standard_input_and_warns_that_it_cannot_be_resumed(command, tmp_path, bert, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the cat\n\nthe caf\xc3\xa9\r\n")))
-    status, _, err = command("encode", bert, "--output", "vectors.npy", "--precision", "fp32")
+    status, _, err = command("encode", "--model", bert, "--out", "vectors.npy", "--precision", "fp32")
     assert status == 0, err
     assert "standard input cannot be resumed" in err
 
@@ -212,30 +194,30 @@ def test_encode_reads_standard_input_and_warns_that_it_cannot_be_resumed(command
 )
 def test_encode_refuses_what_is_no_text_and_writes_nothing(command, tmp_path, bert, content, message):
     (tmp_path / "lines").write_bytes(content)
-    refused(command, message, "encode", bert, "lines", "--output", "vectors.npy")
+    refused(command, message, "encode", "lines", "--model", bert, "--out", "vectors.npy")
     assert not (tmp_path / "vectors.npy").exists()
 
 
 def test_train_names_missing_evaluation_data_once(command, tmp_path, bert, text):
     (tmp_path / "data" / "STS").mkdir(parents=True)
-    words = ["train", "simcse", "--base", bert, "--corpus", text, "--data", "data", "--out", "run", *settings()]
+    words = ["train", text, "--method", "simcse", "--base", bert, "--data", "data", "--out", "run", *settings()]
     status, _, err = command(*words)
     assert status == 0, err
     assert err.count("sts14 is missing") == 1
 
 
-@pytest.mark.parametrize(("name", "advised"), [("train", True), ("verdict", False)])
+@pytest.mark.parametrize(("name", "advised"), [("train", True), ("compare", False)])
 def test_ctrl_c_before_anything_is_saved_says_how_to_go_on(command, bert, text, monkeypatch, name, advised):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("selfsent.training.train._prepare_text", interrupted)
     monkeypatch.setattr("selfsent.evaluation.label_free.verdict.verdict", interrupted)
-    words = ["train", "simcse", "--base", bert] if name == "train" else ["verdict", bert, bert]
-    status, _, err = command(*words, "--corpus", text)
+    words = ["--method", "simcse", "--base", bert] if name == "train" else [bert, bert]
+    status, _, err = command(name, text, *words)
     assert status == 130
     assert err.rstrip().endswith(
-        f"stopped\nresume with: selfsent train simcse --base {bert} --corpus {text} --resume" if advised else "stopped"
+        f"stopped\nresume with: selfsent train {text} --method simcse --base {bert} --resume" if advised else "stopped"
     )
 
 
@@ -250,10 +232,10 @@ def test_encode_reports_on_ctrl_c_what_is_kept_and_resumes(command, tmp_path, mo
 
     with monkeypatch.context() as patched:
         patched.setattr(atomic, "fault", interrupted)
-        status, _, err = command("encode", "builtin-static", lines, "--output", "vectors.npy")
+        status, _, err = command("encode", lines, "--model", "builtin-static", "--out", "vectors.npy")
     assert status == 130
     assert "stopped with 32,768 texts kept: run the same command again to resume" in err
-    status, _, err = command("encode", "builtin-static", lines, "--output", "vectors.npy")
+    status, _, err = command("encode", lines, "--model", "builtin-static", "--out", "vectors.npy")
     assert status == 0
     assert "32,768 of them before" in err
 
@@ -261,28 +243,32 @@ def test_encode_reports_on_ctrl_c_what_is_kept_and_resumes(command, tmp_path, mo
 def test_encode_resumes_after_a_full_disk(command, text, bert, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr("selfsent.storage.atomic.fault", full_disk)
-        refused(command, "no space is left on the disk", "encode", bert, text, "--output", "vectors.npy")
-    assert command("encode", bert, text, "--output", "vectors.npy")[0] == 0
+        refused(command, "no space is left on the disk", "encode", text, "--model", bert, "--out", "vectors.npy")
+    assert command("encode", text, "--model", bert, "--out", "vectors.npy")[0] == 0
 
 
-def test_methods_lists_every_method_and_every_key_with_default_and_meaning(command):
-    _, listed, _ = command("methods")
+def test_settings_lists_every_method_and_every_key_with_default_and_meaning(command):
+    _, listed, _ = command("settings")
     for name in registry.method_names():
         kind = registry.load_method(name)
         assert name in listed
-        _, shown, _ = command("methods", name)
+        _, shown, _ = command("settings", name)
         for key in kind.Config.__dataclass_fields__:
             (line,) = [line for line in shown.split("\nKeys, ")[1].splitlines() if line.split()[:1] == [key]]
             default = getattr(kind.Config(), key)
             assert ("none" if default is None else str(default)) in line
             assert len(line.split()) > 3, f"{name}.{key} has no description"
         for preset in kind.presets:
-            assert f"preset {preset}" in command("methods", preset)[1]
+            assert f"preset {preset}" in command("settings", preset)[1]
 
 
 @pytest.mark.parametrize(
     ("words", "answer"),
-    [(["methods"], "whitenedcse"), (["train", "scd+simce"], "unknown method 'simce': did you mean 'simcse'")],
+    [
+        (["settings"], "whitenedcse"),
+        (["settings", "scd_released"], "self-contrast"),
+        (["train", "--method", "scd+simce"], "unknown method 'simce': did you mean 'simcse'"),
+    ],
 )
 def test_light_commands_and_early_refusals_do_not_import_torch(words, answer):
     assert answer in imported(*words, none_of=("torch", "sentence_transformers", "datasets"))
@@ -290,7 +276,7 @@ def test_light_commands_and_early_refusals_do_not_import_torch(words, answer):
 
 def test_a_base_without_dropout_is_refused_with_the_setting_that_helps(command, tmp_path, text):
     base = make_base(tmp_path / "base", dropout=0.0)
-    words = ["train", "simcse", "--base", base, "--corpus", text, "--out", "run", *settings()]
+    words = ["train", text, "--method", "simcse", "--base", base, "--out", "run", *settings()]
     refused(command, "set encoder.dropout=0.1", *words)
 
 
@@ -325,23 +311,6 @@ def test_pretrain_says_how_fast_it_was_and_where_the_model_is(command, many_word
     assert "4 steps" in out
     assert "a second" in out
     assert (tmp_path / "run" / "model" / "model.safetensors").is_file()
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--size", "static", "--hours", "2"], "--hours does not fit --size static"),
-        (["--size", "static", "--tokens", "2"], "--tokens does not fit --size static"),
-        (["--size", "static", "--resume"], "--resume does not fit --size static"),
-        (["--size", "static", "--vectors", "v.txt"], "--vectors brings its own words"),
-        (["--vectors", "v.txt"], "--vectors is for --size static"),
-        (["--size", "huge"], "unknown size 'huge'"),
-        (["--hours", "1", "--tokens", "5"], "tokens and hours both"),
-        (["--set", "objective.mask_prob=1"], "did you mean 'objective.mask_probability'"),
-    ],
-)
-def test_pretrain_refuses_what_does_not_go_together(command, many_words, words, message):
-    refused(command, message, "pretrain", many_words, *words)
 
 
 def test_pretrain_reads_vectors_that_exist(command, tmp_path):
@@ -401,36 +370,21 @@ def test_own_files_are_evaluated_beside_each_other(command, labelled, tmp_path):
 
 def test_a_model_does_not_differ_from_itself_and_seeds_are_joined(command, labelled, tmp_path):
     base, other = make_base(tmp_path / "base"), make_base(tmp_path / "other", seed=1)
-    words = ["--tasks", f"classification:{labelled}", "--bootstrap", "50", "--compare"]
-    status, out, err = command("evaluate", base, base, *words)
+    words = ["--tasks", f"classification:{labelled}", "--bootstrap", "100"]
+    status, out, err = command("compare", base, base, *words)
     assert status == 0, err
     assert "+0.00 [+0.0, +0.0]" in out
-    assert "first ahead" in out
+    assert "after ahead" in out
     assert " 0 %" in out
-    status, out, err = command("evaluate", f"{base},{other},{base}", f"{other},{base},{base}", *words)
+    status, out, err = command("compare", f"{base},{other},{base}", f"{other},{base},{base}", *words)
     assert status == 0, err
     assert "+0.00 [" in out
-    refused(command, "give as many seeds of both, 3 or more", "evaluate", f"{base},{other}", f"{base},{other}", *words)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["builtin", "builtin"], "2 models were given without --compare: give two with it, or one without"),
-        (["builtin", "--compare"], "1 model was given with --compare"),
-        (["builtin", "builtin", "--compare", "--baselines"], "--compare goes without --baselines"),
-        (["builtin", "builtin", "--compare", "--tasks", "retrieval"], "and the task retrieval"),
-        (["builtin", "--tasks", "classification:none.csv"], "there is no file or folder 'none.csv'"),
-        (["builtin", "--tasks", "clasification:none.csv"], "did you mean 'classification:FILE'"),
-    ],
-)
-def test_what_cannot_be_compared_or_found_is_named(command, words, message):
-    refused(command, message, "evaluate", *words)
+    refused(command, "give as many seeds of both, 3 or more", "compare", f"{base},{other}", f"{base},{other}", *words)
 
 
 def test_sweep_prints_its_table_and_decision_and_resumes(command, tmp_path, bert, text):
     quick = [word for one in QUICK if "temperature" not in one for word in ("--set", one)]
-    words = ["sweep", "simcse", "--base", bert, "--corpus", text, "--out", "s", *quick]
+    words = ["sweep", text, "--method", "simcse", "--base", bert, "--out", "s", *quick]
     words += ["--set", "objective.temperature=0.05,0.5"]
     status, out, err = command(*words)
     assert status == 0, err
@@ -443,24 +397,8 @@ def test_sweep_prints_its_table_and_decision_and_resumes(command, tmp_path, bert
     refused(command, "its seeds was 1 and is now 2", *words, "--resume", "--seeds", "2")
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["sweep", "simce"], "unknown method 'simce': did you mean 'simcse'"),
-        (["sweep", "simcse"], "there is nothing to sweep"),
-        (["sweep", "simcse", "--set", "objective.temprature=1,2"], "did you mean 'objective.temperature'"),
-        (["sweep", "simcse", "--set", "train.steps=1,2", "--sampler", "gird"], "did you mean 'grid'"),
-        (["sweep", "simcse", "--range", "train.steps=1..2"], "a grid needs a list of values"),
-        (["train", "scd-grid"], "run it with selfsent sweep scd-grid"),
-        (["train", "simcse", "--seeds", "0"], "seeds = 0 does not fit"),
-    ],
-)
-def test_what_cannot_be_swept_is_refused_in_one_sentence(command, words, message):
-    refused(command, message, *words)
-
-
 def test_train_with_seeds_prints_each_seed_their_mean_and_the_verdict(command, tmp_path, bert, text):
-    words = ["train", "simcse", "--base", bert, "--corpus", text, "--out", "runs", "--seeds", "2", *settings()]
+    words = ["train", text, "--method", "simcse", "--base", bert, "--out", "runs", "--seeds", "2", *settings()]
     status, out, err = command(*words)
     assert status == 0, err
     for part in ("42", "43", "mean", "deviation", "Cannot tell from 2 seeds, 3 are needed"):

@@ -17,31 +17,6 @@ def test_help_names_every_option(command):
         assert word in out
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--set", "stpes=100"], "did you mean 'steps'"),
-        (["--set", "steps=49"], "steps = 49"),
-        (["--set", "general_loss=-1"], "general_loss = -1"),
-        (["--set", "bootstrap=10"], "bootstrap = 10"),
-        (["--set", "corpus.splt=no"], "did you mean 'corpus.split'"),
-        (["--set", "text_column=message"], "unknown key 'text_column': did you mean 'corpus.text_column'"),
-        (["--set", "fit.steps=49"], "steps = 49"),
-        (["--set", "corpus=5"], "corpus = 5 does not fit: it is a table of keys"),
-        (["--set", "corpus.min_words=9"], "corpus.min_words changes nothing in a selection"),
-        (["--base", "a/twin", "--base", "b/twin"], "two bases are called twin: rename one"),
-        (["--minutes", "0"], "minutes = 0"),
-        (["nothing.txt"], "nothing.txt"),
-        (["few.txt"], "2 documents or lines are too few to choose an encoder by: give 400 or more"),
-    ],
-)
-def test_what_cannot_work_is_one_sentence(words, message, command, tmp_path):
-    (tmp_path / "few.txt").write_text("one line of words\nanother line of words\n", encoding="utf-8")
-    for folder in ("a", "b"):
-        (tmp_path / folder / "twin").mkdir(parents=True)
-    refused(command, message, "fit", *words)
-
-
 def test_a_folder_that_holds_something_is_left_alone(command, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "note").write_text("mine", encoding="utf-8")

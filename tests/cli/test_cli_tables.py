@@ -108,11 +108,11 @@ def test_a_comparison_names_both_models_and_keeps_its_interval(width):
         "/home/someone/runs/2026-11-21-simcse-batch512/model,/home/someone/runs/2026-11-21-seed-2/model",
         "builtin",
     ]
-    shown = lines(tables.difference_table(names, first, second, found), width)
+    shown = lines(tables.difference_table(names[::-1], first, second, found), width)
     assert max(map(len, shown)) <= width
     text = "\n".join(shown)
     assert all(name in text for name in names[0].split(","))
-    assert "second: builtin" in text
+    assert "before: builtin" in text
     assert text.count("+1.00 [-0.3, +2.3]") == len(found)
     assert "…" not in text
     assert "61.11" in text

@@ -8,11 +8,11 @@ import pytest
 import typer
 
 from selfsent import config
-from selfsent.cli import app
+from selfsent.cli import app, listing
 from selfsent.cli.completion import complete_method, complete_recipe, complete_setting
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.objectives import registry
-from selfsent.pairs.mining_settings import MineConfig
+from selfsent.pairs.mining import MineConfig
 from selfsent.pretraining.pretrain import PretrainConfig
 from selfsent.reproduction.scale import SmallScale
 from selfsent.searching.settings import IndexConfig
@@ -25,13 +25,18 @@ RECIPE = [*config.describe(config.Recipe), *config.describe(CorpusConfig, "corpu
 
 
 def completed(command, incomplete="", **params):
-    context = typer.Context(COMMAND.commands[command], info_name=command)
+    group = COMMAND.commands["pairs"] if command == "mine" else COMMAND
+    context = typer.Context(group.commands[command], info_name=command)
     context.params = params
     return dict(complete_setting(context, incomplete))
 
 
 def expected(settings):
     return {f"{one.key}=": one.description for one in settings}
+
+
+def test_the_listing_is_that_of_the_configuration_classes():
+    assert listing.LISTING.read_text(encoding="utf-8") == listing.listing_text(), "run make settings"
 
 
 @pytest.mark.parametrize("command", ["train", "sweep"])
@@ -93,10 +98,10 @@ def test_the_script_of_a_shell_is_shown_without_torch(shell):
     ("line", "word"),
     [
         ("selfsent tra", "train"),
-        ("selfsent train simcs", "simcse"),
-        ("selfsent train simcse --set objective.temp", "objective.temperature="),
-        ("selfsent train simcse --tracker tens", "tensorboard"),
-        ("selfsent mine texts --set absolute", "absolute_margin="),
+        ("selfsent train text --method simcs", "simcse"),
+        ("selfsent train text --method simcse --set objective.temp", "objective.temperature="),
+        ("selfsent train --method simcse --tracker tens", "tensorboard"),
+        ("selfsent pairs mine texts --set absolute", "absolute_margin="),
         ("selfsent export model --to onnx-", "onnx-int8"),
     ],
 )
@@ -112,7 +117,7 @@ def test_bash_asks_by_the_script_that_is_shown(tmp_path):
         f"sys.path[:0] = {sys.path!r}\nfrom selfsent.__main__ import main\nmain()\n"
     )
     (tmp_path / "selfsent").chmod(0o755)
-    ask = 'COMP_WORDS=(selfsent methods scd); COMP_CWORD=2; _selfsent_completion selfsent; echo "${COMPREPLY[@]}"'
+    ask = 'COMP_WORDS=(selfsent settings scd); COMP_CWORD=2; _selfsent_completion selfsent; echo "${COMPREPLY[@]}"'
     script = in_a_shell("--show-completion", "bash") + "\n" + ask
     environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=True)

@@ -118,8 +118,8 @@ def test_other_encoders_are_opened_by_sentence_transformers(bert):
 def test_word_vectors_encode_and_search_without_torch(tmp_path):
     (tmp_path / "texts.txt").write_text("Delete a folder.\nOpen a file.\nAsk the user for a number.\n")
     commands = [
-        ["encode", "builtin-static", "texts.txt", "--output", "vectors.npy"],
-        ["search", "builtin-static", "texts.txt", "delete the folder", "--top", "1"],
+        ["encode", "texts.txt", "--model", "builtin-static", "--out", "vectors.npy"],
+        ["search", "texts.txt", "delete the folder", "--model", "builtin-static", "--top", "1"],
         ["index", "texts.txt", "--model", "builtin-static", "--out", "index"],
         ["search", "index", "delete the folder", "--top", "1"],
     ]

@@ -103,7 +103,7 @@ def test_an_output_that_was_changed_on_disk_is_generated_again(cache_folder, col
         cache.add(["a", "ä"])
         cache.store([Generated("a", "x"), Generated("ä", "ÿ")])
     changed = {"output": "CAST(x'ff' AS TEXT)", "cut_at": "3", "run": "run + 1"}[column]  # ff is no UTF-8
-    with closing(sqlite3.connect(cache_folder / "augment" / "outputs.sqlite")) as database, database:
+    with closing(sqlite3.connect(cache_folder / "pairs" / "outputs.sqlite")) as database, database:
         database.execute(f"UPDATE outputs SET {column} = {changed} WHERE text = 'a'")
     with opened() as cache:
         cache.add(["a", "ä"])
@@ -121,7 +121,7 @@ def test_runs_count_requests_and_stored_outputs(cache_folder):
         cache.add(["a", "b"])
         cache.count_requests(1)
         cache.store([Generated("b", "y")])
-    with closing(sqlite3.connect(cache_folder / "augment" / "outputs.sqlite")) as database:
+    with closing(sqlite3.connect(cache_folder / "pairs" / "outputs.sqlite")) as database:
         assert database.execute("SELECT asked, stored FROM runs ORDER BY id").fetchall() == [(2, 1), (1, 1)]
         assert database.execute("SELECT * FROM settings").fetchall() == [("s", "b", '{"for": "people"}')]
 
@@ -129,7 +129,7 @@ def test_runs_count_requests_and_stored_outputs(cache_folder):
 def test_a_damaged_cache_or_one_of_another_format_is_refused_and_not_changed(cache_folder):
     with opened():
         pass
-    path = cache_folder / "augment" / "outputs.sqlite"
+    path = cache_folder / "pairs" / "outputs.sqlite"
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA user_version = 99")
     with pytest.raises(ResumeError, match="format 99, not 2"):

@@ -165,7 +165,7 @@ def test_what_does_not_fit_is_one_sentence_and_leaves_no_file(bert, tmp_path, te
         (("--split", "no", "--out", out, "--model", tmp_path / "nothing"), "nothing"),
     ):
         monkeypatch.setattr(
-            sys, "argv", [str(w) for w in ("selfsent", "mine", corpus, "--model", bert, "--out", out, *words)]
+            sys, "argv", [str(w) for w in ("selfsent", "pairs", "mine", corpus, "--model", bert, "--out", out, *words)]
         )
         with pytest.raises(SystemExit) as ended:
             main()
@@ -182,7 +182,20 @@ def test_what_does_not_fit_is_one_sentence_and_leaves_no_file(bert, tmp_path, te
 
 def test_the_command_prints_a_sample_and_its_settings_are_listed(bert, tmp_path, texts, monkeypatch, capsys):
     corpus, out = lines(tmp_path / "texts.txt", texts), tmp_path / "out.jsonl"
-    words = ["selfsent", "mine", corpus, "--model", bert, "--out", out, "--set", "margin=0", "--set", "max_pairs=2"]
+    words = [
+        "selfsent",
+        "pairs",
+        "mine",
+        corpus,
+        "--model",
+        bert,
+        "--out",
+        out,
+        "--set",
+        "margin=0",
+        "--set",
+        "max_pairs=2",
+    ]
     printed = printed_by(words, monkeypatch, capsys)
     assert all(row[side] in printed for row in rows_of(out) for side in ("text", "positive"))
     assert f"wrote {out}: 2 pairs" in printed

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from selfsent.pairs import mining
-from selfsent.pairs.mining import find_paraphrases, nearest_negatives, nearest_others, word_overlap
-from selfsent.pairs.mining_settings import MineConfig
+from selfsent.pairs.mining import MineConfig, find_paraphrases, nearest_negatives, nearest_others, word_overlap
 from selfsent.searching import nearest
 
 

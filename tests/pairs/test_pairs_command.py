@@ -39,15 +39,15 @@ def rows(path):
 
 
 def test_back_translated_pairs_are_a_corpus(command, tmp_path, translators, lines, bert):
-    words = ["augment", "backtranslate", lines, "--via", *translators, "--precision", "fp32", "--threads", 1]
+    words = ["pairs", "translate", lines, "--via", *translators, "--precision", "fp32", "--threads", 1]
     status, out, err = command(*words)
     assert status == 0, err
     assert "sentences/s there and back" in out
     assert f"  {text(0)}\n  {translated(text(0), 2)}\n" in out  # of the sample
-    assert "120 pairs, for `selfsent train --corpus backtranslate.parquet`" in out.replace("\n", " ")
+    assert "120 pairs, for `selfsent train translate.parquet`" in out.replace("\n", " ")
     tokenizer = load_encoder(bert).tokenizer
     settings = CorpusConfig(deduplicate="exact", held_out=0)
-    found = prepare_corpus([str(tmp_path / "backtranslate.parquet")], settings, tokenizer, cache=tmp_path)
+    found = prepare_corpus([str(tmp_path / "translate.parquet")], settings, tokenizer, cache=tmp_path)
     assert found.paired
     assert found.texts(range(120)) == lines.read_text().splitlines()
     assert found.positives([5])[0] == tokenizer(translated(text(35), 2))["input_ids"]
@@ -67,12 +67,12 @@ def test_rows_of_tables_are_split_into_sentences_and_lines_are_not(command, tmp_
         ("b.txt", [], 1),
         ("b.txt", ["--split", "yes"], 2),
     ):
-        status, _, err = command("augment", "backtranslate", source, *more, *words)
+        status, _, err = command("pairs", "translate", source, *more, *words)
         assert status == 0, err
         assert f"texts: {count}," in err
-    status, out, err = command("augment", "backtranslate", "a.jsonl", "--text-column", "body", *words)
+    status, out, err = command("pairs", "translate", "a.jsonl", "--text-column", "body", *words)
     assert "of fewer than 5 words 1" in out + err
-    status, _, err = command("augment", "backtranslate", "a.jsonl", "--text-column", "body", "--max-texts", 1, *words)
+    status, _, err = command("pairs", "translate", "a.jsonl", "--text-column", "body", "--max-texts", 1, *words)
     assert "texts: 1," in err
 
 
@@ -82,24 +82,24 @@ REWRITE = ["rewrite", "lines.txt", "--endpoint", "http://localhost:1/v1", "--mod
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["backtranslate", "none.txt", "--via", "a", "b", "--out", "x.csv"], "output x.csv must be"),
-        (["backtranslate", "none.txt", "--via", "./a", "./b"], "cannot open the translator ./a"),
-        (["backtranslate", "none.txt", "--via", "./a", "./b", "--precision", "fp8"], "unknown precision 'fp8'"),
+        (["translate", "none.txt", "--via", "a", "b", "--out", "x.csv"], "output x.csv must be"),
+        (["translate", "none.txt", "--via", "./a", "./b"], "cannot open the translator ./a"),
+        (["translate", "none.txt", "--via", "./a", "./b", "--precision", "fp8"], "unknown precision 'fp8'"),
         (["rewrite", "lines.txt", "--endpoint", "host", "--model", "m"], "endpoint 'host'"),
         ([*REWRITE, "--prompt", "p"], "the prompt p"),
         (["rewrite", "none.txt", *REWRITE[2:]], "none.txt does not exist"),
         (["rewrite", "empty.txt", *REWRITE[2:]], "there is no text"),
-        (["pairs", "none.jsonl"], "none.jsonl cannot be opened"),
+        (["convert", "none.jsonl"], "none.jsonl cannot be opened"),
     ],
 )
 def test_what_cannot_work_is_refused_by_name(command, lines, tmp_path, words, message):
     (tmp_path / "empty.txt").write_text("\n\n")
-    refused(command, message, "augment", *words)
+    refused(command, message, "pairs", *words)
 
 
 def test_rewriting_reports_the_cost_first_and_the_tokens_last(command, tmp_path, lines):
     with serving(lambda text, number: chat(f"Rather {text}")) as server:
-        words = ["augment", "rewrite", lines, "--endpoint", server.url, "--model", "m", "--out", "out.jsonl"]
+        words = ["pairs", "rewrite", lines, "--endpoint", server.url, "--model", "m", "--out", "out.jsonl"]
         status, out, err = command(*words, "--price", "1", "2", "--max-texts", 30)
     assert status == 0, err
     assert "cost: 30 requests of about" in err
@@ -118,7 +118,7 @@ def test_rewriting_asks_before_it_spends_anything(command, lines, monkeypatch):
 
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     with serving(lambda text, number: chat(f"Rather {text}")) as server:
-        words = ["augment", "rewrite", lines, "--endpoint", server.url, "--model", "m", "--max-texts", 3]
+        words = ["pairs", "rewrite", lines, "--endpoint", server.url, "--model", "m", "--max-texts", 3]
         for answer, more, status, requests in (("n\n", [], 1, 0), ("y\n", [], 0, 3), ("", ["--yes"], 0, 3)):
             monkeypatch.setattr("sys.stdin", Terminal(answer))
             assert command(*words, *more)[0] == status
@@ -138,7 +138,7 @@ def test_ctrl_c_reports_what_is_stored_and_how_to_resume(command, lines, transla
 
     back_translate = BackTranslation._back_translate
     monkeypatch.setattr(BackTranslation, "_back_translate", stop)
-    words = ["augment", "backtranslate", lines, "--via", *translators, "--precision", "fp32", "--threads", 1]
+    words = ["pairs", "translate", lines, "--via", *translators, "--precision", "fp32", "--threads", 1]
     status, _, err = command(*words)
     assert status == 130
     assert "stopped with 32 of 120 texts done: run the same command again to resume" in err
@@ -147,23 +147,23 @@ def test_ctrl_c_reports_what_is_stored_and_how_to_resume(command, lines, transla
 def test_given_pairs_become_a_pairs_file(command, tmp_path):
     (tmp_path / "a.source.txt").write_text("One thing.\nTwo things.\n")
     (tmp_path / "a.target.txt").write_text("A thing.\nTwo things.\n")
-    status, out, err = command("augment", "pairs", "a.source.txt", "--out", "out.jsonl")
+    status, out, err = command("pairs", "convert", "a.source.txt", "--out", "out.jsonl")
     assert status == 0, err
     assert [(row["text"], row["positive"]) for row in rows(tmp_path / "out.jsonl")] == [("One thing.", "A thing.")]
     assert "identical to their text" in out
 
 
 def test_help_imports_neither_torch_nor_the_client():
-    said = imported("augment", "rewrite", "--help", none_of=("torch", "openai", "transformers"))
+    said = imported("pairs", "rewrite", "--help", none_of=("torch", "openai", "transformers"))
     assert "--concurrency" in said
 
 
 def test_each_text_is_translated_and_stored_once_though_the_process_is_killed_twice(
     tmp_path, translators, lines, cache_folder
 ):
-    words = [sys.executable, "-m", "selfsent", "augment", "backtranslate", str(lines), "--via", *map(str, translators)]
+    words = [sys.executable, "-m", "selfsent", "pairs", "translate", str(lines), "--via", *map(str, translators)]
     words += ["--batch-size", "2", "--threads", "1", "--precision", "fp32", "--out", str(tmp_path / "out.jsonl")]
-    path = cache_folder / "augment" / "outputs.sqlite"
+    path = cache_folder / "pairs" / "outputs.sqlite"
 
     def stored():
         if not path.exists():

@@ -10,7 +10,8 @@ from pyarrow import parquet
 from selfsent import mine_pairs, structure_pairs
 from selfsent.corpus.sources import Columns, resolve_sources
 from selfsent.errors import ConfigurationError, CorpusError, UserError
-from selfsent.pairs.write import COLUMNS, check_pairs_file, write_given_pairs, write_pairs
+from selfsent.pairs.convert import convert_pairs
+from selfsent.pairs.write import COLUMNS, check_pairs_file, write_pairs
 
 PAIRS = [(f"Text {n}.", f"Said otherwise, {n}.") for n in range(5)]
 
@@ -63,7 +64,7 @@ def test_a_file_that_is_read_is_not_written(tmp_path):
     write(tmp_path / "pairs.jsonl")
     before = (tmp_path / "pairs.jsonl").read_bytes()
     with pytest.raises(ConfigurationError, match="is read, too, and would be lost: choose another --out"):
-        write_given_pairs(tmp_path / "pairs.jsonl", None, tmp_path.parent / tmp_path.name / "pairs.jsonl")
+        convert_pairs(tmp_path / "pairs.jsonl", None, tmp_path.parent / tmp_path.name / "pairs.jsonl")
     for make in (mine_pairs, structure_pairs):
         with pytest.raises(ConfigurationError, match="is read, too, and would be lost"):
             make([tmp_path], tmp_path / "pairs.jsonl")  # a file of a folder
@@ -85,7 +86,7 @@ def test_a_name_that_is_not_utf8_is_written_with_question_marks(tmp_path):
 
 def given(first, second=None, **columns):
     out = first.parent / "out.jsonl"
-    summary = write_given_pairs(first, second, out, **columns)
+    summary = convert_pairs(first, second, out, **columns)
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     return [(row["text"], row["positive"]) for row in rows], summary
 
@@ -122,7 +123,7 @@ def test_two_tables_are_not_read_as_lines(tmp_path):
     table.write_text('{"text": "two"}\n')
     for first, second in ((lines, table), (table, lines)):
         with pytest.raises(CorpusError, match=r"table\.jsonl is a table: of two aligned files each line is a text"):
-            write_given_pairs(first, second, tmp_path / "pairs.parquet")
+            convert_pairs(first, second, tmp_path / "pairs.parquet")
     assert not (tmp_path / "pairs.parquet").exists()
 
 
@@ -216,7 +217,7 @@ def test_the_pairs_that_were_given_by_others_are_read_whole(data, tmp_path):
     for name in ("hwu64/back-translations.jsonl", "quora_paws_msr/val.source.xz"):
         if not (data / "pairs" / name).exists():
             pytest.skip(f"no pairs at {data / 'pairs' / name}")
-        summaries.append(write_given_pairs(data / "pairs" / name, None, tmp_path / "out.parquet"))
+        summaries.append(convert_pairs(data / "pairs" / name, None, tmp_path / "out.parquet"))
     hwu64, quora = summaries
     assert hwu64.texts == 11_036
     assert (

@@ -406,5 +406,5 @@ def test_a_password_in_the_url_is_never_stored(cache_folder):
     remaining(rewriting)
     assert rewriting.endpoint == "http://localhost:1/v1"
     assert "secret" not in repr(rewriting)
-    with closing(sqlite3.connect(cache_folder / "augment" / "outputs.sqlite")) as database:
+    with closing(sqlite3.connect(cache_folder / "pairs" / "outputs.sqlite")) as database:
         assert "secret" not in "\n".join(database.iterdump())

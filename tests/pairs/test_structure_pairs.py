@@ -145,9 +145,9 @@ def test_what_cannot_be_paired_is_said_in_a_sentence(tmp_path):
 def test_the_command_writes_pairs_that_train_reads(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     write_documents(tmp_path / "documents.jsonl")
-    words = ["augment", "structure", "documents.jsonl", "--kind", "title", "--kind", "halves", "--out", "out.parquet"]
+    words = ["pairs", "structure", "documents.jsonl", "--kind", "title", "--kind", "halves", "--out", "out.parquet"]
     status, out, err = run_main(monkeypatch, capsys, *words)
     assert status == 0, err
     assert "title 12; halves 12" in err
-    assert "24 pairs, for `selfsent train --corpus out.parquet`" in out.replace("\n", " ")
+    assert "24 pairs, for `selfsent train out.parquet`" in out.replace("\n", " ")
     refused(lambda *given: run_main(monkeypatch, capsys, *given), "unknown kind 'none'", *words[:3], "--kind", "none")

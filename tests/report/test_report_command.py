@@ -15,12 +15,13 @@ def read_back(line):
     words = shlex.split(line)
     assert words[:2] == ["selfsent", "train"]
     given = {}
-    for flag, value in zip(words[3::2], words[4::2], strict=True):
+    first = words.index("--method")
+    for flag, value in zip(words[first::2], words[first + 1 :: 2], strict=True):
         given.setdefault(flag, []).append(value)
-    (base,), (seed,) = given["--base"], given["--seed"]
+    (method,), (base,), (seed,) = given["--method"], given["--base"], given["--seed"]
     data = given.get("--data", [None])[0]
     return train.resolve(
-        words[2], base=base, corpus=given["--corpus"], seed=int(seed), data=data, settings=given.get("--set", ())
+        method, base=base, corpus=words[2:first], seed=int(seed), data=data, settings=given.get("--set", ())
     )
 
 

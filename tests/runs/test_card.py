@@ -78,7 +78,7 @@ def test_a_card_claims_no_licence_and_names_no_folder_of_a_machine(made):
     text = made[0].read_text()
     assert "license" not in ModelCard(text).data.to_dict()
     assert "/home/somebody" not in text.partition("## Repeat it")[0]
-    assert "selfsent train simcse --corpus" in text
+    assert " --method simcse " in text
 
 
 def test_a_run_without_scores_says_so(tmp_path):

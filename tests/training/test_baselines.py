@@ -186,7 +186,7 @@ def test_the_command_shows_a_column_each_and_nothing_where_there_is_no_score(ber
     words = [word for setting in (*QUICK, *HELD_OUT) for word in ("--set", setting)]
     monkeypatch.setenv("COLUMNS", "120")
     status, out, err = command(
-        monkeypatch, capsys, "train", "simcse", "--base", bert, "--corpus", text, "--out", tmp_path / "run", *words
+        monkeypatch, capsys, "train", text, "--method", "simcse", "--base", bert, "--out", tmp_path / "run", *words
     )
     assert status == 0, err
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]

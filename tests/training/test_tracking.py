@@ -187,7 +187,7 @@ def test_what_does_not_fit_is_one_sentence_before_anything_is_loaded(monkeypatch
     with pytest.raises(ConfigurationError, match="unknown tracker 'tensorbord': did you mean 'tensorboard'"):
         require_tracker("tensorbord")
     monkeypatch.setattr(
-        sys, "argv", ["selfsent", "train", "simcse", "--tracker", "mlflow", "--out", str(tmp_path / "x")]
+        sys, "argv", ["selfsent", "train", "--method", "simcse", "--tracker", "mlflow", "--out", str(tmp_path / "x")]
     )
     with pytest.raises(SystemExit):
         main()

@@ -291,7 +291,7 @@ def test_a_corpus_too_small_for_any_test_is_refused(bert, other, tmp_path):
 
 
 def test_the_command_prints_a_table_and_a_verdict_and_writes_json(bert, other, corpus, tmp_path, monkeypatch, capsys):
-    words = ["verdict", bert, other, "--corpus", corpus, "--documents", "200", "--bootstrap", "100", "--no-static"]
+    words = ["compare", corpus, bert, other, "--documents", "200", "--bootstrap", "100", "--no-static"]
     status, out, err = command(monkeypatch, capsys, *words, "--json", tmp_path / "said.json")
     assert status == 0, err
     said = json.loads((tmp_path / "said.json").read_text())
@@ -303,18 +303,3 @@ def test_the_command_prints_a_table_and_a_verdict_and_writes_json(bert, other, c
         assert sum(row in line for line in lines) == 1, row
     assert said["verdict"] in ("better", "worse", "cannot tell")
     assert said["trained encoder"] == str(other)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["builtin", "builtin"], "base and trained are the same encoder, builtin"),
-        (["builtin", "no/such/folder"], "'no/such/folder' cannot be found"),
-        (["builtin", "builtin", "--corpus", "nothing.txt"], "the same encoder"),
-    ],
-)
-def test_what_cannot_be_judged_is_one_sentence(words, message, corpus, monkeypatch, capsys):
-    status, out, err = command(monkeypatch, capsys, "verdict", *words, *(["--corpus", corpus] * (len(words) == 2)))
-    assert status == 1
-    assert message in err.strip().splitlines()[-1]
-    assert "Traceback" not in out + err

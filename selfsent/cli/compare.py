@@ -1,0 +1,119 @@
+"""selfsent compare: whether one encoder is better than another, on text without labels or on labelled tasks."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from selfsent.cli.evaluate import TASKS, split_tasks
+from selfsent.cli.options import (
+    Classifier,
+    Data,
+    Documents,
+    Json,
+    Language,
+    MaxLength,
+    Precision,
+    StopOn,
+    TextColumn,
+    Texts,
+)
+
+if TYPE_CHECKING:
+    from selfsent.cli.display import Display
+
+
+def compare(
+    *,  # so that the optional first argument may have a default
+    text: Texts = None,
+    before: Annotated[
+        str, typer.Argument(metavar="BEFORE", help="An encoder: 'builtin', a folder, a run, or a name on the hub")
+    ],
+    after: Annotated[str, typer.Argument(metavar="AFTER", help="The other; of a run, its held-out documents are used")],
+    tasks: Annotated[
+        str | None, typer.Option(help=f"Compare on these instead of text without labels.  {TASKS}", show_default=False)
+    ] = None,
+    data: Data = None,
+    max_length: MaxLength = None,
+    classifier: Classifier = "senteval_full",
+    stop_on: StopOn = "pearson",
+    json: Json = None,
+    documents: Documents = 1000,
+    static: Annotated[bool, typer.Option(help="Also score static word vectors of the same text")] = True,
+    language: Language = "en",
+    text_column: TextColumn = "text",
+    details: Annotated[bool, typer.Option("--details", help="Also run the tests that enter no score")] = False,
+    bootstrap: Annotated[int, typer.Option(help="Resamples behind each 95 % interval", min=100)] = 1000,
+    precision: Precision = "auto",
+) -> None:
+    """Decide whether AFTER is better than BEFORE: better, worse, or cannot tell.
+
+    Without --tasks the structure of your own text decides.  With --tasks labels do, by a paired bootstrap; BEFORE and
+    AFTER may then be the models of several seeds, with commas between.
+
+    Example: selfsent compare tickets.jsonl builtin runs/tickets
+
+    Example: selfsent compare old-1/model,old-2/model,old-3/model new-1/model,new-2/model,new-3/model --tasks sts
+    """
+    from selfsent.cli.display import Display
+
+    display = Display()
+    how: dict[str, Any] = {"precision": precision, "bootstrap": bootstrap, "progress": display}
+    if tasks is not None:
+        _require_default("--tasks", text=text, json=json, details=details)
+        how |= {"data": data, "max_length": max_length, "classifier": classifier, "stop_on": stop_on}
+        return _compare_on_tasks(display, before, after, split_tasks(tasks), how)
+    _require_default("text without labels", data=data, max_length=max_length)
+    how |= {"documents": documents, "static": static, "language": language, "text_column": text_column}
+    _compare_on_text(display, before, after, text or ["pydocs"], json, how | {"details": details})
+
+
+def _require_default(basis: str, **options: object) -> None:
+    """Refuse options that change nothing where a comparison has this basis."""
+    from selfsent.errors import ConfigurationError
+
+    for name, value in options.items():
+        if value:
+            option = "TEXT" if name == "text" else f"--{name.replace('_', '-')}"
+            raise ConfigurationError(f"{option} changes nothing in a comparison on {basis}: leave it out")
+
+
+def _compare_on_tasks(display: "Display", before: str, after: str, tasks: list[str], how: dict[str, Any]) -> None:
+    from selfsent.errors import ConfigurationError
+    from selfsent.runtime.imports import loading
+
+    if "retrieval" in tasks:
+        raise ConfigurationError("the task retrieval is not compared: leave --tasks out and give TEXT")
+    with loading("torch", display):
+        from selfsent.cli.tables import difference_table
+        from selfsent.evaluation import evaluate as scoring
+        from selfsent.runtime import hardware
+
+    hardware.choose_hardware()
+    new, old = (split_tasks(models) for models in (after, before))
+    display.print(difference_table((before, after), *scoring.compare(new, old, tasks, **how)))
+
+
+def _compare_on_text(
+    display: "Display", before: str, after: str, texts: list[str], json: Json, how: dict[str, Any]
+) -> None:
+    from selfsent.runtime.imports import loading
+
+    with loading("torch", display):
+        from selfsent.cli.tables import verdict_table
+        from selfsent.errors import ConfigurationError
+        from selfsent.evaluation.label_free.verdict import verdict
+        from selfsent.storage import atomic, locks
+
+    with locks.reserved(json):
+        result = verdict(before, after, texts, **how)
+        display.print(verdict_table(result))
+        for name, why in result.left_out.items():
+            display.print(f"left out: {name}, because {why}")
+        display.print("")
+        for number, sentence in enumerate(result.sentences):
+            display.print(sentence, style=None if number else "bold")
+        if json is not None:
+            try:
+                atomic.write_json(json, result.as_dict())
+            except OSError as error:
+                raise ConfigurationError(f"cannot write {json}: {error.strerror}") from error

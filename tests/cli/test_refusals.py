@@ -1,0 +1,159 @@
+"""Every command refuses what cannot work in one sentence that names it; what is there stays untouched."""
+
+import io
+import json
+import shlex
+import sys
+from contextlib import redirect_stdout, suppress
+
+import pytest
+from commands import run
+from tiny import TEXTS
+
+from selfsent.__main__ import main
+
+REFUSALS = """
+train --method simce                                        | unknown method 'simce': did you mean 'simcse'
+train --method scd+simce                                    | unknown method 'simce': did you mean 'simcse'
+train --method none.toml                                    | none.toml
+train --method simcse-bert-base --set train.stpes=3         | did you mean 'train.steps'
+train --method simcse --set objective.temprature=3          | did you mean 'objective.temperature'
+train --method simcse --set objective.temperature=-1        | objective.temperature = -1
+train --method simcse --set corpus.max_txts=3               | did you mean 'corpus.max_texts'
+train --method simcse --set encoder.pooling=maen            | did you mean 'mean'
+train --method simcse --set hardware.precision=fp8          | 'fp8'
+train --method simcse --base no/such/folder                 | 'no/such/folder'
+train nothing.txt --method simcse                           | nothing.txt
+train --method scd-grid                                     | run it with selfsent sweep scd-grid
+train --method simcse --seeds 0                             | seeds = 0 does not fit
+train nothing.txt --method simcse --prepare-only            | nothing.txt
+train --method simce --prepare-only                         | did you mean 'simcse'
+train --method simcse --prepare-only --engine spark         | unknown engine 'spark'
+train --method simcse --prepare-only --workers 2            | --workers is for --engine ray
+train --method simcse --engine ray                          | --engine ray is for --prepare-only
+train --method simcse --prepare-only --set corpus.max_lenght=2 | did you mean 'corpus.max_length'
+
+sweep --method simce                                        | unknown method 'simce': did you mean 'simcse'
+sweep --method simcse                                       | there is nothing to sweep
+sweep --method simcse --set objective.temprature=1,2        | did you mean 'objective.temperature'
+sweep --method simcse --set train.steps=1,2 --sampler gird  | did you mean 'grid'
+sweep --method simcse --range train.steps=1..2              | a grid needs a list of values
+
+pretrain TEXT --size static --hours 2                       | --hours does not fit --size static
+pretrain TEXT --size static --tokens 2                      | --tokens does not fit --size static
+pretrain TEXT --size static --resume                        | --resume does not fit --size static
+pretrain TEXT --size static --vectors v.txt                 | --vectors brings its own words
+pretrain TEXT --vectors v.txt                               | --vectors is for --size static
+pretrain TEXT --size huge                                   | unknown size 'huge'
+pretrain TEXT --hours 1 --tokens 5                          | tokens and hours both
+pretrain TEXT --set objective.mask_prob=1                   | did you mean 'objective.mask_probability'
+
+fit --set stpes=100                                         | did you mean 'steps'
+fit --set steps=49                                          | steps = 49
+fit --set general_loss=-1                                   | general_loss = -1
+fit --set bootstrap=10                                      | bootstrap = 10
+fit --set corpus.splt=no                                    | did you mean 'corpus.split'
+fit --set text_column=message                           | unknown key 'text_column': did you mean 'corpus.text_column'
+fit --set fit.steps=49                                      | steps = 49
+fit --set corpus=5                                          | corpus = 5 does not fit: it is a table of keys
+fit --set corpus.min_words=9                                | corpus.min_words changes nothing in a selection
+fit --base a/twin --base b/twin                             | two bases are called twin: rename one
+fit --minutes 0                                             | minutes = 0
+fit nothing.txt                                             | nothing.txt
+fit FEW                                 | 2 documents or lines are too few to choose an encoder by: give 400 or more
+
+evaluate builtin --tasks stsx                               | did you mean 'sts
+evaluate builtin --tasks sts                                | --data
+evaluate builtin --data nowhere                             | nowhere
+evaluate builtin --data . --classifier svm                  | unknown classifier 'svm'
+evaluate builtin --tasks classification:none.csv            | there is no file or folder 'none.csv'
+evaluate builtin --tasks clasification:none.csv             | did you mean 'classification:FILE'
+
+compare TEXT builtin builtin --tasks sts                    | TEXT changes nothing in a comparison on --tasks
+compare builtin builtin --tasks sts --json x.json           | --json changes nothing in a comparison on --tasks
+compare builtin builtin --tasks sts --details               | --details changes nothing in a comparison on --tasks
+compare builtin builtin --data .                            | --data changes nothing in a comparison on text
+compare builtin builtin --tasks retrieval                   | the task retrieval is not compared
+compare nothing.txt builtin BERT                            | nothing.txt
+compare TEXT builtin no/such/folder                         | 'no/such/folder' cannot be found
+compare TEXT builtin builtin                                | are the same encoder, builtin
+
+encode nothing.txt                                          | nothing.txt
+encode TEXT --part 3/2                                      | part '3/2' does not fit
+encode TEXT --part 1/2 --engine ray                         | --part is for other schedulers
+encode TEXT --workers 2                                     | --workers is for --engine ray
+
+index                                                       | no text was given
+index CORPUS --out INDEX --model BERT                       | is an index already: add --update
+index --update --out FOLDER                                 | is no index
+index --update --out INDEX --set mode=dense                 | --set does not fit --update
+index --update --out INDEX --model builtin                  | --model does not fit --update
+index --update --out INDEX --id-column key                  | --id-column does not fit --update
+index CORPUS --update --out INDEX --text-column body        | --text-column does not fit --update
+index --update --out INDEX OTHER                            | name that, too, to add to it
+index CORPUS --out x --set mode=magic                       | unknown mode 'magic'
+
+search nothing.txt query                                    | nothing.txt
+search CORPUS rain --model BERT --mode bm25                 | --mode is for an index
+search CORPUS ' ' --model BERT                              | the query is empty
+search INDEX rain --model BERT                              | is an index, which has its model and its texts
+search INDEX rain --text-column body                        | is an index, which has its model and its texts
+search INDEX rain --id-column body                          | is an index, which has its model and its texts
+search INDEX rain --mode magic                              | unknown mode 'magic'
+search INDEX ' '                                            | the query is empty
+
+serve --port 0                                              | no model was given
+serve --port 99999                                          | between 0 and 65535
+serve BERT --port 0 --api-key ' '                           | the API key is empty
+serve BERT --port 0 --set deadline=0                        | deadline
+serve --port 0 --index FOLDER                               | is no index
+
+reproduce scd-tabel-1                                       | did you mean 'scd-table-1'
+reproduce scd-table-1 --scale tiny                          | scale 'tiny' does not fit: choose one of small, full
+reproduce scd-table-1 --set stps=3                          | did you mean 'steps'
+reproduce scd-table-1 --checkpoint model                    | --checkpoint 'model' does not fit: write NAME=FOLDER
+reproduce scd-table-1 --base no/such/base/here              | nothing of scd-table-1 can be measured
+
+settings scdd                                               | did you mean 'scd'
+settings corpus.maxx                                        | did you mean 'corpus.max_
+settings no.such.module                                     | no module 'no.such.module' is installed or in this folder
+"""
+ROWS = [[part.strip() for part in line.split(" | ")] for line in REFUSALS.splitlines() if line]
+
+
+@pytest.fixture(scope="module")
+def places(bert, tmp_path_factory):
+    """The files that the table names in capitals."""
+    folder = tmp_path_factory.mktemp("refusals")
+    files = {"TEXT": TEXTS * 20, "CORPUS": TEXTS, "FEW": TEXTS[:2], "OTHER": ["A text of another corpus."]}
+    for name, texts in files.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    (folder / "FEW.jsonl").rename(folder / "FEW.txt")
+    (folder / "FEW.txt").write_text("one line of words\nanother line of words\n")
+    for name in ("FOLDER", "a/twin", "b/twin"):
+        (folder / name).mkdir(parents=True)
+    names = {name: folder / f"{name}.jsonl" for name in files}
+    return names | {"FEW": folder / "FEW.txt", "BERT": bert, "FOLDER": folder / "FOLDER", "INDEX": folder / "INDEX"}
+
+
+@pytest.fixture(scope="module")
+def made_index(places):
+    """Make the index that some lines name."""
+    words = "selfsent", "index", places["CORPUS"], "--model", places["BERT"], "--out", places["INDEX"]
+    with pytest.MonkeyPatch.context() as patched, redirect_stdout(io.StringIO()), suppress(SystemExit):
+        patched.setattr(sys, "argv", [*map(str, words)])
+        main()
+
+
+@pytest.mark.parametrize(("line", "message"), ROWS, ids=[row[0] for row in ROWS])
+def test_what_cannot_work_is_refused_in_one_sentence(line, message, places, request, monkeypatch, capsys, tmp_path):
+    if "INDEX" in line:
+        request.getfixturevalue("made_index")
+    monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(places["FOLDER"].parent)
+    before = {path: path.stat().st_mtime_ns for path in places["FOLDER"].parent.rglob("*") if path.is_file()}
+    status, out, err = run(monkeypatch, capsys, *(places.get(word, word) for word in shlex.split(line)))
+    assert (status, out) == (1, ""), err
+    assert message in err.strip().splitlines()[-1], err
+    assert "Traceback" not in err
+    assert before == {path: path.stat().st_mtime_ns for path in before}
