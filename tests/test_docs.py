@@ -24,7 +24,7 @@ from tiny_marian import train as train_translator
 from tiny_marian import write as write_translator
 
 import selfsent
-from selfsent import config
+from selfsent import config, objectives, pairs
 from selfsent.__main__ import main
 from selfsent.cli import app
 from selfsent.corpus.settings import CorpusConfig
@@ -334,6 +334,11 @@ def test_every_recipe_of_the_package_is_in_the_table_and_the_other_way_round():
 def test_the_reference_has_every_public_name_and_no_other():
     named = re.findall(r"^::: selfsent\.(\w+)$", (ROOT / "docs" / "api.md").read_text(), re.M)
     assert sorted(named) == sorted(selfsent.__all__)
+    page = (ROOT / "docs" / "api.md").read_text()
+    assert {f"::: selfsent.objectives.{name}" for name in objectives.__all__ if name not in named} <= {
+        *page.splitlines()
+    }
+    assert {f"::: selfsent.pairs.{name}" for name in pairs.__all__} <= {*page.splitlines()}
 
 
 # ---------------------------------------------------------------------------------------------------------- links

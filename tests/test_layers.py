@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import selfsent
-from selfsent.objectives import method_files
+from selfsent.objectives.listing import method_files
 
 PACKAGE = Path(selfsent.__file__).parent
 HOUSE = tomllib.loads((PACKAGE.parent / "house.toml").read_text(encoding="utf-8"))

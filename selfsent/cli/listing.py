@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from selfsent.config import RECIPES, Setting, describe
 from selfsent.errors import unknown
-from selfsent.objectives import method_files
+from selfsent.objectives.listing import method_files
 
 LISTING = Path(__file__).with_name("settings.json")
 

@@ -1,12 +1,5 @@
 """Training objectives, one method a file.  The folder is the registry: a module that names its METHOD is a method."""
 
-from pathlib import Path
+from selfsent.runtime.lazy import lazy_exports
 
-FOLDER = Path(__file__).parent
-
-
-def method_files() -> dict[str, Path]:
-    """Return the files of the methods that come with the package, by name; nothing is imported."""
-    return {
-        path.stem: path for path in sorted(FOLDER.glob("[!_]*.py")) if "\nMETHOD = " in path.read_text(encoding="utf-8")
-    }
+__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

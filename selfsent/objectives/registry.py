@@ -9,16 +9,16 @@ from typing import Any, Literal
 
 from sentence_transformers import SentenceTransformer
 
-from selfsent import objectives
 from selfsent.config import build_config
 from selfsent.errors import ConfigurationError, unknown
 from selfsent.objectives.base import Objective, RecipeTable
 from selfsent.objectives.composite import Composition, require_one_unit
+from selfsent.objectives.listing import method_files
 
 
 def method_names() -> list[str]:
     """List the methods that come with the package."""
-    return list(objectives.method_files())
+    return list(method_files())
 
 
 def load_method(name: str) -> type[Objective]:
@@ -29,7 +29,7 @@ def load_method(name: str) -> type[Objective]:
     """
     if "." not in name and name not in method_names():
         raise unknown("method", name, method_names())
-    path = name if "." in name else f"{objectives.__name__}.{name}"
+    path = name if "." in name else f"{__package__}.{name}"
     try:
         if "." in name and str(Path.cwd()) not in sys.path:
             # As `python -m` has it; last, so that what is installed comes first.

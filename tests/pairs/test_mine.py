@@ -13,7 +13,7 @@ from tiny import TEXTS
 import selfsent
 from selfsent.__main__ import main
 from selfsent.errors import ConfigurationError, CorpusError
-from selfsent.pairs import mine
+from selfsent.pairs import mine, mine_pairs
 
 pytestmark = pytest.mark.usefixtures("fp32_alone")  # sentence-transformers is the truth
 WORDS = sorted({word for text in TEXTS for word in text.split()})
@@ -46,7 +46,7 @@ def texts():
 
 def test_with_one_neighbour_paraphrases_are_the_mutual_nearest_of_sentence_transformers(bert, tmp_path, texts):
     corpus, out = lines(tmp_path / "texts.txt", texts), tmp_path / "pairs.jsonl"
-    selfsent.mine_pairs(corpus, out, model=bert, settings=[*LOOSE, "neighbours=1", "margin=0"])
+    mine_pairs(corpus, out, model=bert, settings=[*LOOSE, "neighbours=1", "margin=0"])
     model = SentenceTransformer(str(bert), trust_remote_code=False)
     best = {}
     for score, i, j in util.paraphrase_mining(model, texts, top_k=len(texts), max_pairs=10_000):
@@ -71,7 +71,7 @@ def test_negatives_are_those_of_sentence_transformers(bert, tmp_path, texts, set
     pairs = {"text": texts[:20], "positive": texts[20:]}
     corpus = write(tmp_path / "given.jsonl", [{"text": a, "positive": b} for a, b in zip(*pairs.values(), strict=True)])
     out = tmp_path / "negatives.jsonl"
-    selfsent.mine_pairs(corpus, out, model=bert, kind="negatives", settings=[*LOOSE, "range_max=19", *settings])
+    mine_pairs(corpus, out, model=bert, kind="negatives", settings=[*LOOSE, "range_max=19", *settings])
     count = int(next(one for one in settings if one.startswith("negatives")).partition("=")[2])
     expected = util.mine_hard_negatives(
         Dataset.from_dict(pairs),
@@ -96,9 +96,7 @@ def test_documents_give_their_first_sentence_and_what_follows_it(bert, tmp_path)
     documents = [[sentence(draw).capitalize() + "." for _ in range(3)] for _ in range(12)]
     rows = [{"text": " ".join(one)} for one in documents]
     corpus, out = write(tmp_path / "documents.jsonl", [*rows, {"text": "One sentence alone."}]), tmp_path / "out.jsonl"
-    found = selfsent.mine_pairs(
-        corpus, out, model=bert, kind="negatives", settings=["min_cosine=-1", "relative_margin=0"]
-    )
+    found = mine_pairs(corpus, out, model=bert, kind="negatives", settings=["min_cosine=-1", "relative_margin=0"])
     bodies = {one[0]: " ".join(one[1:]) for one in documents}
     for row in rows_of(out):
         assert row["positive"] == bodies[row["text"]]
@@ -116,7 +114,7 @@ def test_a_copy_of_a_text_or_of_its_positive_is_no_negative(bert, tmp_path, text
     loose = ["min_cosine=-1", "relative_margin=0", "negatives=20"]
 
     def mined(*settings):
-        selfsent.mine_pairs(corpus, out, model=bert, kind="negatives", settings=[*loose, *settings])
+        mine_pairs(corpus, out, model=bert, kind="negatives", settings=[*loose, *settings])
         return {row["negative"] for row in rows_of(out) if row["text"] == texts[0]}
 
     assert len({*copies} & mined("near_threshold=1")) > 1  # the margin alone does not keep them out
@@ -126,7 +124,7 @@ def test_a_copy_of_a_text_or_of_its_positive_is_no_negative(bert, tmp_path, text
 def test_copies_are_no_paraphrases(bert, tmp_path):
     copies = [TEXTS[0], TEXTS[0].upper() + "!", "the mat sat on the cat", *TEXTS[1:]]
     corpus, out = lines(tmp_path / "texts.txt", copies), tmp_path / "pairs.jsonl"
-    found = selfsent.mine_pairs(corpus, out, model=bert, settings=["margin=0", "min_cosine=-1"])
+    found = mine_pairs(corpus, out, model=bert, settings=["margin=0", "min_cosine=-1"])
     assert found.dropped["near-duplicates"] == 2
     assert not {*copies[1:3]} & {row[side] for row in rows_of(out) for side in ("text", "positive")}
 
@@ -138,7 +136,7 @@ def test_training_reads_the_pairs_and_every_run_writes_the_same_bytes(bert, tmp_
     settings = ["min_cosine=-1", *(["margin=0"] if kind == "paraphrases" else ["relative_margin=0", "negatives=2"])]
     outs = [tmp_path / "first.jsonl", tmp_path / "again.jsonl", tmp_path / "table.parquet"]
     for out in outs:
-        selfsent.mine_pairs(corpus, out, model=bert, kind=kind, settings=settings)
+        mine_pairs(corpus, out, model=bert, kind=kind, settings=settings)
     assert outs[0].read_bytes() == outs[1].read_bytes()
     assert parquet.read_table(outs[2]).to_pylist() == rows_of(outs[0])
     said = json.loads(rows_of(outs[0])[0]["settings"])
@@ -174,9 +172,9 @@ def test_what_does_not_fit_is_one_sentence_and_leaves_no_file(bert, tmp_path, te
         assert sentence in err, err
         assert not out.exists()
     with pytest.raises(CorpusError, match="1 different texts"):
-        selfsent.mine_pairs(single, out, model=bert)
+        mine_pairs(single, out, model=bert)
     with pytest.raises(ConfigurationError, match="margin"):
-        selfsent.mine_pairs(corpus, out, model=bert, settings=["margin=-1"])
+        mine_pairs(corpus, out, model=bert, settings=["margin=-1"])
     assert taken.read_text() == '{"text": "mine"}\n'
 
 
@@ -214,7 +212,7 @@ def printed_by(words, monkeypatch, capsys):
 def test_a_setting_of_the_other_kind_is_refused(bert, tmp_path, kind, setting):
     corpus, out = lines(tmp_path / "texts.txt", TEXTS), tmp_path / "pairs.jsonl"
     with pytest.raises(ConfigurationError, match=f"{setting.split('=')[0]} changes nothing in {kind}"):
-        selfsent.mine_pairs(corpus, out, model=bert, kind=kind, settings=[setting])
+        mine_pairs(corpus, out, model=bert, kind=kind, settings=[setting])
 
 
 def test_a_first_sentence_of_many_documents_has_no_negatives(bert, tmp_path):
@@ -223,11 +221,11 @@ def test_a_first_sentence_of_many_documents_has_no_negatives(bert, tmp_path):
     rows += [{"text": f"{sentence(draw).capitalize()}. {sentence(draw)} {n}."} for n in range(20)]
     out = tmp_path / "out.jsonl"
     keys = ["min_cosine=-1", "relative_margin=0"]
-    found = selfsent.mine_pairs(write(tmp_path / "mails.jsonl", rows), out, model=bert, kind="negatives", settings=keys)
+    found = mine_pairs(write(tmp_path / "mails.jsonl", rows), out, model=bert, kind="negatives", settings=keys)
     assert found.dropped["with more than 50 positives"] == 51
     assert "Hello to all of you." not in {row["text"] for row in rows_of(out)}
     rows[0]["text"] = "A greeting of its own. " + rows[0]["text"].partition(". ")[2]
-    found = selfsent.mine_pairs(write(tmp_path / "mails.jsonl", rows), out, model=bert, kind="negatives", settings=keys)
+    found = mine_pairs(write(tmp_path / "mails.jsonl", rows), out, model=bert, kind="negatives", settings=keys)
     assert not found.dropped["with more than 50 positives"]
 
 

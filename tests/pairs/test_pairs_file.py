@@ -7,9 +7,9 @@ import os
 import pytest
 from pyarrow import parquet
 
-from selfsent import mine_pairs, structure_pairs
 from selfsent.corpus.sources import Columns, resolve_sources
 from selfsent.errors import ConfigurationError, CorpusError, UserError
+from selfsent.pairs import mine_pairs, structure_pairs
 from selfsent.pairs.convert import convert_pairs
 from selfsent.pairs.write import COLUMNS, check_pairs_file, write_pairs
 

@@ -12,6 +12,7 @@ from tiny import TEXTS, make_base
 from selfsent.corpus.sources import Document
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.open import as_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.encoder.transformers_encoder import TransformersEncoder
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError
@@ -269,7 +270,7 @@ def test_another_model_width_or_prompt_is_refused_by_name(bert, make, tmp_path):
     index = make()
     other = load_encoder(make_base(tmp_path / "other", seed=1))
     with pytest.raises(EncoderError, match="was made with another model than that of other"):
-        index.require_encoder(fingerprint_of(other), "other")
+        index.require_encoder(fingerprint_of(as_encoder(other)), "other")
     narrow, prompted = load_encoder(bert), load_encoder(bert)
     narrow.truncate_dim = 8
     prompted.prompts = {"query": "the cat "}

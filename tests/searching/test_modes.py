@@ -6,6 +6,7 @@ from tiny import TEXTS
 
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.open import as_encoder
 from selfsent.searching.modes import measure_modes
 from selfsent.searching.passages import SearchText
 from selfsent.text.bm25 import bm25_scores
@@ -39,7 +40,7 @@ def test_the_figures_are_those_of_a_slow_loop(bert):
         for rank in range(60):
             fused[query, dense[query, rank]] += 1 / (61 + rank)
             fused[query, words[query, rank]] += (scores[query, words[query, rank]] > 0) / (61 + rank)
-    measured = measure_modes(encoder, texts, "", "")
+    measured = measure_modes(as_encoder(encoder), texts, "", "")
     assert measured["dense"] == pytest.approx(mrr(dense), abs=0.5)  # float16
     assert measured["bm25"] == pytest.approx(mrr(words), abs=0.01)
     assert measured["hybrid"] == pytest.approx(mrr(np.argsort(-fused, axis=1, kind="stable")), abs=0.5)
@@ -47,5 +48,5 @@ def test_the_figures_are_those_of_a_slow_loop(bert):
 
 def test_too_few_documents_with_a_rest_give_no_figure(bert):
     encoder = load_encoder(bert)
-    assert measure_modes(encoder, documents(40), "", "") is None
-    assert measure_modes(encoder, [SearchText("", (text,), text) for text in TEXTS * 20], "", "") is None
+    assert measure_modes(as_encoder(encoder), documents(40), "", "") is None
+    assert measure_modes(as_encoder(encoder), [SearchText("", (text,), text) for text in TEXTS * 20], "", "") is None
