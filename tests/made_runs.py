@@ -55,7 +55,7 @@ def write_run(folder, *, seed=1, lines=None, scored=True, before=None, after=Non
         content = {
             "base": {"scores": before or [retrieval(30.123)], "missing": {}, "fingerprint": "f"},
             "trained": {"scores": after or [retrieval(34.567 + seed)], "missing": {}, "fingerprint": "f"},
-            "verdict": "Better. In finding the right text: 30.1 before, 35.6 after: a change of +5.4 "
+            "verdict": "Better. In finding the right text: 35.6 after against 30.1 before, a difference of +5.4 "
             "(95 % interval +2.1 to +8.8).",
             "outcome": {
                 "steps": 40,

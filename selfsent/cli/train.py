@@ -73,7 +73,7 @@ def train(
         return _prepare(display, method, text, base, set_ or [], engine, workers)
     with loading("torch and transformers", display):
         from selfsent.cli.tables import results_table, seeds_table
-        from selfsent.evaluation.label_free.differences import BASELINES
+        from selfsent.evaluation.label_free.scores import BASELINES
         from selfsent.training.seeds import train_seeds
         from selfsent.training.train import train
 

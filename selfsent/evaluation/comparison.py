@@ -7,11 +7,11 @@ interval must not decide withholds the decision with ``Comparison.undecided``, w
 
     comparison = compare(after.get("score", "mean"), before.get("score", "mean"))
     if not structured:
-        comparison = comparison.undecided("single lines have no structure to judge by", unless=("worse",))
+        comparison = comparison.undecided("single lines have no structure to judge by", unless="worse")
     print(comparison.sentence("Over 7 tests"))
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -57,13 +57,22 @@ class Comparison:
         """The interval as it is written, ``+1.0 to +3.2``; empty where there is none."""
         return "" if self.low is None or self.high is None else f"{self.low:+.1f} to {self.high:+.1f}"
 
-    def undecided(self, reason: str, *, unless: Collection[Decision] = ()) -> "Comparison":
+    @property
+    def cell(self) -> str:
+        """The difference and its interval as tables show them, ``+2.13 [+1.0, +3.2]``."""
+        if self.low is None or self.high is None:
+            return f"{self.value:+.2f}"
+        return f"{self.value:+.2f} [{self.low:+.1f}, {self.high:+.1f}]"
+
+    def undecided(self, reason: str, *, unless: Decision | None = None) -> "Comparison":
         """Return the same figures with the decision "cannot tell", for a reason.
 
         Args:
-            unless: decisions that stay, such as "worse" where a test can show damage and nothing else.
+            unless: the decision that stays: "worse" where a test can show damage and nothing else.
         """
-        return self if self.decision in unless else replace(self, decision="cannot tell", reason=reason)
+        if self.reason or self.decision == unless:  # the first reason stands
+            return self
+        return replace(self, decision="cannot tell", reason=reason)
 
     def figures(self, after: str = "after", before: str = "before") -> str:
         """Write the scores, their difference and its interval.
@@ -197,6 +206,33 @@ def compare_results(after: Results | Sequence[Results], before: Results | Sequen
             "one process, with bootstrap above 0"
         )
     return comparisons
+
+
+def average_seeds(results: Sequence[Results]) -> Results:
+    """Average the results of one recipe's seeds, with an interval over seeds and rows from three seeds on.
+
+    Raises:
+        ValueError: none is given.
+    """
+    if not results:
+        raise ValueError("no results to join")
+    if len(results) == 1:
+        return results[0]
+    joined = []
+    for score in results[0].scores:
+        same = [other for result in results for other in result.scores if other.key == score.key]
+        if len(same) < len(results):
+            continue
+        values, drawn = _of_seeds(same, len(same))
+        interval: tuple[float | None, float | None] = None, None
+        if len(same) >= LEAST_SEEDS:
+            # Without resamples of the rows the interval is over the seeds alone.
+            low, high, _ = interval_over_seeds(values, np.zeros((len(same), 2)) if drawn is None else drawn)
+            interval = low, high
+        protocol = {**score.protocol, "seeds": len(same), "spread over seeds": float(values.std(ddof=1))}
+        mean = float(values.mean())
+        joined.append(replace(score, value=mean, low=interval[0], high=interval[1], protocol=protocol, replicates=None))
+    return replace(results[0], scores=joined)
 
 
 def require_seeds(first: int, second: int) -> None:

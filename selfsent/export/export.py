@@ -30,7 +30,7 @@ from selfsent.encoder.save import save_encoder
 from selfsent.encoder.whitening import fit_partial_whitening, require_one_encoder, whiten_encoder, whole_width
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, unknown
 from selfsent.evaluation.label_free.documents import parse_documents
-from selfsent.evaluation.label_free.verdict import DOCUMENTS, VerdictMaterial, choose_tests, find_trained
+from selfsent.evaluation.label_free.material import DOCUMENTS, VerdictMaterial, choose_tests, find_trained
 from selfsent.export import onnx
 from selfsent.export.gate import ExportJudgement, export_card, judge_export
 from selfsent.export.onnx_session import GRAPHS, OnnxEncoder

@@ -27,7 +27,7 @@ from selfsent.encoder.inspect import encoder_digest
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError, ResumeError
-from selfsent.evaluation.label_free.verdict import find_trained, has_learned_from
+from selfsent.evaluation.label_free.material import find_trained, has_learned_from
 from selfsent.objectives.registry import plan_objective
 from selfsent.progress import SILENT, Progress
 from selfsent.runs.card import fit_card, write_card

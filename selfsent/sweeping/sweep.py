@@ -17,7 +17,7 @@ from selfsent.config import Recipe, build_config, recipe_table, sweep_lists
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.corpus.sources import corpus_sources
 from selfsent.errors import ConfigurationError, ResumeError, StorageError, UserError
-from selfsent.evaluation.label_free.differences import LEAST_HELD_OUT, SINGLE_LINES
+from selfsent.evaluation.label_free.held_out_retrieval import LEAST_HELD_OUT, SINGLE_LINES
 from selfsent.evaluation.significance import LEAST_SEEDS, LEVEL, Judgement, judge_settings
 from selfsent.objectives import registry
 from selfsent.progress import SILENT, Progress, Quiet

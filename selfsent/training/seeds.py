@@ -17,7 +17,7 @@ from selfsent.corpus.sources import corpus_sources, resolve_sources
 from selfsent.encoder.inspect import encoder_digest
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import ConfigurationError, ResumeError
-from selfsent.evaluation.label_free.differences import LEAST_HELD_OUT, SINGLE_LINES
+from selfsent.evaluation.label_free.held_out_retrieval import LEAST_HELD_OUT, SINGLE_LINES
 from selfsent.evaluation.score import Results, Score
 from selfsent.evaluation.significance import LEAST_SEEDS, Lead, SeedScores, compare_settings
 from selfsent.progress import SILENT, Progress, Quiet

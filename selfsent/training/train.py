@@ -36,7 +36,7 @@ from selfsent.encoder.pooling import describe_encoder
 from selfsent.encoder.preflight import check_dropout
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError, EncoderError
-from selfsent.evaluation.label_free.differences import judge_heldout
+from selfsent.evaluation.label_free.verdict import judge_held_out
 from selfsent.evaluation.score import Results
 from selfsent.objectives import registry
 from selfsent.objectives.base import Objective
@@ -331,7 +331,7 @@ def _score_before_and_after(
     from selfsent.runs import card  # which draws figures, too, and so waits until there is something to say
 
     structured = held_out.kind != "halves"
-    verdict = judge_heldout(before, after, beside, structured=structured)
+    verdict = judge_held_out(before, after, beside, structured=structured)
     scores: dict[str, object] = {
         "base": before.as_dict(),
         "trained": after.as_dict(),

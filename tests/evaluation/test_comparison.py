@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 from scipy import stats
+from suite_scores import score_tasks
 
 from selfsent.errors import UserError
-from selfsent.evaluation.comparison import compare, compare_results, compare_settings
+from selfsent.evaluation.comparison import average_seeds, compare, compare_results, compare_settings
 from selfsent.evaluation.score import Results, Score
+from selfsent.evaluation.suite import read_suite
 
 ROWS = np.random.default_rng(0).normal(size=1001)
 
@@ -19,6 +21,10 @@ def score(value, replicates=None, task="a", **protocol):
 def recipe(*values):
     """Scores of seeds that the rows do not matter to."""
     return [score(value, [value] * 5) for value in values]
+
+
+def results(*given, **settings):
+    return Results(scores=[score(*given, **settings)])
 
 
 @pytest.mark.parametrize(("shift", "decision"), [(3, "better"), (-3, "worse"), (1, "cannot tell")])
@@ -80,10 +86,10 @@ def test_numbers_of_seeds_that_cannot_be_paired_are_refused():
 
 def test_a_reason_withholds_a_decision_and_keeps_the_figures():
     better, worse = (compare(score(50.0 + shift, ROWS + shift), score(50.0, ROWS)) for shift in (5, -5))
-    withheld = better.undecided("single lines show damage alone", unless=("worse",))
+    withheld = better.undecided("single lines show damage alone", unless="worse")
     assert (withheld.decision, withheld.reason) == ("cannot tell", "single lines show damage alone")
     assert (withheld.value, withheld.low) == (better.value, better.low)
-    assert worse.undecided("single lines show damage alone", unless=("worse",)) is worse
+    assert worse.undecided("single lines show damage alone", unless="worse") is worse
 
 
 @pytest.mark.parametrize(
@@ -159,3 +165,64 @@ def test_settings_are_decided_by_p_values_that_are_corrected_for_their_number():
     assert (second.decision, third.decision) == ("better", "better" if 3 * alone[1] < 0.05 else "cannot tell")
     low, high = stats.t.interval(1 - 0.05 / 4, df=2, loc=0.6, scale=stats.sem((0.5, 0.6, 0.7)))
     assert (third.low, third.high) == pytest.approx((low, high))
+
+
+def test_the_mean_of_seeds_has_students_interval_where_rows_do_not_matter():
+    joined = average_seeds([results(value, [value] * 5) for value in (1.0, 2.0, 6.0)]).scores[0]
+    low, high = stats.t.interval(0.95, df=2, loc=3, scale=np.std([1, 2, 6], ddof=1) / np.sqrt(3))
+    assert (joined.value, joined.low, joined.high) == pytest.approx((3, low, high))
+    assert joined.protocol == {"seeds": 3, "spread over seeds": np.std([1, 2, 6], ddof=1)}
+
+
+def test_two_seeds_have_no_interval():
+    joined = average_seeds([results(1.0, [0.0, 2.0]), results(3.0, [3.0, 3.0])]).scores[0]
+    assert (joined.value, joined.low, joined.high, joined.replicates) == (2, None, None, None)
+
+
+def test_one_seed_is_left_as_it_is_and_what_one_seed_lacks_is_left_out():
+    one = results(1.0, [1.0])
+    assert average_seeds([one]) is one
+    assert average_seeds([one, results(1.0, [1.0], task="b")]).scores == []
+    with pytest.raises(ValueError, match="no results"):
+        average_seeds([])
+
+
+@pytest.fixture
+def two(senteval, encode):
+    """A model, and the same with a little noise."""
+    suite = read_suite(["sts13", "stsb"], senteval)
+    vectors = encode(suite.sentences)
+    noise = np.random.default_rng(0).normal(size=vectors.shape).astype(np.float32)
+    return suite.score(vectors, bootstrap=200), suite.score(vectors + 1.5 * noise, bootstrap=200)
+
+
+def test_scores_of_a_model_do_not_differ_from_themselves(two):
+    for compared in compare_results(two[0], two[0]):
+        assert (compared.value, compared.low, compared.high, compared.above) == (0, 0, 0, 0)
+
+
+def test_a_paired_interval_is_narrower_than_that_of_two_independent_models(two):
+    first, second = two
+    compared = next(d for d in compare_results(first, second) if d.task == "stsb")
+    assert compared.value == first.get("stsb").value - second.get("stsb").value
+    assert compared.low < compared.value < compared.high
+    assert compared.above == 1.0
+    spread = [result.get("stsb").replicates.std() for result in two]
+    assert (compared.high - compared.low) / 3.92 < 0.95 * np.hypot(*spread)
+
+
+def test_the_average_is_compared_too(two):
+    assert compare_results(*two)[-1].task == "average of 2: sts13 stsb"
+
+
+def test_other_data_and_other_draws_are_refused(senteval, encode, two):
+    suite = read_suite(["stsb"], senteval)
+    other = suite.score(encode(suite.sentences), bootstrap=200, seed=1)
+    with pytest.raises(UserError, match="stsb cannot be compared: its bootstrap is 200 resamples, seed 0"):
+        compare_results(two[0], other)
+
+
+def test_nothing_in_common_is_refused(senteval, encode, two):
+    other = score_tasks(encode, ["sickr-dev"], senteval, bootstrap=8)
+    with pytest.raises(UserError, match="no score with bootstrap replicates is one of all these results"):
+        compare_results(two[0], other)

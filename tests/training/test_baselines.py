@@ -10,7 +10,7 @@ from small_runs import QUICK, WORDS, Told, train
 
 from selfsent.corpus.dataset import Corpus
 from selfsent.corpus.held_out import HeldOutPairs
-from selfsent.evaluation.label_free.differences import judge_heldout
+from selfsent.evaluation.label_free.verdict import judge_held_out
 from selfsent.evaluation.suite import read_suite
 from selfsent.runs import read
 from selfsent.training import baselines
@@ -47,8 +47,8 @@ def test_what_word_matching_finds_is_in_table_folder_and_verdict(finished, tmp_p
         assert results.fingerprint == finished.before.fingerprint  # the same queries and passages
     bm25, base = finished.baselines["bm25"].get("retrieval", "mrr@10"), finished.before.get("retrieval", "mrr@10")
     assert bm25.value > 90 > base.value
-    assert finished.verdict.startswith("Cannot tell. Single lines have no structure to judge by: ")
-    assert f"({base.value:.1f} before, " in finished.verdict
+    assert finished.verdict.startswith("Cannot tell: single lines have no structure to judge by: ")
+    assert f" against {base.value:.1f} before, " in finished.verdict
     assert "Word" not in finished.verdict
 
 
@@ -177,7 +177,7 @@ def results(right, share=0):
 )
 def test_the_verdict_says_by_the_paired_interval_how_word_vectors_compare(right, share, words):
     before, after = results(150), results(60, share=100)
-    said = judge_heldout(before, after, {"static": results(right, share)})
+    said = judge_held_out(before, after, {"static": results(right, share)})
     assert f"Word vectors counted in the training text {words}" in said
     assert ("`selfsent fit` starts from them" in said) == ("better than" in words)
 
