@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from selfsent.searching.search import search
     from selfsent.selection.fit import fit
     from selfsent.sweeping.sweep import sweep
-    from selfsent.training.seeds import train_seeds
     from selfsent.training.train import train
 
 # Where the other public names are defined; imported on first use, because torch takes seconds to import.
@@ -65,7 +64,6 @@ _HOMES = {
     "structure_pairs": "pairs.structure:structure_pairs",
     "sweep": "sweeping.sweep:sweep",
     "train": "training.train:train",
-    "train_seeds": "training.seeds:train_seeds",
     "verdict": "evaluation.label_free.verdict:verdict",
     "write_report": "report.report:write_report",
 }
@@ -101,7 +99,6 @@ __all__ = [
     "structure_pairs",
     "sweep",
     "train",
-    "train_seeds",
     "verdict",
     "write_report",
 ]

@@ -21,7 +21,7 @@ from selfsent.evaluation.suite import absence
 
 if TYPE_CHECKING:
     from selfsent.selection.fit import Fitted
-    from selfsent.training.seeds import SeedRun
+    from selfsent.training.run import Trained
 
 _SYSTEMS = 3  # of one table; their names fold well in 80 columns
 
@@ -90,14 +90,15 @@ def difference_table(names: Sequence[str], after: Results, before: Results, diff
     return Group(*head, table)
 
 
-def seeds_table(runs: Sequence["SeedRun"]) -> Table:
+def seeds_table(runs: Sequence["Trained"]) -> Table:
     """Lay out the scores of several seeds, one a row, then their mean and deviation."""
-    columns = [[getattr(run, name) for run in runs] for name in ("dev", "before", "test")]
+    columns = [[getattr(run, name) for run in runs] for name in ("dev", "base_test", "test")]
     rows = [[str(run.seed), *(_points(column[place]) for column in columns)] for place, run in enumerate(runs)]
     for name, measure in (("mean", np.mean), ("deviation", partial(np.std, ddof=1))):
         rows.append([name, *("" if None in column else _points(float(measure(column))) for column in columns)])
-    metric = runs[0].metric or "test"
-    return text_table(["seed", f"dev {runs[0].selected_by}", f"base {metric}", f"trained {metric}"], rows)
+    tested = runs[0].compared
+    metric = "test" if tested is None else f"{tested[1].task} {tested[1].metric}"
+    return text_table(["seed", f"dev {runs[0].outcome.selected_by}", f"base {metric}", f"trained {metric}"], rows)
 
 
 def _points(score: float | None) -> str:

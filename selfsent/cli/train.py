@@ -1,7 +1,7 @@
 """selfsent train: train a sentence encoder from raw text."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -19,9 +19,6 @@ from selfsent.cli.options import (
     require_engine,
     settings_option,
 )
-
-if TYPE_CHECKING:
-    from selfsent.cli.display import Display
 
 
 def train(
@@ -74,13 +71,12 @@ def train(
     with loading("torch and transformers", display):
         from selfsent.cli.tables import results_table, seeds_table
         from selfsent.evaluation.label_free.scores import BASELINES
-        from selfsent.training.seeds import train_seeds
         from selfsent.training.train import train
 
     how: dict[str, Any] = {"base": base, "corpus": text or None, "out": out, "seed": seed, "data": data}
     how |= {"settings": set_ or (), "resume": resume, "tracker": tracker, "progress": display}
     if seeds != 1:
-        several = train_seeds(method, seeds=seeds, **how)
+        several = train(method, seeds=seeds, **how)
         display.print(seeds_table(several.runs))
         display.print(f"\n{several.verdict}", style="bold")
         return display.print(f"models: {several.folder}/seed-*/model")

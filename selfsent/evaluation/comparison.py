@@ -5,7 +5,7 @@ their seeds, over seeds and rows (``significance``).  Where the whole 95 % inter
 the decision is "better", where it lies below "worse", and otherwise "cannot tell".  A command that knows why the
 interval must not decide withholds the decision with ``Comparison.undecided``, which keeps the figures:
 
-    comparison = compare(after.get("score", "mean"), before.get("score", "mean"))
+    comparison = compare_scores(after.get("score", "mean"), before.get("score", "mean"))
     if not structured:
         comparison = comparison.undecided("single lines have no structure to judge by", unless="worse")
     print(comparison.sentence("Over 7 tests"))
@@ -20,7 +20,7 @@ from jaxtyping import Float
 
 from selfsent.errors import ConfigurationError
 from selfsent.evaluation.score import Key, Results, Score, require_comparable
-from selfsent.evaluation.significance import LEAST_SEEDS, LEVEL, correct_holm, interval_over_seeds
+from selfsent.evaluation.significance import LEAST_SEEDS, LEVEL, compare_pairs, correct_holm, interval_over_seeds
 
 Decision = Literal["better", "worse", "cannot tell"]
 _OPENINGS = {"better": "Better", "worse": "Worse, do not use it", "cannot tell": "Cannot tell"}
@@ -108,14 +108,16 @@ class Comparison:
         return f"{after} is {self.decision} than {before}"
 
 
-def decide(low: float | None, high: float | None) -> Decision:
+def decision_of(low: float | None, high: float | None) -> Decision:
     """Decide by the interval of a difference; None: there is none."""
     if low is None or high is None:
         return "cannot tell"
     return "better" if low > 0 else "worse" if high < 0 else "cannot tell"
 
 
-def compare(after: Score | Sequence[Score], before: Score | Sequence[Score], *, level: float = LEVEL) -> Comparison:
+def compare_scores(
+    after: Score | Sequence[Score], before: Score | Sequence[Score], *, level: float = LEVEL
+) -> Comparison:
     """Compare two models by one score of each, or two recipes by one score of each of their seeds.
 
     A list asks about the recipe: below three seeds nothing can be told.  One score against several, such as that of an
@@ -158,9 +160,9 @@ def compare(after: Score | Sequence[Score], before: Score | Sequence[Score], *, 
         return replace(compared, reason="the scores have no bootstrap resamples")
     if of_models:
         low, high = (float(end) for end in np.quantile(drawn[0], (level / 2, 1 - level / 2)))
-        return replace(compared, low=low, high=high, above=float(np.mean(drawn > 0)), decision=decide(low, high))
+        return replace(compared, low=low, high=high, above=float(np.mean(drawn > 0)), decision=decision_of(low, high))
     low, high, p = interval_over_seeds(gaps, drawn, level=level)
-    return replace(compared, low=low, high=high, p=p, decision=decide(low, high))
+    return replace(compared, low=low, high=high, p=p, decision=decision_of(low, high))
 
 
 def _are(seeds: int) -> str:
@@ -199,7 +201,7 @@ def compare_results(after: Results | Sequence[Results], before: Results | Sequen
         if not whole or any(one.replicates is None for scores in same for one in scores):
             continue
         models = len(same[0]) == len(same[1]) == 1
-        comparisons.append(compare(same[0][0], same[1][0]) if models else compare(same[0], same[1]))
+        comparisons.append(compare_scores(same[0][0], same[1][0]) if models else compare_scores(same[0], same[1]))
     if not comparisons:
         raise ConfigurationError(
             "no score with bootstrap replicates is one of all these results: evaluate all models on the same tasks, in "
@@ -263,12 +265,12 @@ def compare_settings(
         given_up: settings that were pruned; they count as comparisons, or pruning would hide how many were tried.
 
     Raises:
-        ConfigurationError, ValueError: as ``compare``.
+        ConfigurationError, ValueError: as ``compare_scores``.
     """
     against = settings[reference]
     number = max(1, len(settings) - 1 + given_up)
     compared = [
-        None if scores is None or against is None else compare(scores, against, level=LEVEL / number)
+        None if scores is None or against is None else compare_scores(scores, against, level=LEVEL / number)
         for scores in settings
     ]
     p_values = {place: comparison.p for place, comparison in enumerate(compared) if comparison and place != reference}
@@ -282,3 +284,26 @@ def compare_settings(
                 decision = "better" if comparison.value > 0 else "worse"
             compared[place] = replace(comparison, p=p, decision=decision)
     return compared
+
+
+def compare_with_best(
+    best: int, settings: Sequence[Sequence[Score] | None], *, given_up: int = 0
+) -> list[float | None]:
+    """Return the p value of the best setting against each other one, corrected for all pairs; None: not compared.
+
+    Args:
+        best: its place, chosen by other scores of the same models.
+        settings: as of ``compare_settings``.
+        given_up: as of ``compare_settings``.
+    """
+    places = [place for place, scores in enumerate(settings) if scores is not None]
+    scored = [_of_seeds(scores, len(scores)) for scores in settings if scores is not None]
+    drawn = [replicates for _, replicates in scored if replicates is not None]
+    p_values: list[float | None] = [None] * len(settings)
+    if len(scored) < 2 or len(drawn) < len(scored) or len(scored[0][0]) < LEAST_SEEDS or best not in places:
+        return p_values
+    values = np.stack([of_seeds for of_seeds, _ in scored])
+    row = compare_pairs(values, np.stack(drawn), places.index(best), len(settings) + given_up)
+    for place, p in zip(places, row, strict=True):
+        p_values[place] = None if place == best else p
+    return p_values

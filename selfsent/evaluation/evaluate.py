@@ -24,7 +24,7 @@ from selfsent.evaluation.suite import DEFAULT_CLASSIFIER, HeldOut, read_suite, r
 from selfsent.evaluation.whitening import Whitening, whiten_target
 from selfsent.progress import SILENT, Progress
 from selfsent.storage import atomic
-from selfsent.storage.run_folder import versions
+from selfsent.storage.provenance import versions
 
 if TYPE_CHECKING:
     from mteb.abstasks.abstask import AbsTask

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -67,10 +68,21 @@ class Results:
             "fingerprint": self.fingerprint,
         }
 
+    def replicates(self, name: str) -> dict[str, Float[np.ndarray, " R"]]:
+        """Return the replicates of the scores that have some, each by ``name`` and the place of its score."""
+        drawn = {f"{name} {place}": score.replicates for place, score in enumerate(self.scores)}
+        return {key: replicates for key, replicates in drawn.items() if replicates is not None}
+
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> "Results":
-        """Rebuild results from ``as_dict``, without replicates."""
-        scores = [Score(**score) for score in content["scores"]]
+    def from_dict(
+        cls,
+        content: Mapping[str, Any],
+        replicates: Mapping[str, Float[np.ndarray, " R"]] = MappingProxyType({}),
+        name: str = "",
+    ) -> "Results":
+        """Rebuild results from ``as_dict``, and from ``replicates(name)`` if they were kept."""
+        drawn = [replicates.get(f"{name} {place}") for place in range(len(content["scores"]))]
+        scores = [Score(**score, replicates=of) for score, of in zip(content["scores"], drawn, strict=True)]
         return cls(scores=scores, missing=dict(content["missing"]), fingerprint=content["fingerprint"])
 
 

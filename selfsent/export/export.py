@@ -39,7 +39,8 @@ from selfsent.progress import SILENT, Progress
 from selfsent.runs.card import shown_name, write_card
 from selfsent.runtime import hardware
 from selfsent.storage import atomic, locks
-from selfsent.storage.run_folder import Run, versions
+from selfsent.storage.provenance import versions
+from selfsent.storage.run_folder import Run
 from selfsent.text import clean
 
 FORMATS = ("onnx", "onnx-int8", "static", "whitened")

@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from selfsent.config import Table
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.evaluation.comparison import Comparison, compare
+from selfsent.evaluation.comparison import Comparison, compare_scores
 from selfsent.evaluation.label_free.document_tests import DocumentTests
 from selfsent.evaluation.label_free.scores import SCORE, score_vectors
 from selfsent.evaluation.label_free.verdict import describe_tests
@@ -67,7 +67,7 @@ def judge_export(
     before = score_vectors(tests, original, name="the encoder", resamples=resamples)
     after = score_vectors(tests, exported, name="its export", resamples=resamples)
     cosine = _smallest_cosine(original, exported) if same_axes and original.shape == exported.shape else None
-    comparison = guard_noise(compare(after.get(SCORE, "mean"), before.get(SCORE, "mean")))
+    comparison = guard_noise(compare_scores(after.get(SCORE, "mean"), before.get(SCORE, "mean")))
     return ExportJudgement(before, after, comparison, cosine, comparison.sentence(describe_tests(tests, after)), note)
 
 

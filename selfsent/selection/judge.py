@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from selfsent.corpus.held_out import HeldOutPairs
 from selfsent.corpus.sources import Document
 from selfsent.evaluation import bootstrap
-from selfsent.evaluation.comparison import Comparison, compare
+from selfsent.evaluation.comparison import Comparison, compare_scores
 from selfsent.evaluation.label_free.document_tests import LEAST, build_tests
 from selfsent.evaluation.label_free.documents import parse_rows
 from selfsent.evaluation.label_free.held_out_retrieval import (
@@ -166,4 +166,4 @@ def difference(first: Results, second: Results, name: str) -> Comparison:
     """Return by how much the first is above the second in ``score`` or ``mrr@10``, with its paired interval."""
     task = SCORE if name == SCORE else _RETRIEVAL
     metric = "mean" if name == SCORE else MRR
-    return compare(first.get(task, metric), second.get(task, metric))
+    return compare_scores(first.get(task, metric), second.get(task, metric))

@@ -6,7 +6,7 @@ from scipy import stats
 from suite_scores import score_tasks
 
 from selfsent.errors import UserError
-from selfsent.evaluation.comparison import average_seeds, compare, compare_results, compare_settings
+from selfsent.evaluation.comparison import average_seeds, compare_results, compare_scores, compare_settings
 from selfsent.evaluation.score import Results, Score
 from selfsent.evaluation.suite import read_suite
 
@@ -30,7 +30,7 @@ def results(*given, **settings):
 @pytest.mark.parametrize(("shift", "decision"), [(3, "better"), (-3, "worse"), (1, "cannot tell")])
 def test_two_models_are_decided_by_the_percentiles_of_their_paired_replicates(shift, decision):
     before, after = score(50.0, 50 + 10 * ROWS), score(50.0 + shift, 50 + 10 * ROWS + shift + ROWS[::-1])
-    compared = compare(after, before)
+    compared = compare_scores(after, before)
     low, high = np.percentile(shift + ROWS[::-1], (2.5, 97.5))
     assert (compared.before, compared.after, compared.value) == (50, 50 + shift, shift)
     assert (compared.low, compared.high) == pytest.approx((low, high))
@@ -40,7 +40,7 @@ def test_two_models_are_decided_by_the_percentiles_of_their_paired_replicates(sh
 
 def test_a_model_does_not_differ_from_itself():
     one = score(50.0, ROWS)
-    compared = compare(one, one)
+    compared = compare_scores(one, one)
     assert (compared.value, compared.low, compared.high, compared.above) == (0, 0, 0, 0)
     assert compared.decision == "cannot tell"
 
@@ -54,7 +54,7 @@ def test_a_model_does_not_differ_from_itself():
     ],
 )
 def test_recipes_are_compared_by_students_t_over_the_gaps_of_their_seeds(after, before, gaps):
-    compared = compare(recipe(*after), recipe(*before))
+    compared = compare_scores(recipe(*after), recipe(*before))
     low, high = stats.t.interval(0.95, df=2, loc=np.mean(gaps), scale=stats.sem(gaps))
     assert (compared.value, compared.low, compared.high) == pytest.approx((np.mean(gaps), low, high))
     assert compared.p == pytest.approx(stats.ttest_1samp(gaps, 0).pvalue)
@@ -63,29 +63,29 @@ def test_recipes_are_compared_by_students_t_over_the_gaps_of_their_seeds(after, 
 
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_below_three_seeds_a_recipe_is_not_judged(seeds):
-    compared = compare(recipe(*[9.0, 9.1][:seeds]), recipe(*[1.0, 1.1][:seeds]))
+    compared = compare_scores(recipe(*[9.0, 9.1][:seeds]), recipe(*[1.0, 1.1][:seeds]))
     assert (compared.value, compared.low, compared.decision) == (pytest.approx(8), None, "cannot tell")
     assert compared.reason == f"3 seeds are needed, and there {'is one' if seeds == 1 else 'are 2'}"
 
 
 def test_scores_without_resamples_show_nothing():
-    compared = compare(score(9.0), score(1.0))
+    compared = compare_scores(score(9.0), score(1.0))
     assert (compared.value, compared.low, compared.decision) == (8, None, "cannot tell")
     assert compared.reason == "the scores have no bootstrap resamples"
 
 
 def test_scores_of_other_data_are_refused():
     with pytest.raises(UserError, match="its data is x in one result and y in the other"):
-        compare(score(1.0, ROWS, data="x"), score(2.0, ROWS, data="y"))
+        compare_scores(score(1.0, ROWS, data="x"), score(2.0, ROWS, data="y"))
 
 
 def test_numbers_of_seeds_that_cannot_be_paired_are_refused():
     with pytest.raises(ValueError, match="3 and 2 seeds cannot be paired"):
-        compare(recipe(1.0, 2.0, 3.0), recipe(1.0, 2.0))
+        compare_scores(recipe(1.0, 2.0, 3.0), recipe(1.0, 2.0))
 
 
 def test_a_reason_withholds_a_decision_and_keeps_the_figures():
-    better, worse = (compare(score(50.0 + shift, ROWS + shift), score(50.0, ROWS)) for shift in (5, -5))
+    better, worse = (compare_scores(score(50.0 + shift, ROWS + shift), score(50.0, ROWS)) for shift in (5, -5))
     withheld = better.undecided("single lines show damage alone", unless="worse")
     assert (withheld.decision, withheld.reason) == ("cannot tell", "single lines show damage alone")
     assert (withheld.value, withheld.low) == (better.value, better.low)
@@ -109,7 +109,7 @@ def test_a_reason_withholds_a_decision_and_keeps_the_figures():
     ],
 )
 def test_the_sentence_says_decision_reason_and_figures(shift, names, reason, said):
-    compared = compare(score(50.0 + shift, [shift] * 9), score(50.0, [0] * 9))
+    compared = compare_scores(score(50.0 + shift, [shift] * 9), score(50.0, [0] * 9))
     compared = compared.undecided(reason) if reason else compared
     sentence = compared.sentence("Over 7 tests", names)
     assert sentence.startswith(said)
@@ -117,7 +117,7 @@ def test_the_sentence_says_decision_reason_and_figures(shift, names, reason, sai
 
 
 def test_the_sentence_of_seeds_says_their_number_and_deviation():
-    compared = compare(recipe(10.0, 11.0, 12.0), recipe(1.0))
+    compared = compare_scores(recipe(10.0, 11.0, 12.0), recipe(1.0))
     assert compared.sentence() == (
         "Better. 11.0 after against 1.0 before, mean of 3 seeds (deviation 1.0), a difference of +10.0 "
         "(95 % interval +7.5 to +12.5)."
@@ -129,7 +129,7 @@ def test_every_score_with_replicates_of_two_results_is_compared():
     before = Results(scores=[score(1.0, ROWS), score(3.0, task="b")])
     (compared,) = compare_results(after, before)
     assert compared.key == after.scores[0].key
-    assert compared == compare(after.scores[0], before.scores[0])
+    assert compared == compare_scores(after.scores[0], before.scores[0])
 
 
 def test_recipes_of_equal_quality_are_told_apart_in_one_case_of_twenty():

@@ -112,22 +112,6 @@ def test_vectors_are_counted_once_and_a_finished_run_reads_them_back(bert, finis
     assert again.baselines["bm25"].scores
 
 
-def test_a_run_of_before_there_were_baselines_has_none_and_is_still_resumed(bert, finished, text, tmp_path):
-    for name, section, key in (("config.json", "recipe", "train"), ("scores.json", None, None)):
-        path = tmp_path / "run" / name
-        content = json.loads(path.read_text())
-        content.pop("checksum", None)  # which was not there either
-        if section:
-            del content[section][key]["baselines"]
-        else:
-            del content["baselines"], content["baselines_dev"]
-        path.write_text(json.dumps(content))
-    again = train(bert, text, tmp_path / "run", *HELD_OUT, resume=True)
-    assert again.baselines == {}
-    assert again.after == finished.after
-    assert set(read.read_run(tmp_path / "run").measured["scores.json"]) == {"base", "trained"}
-
-
 def test_they_can_be_left_out(bert, text, tmp_path):
     result = train(bert, text, tmp_path / "run", *HELD_OUT, "train.baselines=false")
     assert result.baselines == {}

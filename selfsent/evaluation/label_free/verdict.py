@@ -17,7 +17,7 @@ from selfsent.encoder.folder import find_model, one_sentence, read_modules
 from selfsent.encoder.open import open_encoder
 from selfsent.errors import ConfigurationError, UserError
 from selfsent.evaluation import geometry
-from selfsent.evaluation.comparison import Comparison, Decision, compare, compare_results
+from selfsent.evaluation.comparison import Comparison, Decision, compare_results, compare_scores
 from selfsent.evaluation.label_free.document_tests import LEAST, DocumentTests
 from selfsent.evaluation.label_free.held_out_retrieval import LABELS, guard_held_out
 from selfsent.evaluation.label_free.material import DOCUMENTS, choose_tests, find_trained
@@ -31,7 +31,7 @@ from selfsent.evaluation.label_free.scores import (
 )
 from selfsent.evaluation.score import Results
 from selfsent.progress import SILENT, Progress
-from selfsent.storage.run_folder import versions
+from selfsent.storage.provenance import versions
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def _find_both(base: str | Path, trained: str | Path) -> dict[str, str | Path]:
 
 def compare_tests(tests: DocumentTests, before: Results, after: Results) -> Comparison:
     """Compare two encoders in the score over tests; of a text without structure nothing is decided."""
-    comparison = compare(after.get(SCORE, "mean"), before.get(SCORE, "mean"))
+    comparison = compare_scores(after.get(SCORE, "mean"), before.get(SCORE, "mean"))
     if has_structure(tests):
         return comparison
     names = ", ".join(test.name for test in tests.retrieval)
@@ -259,7 +259,7 @@ def judge_held_out(
     of_mrr = score.metric == "mrr@10"
     what = "In finding the text that belongs to each held-out query" if of_mrr else f"In the {score.task}"
     what += f" (MRR@10 of {score.n:,})" if of_mrr else ""
-    comparison = compare(score, before.get(score.task, score.metric, score.aggregation))
+    comparison = compare_scores(score, before.get(score.task, score.metric, score.aggregation))
     if of_mrr:
         comparison = guard_held_out(comparison, structured=structured)
     if comparison.reason:  # it holds for the baselines, too
@@ -275,7 +275,7 @@ def _describe_baselines(results: Mapping[str, Results], baselines: Sequence[_Bas
         if name not in results:
             continue
         other, trained, base = (results[system].get(task, metric) for system in (name, "trained", "base"))
-        lead, base_lead = compare(trained, other), compare(base, other)
+        lead, base_lead = compare_scores(trained, other), compare_scores(base, other)
         figures = f"{where}: {other.value:.1f} against {trained.value:.1f} trained and {base.value:.1f} base"
         if lead.decision == "better":
             sentences.append(f"{subject} behind the trained encoder {where}.")

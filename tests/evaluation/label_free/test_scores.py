@@ -10,7 +10,7 @@ from test_document_tests import make_documents
 
 from selfsent.errors import UserError
 from selfsent.evaluation import geometry
-from selfsent.evaluation.comparison import compare
+from selfsent.evaluation.comparison import compare_scores
 from selfsent.evaluation.label_free import document_tests, held_out_retrieval, scores
 from selfsent.evaluation.label_free.verdict import compare_tests, judge_tests
 from selfsent.text import clean
@@ -179,7 +179,7 @@ def test_single_lines_never_make_an_encoder_better_whatever_it_scores():
     halves = document_tests.build_tests(lines, details=True)
     assert {test.name for test in halves.every} & {"halves", *scores.STRUCTURE} == {"halves"}
     worse, better = score(halves, bag(noise=9.0)), score(halves, bag())
-    assert compare(better.get(scores.SCORE, "mean"), worse.get(scores.SCORE, "mean")).decision == "better"
+    assert compare_scores(better.get(scores.SCORE, "mean"), worse.get(scores.SCORE, "mean")).decision == "better"
     assert compare_tests(halves, worse, better).decision == "cannot tell"
     for systems in ({"base": worse, "trained": better}, {"base": better, "trained": worse}):
         said = judge_tests(halves, {**systems, "bm25": scores.score_bm25(halves, resamples=300)})
