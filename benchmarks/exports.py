@@ -26,7 +26,7 @@ from selfsent.corpus.prepare import corpus_documents
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
-from selfsent.evaluation.label_free.verdict import find_trained
+from selfsent.evaluation.label_free.material import find_trained
 from selfsent.export.export import FORMATS, export_model
 from selfsent.export.onnx_session import GRAPHS, OnnxEncoder
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
-from selfsent.evaluation.label_free.differences import SCORE
+from selfsent.evaluation.label_free.scores import SCORE
 from selfsent.evaluation.own_files.classification import FewShot, few_shot_draws
 from selfsent.evaluation.own_files.clustering import Clustering
 from selfsent.evaluation.own_files.public_datasets import find_public_dataset, read_public_dataset

@@ -43,7 +43,8 @@ from selfsent.objectives.base import Examples
 from selfsent.pretraining.masked_lm import MaskedLM, SequentialOrder
 from selfsent.progress import SILENT
 from selfsent.runtime import hardware
-from selfsent.storage.run_folder import Run, versions
+from selfsent.storage.provenance import versions
+from selfsent.storage.run_folder import Run
 from selfsent.training.batches import Batches
 from selfsent.training.optimizer import row_gradients
 from selfsent.training.trainer import Learner, Trainer

@@ -32,8 +32,8 @@ from verdict_validation import Candidate, correlation, derived, folder, remember
 from selfsent.corpus import python_docs
 from selfsent.corpus.sources import Document
 from selfsent.evaluation.label_free import document_tests
-from selfsent.evaluation.label_free.differences import SCORE, score_bm25, score_vectors
 from selfsent.evaluation.label_free.documents import parse_rows
+from selfsent.evaluation.label_free.scores import SCORE, score_bm25, score_vectors
 from selfsent.text.bm25 import bm25_scores
 
 WORDS = 40  # of a page

@@ -31,8 +31,9 @@ from selfsent.encoder.encode import encode as encode_texts
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import as_encoder
 from selfsent.evaluation import bootstrap, whitening
-from selfsent.evaluation.label_free import differences, document_tests
+from selfsent.evaluation.label_free import document_tests
 from selfsent.evaluation.label_free.documents import parse_documents
+from selfsent.evaluation.label_free.scores import SCORE, SCORED, score_vectors
 from selfsent.evaluation.score import Results
 from selfsent.evaluation.suite import Suite, read_suite
 
@@ -147,7 +148,7 @@ def correlation(x: Sequence[float], y: Sequence[float], resamples: int = 2000) -
 def decisions(results: Sequence[Results], sts: Sequence[float]) -> dict[str, int]:
     """Count the pairs of encoders whose order by STS the verdict finds, misses, or leaves open."""
     counts = {"right": 0, "wrong": 0, "cannot tell": 0}
-    scores = [result.get(differences.SCORE, "mean").replicates for result in results]
+    scores = [result.get(SCORE, "mean").replicates for result in results]
     for one, other in combinations(range(len(sts)), 2):
         low, high = np.quantile(scores[one] - scores[other], (0.025, 0.975))
         above = sts[one] > sts[other]
@@ -175,7 +176,7 @@ def report_against(
     table = {name: correlation(values, quality) for name, values in of.items()}
     print(f"{len(quality)} encoders: Spearman with the {truth} average")
     for name, (value, low, high) in sorted(table.items(), key=lambda row: -row[1][0]):
-        inside = "*" if tuple(name.rsplit(" ", 1)) in differences.SCORED else " "
+        inside = "*" if tuple(name.rsplit(" ", 1)) in SCORED else " "
         print(f"{inside} {value:6.3f} [{low:6.3f}, {high:6.3f}]  {name}")
     counts = decisions(scored, quality)
     print(f"pairs of encoders: {counts}")
@@ -229,8 +230,8 @@ def main() -> None:
             candidate.transfer = accuracy(candidate, transfer, arguments.cache)
         for corpus, given in tests.items():
             vectors = candidate.encode(given.texts)
-            results[corpus].append(differences.score_vectors(given, vectors, name=candidate.name))
-        scores = "  ".join(f"{results[corpus][-1].get(differences.SCORE, 'mean').value:6.2f}" for corpus in tests)
+            results[corpus].append(score_vectors(given, vectors, name=candidate.name))
+        scores = "  ".join(f"{results[corpus][-1].get(SCORE, 'mean').value:6.2f}" for corpus in tests)
         print(f"{candidate.sts:6.2f}  {scores}  {candidate.name}", flush=True)
 
     truths = {"STS": [candidate.sts for candidate in candidates]}

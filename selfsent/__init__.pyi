@@ -17,7 +17,6 @@ from selfsent.searching.index import Index as Index
 from selfsent.searching.search import search as search
 from selfsent.selection.fit import fit as fit
 from selfsent.sweeping.sweep import sweep as sweep
-from selfsent.training.seeds import train_seeds as train_seeds
 from selfsent.training.train import train as train
 
 load = load_encoder

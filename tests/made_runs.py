@@ -2,6 +2,8 @@
 
 import json
 
+from selfsent.storage import atomic
+
 
 def score(task, value, metric="spearman", aggregation="all", data="d1", width=2.0, n=100, split="test", **protocol):
     return {
@@ -48,14 +50,14 @@ def write_run(folder, *, seed=1, lines=None, scored=True, before=None, after=Non
         "hardware": {"device": "cpu", "precision": "fp32", "threads": 1, "processor": "a processor"},
         "versions": {"selfsent": "0.1.0", "commit": "abc1234"},
     }
-    (folder / "config.json").write_text(json.dumps(config))
+    atomic.write_sealed(folder / "config.json", config)
     lines = log_lines() if lines is None else lines
     (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     if scored:
         content = {
             "base": {"scores": before or [retrieval(30.123)], "missing": {}, "fingerprint": "f"},
             "trained": {"scores": after or [retrieval(34.567 + seed)], "missing": {}, "fingerprint": "f"},
-            "verdict": "Better. In finding the right text: 30.1 before, 35.6 after: a change of +5.4 "
+            "verdict": "Better. In finding the right text: 35.6 after against 30.1 before, a difference of +5.4 "
             "(95 % interval +2.1 to +8.8).",
             "outcome": {
                 "steps": 40,
@@ -69,5 +71,6 @@ def write_run(folder, *, seed=1, lines=None, scored=True, before=None, after=Non
             "versions": {},
             **(more or {}),
         }
-        (folder / "scores.json").write_text(json.dumps(content))
+        atomic.seal_file(folder / "log.jsonl")
+        atomic.write_sealed(folder / "scores.json", content)
     return folder

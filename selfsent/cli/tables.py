@@ -13,13 +13,15 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from selfsent.evaluation.label_free.differences import SCORE, SCORED, LabelFreeVerdict
-from selfsent.evaluation.score import Difference, Results, Score
+from selfsent.evaluation.comparison import Comparison
+from selfsent.evaluation.label_free.scores import SCORE, SCORED
+from selfsent.evaluation.label_free.verdict import Verdict
+from selfsent.evaluation.score import Results, Score
 from selfsent.evaluation.suite import absence
 
 if TYPE_CHECKING:
     from selfsent.selection.fit import Fitted
-    from selfsent.training.seeds import SeedRun
+    from selfsent.training.run import Trained
 
 _SYSTEMS = 3  # of one table; their names fold well in 80 columns
 
@@ -54,7 +56,7 @@ def results_table(results: Mapping[str, Results], beside: Mapping[str, Results] 
     return Group(*tables, *missing)
 
 
-def verdict_table(verdict: LabelFreeVerdict) -> Table:
+def verdict_table(verdict: Verdict) -> Table:
     """Lay out every test, one a row, of every system, one a column; those in the score first, marked."""
     systems = [{"bm25": "BM25", "static": "static\nvectors"}.get(name, name) for name in verdict.results]
     table = _table(("test", *systems, "change", "n"), title="base and trained encoder, on tests made of the text")
@@ -69,34 +71,34 @@ def verdict_table(verdict: LabelFreeVerdict) -> Table:
             same = [[one for one in system.scores if one.key == score.key] for system in verdict.results.values()]
             cells = [f"{found[0].value:.2f}" if found else "-" for found in same]
             change = changes.get((score.task, score.metric))
-            cells += [_signed(change) if change else "", f"{score.n:,}"]
+            cells += [change.cell if change else "", f"{score.n:,}"]
             table.add_row(f"{sign} {score.task} {score.metric}", *cells)
         table.add_section()
     return table
 
 
-def difference_table(names: Sequence[str], after: Results, before: Results, differences: Sequence[Difference]) -> Group:
+def difference_table(names: Sequence[str], after: Results, before: Results, differences: Sequence[Comparison]) -> Group:
     """Lay out two models, named as before and after, and the difference that the second makes, with its interval."""
     table = _table(("score", "before", "after", "difference", "after ahead\nin resamples"))
     scores = [{score.key: score for score in results.scores} for results in (before, after)]
     for difference in differences:
-        key = (difference.task, difference.split, difference.metric, difference.aggregation)
-        old, new = (known[key] for known in scores)
+        old, new = (known[difference.key] for known in scores)
         if _is_main(new):
             ahead = "" if difference.above is None else f"{100 * difference.above:.0f} %"
-            table.add_row(_label(new), f"{old.value:.2f}", f"{new.value:.2f}", _signed(difference), ahead)
+            table.add_row(_label(new), f"{old.value:.2f}", f"{new.value:.2f}", difference.cell, ahead)
     head = [Text(f"{place}: {name.replace(',', ', ')}") for place, name in zip(("before", "after"), names, strict=True)]
     return Group(*head, table)
 
 
-def seeds_table(runs: Sequence["SeedRun"]) -> Table:
+def seeds_table(runs: Sequence["Trained"]) -> Table:
     """Lay out the scores of several seeds, one a row, then their mean and deviation."""
-    columns = [[getattr(run, name) for run in runs] for name in ("dev", "before", "test")]
+    columns = [[getattr(run, name) for run in runs] for name in ("dev", "base_test", "test")]
     rows = [[str(run.seed), *(_points(column[place]) for column in columns)] for place, run in enumerate(runs)]
     for name, measure in (("mean", np.mean), ("deviation", partial(np.std, ddof=1))):
         rows.append([name, *("" if None in column else _points(float(measure(column))) for column in columns)])
-    metric = runs[0].metric or "test"
-    return text_table(["seed", f"dev {runs[0].selected_by}", f"base {metric}", f"trained {metric}"], rows)
+    tested = runs[0].compared
+    metric = "test" if tested is None else f"{tested[1].task} {tested[1].metric}"
+    return text_table(["seed", f"dev {runs[0].outcome.selected_by}", f"base {metric}", f"trained {metric}"], rows)
 
 
 def _points(score: float | None) -> str:
@@ -123,10 +125,6 @@ def _interval(score: Score) -> str:
     if score.low is None or score.high is None or math.isnan(score.low):
         return f"{score.value:.2f}"
     return f"{score.value:.2f} [{score.low:.1f}, {score.high:.1f}]"
-
-
-def _signed(difference: Difference) -> str:
-    return f"{difference.value:+.2f} [{difference.low:+.1f}, {difference.high:+.1f}]"
 
 
 def _is_main(score: Score) -> bool:

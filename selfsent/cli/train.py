@@ -73,14 +73,13 @@ def train(
         return _prepare(display, method, text, base, set_ or [], engine, workers)
     with loading("torch and transformers", display):
         from selfsent.cli.tables import results_table, seeds_table
-        from selfsent.evaluation.label_free.differences import BASELINES
-        from selfsent.training.seeds import train_seeds
+        from selfsent.evaluation.label_free.scores import BASELINES
         from selfsent.training.train import train
 
     how: dict[str, Any] = {"base": base, "corpus": text or None, "out": out, "seed": seed, "data": data}
     how |= {"settings": set_ or (), "resume": resume, "tracker": tracker, "progress": display}
     if seeds != 1:
-        several = train_seeds(method, seeds=seeds, **how)
+        several = train(method, seeds=seeds, **how)
         display.print(seeds_table(several.runs))
         display.print(f"\n{several.verdict}", style="bold")
         return display.print(f"models: {several.folder}/seed-*/model")

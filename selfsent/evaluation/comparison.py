@@ -5,13 +5,13 @@ their seeds, over seeds and rows (``significance``).  Where the whole 95 % inter
 the decision is "better", where it lies below "worse", and otherwise "cannot tell".  A command that knows why the
 interval must not decide withholds the decision with ``Comparison.undecided``, which keeps the figures:
 
-    comparison = compare(after.get("score", "mean"), before.get("score", "mean"))
+    comparison = compare_scores(after.get("score", "mean"), before.get("score", "mean"))
     if not structured:
-        comparison = comparison.undecided("single lines have no structure to judge by", unless=("worse",))
+        comparison = comparison.undecided("single lines have no structure to judge by", unless="worse")
     print(comparison.sentence("Over 7 tests"))
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,7 +20,7 @@ from jaxtyping import Float
 
 from selfsent.errors import ConfigurationError
 from selfsent.evaluation.score import Key, Results, Score, require_comparable
-from selfsent.evaluation.significance import LEAST_SEEDS, LEVEL, correct_holm, interval_over_seeds
+from selfsent.evaluation.significance import LEAST_SEEDS, LEVEL, compare_pairs, correct_holm, interval_over_seeds
 
 Decision = Literal["better", "worse", "cannot tell"]
 _OPENINGS = {"better": "Better", "worse": "Worse, do not use it", "cannot tell": "Cannot tell"}
@@ -57,13 +57,22 @@ class Comparison:
         """The interval as it is written, ``+1.0 to +3.2``; empty where there is none."""
         return "" if self.low is None or self.high is None else f"{self.low:+.1f} to {self.high:+.1f}"
 
-    def undecided(self, reason: str, *, unless: Collection[Decision] = ()) -> "Comparison":
+    @property
+    def cell(self) -> str:
+        """The difference and its interval as tables show them, ``+2.13 [+1.0, +3.2]``."""
+        if self.low is None or self.high is None:
+            return f"{self.value:+.2f}"
+        return f"{self.value:+.2f} [{self.low:+.1f}, {self.high:+.1f}]"
+
+    def undecided(self, reason: str, *, unless: Decision | None = None) -> "Comparison":
         """Return the same figures with the decision "cannot tell", for a reason.
 
         Args:
-            unless: decisions that stay, such as "worse" where a test can show damage and nothing else.
+            unless: the decision that stays: "worse" where a test can show damage and nothing else.
         """
-        return self if self.decision in unless else replace(self, decision="cannot tell", reason=reason)
+        if self.reason or self.decision == unless:  # the first reason stands
+            return self
+        return replace(self, decision="cannot tell", reason=reason)
 
     def figures(self, after: str = "after", before: str = "before") -> str:
         """Write the scores, their difference and its interval.
@@ -99,14 +108,16 @@ class Comparison:
         return f"{after} is {self.decision} than {before}"
 
 
-def decide(low: float | None, high: float | None) -> Decision:
+def decision_of(low: float | None, high: float | None) -> Decision:
     """Decide by the interval of a difference; None: there is none."""
     if low is None or high is None:
         return "cannot tell"
     return "better" if low > 0 else "worse" if high < 0 else "cannot tell"
 
 
-def compare(after: Score | Sequence[Score], before: Score | Sequence[Score], *, level: float = LEVEL) -> Comparison:
+def compare_scores(
+    after: Score | Sequence[Score], before: Score | Sequence[Score], *, level: float = LEVEL
+) -> Comparison:
     """Compare two models by one score of each, or two recipes by one score of each of their seeds.
 
     A list asks about the recipe: below three seeds nothing can be told.  One score against several, such as that of an
@@ -149,9 +160,9 @@ def compare(after: Score | Sequence[Score], before: Score | Sequence[Score], *, 
         return replace(compared, reason="the scores have no bootstrap resamples")
     if of_models:
         low, high = (float(end) for end in np.quantile(drawn[0], (level / 2, 1 - level / 2)))
-        return replace(compared, low=low, high=high, above=float(np.mean(drawn > 0)), decision=decide(low, high))
+        return replace(compared, low=low, high=high, above=float(np.mean(drawn > 0)), decision=decision_of(low, high))
     low, high, p = interval_over_seeds(gaps, drawn, level=level)
-    return replace(compared, low=low, high=high, p=p, decision=decide(low, high))
+    return replace(compared, low=low, high=high, p=p, decision=decision_of(low, high))
 
 
 def _are(seeds: int) -> str:
@@ -190,13 +201,40 @@ def compare_results(after: Results | Sequence[Results], before: Results | Sequen
         if not whole or any(one.replicates is None for scores in same for one in scores):
             continue
         models = len(same[0]) == len(same[1]) == 1
-        comparisons.append(compare(same[0][0], same[1][0]) if models else compare(same[0], same[1]))
+        comparisons.append(compare_scores(same[0][0], same[1][0]) if models else compare_scores(same[0], same[1]))
     if not comparisons:
         raise ConfigurationError(
             "no score with bootstrap replicates is one of all these results: evaluate all models on the same tasks, in "
             "one process, with bootstrap above 0"
         )
     return comparisons
+
+
+def average_seeds(results: Sequence[Results]) -> Results:
+    """Average the results of one recipe's seeds, with an interval over seeds and rows from three seeds on.
+
+    Raises:
+        ValueError: none is given.
+    """
+    if not results:
+        raise ValueError("no results to join")
+    if len(results) == 1:
+        return results[0]
+    joined = []
+    for score in results[0].scores:
+        same = [other for result in results for other in result.scores if other.key == score.key]
+        if len(same) < len(results):
+            continue
+        values, drawn = _of_seeds(same, len(same))
+        interval: tuple[float | None, float | None] = None, None
+        if len(same) >= LEAST_SEEDS:
+            # Without resamples of the rows the interval is over the seeds alone.
+            low, high, _ = interval_over_seeds(values, np.zeros((len(same), 2)) if drawn is None else drawn)
+            interval = low, high
+        protocol = {**score.protocol, "seeds": len(same), "spread over seeds": float(values.std(ddof=1))}
+        mean = float(values.mean())
+        joined.append(replace(score, value=mean, low=interval[0], high=interval[1], protocol=protocol, replicates=None))
+    return replace(results[0], scores=joined)
 
 
 def require_seeds(first: int, second: int) -> None:
@@ -227,12 +265,12 @@ def compare_settings(
         given_up: settings that were pruned; they count as comparisons, or pruning would hide how many were tried.
 
     Raises:
-        ConfigurationError, ValueError: as ``compare``.
+        ConfigurationError, ValueError: as ``compare_scores``.
     """
     against = settings[reference]
     number = max(1, len(settings) - 1 + given_up)
     compared = [
-        None if scores is None or against is None else compare(scores, against, level=LEVEL / number)
+        None if scores is None or against is None else compare_scores(scores, against, level=LEVEL / number)
         for scores in settings
     ]
     p_values = {place: comparison.p for place, comparison in enumerate(compared) if comparison and place != reference}
@@ -246,3 +284,26 @@ def compare_settings(
                 decision = "better" if comparison.value > 0 else "worse"
             compared[place] = replace(comparison, p=p, decision=decision)
     return compared
+
+
+def compare_with_best(
+    best: int, settings: Sequence[Sequence[Score] | None], *, given_up: int = 0
+) -> list[float | None]:
+    """Return the p value of the best setting against each other one, corrected for all pairs; None: not compared.
+
+    Args:
+        best: its place, chosen by other scores of the same models.
+        settings: as of ``compare_settings``.
+        given_up: as of ``compare_settings``.
+    """
+    places = [place for place, scores in enumerate(settings) if scores is not None]
+    scored = [_of_seeds(scores, len(scores)) for scores in settings if scores is not None]
+    drawn = [replicates for _, replicates in scored if replicates is not None]
+    p_values: list[float | None] = [None] * len(settings)
+    if len(scored) < 2 or len(drawn) < len(scored) or len(scored[0][0]) < LEAST_SEEDS or best not in places:
+        return p_values
+    values = np.stack([of_seeds for of_seeds, _ in scored])
+    row = compare_pairs(values, np.stack(drawn), places.index(best), len(settings) + given_up)
+    for place, p in zip(places, row, strict=True):
+        p_values[place] = None if place == best else p
+    return p_values

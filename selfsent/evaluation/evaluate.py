@@ -16,15 +16,15 @@ from selfsent.encoder.coverage import check_coverage
 from selfsent.encoder.open import as_encoder, open_encoder
 from selfsent.errors import ConfigurationError
 from selfsent.evaluation import mteb
-from selfsent.evaluation.over_seeds import compare_seeds, over_seeds, require_seeds
-from selfsent.evaluation.score import Difference, Results
+from selfsent.evaluation.comparison import Comparison, average_seeds, compare_results, require_seeds
+from selfsent.evaluation.score import Results
 from selfsent.evaluation.senteval.declutr_averages import averages
 from selfsent.evaluation.senteval.relatedness import StopOn
 from selfsent.evaluation.suite import DEFAULT_CLASSIFIER, HeldOut, read_suite, resolve_tasks
 from selfsent.evaluation.whitening import Whitening, whiten_target
 from selfsent.progress import SILENT, Progress
 from selfsent.storage import atomic
-from selfsent.storage.run_folder import versions
+from selfsent.storage.provenance import versions
 
 if TYPE_CHECKING:
     from mteb.abstasks.abstask import AbsTask
@@ -162,7 +162,7 @@ def compare(
     second: "Sequence[str | Path | SentenceTransformer]",
     tasks: Sequence[str] = ("sts",),
     **options: Any,  # noqa: ANN401  what evaluate takes
-) -> tuple[Results, Results, list[Difference]]:
+) -> tuple[Results, Results, list[Comparison]]:
     """Score two recipes by the models of their seeds, and return how much the first lies above the second.
 
     Args:
@@ -178,7 +178,7 @@ def compare(
         raise ConfigurationError("tasks of mteb cannot be compared: their scores have no resamples; leave them out")
     require_seeds(len(first), len(second))
     one, two = ([evaluate(seed, tasks, **options)["model"] for seed in seeds] for seeds in (first, second))
-    return over_seeds(one), over_seeds(two), compare_seeds(one, two)
+    return average_seeds(one), average_seeds(two), compare_results(one, two)
 
 
 def write_scores(path: Path, results: Mapping[str, Results], model: str) -> None:

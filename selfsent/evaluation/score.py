@@ -1,8 +1,9 @@
-"""Scores with their protocol, averages, and paired differences of two models."""
+"""Scores with their protocol, and averages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -67,25 +68,22 @@ class Results:
             "fingerprint": self.fingerprint,
         }
 
+    def replicates(self, name: str) -> dict[str, Float[np.ndarray, " R"]]:
+        """Return the replicates of the scores that have some, each by ``name`` and the place of its score."""
+        drawn = {f"{name} {place}": score.replicates for place, score in enumerate(self.scores)}
+        return {key: replicates for key, replicates in drawn.items() if replicates is not None}
+
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> "Results":
-        """Rebuild results from ``as_dict``, without replicates."""
-        scores = [Score(**score) for score in content["scores"]]
+    def from_dict(
+        cls,
+        content: Mapping[str, Any],
+        replicates: Mapping[str, Float[np.ndarray, " R"]] = MappingProxyType({}),
+        name: str = "",
+    ) -> "Results":
+        """Rebuild results from ``as_dict``, and from ``replicates(name)`` if they were kept."""
+        drawn = [replicates.get(f"{name} {place}") for place in range(len(content["scores"]))]
+        scores = [Score(**score, replicates=of) for score, of in zip(content["scores"], drawn, strict=True)]
         return cls(scores=scores, missing=dict(content["missing"]), fingerprint=content["fingerprint"])
-
-
-@dataclass(frozen=True)
-class Difference:
-    """The first of two models' score less the second's, on the same rows."""
-
-    task: str
-    split: str
-    metric: str
-    aggregation: str
-    value: float
-    low: float  # 95 % interval: of the paired bootstrap, or over seeds and rows
-    high: float
-    above: float | None = None  # share of resamples in which the first scores strictly above the second; not over seeds
 
 
 def average(scores: Sequence[Score]) -> Score:
@@ -116,33 +114,6 @@ def average(scores: Sequence[Score]) -> Score:
         protocol=protocol,
     )
     return _with_replicates(mean, replicates)
-
-
-def compare_results(first: Results, second: Results) -> list[Difference]:
-    """Compare two models on the rows both were scored on, with a paired bootstrap.
-
-    The resamples of a task depend only on the seed and the task, so replicate r of both models is computed on the same
-    rows, and the difference of the replicates is paired.
-
-    Raises:
-        ConfigurationError: data, classifier or resamples of a score differ between the results, or they share none.
-    """
-    others = {score.key: score for score in second.scores}
-    differences = []
-    for one in first.scores:
-        other = others.get(one.key)
-        if other is None or one.replicates is None or other.replicates is None:
-            continue
-        require_comparable(one, other)
-        gap = one.replicates - other.replicates
-        low, high = _interval(gap)
-        differences.append(Difference(*one.key, one.value - other.value, low, high, float(np.mean(gap > 0))))
-    if not differences:
-        raise ConfigurationError(
-            "the two results share no score with bootstrap replicates: evaluate both models on the "
-            "same tasks, in one process, with bootstrap above 0"
-        )
-    return differences
 
 
 def require_comparable(one: Score, other: Score) -> None:

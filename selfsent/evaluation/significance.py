@@ -21,8 +21,6 @@ and compared by test scores: both come from the same models, so a lucky seed lif
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -30,59 +28,6 @@ from scipy import special
 
 LEAST_SEEDS = 3  # below that the deviation over seeds is not known well enough for any conclusion
 LEVEL = 0.05  # chance of a false conclusion in a whole sweep
-
-Finding = Literal["better", "worse", "cannot tell", "reference"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SeedScores:
-    """Held-out test scores of one setting, in points: a row for each seed, of the same seeds and queries everywhere."""
-
-    values: Float[np.ndarray, " S"]
-    replicates: Float[np.ndarray, "S R"]  # of the bootstrap over queries; replicate r draws the same queries everywhere
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lead:
-    """How far the first of two settings lies above the second; interval and p are None below three seeds."""
-
-    value: float  # difference of the means over the seeds, in points
-    low: float | None = None
-    high: float | None = None
-    p: float | None = None  # two-sided
-
-
-@dataclass(frozen=True, kw_only=True)
-class Judgement:
-    """What a sweep shows; the lists follow the order of the settings."""
-
-    best: int  # by the mean dev score
-    finding: Finding  # the best against the reference; "reference": the reference is the best itself
-    leads: list[Lead]  # over the reference; the intervals hold for all settings at once
-    p_reference: list[float | None]  # corrected for the comparisons with the reference; None: not compared
-    p_best: list[float | None]  # of the best against each, corrected for all pairs; None: not compared
-    comparisons: int  # with the reference
-
-
-def compare_settings(first: SeedScores, second: SeedScores, *, level: float = LEVEL) -> Lead:
-    """Compare two settings by the seeds and the queries that they share.
-
-    Args:
-        level: the interval covers the true difference with probability 1 - level.
-
-    Raises:
-        ValueError: the settings have other numbers of seeds or of resamples.
-    """
-    if first.values.shape != second.values.shape or first.replicates.shape != second.replicates.shape:
-        raise ValueError(
-            f"settings with {first.replicates.shape} and {second.replicates.shape} seeds and resamples cannot be paired"
-        )
-    gaps = first.values - second.values
-    value = float(gaps.mean())
-    if len(gaps) < LEAST_SEEDS:
-        return Lead(value=value)
-    low, high, p = interval_over_seeds(gaps, first.replicates - second.replicates, level=level)
-    return Lead(value=value, low=low, high=high, p=p)
 
 
 def interval_over_seeds(
@@ -131,18 +76,6 @@ def _half_widths(
     return half
 
 
-def _all_pairs(settings: Sequence[SeedScores]) -> Float[np.ndarray, " N"]:
-    """Return the p value of every pair of settings, in the order of ``np.triu_indices``."""
-    one, other = np.triu_indices(len(settings), 1)
-    values = np.stack([setting.values for setting in settings])
-    drawn = np.stack([setting.replicates.mean(axis=0) for setting in settings])
-    gaps, seeds = values[one] - values[other], values.shape[1]
-    covariance = np.atleast_2d(np.cov(drawn))
-    variances = covariance[one, one] + covariance[other, other] - 2 * covariance[one, other]
-    of_queries = np.sqrt(np.maximum(variances, 0))
-    return _p_values(gaps.mean(axis=1), gaps.std(axis=1, ddof=1) / np.sqrt(seeds), of_queries, seeds)
-
-
 def correct_holm(p_values: Sequence[float], comparisons: int | None = None) -> list[float]:
     """Correct p values for their number by Holm's step-down method; compare the result with 0.05.
 
@@ -160,69 +93,27 @@ def correct_holm(p_values: Sequence[float], comparisons: int | None = None) -> l
     return corrected
 
 
-def judge_settings(
-    dev: Sequence[Float[np.ndarray, " S"]],
-    test: Sequence[SeedScores | None],
-    *,
-    reference: int = 0,
-    given_up: int = 0,
-) -> Judgement:
-    """Choose the best setting by its dev scores, and decide by test scores whether it is better than the reference.
+def compare_pairs(
+    values: Float[np.ndarray, "K S"], replicates: Float[np.ndarray, "K S R"], place: int, settings: int
+) -> list[float]:
+    """Return the p value of one setting against each, corrected for all pairs.
+
+    The setting was chosen by the models that are compared, so any pair could have been the one that is looked at: all
+    pairs count as comparisons.
 
     Args:
-        dev: scores of each setting, by seed.
-        test: scores of each setting; None: there are none, and it is not compared.
-        reference: the place of the setting that the others are compared with.
-        given_up: settings that were pruned; they count as comparisons, or pruning would hide how many were tried.
+        values: of each setting and seed, in points; three seeds or more.
+        replicates: in the bootstrap over queries; replicate r draws the same queries everywhere.
+        place: of the setting; its own entry is 1.
+        settings: that were begun, the K and those without scores.
     """
-    best = int(np.argmax([scores.mean() for scores in dev]))
-    comparisons = max(1, len(dev) - 1 + given_up)
-    against, leads = test[reference], []
-    for scores in test:
-        if scores is None or against is None:
-            leads.append(Lead(value=float("nan")))
-        else:
-            leads.append(compare_settings(scores, against, level=LEVEL / comparisons))
-    others = {place: lead.p for place, lead in enumerate(leads) if place != reference}
-    p_reference = _correct(others, len(dev), comparisons)
-    return Judgement(
-        best=best,
-        finding=_finding(best, reference, leads, p_reference),
-        leads=leads,
-        p_reference=p_reference,
-        p_best=_against_best(best, test, len(dev) + given_up),
-        comparisons=comparisons,
-    )
-
-
-def _against_best(best: int, test: Sequence[SeedScores | None], settings: int) -> list[float | None]:
-    """Compare the best with every other setting.
-
-    The best was chosen by the models that are compared, so any pair could have been the one that is looked at: all
-    pairs count as comparisons.
-    """
-    places = [place for place, scores in enumerate(test) if scores is not None]
-    scored = [scores for scores in test if scores is not None]
-    found: list[float | None] = [None] * len(test)
-    if len(scored) < 2 or len(scored[0].values) < LEAST_SEEDS or best not in places:
-        return found
-    corrected = correct_holm(_all_pairs(scored).tolist(), settings * (settings - 1) // 2)
-    for one, other, p in zip(*np.triu_indices(len(scored), 1), corrected, strict=True):
-        if best in (places[one], places[other]):
-            found[places[one] + places[other] - best] = p
-    return found
-
-
-def _correct(p_values: dict[int, float | None], settings: int, comparisons: int) -> list[float | None]:
-    known = {place: p for place, p in p_values.items() if p is not None}
-    corrected = dict(zip(known, correct_holm([*known.values()], comparisons), strict=True))
-    return [corrected.get(place) for place in range(settings)]
-
-
-def _finding(best: int, reference: int, leads: Sequence[Lead], p_reference: Sequence[float | None]) -> Finding:
-    if best == reference:
-        return "reference"
-    p = p_reference[best]
-    if p is None or p >= LEVEL:
-        return "cannot tell"
-    return "better" if leads[best].value > 0 else "worse"
+    one, other = np.triu_indices(len(values), 1)
+    gaps, seeds = values[one] - values[other], values.shape[1]
+    covariance = np.atleast_2d(np.cov(replicates.mean(axis=1)))
+    variances = covariance[one, one] + covariance[other, other] - 2 * covariance[one, other]
+    of_queries = np.sqrt(np.maximum(variances, 0))
+    p_values = _p_values(gaps.mean(axis=1), gaps.std(axis=1, ddof=1) / np.sqrt(seeds), of_queries, seeds)
+    corrected = np.ones((len(values), len(values)))
+    corrected[one, other] = corrected[other, one] = correct_holm(p_values.tolist(), settings * (settings - 1) // 2)
+    row: list[float] = corrected[place].tolist()
+    return row

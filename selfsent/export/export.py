@@ -30,7 +30,7 @@ from selfsent.encoder.save import save_encoder
 from selfsent.encoder.whitening import fit_partial_whitening, require_one_encoder, whiten_encoder, whole_width
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, unknown
 from selfsent.evaluation.label_free.documents import parse_documents
-from selfsent.evaluation.label_free.verdict import DOCUMENTS, VerdictMaterial, choose_tests, find_trained
+from selfsent.evaluation.label_free.material import DOCUMENTS, VerdictMaterial, choose_tests, find_trained
 from selfsent.export import onnx
 from selfsent.export.gate import ExportJudgement, export_card, judge_export
 from selfsent.export.onnx_session import GRAPHS, OnnxEncoder
@@ -39,7 +39,8 @@ from selfsent.progress import SILENT, Progress
 from selfsent.runs.card import shown_name, write_card
 from selfsent.runtime import hardware
 from selfsent.storage import atomic, locks
-from selfsent.storage.run_folder import Run, versions
+from selfsent.storage.provenance import versions
+from selfsent.storage.run_folder import Run
 from selfsent.text import clean
 
 FORMATS = ("onnx", "onnx-int8", "static", "whitened")

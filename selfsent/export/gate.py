@@ -8,9 +8,11 @@ from jaxtyping import Float
 
 from selfsent.config import Table
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.evaluation.label_free.differences import SCORE, SCORED, score_vectors, word_difference
+from selfsent.evaluation.comparison import Comparison, compare_scores
 from selfsent.evaluation.label_free.document_tests import DocumentTests
-from selfsent.evaluation.score import Difference, Results, compare_results
+from selfsent.evaluation.label_free.scores import SCORE, score_vectors
+from selfsent.evaluation.label_free.verdict import describe_tests
+from selfsent.evaluation.score import Results
 from selfsent.runs.card import OPENING, figures_of, front_matter, score_table
 
 NOISE = 0.05  # points: a difference that is printed as 0.0 is none
@@ -22,15 +24,15 @@ class ExportJudgement:
 
     original: Results
     exported: Results
-    difference: Difference  # of the score: export less original
+    comparison: Comparison  # of the score: export less original
     cosine: float | None  # smallest between the two vectors of a text; None where their widths differ
     sentence: str
     note: str  # on the text
 
     @property
     def lost(self) -> bool:
-        """Whether the 95 % interval of the difference lies below zero."""
-        return self.difference.high < -NOISE
+        """Whether the 95 % interval of the difference lies below zero, by more than is printed as 0.0."""
+        return self.comparison.decision == "worse"
 
     def as_dict(self) -> dict[str, Any]:
         """Return what belongs into a JSON file."""
@@ -39,7 +41,7 @@ class ExportJudgement:
             "text": self.note,
             "lost": self.lost,
             "smallest_cosine": self.cosine,
-            "difference": asdict(self.difference),
+            "difference": asdict(self.comparison),
             "original": self.original.as_dict(),
             "exported": self.exported.as_dict(),
         }
@@ -64,13 +66,16 @@ def judge_export(
     """
     before = score_vectors(tests, original, name="the encoder", resamples=resamples)
     after = score_vectors(tests, exported, name="its export", resamples=resamples)
-    score = after.get(SCORE, "mean")
-    change = next(one for one in compare_results(after, before) if (one.task, one.metric) == (SCORE, "mean"))
-    parts = sum((one.task, one.metric) in SCORED for one in after.scores)
-    what = f"Over {parts} tests made of {tests.documents:,} documents"
     cosine = _smallest_cosine(original, exported) if same_axes and original.shape == exported.shape else None
-    _, sentence = word_difference(what, before, after, score)
-    return ExportJudgement(before, after, change, cosine, sentence, note)
+    comparison = guard_noise(compare_scores(after.get(SCORE, "mean"), before.get(SCORE, "mean")))
+    return ExportJudgement(before, after, comparison, cosine, comparison.sentence(describe_tests(tests, after)), note)
+
+
+def guard_noise(comparison: Comparison) -> Comparison:
+    """Withhold the decision that an export lost where the loss is printed as 0.0."""
+    if comparison.high is None or not -NOISE <= comparison.high < 0:
+        return comparison
+    return comparison.undecided("a difference that is printed as 0.0 is none")
 
 
 def _smallest_cosine(one: Float[np.ndarray, "N D"], other: Float[np.ndarray, "N D"]) -> float:
@@ -94,7 +99,7 @@ _AS = {"whitened": "with partly whitened embeddings"}
 def export_card(facts: Table, judgement: ExportJudgement, *, name: str, language: str) -> str:
     """Return the card of an export; every figure of it is one of export.json."""
     scores = {"original": figures_of(judgement.original.scores), "export": figures_of(judgement.exported.scores)}
-    tags, change, cosine = _EXTRA_TAGS[facts["to"]], judgement.difference, judgement.cosine
+    tags, change, cosine = _EXTRA_TAGS[facts["to"]], judgement.comparison, judgement.cosine
     lost = "  **It was kept although it lost.**" if judgement.lost else ""
     equal = "" if cosine is None else f"The smallest cosine between both vectors of a text is {cosine:.6f}."
     interval = f"{change.value:+.2f} points (95 % interval {change.low:+.2f} to {change.high:+.2f})"

@@ -10,7 +10,7 @@ from huggingface_hub.utils._validators import validate_repo_id
 
 from selfsent.encoder.folder import verify_files
 from selfsent.errors import ConfigurationError, EncoderError, UserError, first_line
-from selfsent.evaluation.label_free.verdict import find_trained
+from selfsent.evaluation.label_free.material import find_trained
 from selfsent.progress import SILENT, Progress
 from selfsent.runs.card import CARD, front_matter
 from selfsent.storage import atomic

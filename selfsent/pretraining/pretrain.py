@@ -31,8 +31,8 @@ from selfsent.pretraining import masked_lm
 from selfsent.progress import SILENT, Progress
 from selfsent.runtime import distributed, hardware
 from selfsent.runtime.launch import require_one
-from selfsent.storage import atomic, locks
-from selfsent.storage.run_folder import RESUMABLE, Run, first_difference, versions
+from selfsent.storage import atomic, locks, provenance
+from selfsent.storage.run_folder import RESUMABLE, Run, first_difference
 from selfsent.training import trainer
 from selfsent.word_vectors import cooccurrences, factorization, static_vectors, vocabulary
 
@@ -183,7 +183,7 @@ def pretrain_masked_lm(
     """
     with distributed.joined(settings.hardware.device) as group:
         progress = progress if group.first else SILENT
-        group.agree({"recipe": asdict(settings), "versions": versions()}, first_difference)
+        group.agree({"recipe": asdict(settings), "versions": provenance.versions()}, first_difference)
         group.require_even(settings.batch_size, "batch_size")
         suite = read_suite(["stsb-dev"], data) if data and group.first else None
         machine = hardware.choose_hardware(**asdict(settings.hardware))
@@ -245,7 +245,7 @@ def _begin(
         "recipe": {"texts": [str(source) for source in sources], **json.loads(json.dumps(asdict(settings)))},
         "corpus": {"fingerprint": text.fingerprint, "texts": len(text)},
         "hardware": asdict(machine),
-        "versions": versions(),
+        "versions": provenance.versions(),
         **group.table(),
     }
     run = Run.open(out, config, resume=resume, progress=progress)

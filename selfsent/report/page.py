@@ -11,7 +11,7 @@ from jaxtyping import Float
 from jinja2 import Environment
 from markupsafe import Markup
 
-from selfsent.evaluation.label_free.differences import BASELINES
+from selfsent.evaluation.label_free.scores import BASELINES
 from selfsent.pretraining.command import command_of_pretraining
 from selfsent.report import plots
 from selfsent.report.embeddings import EmbeddedSample

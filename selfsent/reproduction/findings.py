@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-from selfsent.evaluation.comparison import decide
+from selfsent.evaluation.comparison import decision_of
 from selfsent.evaluation.score import Results, Score
 from selfsent.evaluation.significance import LEAST_SEEDS, LEVEL, interval_over_seeds
 from selfsent.reproduction.plan import ArtifactPlan
@@ -181,7 +181,7 @@ def decide_direction(low: float, high: float, margin: float | None) -> Direction
     """Decide by the interval of a difference that the paper finds above zero; with a margin, within it."""
     if margin is None:
         directions: dict[str, Direction] = {"better": "same", "worse": "opposite"}
-        return directions.get(decide(low, high), "cannot tell")
+        return directions.get(decision_of(low, high), "cannot tell")
     if -margin < low and high < margin:
         return "same"
     return "opposite" if low > margin or high < -margin else "cannot tell"

@@ -35,7 +35,7 @@ from selfsent.runs.read import read_log
 from selfsent.storage import atomic, locks
 from selfsent.storage.run_folder import Run
 from selfsent.training import train
-from selfsent.training.seeds import require_possible_seeds
+from selfsent.training.train import require_possible_seeds
 
 SUMMARY = "summary.md"
 _AFTER_TRAINING = frozenset(("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr", "geometry"))

@@ -15,7 +15,7 @@ from typing import Any
 from selfsent.storage.atomic import cache_folder, cached, read_sealed, verify
 from selfsent.config import Table, recipe_table, resolve_recipe
 from selfsent.corpus.dataset import Corpus
-from selfsent.errors import ResumeError, UserError
+from selfsent.errors import ResumeError, first_line, UserError
 from selfsent.evaluation.score import Score
 from selfsent.storage.run_folder import Run
 
@@ -87,13 +87,13 @@ def read_run(folder: Path) -> Record:
     config = _with_recipe(Run(folder).config())
     if not isinstance(config.get("recipe"), dict):
         raise ResumeError(f"{folder} holds no run: its config.json has no recipe; give the folder of a run")
-    contents = {name: _read_json(folder / name) for name in ("scores.json", "verdict.json")}
+    contents = {"scores.json": _read_scores(folder / "scores.json"), "verdict.json": _read_verdict(folder / "verdict.json")}
     scores, tested = contents.values()
     text = str((tested or scores).get("verdict", ""))
     verdict = next((word for word in VERDICTS if text.lower().startswith(word)), text)
     log = folder / "log.jsonl"
     if scores and log.exists():  # before the end it grows
-        verify(log, "delete it to write the report without its curves", plain=True)
+        verify(log, "delete it to write the report without its curves")
     curves, alarms = read_log(log)
     record = Record(
         folder=folder,
@@ -158,9 +158,22 @@ def corpus_of_run(run: Record) -> Corpus | None:
     return Corpus(folder) if fingerprint and cached(folder) else None
 
 
-def _read_json(path: Path) -> Table:
+def _read_scores(path: Path) -> Table:
     again = "run the same command with --resume to write it again"
-    return read_sealed(path, again, plain=True) if path.is_file() else {}
+    return read_sealed(path, again) if path.is_file() else {}
+
+
+def _read_verdict(path: Path) -> Table:
+    """Read what a user had ``--json`` write into the folder, which has no checksum."""
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ResumeError(f"{path} is damaged ({first_line(error)}): write it again") from error
+    if not isinstance(content, dict):
+        raise ResumeError(f"{path} is damaged (it holds no table): write it again")
+    return content
 
 
 def _scores(content: Table) -> dict[str, list[Score]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from selfsent.config import RECIPES
-from selfsent.evaluation.label_free.differences import BASELINES
+from selfsent.evaluation.label_free.scores import BASELINES
 from selfsent.evaluation.score import Key, Score
 from selfsent.runs.read import Group
 

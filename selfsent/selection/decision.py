@@ -7,8 +7,9 @@ chose nothing, lies above zero.
 from dataclasses import dataclass
 from typing import Any
 
-from selfsent.evaluation.label_free.differences import SCORE
-from selfsent.evaluation.score import Difference, Results
+from selfsent.evaluation.comparison import Comparison
+from selfsent.evaluation.label_free.scores import SCORE
+from selfsent.evaluation.score import Results
 from selfsent.selection.candidates import Candidate
 from selfsent.selection.judge import MRR, difference, figure
 from selfsent.selection.stages import WORDS, Stages
@@ -38,7 +39,7 @@ def decide(stages: Stages) -> Decision:
     change = difference(chosen.scores["test"], base.scores["test"], stages.measure) if chosen is not base else None
     loses = not stages.structured and stages.loses(chosen, "general test")
     strong = None if loses or stages.config.replace_strong_base else stages.strength()
-    kept = chosen if change is not None and change.low > 0 and not loses and strong is None else base
+    kept = chosen if change is not None and change.decision == "better" and not loses and strong is None else base
     bm25, hybrid = _word_matching(stages, kept)
     sentences = [_first_sentence(stages, kept, chosen, base, change, strong)]
     if stages.structured:
@@ -70,8 +71,8 @@ def _first_sentence(
     kept: Candidate,
     chosen: Candidate,
     base: Candidate,
-    change: Difference | None,
-    strong: Difference | None,
+    change: Comparison | None,
+    strong: Comparison | None,
 ) -> str:
     where = _where(stages)
     if change is None:
@@ -97,15 +98,15 @@ def _first_sentence(
     )
     if kept is chosen:
         return f"Kept: {chosen.name} ({chosen.how}): {figures}."
-    if change.low > 0 and strong is not None:
+    if change.decision == "better" and strong is not None:
         why = _no_weak_one(strong) + "keep the best candidate"
         return f"Keep {base.name} as it is: {why}, {chosen.name}, which has {figures}."
-    if change.low > 0:
+    if change.decision == "better":
         return f"Keep {base.name} as it is: the best candidate, {chosen.name}, loses on general text: {figures}."
     return f"Keep {base.name} as it is: the best candidate, {chosen.name}, is not surely above it: {figures}."
 
 
-def _no_weak_one(strong: Difference) -> str:
+def _no_weak_one(strong: Comparison) -> str:
     return (
         f"on general text it is no weak encoder ({strong.value:+.1f} against {WORDS_BASE}, {strong.low:+.1f} to "
         f"{strong.high:+.1f}), and single lines show too little to replace such a one; --set replace_strong_base=true "
@@ -144,16 +145,16 @@ def _on_search(kept: Candidate, base: Candidate, bm25: Results | None, hybrid: R
         )
     change = difference(kept.scores["test"], bm25, MRR)
     figures = f"{mine:.1f} against {figure(bm25, MRR):.1f} ({change.low:+.1f} to {change.high:+.1f})"
-    if change.low > 0:
+    if change.decision == "better":
         sentences.append(f"It finds more than word matching (BM25): MRR@10 {figures}.")
-    elif change.high < 0:
+    elif change.decision == "worse":
         sentences.append(f"Word matching (BM25) finds more: MRR@10 {figures}: use it for search.")
     else:
         sentences.append(f"It cannot be told apart from word matching (BM25): MRR@10 {figures}.")
     if hybrid is not None:
         change = difference(hybrid, kept.scores["test"], MRR)
         figures = f"MRR@10 {figure(hybrid, MRR):.1f} ({change.low:+.1f} to {change.high:+.1f} against it alone)"
-        more = "more" if change.low > 0 else "less" if change.high < 0 else "about as much"
+        more = "more" if change.decision == "better" else "less" if change.decision == "worse" else "about as much"
         sentences.append(f"Both together, their ranks fused, find {more}: {figures}.")
     return sentences
 
@@ -168,10 +169,10 @@ def _on_pairs(stages: Stages, kept: Candidate) -> list[str]:
     ):
         return []
     over_base = difference(pairs[0].scores["test"], stages.reference().scores["test"], stages.measure)
-    if over_base.low <= 0:
+    if over_base.decision != "better":
         return []
     change = difference(pairs[0].scores["test"], kept.scores["test"], stages.measure)
-    if change.low <= 0:
+    if change.decision != "better":
         return []
     return [
         f"{pairs[0].name[:1].upper()}{pairs[0].name[1:]} would be {change.value:+.1f} above it ({change.low:+.1f} to "

@@ -27,7 +27,7 @@ from selfsent.encoder.inspect import encoder_digest
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError, ResumeError
-from selfsent.evaluation.label_free.verdict import find_trained, has_learned_from
+from selfsent.evaluation.label_free.material import find_trained, has_learned_from
 from selfsent.objectives.registry import plan_objective
 from selfsent.progress import SILENT, Progress
 from selfsent.runs.card import fit_card, write_card
@@ -42,7 +42,8 @@ from selfsent.selection.settings import FitConfig
 from selfsent.selection.stages import DEFAULT_BASES, TWICE, WORDS, Stages
 from selfsent.selection.whitened import add_partly_whitened
 from selfsent.storage import atomic, locks
-from selfsent.storage.run_folder import PLAN, SELECTION, versions
+from selfsent.storage.provenance import versions
+from selfsent.storage.run_folder import PLAN, SELECTION
 
 MODEL, REPORT, PAGE = "model", SELECTION, "fit.html"
 GENERAL = Path(__file__).parent.parent / "builtin" / "general.jsonl.xz"
@@ -179,7 +180,7 @@ def _fit_in(
     if (folder / REPORT).is_file() and (folder / MODEL).is_dir():
         for name in names:
             plan.require_same_base(short_name(name), encoder_digest(load_encoder(name)), name)
-        atomic.verify(folder / MODEL, f"delete {folder / MODEL} and add --resume to make it again", plain=True)
+        atomic.verify(folder / MODEL, f"delete {folder / MODEL} and add --resume to make it again")
         progress.say(f"the selection in {folder} is finished: nothing is left to do")
         return _read(folder)
     # Before the first product: the threads decide the last bits of a factorisation, and a training sets them, too.
@@ -326,6 +327,6 @@ def _make_judges(text: Material, config: FitConfig) -> dict[str, Judge]:
 
 
 def _read(folder: Path) -> Fitted:
-    content = atomic.read_sealed(folder / REPORT, "delete it and add --resume to write it again", plain=True)
+    content = atomic.read_sealed(folder / REPORT, "delete it and add --resume to write it again")
     known = {key: content[key] for key in ("kept", "base", "sentences", "rows")}
     return Fitted(folder=folder, model=folder / MODEL, page=folder / PAGE, **known)

@@ -1,6 +1,6 @@
 """Scores of candidates on held-out documents: dev documents choose, test documents decide.
 
-score    the mean of the tests of ``evaluation.label_free.differences``
+score    the mean of the tests of ``evaluation.label_free.scores``
 mrr@10   the summary, or else the first sentence, of a document finds its passage among those of all others
 """
 
@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from selfsent.corpus.held_out import HeldOutPairs
 from selfsent.corpus.sources import Document
 from selfsent.evaluation import bootstrap
-from selfsent.evaluation.label_free.differences import SCORE, SCORED, score_bm25, score_vectors
+from selfsent.evaluation.comparison import Comparison, compare_scores
 from selfsent.evaluation.label_free.document_tests import LEAST, build_tests
 from selfsent.evaluation.label_free.documents import parse_rows
 from selfsent.evaluation.label_free.held_out_retrieval import (
@@ -24,7 +24,8 @@ from selfsent.evaluation.label_free.held_out_retrieval import (
     expected_scores,
     read_heldout_retrieval,
 )
-from selfsent.evaluation.score import Difference, Results, Score, compare_results, measured
+from selfsent.evaluation.label_free.scores import SCORE, SCORED, score_bm25, score_vectors
+from selfsent.evaluation.score import Results, Score, measured
 from selfsent.text.bm25 import bm25_scores, fuse_ranks
 
 MRR = f"mrr@{DEPTH}"
@@ -161,8 +162,8 @@ def figure(results: Results, name: str) -> float | None:
         return None
 
 
-def difference(first: Results, second: Results, name: str) -> Difference:
+def difference(first: Results, second: Results, name: str) -> Comparison:
     """Return by how much the first is above the second in ``score`` or ``mrr@10``, with its paired interval."""
     task = SCORE if name == SCORE else _RETRIEVAL
     metric = "mean" if name == SCORE else MRR
-    return next(one for one in compare_results(first, second) if (one.task, one.metric) == (task, metric))
+    return compare_scores(first.get(task, metric), second.get(task, metric))

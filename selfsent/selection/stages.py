@@ -19,8 +19,8 @@ from selfsent.encoder.folder import SHIPPED
 from selfsent.encoder.inspect import encoder_digest, transformer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.pair_module import join_encoders
-from selfsent.evaluation.label_free.differences import SCORE
-from selfsent.evaluation.score import Difference
+from selfsent.evaluation.comparison import Comparison
+from selfsent.evaluation.label_free.scores import SCORE
 from selfsent.progress import Progress
 from selfsent.selection.candidates import Candidate, Vectors, short_name
 from selfsent.selection.fit_plan import FitPlan
@@ -313,7 +313,7 @@ class Stages:
         part = "dev" if self.structured or not self.english else "general dev"
         return max(self.bases, key=lambda base: self._figure(base, part))
 
-    def strength(self, part: str = "general test") -> Difference | None:
+    def strength(self, part: str = "general test") -> Comparison | None:
         """Return how the base compares with the word vectors that ship, on general text, where single lines judge.
 
         None if it is surely below them, as a masked language model is, or if general text says nothing of this one.
@@ -326,7 +326,7 @@ class Stages:
         words = Candidate(name=name, how="as it is", open=partial(load_encoder, WORDS_BASE), base=WORDS_BASE)
         base = self.reference()
         change = difference(self.vectors.score(base, part), self.vectors.score(words, part), SCORE)
-        return change if change.high >= 0 else None
+        return change if change.decision != "worse" else None
 
     @property
     def _general_counts(self) -> bool:
@@ -367,7 +367,8 @@ class Stages:
         base = self.reference()
         if candidate is base or not self.english or not self.config.general_loss:
             return False
-        return difference(candidate.scores[part], base.scores[part], SCORE).high < -_TOLERATED
+        high = difference(candidate.scores[part], base.scores[part], SCORE).high
+        return high is not None and high < -_TOLERATED
 
     def _figure(self, candidate: Candidate, part: str) -> float:
         return figure(candidate.scores[part], self.measure if part == "dev" else SCORE) or 0.0

@@ -182,18 +182,13 @@ def checksum_of(file: Path) -> Path:
     return file.with_name(f".{file.name}.checksum")
 
 
-def verify(place: Path, advice: str, *, plain: bool = False) -> None:
+def verify(place: Path, advice: str) -> None:
     """Make sure that a sealed folder, or a file of ``sealed_file``, holds the bytes that were written.
-
-    Args:
-        plain: accept one without checksums, as earlier versions wrote it.
 
     Raises:
         ResumeError: a file is missing, cannot be read, or was changed; the message names it and ends in ``advice``.
     """
     folder, seal_file = (place, place / CHECKSUMS) if place.is_dir() else (place.parent, checksum_of(place))
-    if plain and not seal_file.exists():
-        return
     try:
         _announce("read", seal_file)
         content = seal_file.read_text(encoding="utf-8")
@@ -218,23 +213,20 @@ def with_checksum(content: Mapping[str, object]) -> dict[str, object]:
     return {**content, "checksum": _table_digest(content)}
 
 
-def read_sealed(path: Path, advice: str, *, plain: bool = False) -> dict[str, Any]:
+def read_sealed(path: Path, advice: str) -> dict[str, Any]:
     """Read a table that ``write_sealed`` wrote.
-
-    Args:
-        plain: accept one without a checksum, as earlier versions wrote it.
 
     Raises:
         ResumeError: it is missing, cannot be read, or was changed; the message names it and ends in ``advice``.
     """
     try:
         _announce("read", path)
-        return open_sealed(path.read_bytes(), plain=plain)
+        return open_sealed(path.read_bytes())
     except _UNREADABLE as error:
         raise _damaged(path, error, advice) from error
 
 
-def open_sealed(line: bytes, *, plain: bool = False) -> dict[str, Any]:
+def open_sealed(line: bytes) -> dict[str, Any]:
     """Return the table in the JSON that ``with_checksum`` sealed.
 
     Raises:
@@ -242,8 +234,8 @@ def open_sealed(line: bytes, *, plain: bool = False) -> dict[str, Any]:
     """
     content: dict[str, Any] = json.loads(line.decode())
     checksum = content.pop("checksum", None)
-    if checksum != _table_digest(content) and not (plain and checksum is None):
-        raise ValueError("it was changed since it was written, or is of an earlier version")
+    if checksum != _table_digest(content):
+        raise ValueError("it was changed since it was written")
     return content
 
 
@@ -280,15 +272,12 @@ def cache_folder(kind: str, fingerprint: str, root: Path | None = None) -> Path:
 
 
 def cached(folder: Path) -> bool:
-    """Tell whether a folder of ``build_folder`` is there and unchanged; one without checksums is removed.
+    """Tell whether a folder of ``build_folder`` is there and unchanged.
 
     Raises:
         ResumeError: it is damaged; the message says what to delete.
     """
     if not folder.is_dir():
-        return False
-    if not (folder / CHECKSUMS).is_file():  # of an earlier version
-        remove(folder)
         return False
     verify(folder, f"delete {folder} and repeat the command, which makes it again")
     return True

@@ -1,60 +1,35 @@
-"""One run = one folder: config.json, log.jsonl, model/, scores.json, checkpoints/; it can be resumed after any kill.
+"""One run = one folder; it can be resumed after any kill.
+
+    config.json               what it was started with
+    log.jsonl                 losses and scores of its steps
+    checkpoints/              until it is finished
+    model/                    the trained encoder
+    replicates.safetensors    of its scores, by which it is compared with other runs
+    scores.json               which marks it as finished
 
 A file or folder appears under its name only when it is whole, and is refused when it was changed since (``atomic``).
 A run is finished when it has a model and scores.json; its checkpoints are then removed.
 """
 
-import errno
 import json
 import os
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+import numpy as np
+from jaxtyping import Float
+from safetensors.numpy import load_file, save
 
-from selfsent.errors import ConfigurationError, ResumeError, StorageError, UserError, first_line
+from selfsent.errors import ConfigurationError, ResumeError, UserError
 from selfsent.progress import Progress
 from selfsent.runtime.distributed import Ranks
 from selfsent.storage import atomic, locks
+from selfsent.storage.checkpoints import CheckpointStore, saving
 
 SELECTION, PLAN = "fit.json", "plan.json"  # in the folder of a selection, beside its model
 RESUMABLE = "choose another --out, or add --resume to resume the run in it"
-KEPT = 2  # checkpoints: should the newest be damaged by the disk, the one before it is still there
-# Settings added after runs were made, whose defaults change nothing in the training.
-_LATER = (("train", "baselines"), ("train", "cached"), ("train", "chunk_size"))
-PACKAGES = ("selfsent", "torch", "transformers", "sentence-transformers", "accelerate", "datasets", "numpy", "scipy")
-
-
-def versions() -> dict[str, str]:
-    """Return the versions that can move a number, and the commit where the package runs from a checkout."""
-    found: dict[str, str] = {}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    commit = _commit()
-    return found | ({"commit": commit} if commit else {})
-
-
-def _commit() -> str | None:
-    root = Path(__file__).parents[2]
-    if not (root / ".git").exists():
-        return None
-    try:
-        described = subprocess.run(
-            ["git", "describe", "--always", "--dirty"], cwd=root, capture_output=True, text=True, timeout=10, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return described.stdout.strip()
 
 
 class Run:
@@ -65,6 +40,7 @@ class Run:
         self.checkpoints = CheckpointStore(folder / "checkpoints")
         self.model = folder / "model"
         self._log = folder / "log.jsonl"
+        self._replicates = folder / "replicates.safetensors"
 
     @classmethod
     def open(cls, folder: Path, config: Mapping[str, Any], *, resume: bool, progress: Progress) -> "Run":
@@ -138,7 +114,7 @@ class Run:
             ResumeError: it was made by another recipe, text or base; the message names the first key that differs.
         """
         run = cls(folder)
-        run.require_same(_with_new_names(_with_new_settings(run.config(), config), config), config)
+        run.require_same(_with_new_names(run.config(), config), config)
         for unfinished in folder.glob(".*.partial"):
             atomic.remove(unfinished)
         run.checkpoints.remove_unfinished()
@@ -154,7 +130,7 @@ class Run:
             return False
         now = {"recipe": recipe, "base": base, "corpus": {}}
         before = {**self.config(), "corpus": {}}
-        self.require_same(_with_new_names(_with_new_settings(before, now), now), now)
+        self.require_same(_with_new_names(before, now), now)
         return True
 
     def require_same(self, before: Mapping[str, Any], config: Mapping[str, Any]) -> None:
@@ -183,11 +159,20 @@ class Run:
                     "another --out"
                 )
 
-    def finish(self, scores: Mapping[str, Any]) -> None:
-        """Write scores.json, which marks the run as finished, and only then remove its checkpoints."""
+    def finish(
+        self, scores: Mapping[str, Any], replicates: Mapping[str, Float[np.ndarray, " R"]] | None = None
+    ) -> None:
+        """Write scores.json, which marks the run as finished, and only then remove its checkpoints.
+
+        Args:
+            replicates: of the bootstrap behind the scores, by name; None: the scores have none.
+        """
         if self._log.exists():
-            with _saved(self._log):
+            with saving(self._log):
                 atomic.seal_file(self._log)
+        if replicates is not None:
+            with saving(self._replicates), atomic.sealed_file(self._replicates) as file:
+                file.write(save(dict(replicates)))
         self.write("scores.json", scores)
         self.release()
 
@@ -200,11 +185,23 @@ class Run:
         path = self.folder / "scores.json"
         if not self.model.is_dir() or not path.exists():
             return None
-        again = f"delete {self.model} and {path} and add --resume to train it again"
-        atomic.verify(self.model, again, plain=True)
+        atomic.verify(self.model, self._again)
         if self._log.exists():
-            atomic.verify(self._log, "delete it, only the curves of the report need it", plain=True)
-        return atomic.read_sealed(path, again, plain=True)
+            atomic.verify(self._log, "delete it, only the curves of the report need it")
+        return atomic.read_sealed(path, self._again)
+
+    def replicates(self) -> dict[str, Float[np.ndarray, " R"]]:
+        """Return the replicates of a finished run, by the names that ``finish`` got.
+
+        Raises:
+            ResumeError: their file is missing or was changed since.
+        """
+        atomic.verify(self._replicates, self._again)
+        return load_file(self._replicates)
+
+    @property
+    def _again(self) -> str:
+        return f"delete {self.model} and {self.folder / 'scores.json'} and add --resume to train it again"
 
     def release(self) -> None:
         """Remove the checkpoints; what a kill leaves of them, the next ``--resume`` of the finished run removes."""
@@ -220,23 +217,25 @@ class Run:
         path = self.folder / "config.json"
         if not path.exists():
             raise ResumeError(f"{self.folder} holds no run: expected a config.json, as train writes")
-        return atomic.read_sealed(path, "start a new run with another --out", plain=True)
+        if not holds_run(self.folder):
+            raise ResumeError(f"{self.folder} holds no run: its config.json is not one that train writes")
+        return atomic.read_sealed(path, "start a new run with another --out")
 
     def write(self, name: str, content: Mapping[str, object]) -> None:
         """Write a JSON file of the run, whole or not at all, with its checksum."""
-        with _saved(self.folder / name):
+        with saving(self.folder / name):
             atomic.write_sealed(self.folder / name, content)
 
     def log(self, **values: object) -> None:
         """Append one line to log.jsonl."""
-        with _saved(self._log), self._log.open("a", encoding="utf-8") as file:
+        with saving(self._log), self._log.open("a", encoding="utf-8") as file:
             file.write(json.dumps(values) + "\n")
 
     def logged(self) -> str:
         """Return size and checksum of log.jsonl, for a checkpoint; the log is on the disk then."""
         if not self._log.exists():
             return ""
-        with _saved(self._log):
+        with saving(self._log):
             atomic.flush(self._log)
             return atomic.file_digest(self._log)
 
@@ -249,7 +248,7 @@ class Run:
         if not self._log.exists():
             return
         kept = int(logged.partition(":")[0] or 0)
-        with _saved(self._log):
+        with saving(self._log):
             content = self._log.read_bytes()[:kept]
             if logged and atomic.bytes_digest(content) != logged:
                 raise ResumeError(
@@ -261,10 +260,21 @@ class Run:
     def publish(self, save: Callable[[Path], None], name: str = "model") -> Path:
         """Put a folder of the run in its place when it is whole, and seal it; ``model`` is the finished encoder."""
         target = self.folder / name
-        with _saved(target), atomic.replacing(target) as partial:
+        with saving(target), atomic.replacing(target) as partial:
             partial.mkdir()
             save(partial)
         return target
+
+
+def holds_run(folder: Path) -> bool:
+    """Tell whether the config.json of a folder is that of a run, and not that of a model; a damaged one counts."""
+    try:
+        content = json.loads((folder / "config.json").read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError, RecursionError):
+        return True
+    return isinstance(content, dict) and "checksum" in content
 
 
 @contextmanager
@@ -281,103 +291,6 @@ def writing(folder: Path, group: Ranks, *, resume: bool) -> Iterator[None]:
         Run.require_free(folder, RESUMABLE)
     with locks.exclusive(folder):
         yield
-
-
-class CheckpointStore:
-    """The checkpoints of a run, ``step-N/``, and the weights of its best step, ``best-N/``; both carry checksums."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def save(self, step: int, weights: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Save everything that step ``step`` left behind, and forget all but the newest ``KEPT`` checkpoints."""
-        target = self.folder / f"step-{step:08d}"
-        atomic.remove(target)  # written before a kill, by the same deterministic run
-        with _saved(target), atomic.replacing(target) as partial:
-            partial.mkdir()
-            _save_tensors(weights, partial / "weights.safetensors")
-            torch.save(dict(state), partial / "state.pt")
-        for old in self._saved_steps()[:-KEPT]:
-            atomic.remove(old)
-
-    def load(self) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
-        """Return the newest checkpoint as (step, weights, state), or None before the first.
-
-        Raises:
-            ResumeError: it is damaged; the message says which file and what to do.
-        """
-        steps = self._saved_steps()
-        if not steps:
-            return None
-        newest = steps[-1]
-        advice = f"delete {newest} to resume from {steps[-2].name if len(steps) > 1 else 'the beginning'}"
-        atomic.verify(newest, advice)
-        weights = load_file(newest / "weights.safetensors")
-        state = torch.load(newest / "state.pt", map_location="cpu", weights_only=True)
-        return int(newest.name.removeprefix("step-")), weights, state
-
-    def save_best(self, step: int, weights: Mapping[str, Tensor]) -> None:
-        """Keep the encoder's weights of the best step so far; earlier ones go with the next ``forget_best``."""
-        target = self._best(step)
-        with _saved(target), atomic.replacing(target) as partial:
-            partial.mkdir()
-            _save_tensors(weights, partial / "weights.safetensors")
-
-    def load_best(self, step: int) -> dict[str, Tensor]:
-        """Return the weights that ``save_best`` kept.
-
-        Raises:
-            ResumeError: they are missing or damaged.
-        """
-        best = self._best(step)
-        atomic.verify(best, f"delete {self.folder} and add --resume to train it again")
-        return load_file(best / "weights.safetensors")
-
-    def forget_best(self, keep: set[int]) -> None:
-        """Remove the best weights of other steps, once no checkpoint refers to them."""
-        for path in self.folder.glob("best-*"):
-            if path not in {self._best(step) for step in keep}:
-                atomic.remove(path)
-
-    def remove_unfinished(self) -> None:
-        """Remove what a kill left half written."""
-        for path in self.folder.glob(".*.partial"):
-            atomic.remove(path)
-
-    def _best(self, step: int) -> Path:
-        return self.folder / f"best-{step:08d}"
-
-    def _saved_steps(self) -> list[Path]:
-        return sorted(self.folder.glob("step-*"))
-
-
-def _save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
-
-
-@contextmanager
-def _saved(target: Path) -> Iterator[None]:
-    """Turn a failure to write into a sentence that says what is still intact."""
-    try:
-        yield
-    except (OSError, RuntimeError, SafetensorError) as error:
-        number = error.errno if isinstance(error, OSError) else None
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
-        remedy = "make it writable" if number in (errno.EACCES, errno.EPERM, errno.EROFS) else "free some space"
-        raise StorageError(
-            f"cannot write {target}: {reason}; what was saved before is intact: {remedy} and add --resume"
-        ) from error
-
-
-def _with_new_settings(before: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a run that was started before a setting of ``_LATER`` existed the value that it has now."""
-    recipe, now = before.get("recipe", {}), config.get("recipe", {})
-    added = {
-        section: {**recipe.get(section, {}), key: now[section][key]}
-        for section, key in _LATER
-        if key not in recipe.get(section, {}) and key in now.get(section, {})
-    }
-    return {**before, "recipe": {**recipe, **added}}
 
 
 def _with_new_names(before: Mapping[str, Any], config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -3,19 +3,21 @@
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from selfsent.evaluation.significance import LEVEL, Finding, Lead
+from selfsent.evaluation.comparison import Comparison, Decision
+from selfsent.evaluation.label_free.held_out_retrieval import guard_held_out
+from selfsent.evaluation.significance import LEVEL
 from selfsent.storage import atomic
 from selfsent.sweeping.trials import TrialState
-from selfsent.training.seeds import SeedRun
+from selfsent.training.run import RETRIEVAL, Trained
 
 JSON = "sweep.json"
 AS_IT_IS = "the recipe as it is"
@@ -46,9 +48,8 @@ class SweepTrial:
     state: TrialState
     reason: str = ""  # why it failed or was pruned
     same_as: int | None = None  # of a repeated one: the earlier trial; None: the recipe as it is
-    runs: list[SeedRun] = field(default_factory=list)  # by seed; empty if it is not complete
-    lead: Lead | None = None  # over the recipe as it is
-    p_reference: float | None = None  # that it does not differ from the recipe, corrected for all settings
+    runs: list[Trained] = field(default_factory=list)  # by seed; empty if it is not complete
+    comparison: Comparison | None = None  # with the recipe as it is, corrected for all settings
     p_best: float | None = None  # that it does not differ from the best, corrected for all pairs
 
     @property
@@ -60,6 +61,11 @@ class SweepTrial:
     def test(self) -> float | None:
         """The score that the choice is judged by."""
         return _mean([run.test for run in self.runs])
+
+    @property
+    def p_reference(self) -> float | None:
+        """The probability of such a difference to the recipe by chance, corrected for all settings."""
+        return None if self.comparison is None else self.comparison.p
 
     @property
     def name(self) -> str:
@@ -78,8 +84,32 @@ class SweepOutcome:
     metric: str  # the test score
     trials: list[SweepTrial]
     best: SweepTrial  # by the dev score
-    finding: Finding
+    finding: Literal[Decision, "reference"]  # of the best against the recipe, unless it is the recipe itself
     decision: str
+
+
+def guard_trial(trial: SweepTrial) -> Comparison | None:
+    """Return the comparison of a trial with the recipe, its decision withheld where the test cannot show it."""
+    if trial.comparison is None or trial.comparison.task != RETRIEVAL:
+        return trial.comparison
+    return guard_held_out(trial.comparison, structured=all(run.structured for run in trial.runs))
+
+
+def describe_decision(best: SweepTrial, comparison: Comparison | None, number: int) -> str:
+    """Put the decision into one sentence.
+
+    Args:
+        number: of comparisons that p is corrected for.
+    """
+    name = name_setting(best.settings)
+    if best.number is None:
+        return f"No setting is better: {AS_IT_IS} has the best dev score itself."
+    if comparison is None:
+        return f"Cannot tell: {name} has the best dev score, but no test documents could be held out to measure it on."
+    what = f"{comparison.task} {comparison.metric} on the held-out test"
+    if comparison.p is not None:
+        what += f" (p = {comparison.p:.2g}" + (f", corrected for {number} comparisons)" if number > 1 else ")")
+    return comparison.sentence(what, (name, AS_IT_IS))
 
 
 def word_rivals(outcome: SweepOutcome) -> str:
@@ -124,7 +154,7 @@ def table_rows(outcome: SweepOutcome) -> tuple[list[str], list[list[str]]]:
         if trial.state == "complete":
             scores = [_spread([run.dev for run in trial.runs]), _spread([run.test for run in trial.runs])]
             p = "" if trial.p_reference is None else f"{trial.p_reference:.2g}"
-            rows.append([trial.name, *cells, *scores, "" if trial.number is None else _signed(trial.lead), p])
+            rows.append([trial.name, *cells, *scores, "" if trial.number is None else _difference(trial.comparison), p])
         elif trial.state == "repeated":
             same = "the recipe" if trial.same_as is None else f"trial {trial.same_as}"
             rows.append([trial.name, *cells, f"as {same}", "", "", ""])
@@ -140,11 +170,8 @@ def _spread(values: Sequence[float | None]) -> str:
     return f"{np.mean(known):.2f}" + (f" ± {np.std(known, ddof=1):.2f}" if len(known) > 1 else "")
 
 
-def _signed(lead: Lead | None) -> str:
-    if lead is None or np.isnan(lead.value):
-        return ""
-    interval = "" if lead.low is None or lead.high is None else f" [{lead.low:+.1f}, {lead.high:+.1f}]"
-    return f"{lead.value:+.2f}{interval}"
+def _difference(comparison: Comparison | None) -> str:
+    return "" if comparison is None else comparison.cell
 
 
 def explain_table(outcome: SweepOutcome) -> str:
@@ -182,7 +209,7 @@ def _csv(outcome: SweepOutcome) -> str:
     for trial in outcome.trials:
         cells = [trial.name, trial.state, *(trial.settings.get(key, "") for key in outcome.keys)]
         for run in trial.runs:
-            writer.writerow([*cells, run.seed, run.dev, run.test, run.before, trial.p_reference])
+            writer.writerow([*cells, run.seed, run.dev, run.test, run.base_test, trial.p_reference])
         if not trial.runs:
             writer.writerow([*cells, "", "", "", "", ""])
     return text.getvalue()
@@ -190,11 +217,12 @@ def _csv(outcome: SweepOutcome) -> str:
 
 def _content(outcome: SweepOutcome) -> dict[str, object]:
     """Return what sweep.json holds beside the plan: nothing in it depends on the clock."""
-    dropped = ("folder", "before_replicates", "replicates")
     trials = []
     for trial in outcome.trials:
-        content = {**asdict(trial), "dev": trial.dev, "test": trial.test}
-        content["runs"] = [{key: value for key, value in run.items() if key not in dropped} for run in content["runs"]]
+        content = asdict(replace(trial, runs=[])) | {"dev": trial.dev, "test": trial.test}
+        content["runs"] = [
+            {"seed": run.seed, "dev": run.dev, "before": run.base_test, "test": run.test} for run in trial.runs
+        ]
         trials.append(content)
     return {
         "decision": outcome.decision,

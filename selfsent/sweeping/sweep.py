@@ -15,15 +15,27 @@ import numpy as np
 
 from selfsent.config import Recipe, build_config, recipe_table, sweep_lists
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.corpus.sources import corpus_sources
+from selfsent.corpus.sources import corpus_sources, resolve_sources
+from selfsent.encoder.inspect import encoder_digest
+from selfsent.encoder.load import load_encoder
 from selfsent.errors import ConfigurationError, ResumeError, StorageError, UserError
-from selfsent.evaluation.label_free.differences import LEAST_HELD_OUT, SINGLE_LINES
-from selfsent.evaluation.significance import LEAST_SEEDS, LEVEL, Judgement, judge_settings
+from selfsent.evaluation.comparison import compare_settings, compare_with_best
+from selfsent.evaluation.label_free.held_out_retrieval import LEAST_HELD_OUT
+from selfsent.evaluation.score import Score
 from selfsent.objectives import registry
 from selfsent.progress import SILENT, Progress, Quiet
 from selfsent.storage import atomic, locks
 from selfsent.storage.run_folder import Run, first_difference
-from selfsent.sweeping.outcome import AS_IT_IS, JSON, SweepOutcome, SweepTrial, name_setting, write_outcome
+from selfsent.sweeping.outcome import (
+    AS_IT_IS,
+    JSON,
+    SweepOutcome,
+    SweepTrial,
+    describe_decision,
+    guard_trial,
+    name_setting,
+    write_outcome,
+)
 from selfsent.sweeping.space import (
     SweptKey,
     as_settings,
@@ -35,15 +47,8 @@ from selfsent.sweeping.space import (
 )
 from selfsent.sweeping.trials import TrialEnd, TrialJournal, plan_points, require_optuna
 from selfsent.training import train
-from selfsent.training.seeds import (
-    SeedRun,
-    count_seeds,
-    input_fingerprints,
-    require_possible_seeds,
-    seed_scores,
-    too_few_queries,
-    train_seed,
-)
+from selfsent.training.run import Trained, read_finished, train_run
+from selfsent.training.train import require_possible_seeds
 
 if TYPE_CHECKING:
     from optuna.trial import Trial
@@ -137,7 +142,7 @@ def sweep(
             seeds=seeds,
             sampler=sampler,
             prune=prune,
-            **input_fingerprints(recipe),
+            **fingerprint_inputs(recipe),
         )
         _open_folder(folder, plan, resume=resume)
         journal = TrialJournal(
@@ -199,12 +204,13 @@ class _Sweep:
         progress: Progress,
     ) -> None:
         self.plan, self.resolve, self.folder, self.journal, self.progress = plan, resolve, folder, journal, progress
-        self.reference: list[SeedRun] = []
+        self.reference: list[Trained] = []
         self.known: dict[str, tuple[int | None, TrialEnd]] = {}  # identity -> first trial of it; None: the recipe
 
     def run(self) -> None:
         """Train the recipe as it is, then one trial after the other."""
-        self.progress.say(f"{AS_IT_IS}: {count_seeds(self.plan.seeds)}")
+        seeds = self.plan.seeds
+        self.progress.say(f"{AS_IT_IS}: {seeds} seed{'s' if seeds > 1 else ''}")
         self.reference = self._train(self.plan.recipe, self.folder / REFERENCE, self.progress, Quiet(self.progress))
         score = self._dev(self.reference)
         self.known = {_identity(self.plan.recipe): (None, TrialEnd(state="complete", score=score))}
@@ -237,7 +243,7 @@ class _Sweep:
                 return replace(earlier, state="repeated", reason="", same_as=number)
             first: Progress = Quiet(self.progress)
             if self.plan.prune:  # by the first seed alone
-                first = _Watch(self.progress, self.journal, trial, self.reference[0].selected_by)
+                first = _Watch(self.progress, self.journal, trial, self.reference[0].outcome.selected_by)
             runs = self._train(recipe, self._place(trial.number), first, Quiet(self.progress))
             end = TrialEnd(state="complete", score=self._dev(runs))
         except optuna.TrialPruned as pruned:
@@ -255,18 +261,17 @@ class _Sweep:
     def _place(self, number: int) -> Path:
         return self.folder / f"trial-{number:03d}"
 
-    def _train(self, recipe: Recipe, place: Path, first: Progress, others: Progress) -> list[SeedRun]:
+    def _train(self, recipe: Recipe, place: Path, first: Progress, others: Progress) -> list[Trained]:
         """Train a recipe with every seed."""
-        runs: list[SeedRun] = []
+        runs: list[Trained] = []
         for number in range(recipe.seed, recipe.seed + self.plan.seeds):
             progress = others if runs else first
-            inputs = {"base": self.plan.base, "texts": self.plan.texts}
-            run = train_seed(replace(recipe, seed=number), place / f"seed-{number}", inputs, progress=progress)
+            run = train_seed(replace(recipe, seed=number), place / f"seed-{number}", progress)
             self._require_comparable(run)
             runs.append(run)
         return runs
 
-    def _require_comparable(self, run: SeedRun) -> None:
+    def _require_comparable(self, run: Trained) -> None:
         """Refuse runs that were not selected and scored by what the recipe was."""
         if run.dev is None:
             raise ConfigurationError(
@@ -274,19 +279,19 @@ class _Sweep:
                 "out to choose by, or set corpus.held_out_share=0.3, and leave train.select=auto"
             )
         first = self.reference[0] if self.reference else run
-        if run.selected_by != first.selected_by:
+        selected_by, by = run.outcome.selected_by, first.outcome.selected_by
+        if selected_by != by:
             raise ConfigurationError(
-                f"its weights are selected by {run.selected_by} and the recipe's by {first.selected_by}: set "
-                "train.select to one score"
+                f"its weights are selected by {selected_by} and the recipe's by {by}: set train.select to one score"
             )
-        if run.data != first.data:
+        if _data_of(run) != _data_of(first):
             raise ConfigurationError(
                 "its held-out queries differ from the recipe's, so their scores cannot be compared: sweep no key that "
                 "changes which documents are held out"
             )
 
     @staticmethod
-    def _dev(runs: Sequence[SeedRun]) -> float:
+    def _dev(runs: Sequence[Trained]) -> float:
         return float(np.mean([run.dev for run in runs if run.dev is not None]))
 
     def finish(self) -> SweepOutcome:
@@ -304,34 +309,27 @@ class _Sweep:
             raise UserError(f"no trial of the sweep in {self.folder} came to its end; the first: {reason}")
         places = [place for place, trial in enumerate(trials) if trial.state == "complete"]
         compared = [trials[place].runs for place in places]
-        judgement = judge_settings(
-            [np.array([run.dev for run in runs], dtype=np.float64) for runs in compared],
-            [seed_scores(runs) for runs in compared],
-            given_up=sum(trial.state == "pruned" for trial in trials),
-        )
+        scores = [_test_scores(runs) for runs in compared]
+        given_up = sum(trial.state == "pruned" for trial in trials)
+        best = int(np.argmax([self._dev(runs) for runs in compared]))
+        comparisons = compare_settings(scores, given_up=given_up)
+        p_best = compare_with_best(best, scores, given_up=given_up)
         for rank, place in enumerate(places):
-            trials[place] = replace(
-                trials[place],
-                lead=judgement.leads[rank],
-                p_reference=judgement.p_reference[rank],
-                p_best=judgement.p_best[rank],
-            )
-        best, first = trials[places[judgement.best]], self.reference[0]
-        few = too_few_queries(first)
-        if judgement.finding in ("better", "worse") and few:
-            judgement = replace(judgement, finding="cannot tell")
-        if judgement.finding == "better" and not all(run.structured for run in best.runs):
-            judgement = replace(judgement, finding="cannot tell")
+            trials[place] = replace(trials[place], comparison=comparisons[rank], p_best=p_best[rank])
+        best_trial, first = trials[places[best]], self.reference[0]
+        tested = first.compared
+        metric = "" if tested is None else f"{tested[1].task} {tested[1].metric}"
+        comparison = guard_trial(best_trial)
         outcome = SweepOutcome(
             folder=self.folder,
             keys=[one.key for one in self.plan.space],
             seeds=self.plan.seeds,
-            selected_by=first.selected_by,
-            metric=first.metric,
+            selected_by=first.outcome.selected_by,
+            metric=metric,
             trials=trials,
-            best=best,
-            finding=judgement.finding,
-            decision=_word(best, judgement, self.plan.seeds, first.metric, trials[0]),
+            best=best_trial,
+            finding="reference" if best == 0 else comparison.decision if comparison else "cannot tell",
+            decision=describe_decision(best_trial, comparison, max(1, len(places) - 1 + given_up)),
         )
         write_outcome(outcome, self.plan.table())
         return outcome
@@ -340,7 +338,7 @@ class _Sweep:
         """Return the trials as journal and folders have them, of this process or of an earlier one."""
         trials = []
         for number, settings, end in self.journal.ended():
-            runs: list[SeedRun] = []
+            runs: list[Trained] = []
             if end.state == "complete" and (recipe := self._recipe(settings)) is not None:
                 runs = self._train(recipe, self._place(number), SILENT, SILENT)
             same, reason = end.same_as, end.reason
@@ -371,27 +369,32 @@ class _Watch(Quiet):
             raise optuna.TrialPruned(reason)
 
 
-def _word(best: SweepTrial, judgement: Judgement, seeds: int, metric: str, reference: SweepTrial) -> str:
-    """Put the decision into one sentence."""
-    name = name_setting(best.settings)
-    if judgement.finding == "reference":
-        return f"No setting is better: {AS_IT_IS} has the best dev score itself."
-    lead, p = judgement.leads[judgement.best], judgement.p_reference[judgement.best]
-    if best.test is None or reference.test is None:
-        return f"Cannot tell: {name} has the best dev score, but no test documents could be held out to measure it on."
-    figures = f"{metric} {best.test:.1f} against {reference.test:.1f} on the held-out test"
-    if p is None or lead.low is None or lead.high is None:
-        each = "one seed each" if seeds == 1 else f"{seeds} seeds each"
-        return f"Cannot tell: {each}, and {LEAST_SEEDS} are needed; {name} has the best dev score, {figures}."
-    comparisons = f", corrected for {judgement.comparisons} comparisons" if judgement.comparisons > 1 else ""
-    numbers = (
-        f"{figures}, mean of {seeds} seeds: a difference of {lead.value:+.1f} ({100 * (1 - LEVEL):.0f} % interval "
-        f"{lead.low:+.1f} to {lead.high:+.1f}, p = {p:.2g}{comparisons})"
-    )
-    if few := too_few_queries(reference.runs[0]):
-        return f"Cannot tell whether {name} is better than {AS_IT_IS}: {few}; {numbers}."
-    if judgement.finding == "cannot tell" and not all(run.structured for run in best.runs):
-        return f"Cannot tell whether {name} is better than {AS_IT_IS}. {SINGLE_LINES} decides nothing: {numbers}."
-    if judgement.finding == "cannot tell":
-        return f"Cannot tell whether {name}, which has the best dev score, is better than {AS_IT_IS}: {numbers}."
-    return f"{name} is {judgement.finding} than {AS_IT_IS}: {numbers}."
+def train_seed(recipe: Recipe, folder: Path, progress: Progress) -> Trained:
+    """Train one run of a sweep, resume it, or read a finished one; its base and text are those of the plan.
+
+    Raises:
+        UserError: as ``train``.
+    """
+    run = Run(folder)
+    begun = (folder / "config.json").is_file()
+    if begun and run.config()["recipe"] == recipe_table(recipe) and (finished := read_finished(run)) is not None:
+        return finished
+    return train_run(recipe, folder, resume=begun, progress=progress)
+
+
+def fingerprint_inputs(recipe: Recipe) -> dict[str, Any]:
+    """Return what changes with the weights of the base, and with the text."""
+    texts = [source.identity() for source in resolve_sources(recipe.texts)]
+    inputs: dict[str, Any] = json.loads(json.dumps({"base": encoder_digest(load_encoder(recipe.base)), "texts": texts}))
+    return inputs
+
+
+def _test_scores(runs: Sequence[Trained]) -> list[Score] | None:
+    """Return the test score of each seed; None where nothing was held out."""
+    pairs = [run.compared for run in runs]
+    scores = [pair[1] for pair in pairs if pair is not None]
+    return scores if len(scores) == len(pairs) else None
+
+
+def _data_of(run: Trained) -> object:
+    return None if run.compared is None else run.compared[1].protocol.get("data")

@@ -1,69 +1,76 @@
-"""train(): where the parts meet.
-
-recipe -> encoder, corpus, objective, batches -> Trainer -> model folder -> scores before and after
-"""
+"""train(): one run of a recipe, or one for each of several seeds and a verdict over them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import torch
-from sentence_transformers import SentenceTransformer
+from typing import overload
 
 from selfsent.config import (
+    SEEDS,
     Recipe,
     apply_settings,
-    build_config,
     is_recipe,
     read_recipe,
     recipe_table,
     resolve_recipe,
     sweep_lists,
 )
-from selfsent.corpus.dataset import Corpus, DocumentRows
-from selfsent.corpus.prepare import prepare_corpus
-from selfsent.corpus.sample import first_texts
-from selfsent.corpus.settings import CorpusConfig
-from selfsent.corpus.sources import DEMO, corpus_sources
-from selfsent.encoder.checks import readable_positions
-from selfsent.encoder.coverage import BEGINNING, check_coverage
-from selfsent.encoder.inspect import encoder_digest, template_length, tokenizer_of, transformer_of
-from selfsent.encoder.load import load_encoder
-from selfsent.encoder.pair_module import parts_of
-from selfsent.encoder.pooling import describe_encoder
-from selfsent.encoder.preflight import check_dropout
-from selfsent.encoder.save import save_encoder
-from selfsent.errors import ConfigurationError, EncoderError
-from selfsent.evaluation.label_free.differences import judge_heldout
-from selfsent.evaluation.score import Results
+from selfsent.corpus.sources import corpus_sources
+from selfsent.errors import ConfigurationError
+from selfsent.evaluation.comparison import Comparison, compare_scores
+from selfsent.evaluation.label_free.held_out_retrieval import guard_held_out
 from selfsent.objectives import registry
-from selfsent.objectives.base import Objective
-from selfsent.objectives.registry import ObjectivePlan
-from selfsent.progress import SILENT, Progress
-from selfsent.runtime import distributed, hardware
-from selfsent.runtime.hardware import Hardware
-from selfsent.storage.run_folder import Run, first_difference, versions, writing
-from selfsent.training.batches import Batches
-from selfsent.training.final_scores import final_baselines, final_scores, require_same_score
-from selfsent.training.tracking import AnyTracker, tracked
-from selfsent.training.trainer import Trainer, TrainingOutcome
-from selfsent.training.validation import Validator
+from selfsent.progress import SILENT, Progress, Quiet
+from selfsent.storage import locks
+from selfsent.storage.run_folder import Run
+from selfsent.training.run import RETRIEVAL, Trained, train_run
+from selfsent.training.tracking import AnyTracker
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trained:
-    """What a run gave: where the model is, the same scores before and after, and those of what needs no training."""
+class TrainedSeeds:
+    """What several seeds of one recipe gave."""
 
     folder: Path
-    model: Path
-    outcome: TrainingOutcome
-    before: Results
-    after: Results
+    runs: list[Trained]
+    comparison: Comparison | None  # with the base encoder; None: nothing was held out
     verdict: str
-    structured: bool = True  # False: halves of single lines were held out, which show damage and nothing else
-    baselines: Mapping[str, Results] = field(default_factory=dict)  # bm25 and static, on the same held-out pairs
+
+
+@overload
+def train(
+    method: str | Path | Recipe,
+    *,
+    texts: Iterable[str] | None = None,
+    corpus: Sequence[str | Path] | str | Path | None = None,
+    base: str | None = None,
+    out: str | Path | None = None,
+    seed: int | None = None,
+    seeds: None = None,
+    data: str | Path | None = None,
+    settings: Sequence[str] | Mapping[str, object] = (),
+    resume: bool = False,
+    tracker: AnyTracker | None = None,
+    progress: Progress = SILENT,
+) -> Trained: ...
+
+
+@overload
+def train(
+    method: str | Path | Recipe,
+    *,
+    texts: Iterable[str] | None = None,
+    corpus: Sequence[str | Path] | str | Path | None = None,
+    base: str | None = None,
+    out: str | Path | None = None,
+    seed: int | None = None,
+    seeds: int,
+    data: str | Path | None = None,
+    settings: Sequence[str] | Mapping[str, object] = (),
+    resume: bool = False,
+    tracker: AnyTracker | None = None,
+    progress: Progress = SILENT,
+) -> TrainedSeeds: ...
 
 
 def train(
@@ -74,12 +81,13 @@ def train(
     base: str | None = None,
     out: str | Path | None = None,
     seed: int | None = None,
+    seeds: int | None = None,
     data: str | Path | None = None,
     settings: Sequence[str] | Mapping[str, object] = (),
     resume: bool = False,
     tracker: AnyTracker | None = None,
     progress: Progress = SILENT,
-) -> Trained:
+) -> Trained | TrainedSeeds:
     """Train a sentence encoder from raw text.
 
     Args:
@@ -88,9 +96,12 @@ def train(
         corpus: instead of texts: files, folders, hub names of data sets, or "pydocs".
         base: "builtin", a folder, or a name on the hub.
         out: the folder of the run; default ``runs/<method>``.
+        seeds: train with so many consecutive seeds, each an ordinary run, ``OUT/seed-42`` and so on, and compare them
+            with the base encoder; a verdict needs three.  Default: one run, in ``out`` itself.
         data: evaluation data in SentEval's layout, or ``hub``, for labelled scores in addition.
         settings: changes such as ``["train.steps=500"]`` or ``{"train.steps": 500}``.
         resume: resume the run in ``out``, or return its result if it is finished; start it where there is none.
+            Of several seeds, each.
         tracker: "tensorboard", "wandb", "mlflow" or a tracker of accelerate, which gets the lines of log.jsonl, too.
 
     Raises:
@@ -100,78 +111,46 @@ def train(
     if not isinstance(method, Recipe) and sweep_lists(method):
         raise ConfigurationError(f"{method} is the recipe of a sweep, many runs: run it with selfsent sweep {method}")
     recipe = resolve(method, base=base, corpus=corpus_sources(texts, corpus), seed=seed, data=data, settings=settings)
-    plan = registry.plan_objective(recipe.method, recipe.objective)
-    corpus_config = build_config(CorpusConfig, recipe.corpus, "corpus")
     folder = Path(out) if out is not None else default_folder(method)
-    with distributed.joined(recipe.hardware.device) as group, writing(folder, group, resume=resume):
-        progress = tracked(progress, tracker, folder) if group.first else SILENT
-        return _train_in(folder, recipe, plan, corpus_config, group, resume=resume, progress=progress)
+    if seeds is None:
+        return train_run(recipe, folder, resume=resume, tracker=tracker, progress=progress)
+    require_possible_seeds(recipe.seed, seeds)
+    if not resume:
+        Run.require_free(folder, "choose another --out, or add --resume to resume the runs in it")
+    runs: list[Trained] = []
+    with locks.exclusive(folder):
+        for number in range(recipe.seed, recipe.seed + seeds):
+            progress.say(f"seed {number}: {number - recipe.seed + 1} of {seeds}")
+            place, heard = folder / f"seed-{number}", Quiet(progress) if runs else progress
+            begun = (place / "config.json").is_file()
+            one = replace(recipe, seed=number)
+            runs.append(train_run(one, place, resume=begun, tracker=tracker, progress=heard))
+    comparison, verdict = judge_seeds(runs)
+    return TrainedSeeds(folder=folder, runs=runs, comparison=comparison, verdict=verdict)
 
 
-def _train_in(
-    folder: Path,
-    recipe: Recipe,
-    plan: ObjectivePlan,
-    corpus_config: CorpusConfig,
-    group: distributed.Ranks,
-    *,
-    resume: bool,
-    progress: Progress,
-) -> Trained:
-    """Run a recipe in a folder that no other process works in."""
-    group.agree({"recipe": recipe_table(recipe), "versions": versions()}, first_difference)
-    encoder, machine = _load_base(recipe, progress)
-    base = encoder_digest(encoder)
-    run = Run(folder)
-    if resume and not group.share(lambda: run.begun(recipe_table(recipe), base)):
-        progress.say(f"{folder} holds no run to resume: a new one is started")
-    text = group.in_turn(lambda: _prepare_text(recipe, corpus_config, encoder, plan, progress))
-    torch.manual_seed(recipe.seed)
-    objective = plan.build(encoder).to(machine.device)
-    if objective.needs_dropout:
-        check_dropout(encoder, objective.dropout_views(), progress, paired=text.paired)
-    rows, batches = _plan_batches(recipe, text, plan, objective, progress)
-    validator = Validator(text.held_out, recipe.data if group.first else None, objective.selection)
-    select = group.share(lambda: validator.select(recipe.train.select))
-    dev, others = len(text.held_out.dev), len(text.held_out.test)
-    progress.say(f"held-out pairs: {dev:,} to select the weights by, {others:,} others for the table at the end")
-    progress.say(f"best weights by: {select}")
-    config = {**_resolved(recipe, plan, text, machine), "base": base, **group.table()}
-    group.agree({**config, "hardware": machine.precision}, first_difference)
-    finished = group.share(lambda: _opened(Run.open(folder, config, resume=resume, progress=progress), progress))
-    if finished is not None:
-        return finished
-    trainer = Trainer(
-        encoder,
-        objective,
-        rows,
-        batches,
-        run,
-        config=recipe.train,
-        hardware=machine,
-        seed=recipe.seed,
-        validate=validator,
-        select=select,
-        progress=progress,
-    )
-    outcome = trainer.train()
-    return group.share(lambda: _publish(run, recipe, trainer, text, outcome))
+def require_possible_seeds(first: int, seeds: int) -> None:
+    """Refuse numbers of seeds that there are not.
+
+    Raises:
+        ConfigurationError: none, or some would be beyond the highest one.
+    """
+    if seeds < 1:
+        raise ConfigurationError(f"seeds = {seeds} does not fit: it must be at least 1")
+    if first + seeds - 1 > SEEDS:
+        raise ConfigurationError(f"seed = {first} does not fit: its {seeds} seeds would go beyond {SEEDS}")
 
 
-def _publish(
-    run: Run,
-    recipe: Recipe,
-    trainer: Trainer,
-    text: Corpus,
-    outcome: TrainingOutcome,
-) -> Trained:
-    """Save the encoder that was selected, open it again, and score it."""
-    head = trainer.objective.exported_head()
-    run.publish(lambda place: save_encoder(trainer.encoder, place, head=head))
-    trained = load_encoder(run.model).to(trainer.encoder.device)
-    if head is None:  # with a head exported, the saved model is another one by intent
-        require_same_score(trained, trainer.encoder, trainer.validate, outcome, trainer.progress)
-    return _score_before_and_after(run, recipe, trained, text, outcome, trainer.progress)
+def judge_seeds(runs: Sequence[Trained]) -> tuple[Comparison | None, str]:
+    """Compare the runs with their base, over the seeds and the held-out queries, and put it into words."""
+    scores = [run.compared for run in runs]
+    pairs = [pair for pair in scores if pair is not None]
+    if len(pairs) < len(scores):
+        return None, "Cannot tell: too few documents could be held out to measure it on."
+    comparison = compare_scores([after for _, after in pairs], [before for before, _ in pairs])
+    if comparison.task == RETRIEVAL:
+        comparison = guard_held_out(comparison, structured=all(run.structured for run in runs))
+    return comparison, comparison.sentence(f"{comparison.task} {comparison.metric}")
 
 
 def resolve(
@@ -205,171 +184,6 @@ def resolve(
             chosen = table.get(section, {})
             table[section] = {**keys, **chosen} if isinstance(chosen, dict) else chosen
     return resolve_recipe(table)
-
-
-def _open_base(recipe: Recipe, *, dropout: float | None = None, prompts: bool = True) -> SentenceTransformer:
-    given = recipe.encoder
-    return load_encoder(
-        recipe.base,
-        pooling=given.pooling,
-        template=given.template,
-        max_length=given.max_length,
-        dropout=dropout,
-        prompts=prompts,
-    )
-
-
-def _load_base(recipe: Recipe, progress: Progress) -> tuple[SentenceTransformer, Hardware]:
-    machine = hardware.choose_hardware(**asdict(recipe.hardware))
-    encoder = _open_base(recipe, dropout=recipe.encoder.dropout, prompts=False)
-    if parts_of(encoder):
-        raise EncoderError(f"{recipe.base} is a pair of encoders, which is not trained: give one of them")
-    if transformer_of(encoder) is None and recipe.hardware.precision == "auto":
-        machine = replace(machine, precision="fp32")  # static vectors have no products for bf16 to speed up
-    encoder.to(machine.device)
-    progress.say(f"machine: {machine.line()}")
-    progress.say(f"base: {describe_encoder(encoder, recipe.base)}")
-    return encoder, machine
-
-
-def _prepare_text(
-    recipe: Recipe, config: CorpusConfig, encoder: SentenceTransformer, plan: ObjectivePlan, progress: Progress
-) -> Corpus:
-    # A prompt's own word pieces are not counted as the text's.
-    config = replace(config, max_length=config.max_length + template_length(encoder))
-    model = transformer_of(encoder)
-    positions = readable_positions(model) or getattr(model and model.config, "max_position_embeddings", None)
-    if positions and plan.unit == "sentences" and config.max_length > positions:
-        raise ConfigurationError(
-            f"corpus.max_length = {config.max_length} is more than the {positions} word pieces that {recipe.base} can "
-            "read: give fewer"
-        )
-    if recipe.texts == (DEMO,):
-        progress.say("text: the Python documentation of this machine; name yours to train on it")
-    check_coverage(encoder, first_texts(recipe.texts, config, BEGINNING), recipe.base, progress)
-    text = prepare_corpus(recipe.texts, config, tokenizer_of(encoder), unit=plan.unit, progress=progress)
-    progress.say(f"corpus: {'reused from' if text.reused else 'prepared into'} {text.folder}")
-    for line in text.account.lines():
-        progress.say(f"  {line}")
-    return text
-
-
-def _plan_batches(
-    recipe: Recipe, text: Corpus, plan: ObjectivePlan, objective: Objective, progress: Progress
-) -> tuple[Corpus | DocumentRows, Batches]:
-    """Choose the rows that the objective can learn from, and plan their batches."""
-    rows: Corpus | DocumentRows = text
-    lengths, keys = text.lengths, text.keys
-    chosen = objective.choose(lengths)
-    for line in objective.notes(lengths):
-        progress.say(line)
-    if plan.unit == "documents":
-        places = np.arange(len(text)) if chosen is None else np.flatnonzero(chosen)
-        rows, lengths, keys = DocumentRows(text, places), lengths[places], keys[places]
-    given = recipe.train
-    least = max(objective.least_rows, given.batch_size if given.drop_last else 0)
-    few = objective.least_rows
-    batches = Batches(
-        lengths, keys, given.batch_size, seed=recipe.seed, bucketed=given.bucketed, least=least, fewest=few
-    )
-    batches(0)  # plans the first epoch, or says here why it cannot
-    if batches.left_out:
-        progress.say(
-            f"{batches.left_out:,} of {len(lengths):,} texts are left out of the first epoch: "
-            "they equal so many others that no batch is free of those"
-        )
-    return rows, batches
-
-
-def _resolved(recipe: Recipe, plan: ObjectivePlan, text: Corpus, machine: Hardware) -> dict[str, Any]:
-    return {
-        "recipe": recipe_table(recipe),
-        "objective": plan.table(),
-        "corpus": {"fingerprint": text.fingerprint, "texts": len(text)},
-        "sources": text.sources,  # so that the verdict knows them again, wherever they are
-        "hardware": asdict(machine),
-        "versions": versions(),
-    }
-
-
-def _opened(run: Run, progress: Progress) -> Trained | None:
-    """Read the result of a finished run from its folder; None: there is more to do."""
-    saved = run.finished()
-    if saved is None:
-        return None
-    try:
-        found = Trained(
-            folder=run.folder,
-            model=run.model,
-            outcome=TrainingOutcome(**saved["outcome"]),
-            before=Results.from_dict(saved["base"]),
-            after=Results.from_dict(saved["trained"]),
-            verdict=saved["verdict"],
-            structured=saved.get("structured", True),
-            baselines={name: Results.from_dict(found) for name, found in saved.get("baselines", {}).items()},
-        )
-    except (KeyError, TypeError):
-        return None  # of another version: it is scored again
-    progress.say(f"the run in {run.folder} is finished: nothing is left to do")
-    run.release()
-    return found
-
-
-def _score_before_and_after(
-    run: Run,
-    recipe: Recipe,
-    trained: SentenceTransformer,
-    text: Corpus,
-    outcome: TrainingOutcome,
-    progress: Progress,
-) -> Trained:
-    """Score base, trained encoder and what needs no training on the held-out test half, and finish the run."""
-    held_out = text.held_out
-    before = final_scores(_open_base(recipe).to(trained.device), held_out, recipe.data, progress)
-    after = final_scores(trained, held_out, recipe.data, SILENT)
-    beside, beside_dev = final_baselines(recipe, text, progress)
-    from selfsent.runs import card  # which draws figures, too, and so waits until there is something to say
-
-    structured = held_out.kind != "halves"
-    verdict = judge_heldout(before, after, beside, structured=structured)
-    scores: dict[str, object] = {
-        "base": before.as_dict(),
-        "trained": after.as_dict(),
-        "baselines": {name: found.as_dict() for name, found in beside.items()},
-        "baselines_dev": {name: found.as_dict() for name, found in beside_dev.items()},
-        "verdict": verdict,
-        "structured": structured,
-        "outcome": asdict(outcome),
-        "versions": versions(),
-    }
-    card.write_run_card(run, scores)
-    run.finish(scores)
-    return Trained(
-        folder=run.folder,
-        model=run.model,
-        outcome=outcome,
-        before=before,
-        after=after,
-        verdict=verdict,
-        structured=structured,
-        baselines=beside,
-    )
-
-
-def rescore(trained: Trained, recipe: Recipe, progress: Progress = SILENT) -> Trained:
-    """Score a finished run again on the held-out test half: what its folder keeps has no bootstrap replicates.
-
-    Raises:
-        UserError: corpus, base or model cannot be opened any more.
-    """
-    encoder, machine = _load_base(recipe, progress)
-    plan = registry.plan_objective(recipe.method, recipe.objective)
-    text = _prepare_text(recipe, build_config(CorpusConfig, recipe.corpus, "corpus"), encoder, plan, progress)
-    before, after = (
-        final_scores(one.to(machine.device), text.held_out, recipe.data, SILENT)
-        for one in (_open_base(recipe), load_encoder(trained.model))
-    )
-    return replace(trained, before=before, after=after)
 
 
 def default_folder(method: str | Path | Recipe) -> Path:

@@ -7,7 +7,7 @@ from selfsent.corpus.held_out import HeldOut
 from selfsent.encoder.encode import encode
 from selfsent.errors import ConfigurationError
 from selfsent.evaluation import geometry
-from selfsent.evaluation.label_free.differences import LEAST_HELD_OUT
+from selfsent.evaluation.label_free.held_out_retrieval import LEAST_HELD_OUT
 from selfsent.evaluation.sts import STS
 from selfsent.evaluation.suite import read_suite
 

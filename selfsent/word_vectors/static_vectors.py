@@ -21,7 +21,8 @@ from selfsent.corpus.sources import resolve_sources
 from selfsent.errors import DataError, EncoderError, UserError
 from selfsent.progress import SILENT, Progress
 from selfsent.storage import atomic
-from selfsent.storage.run_folder import Run, versions
+from selfsent.storage.provenance import versions
+from selfsent.storage.run_folder import Run
 from selfsent.word_vectors import factorization
 
 if TYPE_CHECKING:

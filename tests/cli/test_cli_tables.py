@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 
 from selfsent.cli import tables
-from selfsent.evaluation.score import Difference, Results, Score, average
+from selfsent.evaluation.comparison import Comparison
+from selfsent.evaluation.score import Results, Score, average
 
 PLACE = Path("/home/someone/projects/support/evaluation/senteval/downstream/STS/STS16-en-test")
 OWN = "classification:/home/someone/projects/support/data/2026/intents-of-the-help-desk-in-english.csv"
@@ -92,15 +93,19 @@ def test_what_fits_stands_in_one_line_each():
 def test_a_comparison_names_both_models_and_keeps_its_interval(width):
     first, second = Results(scores=scores(1.0)), Results(scores=scores())
     found = [
-        Difference(
+        Comparison(
             task=one.task,
             split=one.split,
             metric=one.metric,
             aggregation=one.aggregation,
+            after=one.value,
+            before=one.value - 1,
             value=1.0,
             low=-0.3,
             high=2.3,
             above=0.93,
+            n=one.n,
+            decision="cannot tell",
         )
         for one in first.scores
     ]

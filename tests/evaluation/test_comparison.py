@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 from scipy import stats
+from suite_scores import score_tasks
 
 from selfsent.errors import UserError
-from selfsent.evaluation.comparison import compare, compare_results, compare_settings
+from selfsent.evaluation.comparison import average_seeds, compare_results, compare_scores, compare_settings
 from selfsent.evaluation.score import Results, Score
+from selfsent.evaluation.suite import read_suite
 
 ROWS = np.random.default_rng(0).normal(size=1001)
 
@@ -21,10 +23,14 @@ def recipe(*values):
     return [score(value, [value] * 5) for value in values]
 
 
+def results(*given, **settings):
+    return Results(scores=[score(*given, **settings)])
+
+
 @pytest.mark.parametrize(("shift", "decision"), [(3, "better"), (-3, "worse"), (1, "cannot tell")])
 def test_two_models_are_decided_by_the_percentiles_of_their_paired_replicates(shift, decision):
     before, after = score(50.0, 50 + 10 * ROWS), score(50.0 + shift, 50 + 10 * ROWS + shift + ROWS[::-1])
-    compared = compare(after, before)
+    compared = compare_scores(after, before)
     low, high = np.percentile(shift + ROWS[::-1], (2.5, 97.5))
     assert (compared.before, compared.after, compared.value) == (50, 50 + shift, shift)
     assert (compared.low, compared.high) == pytest.approx((low, high))
@@ -34,7 +40,7 @@ def test_two_models_are_decided_by_the_percentiles_of_their_paired_replicates(sh
 
 def test_a_model_does_not_differ_from_itself():
     one = score(50.0, ROWS)
-    compared = compare(one, one)
+    compared = compare_scores(one, one)
     assert (compared.value, compared.low, compared.high, compared.above) == (0, 0, 0, 0)
     assert compared.decision == "cannot tell"
 
@@ -48,7 +54,7 @@ def test_a_model_does_not_differ_from_itself():
     ],
 )
 def test_recipes_are_compared_by_students_t_over_the_gaps_of_their_seeds(after, before, gaps):
-    compared = compare(recipe(*after), recipe(*before))
+    compared = compare_scores(recipe(*after), recipe(*before))
     low, high = stats.t.interval(0.95, df=2, loc=np.mean(gaps), scale=stats.sem(gaps))
     assert (compared.value, compared.low, compared.high) == pytest.approx((np.mean(gaps), low, high))
     assert compared.p == pytest.approx(stats.ttest_1samp(gaps, 0).pvalue)
@@ -57,33 +63,33 @@ def test_recipes_are_compared_by_students_t_over_the_gaps_of_their_seeds(after, 
 
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_below_three_seeds_a_recipe_is_not_judged(seeds):
-    compared = compare(recipe(*[9.0, 9.1][:seeds]), recipe(*[1.0, 1.1][:seeds]))
+    compared = compare_scores(recipe(*[9.0, 9.1][:seeds]), recipe(*[1.0, 1.1][:seeds]))
     assert (compared.value, compared.low, compared.decision) == (pytest.approx(8), None, "cannot tell")
     assert compared.reason == f"3 seeds are needed, and there {'is one' if seeds == 1 else 'are 2'}"
 
 
 def test_scores_without_resamples_show_nothing():
-    compared = compare(score(9.0), score(1.0))
+    compared = compare_scores(score(9.0), score(1.0))
     assert (compared.value, compared.low, compared.decision) == (8, None, "cannot tell")
     assert compared.reason == "the scores have no bootstrap resamples"
 
 
 def test_scores_of_other_data_are_refused():
     with pytest.raises(UserError, match="its data is x in one result and y in the other"):
-        compare(score(1.0, ROWS, data="x"), score(2.0, ROWS, data="y"))
+        compare_scores(score(1.0, ROWS, data="x"), score(2.0, ROWS, data="y"))
 
 
 def test_numbers_of_seeds_that_cannot_be_paired_are_refused():
     with pytest.raises(ValueError, match="3 and 2 seeds cannot be paired"):
-        compare(recipe(1.0, 2.0, 3.0), recipe(1.0, 2.0))
+        compare_scores(recipe(1.0, 2.0, 3.0), recipe(1.0, 2.0))
 
 
 def test_a_reason_withholds_a_decision_and_keeps_the_figures():
-    better, worse = (compare(score(50.0 + shift, ROWS + shift), score(50.0, ROWS)) for shift in (5, -5))
-    withheld = better.undecided("single lines show damage alone", unless=("worse",))
+    better, worse = (compare_scores(score(50.0 + shift, ROWS + shift), score(50.0, ROWS)) for shift in (5, -5))
+    withheld = better.undecided("single lines show damage alone", unless="worse")
     assert (withheld.decision, withheld.reason) == ("cannot tell", "single lines show damage alone")
     assert (withheld.value, withheld.low) == (better.value, better.low)
-    assert worse.undecided("single lines show damage alone", unless=("worse",)) is worse
+    assert worse.undecided("single lines show damage alone", unless="worse") is worse
 
 
 @pytest.mark.parametrize(
@@ -103,7 +109,7 @@ def test_a_reason_withholds_a_decision_and_keeps_the_figures():
     ],
 )
 def test_the_sentence_says_decision_reason_and_figures(shift, names, reason, said):
-    compared = compare(score(50.0 + shift, [shift] * 9), score(50.0, [0] * 9))
+    compared = compare_scores(score(50.0 + shift, [shift] * 9), score(50.0, [0] * 9))
     compared = compared.undecided(reason) if reason else compared
     sentence = compared.sentence("Over 7 tests", names)
     assert sentence.startswith(said)
@@ -111,7 +117,7 @@ def test_the_sentence_says_decision_reason_and_figures(shift, names, reason, sai
 
 
 def test_the_sentence_of_seeds_says_their_number_and_deviation():
-    compared = compare(recipe(10.0, 11.0, 12.0), recipe(1.0))
+    compared = compare_scores(recipe(10.0, 11.0, 12.0), recipe(1.0))
     assert compared.sentence() == (
         "Better. 11.0 after against 1.0 before, mean of 3 seeds (deviation 1.0), a difference of +10.0 "
         "(95 % interval +7.5 to +12.5)."
@@ -123,7 +129,7 @@ def test_every_score_with_replicates_of_two_results_is_compared():
     before = Results(scores=[score(1.0, ROWS), score(3.0, task="b")])
     (compared,) = compare_results(after, before)
     assert compared.key == after.scores[0].key
-    assert compared == compare(after.scores[0], before.scores[0])
+    assert compared == compare_scores(after.scores[0], before.scores[0])
 
 
 def test_recipes_of_equal_quality_are_told_apart_in_one_case_of_twenty():
@@ -159,3 +165,64 @@ def test_settings_are_decided_by_p_values_that_are_corrected_for_their_number():
     assert (second.decision, third.decision) == ("better", "better" if 3 * alone[1] < 0.05 else "cannot tell")
     low, high = stats.t.interval(1 - 0.05 / 4, df=2, loc=0.6, scale=stats.sem((0.5, 0.6, 0.7)))
     assert (third.low, third.high) == pytest.approx((low, high))
+
+
+def test_the_mean_of_seeds_has_students_interval_where_rows_do_not_matter():
+    joined = average_seeds([results(value, [value] * 5) for value in (1.0, 2.0, 6.0)]).scores[0]
+    low, high = stats.t.interval(0.95, df=2, loc=3, scale=np.std([1, 2, 6], ddof=1) / np.sqrt(3))
+    assert (joined.value, joined.low, joined.high) == pytest.approx((3, low, high))
+    assert joined.protocol == {"seeds": 3, "spread over seeds": np.std([1, 2, 6], ddof=1)}
+
+
+def test_two_seeds_have_no_interval():
+    joined = average_seeds([results(1.0, [0.0, 2.0]), results(3.0, [3.0, 3.0])]).scores[0]
+    assert (joined.value, joined.low, joined.high, joined.replicates) == (2, None, None, None)
+
+
+def test_one_seed_is_left_as_it_is_and_what_one_seed_lacks_is_left_out():
+    one = results(1.0, [1.0])
+    assert average_seeds([one]) is one
+    assert average_seeds([one, results(1.0, [1.0], task="b")]).scores == []
+    with pytest.raises(ValueError, match="no results"):
+        average_seeds([])
+
+
+@pytest.fixture
+def two(senteval, encode):
+    """A model, and the same with a little noise."""
+    suite = read_suite(["sts13", "stsb"], senteval)
+    vectors = encode(suite.sentences)
+    noise = np.random.default_rng(0).normal(size=vectors.shape).astype(np.float32)
+    return suite.score(vectors, bootstrap=200), suite.score(vectors + 1.5 * noise, bootstrap=200)
+
+
+def test_scores_of_a_model_do_not_differ_from_themselves(two):
+    for compared in compare_results(two[0], two[0]):
+        assert (compared.value, compared.low, compared.high, compared.above) == (0, 0, 0, 0)
+
+
+def test_a_paired_interval_is_narrower_than_that_of_two_independent_models(two):
+    first, second = two
+    compared = next(d for d in compare_results(first, second) if d.task == "stsb")
+    assert compared.value == first.get("stsb").value - second.get("stsb").value
+    assert compared.low < compared.value < compared.high
+    assert compared.above == 1.0
+    spread = [result.get("stsb").replicates.std() for result in two]
+    assert (compared.high - compared.low) / 3.92 < 0.95 * np.hypot(*spread)
+
+
+def test_the_average_is_compared_too(two):
+    assert compare_results(*two)[-1].task == "average of 2: sts13 stsb"
+
+
+def test_other_data_and_other_draws_are_refused(senteval, encode, two):
+    suite = read_suite(["stsb"], senteval)
+    other = suite.score(encode(suite.sentences), bootstrap=200, seed=1)
+    with pytest.raises(UserError, match="stsb cannot be compared: its bootstrap is 200 resamples, seed 0"):
+        compare_results(two[0], other)
+
+
+def test_nothing_in_common_is_refused(senteval, encode, two):
+    other = score_tasks(encode, ["sickr-dev"], senteval, bootstrap=8)
+    with pytest.raises(UserError, match="no score with bootstrap replicates is one of all these results"):
+        compare_results(two[0], other)

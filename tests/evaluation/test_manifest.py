@@ -9,8 +9,8 @@ from labelled_files import write
 
 from selfsent.errors import UserError
 from selfsent.evaluation import manifest, sts
+from selfsent.evaluation.comparison import compare_results
 from selfsent.evaluation.own_files import public_datasets
-from selfsent.evaluation.score import compare_results
 from selfsent.evaluation.senteval import transfer
 from selfsent.evaluation.suite import read_suite, task_names
 from selfsent.runs import tables

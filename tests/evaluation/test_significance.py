@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from selfsent.evaluation import significance
+from selfsent.evaluation import comparison, significance
 from selfsent.evaluation.bootstrap import means
-from selfsent.evaluation.significance import SeedScores, compare_settings, correct_holm, judge_settings
+from selfsent.evaluation.comparison import compare_settings, compare_with_best
+from selfsent.evaluation.score import Score
+from selfsent.evaluation.significance import correct_holm, interval_over_seeds
 
 QUERIES, RESAMPLES = 100, 100
 
@@ -24,7 +26,20 @@ def simulated_sweep(draw, truth, seeds, *, luck=1.0):
     columns = queries.reshape(-1, QUERIES).T
     drawn = means(columns, RESAMPLES, seed=0, name="test").reshape(settings, seeds, RESAMPLES)
     values = queries.mean(axis=2)
-    return [*dev], [SeedScores(values=values[k], replicates=drawn[k]) for k in range(settings)]
+    return [*dev], [scores(values[k], drawn[k]) for k in range(settings)]
+
+
+def scores(values, drawn):
+    """Scores of one setting, one of each seed."""
+    named = {"task": "retrieval", "split": "held-out", "metric": "mrr@10", "n": QUERIES}
+    return [Score(**named, value=value, replicates=of) for value, of in zip(values.tolist(), drawn, strict=True)]
+
+
+def judge(dev, test, given_up=0):
+    """Choose by dev, and compare the choice with the first setting."""
+    best = int(np.argmax([of_seeds.mean() for of_seeds in dev]))
+    compared = compare_settings(test, given_up=given_up)
+    return best, "reference" if best == 0 else compared[best].decision, compared
 
 
 def false_findings(sweeps, settings, seeds):
@@ -32,9 +47,9 @@ def false_findings(sweeps, settings, seeds):
     draw = np.random.default_rng(0)
     winners = anything = 0
     for _ in range(sweeps):
-        judged = judge_settings(*simulated_sweep(draw, np.zeros(settings), seeds))
-        winners += judged.finding == "better"
-        anything += any(p is not None and p < significance.LEVEL for p in judged.p_reference)
+        _, finding, compared = judge(*simulated_sweep(draw, np.zeros(settings), seeds))
+        winners += finding == "better"
+        anything += any(setting.decision != "cannot tell" for setting in compared)
     return winners / sweeps, anything / sweeps
 
 
@@ -46,7 +61,7 @@ def test_one_recipe_under_sixteen_names_has_a_winner_in_at_most_5_percent_of_swe
 
 
 def test_without_the_correction_it_would_have_a_winner_far_more_often(monkeypatch):
-    monkeypatch.setattr(significance, "correct_holm", lambda p_values, comparisons=None: [*p_values])
+    monkeypatch.setattr(comparison, "correct_holm", lambda p_values, comparisons=None: [*p_values])
     winners, anything = false_findings(60, 16, 3)
     assert winners > 0.05
     assert anything > 0.1
@@ -60,40 +75,32 @@ def test_the_bootstrap_over_queries_alone_would_find_differences_between_seeds(m
 @pytest.mark.parametrize(("seeds", "lead", "least"), [(3, 12.0, 0.8), (5, 5.0, 0.9), (10, 2.5, 0.9)])
 def test_a_real_lead_is_found(seeds, lead, least):
     draw = np.random.default_rng(1)
-    found = [judge_settings(*simulated_sweep(draw, [0, 0, 0, lead, 0], seeds)) for _ in range(60)]
-    assert np.mean([judged.best == 3 and judged.finding == "better" for judged in found]) >= least
+    judged = [judge(*simulated_sweep(draw, [0, 0, 0, lead, 0], seeds)) for _ in range(60)]
+    assert np.mean([best == 3 and finding == "better" for best, finding, _ in judged]) >= least
 
 
 def test_settings_that_were_given_up_count_as_comparisons():
     dev, test = simulated_sweep(np.random.default_rng(2), [0, 6, 0], 5)
-    few, many = judge_settings(dev, test), judge_settings(dev, test, given_up=37)
-    assert many.comparisons == few.comparisons + 37
-    assert many.p_reference[1] == pytest.approx(min(1, few.p_reference[1] / 2 * 39))
+    few, many = (judge(dev, test, given_up=number)[2][1] for number in (0, 37))
+    assert many.p == pytest.approx(min(1, few.p / 2 * 39))
+    assert many.high - many.low > few.high - few.low
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_nothing_is_concluded_from_fewer_than_three_seeds(seeds):
-    judged = judge_settings(*simulated_sweep(np.random.default_rng(3), [0, 50], seeds))
-    assert judged.best == 1
-    assert judged.finding == "cannot tell"
-    assert judged.leads[1].p is None
-
-
-def test_the_reference_that_is_best_itself_is_named_so():
-    assert judge_settings(*simulated_sweep(np.random.default_rng(4), [50, 0], 3)).finding == "reference"
+    best, finding, compared = judge(*simulated_sweep(np.random.default_rng(3), [0, 50], seeds))
+    assert (best, finding) == (1, "cannot tell")
+    assert compared[1].p is None
 
 
 def test_seeds_are_compared_by_the_paired_t_test_where_queries_hardly_vary():
     draw = np.random.default_rng(5)
     first, second = draw.normal(size=(2, 6))
-    still = np.zeros((6, 50))
-    lead = compare_settings(
-        SeedScores(values=first, replicates=still), SeedScores(values=second, replicates=still), level=0.1
-    )
+    low, high, p = interval_over_seeds(first - second, np.zeros((6, 50)), level=0.1)
     known = stats.ttest_rel(first, second)
     interval = known.confidence_interval(0.9)
-    assert lead.p == pytest.approx(known.pvalue)
-    assert (lead.low, lead.high) == pytest.approx((interval.low, interval.high))
+    assert p == pytest.approx(known.pvalue)
+    assert (low, high) == pytest.approx((interval.low, interval.high))
 
 
 @pytest.mark.parametrize("ratio", [0.5, 1, 2])
@@ -103,52 +110,43 @@ def test_an_interval_holds_where_seeds_and_queries_vary_alike(ratio):
     shared = draw.normal(0, of_queries, (runs, 1))  # every seed is scored on the same queries
     values = draw.normal(size=(runs, seeds)) + shared
     drawn = np.tile(of_queries * draw.permutation(stats.norm.ppf((np.arange(400) + 0.5) / 400)), (seeds, 1))
-    nothing = SeedScores(values=np.zeros(seeds), replicates=np.zeros_like(drawn))
-    leads = [compare_settings(SeedScores(values=one, replicates=drawn), nothing) for one in values]
-    assert np.mean([lead.low > 0 or lead.high < 0 for lead in leads]) < 0.06
-    for lead in leads[:20]:  # p is the level at which the interval touches zero
-        assert (lead.low > 0 or lead.high < 0) == (lead.p < 0.05)
+    intervals = [interval_over_seeds(gaps, drawn) for gaps in values]
+    assert np.mean([low > 0 or high < 0 for low, high, _ in intervals]) < 0.06
+    for low, high, p in intervals[:20]:  # p is the level at which the interval touches zero
+        assert (low > 0 or high < 0) == (p < 0.05)
 
 
 def test_what_is_not_a_number_shows_nothing():
-    values, replicates = np.array([2.0, 2.1, 2.2]), np.full((3, 9), np.nan)
-    nothing = SeedScores(values=np.zeros(3), replicates=np.zeros((3, 9)))
-    assert compare_settings(SeedScores(values=values, replicates=replicates), nothing).p == 1
+    assert interval_over_seeds(np.array([2.0, 2.1, 2.2]), np.full((3, 9), np.nan))[2] == 1
 
 
 def test_queries_decide_where_seeds_hardly_vary():
     draw = np.random.default_rng(6)
     replicates = np.tile(draw.normal(size=400), (3, 1))
-    values = np.array([1.0, 1.0, 1.0])
-    lead = compare_settings(
-        SeedScores(values=values, replicates=replicates), SeedScores(values=0 * values, replicates=0 * replicates)
-    )
-    assert lead.p == pytest.approx(2 * stats.norm.sf(1 / replicates[0].std(ddof=1)))
+    p = interval_over_seeds(np.ones(3), replicates)[2]
+    assert p == pytest.approx(2 * stats.norm.sf(1 / replicates[0].std(ddof=1)))
 
 
 def test_all_pairs_are_compared_as_each_pair_would_be():
     dev, test = simulated_sweep(np.random.default_rng(7), [0, 3, 1, 9], 4)
-    judged = judge_settings(dev, test)
+    values = [np.array([score.value for score in setting]) for setting in test]
+    drawn = [np.stack([score.replicates for score in setting]) for setting in test]
     pairs = [(one, other) for one in range(4) for other in range(one + 1, 4)]
-    known = correct_holm([compare_settings(test[one], test[other]).p for one, other in pairs])
+    known = correct_holm(
+        [interval_over_seeds(values[one] - values[other], drawn[one] - drawn[other])[2] for one, other in pairs]
+    )
+    assert judge(dev, test)[0] == 3
+    p_best = compare_with_best(3, [*test, None])
     for (one, other), p in zip(pairs, known, strict=True):
         if 3 in (one, other):
-            assert judged.p_best[one + other - 3] == pytest.approx(p)
-    assert judged.best == 3
-    assert judged.p_best[3] is None
+            assert compare_with_best(3, test)[one + other - 3] == pytest.approx(p)
+    assert p_best[3:] == [None, None]
+    assert max(filter(None, p_best)) <= 1
 
 
 def test_equal_settings_do_not_differ():
-    scores = SeedScores(values=np.ones(3), replicates=np.ones((3, 10)))
-    lead = compare_settings(scores, scores)
-    assert (lead.value, lead.p) == (0.0, 1.0)
-
-
-def test_settings_of_other_numbers_of_seeds_cannot_be_paired():
-    one = SeedScores(values=np.ones(3), replicates=np.ones((3, 10)))
-    other = SeedScores(values=np.ones(2), replicates=np.ones((2, 10)))
-    with pytest.raises(ValueError, match="cannot be paired"):
-        compare_settings(one, other)
+    low, high, p = interval_over_seeds(np.zeros(3), np.zeros((3, 10)))
+    assert (low, high, p) == (0.0, 0.0, 1.0)
 
 
 def test_holm_corrects_as_worked_out_by_hand():

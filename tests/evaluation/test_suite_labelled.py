@@ -9,7 +9,7 @@ from suite_scores import score_tasks
 
 from selfsent.errors import UserError
 from selfsent.evaluation import score, suite
-from selfsent.evaluation.score import compare_results
+from selfsent.evaluation.comparison import compare_results
 from selfsent.evaluation.senteval import relatedness, transfer
 from selfsent.evaluation.senteval.declutr_averages import DOWNSTREAM, PROBING
 from selfsent.evaluation.suite import read_suite, resolve_tasks

@@ -12,10 +12,10 @@ from selfsent import train
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError
-from selfsent.evaluation.label_free.verdict import choose_tests
+from selfsent.evaluation.label_free.material import choose_tests
 from selfsent.export import export
 from selfsent.export.export import export_model
-from selfsent.export.gate import NOISE, judge_export
+from selfsent.export.gate import NOISE, guard_noise, judge_export
 from selfsent.storage import atomic
 
 
@@ -38,7 +38,7 @@ def test_with_accept_loss_it_is_kept_and_the_card_says_so(folders, corpus, tmp_p
     assert done.judgement.lost
     card = (tmp_path / "out" / "README.md").read_text()
     assert "kept although it lost" in card
-    assert f"{done.judgement.difference.value:+.2f} points" in card
+    assert f"{done.judgement.comparison.value:+.2f} points" in card
     assert json.loads((tmp_path / "out" / "export.json").read_text())["accepted_loss"] is True
 
 
@@ -53,8 +53,8 @@ def test_the_difference_is_that_of_the_verdict(folders, corpus):
         np.mean([score.value for score in results.scores if score.task in counted])
         for results in (found.original, found.exported)
     ]
-    np.testing.assert_allclose(found.difference.value, means[1] - means[0], atol=1e-9)
-    assert judge_export(tests, one, one).difference.value == 0
+    np.testing.assert_allclose(found.comparison.value, means[1] - means[0], atol=1e-9)
+    assert judge_export(tests, one, one).comparison.value == 0
     assert not judge_export(tests, one, one).lost
 
 
@@ -64,9 +64,9 @@ def test_a_difference_that_prints_as_zero_is_no_loss(folders, corpus):
     tests = choose_tests(folders["mean"], [str(corpus)], reading=CorpusConfig()).tests
     vectors = np.random.default_rng(1).normal(size=(len(tests.texts), 8)).astype("f4")
     found = judge_export(tests, vectors, vectors)
-    slight = replace(found.difference, low=-0.02, high=-NOISE / 2)
-    assert not replace(found, difference=slight).lost
-    assert replace(found, difference=replace(slight, high=-2 * NOISE)).lost
+    slight = replace(found.comparison, low=-3 * NOISE, high=-NOISE / 2, decision="worse")
+    assert not replace(found, comparison=guard_noise(slight)).lost
+    assert replace(found, comparison=guard_noise(replace(slight, high=-2 * NOISE))).lost
 
 
 def test_every_figure_of_the_card_is_one_of_the_file(exported):
@@ -134,7 +134,7 @@ def test_the_command_exports_and_says_what_the_gate_found(folders, corpus, tmp_p
     out = str(tmp_path / "out")
     words = ["export", str(folders["mean"]), "--to", "static", "--corpus", str(corpus), "--out", out, "--width", "16"]
     said = command(monkeypatch, capsys, *words, "--accept-loss")
-    assert "a change of" in "".join(map(str, said))
+    assert "a difference of" in "".join(map(str, said))
     assert (tmp_path / "out" / "README.md").is_file()
 
 

@@ -19,6 +19,7 @@ from selfsent.errors import UserError
 from selfsent.evaluation.geometry import unit
 from selfsent.report import embeddings, page, report
 from selfsent.runs import read, tables
+from selfsent.storage import atomic
 from selfsent.training.validation import Validator
 
 EVIL = "<script>alert('x')</script> & <img src=http://evil.example/x.png> a \"quoted\" line"
@@ -224,10 +225,11 @@ def test_a_pretraining_has_curves_and_a_command_and_no_verdict(tmp_path):
     folder = tmp_path / "pretrained"
     folder.mkdir()
     recipe = {"texts": ["raw.txt"], "size": "nano", "seed": 3, "tokens": 500.0, "length": 16}
-    (folder / "config.json").write_text(json.dumps({"recipe": recipe, "corpus": {"fingerprint": "f" * 32}}))
+    atomic.write_sealed(folder / "config.json", {"recipe": recipe, "corpus": {"fingerprint": "f" * 32}})
     lines = [{"step": step, "terms": {"masked_lm": 9.0 - step}, "loss": 9.0 - step} for step in range(1, 4)]
     (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (folder / "scores.json").write_text(json.dumps({"held_out_loss": 6.6, "held_out_accuracy": 14.45}))
+    atomic.seal_file(folder / "log.jsonl")
+    atomic.write_sealed(folder / "scores.json", {"held_out_loss": 6.6, "held_out_accuracy": 14.45})
     found = made(tmp_path, folder)
     assert "A new encoder" in found.text
     assert "held-out loss: 6.6" in found.text
@@ -240,9 +242,10 @@ def test_a_continued_pretraining_says_from_what(tmp_path):
     folder = tmp_path / "further"
     folder.mkdir()
     recipe = {"texts": ["raw.txt"], "size": None, "base": "builtin", "seed": 3, "tokens": 500.0}
-    (folder / "config.json").write_text(json.dumps({"recipe": recipe, "corpus": {"fingerprint": "f" * 32}}))
+    atomic.write_sealed(folder / "config.json", {"recipe": recipe, "corpus": {"fingerprint": "f" * 32}})
     (folder / "log.jsonl").write_text(json.dumps({"step": 1, "terms": {"masked_lm": 3.0}, "loss": 3.0}) + "\n")
-    (folder / "scores.json").write_text(json.dumps({"held_out_loss": 2.6}))
+    atomic.seal_file(folder / "log.jsonl")
+    atomic.write_sealed(folder / "scores.json", {"held_out_loss": 2.6})
     found = made(tmp_path, folder)
     assert "masked language model, continued from builtin, on raw.txt" in found.text
     assert "Masked language modelling was continued from builtin; whether its embeddings became better" in found.text

@@ -11,7 +11,7 @@ from selfsent.storage import atomic
 
 
 def test_a_line_torn_by_a_kill_is_left_out(tmp_path):
-    folder = write_run(tmp_path / "run")
+    folder = write_run(tmp_path / "run", scored=False)
     whole = (folder / "log.jsonl").read_text()
     (folder / "log.jsonl").write_text(whole + '{"step": 50, "terms": {"contra')
     run = read.read_run(folder)
@@ -30,7 +30,6 @@ def test_lines_that_no_run_wrote_are_left_out(tmp_path, garbage):
 
 def test_the_log_of_a_finished_run_that_was_changed_is_refused(tmp_path):
     folder = write_run(tmp_path / "run")
-    atomic.seal_file(folder / "log.jsonl")
     read.read_run(folder)
     (folder / "log.jsonl").write_text((folder / "log.jsonl").read_text().replace("20", "21", 1))
     with pytest.raises(
@@ -70,8 +69,8 @@ def test_runs_on_a_text_that_changed_are_no_seeds_of_one_recipe(tmp_path):
     path = runs[1] / "config.json"
     config = json.loads(path.read_text())
     config["corpus"]["fingerprint"] = "f" * 32
-    config.pop("checksum", None)
-    path.write_text(json.dumps(config))
+    del config["checksum"]
+    atomic.write_sealed(path, config)
     groups = read.group_runs([read.read_run(run) for run in runs])
     assert [len(one.runs) for one in groups] == [1, 1]
     assert read.differences(groups) == {"fingerprint of the text": ["0" * 8, "f" * 8]}
@@ -86,9 +85,10 @@ def test_verdict_json_outweighs_the_verdict_of_the_scores(tmp_path):
     folder = write_run(tmp_path / "run")
     run = read.read_run(folder)
     assert run.verdict == "better"
-    assert run.reasons.startswith("In finding the right text: 30.1 before")
+    assert run.reasons.startswith("In finding the right text: 35.6 after")
     scores = json.loads((folder / "scores.json").read_text())
-    (folder / "scores.json").write_text(json.dumps(scores | {"verdict": "Worse, do not use it. In finding more."}))
+    del scores["checksum"]
+    atomic.write_sealed(folder / "scores.json", scores | {"verdict": "Worse, do not use it. In finding more."})
     assert read.read_run(folder).reasons == "Do not use it. In finding more."
     said = {
         "verdict": "worse",
@@ -108,7 +108,8 @@ def test_verdict_json_outweighs_the_verdict_of_the_scores(tmp_path):
     [
         (lambda place: None, "holds no run: expected a config.json"),
         (lambda place: place.mkdir(), "holds no run: expected a config.json"),
-        (lambda place: (place.mkdir(), (place / "config.json").write_text("{}")), "has no recipe"),
+        (lambda place: (place.mkdir(), atomic.write_sealed(place / "config.json", {})), "has no recipe"),
+        (lambda place: (place.mkdir(), (place / "config.json").write_text('{"vocab_size": 9}')), "holds no run: its"),
         (lambda place: (place.mkdir(), (place / "config.json").write_text("{")), "is damaged"),
         (lambda place: write_run(place, scored=False, lines=[]), "no line in its log yet: wait"),
         (lambda place: (write_run(place) / "scores.json").write_text("{"), r"scores.json is damaged"),

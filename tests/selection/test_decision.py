@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from selfsent.evaluation.label_free.differences import SCORE
+from selfsent.evaluation.label_free.scores import SCORE
 from selfsent.evaluation.score import Results, measured
 from selfsent.selection.candidates import Candidate
 from selfsent.selection.decision import BM25, decide

@@ -17,7 +17,7 @@ from selfsent.encoder.pair_module import join_encoders, parts_of
 from selfsent.encoder.save import save_encoder
 from selfsent.encoder.whitening import whiten_encoder
 from selfsent.errors import ConfigurationError, CorpusError, ResumeError, UserError
-from selfsent.evaluation.score import Difference
+from selfsent.evaluation.comparison import Comparison
 from selfsent.progress import Progress
 from selfsent.selection import decision, stages
 from selfsent.selection.stages import Stages
@@ -399,12 +399,17 @@ def undecided(whole, tmp_path):
         (aside / name).rename(folder / name)
 
 
+def lead(value, low, high):
+    figures = {"task": "", "metric": "", "before": 0.0, "after": value, "n": 1}
+    return Comparison(**figures, value=value, low=low, high=high, decision="better")
+
+
 @pytest.mark.parametrize("asked", [True, False])
 def test_two_encoders_side_by_side_are_kept_only_where_that_was_asked(asked, text, undecided, bert, monkeypatch):
     """A pair that is far above everything else."""
     score = Stages.value
     monkeypatch.setattr(Stages, "value", lambda self, one: score(self, one) + 1000 * (one.parts is not None))
-    above = Difference("", "", "", "", 9.0, 8.0, 10.0, 1.0)
+    above = lead(9.0, 8.0, 10.0)
     monkeypatch.setattr(decision, "difference", lambda first, second, name: above)
     plan = atomic.read_sealed(undecided / "plan.json", "")
     plan["asked"]["settings"]["side_by_side"] = asked
@@ -439,7 +444,7 @@ def test_single_lines_are_judged_by_finding_them_from_a_third_of_their_words_and
 
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_strong_base_learns_from_single_lines_only_where_that_was_asked_for(asked, bert, tmp_path, monkeypatch):
-    strong = Difference("", "", "", "", 2.0, 1.0, 3.0)
+    strong = lead(2.0, 1.0, 3.0)
     monkeypatch.setattr(Stages, "strength", lambda stages, part="general test": strong)
     draw = np.random.default_rng(0)
     lines = [" ".join(draw.choice(WORDS, 14)) for _ in range(420)]

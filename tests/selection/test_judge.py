@@ -8,7 +8,7 @@ import pytest
 
 from selfsent.corpus.held_out import HeldOutPairs
 from selfsent.corpus.sources import Document
-from selfsent.evaluation.label_free.differences import SCORE
+from selfsent.evaluation.label_free.scores import SCORE
 from selfsent.selection.judge import MRR, Judge, difference, figure
 from selfsent.text.bm25 import bm25_scores
 from selfsent.text.clean import words

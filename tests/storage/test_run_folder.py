@@ -4,6 +4,7 @@ import json
 import resource
 import signal
 
+import numpy as np
 import pytest
 import torch
 
@@ -202,13 +203,17 @@ def test_a_finished_run_that_was_damaged_is_refused_by_the_name_of_the_file(tmp_
         Run.reopen(run.folder, CONFIG).finished()
 
 
-def test_a_finished_run_of_an_earlier_version_stays_finished(tmp_path):
-    run = Run(tmp_path / "run")
-    (run.folder / "model").mkdir(parents=True)
-    (run.folder / "model" / "modules.json").write_text("[]")
-    (run.folder / "log.jsonl").write_text('{"step": 1}\n')
-    (run.folder / "scores.json").write_text('{"value": 1.5}')
+def test_the_replicates_of_a_finished_run_come_back_and_damaged_ones_are_refused(tmp_path):
+    run = Run.create(tmp_path / "run", CONFIG)
+    run.publish(lambda place: (place / "modules.json").write_text("[]"))
+    drawn = {"base 0": np.arange(5.0), "trained 0": np.arange(5.0) + 1e-300}
+    run.finish({"value": 1.5}, drawn)
     assert run.finished() == {"value": 1.5}
+    np.testing.assert_equal(run.replicates(), drawn)
+    path = run.folder / "replicates.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ResumeError, match=r"replicates\.safetensors was cut off or changed .* to train it again"):
+        run.replicates()
 
 
 def test_resuming_from_a_base_that_has_changed_is_refused(tmp_path):

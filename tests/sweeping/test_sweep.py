@@ -15,13 +15,16 @@ from small_runs import QUICK, WORDS
 import selfsent
 from selfsent import config
 from selfsent.errors import ConfigurationError, ResumeError, UserError
+from selfsent.evaluation.score import Results, Score
 from selfsent.progress import Progress
+from selfsent.storage import checkpoints as running
 from selfsent.storage import locks
-from selfsent.storage import run_folder as running
 from selfsent.sweeping import sweep as module
 from selfsent.sweeping.trials import TrialJournal
 from selfsent.training import train
-from selfsent.training.seeds import SeedRun, judge_seeds
+from selfsent.training.run import Trained
+from selfsent.training.train import judge_seeds
+from selfsent.training.trainer import TrainingOutcome
 
 LIST = "objective.temperature=0.05,0.2"
 
@@ -153,7 +156,7 @@ def test_a_sweep_whose_base_or_text_has_changed_is_not_resumed(bert, text, tmp_p
     shutil.copytree(whole.folder, folder)
     words = (bert, text, folder, "objective.temperature=0.05,0.2,1.0")
     with monkeypatch.context() as patched:
-        patched.setattr("selfsent.training.seeds.encoder_digest", lambda encoder: "of another base")
+        patched.setattr("selfsent.sweeping.sweep.encoder_digest", lambda encoder: "of another base")
         with pytest.raises(ResumeError, match="its base changed since it was started; put it back"):
             sweep(*words, seeds=2, resume=True)
     before = text.read_text(encoding="utf-8")
@@ -177,11 +180,13 @@ def test_a_damaged_run_ends_the_sweep_and_not_the_trial(bert, text, tmp_path, wh
 def test_a_run_that_a_kill_finished_before_its_scores_were_kept_is_scored_again(bert, text, tmp_path, whole):
     folder = tmp_path / "sweep"
     shutil.copytree(whole.folder, folder)
-    record = folder / "trial-001" / "seed-42.json"
-    before = json.loads(record.read_text())
-    record.unlink()
-    sweep(bert, text, folder, "objective.temperature=0.05,0.2,1.0", seeds=2, resume=True)
-    assert json.loads(record.read_text()) == before
+    run = folder / "trial-001" / "seed-42"
+    before = (run / "replicates.safetensors").read_bytes()
+    (run / "replicates.safetensors").unlink()
+    (run / "scores.json").unlink()
+    again = sweep(bert, text, folder, "objective.temperature=0.05,0.2,1.0", seeds=2, resume=True)
+    assert (run / "replicates.safetensors").read_bytes() == before
+    assert again.decision == whole.decision
 
 
 def test_a_resumed_sweep_is_the_one_that_was_started(bert, text, whole):
@@ -191,28 +196,36 @@ def test_a_resumed_sweep_is_the_one_that_was_started(bert, text, whole):
         sweep(bert, text, whole.folder, LIST)
 
 
+def trained(seed, dev, before, test, *, noise, structured=True, queries=20):
+    """A run of no training: its scores, and the resamples of them."""
+
+    def results(value):
+        drawn = value + noise * np.random.default_rng(0).normal(size=50)
+        score = Score(task="retrieval", split="held-out", metric="mrr@10", value=value, n=queries, replicates=drawn)
+        return Results(scores=[score])
+
+    figures = {"steps": 1, "best_step": 1, "start": {}, "seconds": 1.0, "texts_per_second": 1.0}
+    return Trained(
+        folder=Path(),
+        model=Path(),
+        seed=seed,
+        outcome=TrainingOutcome(best_score=dev, selected_by="retrieval", **figures),
+        before=results(before),
+        after=results(test),
+        verdict="",
+        structured=structured,
+    )
+
+
 def fake_training(monkeypatch, score, structured=True, queries=20):
     """Replace training by a function of the recipe: trials, choice and files without the cost of runs."""
 
-    def train_seed(recipe, folder, inputs, *, progress):
+    def train_seed(recipe, folder, progress):
         dev, test = score(recipe)
-        return module.SeedRun(
-            seed=recipe.seed,
-            folder=folder,
-            selected_by="retrieval",
-            dev=dev,
-            metric="retrieval mrr@10",
-            data="x",
-            queries=queries,
-            before=1.0,
-            test=test,
-            before_replicates=[1.0] * 50,
-            replicates=(test + np.random.default_rng(0).normal(scale=0.1, size=50)).tolist(),
-            structured=structured,
-        )
+        return trained(recipe.seed, dev, 1.0, test, noise=0.1, structured=structured, queries=queries)
 
     monkeypatch.setattr(module, "train_seed", train_seed)
-    monkeypatch.setattr(module, "input_fingerprints", lambda recipe: {"base": "", "texts": []})
+    monkeypatch.setattr(module, "fingerprint_inputs", lambda recipe: {"base": "", "texts": []})
 
 
 def rate(recipe) -> float:
@@ -268,7 +281,7 @@ def test_a_real_lead_over_three_seeds_is_declared_and_one_seed_says_so(tmp_path,
     assert outcome.finding == "better"
     assert "train.learning_rate=1e-3 is better than the recipe as it is" in outcome.decision
     outcome = selfsent.sweep("simcse", settings=settings, out=tmp_path / "one")
-    assert outcome.decision.startswith("Cannot tell: one seed each")
+    assert "3 seeds are needed, and there is one" in outcome.decision
     fake_training(monkeypatch, score, queries=19)
     outcome = selfsent.sweep("simcse", settings=settings, out=tmp_path / "few", seeds=3)
     assert outcome.finding == "cannot tell"
@@ -283,38 +296,22 @@ def test_halves_of_single_lines_call_no_setting_better(tmp_path, monkeypatch):
     fake_training(monkeypatch, score, structured=False)
     outcome = selfsent.sweep("simcse", settings=["train.learning_rate=1e-4,1e-3"], out=tmp_path / "s", seeds=3)
     assert outcome.finding == "cannot tell"
-    assert "is better than the recipe as it is. Single lines have no structure to judge by" in outcome.decision
+    assert "is better than the recipe as it is: single lines have no structure to judge by" in outcome.decision
 
 
 @pytest.mark.parametrize(
     ("structured", "change", "queries", "said"),
     [
         (True, 5, 20, "Better. "),
-        (False, 5, 20, "Cannot tell. Single lines"),
+        (False, 5, 20, "Cannot tell: single lines"),
         (False, -5, 20, "Worse, do not use it. "),
         (True, 5, 19, "Cannot tell: only 19 queries were held out to test it on, and 20 are needed"),
         (True, -5, 19, "Cannot tell: only 19 queries"),
     ],
 )
 def test_halves_of_single_lines_show_damage_over_seeds_and_few_queries_nothing(structured, change, queries, said):
-    draw = np.random.default_rng(0)
-    runs = [
-        SeedRun(
-            seed=seed,
-            folder=Path(),
-            selected_by="retrieval",
-            dev=1.0,
-            metric="retrieval mrr@10",
-            data="",
-            queries=queries,
-            before=50.0,
-            test=50.0 + change + 0.01 * seed,
-            before_replicates=(50 + 0.1 * draw.normal(size=200)).tolist(),
-            replicates=(50 + change + 0.1 * draw.normal(size=200)).tolist(),
-            structured=structured,
-        )
-        for seed in range(3)
-    ]
+    given = {"noise": 0.1, "structured": structured, "queries": queries}
+    runs = [trained(seed, 1.0, 50.0, 50.0 + change + 0.01 * seed, **given) for seed in range(3)]
     assert judge_seeds(runs)[1].startswith(said)
 
 
@@ -382,30 +379,30 @@ def test_a_setting_below_the_median_is_given_up_with_its_run_left_to_resume(bert
     assert not (folder / "scores.json").exists()
 
 
-def test_train_seeds_gives_runs_their_mean_and_a_verdict(bert, text, tmp_path, monkeypatch):
+def test_several_seeds_give_runs_their_mean_and_a_verdict(bert, text, tmp_path, monkeypatch):
     words = {"base": str(bert), "corpus": [str(text)], "settings": QUICK, "out": tmp_path / "runs"}
-    result = selfsent.train_seeds("simcse", seeds=3, seed=1, **words)
+    result = selfsent.train("simcse", seeds=3, seed=1, **words)
     assert [run.folder.name for run in result.runs] == ["seed-1", "seed-2", "seed-3"]
     alone = train.train("simcse", seed=2, **{**words, "out": tmp_path / "alone"})
     assert weights(alone.folder) == weights(result.runs[1].folder)
     assert result.runs[1].dev == alone.outcome.best_score
-    assert result.lead.value == pytest.approx(np.mean([run.test - run.before for run in result.runs]))
+    assert result.comparison.value == pytest.approx(np.mean([run.test - run.base_test for run in result.runs]))
     with pytest.raises(ConfigurationError, match="exists"):
-        selfsent.train_seeds("simcse", seeds=3, seed=1, **words)
-    again = selfsent.train_seeds("simcse", seeds=3, seed=1, resume=True, **words)
+        selfsent.train("simcse", seeds=3, seed=1, **words)
+    again = selfsent.train("simcse", seeds=3, seed=1, resume=True, **words)
     assert again == result
     with pytest.raises(ResumeError, match=r"train.steps"):
-        selfsent.train_seeds("simcse", seeds=3, seed=1, resume=True, **{**words, "settings": [*QUICK, "train.steps=5"]})
+        selfsent.train("simcse", seeds=3, seed=1, resume=True, **{**words, "settings": [*QUICK, "train.steps=5"]})
     before = text.read_text(encoding="utf-8")
     text.write_text(before + "\nOne more line.", encoding="utf-8")
     try:
-        with pytest.raises(ResumeError, match=r"the text that .*seed-1 was trained from has changed since"):
-            selfsent.train_seeds("simcse", seeds=3, seed=1, resume=True, **words)
+        with pytest.raises(ResumeError, match=r"resume .*seed-1: its corpus fingerprint .*put its text back"):
+            selfsent.train("simcse", seeds=3, seed=1, resume=True, **words)
     finally:
         text.write_text(before, encoding="utf-8")
-    monkeypatch.setattr("selfsent.training.seeds.encoder_digest", lambda encoder: "of another base")
-    with pytest.raises(ResumeError, match=r"the base that .*seed-1 was trained from has changed since"):
-        selfsent.train_seeds("simcse", seeds=3, seed=1, resume=True, **words)
+    monkeypatch.setattr("selfsent.training.run.encoder_digest", lambda encoder: "of another base")
+    with pytest.raises(ResumeError, match=r"resume .*seed-1: the base that it was started from has changed"):
+        selfsent.train("simcse", seeds=3, seed=1, resume=True, **words)
 
 
 @pytest.mark.parametrize("name", ["scd-grid", "denosent-grid"])
@@ -529,9 +526,10 @@ def test_settings_selected_by_another_score_are_not_compared(tmp_path, monkeypat
     fake_training(monkeypatch, lambda recipe: (1.0, 1.0))
     original = module.train_seed
 
-    def other(recipe, folder, inputs, *, progress):
-        run = original(recipe, folder, inputs, progress=progress)
-        return replace(run, selected_by="stsb-dev") if recipe.method == "scd" else run
+    def other(recipe, folder, progress):
+        run = original(recipe, folder, progress)
+        outcome = replace(run.outcome, selected_by="stsb-dev")
+        return replace(run, outcome=outcome) if recipe.method == "scd" else run
 
     monkeypatch.setattr(module, "train_seed", other)
     outcome = selfsent.sweep("simcse", settings=["method=simcse,scd,denosent"], out=tmp_path / "s")

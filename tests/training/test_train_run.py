@@ -17,7 +17,7 @@ from selfsent.encoder.embed import embed_columns
 from selfsent.encoder.inspect import template_length, transformer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import ConfigurationError, ResumeError, UserError
-from selfsent.evaluation.label_free.differences import judge_heldout
+from selfsent.evaluation.label_free.verdict import judge_held_out
 from selfsent.objectives import registry
 from selfsent.progress import Progress
 from selfsent.training import train as training
@@ -207,13 +207,13 @@ def test_the_verdict_says_better_worse_and_cannot_tell():
         suite = read_suite(["retrieval"], None, held_out=(texts, list(answers)))
         return suite.score(np.stack([(vectors | answers)[text] for text in suite.sentences]))
 
-    assert judge_heldout(results(100), results(150)).startswith("Better.")
-    assert judge_heldout(results(150), results(100)).startswith("Worse, do not use it.")
-    assert judge_heldout(results(150), results(150)).startswith("Cannot tell.")
+    assert judge_held_out(results(100), results(150)).startswith("Better.")
+    assert judge_held_out(results(150), results(100)).startswith("Worse, do not use it.")
+    assert judge_held_out(results(150), results(150)).startswith("Cannot tell.")
     # Halves of single lines show what is worse, never what is better.
     lines = {"structured": False}
-    assert judge_heldout(results(100), results(150), **lines).startswith("Cannot tell. Single lines have no structure")
-    assert judge_heldout(results(150), results(100), **lines).startswith("Worse, do not use it.")
+    assert judge_held_out(results(100), results(150), **lines).startswith("Cannot tell: single lines have no structure")
+    assert judge_held_out(results(150), results(100), **lines).startswith("Worse, do not use it.")
 
 
 @pytest.fixture

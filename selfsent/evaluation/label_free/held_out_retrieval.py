@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 
 from selfsent.errors import DataError
 from selfsent.evaluation import bootstrap
+from selfsent.evaluation.comparison import Comparison
 from selfsent.evaluation.geometry import uniformity, unit
 from selfsent.evaluation.score import Results, Score, measured
 from selfsent.evaluation.task import Task, fingerprint
@@ -21,6 +22,9 @@ from selfsent.text.bm25 import bm25_rows
 BLOCK = 2_000_000  # entries of a block of similarities: 16 MB
 DEPTH = 10  # ranks that count for the reciprocal rank
 METRICS = (f"mrr@{DEPTH}", "recall@1", "recall@10")
+LEAST_HELD_OUT = 20  # queries, below which intervals of a bootstrap are too short: equal encoders seem to differ
+SINGLE_LINES = "Single lines have no structure to judge by: their halves share words, so that a higher MRR@10"
+LABELS = "give whole documents of several sentences, or labels (`selfsent evaluate --tasks classification:FILE`)"
 TIE = 1e-9  # cosines that differ by less are equal: matrix products of equal rows differ by 1e-16
 
 
@@ -101,6 +105,26 @@ def score_bm25_retrieval(
         for metric, of_queries, replicates in zip(METRICS, values.T, drawn, strict=True)
     ]
     return Results(scores=scores, fingerprint=fingerprint([f"{task.name} {task.fingerprint}"]))
+
+
+def guard_held_out(comparison: Comparison, *, structured: bool) -> Comparison:
+    """Withhold the decision of a comparison on held-out queries that cannot show it.
+
+    Args:
+        structured: False where the queries are halves of single lines.
+    """
+    if comparison.n < LEAST_HELD_OUT:
+        return comparison.undecided(
+            f"only {comparison.n} queries were held out to test it on, and {LEAST_HELD_OUT} are needed; "
+            "give more text, or set corpus.held_out_share=0.2"
+        )
+    if structured:
+        return comparison
+    return comparison.undecided(
+        "single lines have no structure to judge by: their halves share words, so that a higher MRR@10 decides "
+        f"nothing; {LABELS}",
+        unless="worse",
+    )
 
 
 def expected_ranks(

@@ -1,38 +1,101 @@
 """The verdict without labels: from two encoders and raw text to better, worse, or cannot tell.
 
-``differences`` measures and judges; this module chooses the documents and the baselines.
+``scores`` measures both encoders, ``comparison`` decides; what this module adds are the reasons for which the figures
+must not decide, and sentences on the baselines that need no training.
 """
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
-from selfsent.config import build_config, resolve_recipe
-from selfsent.corpus import sample
-from selfsent.corpus.dataset import Corpus
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.corpus.sources import Document, resolve_sources
 from selfsent.encoder.base import Encoder
 from selfsent.encoder.coverage import check_coverage
 from selfsent.encoder.folder import find_model, one_sentence, read_modules
 from selfsent.encoder.open import open_encoder
-from selfsent.errors import ConfigurationError, CorpusError, EncoderError, UserError
+from selfsent.errors import ConfigurationError, UserError
 from selfsent.evaluation import geometry
-from selfsent.evaluation.label_free.differences import (
-    LabelFreeVerdict,
-    judge_tests,
-    require_enough_tests,
+from selfsent.evaluation.comparison import Comparison, Decision, compare_results, compare_scores
+from selfsent.evaluation.label_free.document_tests import LEAST, DocumentTests
+from selfsent.evaluation.label_free.held_out_retrieval import LABELS, guard_held_out
+from selfsent.evaluation.label_free.material import DOCUMENTS, choose_tests, find_trained
+from selfsent.evaluation.label_free.scores import (
+    RETRIEVAL,
+    SCORE,
+    SCORED,
+    has_structure,
     score_bm25,
     score_vectors,
 )
-from selfsent.evaluation.label_free.document_tests import LEAST, DocumentTests, build_tests
-from selfsent.evaluation.label_free.documents import parse_documents
 from selfsent.evaluation.score import Results
 from selfsent.progress import SILENT, Progress
-from selfsent.storage import atomic
-from selfsent.storage.run_folder import PLAN, SELECTION, Run, versions
+from selfsent.storage.provenance import versions
 
-DOCUMENTS = 1000  # for the tests, at most
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a trained encoder is better than its base, and the figures behind it."""
+
+    comparison: Comparison  # in the score
+    sentences: list[str]  # the first compares the two encoders
+    results: Mapping[str, Results]  # of base and trained, and of bm25 and static where they were scored
+    differences: list[Comparison]  # in every score
+    left_out: Mapping[str, str]  # name of a test -> why
+    facts: Mapping[str, object]  # further entries of the JSON file
+
+    @property
+    def decision(self) -> Decision:
+        """Better, worse, or cannot tell."""
+        return self.comparison.decision
+
+    def __str__(self) -> str:
+        return " ".join(self.sentences)
+
+    def as_dict(self) -> dict[str, object]:
+        """Return what belongs into a JSON file."""
+        return {
+            "verdict": self.decision,
+            "sentences": self.sentences,
+            **{name: results.as_dict() for name, results in self.results.items()},
+            "differences": [asdict(difference) for difference in self.differences],
+            "left_out": dict(self.left_out),
+            **self.facts,
+        }
+
+
+class _Baseline(NamedTuple):
+    """A baseline without training: what it is compared by, and the words for it."""
+
+    system: str
+    subject: str  # with its verb
+    task: str
+    metric: str
+    where: str
+    advice: str = ""  # where it is better than the trained encoder
+
+
+_OF_TESTS = (
+    _Baseline("static", "Averaged static word vectors of this text are", SCORE, "mean", "in the score"),
+    _Baseline("bm25", "Word matching (BM25) is", RETRIEVAL, "mean", "at finding the answer among all"),
+)
+_OF_HELD_OUT = (
+    _Baseline(
+        *(
+            "static",
+            "Word vectors counted in the training text are",
+            "retrieval",
+            "mrr@10",
+            "at finding the right text (MRR@10)",
+        ),
+        advice=" `selfsent fit` starts from them.",
+    ),
+    _Baseline(
+        *("bm25", "Word matching (BM25) is", "retrieval", "mrr@10", "at finding the right text (MRR@10)"),
+        advice=" Use it where you search.",
+    ),
+)
 
 
 def verdict(
@@ -49,7 +112,7 @@ def verdict(
     seed: int = 0,
     details: bool = False,
     progress: Progress = SILENT,
-) -> LabelFreeVerdict:
+) -> Verdict:
     """Decide on text without labels whether a trained encoder is better than its base.
 
     Args:
@@ -123,178 +186,102 @@ def _find_both(base: str | Path, trained: str | Path) -> dict[str, str | Path]:
     return models
 
 
-@dataclass(frozen=True)
-class VerdictMaterial:
-    """The tests that a text gives for an encoder."""
+def compare_tests(tests: DocumentTests, before: Results, after: Results) -> Comparison:
+    """Compare two encoders in the score over tests; of a text without structure nothing is decided."""
+    comparison = compare_scores(after.get(SCORE, "mean"), before.get(SCORE, "mean"))
+    if has_structure(tests):
+        return comparison
+    names = ", ".join(test.name for test in tests.retrieval)
+    return comparison.undecided(
+        f"this text has no structure to judge by: of its {tests.documents:,} lines or rows fewer than {LEAST} have "
+        f"several sentences to test, and tests made of single lines ({names}) decide nothing; {LABELS}"
+    )
 
-    tests: DocumentTests
-    documents: list[Document]  # that they were drawn from
-    note: str  # whether the encoder learned from them
-    read: bool  # that it did, from some of them at least
+
+def describe_tests(tests: DocumentTests, results: Results) -> str:
+    """Say what the score of results was measured on."""
+    parts = sum((score.task, score.metric) in SCORED for score in results.scores)
+    return f"Over {parts} tests made of {tests.documents:,} documents"
 
 
-def choose_tests(
-    trained: str | Path,
-    sources: Sequence[str],
+def judge_tests(
+    tests: DocumentTests,
+    results: Mapping[str, Results],
     *,
-    documents: int = DOCUMENTS,
-    reading: CorpusConfig,
-    seed: int = 0,
-    details: bool = False,
-    progress: Progress = SILENT,
-) -> VerdictMaterial:
-    """Make the verdict's tests of documents that ``trained``, a folder, was not trained on if possible.
+    notes: Sequence[str] = (),
+    facts: Mapping[str, object] | None = None,
+    read: str = "",
+) -> Verdict:
+    """Compare ``results["trained"]`` with ``results["base"]`` and put it into words.
+
+    Of a text without structure (``has_structure``) the decision is always "cannot tell", and of documents that the
+    trained encoder has read never "better".
 
     Args:
-        reading: columns, language and splitting of the text.
-
-    Raises:
-        UserError: a source cannot be read, or the text allows no test.
+        results: of the same tests with the same resamples; also ``static`` and ``bm25`` where they were scored.
+        notes: further sentences.
+        facts: further entries of the JSON file.
+        read: how much of these documents the trained encoder learned from; empty: none that is known.
     """
-    chosen, note, learned = _choose_documents(trained, sources, reading, documents, progress)
-    progress.say(note)
-    tests = build_tests(parse_documents(chosen, reading.language, documents), seed=seed, details=details)
-    require_enough_tests(tests)
-    return VerdictMaterial(tests, chosen, note, learned)
-
-
-def find_trained(name: str | Path) -> str | Path:
-    """Return the model of a run or selection where its folder was given, and otherwise what was given."""
-    folder = Path(name)
-    if (folder / SELECTION).is_file() and (folder / "model").is_dir():
-        return folder / "model"
-    run = folder.parent if folder.name == "model" and not folder.exists() else folder
-    if not (run / "config.json").is_file() or (run / "modules.json").is_file() or "recipe" not in Run(run).config():
-        return name
-    if not (run / "model").is_dir():
-        raise EncoderError(f"the run {run} has no model yet: wait until its training ends, or resume it with --resume")
-    return run / "model"
-
-
-def _choose_documents(
-    trained: str | Path, sources: Sequence[str], config: CorpusConfig, size: int, progress: Progress
-) -> tuple[list[Document], str, bool]:
-    """Return documents for the tests, held-out ones if possible, and whether the trained encoder learned from them.
-
-    The last is in words, and True where it is known to have read some of these documents.
-    """
-    run = Run(Path(trained).parent)
-    learned = _learned(trained)
-    given = _content_of(sources) if learned is None or learned.known else _locations(sources)
-    read = set() if learned is None else learned.sources
-    moved = learned is not None and not given & read and bool(_locations(sources) & learned.places)
-    has_read = bool(given & read) or moved
-    if learned is None:
-        note = "it is not known whether the trained encoder learned from this text"
-    elif moved:
-        note = "the trained encoder learned from this text as it was before it changed"
-    elif not given & read:
-        note = "the trained encoder learned from other files than these"
-    elif not given <= read:
-        note = "the trained encoder learned from a part of this text"
-    elif given != read or (corpus := _training_corpus(run, progress)) is None:
-        note = "the trained encoder learned from this text"
-    else:
-        dev, test = corpus.held_out_documents("dev"), corpus.held_out_documents("test")
-        note = "the tests are made of documents that training held out"
-        if len(test) >= 2 * LEAST:
-            return test, note, False
-        held_out = [*dev, *test]
-        if len(held_out) >= 2 * LEAST:
-            return held_out, f"{note}, half of which chose its weights", False
-        note = (
-            f"the trained encoder learned from this text, and only {len(held_out)} documents of it were held out, "
-            "too few for tests"
+    base, trained = results["base"], results["trained"]
+    comparison = compare_tests(tests, base, trained)
+    if read:  # an encoder that is worse even there is worse
+        comparison = comparison.undecided(
+            f"{read}, and scores on what an encoder has read are too high; give other documents, or train with more "
+            "held out (corpus.held_out_share)",
+            unless="worse",
         )
-    return sample.draw_documents(sources, config, size, progress), note, has_read
+    sentence = comparison.sentence(describe_tests(tests, trained))
+    sentences = [sentence, *_describe_baselines(results, _OF_TESTS), *notes]
+    return Verdict(comparison, sentences, results, compare_results(trained, base), tests.left_out, facts or {})
 
 
-def has_learned_from(model: str | Path, sources: Sequence[str]) -> bool:
-    """Tell whether a model is that of a run or selection which read one of these sources."""
-    learned = _learned(model)
-    if learned is None:
-        return False
-    return bool(learned.places & _locations(sources) or (learned.known and learned.sources & _content_of(sources)))
+def judge_held_out(
+    before: Results,
+    after: Results,
+    baselines: Mapping[str, Results] = MappingProxyType({}),
+    *,
+    structured: bool = True,
+) -> str:
+    """Say in words whether the trained encoder is better than its base on what was held out.
 
-
-@dataclass(frozen=True)
-class _Learned:
-    """What a run or selection read."""
-
-    sources: set[Hashable]
-    known: bool  # by content; False: by place, in a run from before the content was written down
-    places: set[Hashable]  # where the sources were
-
-
-def _learned(model: str | Path) -> _Learned | None:
-    """Return what the run or selection that a model lies in has read; None where it lies in none that can be read."""
-    folder = Path(model).parent
-    if Path(model).name != "model":
-        return None
-    try:
-        if (folder / "config.json").is_file():
-            content = Run(folder).config()
-            found, texts = content.get("sources"), content.get("recipe", {}).get("texts")
-        elif (folder / PLAN).is_file():
-            content = atomic.read_sealed(folder / PLAN, "")
-            found, texts = content.get("text", {}).get("sources"), content["asked"]["sources"]
-        else:
-            return None
-        places = _locations([str(one) for one in texts])
-        return _Learned({_content(one) for one in found} if found else places, known=bool(found), places=places)
-    except (UserError, AttributeError, KeyError, TypeError):  # the folder of something else
-        return None
-
-
-def _content_of(sources: Sequence[str]) -> set[Hashable]:
-    """Return what tells sources from others, and the names of those that cannot be read."""
-    found: set[Hashable] = set()
-    for name in sources:
-        try:
-            found |= {_content(source.identity()) for source in resolve_sources([name])}
-        except UserError:
-            found.add(name)
-    return found
-
-
-def _content(identity: Sequence[object]) -> Hashable:
-    """Return what an identity says of the content alone: a copy of a file under another name is the same text."""
-    return tuple(map(str, identity[1:] if len(identity) == 3 else identity))
-
-
-def _locations(sources: Sequence[str]) -> set[Hashable]:
-    """Return the absolute paths of files, and the names of other sources and of what no longer exists."""
-    locations: set[Hashable] = set()
-    for name in sources:
-        try:
-            locations |= {str(one.path.resolve()) if one.path else one.name for one in resolve_sources([name])}
-        except UserError:
-            locations.add(name)
-    return locations
-
-
-def _training_corpus(run: Run, progress: Progress) -> Corpus | None:
-    """Open the corpus of a run; prepare it again if it is no longer in the cache.
-
-    None for a selection, and where the texts of a run are no longer at their place.
+    Args:
+        structured: False where single lines were held out, whose halves can show that an encoder was damaged, and
+            nothing else.
+        baselines: ``static`` and ``bm25`` on the same pairs, if they were scored; a sentence says how each compares.
     """
-    if (run.folder / SELECTION).is_file():
-        return None
-    config = run.config()
-    folder = atomic.cache_folder("corpora", config["corpus"]["fingerprint"])
-    if atomic.cached(folder):
-        return Corpus(folder)
-    from selfsent.corpus.prepare import prepare_corpus
-    from selfsent.encoder.inspect import template_length, tokenizer_of
-    from selfsent.encoder.load import load_encoder
-    from selfsent.objectives import registry
+    score = next((score for score in after.scores if score.metric == "mrr@10"), after.average())
+    if score is None:
+        return (
+            "Cannot tell: too few documents could be held out to measure it on (2 for the test at least); "
+            "give more text, or set corpus.held_out_share=0.2"
+        )
+    of_mrr = score.metric == "mrr@10"
+    what = "In finding the text that belongs to each held-out query" if of_mrr else f"In the {score.task}"
+    what += f" (MRR@10 of {score.n:,})" if of_mrr else ""
+    comparison = compare_scores(score, before.get(score.task, score.metric, score.aggregation))
+    if of_mrr:
+        comparison = guard_held_out(comparison, structured=structured)
+    if comparison.reason:  # it holds for the baselines, too
+        return comparison.sentence(what)
+    results = {**baselines, "base": before, "trained": after}
+    return " ".join([comparison.sentence(what), *_describe_baselines(results, _OF_HELD_OUT)])
 
-    recipe, encoder = resolve_recipe(config["recipe"]), load_encoder(run.model)
-    settings = build_config(CorpusConfig, recipe.corpus, "corpus")
-    settings = replace(settings, max_length=settings.max_length + template_length(encoder))
-    unit = registry.plan_objective(recipe.method, recipe.objective).unit
-    try:
-        corpus = prepare_corpus(recipe.texts, settings, tokenizer_of(encoder), unit=unit, progress=progress)
-    except CorpusError:
-        return None
-    return corpus if corpus.fingerprint == config["corpus"]["fingerprint"] else None
+
+def _describe_baselines(results: Mapping[str, Results], baselines: Sequence[_Baseline]) -> list[str]:
+    """Say of every baseline that was scored whether words alone do as well as the trained encoder."""
+    sentences = []
+    for name, subject, task, metric, where, advice in baselines:
+        if name not in results:
+            continue
+        other, trained, base = (results[system].get(task, metric) for system in (name, "trained", "base"))
+        lead, base_lead = compare_scores(trained, other), compare_scores(base, other)
+        figures = f"{where}: {other.value:.1f} against {trained.value:.1f} trained and {base.value:.1f} base"
+        if lead.decision == "better":
+            sentences.append(f"{subject} behind the trained encoder {where}.")
+        elif lead.decision == "worse":
+            those = "both" if base_lead.decision == "worse" else "the trained encoder"
+            sentences.append(f"{subject} better than {those} here, {figures}.{advice}")
+        else:
+            sentences.append(f"{subject.rsplit(' ', 1)[0]} and the trained encoder cannot be told apart, {figures}.")
+    return sentences

@@ -7,8 +7,8 @@ import pytest
 from suite_scores import score_tasks
 
 from selfsent.errors import UserError
+from selfsent.evaluation.comparison import compare_results
 from selfsent.evaluation.label_free import held_out_retrieval
-from selfsent.evaluation.score import compare_results
 from selfsent.evaluation.suite import read_suite
 
 

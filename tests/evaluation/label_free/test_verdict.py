@@ -19,7 +19,7 @@ from selfsent.encoder.inspect import transformer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import UserError
-from selfsent.evaluation.label_free import differences, document_tests
+from selfsent.evaluation.label_free import document_tests, material, scores
 from selfsent.evaluation.label_free import verdict as verdict_module
 from selfsent.evaluation.label_free.documents import parse_documents
 from selfsent.progress import Progress
@@ -103,7 +103,7 @@ def test_static_vectors_of_the_text_are_built_once_and_stand_beside(bert, other,
     assert sum("are computed" in line for line in first.said) == 1
     assert not any("are computed" in line for line in second.said)
     assert said.sentences == again.sentences
-    score = differences.SCORE, "mean"
+    score = scores.SCORE, "mean"
     assert said.results["static"].get(*score).value > said.results["base"].get(*score).value  # of random weights
     assert "Averaged static word vectors of this text are better than both here" in str(said)
 
@@ -178,7 +178,7 @@ def test_documents_that_training_has_read_show_nothing_good(bert, corpus, tmp_pa
     if shift:
         assert said.decision == "cannot tell"
         assert said.sentences[0].startswith("Cannot tell: the trained encoder learned from this text, and only ")
-        assert "a change of +1." in said.sentences[0]
+        assert "a difference of +1." in said.sentences[0]
     else:
         assert said.decision == "worse"
 
@@ -201,7 +201,7 @@ def test_a_text_that_grew_since_is_still_known_as_read(bert, run, corpus, tmp_pa
     path.write_text(path.read_text(encoding="utf-8") + '\n{"text": "One more row. And a sentence."}', encoding="utf-8")
     said = judge(bert, place / "model", path)
     assert said.facts["text"] == "the trained encoder learned from this text as it was before it changed"
-    assert verdict_module.has_learned_from(place / "model", [str(path)])
+    assert material.has_learned_from(place / "model", [str(path)])
     assert said.decision != "better"
 
 
@@ -220,22 +220,22 @@ def test_the_text_of_a_run_is_known_wherever_it_is_and_whatever_its_name(bert, r
         del content["checksum"]
         content["recipe"]["texts"] = ["gone.jsonl"]
         atomic.write_sealed(run / "config.json", content)
-    assert verdict_module.has_learned_from(run / "model", [str(place)])
+    assert material.has_learned_from(run / "model", [str(place)])
     assert judge(bert, run / "model", place).facts["text"] == "the tests are made of documents that training held out"
 
 
 def test_a_run_is_known_to_have_read_its_own_text_and_no_other(run, corpus, tmp_path):
-    assert verdict_module.has_learned_from(run / "model", [str(corpus)])
-    assert not verdict_module.has_learned_from(run / "model", [str(tmp_path)])
-    assert not verdict_module.has_learned_from("builtin", [str(corpus)])
+    assert material.has_learned_from(run / "model", [str(corpus)])
+    assert not material.has_learned_from(run / "model", [str(tmp_path)])
+    assert not material.has_learned_from("builtin", [str(corpus)])
     other = tmp_path / "other"
     (other / "model").mkdir(parents=True)
     (other / "config.json").write_text("[no run at all")
-    assert not verdict_module.has_learned_from(other / "model", [str(corpus)])
+    assert not material.has_learned_from(other / "model", [str(corpus)])
 
 
 def test_a_run_and_a_selection_are_the_encoder_in_them(run, corpus, tmp_path):
-    assert find_model(run) == run / "model" == verdict_module.find_trained(run)
+    assert find_model(run) == run / "model" == material.find_trained(run)
     assert (
         load_encoder(run)[0].auto_model.config.hidden_size
         == load_encoder(run / "model")[0].auto_model.config.hidden_size
@@ -244,8 +244,8 @@ def test_a_run_and_a_selection_are_the_encoder_in_them(run, corpus, tmp_path):
     shutil.copytree(run / "model", selection / "model")
     (selection / "fit.json").write_text("{}")
     atomic.write_sealed(selection / "plan.json", {"asked": {"sources": [str(corpus)]}})
-    assert find_model(selection) == selection / "model" == verdict_module.find_trained(selection)
-    assert verdict_module.has_learned_from(selection / "model", [str(corpus)])
+    assert find_model(selection) == selection / "model" == material.find_trained(selection)
+    assert material.has_learned_from(selection / "model", [str(corpus)])
     assert find_model(run / "model") == run / "model"
 
 

@@ -10,7 +10,9 @@ from test_document_tests import make_documents
 
 from selfsent.errors import UserError
 from selfsent.evaluation import geometry
-from selfsent.evaluation.label_free import differences, document_tests, held_out_retrieval
+from selfsent.evaluation.comparison import compare_scores
+from selfsent.evaluation.label_free import document_tests, held_out_retrieval, scores
+from selfsent.evaluation.label_free.verdict import compare_tests, judge_tests
 from selfsent.text import clean
 
 
@@ -40,7 +42,7 @@ def tests():
 
 
 def score(tests, encode):
-    return differences.score_vectors(tests, encode(tests.texts), resamples=300)
+    return scores.score_vectors(tests, encode(tests.texts), resamples=300)
 
 
 @pytest.fixture(scope="module")
@@ -50,23 +52,23 @@ def clear(tests):
 
 def test_a_better_encoder_is_better_and_the_worse_one_worse(tests, clear):
     noisy = score(tests, bag(noise=2.0))
-    better = differences.judge_tests(tests, {"base": noisy, "trained": clear})
+    better = judge_tests(tests, {"base": noisy, "trained": clear})
     assert better.decision == "better"
     assert str(better).startswith("Better. Over ")
-    worse = differences.judge_tests(tests, {"base": clear, "trained": noisy})
+    worse = judge_tests(tests, {"base": clear, "trained": noisy})
     assert worse.decision == "worse"
     assert "do not use it" in str(worse)
 
 
 def test_an_encoder_cannot_be_told_from_itself(tests, clear):
-    same = differences.judge_tests(tests, {"base": clear, "trained": score(tests, bag(noise=1.0))})
+    same = judge_tests(tests, {"base": clear, "trained": score(tests, bag(noise=1.0))})
     assert same.decision == "cannot tell"
     assert all(change.value == change.low == change.high == 0 for change in same.differences)
 
 
 def test_two_encoders_of_one_quality_are_hardly_ever_told_apart(tests, clear):
     words = [
-        differences.judge_tests(tests, {"base": clear, "trained": score(tests, bag(noise=1.0, seed=seed))}).decision
+        judge_tests(tests, {"base": clear, "trained": score(tests, bag(noise=1.0, seed=seed))}).decision
         for seed in range(1, 9)
     ]
     assert words.count("cannot tell") >= 6  # 95 % of them, in the long run
@@ -74,7 +76,7 @@ def test_two_encoders_of_one_quality_are_hardly_ever_told_apart(tests, clear):
 
 def test_a_collapsed_encoder_is_worse(tests, clear):
     collapsed = score(tests, rank(bag(noise=1.0), 2))
-    said = differences.judge_tests(tests, {"base": clear, "trained": collapsed}, notes=["Beware."])
+    said = judge_tests(tests, {"base": clear, "trained": collapsed}, notes=["Beware."])
     assert said.decision == "worse"
     assert said.sentences[-1] == "Beware."
     assert collapsed.get("geometry", "effective_rank").value < 2.001
@@ -92,7 +94,7 @@ def test_one_point_for_everything_scores_what_guessing_scores(tests):
 
 
 def test_word_matching_scores_50_where_it_must_not_win(tests):
-    words = differences.score_bm25(tests, resamples=100)
+    words = scores.score_bm25(tests, resamples=100)
     hard = [one for one in words.scores if one.metric == "accuracy"]
     assert hard
     for one in hard:
@@ -146,15 +148,15 @@ def test_without_details_the_score_is_the_same(clear):
     plain = score(tests, bag(noise=1.0))
     assert {one.metric for one in plain.scores if one.task == "summary"} == {"mrr@10", "accuracy"}
     for one in plain.scores:
-        if (one.task, one.metric) in (*differences.SCORED, (differences.SCORE, "mean")):
+        if (one.task, one.metric) in (*scores.SCORED, (scores.SCORE, "mean")):
             assert one.value == clear.get(one.task, one.metric).value
             assert (one.replicates == clear.get(one.task, one.metric).replicates).all()
-    assert len(plain.get(differences.SCORE, "mean").protocol["mean of"]) == 6
+    assert len(plain.get(scores.SCORE, "mean").protocol["mean of"]) == 6
 
 
 def test_the_score_is_the_plain_mean_of_its_parts(clear):
-    parts = [one for one in clear.scores if (one.task, one.metric) in differences.SCORED]
-    whole = clear.get(differences.SCORE, "mean")
+    parts = [one for one in clear.scores if (one.task, one.metric) in scores.SCORED]
+    whole = clear.get(scores.SCORE, "mean")
     assert whole.value == pytest.approx(np.mean([one.value for one in parts]))
     np.testing.assert_allclose(whole.replicates, np.mean([one.replicates for one in parts], axis=0))
     assert whole.protocol["mean of"] == [f"{one.task} {one.metric}" for one in parts]
@@ -163,13 +165,11 @@ def test_the_score_is_the_plain_mean_of_its_parts(clear):
 def test_baselines_that_are_better_are_named(tests):
     noisy, noisier = score(tests, bag(noise=4.0)), score(tests, bag(noise=5.0))
     systems = {"base": noisier, "trained": noisy, "static": score(tests, bag())}
-    said = str(differences.judge_tests(tests, {**systems, "bm25": differences.score_bm25(tests, resamples=300)}))
+    said = str(judge_tests(tests, {**systems, "bm25": scores.score_bm25(tests, resamples=300)}))
     assert "Averaged static word vectors of this text are better than both here" in said
     assert "Word matching (BM25) is better than both here" in said
     weak = {"base": noisier, "trained": score(tests, bag()), "static": noisy}
-    assert "Averaged static word vectors of this text are behind the trained encoder" in str(
-        differences.judge_tests(tests, weak)
-    )
+    assert "Averaged static word vectors of this text are behind the trained encoder" in str(judge_tests(tests, weak))
 
 
 def test_single_lines_never_make_an_encoder_better_whatever_it_scores():
@@ -177,24 +177,25 @@ def test_single_lines_never_make_an_encoder_better_whatever_it_scores():
     articles = make_documents(200, sentences=4, seed=5)
     lines = [replace(one, title="", sentences=[" ".join(one.sentences).replace(".", "")]) for one in articles]
     halves = document_tests.build_tests(lines, details=True)
-    assert {test.name for test in halves.every} & {"halves", *differences.STRUCTURE} == {"halves"}
+    assert {test.name for test in halves.every} & {"halves", *scores.STRUCTURE} == {"halves"}
     worse, better = score(halves, bag(noise=9.0)), score(halves, bag())
-    assert differences.word_difference("", worse, better, better.get(differences.SCORE, "mean"))[0] == "better"
+    assert compare_scores(better.get(scores.SCORE, "mean"), worse.get(scores.SCORE, "mean")).decision == "better"
+    assert compare_tests(halves, worse, better).decision == "cannot tell"
     for systems in ({"base": worse, "trained": better}, {"base": better, "trained": worse}):
-        said = differences.judge_tests(halves, {**systems, "bm25": differences.score_bm25(halves, resamples=300)})
+        said = judge_tests(halves, {**systems, "bm25": scores.score_bm25(halves, resamples=300)})
         assert said.decision == "cannot tell"
-        assert "This text has no structure to judge by: of its 200 lines or rows" in said.sentences[0]
+        assert "this text has no structure to judge by: of its 200 lines or rows" in said.sentences[0]
         assert "selfsent evaluate" in said.sentences[0]
         assert said.differences  # and the table has its rows
         assert "Word matching (BM25)" in str(said)
 
 
-@pytest.mark.parametrize("name", differences.STRUCTURE)
+@pytest.mark.parametrize("name", scores.STRUCTURE)
 def test_one_test_of_structure_is_enough_to_judge_by(tests, name):
     kept = {"retrieval": [test for test in tests.retrieval if test.name in ("halves", name)]}
     some = replace(tests, **kept, nearness=tests.nearness if name == "nearness" else None)
     worse, better = score(some, bag(noise=4.0)), score(some, bag())
-    assert differences.judge_tests(some, {"base": worse, "trained": better}).decision == "better"
+    assert judge_tests(some, {"base": worse, "trained": better}).decision == "better"
 
 
 @pytest.mark.parametrize(
@@ -214,13 +215,13 @@ def test_vectors_that_cannot_be_judged_are_refused_by_name(tests, encode, messag
 
 def test_a_corpus_that_allows_no_test_is_refused_with_the_reasons():
     with pytest.raises(UserError, match=r"no test can be made of 20 documents \(title: .*nearness: "):
-        differences.require_enough_tests(document_tests.build_tests(make_documents(20), details=True))
+        scores.require_enough_tests(document_tests.build_tests(make_documents(20), details=True))
 
 
 def test_what_is_written_is_json_and_whole(tests, clear):
     import json
 
-    said = differences.judge_tests(tests, {"base": clear, "trained": clear}, facts={"text": "all of it"})
+    said = judge_tests(tests, {"base": clear, "trained": clear}, facts={"text": "all of it"})
     content = json.loads(json.dumps(said.as_dict()))
     assert content["verdict"] == "cannot tell"
     assert content["text"] == "all of it"
