@@ -20,7 +20,7 @@ from torch import Tensor
 
 from selfsent.runtime import hardware
 
-WORDS = 64 * 2 * 27  # word pieces of a training step: 64 texts, two views
+WORDS = 64 * 2 * 27  # tokens of a training step: 64 texts, two views
 SHAPES = {  # rows, inner, columns
     "large": (4096, 4096, 4096),
     "6 x 256, inner": (WORDS, 256, 1024),
@@ -62,7 +62,7 @@ def measure_ceiling(precision: str | None = None, repeats: int = 5) -> float:
 
 
 def training_operations(layers: int, width: int, vocabulary: int, length: int, mask_probability: float) -> float:
-    """Count the operations of a masked-LM step per word piece: 6 for each weight that it is used with."""
+    """Count the operations of a masked-LM step per token: 6 for each weight that it is used with."""
     block = 12 * width**2 + 2 * width * length  # four projections, two of four times the width; attention
     return 6.0 * (layers * block + mask_probability * (vocabulary * width + width**2))
 

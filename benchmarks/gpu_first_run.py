@@ -4,11 +4,11 @@ r"""The first run on a GPU, in one command of ten minutes: whether it is right, 
     resume        a run that was stopped half-way and resumed, beside the one that was not: the same bytes?
     throughput    texts a second and peak memory of every method, by batch size; chunks (train.cached) beside
     compile       the encoder's forward and backward pass with torch.compile and without
-    pretraining   word pieces a second
+    pretraining   tokens a second
     encoding      texts a second, in fp32 and in the precision chosen for the device
 
 Each part writes into the JSON file as soon as it ends, and a part that fails leaves its error there, so that ten
-minutes are never lost whole.  Texts are random word pieces: nothing is downloaded.
+minutes are never lost whole.  Texts are random tokens: nothing is downloaded.
 
 Example: python benchmarks/gpu_first_run.py --json gpu.json
          python benchmarks/gpu_first_run.py --device cpu --layers 2 --width 64 --batches 8 --steps 3 --encoded 200 \
@@ -63,7 +63,7 @@ Result = dict[str, Any]
 
 
 class Texts:
-    """Random rows of word pieces: what the trainer needs of a corpus."""
+    """Random rows of tokens: what the trainer needs of a corpus."""
 
     paired = False
 
@@ -114,7 +114,7 @@ class Bench:
         return load_encoder(self.folder / "base", pooling="mean").to(self.device)
 
     def texts(self, encoder: SentenceTransformer, method: str, count: int) -> Texts:
-        """Return sentences of 5 to 30 word pieces, or documents."""
+        """Return sentences of 5 to 30 tokens, or documents."""
         return Texts(encoder, count, *((300, 400) if method == "declutr" else (5, 30)))
 
     def trainer(self, method: str, batch: int, steps: int, out: Path, **changes: object) -> Trainer:
@@ -216,7 +216,7 @@ class Bench:
         return found
 
     def pretraining(self) -> Result:
-        """Time pretraining, in word pieces."""
+        """Time pretraining, in tokens."""
         found = {}
         for batch in self.arguments.batches:
             timed = self._timed("pretrain", batch)

@@ -7,7 +7,7 @@ weights of each are chosen on STS-B dev; what is tabled is measured on the test 
 
 The objectives are as published, but for SCD's (see ``SCD``); the training is not, so that it is the same for all: one
 learning rate, linear to zero without warm-up, no weight decay, Adam's epsilon 1e-8, bucketed batches (of documents
-plain ones), 64 texts a step or 16 documents, and DeCLUTR's spans of 128 word pieces at most.
+plain ones), 64 texts a step or 16 documents, and DeCLUTR's spans of 128 tokens at most.
 """
 
 import argparse
@@ -141,7 +141,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--ablation-seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=100, help="of 64 texts")
-    parser.add_argument("--document-steps", type=int, default=50, help="of 16 documents: about as many word pieces")
+    parser.add_argument("--document-steps", type=int, default=50, help="of 16 documents: about as many tokens")
     parser.add_argument("--learning-rate", type=float, default=1e-4)
     parser.add_argument("--evaluate-every", type=int, default=50)
     parser.add_argument("--max-texts", type=int, default=100_000)

@@ -2,7 +2,7 @@
 
 Example: python benchmarks/pretrain_throughput.py --corpus wikipedia.jsonl.xz --json pretraining.json
 
-The same model goes on with the same rows of packed text for all three, a fifth of the word pieces hidden: the built-in
+The same model goes on with the same rows of packed text for all three, a fifth of the tokens hidden: the built-in
 encoder, or the masked language model given.  Each measurement is a fresh process; the three take turns.
 """
 
@@ -19,7 +19,7 @@ SIDES = ("peer fp32", "peer bf16", "ours")
 
 
 def rows(base: str, corpus: list[str], count: int, length: int) -> list[list[int]]:
-    """Return the first packed rows of word pieces."""
+    """Return the first packed rows of tokens."""
     import numpy as np
 
     from selfsent.corpus.prepare import prepare_corpus
@@ -95,7 +95,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", action="append", required=True, help="raw text")
     parser.add_argument("--base", help="a folder with a masked language model  [default: the built-in encoder]")
-    parser.add_argument("--length", type=int, default=64, help="word pieces of a row")
+    parser.add_argument("--length", type=int, default=64, help="tokens of a row")
     parser.add_argument("--batch-size", type=int, default=128, help="rows")
     parser.add_argument("--warmup", type=int, default=5, help="steps not timed")
     parser.add_argument("--steps", type=int, default=20, help="steps timed")
@@ -122,11 +122,11 @@ def main() -> None:
     count = (arguments.warmup + arguments.steps) * arguments.batch_size
     (folder / "rows.json").write_text(json.dumps(rows(base, arguments.corpus, count, arguments.length)))
     print(
-        f"{arguments.batch_size} rows of {arguments.length} word pieces a step, {arguments.steps} steps, "
+        f"{arguments.batch_size} rows of {arguments.length} tokens a step, {arguments.steps} steps, "
         f"medians of {arguments.repeats}",
         flush=True,
     )
-    measured = turns.take(SIDES, arguments.repeats, folder, "tokens_per_second", "word pieces/s")
+    measured = turns.take(SIDES, arguments.repeats, folder, "tokens_per_second", "tokens/s")
     report = {"ratios": turns.ratios(measured, "tokens_per_second"), "figures": turns.medians(measured)}
     print(json.dumps(report, indent=2))
     if arguments.json:

@@ -115,7 +115,7 @@ def main() -> None:
     """Print a row for every recipe and number of processes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", type=Path, required=True, help="documents of several sentences")
-    parser.add_argument("--documents", type=Path, required=True, help="documents of 256 word pieces or more")
+    parser.add_argument("--documents", type=Path, required=True, help="documents of 256 tokens or more")
     parser.add_argument("--base", default="builtin")
     parser.add_argument("--counts", type=int, nargs="*", default=[2, 4], help="of processes, beside one")
     parser.add_argument("--steps", type=int, default=20)

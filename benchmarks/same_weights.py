@@ -62,7 +62,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", type=Path, help="another checkout of this project")
     parser.add_argument("--corpus", type=Path, required=True, help="a few thousand texts")
-    parser.add_argument("--documents", type=Path, required=True, help="documents of 256 word pieces or more")
+    parser.add_argument("--documents", type=Path, required=True, help="documents of 256 tokens or more")
     parser.add_argument("--only", nargs="*", help="names of runs")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()

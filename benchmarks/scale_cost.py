@@ -2,7 +2,7 @@
 
     python benchmarks/scale_cost.py TEXT.jsonl.xz --sentences 10000 100000 --predict 200000 --json cost.json
 
-Stages: read (decompress, parse), clean (remove markup, split), tokenize (word pieces, hashes, MinHash bands),
+Stages: read (decompress, parse), clean (remove markup, split), tokenize (tokens, hashes, MinHash bands),
 deduplicate (held-out copies, exact, MinHash), store, and encode with each model.  Each is timed alone in this process,
 with one thread, on the first documents that hold so many sentences, in seconds of the processor, which other processes
 on the machine change little.  ``--predict N`` then writes down what the costs of the largest size say of preparing and

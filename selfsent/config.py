@@ -50,7 +50,7 @@ class EncoderConfig:
     dropout: float | None = setting(None, "rate of every dropout while training; None: the base's own", ge=0, lt=1)
     max_length: int | None = setting(
         None,
-        "word pieces read of a text, with special tokens and without a prompt's, by evaluations and the saved model; "
+        "tokens read of a text, with special tokens and without a prompt's, by evaluations and the saved model; "
         "None: the base's own",
         ge=4,
         le=1_000_000,

@@ -39,7 +39,7 @@ def text(tmp_path_factory):
 
 @pytest.fixture
 def prepared(text):
-    """Return a tokenizer of 120 word pieces and the text's documents by it."""
+    """Return a tokenizer of 120 tokens and the text's documents by it."""
     tokenizer = vocabulary.learn_vocabulary([str(text)], CorpusConfig(), 120)
     return tokenizer, prepare_corpus([str(text)], CorpusConfig(held_out=0), tokenizer, unit="documents")
 

@@ -241,7 +241,7 @@ def _encode_blocks(job: BlockJob, read: ReadTexts, run: Engine, progress: Progre
         done, zeros = done + rows, zeros + zero
         progress.report("encode", done)
     if zeros:
-        progress.say(f"warning: {zeros:,} of the vectors are zeros: their texts are empty, or hold no known word piece")
+        progress.say(f"warning: {zeros:,} of the vectors are zeros: their texts are empty, or hold no known token")
     if not texts.count:
         job.store.discard()
         raise CorpusError("nothing to encode: the source held no texts")

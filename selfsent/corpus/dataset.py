@@ -25,7 +25,7 @@ class Corpus:
 
     Attributes:
         paired: whether every row has a positive beside its text.
-        lengths: word pieces of every row, special tokens included, as int32; of a pair, of its longer side.
+        lengths: tokens of every row, special tokens included, as int32; of a pair, of its longer side.
         keys: a 64-bit hash of every token row; rows of equal key must never share a batch.  Pairs that have a side in
             common, directly or through other pairs, have equal keys.
         held_out: queries and passages of documents that are not among the rows.
@@ -56,24 +56,24 @@ class Corpus:
         return Corpus, (self.folder,)
 
     def rows(self, indices: Indices) -> list[list[int]]:
-        """Return the word pieces of some rows, special tokens included."""
+        """Return the tokens of some rows, special tokens included."""
         return [row.tolist() for row in self._ids.rows(indices)]
 
     def span(self, start: int, stop: int) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
-        """Return the word pieces of the rows from ``start`` to ``stop`` end to end, and the length of each row."""
+        """Return the tokens of the rows from ``start`` to ``stop`` end to end, and the length of each row."""
         return self._ids.span(start, stop)
 
     @property
     def tokens(self) -> int:
-        """Count the word pieces of all rows."""
+        """Count the tokens of all rows."""
         return self._ids.values.rows
 
     def token_range(self, start: int, stop: int) -> NDArray[np.integer]:
-        """Return the word pieces from ``start`` to ``stop`` of all rows end to end."""
+        """Return the tokens from ``start`` to ``stop`` of all rows end to end."""
         return self._ids.values.read(start, stop)
 
     def positives(self, indices: Indices) -> list[list[int]]:
-        """Return the word pieces of the positives of some rows, special tokens included."""
+        """Return the tokens of the positives of some rows, special tokens included."""
         if self._positives is None:
             raise ValueError("this corpus has no positives: check `paired` first")
         return [row.tolist() for row in self._positives.rows(indices)]
@@ -95,7 +95,7 @@ def write_facts(folder: Path, account: CorpusStatistics, held_out: HeldOut) -> N
 
 
 class DocumentTokens(Sequence[int]):
-    """The word pieces of one document, special tokens included; only the slices asked for are read from disk."""
+    """The tokens of one document, special tokens included; only the slices asked for are read from disk."""
 
     def __init__(self, ids: Ragged, row: int) -> None:
         self._values = ids.values

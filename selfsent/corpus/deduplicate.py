@@ -1,7 +1,7 @@
 """Find exact and near-duplicates in memory that does not grow with the number of texts.
 
 Exact duplicates share a 64-bit key of their normalised text.  Near-duplicates are found by MinHash over the
-bigrams of word pieces: 64 minima are folded into bands, texts that agree in a whole band are candidates, and a
+bigrams of tokens: 64 minima are folded into bands, texts that agree in a whole band are candidates, and a
 candidate is dropped only if its true Jaccard similarity with a text that is kept reaches the threshold.  All keys are
 on disk and are compared in partitions of bounded size.
 
@@ -23,7 +23,7 @@ KEPT, EXACT, NEAR, HELD_OUT, SURPLUS, UNPAIRED = range(6)  # drop reasons
 MINIMA = 64
 _PARTITION = 1 << 20  # keys compared at a time
 _BLOCK = 1 << 18  # rows whose candidates are verified at a time
-_COMPARED = 1 << 18  # word pieces compared at a time
+_COMPARED = 1 << 18  # tokens compared at a time
 _EXAMPLES = 20
 _BITS = 45  # a pair packed into one number: the earlier row in the lower bits, the later one within its block above
 
@@ -47,7 +47,7 @@ def mix(x: Keys) -> Keys:
 
 
 def shingles(ids: NDArray[np.integer], lengths: NDArray[np.integer]) -> Keys:
-    """Hash every word piece together with its right neighbour, the last one with the end of its text."""
+    """Hash every token together with its right neighbour, the last one with the end of its text."""
     pairs = (ids.astype(np.uint64) + np.uint64(1)) << np.uint64(32)
     pairs[:-1] |= ids[1:].astype(np.uint64) + np.uint64(1)
     ends = np.cumsum(lengths) - 1
@@ -68,7 +68,7 @@ def band_keys(hashes: Keys, lengths: NDArray[np.integer], width: int) -> Iterato
 
 
 def row_keys(ids: NDArray[np.integer], lengths: NDArray[np.integer]) -> Keys:
-    """Hash whole rows of word pieces; no row may be empty."""
+    """Hash whole rows of tokens; no row may be empty."""
     starts = np.cumsum(lengths) - lengths
     columns = np.arange(len(ids)) - np.repeat(starts, lengths)
     return mix(np.add.reduceat(mix((columns.astype(np.uint64) << np.uint64(32)) + ids), starts))
@@ -115,7 +115,7 @@ def drop_near_held_out(
 
     Args:
         bands: of the rows; None: they are computed here.
-        held_ids: word pieces of the held-out texts, end to end; they are few and are held in memory.
+        held_ids: tokens of the held-out texts, end to end; they are few and are held in memory.
     """
     held_lengths = held_lengths[held_lengths > 0]
     if not len(held_lengths):
@@ -146,7 +146,7 @@ def drop_near_held_out(
 
 
 def _bands_of(ids: Ragged, rows: NDArray[np.int64], width: int) -> Iterator[Keys]:
-    """Return the keys of rows for each band; a row without a word piece is like no other."""
+    """Return the keys of rows for each band; a row without a token is like no other."""
     first = int(rows[0])
     values, sizes = ids.span(first, int(rows[-1]) + 1)
     wanted = np.zeros(len(sizes), bool)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 FORMAT = 5  # of the folder; raised whenever the same input would give another corpus
 
 _ROWS = 1 << 15  # stored at a time
-_LONGEST = 4096  # word pieces; longer texts count as this long in the statistics
+_LONGEST = 4096  # tokens; longer texts count as this long in the statistics
 
 Unit = Literal["sentences", "documents"]
 
@@ -211,7 +211,7 @@ def _drop(
 def _store(
     texts: TokenizedTexts, drop_reason: NDArray[np.uint8], max_length: int | None, folder: Path, progress: Progress
 ) -> None:
-    """Write the rows that are kept, and count their word pieces before truncation."""
+    """Write the rows that are kept, and count their tokens before truncation."""
     counts, pieces = texts.counts, texts.pieces
     histogram = np.zeros(_LONGEST + 1, np.int64)  # rows by length, special tokens included
     unknown = 0

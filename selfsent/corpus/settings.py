@@ -36,7 +36,7 @@ class CorpusConfig:
         None, "as_is: every line or row is a training text as it stands, as the papers use their published files"
     )
     clean: bool = setting(True, "remove markup, empty lines and pairs of a text with itself; False: keep all as it is")
-    max_length: int = setting(32, "word pieces with special tokens; longer texts are truncated", ge=4, le=1_000_000)
+    max_length: int = setting(32, "tokens with special tokens; longer texts are truncated", ge=4, le=1_000_000)
     max_texts: int | None = setting(None, "stop after so many kept texts; None: keep all", ge=1, le=MANY)
     split: Literal["auto", "yes", "no"] = setting(
         "auto", "into sentences; auto: rows of tables yes, lines of .txt files no"
@@ -49,7 +49,7 @@ class CorpusConfig:
     deduplicate: Literal["near", "exact", "none"] = setting(
         "near", "exact: texts equal but for case, white space and Unicode variants"
     )
-    near_threshold: float = setting(0.7, "Jaccard similarity of word-piece bigrams", gt=0, le=1)
+    near_threshold: float = setting(0.7, "Jaccard similarity of token bigrams", gt=0, le=1)
     text_column: str = setting("text", "in jsonl, json, csv, tsv, parquet and hub rows")
     title_column: str = setting("title", "kept with held-out documents; need not exist")
     summary_column: str = setting("summary", "query of the label-free test; need not exist")

@@ -24,11 +24,11 @@ class CorpusStatistics:
     without_positive: int = 0  # in a corpus of pairs
     identical_pairs: int = 0  # pairs of a text with itself
     kept: int = 0
-    max_length: int | None = None  # word pieces to which texts are truncated
-    median_length: int = 0  # word pieces, special tokens included, before truncation
+    max_length: int | None = None  # tokens to which texts are truncated
+    median_length: int = 0  # tokens, special tokens included, before truncation
     long_length: int = 0  # the 95th percentile
     truncated: float = 0.0  # share of the kept texts
-    unknown: float = 0.0  # share of word pieces that are the unknown token
+    unknown: float = 0.0  # share of tokens that are the unknown token
     examples: Sequence[tuple[str, str]] = ()  # near-duplicates: (kept, dropped)
 
     def dropped(self) -> list[tuple[str, int]]:
@@ -62,7 +62,7 @@ class CorpusStatistics:
         """Return a line on the lengths of the texts and the share that was truncated."""
         cut = f", {100 * self.truncated:.1f} % cut at {self.max_length}" if self.max_length else ""
         return (
-            f"word pieces per text: median {self.median_length}, 95th percentile {self.long_length}{cut}; "
+            f"tokens per text: median {self.median_length}, 95th percentile {self.long_length}{cut}; "
             f"unknown {100 * self.unknown:.2f} %"
         )
 

@@ -68,7 +68,7 @@ class WordPieces:
         self._lookup = WordLookup.of(self._backend)
 
     def encode(self, texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        """Return the word pieces of all texts end to end, without special tokens, and the length of each text."""
+        """Return the tokens of all texts end to end, without special tokens, and the length of each text."""
         if self._lookup is not None:
             ids, firsts = self._lookup(texts)
             return ids.astype(np.uint32), np.diff(firsts, append=len(ids))
@@ -164,7 +164,7 @@ class NewText(NamedTuple):
 
 
 class TokenizedChunk(NamedTuple):
-    """Some texts with their word pieces and hashes; rows of differing length stand end to end."""
+    """Some texts with their tokens and hashes; rows of differing length stand end to end."""
 
     texts: bytes
     sizes: NDArray[np.int64]  # of the texts, in bytes
@@ -175,7 +175,7 @@ class TokenizedChunk(NamedTuple):
     keys: NDArray[np.uint64]
     positive_keys: NDArray[np.uint64]
     bands: list[NDArray[np.uint64]]
-    empty: int  # texts left out because they have no word piece
+    empty: int  # texts left out because they have no token
 
 
 class ChunkTokenizer(NamedTuple):
@@ -186,7 +186,7 @@ class ChunkTokenizer(NamedTuple):
     width: int | None  # of a band of MinHash; None: no bands
 
     def __call__(self, chunk: list[NewText]) -> TokenizedChunk:
-        """Return the texts of a chunk, but those without a word piece if these are dropped."""
+        """Return the texts of a chunk, but those without a token if these are dropped."""
         ids, lengths = self.pieces.encode([new_text.text for new_text in chunk])
         whole = len(chunk)
         if self.drops_empty:
@@ -236,7 +236,7 @@ class CorpusEngine:
 
 
 class TokenizedTexts:
-    """All texts read so far with their word pieces and hashes, in columns of a temporary folder."""
+    """All texts read so far with their tokens and hashes, in columns of a temporary folder."""
 
     def __init__(
         self, table: Table, pieces: WordPieces, config: CorpusConfig, kind: Kind, engine: CorpusEngine | None = None
@@ -262,7 +262,7 @@ class TokenizedTexts:
         self.bands = [
             table.column(f"band_{band}", np.uint64) for band in range(deduplicate.MINIMA // width if near else 0)
         ]
-        # A row of no word piece at all has no hash.
+        # A row of no token at all has no hash.
         drops_empty = config.clean or near or not pieces.specials
         self._tokenize = ChunkTokenizer(pieces, drops_empty, width if near else None)
         self._submitted = 0  # texts passed to the tokenizer

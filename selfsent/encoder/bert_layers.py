@@ -146,7 +146,7 @@ class BertLayers(nn.Module):
 
     @property
     def positions(self) -> int:
-        """How many word pieces there are positions for."""
+        """How many tokens there are positions for."""
         table = self.embeddings["position_embeddings"]
         assert isinstance(table, nn.Embedding)
         return table.num_embeddings - (0 if self.shape.family == "bert" else self.shape.padding + 1)

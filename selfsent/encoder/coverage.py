@@ -15,7 +15,7 @@ _SAMPLE = 500  # texts
 BEGINNING = 2000  # texts, of which the sample is taken where reading all would take long
 _CHARACTERS = 400  # of a text
 _NOTICED, _REFUSED = 0.05, 0.5  # shares of unknown tokens, or of texts without a known one
-# Word pieces in a plain word: 1.0 to 1.2 in English of any subject with the encoders that ship, and 1.8 to 2.3 in
+# Tokens in a plain word: 1.0 to 1.2 in English of any subject with the encoders that ship, and 1.8 to 2.3 in
 # German, Dutch, Swedish, French and Spanish.  Of all words, documentation has as many as those languages have.
 _PIECES = 1.6
 _PLAIN_WORD = re.compile(r"\b[^\W\d_]+\b")

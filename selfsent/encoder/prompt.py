@@ -63,7 +63,7 @@ def wrap_tokenizer(tokenizer: PreTrainedTokenizerBase, template: str = TEMPLATE)
 
 
 def prompt_length(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Count the word pieces that the tokenizer adds to a text beside special tokens; 0 without a template."""
+    """Count the tokens that the tokenizer adds to a text beside special tokens; 0 without a template."""
     special = {*tokenizer.all_special_ids} - {tokenizer.unk_token_id}
     return sum(piece not in special for piece in tokenizer("")["input_ids"])
 

@@ -58,7 +58,7 @@ def evaluate(
         held_out: queries and the passage that answers each, for the task "retrieval".
         corpus: documents to take queries and passages from where ``held_out`` is None.
         pooling: in place of the model's own.
-        max_length: word pieces read of a text, special tokens included and a prompt's own not, in place of the model's.
+        max_length: tokens read of a text, special tokens included and a prompt's own not, in place of the model's.
         poolings: also score these poolings of the same encoder, without any head.
         whitening: also score the model's vectors whitened: "pca", "zca" or "group", fitted to each task's texts.
         whiten_on: files, folders or hub names of texts, a line each, that whitening is fitted to instead.

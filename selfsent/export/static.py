@@ -1,8 +1,8 @@
 """Any encoder distilled into static word vectors: hundreds of times as fast, without a word's context.
 
     y_n    unit vector that the encoder gives text n, in the first D right singular vectors of all (N, D)
-    x_n    share of each word piece among those of text n (N, V)
-    w0_v   a / (a + p_v) of the vector that the encoder gives word piece v alone, in the same D directions (V, D)
+    x_n    share of each token among those of text n (N, V)
+    w0_v   a / (a + p_v) of the vector that the encoder gives token v alone, in the same D directions (V, D)
     W      = argmin  sum_n |x_n W - y_n|^2 + lambda |W - s W0|^2
 
 s is the scale that fits s W0 best, lambda the one of ``PENALTIES`` whose W gives held-out texts the largest cosine to
@@ -90,7 +90,7 @@ def bare_tokenizer(encoder: SentenceTransformer) -> Tokenizer:
 
 
 def _spelled(tokenizer: Tokenizer) -> list[str]:
-    """Return what every word piece stands for, in the order of their numbers."""
+    """Return what every token stands for, in the order of their numbers."""
     pieces = {number: piece for piece, number in tokenizer.get_vocab().items()}
     found = []
     for number in range(max(pieces) + 1):
@@ -100,7 +100,7 @@ def _spelled(tokenizer: Tokenizer) -> list[str]:
 
 
 def piece_shares(tokenizer: Tokenizer, texts: Sequence[str]) -> sparse.csr_matrix:
-    """Return x (N, V): the share of each word piece among those of each text; no share for a text without one."""
+    """Return x (N, V): the share of each token among those of each text; no share for a text without one."""
     rows = [encoding.ids for encoding in tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
     size = 1 + max(tokenizer.get_vocab().values())
     starts = np.cumsum([0, *map(len, rows)])

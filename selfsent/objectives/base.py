@@ -64,7 +64,7 @@ class Objective(nn.Module):
         self.config = config
 
     def choose(self, lengths: NDArray[np.int32]) -> NDArray[np.bool_] | None:
-        """Return a mask of the documents it can learn from, given their lengths in word pieces; None: all."""
+        """Return a mask of the documents it can learn from, given their lengths in tokens; None: all."""
         return None
 
     def notes(self, lengths: NDArray[np.int32]) -> list[str]:

@@ -1,6 +1,6 @@
 """DeCLUTR, spans of one document as anchor and positives.  Giorgi et al., ACL 2021, https://arxiv.org/abs/2006.03659.
 
-From every document A anchors are cut, l_max word pieces or more apart, and for each anchor P positives near it:
+From every document A anchors are cut, l_max tokens or more apart, and for each anchor P positives near it:
 overlapping with it, inside it, or touching it.  Anchors are long (Beta(4, 2) of the way from l_min to l_max),
 positives short (Beta(2, 4)).  The anchors are read with some of their words masked.
 
@@ -19,7 +19,7 @@ GPUs, where the gathered shards of other processes carried no gradient; Adam wit
 batch.  ``projection`` and ``memory_size`` are the two experiments of the paper's supplement, neither of which it kept.
 
 Departs from the authors' code: spans are slices of the tokenised document, not decoded and tokenised again; the last
-word piece of a byte-level tokenizer's span may thus differ at a cut.  Their loss saturates at 87.3 a row for small
+token of a byte-level tokenizer's span may thus differ at a cut.  Their loss saturates at 87.3 a row for small
 temperatures; ours is the exact one.  Beyond both: ``short_doc`` ``shrink``, and l_max follows the encoder's length.
 """
 
@@ -48,7 +48,7 @@ from selfsent.objectives.base import Batch, Examples, Objective, RecipeTable, Ro
 from selfsent.objectives.queue import EmbeddingQueue
 from selfsent.text.clean import one_line
 
-Span = tuple[int, int]  # start and end in the document's word pieces, the end excluded
+Span = tuple[int, int]  # start and end in the document's tokens, the end excluded
 Placement = Literal["any", "subsuming", "adjacent"]
 _LONGEST = 512  # l_max of the paper, where the encoder reads as much
 
@@ -83,7 +83,7 @@ class DeCLUTR(Objective):
 
         num_anchors: int = setting(2, "A: of a document", ge=1, le=1_000_000)
         num_positives: int = setting(2, "P: of an anchor", ge=1, le=1_000_000)
-        min_length: int = setting(32, "l_min: word pieces of the shortest span", ge=1, le=1_000_000)
+        min_length: int = setting(32, "l_min: tokens of the shortest span", ge=1, le=1_000_000)
         max_length: int | None = setting(
             None, "l_max: longest span with special tokens; None: the encoder's, to 512", ge=3, le=1_000_000
         )
@@ -133,7 +133,7 @@ class DeCLUTR(Objective):
         if not config.min_length + 2 <= self.longest <= reads:
             raise ConfigurationError(
                 f"objective.min_length = {config.min_length} and max_length = {self.longest} do not fit: the encoder "
-                f"reads {reads} word pieces, so max_length must be at most that, and min_length less by 2"
+                f"reads {reads} tokens, so max_length must be at most that, and min_length less by 2"
             )
         width = embedding_width(encoder)
         self.mlm = load_mlm_head(encoder) if config.mlm_weight else None
@@ -161,12 +161,12 @@ class DeCLUTR(Objective):
         if short and config.short_doc == "error":
             raise CorpusError(
                 f"{short:,} of {len(words):,} documents have fewer than 2 x {config.num_anchors} x {shortest} = "
-                f"{needed:,} word pieces: set objective.short_doc=skip to leave them out, or objective.short_doc=shrink"
+                f"{needed:,} tokens: set objective.short_doc=skip to leave them out, or objective.short_doc=shrink"
             )
         if fit.sum() < 2:
             raise CorpusError(
                 f"{'only one' if fit.any() else 'none'} of {len(words):,} documents has 2 x {config.num_anchors} x "
-                f"{shortest} = {needed:,} word pieces, and the longest has {longest:,}: {mend}"
+                f"{shortest} = {needed:,} tokens, and the longest has {longest:,}: {mend}"
             )
         return fit
 
@@ -190,7 +190,7 @@ class DeCLUTR(Objective):
         words, fit = np.asarray(lengths) - self._pieces.specials, self.choose(lengths)
         config = self.config
         lines = [
-            f"spans of {config.min_length} to {self.longest} word pieces: {config.num_anchors} anchors a document, "
+            f"spans of {config.min_length} to {self.longest} tokens: {config.num_anchors} anchors a document, "
             f"{config.num_positives} positives each; {int(fit.sum()):,} of {len(fit):,} documents are long enough"
         ]
         edges = [0, *(2**power for power in range(6, 18)), np.inf]
@@ -215,7 +215,7 @@ class DeCLUTR(Objective):
         return {"anchor": anchors, "positive": positives}
 
     def spans(self, length: int, draw: np.random.Generator) -> list[tuple[Span, list[Span]]]:
-        """Draw the anchors of a document of ``length`` word pieces or words, and the positives of each."""
+        """Draw the anchors of a document of ``length`` tokens or words, and the positives of each."""
         config = self.config
         longest = self.longest
         if length < 2 * config.num_anchors * longest:  # only where short_doc is shrink, or words are counted

@@ -14,7 +14,7 @@ at its position, those of the prompt too, with the base's own masked-LM head, ti
 Projector, decoder and head are dropped after training; a text is embedded by the state at [MASK] before the projector.
 
 Defaults: the authors' command for bert-base-uncased, batches of 64 at a constant 4e-5 after 500 steps of warm-up.
-``denosent_released`` is the whole command: 5,000 steps, an evaluation every 50, and 32 word pieces of every text, also
+``denosent_released`` is the whole command: 5,000 steps, an evaluation every 50, and 32 tokens of every text, also
 when it is evaluated and used.  ``denosent_paper`` follows the paper where it says something else: temperature, weights,
 a rate of 5e-5, what is restored, and selection by STS-B.
 

@@ -11,7 +11,7 @@ Fang et al. 2021, https://arxiv.org/abs/2101.04731 (SEED).  There j runs over th
 holds the teacher's embeddings alone, and the student's are brought to the teacher's width by a layer that is
 dropped later; here a queue holds what the student made of its texts, too, as they came.
 
-The teacher reads the student's word pieces joined to text again, truncated where the student's are.
+The teacher reads the student's tokens joined to text again, truncated where the student's are.
 """
 
 from typing import Any

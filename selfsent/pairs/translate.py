@@ -130,7 +130,7 @@ class Translator:
         sequences = self.model.generate(**inputs, generation_config=self.generation).cpu()
         written = sequences[:, 1:]  # after the start token, which is the padding
         truncated = long | ((written != self._tokenizer.pad_token_id).sum(dim=1) >= self.limit)
-        # The word pieces of the target language; the tokenizer's default is those of the source language.
+        # The tokens of the target language; the tokenizer's default is those of the source language.
         lines = self._tokenizer.batch_decode(written, skip_special_tokens=True, use_source_tokenizer=False)
         return list(zip(lines, truncated.tolist(), strict=True))
 

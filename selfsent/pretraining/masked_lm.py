@@ -3,7 +3,7 @@
     masked_lm   CE(word | text with words masked), over the masked words
     adjacent    NT-Xent between the pooled halves of a sequence             off unless contrast_weight > 0
 
-Sequences are packed from the documents' word pieces end to end, so that there is no padding; of each row the same
+Sequences are packed from the documents' tokens end to end, so that there is no padding; of each row the same
 number of words is masked, so that every step has the same shape.  80 % of the masked words become [MASK], 10 %
 another word, 10 % stay (Devlin et al. 2019, https://arxiv.org/abs/1810.04805).  Word embeddings may start from static
 vectors.
@@ -58,7 +58,7 @@ SIZES = {
     "medium": Size(12, 512, 8),
 }
 _HELD_OUT_ROWS = 512  # of the evaluation
-_POSITIONS = 512  # word pieces that the model accepts, however short its rows in training
+_POSITIONS = 512  # tokens that the model accepts, however short its rows in training
 _DROPOUT = 0.1  # written into the finished model's config; pretraining itself uses none
 
 
@@ -111,7 +111,7 @@ def hide_words(encoder: SentenceTransformer, tokens: Tokens, share: float) -> tu
 
 
 class PackedSequences:
-    """The word pieces of a corpus end to end, cut into sequences of one length; the remainder is left out."""
+    """The tokens of a corpus end to end, cut into sequences of one length; the remainder is left out."""
 
     paired: ClassVar[bool] = False
 
@@ -277,7 +277,7 @@ def validator(
     sentence = sentence.replace("[MASK]", tokenizer.mask_token)
     shown = mask_id(encoder) in _pieces(encoder, sentence)
     if sentence and not shown:
-        progress.say(f"no predictions are shown: there is no [MASK] among the word pieces read of {sentence[:60]!r}")
+        progress.say(f"no predictions are shown: there is no [MASK] among the tokens read of {sentence[:60]!r}")
 
     def validate(encoder: SentenceTransformer) -> dict[str, float]:
         scores: dict[str, float] = {}

@@ -52,9 +52,9 @@ class PretrainConfig:
     )
     base: str | None = setting(None, "masked LM to continue, with its vocabulary: a folder, a hub name or builtin-mlm")
     vocabulary: int | None = setting(None, "tokens; None: 16,384, or as many as the text gives", ge=1, le=1_000_000)
-    tokens: float | None = setting(None, "word pieces to train on; None: one epoch, or what hours allow", gt=0, le=1e15)
+    tokens: float | None = setting(None, "tokens to train on; None: one epoch, or what hours allow", gt=0, le=1e15)
     hours: float | None = setting(None, "of training; the number of steps is fitted once", gt=0, le=100_000)
-    length: int = setting(64, "word pieces of a row", ge=16, le=256)
+    length: int = setting(64, "tokens of a row", ge=16, le=256)
     batch_size: int = setting(64, "sequences of two rows", ge=2, le=1_000_000)
     learning_rate: float = setting(1e-3, "peak", gt=0, le=10)
     warmup: float = setting(0.05, "share of all steps in which the learning rate rises linearly from zero", ge=0, lt=1)
@@ -123,9 +123,9 @@ def pretrain(
         out: the run's folder; default: runs/pretrain-SIZE.
         size: ``static``, or the size of a masked LM: nano, micro, mini, small, medium.  Default: mini.
         base: a masked LM to continue: a folder, a name on the hub, or ``builtin-mlm``.
-        vocabulary: word pieces; default: 16,384, or as many as the text gives.
+        vocabulary: tokens; default: 16,384, or as many as the text gives.
         hours: of training, of a masked LM; the number of steps is fitted to it.
-        tokens: word pieces to train a masked LM on; default: one epoch.
+        tokens: tokens to train a masked LM on; default: one epoch.
         vectors: with size ``static``, a text file of word vectors to read instead of ``sources``.
         data: evaluation data in SentEval's layout, or ``hub``, to follow STS-B dev with.
         settings: ``key=value`` changes to ``PretrainConfig`` or ``StaticConfig``.
@@ -201,7 +201,7 @@ def pretrain_masked_lm(
                 atomic.remove(out)  # it was empty before, and nothing in it took long
             raise
         tokens = steps * settings.batch_size * 2 * settings.length
-        progress.say(f"{steps:,} steps: {tokens / 1e6:,.1f} M word pieces of {text.tokens / 1e6:,.1f} M")
+        progress.say(f"{steps:,} steps: {tokens / 1e6:,.1f} M tokens of {text.tokens / 1e6:,.1f} M")
         scores = group.share(run.finished)
         if scores is None:
             training = build(steps, progress)
@@ -238,7 +238,7 @@ def _begin(
         progress.say(f"  {line}")
     if text.tokens < 2 * settings.length * settings.batch_size:
         raise CorpusError(
-            f"the text has {text.tokens:,} word pieces, fewer than one batch of {settings.batch_size} x "
+            f"the text has {text.tokens:,} tokens, fewer than one batch of {settings.batch_size} x "
             f"{2 * settings.length}: give more text, or a smaller batch"
         )
     config = {
@@ -367,7 +367,7 @@ def _tokenizer(
         tokenizer = static_vectors.load_framed(settings.static)[0]
     else:
         tokenizer = vocabulary.learn_vocabulary(sources, settings.corpus, settings.vocabulary, progress)
-    progress.say(f"vocabulary: {len(tokenizer):,} word pieces")
+    progress.say(f"vocabulary: {len(tokenizer):,} tokens")
     return tokenizer
 
 

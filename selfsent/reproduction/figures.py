@@ -281,7 +281,7 @@ def _draw_spans(recipe: Recipe, progress: Progress) -> Sketch:
     counted = (len(of_document["input_ids"]) for of_document in tokens)
     lengths = [length for length in counted if length >= needed]
     if not lengths:
-        raise CorpusError(f"no document of {' '.join(recipe.texts)} has {needed:,} word pieces, so no spans are drawn")
+        raise CorpusError(f"no document of {' '.join(recipe.texts)} has {needed:,} tokens, so no spans are drawn")
     spans = sample_spans(objective, lengths, np.random.default_rng(recipe.seed))
     figure, axes = _panel(5.6, 3.4)
     width = max(1, round((longest - least) / _BINS))  # whole tokens, or some bins hold more lengths than others
@@ -292,9 +292,9 @@ def _draw_spans(recipe: Recipe, progress: Progress) -> Sketch:
         sizes, density = np.diff(spans[kind])[:, 0], stats.beta(*_BETA[kind], loc=least, scale=longest - least)
         axes.hist(sizes, bins=edges, density=True, color=colour, alpha=0.45, label=kind)
         axes.plot(across, density.pdf(across), color=colour, linewidth=1.3, label=f"Beta{_BETA[kind]}")
-        drawn = f"{len(sizes):,} spans, {sizes.min()} to {sizes.max()} word pieces"
+        drawn = f"{len(sizes):,} spans, {sizes.min()} to {sizes.max()} tokens"
         rows.append([kind, drawn, f"{sizes.mean():.1f}", f"{density.mean():.1f}"])
-    axes.set_xlabel("word pieces of a span")
+    axes.set_xlabel("tokens of a span")
     axes.set_ylabel("density")
     axes.legend(fontsize=8)
     places = count_places(spans["anchors"], spans["positives"])

@@ -176,6 +176,6 @@ def explain_scale(options: ReproduceOptions) -> str:
         f"{small.document_steps} of {small.document_batch_size} documents, peak rate {small.learning_rate:g} falling "
         f"to zero, {'last weights' if small.select == 'last' else 'weights selected as published'}, pooling "
         f"{small.pooling} where the row gives none; SCD with w_S 0.1 and a projector of 1,024, DenoSent "
-        f"with 4 decoder layers, DeCLUTR with spans of at most 128 word pieces; classifier {small.classifier}; "
+        f"with 4 decoder layers, DeCLUTR with spans of at most 128 tokens; classifier {small.classifier}; "
         f"{', '.join(read)}."
     )

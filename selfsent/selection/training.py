@@ -29,7 +29,7 @@ OF_METHODS = {  # what is published for BERT-base is too much for small encoders
     "denosent": ("objective.decoder_layers=4",),
 }
 AGAIN = "trained-again"
-_LENGTH = 64  # word pieces of a text
+_LENGTH = 64  # tokens of a text
 _SAMPLE, _LARGEST, _BATCH = 256, 16_384, 32  # rows; texts
 _LONG = 0.5  # seconds: a shorter encoding is mostly its start, on a GPU above all
 _FOR_TRAINING = 0.7  # of the minutes; the rest is for scoring

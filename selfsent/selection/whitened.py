@@ -18,7 +18,7 @@ from selfsent.selection.stages import Stages
 from selfsent.storage import atomic
 
 _TEXTS = 4096  # that the covariance is measured on
-_LENGTH = 64  # their word pieces
+_LENGTH = 64  # their tokens
 
 
 def add_partly_whitened(stages: Stages) -> None:

@@ -10,11 +10,11 @@ class ServeConfig:
     """How much the server takes at once."""
 
     max_concurrent_requests: int = setting(512, "requests in work; the next is answered 429", ge=1, le=MANY)
-    max_batch_tokens: int = setting(16_384, "word pieces that are computed together", ge=1, le=MANY)
+    max_batch_tokens: int = setting(16_384, "tokens that are computed together", ge=1, le=MANY)
     max_wait: float = setting(0.0, "seconds that a batch waits for more texts while it is not full", ge=0, le=10)
     max_queued_tokens: int = setting(
         262_144,
-        "word pieces that wait, half of them of one request; a request that would exceed them is answered 429",
+        "tokens that wait, half of them of one request; a request that would exceed them is answered 429",
         ge=1,
         le=MANY,
     )

@@ -15,7 +15,7 @@ from selfsent.evaluation.score import Results
 from selfsent.progress import SILENT, Progress
 from selfsent.word_vectors.static_vectors import COUNTED, cached_static_vectors
 
-_PIECES = 3_000_000  # word pieces of the texts that word vectors are counted in: about a minute
+_PIECES = 3_000_000  # tokens of the texts that word vectors are counted in: about a minute
 _SEED = 0  # of the factorisation: runs that differ in the seed alone are compared with the same vectors
 
 

@@ -40,7 +40,7 @@ class Batches:
         """Take what every epoch is planned from.
 
         Args:
-            lengths: word pieces of every row.
+            lengths: tokens of every row.
             keys: rows with equal keys are copies of each other.
             bucketed: make batches of texts of similar length; otherwise shuffle plainly.
             least: rows that the last batch of an epoch must have to be kept; a single text has no negatives.

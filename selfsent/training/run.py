@@ -209,13 +209,13 @@ def _load_base(recipe: Recipe, progress: Progress) -> tuple[SentenceTransformer,
 def _prepare_text(
     recipe: Recipe, config: CorpusConfig, encoder: SentenceTransformer, plan: ObjectivePlan, progress: Progress
 ) -> Corpus:
-    # A prompt's own word pieces are not counted as the text's.
+    # A prompt's own tokens are not counted as the text's.
     config = replace(config, max_length=config.max_length + template_length(encoder))
     model = transformer_of(encoder)
     positions = readable_positions(model) or getattr(model and model.config, "max_position_embeddings", None)
     if positions and plan.unit == "sentences" and config.max_length > positions:
         raise ConfigurationError(
-            f"corpus.max_length = {config.max_length} is more than the {positions} word pieces that {recipe.base} can "
+            f"corpus.max_length = {config.max_length} is more than the {positions} tokens that {recipe.base} can "
             "read: give fewer"
         )
     if recipe.texts == (DEMO,):

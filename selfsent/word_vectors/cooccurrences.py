@@ -109,8 +109,8 @@ def _require_memory(vocabulary: int, pairs: int) -> None:
     needed = 2 * (8 + 4) * different  # counts and columns, and once more while they are added
     if needed > (free := free_memory()):
         raise ConfigurationError(
-            f"the co-occurrences of {vocabulary:,} word pieces may take {needed / 2**30:.1f} GiB, and "
-            f"{free / 2**30:.1f} are free: ask for a vocabulary of {int((free / 16) ** 0.5):,} word pieces or fewer"
+            f"the co-occurrences of {vocabulary:,} tokens may take {needed / 2**30:.1f} GiB, and "
+            f"{free / 2**30:.1f} are free: ask for a vocabulary of {int((free / 16) ** 0.5):,} tokens or fewer"
         )
 
 

@@ -59,7 +59,7 @@ def factorise(upper: Sequence[sparse.csr_array], config: FactorConfig, seed: int
     size = upper[0].shape[1]
     if size <= config.width:
         raise ConfigurationError(
-            f"{size:,} word pieces cannot have vectors {config.width} wide: give more text, or choose narrower"
+            f"{size:,} tokens cannot have vectors {config.width} wide: give more text, or choose narrower"
         )
     times = _product(upper)
     torch.manual_seed(seed)

@@ -1,6 +1,6 @@
 """Word vectors counted in one text, joined with general ones in a single table of stock static vectors.
 
-    row of word piece v = [ c_v / mean |c| ; g_v / mean |g| ]       2D wide; means over the pieces of the text
+    row of token v = [ c_v / mean |c| ; g_v / mean |g| ]       2D wide; means over the pieces of the text
 
 c the vectors counted in the text, zero for pieces that it lacks; g the general vectors.  The vocabulary is the general
 one and the most frequent pieces of the text's own that are not in it, whose general vectors are the sums of the pieces
@@ -29,9 +29,9 @@ from selfsent.errors import EncoderError, UserError
 from selfsent.progress import SILENT, Progress
 from selfsent.word_vectors import cooccurrences, factorization, vocabulary
 
-ADDED = 8192  # word pieces of the text that may join the general vocabulary
-_COUNTED = 16_384  # word pieces whose co-occurrences are counted
-_CONTINUED = "##"  # before a word piece that does not begin a word
+ADDED = 8192  # tokens of the text that may join the general vocabulary
+_COUNTED = 16_384  # tokens whose co-occurrences are counted
+_CONTINUED = "##"  # before a token that does not begin a word
 
 
 def build_joined_vectors(
@@ -56,7 +56,7 @@ def build_joined_vectors(
     counts = cooccurrences.frequencies(text, size, skip)
     chosen = np.argsort(-counts, kind="stable")[:_COUNTED]
     chosen = chosen[counts[chosen] > 0]
-    numbers = np.zeros(size, np.int64)  # of the word pieces that are counted, from 1; 0: it is not
+    numbers = np.zeros(size, np.int64)  # of the tokens that are counted, from 1; 0: it is not
     numbers[chosen] = np.arange(1, len(chosen) + 1)
     width = min(factorization.FactorConfig().width, len(chosen))  # a text of few words has few directions
     few, none, factors = _Renumbered(text, numbers), np.array([0]), factorization.FactorConfig(width=width)
@@ -72,25 +72,25 @@ def build_joined_vectors(
 
 
 class _Renumbered(Corpus):
-    """A corpus whose word pieces have other numbers."""
+    """A corpus whose tokens have other numbers."""
 
     def __init__(self, text: Corpus, numbers: NDArray[np.int64]) -> None:
         super().__init__(text.folder)
         self._numbers = numbers
 
     def span(self, start: int, stop: int) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
-        """Return the word pieces of some rows end to end under their new numbers, and the length of each row."""
+        """Return the tokens of some rows end to end under their new numbers, and the length of each row."""
         values, lengths = super().span(start, stop)
         return self._numbers[values], lengths
 
 
 def _widened(general: Tokenizer, source: Path, config: CorpusConfig, progress: Progress) -> Tokenizer:
-    """Return a general tokenizer with the word pieces of a text that it lacks."""
+    """Return a general tokenizer with the tokens of a text that it lacks."""
     try:
         learned: Sequence[str] = _by_number(
             vocabulary.learn_vocabulary([str(source)], config, _COUNTED, progress).get_vocab()
         )
-    except UserError:  # the text has fewer word pieces
+    except UserError:  # the text has fewer tokens
         learned = _by_number(vocabulary.learn_vocabulary([str(source)], config, None, progress).get_vocab())
     definition = json.loads(general.to_str()) | {"post_processor": None, "truncation": None, "padding": None}
     known = definition["model"]["vocab"]
@@ -100,7 +100,7 @@ def _widened(general: Tokenizer, source: Path, config: CorpusConfig, progress: P
 
 
 def _by_number(pieces: dict[str, int]) -> list[str]:
-    """Return word pieces in the order in which they were learned: frequent ones first."""
+    """Return tokens in the order in which they were learned: frequent ones first."""
     return sorted(pieces, key=lambda piece: pieces[piece])
 
 

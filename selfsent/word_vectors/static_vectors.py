@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 COUNTED = 50_000  # documents behind the vectors of a comparison, at most
-_COMPARED = 8192  # word pieces of those
+_COMPARED = 8192  # tokens of those
 _CASED = 0.01  # share of a file's words with capitals above which the tokenizer keeps case
 
 
@@ -37,9 +37,7 @@ _CASED = 0.01  # share of a file's words with capitals above which the tokenizer
 class StaticConfig:
     """What decides the vectors, apart from the text."""
 
-    vocabulary: int | None = setting(
-        None, "word pieces; None: 16,384, or as many as the text gives", ge=1, le=1_000_000
-    )
+    vocabulary: int | None = setting(None, "tokens; None: 16,384, or as many as the text gives", ge=1, le=1_000_000)
     factors: factorization.FactorConfig = Field(default_factory=lambda: factorization.FactorConfig())
     corpus: CorpusConfig = Field(default_factory=lambda: CorpusConfig())
     seed: int = setting(42, "of the factorisation", ge=0, le=SEEDS)
@@ -86,7 +84,7 @@ def cached_static_vectors(sources: Sequence[str], config: CorpusConfig, seed: in
         with atomic.build_folder(folder) as scratch:
             try:
                 build_static_vectors(sources, scratch / "run", settings)
-            except UserError:  # the text may have fewer word pieces: take as many as it has
+            except UserError:  # the text may have fewer tokens: take as many as it has
                 build_static_vectors(sources, scratch / "run", replace(settings, vocabulary=None))
     return folder / "run" / "model"
 

@@ -21,7 +21,7 @@ SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SAMPLE = 1_000_000  # sentences that are read, evenly from all sources
 _CHARACTERS = 1 << 28  # of these, at most: texts may be long
 _RARE = 1_000_000
-_FEWEST = 100  # word pieces; fewer are letters, not words
+_FEWEST = 100  # tokens; fewer are letters, not words
 
 
 def learn_vocabulary(
@@ -30,13 +30,13 @@ def learn_vocabulary(
     """Learn a lower-cased WordPiece tokenizer, with BERT's splitting at spaces, punctuation and Chinese characters.
 
     Args:
-        size: word pieces, special ones included.  Default: ``SIZE``, or as many as the text gives.
+        size: tokens, special ones included.  Default: ``SIZE``, or as many as the text gives.
 
     Raises:
-        UserError: the text gives fewer word pieces than ``size``, or hardly any.
+        UserError: the text gives fewer tokens than ``size``, or hardly any.
     """
     if size is not None and size < _FEWEST:
-        raise UserError(f"a vocabulary of {size} is too small to be words: ask for {_FEWEST} word pieces or more")
+        raise UserError(f"a vocabulary of {size} is too small to be words: ask for {_FEWEST} tokens or more")
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     # Accents are kept: in most scripts they distinguish words.
     tokenizer.normalizer = normalizers.Sequence(
@@ -61,13 +61,11 @@ def learn_vocabulary(
     tokenizer = Tokenizer.from_str(json.dumps(definition))
     learned = tokenizer.get_vocab_size()
     if size and learned > size:
-        raise UserError(
-            f"the letters of the text alone are {learned:,} word pieces: ask for a vocabulary of that or more"
-        )
+        raise UserError(f"the letters of the text alone are {learned:,} tokens: ask for a vocabulary of that or more")
     if learned < (size or _FEWEST):
         missed = f" of the {size:,} asked for" if size else ""
         advice = f"ask for {learned:,} or fewer" if learned >= _FEWEST else "give more text"
-        raise UserError(f"the text gives only {learned:,} word pieces{missed}: {advice}")
+        raise UserError(f"the text gives only {learned:,} tokens{missed}: {advice}")
     return framed_tokenizer(tokenizer)
 
 

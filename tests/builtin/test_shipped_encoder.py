@@ -17,8 +17,8 @@ def size(folder):
     ("name", "parts"),
     [
         ("builtin", ("Wikipedia", "CC BY-SA", "pairs", "STS", "Limits", "selfsent train")),
-        ("builtin-static", ("Wikipedia", "CC BY-SA", "word pieces", "STS", "Limits", "selfsent pretrain")),
-        ("builtin-mlm", ("Wikipedia", "Gutenberg", "CC BY-SA", "word pieces", "STS", "Limits", "selfsent pretrain")),
+        ("builtin-static", ("Wikipedia", "CC BY-SA", "tokens", "STS", "Limits", "selfsent pretrain")),
+        ("builtin-mlm", ("Wikipedia", "Gutenberg", "CC BY-SA", "tokens", "STS", "Limits", "selfsent pretrain")),
     ],
 )
 def test_each_takes_at_most_20_megabytes_and_says_what_it_is(name, parts):

@@ -43,7 +43,7 @@ def drop_near(folder, rows, threshold):
 
 
 def families(count, size, changes, seed=0, drift=False):
-    """Make texts of 30 word pieces in families whose members differ in a few places, or drift apart."""
+    """Make texts of 30 tokens in families whose members differ in a few places, or drift apart."""
     draw = np.random.default_rng(seed)
     rows = []
     for _ in range(count):

@@ -188,7 +188,7 @@ def test_anchors_on_the_grid_start_where_their_blocks_do():
 
 
 def test_short_documents_are_skipped_and_counted(encoder):
-    lengths = np.array([82, 81, 300, 10], np.int32)  # 80 word pieces and two special tokens are just enough
+    lengths = np.array([82, 81, 300, 10], np.int32)  # 80 tokens and two special tokens are just enough
     objective = make(encoder, max_length=20, min_length=4)
     assert objective.choose(lengths).tolist() == [True, False, True, False]
     assert "2 of 4 documents are long enough" in objective.notes(lengths)[0]
@@ -196,7 +196,7 @@ def test_short_documents_are_skipped_and_counted(encoder):
 
 def test_short_documents_can_be_refused_or_shrunk_to(encoder):
     lengths = np.array([82, 70, 300, 10], np.int32)
-    with pytest.raises(UserError, match="2 of 4 documents have fewer than 2 x 2 x 20 = 80 word pieces"):
+    with pytest.raises(UserError, match="2 of 4 documents have fewer than 2 x 2 x 20 = 80 tokens"):
         make(encoder, max_length=20, min_length=4, short_doc="error").choose(lengths)
     shrinking = make(encoder, max_length=20, min_length=4, short_doc="shrink")
     assert shrinking.choose(lengths).tolist() == [True, True, True, False]
@@ -214,7 +214,7 @@ def test_a_corpus_of_short_documents_is_refused_with_what_to_set(encoder):
 
 def test_the_longest_span_follows_the_encoder(encoder):
     assert make(encoder).longest == encoder.max_seq_length == 64
-    with pytest.raises(UserError, match="the encoder reads 64 word pieces"):
+    with pytest.raises(UserError, match="the encoder reads 64 tokens"):
         make(encoder, max_length=65)
 
 

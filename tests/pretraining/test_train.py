@@ -254,7 +254,7 @@ def test_a_start_that_holds_no_fitting_static_vectors_is_refused(text, bert, tmp
 
 def test_a_vocabulary_smaller_than_the_width_is_refused_and_leaves_nothing(text, tmp_path, monkeypatch):
     monkeypatch.setitem(masked_lm.SIZES, "nano", masked_lm.Size(1, 128, 2))
-    with pytest.raises(UserError, match="120 word pieces cannot have vectors 128 wide"):
+    with pytest.raises(UserError, match="120 tokens cannot have vectors 128 wide"):
         pretrain.pretrain_masked_lm([str(text)], tmp_path / "run", TINY)
     assert not (tmp_path / "run").exists()
 
@@ -271,7 +271,7 @@ def test_a_text_smaller_than_a_batch_says_so(tmp_path):
     lines = (f"word{number} other{number % 7} and some more of it\n" for number in range(60))
     small.write_text("".join(lines), encoding="utf-8")
     settings = replace(TINY, vocabulary=None, batch_size=64, length=64)
-    with pytest.raises(UserError, match="word pieces, fewer than one batch of 64 x 128: give more text"):
+    with pytest.raises(UserError, match="tokens, fewer than one batch of 64 x 128: give more text"):
         pretrain.pretrain_masked_lm([str(small)], tmp_path / "run", settings)
     assert not (tmp_path / "run").exists()
 

@@ -66,7 +66,7 @@ def test_shared_trainings_count_once_and_seeds_multiply():
 
 def test_memory_is_that_of_the_largest_training_counted_by_hand():
     encoder = 30_522 * 768 + 12 * 12 * 768**2
-    a_text = 1.6 * 2 * 30 * 12 * (44 * 768 + 8 * 12 * 30)  # two views of 30 word pieces, 12 layers, 12 heads
+    a_text = 1.6 * 2 * 30 * 12 * (44 * 768 + 8 * 12 * 30)  # two views of 30 tokens, 12 layers, 12 heads
     assert costs("simcse-bert-base").memory == pytest.approx(18 * encoder + 64 * a_text)
     projector = 768 * 4096 + 2 * 4096**2
     scd = costs("scd-bert-base").memory

@@ -49,7 +49,7 @@ def options(texts):
 
 
 def drawn_by_slow_loops(count):
-    """Return where positives lie in documents of 2,048 word pieces, and mean lengths: the paper's sampler in loops."""
+    """Return where positives lie in documents of 2,048 tokens, and mean lengths: the paper's sampler in loops."""
     draw, places, sizes = random.Random(5), Counter(), {"anchors": 0, "positives": 0}
     for _ in range(count // 2):
         blocks = [0, 512, 1024, 1536]
@@ -141,7 +141,7 @@ def test_the_same_seed_draws_the_same(texts):
 def test_text_that_is_too_short_is_refused(tmp_path):
     (tmp_path / "short.txt").write_text("\n".join(f"a short line of text {number}" for number in range(40)))
     short = {kind: (str(tmp_path / "short.txt"),) for kind in ("documents", "sentences")}
-    for name, words in zip(SKETCHES, ("no document of .* has 512 word pieces", "has 40 different texts"), strict=True):
+    for name, words in zip(SKETCHES, ("no document of .* has 512 tokens", "has 40 different texts"), strict=True):
         with pytest.raises(CorpusError, match=words):
             reproduce([name], options(short), tmp_path / name)
 

@@ -128,7 +128,7 @@ def test_text_too_small_for_word_vectors_leaves_them_out_with_one_line(bert, tmp
     result = train(bert, path, tmp_path / "run", *HELD_OUT, progress=told)
     assert set(result.baselines) == {"bm25"}
     (line,) = [line for line in told.said if line.startswith("left out: word vectors")]
-    assert "word pieces: give more text" in line
+    assert "tokens: give more text" in line
 
 
 def test_one_pair_cannot_be_ranked():

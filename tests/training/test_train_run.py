@@ -287,7 +287,7 @@ def test_a_run_without_scores_logs_nothing_twice_when_it_is_resumed(bert, text, 
 
 
 def test_documents_all_too_short_are_refused_with_what_to_set(bert, articles, tmp_path):
-    with pytest.raises(UserError, match=r"none of .* documents has .* word pieces, and the longest has 3"):
+    with pytest.raises(UserError, match=r"none of .* documents has .* tokens, and the longest has 3"):
         train_on_documents(bert, articles, tmp_path / "run", "objective.max_length=64", "objective.num_anchors=4")
 
 
@@ -421,7 +421,7 @@ def test_two_trainings_never_share_a_folder(bert, text, tmp_path):
 
 
 def test_texts_longer_than_the_positions_of_the_base_are_refused(bert, text, tmp_path):
-    with pytest.raises(ConfigurationError, match=r"corpus\.max_length = 100 is more than the 80 word pieces"):
+    with pytest.raises(ConfigurationError, match=r"corpus\.max_length = 100 is more than the 80 tokens"):
         train(bert, text, tmp_path / "run", "corpus.max_length=100")
 
 
@@ -429,5 +429,5 @@ def test_positions_of_roberta_begin_behind_its_padding(text, tmp_path):
     base = make_base(tmp_path / "roberta", family="roberta")
     table = transformer_of(load_encoder(base)).embeddings.position_embeddings
     room = table.num_embeddings - table.padding_idx - 1
-    with pytest.raises(ConfigurationError, match=rf"max_length = {room + 1} is more than the {room} word pieces"):
+    with pytest.raises(ConfigurationError, match=rf"max_length = {room + 1} is more than the {room} tokens"):
         train(base, text, tmp_path / "run", f"corpus.max_length={room + 1}")

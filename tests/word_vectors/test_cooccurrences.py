@@ -86,7 +86,7 @@ def test_texts_without_pairs_are_counted():
 
 def test_counts_that_may_not_fit_say_what_would(prepared, skip, monkeypatch):
     monkeypatch.setattr(cooccurrences, "free_memory", lambda: 16 * 50**2)
-    with pytest.raises(ConfigurationError, match="ask for a vocabulary of 50 word pieces or fewer"):
+    with pytest.raises(ConfigurationError, match="ask for a vocabulary of 50 tokens or fewer"):
         cooccurrences.count_cooccurrences(prepared[1], 120, 5, skip, SILENT)
 
 

@@ -44,7 +44,7 @@ def test_a_word_without_neighbours_has_no_vector_wherever_it_stands(form):
 
 def test_vectors_as_wide_as_the_vocabulary_are_refused():
     with pytest.raises(
-        ConfigurationError, match="8 word pieces cannot have vectors 8 wide: give more text, or choose narrower"
+        ConfigurationError, match="8 tokens cannot have vectors 8 wide: give more text, or choose narrower"
     ):
         factorization.factorise([upper(torch.rand(8, 8))], factorization.FactorConfig(width=8), seed=0)
 

@@ -59,7 +59,7 @@ def test_a_folder_that_holds_something_is_left_alone(text, tmp_path):
 
 def test_vectors_wider_than_the_vocabulary_are_refused(text, tmp_path):
     wide = static_vectors.StaticConfig(vocabulary=120, factors=factorization.FactorConfig(width=120))
-    with pytest.raises(ConfigurationError, match="120 word pieces cannot have vectors 120 wide"):
+    with pytest.raises(ConfigurationError, match="120 tokens cannot have vectors 120 wide"):
         static_vectors.build_static_vectors([str(text)], tmp_path / "run", wide)
     assert not (tmp_path / "run").exists()
 

@@ -59,13 +59,13 @@ def test_without_a_size_there_are_as_many_pieces_as_the_text_gives(text):
 
 def test_a_text_too_small_for_the_vocabulary_says_what_it_gives(text):
     found = len(vocabulary.learn_vocabulary([str(text)], CORPUS))
-    with pytest.raises(UserError, match=f"gives only {found} word pieces of the 5,000 asked for: ask for {found} or"):
+    with pytest.raises(UserError, match=f"gives only {found} tokens of the 5,000 asked for: ask for {found} or"):
         vocabulary.learn_vocabulary([str(text)], CORPUS, 5000)
 
 
 def test_one_repeated_line_is_no_text(tmp_path):
     (tmp_path / "same.txt").write_text("aa bb\n" * 50, encoding="utf-8")
-    with pytest.raises(UserError, match=r"gives only .* word pieces: give more text"):
+    with pytest.raises(UserError, match=r"gives only .* tokens: give more text"):
         vocabulary.learn_vocabulary([str(tmp_path / "same.txt")], CORPUS)
 
 
@@ -101,7 +101,5 @@ def test_a_sample_ends_at_so_many_characters(tmp_path, monkeypatch):
 def test_a_vocabulary_smaller_than_the_letters_is_refused(tmp_path):
     text = "".join(chr(0x4E00 + n) for n in range(300))
     (tmp_path / "chinese.txt").write_text("\n".join([text] * 20), encoding="utf-8")
-    with pytest.raises(
-        UserError, match=r"the letters of the text alone are [0-9,]+ word pieces: ask for a vocabulary of"
-    ):
+    with pytest.raises(UserError, match=r"the letters of the text alone are [0-9,]+ tokens: ask for a vocabulary of"):
         vocabulary.learn_vocabulary([str(tmp_path / "chinese.txt")], CORPUS, 200)

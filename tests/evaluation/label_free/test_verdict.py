@@ -115,7 +115,7 @@ def test_text_too_small_for_static_vectors_leaves_them_out_with_the_reason(bert,
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     said = judge(bert, other, path, static=True)
     assert "static" not in said.results
-    assert "word pieces" in said.facts["static left out"]
+    assert "tokens" in said.facts["static left out"]
 
 
 def test_a_collapsed_encoder_is_worse_and_the_alarm_says_so(bert, tmp_path, corpus):
