@@ -10,6 +10,7 @@ its own commit, and says in the message what the reader gets for them.
 import argparse
 import ast
 import json
+import re
 import sys
 import tomllib
 from collections import defaultdict
@@ -19,6 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "selfsent"
 RUN = 8  # lines of code in a row that make a duplicate
+NO_CODE = re.compile(r'#|from |import |"""|@|def |\) ->|\w+: [^:]*,$')  # imports, comments and signatures repeat
 
 
 def lines_of(path: Path) -> int:
@@ -72,7 +74,7 @@ def duplicates(files: list[Path]) -> list[str]:
     for path in files:
         numbered = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         lines = [(number, line.strip()) for number, line in numbered if len(line.strip()) > 2]
-        lines = [(number, line) for number, line in lines if not line.startswith(("#", "from ", "import ", '"""'))]
+        lines = [(number, line) for number, line in lines if not NO_CODE.match(line)]
         for first in range(len(lines) - RUN + 1):
             run = tuple(line for _, line in lines[first : first + RUN])
             here = f"{path.relative_to(ROOT)}:{lines[first][0]}"
@@ -128,8 +130,10 @@ def main() -> None:
     house = tomllib.loads((ROOT / "house.toml").read_text(encoding="utf-8"))
     budgets = {**house["totals"], **house["rooms"]}
     measured, broken = survey()
+    print(f"{'':<14}{'lines':>8}{'budget':>8}{'target':>8}")
     for name, count in measured.items():
-        print(f"{name:<14}{count:>8,}{budgets[name]:>8,}{'  above' if count > budgets[name] else ''}")
+        target = house["targets"].get(name, budgets[name])
+        print(f"{name:<14}{count:>8,}{budgets[name]:>8,}{target:>8,}{'  above' if count > budgets[name] else ''}")
     for rule, places in broken.items():
         print(f"\n{rule}:", *places, sep="\n  ")
     if given.json:
