@@ -46,7 +46,7 @@ from mutant_list import SEED, Mutant, Tree, locate, make
 LIST = Path(__file__).with_name("mutants.json")
 PRELOADED = "torch numpy transformers sentence_transformers datasets safetensors.torch scipy.stats xxhash filelock"
 PRELOADED += " sklearn.linear_model pydantic typer rich jaxtyping beartype matplotlib.pyplot pyarrow"
-HANGS = 120  # seconds beyond the time for tests after which a run is ended
+HANGS = 90  # seconds beyond all others after which tests have hung
 MEMORY = 8 * 2**30  # bytes, also of a file: a mutant may loop
 
 
@@ -103,8 +103,13 @@ class Ending(NamedTuple):
     ran: int
 
 
-def play(tree: Path, tests: Sequence[str], seconds: float) -> Ending:
-    """Run tests in a forked child, which imports the package of the tree in its present state."""
+def play(tree: Path, tests: Sequence[str], seconds: float, hangs: float) -> Ending:
+    """Run tests in a forked child, which imports the package of the tree in its present state.
+
+    Args:
+        seconds: after them no further test is started.
+        hangs: seconds after which the child is killed.
+    """
     home, events = tree.parent, tree.parent / "events"
     for scratch in ("cache", "tmp"):
         shutil.rmtree(home / scratch, ignore_errors=True)
@@ -127,7 +132,7 @@ def play(tree: Path, tests: Sequence[str], seconds: float) -> Ending:
             status = pytest.main([*options, *files], plugins=[Watch(tests, seconds, events)])
         finally:
             os._exit(status)
-    ends, done = time.monotonic() + seconds + HANGS, False
+    ends, done = time.monotonic() + hangs, False
     while not done and time.monotonic() < ends:
         done = os.waitpid(child, os.WNOHANG)[0] == child
         time.sleep(0.05)
@@ -171,6 +176,12 @@ class Worker:
         (self.copy / path).write_bytes(content)
         os.utime(self.copy / path, (self.changes, self.changes))
 
+    def play(self, tests: Sequence[str]) -> Ending:
+        """Run tests; in every file the first may have to pay for what the slowest has paid before: the fixtures."""
+        files = {test.partition("::")[0] for test in tests}
+        slowest = sum(max(self.covering.seconds[test] for test in self.covering.tests_of[file]) for file in files)
+        return play(self.copy, tests, self.options.seconds, self.options.seconds + HANGS + 2 * slowest)
+
     def attempt(self, mutant: Mutant, moved: dict[str, str]) -> dict[str, Any]:
         """Plant one mutant and run its tests."""
         start = time.monotonic()
@@ -190,11 +201,11 @@ class Worker:
             if not tests:
                 return {"outcome": "not covered", **facts}
             self.write(unit.path, self.tree.planted(unit, at, new))
-            ending = play(self.copy, tests, self.options.seconds)
+            ending = self.play(tests)
             self.write(unit.path, self.tree.source[unit.path])
             if ending.how != "passed" and ending.test != "import":
                 if ending.test not in self.clean:
-                    self.clean[ending.test] = play(self.copy, [ending.test], self.options.seconds).how == "passed"
+                    self.clean[ending.test] = self.play([ending.test]).how == "passed"
                 if not self.clean[ending.test]:
                     continue
             caught = {} if ending.how == "passed" else {"by": ending.test, "how": ending.how}
