@@ -35,7 +35,7 @@ SMALL = [
     "hardware.threads=1",
 ]
 IMPORTED = ["training.train", "pretraining.pretrain", "selection.fit", "sweeping.sweep", "cli.display"]
-IMPORTED += ["evaluation.label_free.verdict", "bulk.encode", "searching.make", "export.export"]
+IMPORTED += ["evaluation.label_free.verdict", "bulk.encode", "searching.index", "export.export"]
 TIMES = {"seconds", "texts_per_second", "tokens_per_second", "checksum"}  # a checksum covers the times beside it
 AGAIN = 0.3  # of the kills are followed by a second one
 
