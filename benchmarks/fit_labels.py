@@ -30,7 +30,7 @@ from selfsent.evaluation.own_files.public_datasets import find_public_dataset, r
 from selfsent.evaluation.suite import Suite, read_suite
 from selfsent.selection import fit as fitting
 from selfsent.selection.candidates import Candidate, short_name
-from selfsent.selection.judge import difference
+from selfsent.selection.held_out_tests import difference
 from selfsent.selection.stages import Stages
 
 PUBLIC = {"banking77": "accuracy", "clinc150": "accuracy", "emotion": "accuracy", "stackoverflow": "v-measure"}
@@ -89,11 +89,11 @@ def measure(given: argparse.Namespace, labelled: Labelled, base: str, seed: int,
 
     def remember(stages):
         stages.config = replace(stages.config, replace_strong_base=False)  # decided as without that setting
-        seen["stages"], seen["decision"] = stages, decide(stages)
+        seen["stages"], seen["decision"] = stages, choose(stages)
         return seen["decision"]
 
-    decide = fitting.decide
-    fitting.decide = remember
+    choose = fitting.choose
+    fitting.choose = remember
     try:
         fitting.fit(
             labelled.texts,
@@ -104,7 +104,7 @@ def measure(given: argparse.Namespace, labelled: Labelled, base: str, seed: int,
             resume=True,
         )
     finally:
-        fitting.decide = decide
+        fitting.choose = choose
     stages, decision = seen["stages"], seen["decision"]
     scored = place / "labels.json"
     labels = json.loads(scored.read_text(encoding="utf-8")) if scored.is_file() else {}

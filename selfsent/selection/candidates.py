@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from selfsent.encoder.encode import encode
 from selfsent.evaluation.score import Results
 from selfsent.progress import Progress
-from selfsent.selection.judge import Judge
+from selfsent.selection.held_out_tests import HeldOutTests
 from selfsent.storage import atomic
 
 _SLUG = 60  # letters of a folder's name, at most
@@ -57,7 +57,7 @@ def short_name(place: str) -> str:
 class Vectors:
     """The vectors of candidates for the texts of judges: computed once, read from disk after that."""
 
-    def __init__(self, folder: Path, judges: dict[str, Judge], progress: Progress) -> None:
+    def __init__(self, folder: Path, judges: dict[str, HeldOutTests], progress: Progress) -> None:
         self.folder, self.judges, self._progress = folder, judges, progress
 
     def of(self, candidate: Candidate, part: str) -> Float[np.ndarray, "N D"]:

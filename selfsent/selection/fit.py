@@ -3,7 +3,7 @@
     text -> training texts, pairs, held-out documents (material.py)
          -> candidates: bases, word vectors of the text, trained bases, weights between, two side by side (stages.py),
             and some of them partly whitened (whitened.py)
-         -> the best on half of the held-out documents, compared with its base on the other half (decision.py)
+         -> the best on half of the held-out documents, compared with its base on the other half (choose.py)
 
 Every stage leaves a file or a folder in ``out``: a selection that was killed resumes where it was.  What depends on
 time, how many steps fit into the minutes, is decided once and kept in ``plan.json``.
@@ -33,9 +33,9 @@ from selfsent.progress import SILENT, Progress
 from selfsent.runs.card import fit_card, write_card
 from selfsent.runtime import hardware
 from selfsent.selection.candidates import Vectors, short_name
-from selfsent.selection.decision import Decision, decide
+from selfsent.selection.choose import Decision, choose
 from selfsent.selection.fit_plan import FitPlan
-from selfsent.selection.judge import Judge
+from selfsent.selection.held_out_tests import HeldOutTests
 from selfsent.selection.material import PARTS, Material, gather_material
 from selfsent.selection.page import render_selection
 from selfsent.selection.settings import FitConfig
@@ -191,7 +191,7 @@ def _fit_in(
     vectors = Vectors(folder / "vectors", _make_judges(text, config), progress)
     stages = Stages(folder, text, vectors, config, plan, progress)
     _make_candidates(stages, names)
-    decision = decide(stages)
+    decision = choose(stages)
     if not atomic.cached(folder / MODEL):
         with atomic.build_folder(folder / MODEL) as scratch:
             save_encoder(decision.kept.open(), scratch)
@@ -303,13 +303,13 @@ def _open_plan(folder: Path, asked: dict[str, Any], begun: bool) -> FitPlan:
     return FitPlan(path, plan)
 
 
-def _make_judges(text: Material, config: FitConfig) -> dict[str, Judge]:
+def _make_judges(text: Material, config: FitConfig) -> dict[str, HeldOutTests]:
     """Make the tests of the held-out documents, and those of general text, half to choose and half to decide by."""
     language, resamples = config.corpus.language, config.bootstrap
     judges = {}
     for part in PARTS:
         documents, owners = text.held_out(part)
-        judges[str(part)] = Judge(
+        judges[str(part)] = HeldOutTests(
             documents,
             owners,
             text.queries(part),
@@ -322,7 +322,7 @@ def _make_judges(text: Material, config: FitConfig) -> dict[str, Judge]:
     for number, part in enumerate(PARTS):
         half = general[number::2]
         none = HeldOutPairs()
-        judges[f"general {part}"] = Judge(half, np.arange(len(half)), none, language="en", resamples=resamples)
+        judges[f"general {part}"] = HeldOutTests(half, np.arange(len(half)), none, language="en", resamples=resamples)
     return judges
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from selfsent.report import plots
 from selfsent.report.page import open_templates
-from selfsent.selection.decision import BM25
+from selfsent.selection.choose import BM25
 
 _MOST_BARS = 8
 _SEARCHES = {  # what finds what, by the kind of text

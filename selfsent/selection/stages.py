@@ -24,8 +24,8 @@ from selfsent.evaluation.label_free.scores import SCORE
 from selfsent.progress import Progress
 from selfsent.selection.candidates import Candidate, Vectors, short_name
 from selfsent.selection.fit_plan import FitPlan
+from selfsent.selection.held_out_tests import MRR, difference, figure
 from selfsent.selection.interpolate import interpolate, mean_weights
-from selfsent.selection.judge import MRR, difference, figure
 from selfsent.selection.material import PARTS, Material
 from selfsent.selection.settings import FitConfig
 from selfsent.selection.training import (

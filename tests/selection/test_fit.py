@@ -19,7 +19,7 @@ from selfsent.encoder.whitening import whiten_encoder
 from selfsent.errors import ConfigurationError, CorpusError, ResumeError, UserError
 from selfsent.evaluation.comparison import Comparison
 from selfsent.progress import Progress
-from selfsent.selection import decision, stages
+from selfsent.selection import choose, stages
 from selfsent.selection.stages import Stages
 from selfsent.storage import atomic
 
@@ -410,7 +410,7 @@ def test_two_encoders_side_by_side_are_kept_only_where_that_was_asked(asked, tex
     score = Stages.value
     monkeypatch.setattr(Stages, "value", lambda self, one: score(self, one) + 1000 * (one.parts is not None))
     above = lead(9.0, 8.0, 10.0)
-    monkeypatch.setattr(decision, "difference", lambda first, second, name: above)
+    monkeypatch.setattr(choose, "difference", lambda first, second, name: above)
     plan = atomic.read_sealed(undecided / "plan.json", "")
     plan["asked"]["settings"]["side_by_side"] = asked
     atomic.write_sealed(undecided / "plan.json", plan)

@@ -9,7 +9,7 @@ import pytest
 from selfsent.corpus.held_out import HeldOutPairs
 from selfsent.corpus.sources import Document
 from selfsent.evaluation.label_free.scores import SCORE
-from selfsent.selection.judge import MRR, Judge, difference, figure
+from selfsent.selection.held_out_tests import MRR, HeldOutTests, difference, figure
 from selfsent.text.bm25 import bm25_scores
 from selfsent.text.clean import words
 
@@ -33,7 +33,7 @@ def queries(documents):
 
 def judge(documents, owners=None, pairs=None, resamples=200):
     owners = np.arange(len(documents)) if owners is None else np.array(owners, np.int64)
-    return Judge(documents, owners, pairs or HeldOutPairs(), language="en", resamples=resamples)
+    return HeldOutTests(documents, owners, pairs or HeldOutPairs(), language="en", resamples=resamples)
 
 
 def bags(texts, width=32, seed=0):

@@ -8,8 +8,8 @@ import pytest
 from selfsent.evaluation.label_free.scores import SCORE
 from selfsent.evaluation.score import Results, measured
 from selfsent.selection.candidates import Candidate
-from selfsent.selection.decision import BM25, decide
-from selfsent.selection.judge import MRR
+from selfsent.selection.choose import BM25, choose
+from selfsent.selection.held_out_tests import MRR
 from selfsent.selection.settings import FitConfig
 from selfsent.selection.stages import WORDS, WORDS_BASE, Stages
 
@@ -82,7 +82,7 @@ def stages(
 
 def test_one_that_is_above_the_base_with_its_whole_interval_is_kept():
     base, better = candidate("base", 60), candidate("better", 63, base="base", noise=0.5)
-    found = decide(stages(base, better))
+    found = choose(stages(base, better))
     assert (found.kept.name, found.base.name) == ("better", "base")
     own = 0.5 * (np.random.default_rng(len("better")).normal(size=1000)) + 3
     low, high = np.quantile(own, (0.025, 0.975))
@@ -95,7 +95,7 @@ def test_one_that_is_above_the_base_with_its_whole_interval_is_kept():
 
 @pytest.mark.parametrize("noise", [2.0, 10.0])
 def test_one_whose_interval_holds_zero_is_not_kept(noise):
-    found = decide(stages(candidate("base", 60), candidate("better", 63, base="base", noise=noise)))
+    found = choose(stages(candidate("base", 60), candidate("better", 63, base="base", noise=noise)))
     assert found.kept is found.base
     assert found.kept.name == "base"
     assert found.sentences[0].startswith(
@@ -105,12 +105,12 @@ def test_one_whose_interval_holds_zero_is_not_kept(noise):
 
 def test_an_interval_that_touches_zero_is_not_above_it():
     base, same = candidate("base", 60), candidate("same", 60.5, test=60, base="base")
-    assert decide(stages(base, same)).kept.name == "base"  # a difference of exactly 0 in every resample
+    assert choose(stages(base, same)).kept.name == "base"  # a difference of exactly 0 in every resample
 
 
 def test_documents_that_chose_decide_nothing():
     """On the development documents it is far above, on the others below."""
-    found = decide(stages(candidate("base", 60), candidate("lucky", 90, test=55, base="base")))
+    found = choose(stages(candidate("base", 60), candidate("lucky", 90, test=55, base="base")))
     assert found.kept.name == "base"
     assert "55.0 against 60.0" in found.sentences[0]
 
@@ -119,27 +119,27 @@ def test_the_test_documents_choose_nothing():
     """The second best there would have been the best here; only the chosen one is looked at."""
     made = candidate("base", 60), candidate("first", 70, test=65), candidate("second", 69, test=90)
     given = stages(*made)
-    assert decide(given).kept.name == "first"
+    assert choose(given).kept.name == "first"
     assert ("second", "test") not in given.vectors.asked
 
 
 def test_one_that_may_not_be_kept_never_is():
     pair, _ = made = candidate("pair", 90, eligible=False, note="two folders")
-    found = decide(stages(candidate("base", 60), made, candidate("better", 65)))
+    found = choose(stages(candidate("base", 60), made, candidate("better", 65)))
     assert found.kept.name == "better"
     assert {row["name"]: row["note"] for row in found.rows}["pair"] == "two folders"
-    assert decide(stages(candidate("base", 60), made)).kept.name == "base"
+    assert choose(stages(candidate("base", 60), made)).kept.name == "base"
     assert pair.eligible is False
 
 
 def test_with_the_base_alone_nothing_is_compared():
-    found = decide(stages(candidate("base", 60)))
+    found = choose(stages(candidate("base", 60)))
     assert found.sentences == ["Keep base as it is: no other candidate was made."]
 
 
 def test_the_best_base_has_to_be_beaten():
     weak, strong, better = candidate("weak", 50), candidate("strong", 60), candidate("better", 55, base="weak")
-    found = decide(stages(weak, strong, better, bases=2))
+    found = choose(stages(weak, strong, better, bases=2))
     assert (found.kept.name, found.base.name) == ("strong", "strong")
     assert {"test_score", "general_test_score"} < next(row for row in found.rows if row["name"] == "weak").keys()
 
@@ -149,7 +149,7 @@ def test_single_lines_replace_no_base_that_is_not_surely_below_what_ships_on_gen
     """The base has 80 there; of the same score it is not surely below."""
     made = candidate("base", 60, mrr=60), candidate("found", 70, mrr=70, base="base")
     given = stages(*made, structured=False, measure=MRR, words=words, replace_strong_base=asked)
-    decision = decide(given)
+    decision = choose(given)
     if words <= 80 and not asked:
         assert decision.kept.name == "base"
         assert decision.sentences[0].startswith(
@@ -160,17 +160,17 @@ def test_single_lines_replace_no_base_that_is_not_surely_below_what_ships_on_gen
             "of base on held-out lines of this text, each to be found from a third of its words (MRR@10), a difference "
             "of +10.0 (95 % interval +10.0 to +10.0)."
         )
-        alone = decide(stages(made[0], structured=False, measure=MRR, words=words))
+        alone = choose(stages(made[0], structured=False, measure=MRR, words=words))
         assert alone.sentences[0].endswith("--set replace_strong_base=true lets them, to train candidates on them.")
     else:
         assert decision.kept.name == "found"
-    assert decide(stages(*made, words=words, bm25=results(50, 50))).kept.name == "found"  # documents
+    assert choose(stages(*made, words=words, bm25=results(50, 50))).kept.name == "found"  # documents
     made[1][1]["general test"] = results(75)  # it loses there, which that setting does not excuse
-    lost = decide(stages(*made, structured=False, measure=MRR, words=words, replace_strong_base=asked))
+    lost = choose(stages(*made, structured=False, measure=MRR, words=words, replace_strong_base=asked))
     assert lost.sentences[0].startswith("Keep base as it is: the best candidate, found, loses on general text")
     made[1][1]["general test"] = results(80)
     given.english = False  # general text says nothing of another language
-    assert decide(given).kept.name == "found"
+    assert choose(given).kept.name == "found"
 
 
 @pytest.mark.parametrize(
@@ -182,14 +182,14 @@ def test_what_is_lost_on_general_text_counts_as_much_as_was_asked(weight, kept):
     made = candidate("base", 60), candidate("forgetful", 70, general=74.0), candidate("careful", 66, general=80.0)
     given = stages(*made, general_loss=weight)
     assert given.value(made[1][0]) == pytest.approx(70 - 6 * weight)
-    assert decide(given).kept.name == kept
+    assert choose(given).kept.name == kept
 
 
 def test_a_gain_on_general_text_counts_nothing():
     made = candidate("base", 60), candidate("general", 65, general=99.0), candidate("own", 66)
     given = stages(*made, general_loss=5.0)
     assert given.value(made[1][0]) == 65
-    assert decide(given).kept.name == "own"
+    assert choose(given).kept.name == "own"
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_on_single_lines_nothing_may_be_lost_on_general_text(general, noise, kep
     """The best by finding lines is kept unless general text shows with its whole interval that it lost something."""
     made = [candidate("base", 0, mrr=50.0), candidate("lines", 0, mrr=58.0, general=general, noise=noise)]
     given = stages(*made, structured=False, measure=MRR)
-    found = decide(given)
+    found = choose(given)
     assert found.kept.name == kept
     assert BM25 not in [row["name"] for row in found.rows]
     if kept == "lines":
@@ -219,12 +219,12 @@ def test_where_none_is_above_the_base_only_others_that_could_be_kept_are_counted
         candidate("lower", 50),
         candidate("out", 70, eligible=False),
     ]
-    sentence = decide(stages(*made, bases=2)).sentences[0]
+    sentence = choose(stages(*made, bases=2)).sentences[0]
     assert sentence == "Keep base as it is: of 2 other candidates none is above it on held-out documents of this text."
 
 
 def test_what_general_text_costs_is_said_where_it_decides():
-    found = decide(stages(candidate("base", 60), candidate("own", 70, general=50.0), general_loss=1.0))
+    found = choose(stages(candidate("base", 60), candidate("own", 70, general=50.0), general_loss=1.0))
     assert found.sentences[0] == (
         "Keep base as it is: the best candidate, own, has 70.0 against 60.0 on held-out documents of this text, and "
         "changes by -30.0 on general text (-30.0 to -30.0)."
@@ -235,12 +235,12 @@ def test_what_general_text_costs_is_said_where_it_decides():
 def test_english_general_text_decides_nothing_on_lines_of_another_language_or_where_it_counts_nothing(given):
     made = [candidate("base", 0, mrr=50.0), candidate("lines", 0, mrr=58.0, general=70.0)]
     strong = {"words": 50.0} | given  # the base is surely above these
-    assert decide(stages(*made, structured=False, measure=MRR, **strong)).kept.name == "lines"
+    assert choose(stages(*made, structured=False, measure=MRR, **strong)).kept.name == "lines"
 
 
 def test_the_base_of_lines_of_another_language_is_the_one_that_finds_more_of_them():
     made = [candidate("english", 0, mrr=40.0, general=80.0), candidate("own", 0, mrr=90.0, general=50.0)]
-    found = decide(stages(*made, structured=False, measure=MRR, bases=2, english=False))
+    found = choose(stages(*made, structured=False, measure=MRR, bases=2, english=False))
     assert (found.base.name, found.kept.name) == ("own", "own")
 
 
@@ -255,7 +255,7 @@ def test_a_sentence_names_the_test_that_was_made(kind, structured, where):
     made = [candidate("base", 0, mrr=50.0), candidate("better", 0, mrr=58.0)]
     other = results(0, mrr=40.0)
     given = stages(*made, structured=structured, measure=MRR, kind=kind, bm25=other, hybrid={"better": other})
-    found = decide(given)
+    found = choose(given)
     assert f"58.0 against 50.0 of base on {where} difference" in found.sentences[0]
 
 
@@ -263,7 +263,7 @@ def test_on_single_lines_what_loses_on_the_deciding_half_of_general_text_is_not_
     one, of = candidate("lines", 0, mrr=58.0, noise=0.1)
     of["general test"] = results(70.0, noise=0.1)
     given = stages(candidate("base", 0, mrr=50.0), (one, of), structured=False, measure=MRR)
-    found = decide(given)
+    found = choose(given)
     assert found.kept.name == "base"
     assert "the best candidate, lines, loses on general text: 58.0 against 50.0 of base" in found.sentences[0]
 
@@ -271,7 +271,7 @@ def test_on_single_lines_what_loses_on_the_deciding_half_of_general_text_is_not_
 def test_lines_that_cannot_be_judged_keep_their_base():
     made = candidate("base", 0), candidate("lines", 90, general=99.0)
     given = stages(*made, structured=False)
-    assert decide(given).kept.name == "base"
+    assert choose(given).kept.name == "base"
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_lines_that_cannot_be_judged_keep_their_base():
 )
 def test_word_matching_is_compared_with_what_is_kept(bm25, said):
     base, better = candidate("base", 60, mrr=45.0), candidate("better", 65, mrr=50.0)
-    found = decide(stages(base, better, bm25=results(0, bm25)))
+    found = choose(stages(base, better, bm25=results(0, bm25)))
     assert found.sentences[1] == "For search: MRR@10 50.0 against 45.0 (+5.0 to +5.0)."
     assert found.sentences[2] == said
     row = next(row for row in found.rows if row["name"] == BM25)
@@ -301,7 +301,7 @@ def test_word_matching_is_compared_with_what_is_kept(bm25, said):
 )
 def test_what_is_kept_is_compared_with_itself_and_word_matching_together(fused, said):
     base, better = candidate("base", 60, mrr=45.0), candidate("better", 65, mrr=50.0)
-    found = decide(stages(base, better, bm25=results(0, 40.0), hybrid={"better": results(0, fused)}))
+    found = choose(stages(base, better, bm25=results(0, 40.0), hybrid={"better": results(0, fused)}))
     assert found.sentences[3] == f"Both together, their ranks fused, {said}"
     row = next(row for row in found.rows if row["name"] == f"better with {BM25}")
     assert row["test_mrr"] == fused
@@ -310,10 +310,10 @@ def test_what_is_kept_is_compared_with_itself_and_word_matching_together(fused, 
 def test_a_pair_that_would_be_better_is_offered():
     parts = candidate("base", 60), candidate("words", 50)
     pair = candidate("base beside words", 70, parts=(parts[0][0], parts[1][0]), eligible=False, note="two")
-    found = decide(stages(*parts, pair))
+    found = choose(stages(*parts, pair))
     assert "Base beside words would be +10.0 above it (+10.0 to +10.0): --set side_by_side=true" in found.sentences[-1]
     worse = candidate("base beside words", 55, parts=(parts[0][0], parts[1][0]), eligible=False, note="two")
-    assert not any("would be" in sentence for sentence in decide(stages(*parts, worse)).sentences)
+    assert not any("would be" in sentence for sentence in choose(stages(*parts, worse)).sentences)
 
 
 @pytest.mark.parametrize(
@@ -324,11 +324,11 @@ def test_a_pair_that_would_not_be_kept_is_not_offered(dev, test, noise, asked):
     parts = candidate("base", 60, noise=0.0), candidate("words", 50)
     given = {"parts": (parts[0][0], parts[1][0]), "eligible": asked, "noise": noise}
     pair = candidate("base beside words", dev, test=test, **given)
-    assert not any("would be" in one for one in decide(stages(*parts, pair, side_by_side=asked)).sentences)
+    assert not any("would be" in one for one in choose(stages(*parts, pair, side_by_side=asked)).sentences)
 
 
 def test_a_change_on_general_text_is_said_and_that_classifiers_are_not_judged():
-    found = decide(stages(candidate("base", 60), candidate("better", 70, general=78.0)))
+    found = choose(stages(candidate("base", 60), candidate("better", 70, general=78.0)))
     assert found.sentences[-2:] == [
         "On general text its score changes by -2.0 (-2.0 to -2.0).",
         "Classifiers are not judged by this: compare them with labels (selfsent evaluate) where they matter.",
@@ -337,7 +337,7 @@ def test_a_change_on_general_text_is_said_and_that_classifiers_are_not_judged():
 
 def test_the_rows_are_in_the_order_of_what_is_chosen_by():
     made = candidate("base", 60), candidate("third", 58), candidate("first", 70), candidate(f"{WORDS}, untrained", 65)
-    found = decide(stages(*made))
+    found = choose(stages(*made))
     assert [row["name"] for row in found.rows] == ["first", f"{WORDS}, untrained", "base", "third", BM25]
     assert [row["note"] for row in found.rows] == ["kept", "", "base", "", ""]
     assert found.rows[1]["test_score"] == 65  # untrained word vectors are shown on the test documents, too
@@ -347,10 +347,10 @@ def test_the_rows_are_in_the_order_of_what_is_chosen_by():
 def test_pairs_are_judged_by_finding_the_other_side_and_general_text_by_its_score():
     base, finds = candidate("base", 60, mrr=50), candidate("finds", 55, base="base", mrr=70, general=78)
     chooser = stages(base, finds, bm25=results(40, 55))
-    assert decide(chooser).kept.name == "base"  # by the score of documents it is worse
+    assert choose(chooser).kept.name == "base"  # by the score of documents it is worse
     chooser.measure = MRR
     assert chooser.value(finds[0]) == 70 - 0.5 * (80 - 78)
-    found = decide(chooser)
+    found = choose(chooser)
     assert found.kept.name == "finds"
     assert "70.0 against 50.0 of base" in found.sentences[0]
 
@@ -363,11 +363,11 @@ def test_on_lines_of_another_language_the_least_change_is_kept_that_has_three_qu
         candidate("half", 0, mrr=halfway, share=0.5),
         candidate("quarter", 0, mrr=51.0, share=0.25),
     )
-    assert decide(stages(*made, structured=False, measure=MRR, english=False)).kept.name == kept
+    assert choose(stages(*made, structured=False, measure=MRR, english=False)).kept.name == kept
     documents = [(one, of | {"dev": results(of["dev"].get("retrieval", MRR).value)}) for one, of in made]
     for one, of in documents:
         one.scores["dev"] = of["test"] = of["dev"]
-    assert decide(stages(*documents)).kept.name == ("half" if halfway > 60 else "whole")
+    assert choose(stages(*documents)).kept.name == ("half" if halfway > 60 else "whole")
 
 
 @pytest.mark.parametrize(("gain", "general", "kept"), [(7.4, 80.0, "part"), (7.6, 80.0, "whole"), (9.0, 79.0, "part")])
@@ -377,7 +377,7 @@ def test_a_weak_base_of_single_lines_goes_as_far_as_has_three_quarters_of_the_be
         candidate("part", 0, mrr=60.0, share=0.75),
         candidate("whole", 0, mrr=50.0 + gain, general=general),  # and loses nothing on general text
     )
-    assert decide(stages(*made, structured=False, measure=MRR)).kept.name == kept
+    assert choose(stages(*made, structured=False, measure=MRR)).kept.name == kept
 
 
 @pytest.mark.parametrize(("words", "kept"), [(90.0, "whole"), (79.0, "part")])
@@ -389,13 +389,13 @@ def test_a_base_is_as_weak_as_it_is_whether_or_not_a_strong_one_may_be_replaced(
         candidate("whole", 0, mrr=58.0),
     )
     given = {"structured": False, "measure": MRR, "words": words, "replace_strong_base": True}
-    assert decide(stages(*made, **given)).kept.name == kept
+    assert choose(stages(*made, **given)).kept.name == kept
 
 
 def test_a_base_without_layers_is_not_told_to_be_trained_on_single_lines():
     made = candidate("vectors", 60, mrr=60)
     made[0].layered = False
-    (sentence,) = decide(stages(made, structured=False, measure=MRR, words=80.0)).sentences
+    (sentence,) = choose(stages(made, structured=False, measure=MRR, words=80.0)).sentences
     assert sentence == (
         "Keep vectors as it is: it has no layers, and on single lines only encoders with layers are trained."
     )
@@ -404,7 +404,7 @@ def test_a_base_without_layers_is_not_told_to_be_trained_on_single_lines():
 @pytest.mark.parametrize(("lost", "kept"), [(0.2, "lines"), (0.3, "base")])
 def test_a_quarter_of_a_point_of_general_text_may_be_lost(lost, kept):
     made = candidate("base", 0, mrr=50.0, share=0.0), candidate("lines", 0, mrr=58.0, general=80.0 - lost)
-    assert decide(stages(*made, structured=False, measure=MRR)).kept.name == kept
+    assert choose(stages(*made, structured=False, measure=MRR)).kept.name == kept
 
 
 def test_where_all_that_was_trained_on_lines_loses_the_way_leads_to_the_one_that_loses_least(monkeypatch):

@@ -33,7 +33,7 @@ _RETRIEVAL = "retrieval"
 _SHOWN = 3  # passages that a search shows
 
 
-class Judge:
+class HeldOutTests:
     """The tests of one part of the held-out documents, and their texts in one list, so that they are encoded once."""
 
     def __init__(

@@ -11,7 +11,7 @@ from selfsent.evaluation.comparison import Comparison
 from selfsent.evaluation.label_free.scores import SCORE
 from selfsent.evaluation.score import Results
 from selfsent.selection.candidates import Candidate
-from selfsent.selection.judge import MRR, difference, figure
+from selfsent.selection.held_out_tests import MRR, difference, figure
 from selfsent.selection.stages import WORDS, Stages
 from selfsent.selection.training import WORDS_BASE
 
@@ -28,7 +28,7 @@ class Decision:
     rows: list[dict[str, Any]]
 
 
-def decide(stages: Stages) -> Decision:
+def choose(stages: Stages) -> Decision:
     """Choose the best candidate on the development documents, and keep it if the test documents agree."""
     base = stages.reference()
     chosen = stages.choose() if stages.structured or stages.judged else base
