@@ -218,7 +218,7 @@ class Run:
         if not path.exists():
             raise ResumeError(f"{self.folder} holds no run: expected a config.json, as train writes")
         if not holds_run(self.folder):
-            raise ResumeError(f"{self.folder} holds no run: its config.json is not one that train writes")
+            raise ResumeError(f"{path} is not one that train writes: start a new run with another --out")
         return atomic.read_sealed(path, "start a new run with another --out")
 
     def write(self, name: str, content: Mapping[str, object]) -> None:

@@ -28,7 +28,9 @@ def test_a_folder_that_holds_something_is_left_alone(command, tmp_path):
 def finished(tmp_path):
     """What a selection of text.txt left behind."""
     folder = tmp_path / "out"
-    (folder / "model").mkdir(parents=True)
+    with atomic.replacing(folder / "model") as partial:
+        partial.mkdir()
+        (partial / "modules.json").write_text("[]")
     (tmp_path / "text.txt").write_text("A text.\n")
     settings = json.loads(json.dumps({**vars(FitConfig()), "corpus": vars(FitConfig().corpus)}))
     asked = {"sources": ["text.txt"], "bases": [], "settings": settings}

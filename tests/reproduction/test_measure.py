@@ -109,7 +109,7 @@ def test_what_is_finished_is_neither_trained_nor_evaluated_again(whole, bert, pl
         raise AssertionError("this was done before")
 
     monkeypatch.setattr(measure, "evaluate", refuse)
-    monkeypatch.setattr("selfsent.training.train.Trainer", refuse)
+    monkeypatch.setattr("selfsent.training.run.Trainer", refuse)
     reproduce(NAMES, options(bert, place, seeds=3), out, resume=True)
     assert {path: path.read_bytes() for path in out.glob("whitened*")} == before
     planned = plan_reproduction(NAMES, options(bert, place, seeds=4), out)

@@ -15,7 +15,6 @@ from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.inspect import tokenizer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import ConfigurationError, ResumeError
-from selfsent.storage import atomic
 
 SMALL = [*QUICK, "train.baselines=false", "train.log_every=1"]
 
@@ -172,15 +171,6 @@ def test_a_disk_that_is_full_at_any_write_of_a_preparation_leaves_nothing(prepar
             assert content_of(cache) == {}, place
         prepare()
         assert content_of(cache) == expected, place
-
-
-def test_a_corpus_of_an_earlier_version_is_prepared_again(preparation):
-    prepare, cache, expected, _, seen = preparation
-    put_back(seen[0][1], cache)
-    folder = prepare().folder
-    (folder / atomic.CHECKSUMS).unlink()
-    assert not prepare().reused
-    assert content_of(cache) == expected
 
 
 def test_a_cache_that_cannot_be_written_is_named(preparation, monkeypatch):

@@ -20,6 +20,7 @@ from selfsent.errors import ConfigurationError, ResumeError, UserError
 from selfsent.evaluation.label_free.verdict import judge_held_out
 from selfsent.objectives import registry
 from selfsent.progress import Progress
+from selfsent.training import run as running
 from selfsent.training import train as training
 from selfsent.training.final_scores import require_same_score
 from selfsent.training.validation import Validator
@@ -44,6 +45,7 @@ def test_training_leaves_a_folder_with_config_log_model_and_scores(bert, text, t
         "config.json",
         "log.jsonl",
         "model",
+        "replicates.safetensors",
         "scores.json",
     ]
     config = json.loads((folder / "config.json").read_text())
@@ -99,7 +101,7 @@ def test_a_finished_run_resumed_returns_what_it_gave_and_does_nothing(bert, text
 
 def test_other_settings_are_refused_before_the_text_is_read(bert, text, tmp_path, monkeypatch):
     train(bert, text, tmp_path / "run")
-    monkeypatch.setattr(training, "prepare_corpus", lambda *_, **__: pytest.fail("the text was read"))
+    monkeypatch.setattr(running, "prepare_corpus", lambda *_, **__: pytest.fail("the text was read"))
     with pytest.raises(ResumeError, match=r"its train\.steps was 4 and is now 9"):
         train(bert, text, tmp_path / "run", "train.steps=9", resume=True)
     other = make_base(tmp_path / "other", seed=1)
@@ -124,7 +126,7 @@ def test_a_kill_at_the_very_end_loses_nothing_and_leaves_nothing(bert, text, tmp
 
     with monkeypatch.context() as patch:
         patch.setattr(
-            *((training, "final_scores") if moment == "before the scores" else (training.Run, "release")), killed
+            *((running, "final_scores") if moment == "before the scores" else (running.Run, "release")), killed
         )
         with pytest.raises(KeyboardInterrupt):
             train(bert, text, tmp_path / "cut")
@@ -136,7 +138,7 @@ def test_a_kill_at_the_very_end_loses_nothing_and_leaves_nothing(bert, text, tmp
     assert (resumed.model / name).read_bytes() == (whole.model / name).read_bytes()
     assert (resumed.after, resumed.verdict) == (whole.after, whole.verdict)
     assert sorted(path.name for path in resumed.folder.iterdir() if not path.name.startswith(".")) == [
-        *("config.json", "log.jsonl", "model", "scores.json")
+        *("config.json", "log.jsonl", "model", "replicates.safetensors", "scores.json")
     ]
 
 
