@@ -236,13 +236,13 @@ def work(number: int, rows: Sequence[Mutant], options: argparse.Namespace, claim
 
 
 def run(options: argparse.Namespace) -> None:
-    """Try all mutants that have no result yet, or with --again those that were missed."""
+    """Try the mutants without a result; with --again also those that were missed, where tests of them are left."""
     for name in ("tree", "coverage", "durations", "results", "work"):
         setattr(options, name, getattr(options, name).resolve())
     rows = json.loads(options.list.read_text())
     done = read_results(options.results)
-    again = ("missed", "not covered") if options.again else ()
-    rows = [row for row in rows if row["id"] not in done or done[row["id"]]["outcome"] in again]
+    left = {name for name, row in done.items() if row["outcome"] == "missed" and row["ran"] < row["covering"]}
+    rows = [row for row in rows if row["id"] not in done or (options.again and row["id"] in left)]
     with TemporaryDirectory() as claims:
         context = multiprocessing.get_context("fork")
         workers = [
@@ -326,7 +326,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--tests", type=int, default=40, help="that are run for a mutant, at most")
     parser.add_argument("--seconds", type=float, default=60, help="of tests for a mutant, at most")
-    parser.add_argument("--again", action="store_true", help="run those again that were missed: with higher limits")
+    parser.add_argument("--again", action="store_true", help="with higher limits: run those again that were missed")
     options = parser.parse_args()
     if options.command == "make":
         rows = ",\n ".join(json.dumps(row) for row in make(Tree(options.tree.resolve())))
