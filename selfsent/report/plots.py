@@ -19,6 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from selfsent.report.embeddings import EncoderView
+from selfsent.report.style import STYLE
 from selfsent.runs.read import Curve
 from selfsent.runs.tables import format_value
 
@@ -30,7 +31,7 @@ _VARIABLES = {"ink": "#010101", "soft": "#020202", "faint": "#030303"} | {f"c{n}
 _INK, _SOFT, _FAINT, *_SERIES = _VARIABLES.values()
 _DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1.2, 1.6), (6, 2, 1, 2), (3, 1), (8, 3, 1, 2, 1, 2))
 _MARKERS = ("o", "s", "^", "D", "v", "P")
-_STYLE: dict[Any, Any] = {
+_PAGE_STYLE: dict[Any, Any] = STYLE | {
     "svg.fonttype": "none",
     "svg.hashsalt": "selfsent",  # the same page for the same runs
     "font.size": 11,
@@ -42,18 +43,12 @@ _STYLE: dict[Any, Any] = {
     "axes.titlecolor": _INK,
     "axes.facecolor": "none",
     "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
     "grid.color": _FAINT,
-    "grid.linewidth": 0.7,
     "xtick.color": _SOFT,
     "ytick.color": _SOFT,
     "xtick.labelcolor": _INK,
     "ytick.labelcolor": _INK,
     "text.color": _INK,
-    "legend.frameon": False,
     "legend.fontsize": 10,
     "legend.labelcolor": _INK,
     "figure.facecolor": "none",
@@ -209,7 +204,7 @@ def draw_places(
 @contextmanager
 def _panel(title: str) -> Iterator[tuple[Figure, Axes]]:
     """Yield the figure and axes of one panel, in the page's style."""
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(_PAGE_STYLE):
         figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72), layout="constrained")
         axes = figure.add_subplot()
         axes.set_title(title)

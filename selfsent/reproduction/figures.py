@@ -35,6 +35,7 @@ from selfsent.functional import group_whiten
 from selfsent.objectives.declutr import DeCLUTR
 from selfsent.objectives.registry import plan_objective
 from selfsent.progress import SILENT, Progress
+from selfsent.report.style import STYLE
 from selfsent.reproduction.findings import Cell
 from selfsent.reproduction.plan import ArtifactPlan
 from selfsent.runs.read import Curve
@@ -43,17 +44,6 @@ CurveSet = Mapping[str, Sequence[Curve]]  # figure of the log -> a curve for eac
 Cells = Mapping[str, Mapping[str, Cell]]  # by the names of row and measure
 SERIES = ("#1f6fb2", "#c2571a", "#3a8f4d", "#8a5fb0", "#9a7b1c", "#4f4f4f")
 OURS, PAPER = SERIES[:2]
-STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.titlesize": 10,
-    "grid.color": "#dddddd",
-    "grid.linewidth": 0.7,
-    "legend.frameon": False,
-}
 _PUBLISHED: dict[str, Any] = {"marker": "s", "ls": "none", "markerfacecolor": "none", "color": PAPER, "label": "paper"}
 _NAME_SIZE = 7  # points
 

@@ -5,7 +5,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from selfsent.evaluation.comparison import Comparison, Decision
 from selfsent.evaluation.label_free.held_out_retrieval import guard_held_out
 from selfsent.evaluation.significance import LEVEL
+from selfsent.report.style import STYLE
 from selfsent.storage import atomic
 from selfsent.sweeping.trials import TrialState
 from selfsent.training.run import RETRIEVAL, Trained
@@ -22,16 +23,6 @@ from selfsent.training.run import RETRIEVAL, Trained
 JSON = "sweep.json"
 AS_IT_IS = "the recipe as it is"
 _DEV, _TEST, _SOFT = "#1f6fb2", "#c2571a", "#666666"
-_STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#dddddd",
-    "grid.linewidth": 0.7,
-    "legend.frameon": False,
-}
 _PANEL = 3.6, 2.8  # inches
 _PANELS = 3  # in a row
 _VALUES = 8  # of a key, that are drawn with equal distances
@@ -238,7 +229,7 @@ def draw_sweep(outcome: SweepOutcome) -> Figure:
     """Draw dev and test score against each swept key: a point and its deviation over the seeds for each trial."""
     columns = min(_PANELS, len(outcome.keys))
     lines = -(-len(outcome.keys) // columns)
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(_PANEL[0] * columns, _PANEL[1] * lines + 0.3), layout="constrained")
         panels = figure.subplots(lines, columns, squeeze=False, sharey=True).ravel()
         for place, axes in enumerate(panels):
