@@ -1,7 +1,5 @@
 """A model is pushed whole or not at all, and every answer of the hub becomes one sentence."""
 
-import json
-
 import pytest
 from commands import run as command
 from fake_hub import FakeHub, serving
@@ -13,6 +11,7 @@ from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import EncoderError, UserError
 from selfsent.export.hub import push_model
+from selfsent.storage import atomic
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of the hub's library
 CARD = "---\nlanguage: en\ntags:\n- selfsent\n---\n\n# A card\n\nWritten by somebody.\n"
@@ -37,7 +36,7 @@ def run(tmp_path_factory):
     folder = where / "tickets"
     save_encoder(load_encoder(make_base(where / "base"), pooling="mean"), folder / "model")
     (folder / "model" / "README.md").write_text(CARD)
-    (folder / "config.json").write_text(json.dumps({"recipe": {"method": "simcse", "texts": ["t.jsonl"]}}))
+    atomic.write_sealed(folder / "config.json", {"recipe": {"method": "simcse", "texts": ["t.jsonl"]}})
     (folder / "scores.json").write_text('{"verdict": "Better."}')
     (folder / "model" / ".selfsent").write_text("process 1")
     return folder

@@ -109,7 +109,10 @@ def test_verdict_json_outweighs_the_verdict_of_the_scores(tmp_path):
         (lambda place: None, "holds no run: expected a config.json"),
         (lambda place: place.mkdir(), "holds no run: expected a config.json"),
         (lambda place: (place.mkdir(), atomic.write_sealed(place / "config.json", {})), "has no recipe"),
-        (lambda place: (place.mkdir(), (place / "config.json").write_text('{"vocab_size": 9}')), "is not one that train writes"),
+        (
+            lambda place: (place.mkdir(), (place / "config.json").write_text('{"vocab_size": 9}')),
+            "is not one that train writes",
+        ),
         (lambda place: (place.mkdir(), (place / "config.json").write_text("{")), "is damaged"),
         (lambda place: write_run(place, scored=False, lines=[]), "no line in its log yet: wait"),
         (lambda place: (write_run(place) / "scores.json").write_text("{"), r"scores.json is damaged"),
