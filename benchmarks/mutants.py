@@ -8,7 +8,8 @@
 
 Outcomes: ``caught`` (a test failed or hung, or the package could not be imported), ``missed``, ``not covered`` (no test
 runs the line), ``gone`` (the code is no longer there).  A test that fails without the mutant, too, catches nothing.
-``run`` goes on where it was stopped.  Evaluation data and golden values are found as the tests find them.
+``run`` goes on where it was stopped: the file of --results has a line for every mutant that was tried.  Evaluation data
+and golden values are found as the tests find them.
 ``cover`` needs pytest-cov and pytest-xdist.
 
 Example:
@@ -235,7 +236,7 @@ def work(number: int, rows: Sequence[Mutant], options: argparse.Namespace, claim
         print(f"{line['id']:<28}{line['outcome']:<12}{line.get('by', '')}", flush=True)
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> int:
     """Try the mutants without a result; with --again also those that were missed, where tests of them are left."""
     for name in ("tree", "coverage", "durations", "results", "work"):
         setattr(options, name, getattr(options, name).resolve())
@@ -254,6 +255,7 @@ def run(options: argparse.Namespace) -> None:
             process.join()
     if options.json:
         write_json(options)
+    return int(any(process.exitcode for process in workers))
 
 
 def read_results(path: Path) -> dict[str, dict[str, Any]]:
@@ -335,7 +337,7 @@ def main() -> int:
         tree, database, durations = map(Path.resolve, (options.tree, options.coverage, options.durations))
         return cover(tree, database, durations, options.processes)
     elif options.command == "run":
-        run(options)
+        return run(options)
     else:
         return compare(*options.files)
     return 0
