@@ -1,9 +1,9 @@
 """A model folder in; out: ONNX, int8, static vectors or partly whitened embeddings, judged before it is kept.
 
-onnx_graph.py            an encoder to one ONNX graph; int8
-onnx_session.py          texts to vectors by onnxruntime
-static_distillation.py   any encoder to static word vectors
-gate.py                  the verdict between the encoder and its export
+onnx.py           an encoder to one ONNX graph; int8
+onnx_session.py   texts to vectors by onnxruntime
+static.py         any encoder to static word vectors
+gate.py           the verdict between the encoder and its export
 """
 
 import copy
@@ -100,20 +100,20 @@ def export_model(
             output that exists; no text.
     """
     _require_format(to, width)
-    found = find_trained(model)
-    sources = _sources(found, corpus)
+    folder = find_trained(model)
+    sources = _sources(folder, corpus)
     target = Path(out) if out is not None else Path("exports") / f"{_name_of(model)}-{to}"
     _require_ours(target, overwrite)
-    encoder = load_encoder(found)
+    encoder = load_encoder(folder)
     if to not in _FROM_TEXT:
         onnx.require_one_graph(encoder, str(model))
     elif to == "whitened":
         require_one_encoder(encoder)
-    reading = _reading(found, language, text_column, own=corpus is None)
+    reading = _reading(folder, language, text_column, own=corpus is None)
     drawn = _draw(sources, documents, reading, progress) if to in _FROM_TEXT else []
     # They are learned from what the verdict does not look at: it takes half as many again as it is given.
     most = min(documents, max(_JUDGED, len(drawn) // 3)) if drawn else documents
-    material = choose_tests(found, sources, documents=most, reading=reading, progress=progress)
+    material = choose_tests(folder, sources, documents=most, reading=reading, progress=progress)
     with locks.exclusive(target, folder=False), atomic.replacing(target) as partial:
         partial.mkdir()
         if to in _FROM_TEXT:
@@ -193,7 +193,7 @@ def _write_onnx(encoder: SentenceTransformer, folder: Path, *, int8: bool) -> No
 
 
 def _place_tokenizers(parts: Sequence[SentenceTransformer], folder: Path) -> None:
-    """Leave the tokenizer of encoders side by side where it is looked for: each in a folder, or one for all of them."""
+    """Leave the tokenizers of a pair where they are looked for: each in a folder, or one for all of them."""
     for number, part in enumerate(parts):
         if isinstance(part[0], StaticEmbedding):  # no runtime is to add special tokens
             bare_tokenizer(part).save(str(folder / str(number) / "tokenizer.json"))
@@ -205,13 +205,13 @@ def _place_tokenizers(parts: Sequence[SentenceTransformer], folder: Path) -> Non
 
 def _reading(model: str | Path, language: str, text_column: str | None, *, own: bool) -> CorpusConfig:
     """Return how text is read: columns and splitting of the run's ``own`` text are those that it was trained with."""
-    given = {} if language == CorpusConfig.language else {"language": language}
-    given |= {} if text_column is None else {"text_column": text_column}
+    settings = {} if language == CorpusConfig.language else {"language": language}
+    settings |= {} if text_column is None else {"text_column": text_column}
     run = Run(Path(model).parent)
     if own and Path(model).name == "model" and (run.folder / "config.json").is_file():
         corpus = run.config().get("recipe", {}).get("corpus") or {}
-        given = {name: corpus[name] for name in _OF_RUN if name in corpus} | given
-    return build_config(CorpusConfig, given, "corpus")
+        settings = {name: corpus[name] for name in _OF_RUN if name in corpus} | settings
+    return build_config(CorpusConfig, settings, "corpus")
 
 
 def _draw(sources: Sequence[str], documents: int, reading: CorpusConfig, progress: Progress) -> list[Document]:
@@ -241,7 +241,7 @@ def _texts(drawn: Sequence[Document], material: VerdictMaterial, language: str) 
 def _sources(model: str | Path, corpus: Sequence[str | Path] | str | Path | None) -> list[str]:
     """Return the sources that were given, or those that the run of a model was trained on."""
     if corpus is not None:
-        return [str(corpus)] if isinstance(corpus, str | Path) else [str(one) for one in corpus]
+        return [str(corpus)] if isinstance(corpus, str | Path) else [str(source) for source in corpus]
     run = Run(Path(model).parent)
     if Path(model).name == "model" and (run.folder / "config.json").is_file():
         texts = run.config().get("recipe", {}).get("texts", ())

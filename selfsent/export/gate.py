@@ -78,13 +78,13 @@ def guard_noise(comparison: Comparison) -> Comparison:
     return comparison.undecided("a difference that is printed as 0.0 is none")
 
 
-def _smallest_cosine(one: Float[np.ndarray, "N D"], other: Float[np.ndarray, "N D"]) -> float:
+def _smallest_cosine(before: Float[np.ndarray, "N D"], after: Float[np.ndarray, "N D"]) -> float:
     """Return the smallest cosine between rows; two rows of zeros are equal."""
-    one, other = one.astype(np.float64), other.astype(np.float64)
-    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    both = ~one.any(axis=1) & ~other.any(axis=1)
-    cosines = np.divide((one * other).sum(axis=1), lengths, out=np.zeros(len(one)), where=lengths > 0)
-    return float(np.where(both, 1.0, cosines).min(initial=1.0))
+    before, after = before.astype(np.float64), after.astype(np.float64)
+    lengths = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
+    both_zero = ~before.any(axis=1) & ~after.any(axis=1)
+    cosines = np.divide((before * after).sum(axis=1), lengths, out=np.zeros(len(before)), where=lengths > 0)
+    return float(np.where(both_zero, 1.0, cosines).min(initial=1.0))
 
 
 _GRAPH = """`{graph}` opens in onnxruntime: its inputs are what `tokenizer.json` gives, its output

@@ -36,7 +36,7 @@ class _Reader:
     def read(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """Tokenise texts; return the (N,) numbers of tokens."""
         self._read = self._tokenizer.encode_batch([clean.encodable(text) for text in texts])
-        return np.array([len(one.ids) for one in self._read], np.int64)
+        return np.array([len(encoding.ids) for encoding in self._read], np.int64)
 
     def feeds(self, rows: Sequence[int]) -> dict[str, NDArray[np.int64]]:
         """Return the inputs for some of the texts, (B, T) each; T is 1 or more."""
@@ -46,8 +46,8 @@ class _Reader:
         for row, i in enumerate(rows):
             ids[row, : len(self._read[i].ids)] = self._read[i].ids
             mask[row, : len(self._read[i].ids)] = self._read[i].attention_mask
-        found = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        return {name: found[kind] for name, kind in self._inputs.items()}
+        arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        return {name: arrays[kind] for name, kind in self._inputs.items()}
 
 
 class OnnxEncoder:
@@ -67,35 +67,35 @@ class OnnxEncoder:
             UserError: there is no graph or no tokenizer, one of them is damaged, or onnxruntime is not installed.
         """
         runtime = require_onnx("onnxruntime")
-        found = [folder / name for name in GRAPHS if (folder / name).is_file()]
-        tokenizers = [one / "tokenizer.json" for one in (folder, folder / "0")]
-        if not found or not any(one.is_file() for one in tokenizers):
+        graphs = [folder / name for name in GRAPHS if (folder / name).is_file()]
+        tokenizers = [parent / "tokenizer.json" for parent in (folder, folder / "0")]
+        if not graphs or not any(path.is_file() for path in tokenizers):
             raise EncoderError(f"{folder} holds no exported graph: expected {' or '.join(GRAPHS)} and tokenizer.json")
         options = runtime.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 3
         try:
-            self._session = runtime.InferenceSession(str(found[0]), options, providers=["CPUExecutionProvider"])
-            inputs = [one.name for one in self._session.get_inputs()]
+            self._session = runtime.InferenceSession(str(graphs[0]), options, providers=["CPUExecutionProvider"])
+            inputs = [entry.name for entry in self._session.get_inputs()]
             numbers = [name.removeprefix("input_ids_") for name in inputs if name.startswith("input_ids_")]
             self._readers = [_Reader(folder / number, inputs, f"_{number}") for number in numbers]
             self._readers = self._readers or [_Reader(folder, inputs, "")]
         except Exception as error:  # of either library, in its own words
-            raise EncoderError(f"{found[0]} cannot be opened ({first_line(error)}): export it again") from error
-        self.graph = found[0]
+            raise EncoderError(f"{graphs[0]} cannot be opened ({first_line(error)}): export it again") from error
+        self.graph = graphs[0]
         settings = read_table(folder / "config_sentence_transformers.json")
         self._prompt = (settings.get("prompts") or {}).get(settings.get("default_prompt_name") or "", "") or ""
         self._width = settings.get("truncate_dim")
 
     def encode(self, texts: Sequence[str], *, progress: Progress = SILENT) -> NDArray[np.float32]:
         """Return the (N, D) embeddings, in the order of the texts."""
-        lengths = np.maximum.reduce([one.read([self._prompt + text for text in texts]) for one in self._readers])
+        lengths = np.maximum.reduce([reader.read([self._prompt + text for text in texts]) for reader in self._readers])
         order = np.argsort(-lengths, kind="stable").tolist()
         vectors: NDArray[np.float32] | None = None
         done = 0
         while done < len(order):
             batch = order[done : done + max(1, _TOKENS_A_BATCH // max(1, int(lengths[order[done]])))]
-            feeds = {name: rows for one in self._readers for name, rows in one.feeds(batch).items()}
+            feeds = {name: rows for reader in self._readers for name, rows in reader.feeds(batch).items()}
             (out,) = self._session.run(["sentence_embedding"], feeds)
             if vectors is None:
                 vectors = np.empty((len(texts), out.shape[1]), np.float32)
@@ -103,6 +103,6 @@ class OnnxEncoder:
             done += len(batch)
             progress.report("encode", done, len(order))
         if vectors is None:
-            (shape,) = (one.shape for one in self._session.get_outputs() if one.name == "sentence_embedding")
+            (shape,) = (output.shape for output in self._session.get_outputs() if output.name == "sentence_embedding")
             vectors = np.empty((0, int(shape[1])), np.float32)
         return vectors[:, : self._width]

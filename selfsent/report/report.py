@@ -1,11 +1,9 @@
 """Run folders in, one self-contained HTML page out.
 
-read.py        folders -> plain records; seeds of one recipe together
-tables.py      scores -> tables, one protocol a column; the papers' figures
 embeddings.py  base and trained encoder on a sample of held-out texts
-figures.py     matplotlib -> inline SVG in the page's colours
-command.py     the command that repeats a run
-page.py        all of it -> HTML, through page.html
+plots.py       matplotlib -> inline SVG in the page's colours
+style.py       the style of every picture
+page.py        records and tables of runs/, drawings -> HTML, through page.html
 """
 
 from collections.abc import Sequence

@@ -75,7 +75,7 @@ def front_matter(
         base: a name on the hub; a folder is none and is left out.
         licence: an identifier of the hub such as ``cc-by-sa-4.0``; nothing is claimed where none was told.
     """
-    found = eval_results(scores)
+    results = eval_results(scores)
     data = ModelCardData(
         language=language,
         license=licence,
@@ -83,8 +83,8 @@ def front_matter(
         pipeline_tag="sentence-similarity",
         tags=[*_TAGS, *tags],
         base_model=base if base and base.count("/") == 1 and not Path(base).exists() else None,
-        model_name=name if found else None,
-        eval_results=found or None,
+        model_name=name if results else None,
+        eval_results=results or None,
     )
     return f"---\n{data.to_yaml()}\n---\n"
 
@@ -118,8 +118,8 @@ def run_card(config: Table, scores: Table, command: str, *, name: str) -> str:
         command: that repeats the run.
     """
     recipe = config["recipe"]
-    found = {
-        system: [Score(**one) for one in content["scores"]]
+    figures = {
+        system: [Score(**score) for score in content["scores"]]
         for system, content in {
             "base": scores.get("base", {}),
             "trained": scores.get("trained", {}),
@@ -128,7 +128,7 @@ def run_card(config: Table, scores: Table, command: str, *, name: str) -> str:
         if "scores" in content
     }
     language = recipe.get("corpus", {}).get("language")  # claimed only where it was told
-    head = front_matter(name, found.get("trained", []), base=str(recipe.get("base", "")), language=language)
+    head = front_matter(name, figures.get("trained", []), base=str(recipe.get("base", "")), language=language)
     texts = ", ".join(f"`{Path(str(text)).name}`" for text in recipe.get("texts", ()))
     versions = ", ".join(f"{package} {version}" for package, version in scores.get("versions", {}).items())
     of = f"{config.get('corpus', {}).get('texts', 0)} texts"
@@ -144,7 +144,7 @@ A sentence encoder trained by selfsent from raw text without labels: method
 
 {scores.get("verdict", "")}
 
-{score_table(found)}
+{score_table(figures)}
 
 Points of 100: retrieval on what training held out of its text, other tasks on their published test sets; in brackets
 95 % intervals of a bootstrap.  Every figure is one of `scores.json`.
@@ -183,9 +183,9 @@ def fit_card(content: Table, command: str, *, name: str) -> str:
         if kept.get(key) is not None
     ]
     lines = [f"| candidate | {' | '.join(_FIGURES.values())} |", f"|---|{'---|' * len(_FIGURES)}"]
-    for one in content["rows"]:
-        cells = ["" if one.get(key) is None else f"{one[key]:.2f}" for key in _FIGURES]
-        lines.append(f"| {one['name']} | {' | '.join(cells)} |")
+    for row in content["rows"]:
+        cells = ["" if row.get(key) is None else f"{row[key]:.2f}" for key in _FIGURES]
+        lines.append(f"| {row['name']} | {' | '.join(cells)} |")
     table, sentences = "\n".join(lines), " ".join(content["sentences"])
     versions = ", ".join(f"{package} {version}" for package, version in content.get("versions", {}).items())
     language = content.get("settings", {}).get("corpus", {}).get("language")

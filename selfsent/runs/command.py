@@ -30,10 +30,10 @@ def command_line(words: Sequence[str], recipe: Table, options: Sequence[str], de
     for option in options:
         if recipe.get(option) is not None:
             words += [f"--{option}", str(recipe[option])]
-    known = dict(flatten(defaults))
+    default_values = dict(flatten(defaults))
     rest = {key: value for key, value in recipe.items() if key not in ("method", "texts", "paper", *options)}
     for key, value in flatten(rest):
-        if key not in known or known[key] != value:
+        if key not in default_values or default_values[key] != value:
             words += ["--set", f"{key}={setting_value(value)}"]
     return shlex.join(words)
 

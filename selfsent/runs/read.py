@@ -183,16 +183,16 @@ def _scores(content: Table) -> dict[str, list[Score]]:
         name: value["scores"] for name, value in content.items() if isinstance(value, dict) and "scores" in value
     }
     try:
-        found = {name: [Score(**score) for score in scores] for name, scores in systems.items()}
+        read = {name: [Score(**score) for score in scores] for name, scores in systems.items()}
     except TypeError as error:
         raise ResumeError(f"these scores are of another version of selfsent ({error}): evaluate again") from error
-    return {name: [score for score in scores if math.isfinite(score.value)] for name, scores in found.items()}
+    return {name: [score for score in scores if math.isfinite(score.value)] for name, scores in read.items()}
 
 
 def _levels(content: Table) -> dict[str, float]:
     """Return MRR@10 of the baselines on the held-out pairs that the learning curves are measured on."""
     systems = _scores({"baselines": content.get("baselines_dev", {})})
-    return {name: one.value for name, scores in systems.items() for one in scores if one.metric == "mrr@10"}
+    return {name: score.value for name, scores in systems.items() for score in scores if score.metric == "mrr@10"}
 
 
 def group_runs(runs: Sequence[Record]) -> list[Group]:
@@ -236,8 +236,8 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, o
 def _text_of(run: Record) -> str | None:
     """Return the fingerprint of the prepared text, which may have changed under its name."""
     corpus = run.config.get("corpus")
-    found = corpus.get("fingerprint") if isinstance(corpus, Mapping) else None
-    return None if found is None else str(found)[:8]
+    fingerprint = corpus.get("fingerprint") if isinstance(corpus, Mapping) else None
+    return None if fingerprint is None else str(fingerprint)[:8]
 
 
 def _without_seed(run: Record) -> Table:

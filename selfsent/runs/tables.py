@@ -161,13 +161,13 @@ def _row(group: Group, system: str, scores: Sequence[Score], seeds: int) -> Tabl
 
 
 def _cell(scores: Sequence[Score]) -> tuple[float, str, str]:
-    one, values = scores[0], [score.value for score in scores]
-    decimals = 1 if one.metric.split("@")[0] in _POINTS else 3
+    first, values = scores[0], [score.value for score in scores]
+    decimals = 1 if first.metric.split("@")[0] in _POINTS else 3
     if max(values) - min(values) > 1e-4:  # otherwise one encoder, measured for each run
         mean = statistics.fmean(values)
         return mean, format_value(mean, decimals), f"± {format_value(statistics.stdev(values), decimals + 1)}"
-    bounds = [format_value(bound, decimals) for bound in (one.low, one.high) if bound is not None]
-    return one.value, format_value(one.value, decimals), " to ".join(bounds)
+    bounds = [format_value(bound, decimals) for bound in (first.low, first.high) if bound is not None]
+    return first.value, format_value(first.value, decimals), " to ".join(bounds)
 
 
 def format_value(value: float, decimals: int) -> str:
