@@ -16,11 +16,8 @@ from selfsent.encoder.inspect import transformer_of
 from selfsent.encoder.load import load_encoder, quietly
 from selfsent.encoder.mlm_head import load_mlm_head, word_embeddings
 from selfsent.errors import UserError
-from selfsent.objectives import registry
-from selfsent.objectives.composite import Composition
 from selfsent.objectives.denosent import Decoder, DenoSent
 from selfsent.objectives.simcse import SimCSE
-from selfsent.training.optimizer import MasterWeights
 
 DTYPES = {"f64": (torch.float64, 1e-7, 1e-8), "f32": (torch.float32, 1e-4, 1e-5)}
 TEMPLATE = "she reads [X] about the [MASK] book"  # in words of the tiny encoder
@@ -270,18 +267,6 @@ def test_with_dropout_the_decoder_scatters_as_torch_s_does():
         assert (actual - expected).abs().max() < 5 * b.std(0).max() / many**0.5
 
 
-def test_attention_to_one_vector_gives_every_place_the_same():
-    decoder = random_decoder()
-    states, memory, _ = decoder_inputs()
-    layer = decoder.layers[0].eval()
-    query = states.transpose(0, 1)
-    output, weights = layer.multihead_attn(query, memory[None], memory[None])
-    assert torch.equal(weights, torch.ones_like(weights))
-    recalled = layer._recall(memory, states.shape[1])
-    torch.testing.assert_close(recalled, output.transpose(0, 1))
-    assert torch.equal(recalled, recalled[:, :1].expand_as(recalled))
-
-
 def test_the_decoder_has_the_published_size_and_layers_of_their_own():
     with torch.device("meta"):
         decoder = Decoder(768, layers=16, heads=1, inner=2048)
@@ -333,19 +318,6 @@ def test_noise_that_takes_everything_leaves_only_the_memory(prompted, pairs):
     assert (logits_of(objective, prompted, swapped) - logits)[present].abs().max() > 1e-4
 
 
-def test_what_the_noise_took_has_no_part_in_any_guess():
-    decoder, drop = random_decoder(), DenoSent.Config(noise=0.825).noise
-    states, memory, present = decoder_inputs()
-    kept = torch.rand(states.shape, generator=torch.Generator().manual_seed(1)) > drop
-    given = states.clone().requires_grad_()
-    output = decoder(given * kept, memory, present)
-    output[present].square().sum().backward()
-    assert not given.grad[~kept].any()
-    assert given.grad[kept & present[..., None]].any()
-    garbage = torch.where(kept, states, 1e3)
-    torch.testing.assert_close(decoder(garbage * kept, memory, present), output)
-
-
 def test_the_noise_strikes_single_numbers_at_its_rate_and_keeps_the_mean(prompted, pairs):
     objective = make(prompted)
     objective.noise = Watched(objective.noise)
@@ -362,33 +334,6 @@ def test_the_noise_strikes_single_numbers_at_its_rate_and_keeps_the_mean(prompte
     objective.eval()
     objective(prompted, pairs)
     assert objective.noise.output is objective.noise.inputs[0]
-
-
-def test_every_token_is_seen_from_every_place_and_padding_from_none(prompted, pairs):
-    objective, positive = make(prompted, noise=0.0), pairs["positive"]
-    logits = logits_of(objective, prompted, pairs)
-    later = logits_of(objective, prompted, {**pairs, "positive": other_words(prompted, positive, (3, 9))})
-    assert (later - logits)[3, :9].abs().amax(-1).min() > 1e-5
-    assert not (later - logits)[:3].any()
-    padding = positive["attention_mask"] == 0
-    assert padding.any()
-    states = objective.decoder(embed_inputs(prompted, positive), torch.ones(4, 32), ~padding)
-    changed = other_words(prompted, positive, padding)
-    again = objective.decoder(embed_inputs(prompted, changed), torch.ones(4, 32), ~padding)
-    torch.testing.assert_close(again[~padding], states[~padding], rtol=0, atol=1e-6)
-
-
-def test_more_padding_changes_no_loss(prompted, pairs):
-    objective = make(prompted, noise=0.0)
-    wider = {
-        name: {key: F.pad(value, (0, 9)) for key, value in column.items()} if name == "positive" else column
-        for name, column in pairs.items()
-    }
-    for target in ("positive", "original", "self"):
-        objective = make(prompted, noise=0.0, denoise_target=target)
-        terms, same = objective(prompted, pairs), objective(prompted, wider)
-        for name, term in terms.items():
-            torch.testing.assert_close(same[name], term, rtol=1e-5, atol=1e-6)
 
 
 # what is restored from what
@@ -504,20 +449,6 @@ def test_the_decoder_s_input_is_detached_unless_told_otherwise(prompted, pairs):
         word_embeddings(prompted).requires_grad_(True)
 
 
-def test_the_head_guesses_with_the_word_embeddings_themselves(prompted, pairs):
-    objective = make(prompted)
-    objective.mlm = Watched(objective.mlm)
-    objective(prompted, pairs)["denoise"].backward()
-    states, words = objective.mlm.inputs
-    assert words is transformer_of(prompted).get_input_embeddings().weight
-    tokens = int(pairs["positive"]["attention_mask"].sum())
-    assert states.shape == (tokens, 32)
-    assert objective.mlm.output.shape == (tokens, len(words))
-    assert {id(p) for p in objective.parameters()}.isdisjoint(id(p) for p in prompted.parameters())
-    assert all(p.grad is not None and p.grad.any() for name, p in objective.mlm.named_parameters())
-    assert word_embeddings(prompted).grad[prompted.tokenizer.unk_token_id].any()  # in no text: only the tie reaches it
-
-
 def test_the_pretrained_head_is_the_base_s_and_the_random_one_is_fresh(prompted):
     pretrained, random = make(prompted), make(prompted, mlm_head="random")
     base = load_mlm_head(prompted)
@@ -551,53 +482,6 @@ def test_encoding_is_the_state_at_the_mask_and_knows_no_projector(prompted):
 # learning
 
 
-@pytest.fixture
-def learner(tmp_path):
-    """An encoder and eight pairs of random words, to be learned by heart."""
-    encoder = load_encoder(make_base(tmp_path), pooling="prompt", template=TEMPLATE, dropout=0.0).train()
-    with torch.no_grad():  # at its usual scale a random encoder gives every text the same vector
-        for name, parameter in transformer_of(encoder).named_parameters():
-            parameter.mul_(8 if parameter.ndim > 1 and "layer" in name else 1)
-    frame, words = encoder.tokenizer("")["input_ids"], np.arange(5, len(encoder.tokenizer))
-    draw = np.random.default_rng(0)
-
-    def column():
-        return collate(encoder, [[*frame[:3], *draw.choice(words, 5).tolist(), *frame[3:]] for _ in range(8)])
-
-    return encoder, {"text": column(), "positive": column()}
-
-
-def learn(encoder, objective, batch, steps):
-    optimizer = torch.optim.AdamW([*encoder.parameters(), *objective.parameters()], lr=2e-3)
-    torch.manual_seed(0)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        sum(objective(encoder, batch).values()).backward()
-        optimizer.step()
-
-
-def test_without_noise_a_few_pairs_are_soon_restored(learner):
-    encoder, batch = learner
-    torch.manual_seed(0)
-    objective = make(encoder, noise=0.0, decoder_layers=1)
-    learn(encoder, objective, batch, 300)
-    assert objective.figures()["token_accuracy"] > 0.95
-
-
-def test_under_noise_the_right_memory_restores_more_than_another_s(learner):
-    encoder, batch = learner
-    torch.manual_seed(0)
-    objective = make(encoder, noise=0.9, decoder_layers=1, loss_on_template=False)
-    learn(encoder, objective, batch, 300)
-    views = [embed(encoder, batch[name]) for name in ("text", "positive")]
-    accuracy = {}
-    for which, order in {"own": torch.arange(8), "another's": torch.arange(8).roll(1)}.items():
-        torch.manual_seed(1)
-        objective.combine((views[0][order], views[1]), encoder, batch)
-        accuracy[which] = objective.figures()["token_accuracy"]
-    assert accuracy["own"] > accuracy["another's"] + 0.3
-
-
 # in company
 
 
@@ -611,52 +495,7 @@ def test_every_family_can_be_denoised(family, tmp_path):
     assert not any(p.requires_grad for p in encoder[1].parameters())
 
 
-def test_composed_with_simcse_it_shares_the_forward_pass(prompted, pairs):
-    parts = {"simcse": SimCSE(SimCSE.Config(), prompted), "denosent": make(prompted, noise=0.0)}
-    both = Composition(parts, {"simcse": 1.0, "denosent": 0.5}, prompted)
-    passes = []
-    transformer_of(prompted).encoder.register_forward_hook(lambda *_: passes.append(1))
-    terms = both(prompted, pairs)
-    assert list(terms) == ["simcse.contrast", "denosent.contrast", "denosent.denoise"]
-    assert len(passes) == 1
-    torch.testing.assert_close(terms["denosent.denoise"], 0.5 * parts["denosent"](prompted, pairs)["denoise"])
-
-
-def test_bf16_arithmetic_and_bf16_matrices_move_the_terms_little(prompted, pairs):
-    objective = make(prompted)
-
-    def terms():
-        torch.manual_seed(0)
-        return objective(prompted, pairs)
-
-    exact = terms()
-    masters = MasterWeights(nn.ModuleList([prompted, objective]))
-    with torch.autocast("cpu", torch.bfloat16):
-        rough = terms()
-    for name, term in rough.items():
-        assert term.dtype == torch.float32
-        torch.testing.assert_close(term, exact[name], rtol=0.03, atol=0.02)
-    sum(rough.values()).backward()
-    masters.collect_gradients()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in objective.parameters() if p.ndim < 2)
-    assert prompted[1].emb_layer.weight.dtype == torch.float32
-
-
 # the recipe and what cannot be
-
-
-def test_the_recipe_asks_for_a_prompt_and_the_authors_schedule():
-    assert registry.method_recipe("denosent") == {
-        "encoder": {"pooling": "prompt"},
-        "train": {"batch_size": 64, "learning_rate": 4e-5, "schedule": "constant", "warmup_steps": 500},
-    }
-    kind, changes = registry.find_method("denosent_paper")
-    config = kind.Config(**changes)
-    assert (config.temperature, config.contrast_weight, config.denoise_weight) == (0.03, 1.0, 1.0)
-    assert config.denoise_target == "original"
-    released = kind.Config(**registry.find_method("denosent_released")[1])
-    assert (released.temperature, released.contrast_weight, released.denoise_weight) == (0.05, 5.0, 7.0)
-    assert (released.noise, released.decoder_layers, released.decoder_heads) == (0.825, 16, 1)
 
 
 def test_an_encoder_that_cannot_be_denoised_is_refused(encoder):
@@ -669,11 +508,3 @@ def test_an_encoder_that_cannot_be_denoised_is_refused(encoder):
     with pytest.raises(UserError, match="the decoder's states would be 32 wide and sentence vectors are 16"):
         make(narrow)
     assert make(narrow, denoise_weight=0.0).projector.in_features == 16
-
-
-def test_what_has_no_effect_without_denoising_is_warned_of():
-    with pytest.warns(UserWarning, match="has no effect") as said:
-        DenoSent.Config(denoise_weight=0.0, noise=0.9, decoder_heads=2)
-    assert [str(one.message) for one in said] == [
-        f"{key} has no effect, because denoise_weight is 0" for key in ("decoder_heads 2", "noise 0.9")
-    ]

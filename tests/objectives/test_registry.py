@@ -1,5 +1,6 @@
 """The contract that every method keeps; a new file in methods/ is tested here unasked."""
 
+import re
 import sys
 from dataclasses import FrozenInstanceError, fields
 
@@ -151,6 +152,7 @@ def test_the_config_is_frozen(objective):
     [
         *((name, {"temperature": 0.0}, r"temperature = 0\.0 .* above 0") for name in registry.method_names()),
         ("simcse", {"mlm_weight": -0.1}, r"mlm_weight = -0\.1 .* at least 0"),
+        ("simcse", {"head": False, "eval_head": True}, "eval_head keeps a head, and head is false"),
         ("simcse", {"mlm_probability": 1.0}, r"mlm_probability = 1\.0 .* below 1"),
         ("scd", {"dropout_high": 1.0}, r"dropout_high = 1\.0"),
         ("scd", {"attention_low": -0.1}, r"attention_low = -0\.1"),
@@ -161,6 +163,7 @@ def test_the_config_is_frozen(objective):
         ("scd", {"dropout_sites": "hidden_only", "attention_high": 0.2}, "need dropout_sites 'all'"),
         ("whitenedcse", {"num_views": 1}, "num_views = 1"),
         ("whitenedcse", {"group_width": 2, "num_groups": 12}, "group_width 2 and num_groups 12 are both given"),
+        ("whitenedcse", {"whitening_form": "pca", "whiten_grad": "full"}, "whiten_grad is 'full'"),
         ("whitenedcse", {"num_groups": 0}, "num_groups = 0"),
         ("whitenedcse", {"eps": -1.0}, r"eps = -1\.0"),
         ("whitenedcse", {"momentum": 0.0}, r"momentum = 0\.0"),
@@ -185,6 +188,61 @@ def test_a_setting_that_cannot_be_is_refused_by_name_and_value(name, changes, me
         registry.plan_objective(name, changes)
 
 
+@pytest.mark.parametrize(
+    ("name", "changes", "warnings"),
+    [
+        ("scd", {"dropout_low": 0.2, "dropout_high": 0.2}, {"dropout_low 0.2 is not below dropout_high 0.2"}),
+        ("scd", {"dropout_low": 0.2, "dropout_high": 0.2, "attention_low": 0.1}, set()),
+        ("scd", {"diag_sign": -1, "unsafe": True}, {"diag_sign -1 drives the two views to anti-correlate"}),
+        ("whitenedcse", {"loss": "softmin", "positive_reduction": "mean"}, {"positive_reduction 'mean'"}),
+        (
+            "whitenedcse",
+            {"whitening": "none", "num_groups": 12, "shuffle": False, "sgw_chunking": "released", "eps": 0.1}
+            | {"anchor": "raw"},
+            {"num_groups 12", "shuffle False", "sgw_chunking 'released'", "eps 0.1", "anchor 'raw'"},
+        ),
+        (
+            "whitenedcse",
+            {"whitening": "batch_norm", "group_width": 4, "whiten_grad": "full"},
+            {"group_width 4", "whiten_grad 'full'"},
+        ),
+        ("whitenedcse", {"whitening": "batch", "sgw_chunking": "released"}, {"sgw_chunking 'released'"}),
+        ("whitenedcse", {"whitening": "group", "momentum": 0.5}, {"momentum 0.5"}),
+        ("denosent", {"denoise_weight": 0.0, "noise": 0.9, "decoder_heads": 2}, {"decoder_heads 2", "noise 0.9"}),
+    ],
+)
+def test_what_has_no_effect_is_warned_of(name, changes, warnings, recwarn):
+    registry.load_method(name).Config(**changes)
+    assert {re.split(" has no effect, because |: ", str(warning.message))[0] for warning in recwarn} == warnings
+
+
+@pytest.mark.parametrize(
+    ("preset", "numbers"),
+    [
+        ("scd_released", {}),
+        ("scd_paper_literal", {"temperature": 1.0, "decorrelation_weight": 0.005, "off_diagonal_weight": 0.013}),
+        ("scd_roberta", {"dropout_low": 0.065, "dropout_high": 0.24, "temperature": 0.05}),
+        ("whitenedcse_released", {"num_groups": 128}),
+        ("whitenedcse_paper", {"sgw_chunking": "by_view"}),
+        ("denosent_released", {"temperature": 0.05, "contrast_weight": 5.0, "denoise_weight": 7.0, "noise": 0.825}),
+        ("denosent_released", {"decoder_layers": 16, "decoder_heads": 1}),
+        ("denosent_paper", {"temperature": 0.03, "contrast_weight": 1.0, "denoise_weight": 1.0}),
+        ("denosent_paper", {"denoise_target": "original"}),
+    ],
+)
+def test_presets_hold_the_published_numbers(preset, numbers):
+    method, changes = registry.find_method(preset)
+    config = method.Config(**changes)
+    assert {key: getattr(config, key) for key in numbers} == numbers
+    assert numbers or config == method.Config()
+
+
+@pytest.mark.parametrize("name", ["simcse", "whitenedcse"])
+def test_a_head_is_exported_if_asked(name, encoder):
+    kept = build(name, encoder, eval_head=True)
+    assert kept.exported_head() is kept.head[0]
+
+
 @pytest.mark.parametrize(("name", "preset"), PRESETS)
 def test_a_preset_is_found_by_name_and_makes_a_config(name, preset):
     method, changes = registry.find_method(preset)
@@ -194,25 +252,6 @@ def test_a_preset_is_found_by_name_and_makes_a_config(name, preset):
     config = method.Config(**changes)
     assert {key: getattr(config, key) for key in changes} == changes
     assert preset not in registry.method_names()
-
-
-def test_presets_hold_the_published_numbers():
-    def made(preset):
-        method, changes = registry.find_method(preset)
-        return method.Config(**changes)
-
-    literal, roberta = made("scd_paper_literal"), made("scd_roberta")
-    assert (literal.temperature, literal.decorrelation_weight, literal.off_diagonal_weight) == (
-        1.0,
-        0.005,
-        0.013,
-    )
-    assert (roberta.dropout_low, roberta.dropout_high, roberta.temperature) == (0.065, 0.24, 0.05)
-    assert made("scd_released") == registry.load_method("scd").Config()
-    assert (made("whitenedcse_released").num_groups, made("whitenedcse_paper").sgw_chunking) == (
-        128,
-        "by_view",
-    )
 
 
 # What the authors' commands and papers say; the schedules are written out where they are not transformers' default.

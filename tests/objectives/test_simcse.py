@@ -84,17 +84,6 @@ def test_symmetric_is_the_mean_of_both_directions():
     torch.testing.assert_close(loss, sum(ways) / 2)
 
 
-def test_a_head_that_is_not_there_cannot_be_kept():
-    with pytest.raises(ValueError, match="eval_head keeps a head, and head is false"):
-        SimCSE.Config(head=False, eval_head=True)
-
-
-def test_the_head_is_exported_only_if_asked():
-    assert make().exported_head() is None
-    simcse = make(eval_head=True)
-    assert simcse.exported_head() is simcse.head[0]
-
-
 def with_masked_lm(encoder, weight=0.1, **changes):
     return SimCSE(SimCSE.Config(mlm_weight=weight, **changes), encoder)
 
