@@ -89,14 +89,19 @@ def full_disk_at(wanted: tuple[str, str], act: Callable[[], object]) -> str | No
 
 
 def writes(act: Callable[[], object]) -> list[tuple[str, str]]:
-    """Run ``act`` and return each different operation that takes room on the disk, with the name of its file."""
-    seen: dict[tuple[str, str], None] = {}
-    atomic.fault = lambda operation, path: seen.setdefault((operation, path.name))
+    """Run ``act`` and return one operation on each file that takes room on the disk: its writing, or else its opening."""
+    seen: dict[str, tuple[str, str]] = {}
+
+    def note(operation: atomic.Operation, path: Path) -> None:
+        if operation in ("open", "write"):
+            seen[path.name.lstrip(".").removesuffix(".partial")] = operation, path.name
+
+    atomic.fault = note
     try:
         act()
     finally:
         atomic.fault = None
-    return [(operation, name) for operation, name in seen if operation in ("open", "write", "rename")]
+    return [*seen.values()]
 
 
 def damage(place, how):

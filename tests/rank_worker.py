@@ -1,10 +1,9 @@
-"""Training on a tiny encoder, for one process and for one of several: ``python rank_worker.py TASK BASE OUT``."""
+"""Training on a tiny encoder, for one process and for one of several."""
 
 import os
 import signal
 import sys
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -123,8 +122,8 @@ def work(task, base, out):
     """Do one task as one of several processes, and leave what the first found in ``out``."""
     if task in ("stopped", "behind"):
         lifeline._BEAT = 0.02
-        lifeline._SILENCE = 10 if task == "stopped" else 300
-        lifeline._BEHIND = 320  # later than silence would end it
+        lifeline._SILENCE, lifeline._GRACE = 10 if task == "stopped" else 150, 0.2
+        lifeline._BEHIND = 160  # later than silence would end it
     with distributed.joined("cpu") as group:
         if task in ("stopped", "behind"):
             group.means([1.0])
@@ -160,9 +159,18 @@ def work(task, base, out):
         torch.save(found, out / f"{task}-{group.number}.pt")
 
 
-if __name__ == "__main__":
+def run_rank(task, base, out, number, surroundings):
+    """Do one task as the process of a number, as a launcher would start it; its errors go to a file of its own."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})  # before there are threads, for sigwait
+    os.environ |= surroundings | {"RANK": str(number), "LOCAL_RANK": str(number)}
+    torch.set_num_threads(1)
+    os.dup2(os.open(errors_of(task, out, number), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), sys.stderr.fileno())
     with suppress(EndedElsewhere):
-        work(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
-        sys.exit(0)
+        work(task, base, out)
+        return
     sys.exit(1)
+
+
+def errors_of(task, out, number):
+    """Return where a process leaves what it says."""
+    return out / f"{task}-{number}.err"

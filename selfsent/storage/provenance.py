@@ -1,12 +1,14 @@
 """Which versions made a result."""
 
 import subprocess
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PACKAGES = ("selfsent", "torch", "transformers", "sentence-transformers", "accelerate", "datasets", "numpy", "scipy")
 
 
+@cache  # 0.1 s
 def versions() -> dict[str, str]:
     """Return the versions that can move a number, and the commit where the package runs from a checkout."""
     found: dict[str, str] = {}

@@ -1,9 +1,5 @@
 """Corpora of pairs: from a column of positives, or of adjacent sentences."""
 
-import csv
-import io
-import tracemalloc
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,7 +8,6 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from test_prepare import dropped, everything, lines, sentence, table
 
-from selfsent.config import build_config
 from selfsent.corpus import deduplicate as deduplicate_module
 from selfsent.corpus import prepare as preparing
 from selfsent.corpus import tokenize as staging
@@ -20,7 +15,6 @@ from selfsent.corpus.columns import Table
 from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.errors import UserError
-from selfsent.text.clean import content_key
 from selfsent.training.batches import Batches
 
 
@@ -91,16 +85,43 @@ def test_one_pair_makes_a_corpus_of_pairs_and_the_rest_is_counted(prepare, first
     assert found.paired
     assert found.held_out.kind == "pairs"
     assert account.without_positive == 2001
-    assert account.texts == dropped(account) + account.without_positive + account.kept == 2301
+    assert account.texts == dropped(account) + account.kept == 2301
     assert len(found) == 300 - account.held_out_documents
     assert any(line.split() == ["without", "a", "positive", "2,001"] for line in account.lines())
 
 
-def test_pairs_of_a_text_with_itself_are_dropped_and_counted(prepare):
-    rows = [*numbered(30), ("The same words stand here twice.", " the SAME words  stand here twice.")]
-    found = prepare(table(rows), "a.jsonl", held_out=0)
-    assert (len(found), found.account.identical_pairs) == (30, 1)
-    assert any(line.split() == ["equal", "to", "their", "positive", "1"] for line in found.account.lines())
+LONG = " ".join(f"word{n} of the text" for n in range(12))
+NEGATED = LONG.replace("word5", "never word5")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "settings", "kept", "counts"),
+    [
+        ([("The same words stand here twice.", " the SAME words  stand here twice.")], {}, 0, {"identical_pairs": 1}),
+        ([("ＦＵＬＬ width words here", "full width words here")], {}, 0, {"identical_pairs": 1}),
+        # a pair is a near-duplicate only if both sides are
+        (
+            [(LONG, paraphrase(50)), (NEGATED, "The opposite."), (NEGATED, paraphrase(50))],
+            {},
+            2,
+            {"near_duplicates": 1},
+        ),
+        # the tokenizer sees nothing in it
+        ([(sentence(99), "\u200c")], {}, 0, {"without_positive": 1}),
+        ([("\u200c", "Words of no text.")], {}, 0, {"too_short": 1}),
+        # no split can have failed
+        ([("Stop it.", "Cease that.")], {}, 1, {"too_short": 0}),
+        ([("Stop it.", "Cease that.")], {"min_words": 3}, 0, {"too_short": 1}),
+    ],
+)
+def test_pairs_are_kept_or_dropped_and_counted(prepare, tokenizer, pairs, settings, kept, counts):
+    found = prepare(table([*pairs, *numbered(30)]), "a.jsonl", held_out=0, **settings)
+    assert everything(found) == [text for text, _ in pairs][:kept] + [text for text, _ in numbered(30)]
+    assert found.positives([kept]) == [tokenizer(paraphrase(0), truncation=True, max_length=32)["input_ids"]]
+    assert {name: getattr(found.account, name) for name in counts} == counts
+    for name, count in counts.items():
+        words = {"identical_pairs": "equal to their positive", "without_positive": "without a positive"}.get(name)
+        assert not words or any(" ".join(line.split()) == f"{words} {count}" for line in found.account.lines())
 
 
 @pytest.mark.parametrize("deduplicate", ["exact", "near"])
@@ -112,32 +133,6 @@ def test_a_text_is_kept_with_each_of_its_positives_and_a_pair_once(prepare, toke
     assert found.positives([3, 30]) == both
     assert (len(found), found.account.exact_duplicates) == (31, 1)
     assert found.keys[3] == found.keys[30]  # so that they never share a batch
-
-
-def test_a_pair_is_a_near_duplicate_only_if_both_sides_are(prepare):
-    long = " ".join(f"word{n} of the text" for n in range(12))
-    negated = long.replace("word5", "never word5")
-    rows = [*numbered(30), (long, paraphrase(50)), (negated, "It says the opposite."), (negated, paraphrase(50))]
-    found = prepare(table(rows), "a.jsonl", held_out=0)
-    assert (len(found), found.account.near_duplicates) == (32, 1)
-
-
-def test_a_positive_that_the_tokenizer_sees_nothing_in_is_none(prepare, tokenizer):
-    assert tokenizer("\u200c", add_special_tokens=False)["input_ids"] == []
-    found = prepare(table([*numbered(30), (sentence(99), "\u200c")]), "a.jsonl", held_out=0)
-    assert (len(found), found.account.without_positive) == (30, 1)
-
-
-def test_a_text_that_the_tokenizer_sees_nothing_in_takes_its_positive_along(prepare, tokenizer):
-    found = prepare(table([("\u200c", "Words of no text."), *numbered(30)]), "a.jsonl", held_out=0)
-    assert found.account.too_short == 1
-    assert found.positives([0]) == [tokenizer(paraphrase(0), truncation=True, max_length=32)["input_ids"]]
-
-
-def test_short_texts_stay_because_no_split_can_have_failed(prepare):
-    rows = table([("Stop it.", "Cease that."), *numbered(5)])
-    assert everything(prepare(rows, "a.jsonl", held_out=0))[0] == "Stop it."
-    assert prepare(rows, "a.jsonl", held_out=0, min_words=3).account.too_short == 1
 
 
 def test_held_out_pairs_are_queries_and_passages_and_neither_side_is_trained_on(prepare, tokenizer):
@@ -199,25 +194,47 @@ def test_families_are_the_connected_parts_of_the_graph(tmp_path_factory, pairs, 
     assert expected.tolist() == family
 
 
-def as_csv(rows):
-    file = io.StringIO(newline="")
-    csv.writer(file).writerows(rows)
-    return file.getvalue()
+ADJACENT = {"positives": "adjacent"}
+NO_PAIR = r"finds no pair, .* set corpus.order=meaningful"
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("name", "content", "settings", "message"),
     [
-        ("a.jsonl", table([*numbered(2), (sentence(3), 7)]), r"line 3: column 'positive' holds a int: it must hold"),
-        ("a.jsonl", table([*numbered(2), (sentence(3), ["a b"])]), r"line 3: column 'positive' holds a list: it must"),
-        ("a.csv", as_csv([("text", "positive"), ("a b", "c d"), ("e f",)]), "line 3 has 1 cells and the header 2"),
-        ("a.csv", as_csv([("text", "positive"), ("a", "b", "c", "d")]), "line 2 has 4 cells and the header 2"),
-        ("a.jsonl", table([("The same.", "the same."), (sentence(1), None)]), r"left of the 2 texts .* \(1 without a"),
+        (
+            "a.jsonl",
+            table([*numbered(2), (sentence(3), 7)]),
+            {},
+            r"line 3: column 'positive' holds a int: it must hold",
+        ),
+        (
+            "a.jsonl",
+            table([*numbered(2), (sentence(3), ["a b"])]),
+            {},
+            r"line 3: column 'positive' holds a list: it must",
+        ),
+        ("a.csv", "text,positive\na b,c d\ne f\n", {}, "line 3 has 1 cells and the header 2"),
+        ("a.csv", "text,positive\na,b,c,d\n", {}, "line 2 has 4 cells and the header 2"),
+        (
+            "a.jsonl",
+            table([("The same.", "the same."), (sentence(1), None)]),
+            {},
+            r"left of the 2 texts .* \(1 without a",
+        ),
+        ("a.txt", lines(30), ADJACENT, rf"nothing is left of the 30 texts .*30 without a positive.* {NO_PAIR}"),
+        ("a.jsonl", table([(sentence(n), None) for n in range(30)]), ADJACENT, NO_PAIR),
+        (
+            "a.jsonl",
+            table([(sentence(0), None)]),
+            ADJACENT | {"unit": "documents"},
+            "this method learns from documents",
+        ),
     ],
+    ids=range(8),
 )
-def test_pairs_that_are_none_are_refused_with_their_line(prepare, name, content, message):
+def test_pairs_that_are_none_are_refused_with_their_line(prepare, name, content, settings, message):
     with pytest.raises(UserError, match=message):
-        prepare(content, name, held_out=0)
+        prepare(content, name, held_out=0, **settings)
 
 
 def test_a_parquet_row_that_holds_no_text_is_named(tmp_path, tokenizer):
@@ -247,27 +264,6 @@ def test_max_texts_counts_pairs(prepare):
     assert len(found.positives(range(1500))) == 1500
 
 
-def test_memory_does_not_grow_with_the_pairs(prepare, monkeypatch):
-    monkeypatch.setattr(staging, "_TEXTS", 64)
-    monkeypatch.setattr(preparing, "_ROWS", 64)
-    monkeypatch.setattr(deduplicate_module, "_COMPARED", 1 << 12)
-    prepare(table(numbered(30)), "warm.jsonl", held_out=0)  # scipy is imported but once
-    peaks = []
-    for count in (500, 4000):
-        content = table(numbered(count))
-        tracemalloc.start()
-        prepare(content, f"{count}.jsonl", held_out=20)
-        peaks.append(tracemalloc.get_traced_memory()[1] - len(content))
-        tracemalloc.stop()
-    assert peaks[1] < 1.5 * peaks[0] + 3500 * 120  # a few numbers a row while its partition is compared
-
-
-def test_content_keys_decide_what_is_the_same(prepare):
-    assert content_key("ＦＵＬＬ width") == content_key("full  WIDTH")
-    rows = [("ＦＵＬＬ width words here", "full width words here"), *numbered(5)]
-    assert prepare(table(rows), "a.jsonl", held_out=0).account.identical_pairs == 1
-
-
 # corpus.positives = "adjacent": the positive of a sentence is the next one of its document
 
 
@@ -289,16 +285,32 @@ def test_each_sentence_is_paired_with_the_next_and_the_last_with_none(prepare, t
     assert found.account.without_positive == 2
 
 
-def test_sentences_with_one_between_them_that_is_dropped_are_no_neighbours(prepare, tokenizer):
-    text = [sentence(0), "Too short.", sentence(1), sentence(2), sentence(3)]
-    found = prepare(documents(text), "a.jsonl", positives="adjacent", held_out=0)
-    assert [text for text, _ in sides(found)] == [sentence(1), sentence(2)]
+SHOUTED = sentence(0).upper()  # equal to the sentence before it, and not its positive
 
 
-def test_a_repeated_sentence_is_not_its_own_positive(prepare):
-    text = [sentence(0), sentence(0).upper(), sentence(1), sentence(2), sentence(3)]
-    found = prepare(documents(text), "a.jsonl", positives="adjacent", held_out=0, deduplicate="none")
-    assert [text for text, _ in sides(found)] == [sentence(0).upper(), sentence(1), sentence(2)]
+@pytest.mark.parametrize(
+    ("rows", "order", "expected"),
+    [
+        ([[0, "Too short.", 1, 2, 3]], "auto", [1, 2]),
+        ([[0, SHOUTED, 1, 2, 3]], "auto", [SHOUTED, 1, 2]),
+        ([[0, 1], [2, 3]], "meaningful", [0, 1, 2]),
+        ([[0, 1], ["Too short.", 2, 3]], "meaningful", [0, 2]),
+        ([[0, 1, "Too short."], [2, 3]], "meaningful", [0, 2]),
+        ([0, "", 1, 2, 3], "meaningful", [1, 2]),
+        ([0, "Too short.", 1, 2, 3], "meaningful", [1, 2]),
+        ([0, SHOUTED, 1, 2], "meaningful", [SHOUTED, 1]),
+    ],
+)
+def test_sentences_and_rows_with_something_dropped_between_them_are_no_neighbours(prepare, rows, order, expected):
+    def said(row):
+        return sentence(row) if isinstance(row, int) else row
+
+    chosen = {"positives": "adjacent", "order": order, "held_out": 0, "deduplicate": "none"}
+    if isinstance(rows[0], list):
+        found = prepare(documents(*([said(row) for row in document] for document in rows)), "a.jsonl", **chosen)
+    else:
+        found = prepare("\n".join(map(said, rows)), **chosen, min_words=5)
+    assert everything(found) == [said(row) for row in expected]
 
 
 def test_the_sentences_of_a_document_never_share_a_batch_and_those_of_another_may(prepare):
@@ -336,14 +348,6 @@ def test_the_positive_column_is_ignored(prepare, tokenizer):
     assert [positive for _, positive in sides(found)] == tokenizer([sentence(1), sentence(2)])["input_ids"]
 
 
-def test_lines_without_neighbours_leave_nothing_and_are_counted(prepare):
-    message = r"nothing is left of the 30 texts .*30 without a positive.* finds no pair, .* set corpus.order=meaningful"
-    with pytest.raises(UserError, match=message):
-        prepare("".join(f"{sentence(n)}\n" for n in range(30)), positives="adjacent", held_out=0)
-    with pytest.raises(UserError, match=r"finds no pair, .* set corpus.order=meaningful"):
-        prepare(documents(*([sentence(n)] for n in range(30))), "a.jsonl", positives="adjacent", held_out=0)
-
-
 # corpus.order = "meaningful": consecutive rows are neighbours as well
 
 
@@ -356,29 +360,6 @@ def test_each_line_is_paired_with_the_next_if_the_order_is_meaningful(prepare, t
     expected = [(sentence(n), tokenizer(sentence(n + 1))["input_ids"]) for n in range(5)]
     assert sides(found) == expected
     assert found.account.without_positive == 1
-
-
-def test_rows_of_a_table_are_neighbours_where_one_ends_and_the_next_begins(prepare, tokenizer):
-    found = neighbours(prepare, documents([sentence(0), sentence(1)], [sentence(2), sentence(3)]), "a.jsonl")
-    assert sides(found) == [(sentence(n), tokenizer(sentence(n + 1))["input_ids"]) for n in range(3)]
-
-
-@pytest.mark.parametrize("short", ["first", "last"])
-def test_rows_that_meet_in_a_sentence_that_is_dropped_are_no_neighbours(prepare, short):
-    rows = [[sentence(0), sentence(1)], [sentence(2), sentence(3)]]
-    rows[short == "first"].insert(0 if short == "first" else 2, "Too short.")
-    assert everything(neighbours(prepare, documents(*rows), "a.jsonl")) == [sentence(0), sentence(2)]
-
-
-@pytest.mark.parametrize("between", ["", "Too short."])
-def test_lines_with_one_between_them_that_is_dropped_are_no_neighbours(prepare, between):
-    rows = [sentence(0), between, sentence(1), sentence(2), sentence(3)]
-    assert everything(neighbours(prepare, "\n".join(rows), min_words=5)) == [sentence(1), sentence(2)]
-
-
-def test_a_repeated_line_is_not_its_own_positive(prepare):
-    rows = [sentence(0), sentence(0).upper(), sentence(1), sentence(2)]
-    assert everything(neighbours(prepare, "\n".join(rows), deduplicate="none")) == rows[1:3]
 
 
 def test_lines_of_two_files_are_no_neighbours(tmp_path, tokenizer):
@@ -431,13 +412,3 @@ def test_the_setting_changes_no_fingerprint_of_a_corpus_that_it_does_not_change(
     plain = prepare(text, "a.jsonl", positives="adjacent", held_out=0).fingerprint
     assert prepare(text, "a.jsonl", positives="adjacent", order="auto", held_out=0).fingerprint == plain
     assert neighbours(prepare, text, "a.jsonl").fingerprint != plain
-
-
-def test_neighbours_of_text_without_an_order_are_refused():
-    with pytest.raises(UserError, match="pairs neighbours, and order 'none' says that there are none"):
-        build_config(CorpusConfig, {"positives": "adjacent", "order": "none"}, "corpus")
-
-
-def test_methods_of_documents_have_no_adjacent_sentences(prepare):
-    with pytest.raises(UserError, match="pairs sentences, and this method learns from documents"):
-        prepare(documents([sentence(0)]), "a.jsonl", positives="adjacent", unit="documents")

@@ -1,60 +1,83 @@
 """Several processes train as one does with the whole batch; they say where they differ, and end together."""
 
+import multiprocessing
 import os
 import signal
 import socket
-import subprocess
-import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import rank_worker
 import torch
-from rank_worker import RECIPES, train
+from rank_worker import RECIPES, errors_of, run_rank, train
 
+import selfsent
 from selfsent.errors import ConfigurationError
 from selfsent.runtime import distributed
 from selfsent.runtime.launch import launched, require_one
 
-HERE = Path(__file__).parents[1]
 PATIENCE = 300  # seconds, on a busy machine
 
 
-@contextmanager
-def started(task, count, base, out):
-    """Start a task of ``rank_worker`` in ``count`` processes, which are killed at the end."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    paths = os.pathsep.join([str(HERE.parent), str(HERE)])
-    given = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(count)}
-    given |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "LOCAL_WORLD_SIZE": str(count)}
-    command = [sys.executable, str(HERE / "rank_worker.py"), task, str(base), str(out)]
-    processes = [
-        subprocess.Popen(command, env=given | {"RANK": str(n), "LOCAL_RANK": str(n)}, stderr=subprocess.PIPE, text=True)
-        for n in range(count)
-    ]
-    try:
-        yield processes
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-            process.stderr.close()
-
-
-def start(task, count, base, out):
-    """Run a task of ``rank_worker`` in ``count`` processes; return how each ended."""
-    with started(task, count, base, out) as processes:
-        errors = [process.communicate(timeout=PATIENCE)[1] for process in processes]
-    return [process.returncode for process in processes], errors
+@pytest.fixture(scope="module")
+def forkserver():
+    """A process that has imported what the others need, and forks one for each rank."""
+    with pytest.MonkeyPatch.context() as patched:
+        paths = [str(Path(selfsent.__file__).parents[1]), str(Path(rank_worker.__file__).parent)]
+        patched.setenv("PYTHONPATH", os.pathsep.join(paths))
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["rank_worker"])
+        yield context
 
 
 @pytest.fixture(scope="module")
-def shared(bert, tmp_path_factory):
+def started(forkserver, bert):
+    """Start a task of ``rank_worker`` in ``count`` processes, which are killed at the end."""
+
+    @contextmanager
+    def start(task, count, out):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        told = {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+            "WORLD_SIZE": str(count),
+            "LOCAL_WORLD_SIZE": str(count),
+        }
+        ranks = [forkserver.Process(target=run_rank, args=(task, bert, out, number, told)) for number in range(count)]
+        for rank in ranks:
+            rank.start()
+        try:
+            yield ranks
+        finally:
+            for rank in ranks:
+                rank.kill()
+                rank.join()
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def run(started):
+    """Run a task of ``rank_worker`` in ``count`` processes; return how each ended, and what it said."""
+
+    def run(task, count, out):
+        with started(task, count, out) as ranks:
+            for rank in ranks:
+                rank.join(PATIENCE)
+            return [rank.exitcode for rank in ranks], [errors_of(task, out, n).read_text() for n in range(count)]
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def shared(run, tmp_path_factory):
     """What three processes found of every recipe."""
     out = tmp_path_factory.mktemp("three")
-    ended, errors = start("equal", 3, bert, out)
+    ended, errors = run("equal", 3, out)
     assert ended == [0, 0, 0], errors
     return [torch.load(out / f"equal-{number}.pt") for number in range(3)]
 
@@ -99,8 +122,8 @@ def two(tmp_path_factory):
     return tmp_path_factory.mktemp("two")
 
 
-def test_processes_that_differ_are_refused_by_name_and_one_that_fails_tells_the_others(bert, two):
-    ended, errors = start("refused", 2, bert, two)
+def test_processes_that_differ_are_refused_by_name_and_one_that_fails_tells_the_others(run, two):
+    ended, errors = run("refused", 2, two)
     assert ended == [0, 0], errors
     first, second = (torch.load(two / f"refused-{number}.pt", weights_only=False) for number in range(2))
     assert first["alike"] == second["alike"] == "nothing"
@@ -114,30 +137,37 @@ def test_processes_that_differ_are_refused_by_name_and_one_that_fails_tells_the_
     assert tuple(first["apart"]) == (2, 3)
 
 
-def test_a_process_that_is_killed_ends_the_other_and_resumed_the_bytes_are_the_same(bert, two):
-    assert start("killed", 2, bert, two)[0] == [1, -9]
+def test_a_process_that_is_killed_ends_the_other_and_resumed_the_bytes_are_the_same(run, two):
+    assert run("killed", 2, two)[0] == [1, -9]
     assert [path.name for path in (two / "cut" / "checkpoints").glob("step-*")] == ["step-00000002"]
-    ended, errors = start("resumed", 2, bert, two)
+    ended, errors = run("resumed", 2, two)
     assert ended == [0, 0], errors
     one = torch.load(two / "refused-0.pt", weights_only=False)["whole"]["weights"]
     other = torch.load(two / "resumed-0.pt")["weights"]
     assert all(torch.equal(one[key], other[key]) for key in one)
 
 
-def test_a_process_that_was_stopped_is_taken_for_dead(bert, tmp_path):
-    with started("stopped", 2, bert, tmp_path) as (first, second):
-        said = first.communicate(timeout=PATIENCE)[1]
-        assert first.returncode == 1
+def test_a_process_that_was_stopped_is_taken_for_dead(started, tmp_path):
+    with started("stopped", 2, tmp_path) as (first, second):
+        first.join(PATIENCE)
+        assert first.exitcode == 1
+        said = errors_of("stopped", tmp_path, 0).read_text()
         assert "process 0 ends, because nothing has come from process 1 for" in said
-        assert second.poll() is None
+        assert second.exitcode is None
 
 
-def test_a_process_that_still_runs_is_waited_for_and_named(bert, tmp_path):
-    with started("behind", 2, bert, tmp_path) as (first, second):
-        line = next(line for line in first.stderr if line.startswith("process 0 "))
-        assert line.endswith("minutes for process 1, which still runs\n")
-        second.send_signal(signal.SIGUSR1)
-        assert [process.wait(PATIENCE) for process in (first, second)] == [0, 0]
+def test_a_process_that_still_runs_is_waited_for_and_named(started, tmp_path):
+    with started("behind", 2, tmp_path) as (first, second):
+        until, said = time.monotonic() + PATIENCE, ""
+        while "process 0 " not in said and time.monotonic() < until:
+            time.sleep(0.05)
+            errors = errors_of("behind", tmp_path, 0)
+            said = errors.read_text() if errors.exists() else ""
+        assert "minutes for process 1, which still runs\n" in said
+        os.kill(second.pid, signal.SIGUSR1)
+        for rank in (first, second):
+            rank.join(PATIENCE)
+            assert rank.exitcode == 0
     assert torch.load(tmp_path / "behind-0.pt") == [2.0]
 
 
