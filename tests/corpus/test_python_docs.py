@@ -4,7 +4,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import time
 
 import pytest
 
@@ -244,11 +243,9 @@ def test_a_reader_that_stops_stops_the_other_processes(installed, started, cache
 
 
 def test_topics_are_prose_too(cache):
-    first = time.perf_counter()
     topic = next(one for one in python_docs.python_documents() if one["title"] == "with")
     assert topic["summary"].startswith('The "with" statement is used to wrap the execution of a block')
     assert "with_stmt" not in topic["text"]
-    assert time.perf_counter() - first < 5
 
 
 def test_another_installation_has_another_identity(monkeypatch):

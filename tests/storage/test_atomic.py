@@ -27,6 +27,11 @@ with build_folder(Path(sys.argv[1])) as scratch:
 """
 
 
+def content_of(place):
+    """Return the bytes of a file, or of every file of a folder by its name."""
+    return {path.name: path.read_bytes() for path in place.iterdir()} if place.is_dir() else place.read_bytes()
+
+
 def names(path):
     return sorted(p.name for p in path.iterdir() if p.name != atomic.CHECKSUMS)
 
@@ -146,37 +151,38 @@ def test_a_checkpoint_can_be_resumed_wherever_the_process_is_killed(tmp_path):
     assert killed_at_every_operation(lambda: save(3), check) > 4
 
 
-def test_a_published_folder_is_whole_or_absent_wherever_the_process_is_killed(tmp_path):
-    run = Run.create(tmp_path / "run", {})
+def cached_folder(target):
+    with build_folder(target) as scratch:
+        (scratch / "data").write_text("x")
 
-    def publish():
-        run.publish(lambda place: [(place / name).write_text(name) for name in ("config.json", "weights")])
+
+def published_folder(target):
+    with atomic.replacing(target) as partial:
+        partial.mkdir()
+        for name in ("config.json", "weights"):
+            (partial / name).write_text(name)
+
+
+def sealed_file(target):
+    with atomic.sealed_file(target) as file:
+        file.write(b"data")
+
+
+@pytest.mark.parametrize("write", [cached_folder, published_folder, sealed_file])
+def test_what_is_written_once_is_whole_or_absent_wherever_the_process_is_killed(tmp_path, write):
+    write(tmp_path / "whole")
+    whole, target = content_of(tmp_path / "whole"), tmp_path / "cut"
 
     def check(ended):
-        assert run.model.is_dir() or not ended
-        if run.model.is_dir():
-            assert names(run.model) == ["config.json", "weights"]
-            shutil.rmtree(run.model)
+        assert target.exists() or not ended
+        if target.exists():
+            atomic.verify(target, "delete it")
+            assert content_of(target) == whole
+            atomic.remove(target)
 
-    killed_at_every_operation(publish, check)
-
-
-def test_a_cached_folder_is_whole_or_absent_wherever_the_process_is_killed(tmp_path):
-    target = tmp_path / "corpora" / "abc"
-
-    def build():
-        with build_folder(target) as scratch:
-            (scratch / "data").write_text("x")
-
-    def check(ended):
-        assert target.is_dir() or not ended
-        if target.is_dir():
-            assert names(target) == ["data"]
-            shutil.rmtree(target)
-
-    killed_at_every_operation(build, check)
-    build()
-    assert names(target.parent) == ["abc"]
+    assert killed_at_every_operation(lambda: write(target), check) > 4
+    write(target)
+    assert {path.name for path in tmp_path.iterdir()} <= {"whole", "cut", ".whole.checksum", ".cut.checksum"}
 
 
 # --------------------------------------------------------------------------------------------------------- checksums
@@ -195,31 +201,24 @@ def every_damage(path):
     path.write_bytes(content)
 
 
-def test_every_flipped_byte_and_every_truncation_of_a_sealed_folder_is_refused_by_name(tmp_path):
-    target = tmp_path / "abc"
+def nested_folder(target):
     with build_folder(target) as scratch:
         (scratch / "data").write_bytes(b"\0\1\2")
         (scratch / "inner").mkdir()
         (scratch / "inner" / "more").write_bytes(b"text")
+
+
+@pytest.mark.parametrize("write", [nested_folder, sealed_file])
+def test_every_flipped_byte_and_every_truncation_of_what_is_sealed_is_refused_by_name(tmp_path, write):
+    target = tmp_path / "sealed"
+    write(target)
     atomic.verify(target, "delete it")
-    for path in (target / "data", target / "inner" / "more", target / atomic.CHECKSUMS):
+    for path in [path for path in tmp_path.rglob("*") if path.is_file()]:
         for damage in every_damage(path):
             with pytest.raises(ResumeError, match="delete it") as refused:
                 atomic.verify(target, "delete it")
-            assert str(target) in str(refused.value), damage
+            assert str(target if target.is_dir() else tmp_path) in str(refused.value), damage
     atomic.verify(target, "delete it")
-
-
-def test_every_flipped_byte_and_every_truncation_of_a_sealed_file_is_refused_by_name(tmp_path):
-    target = tmp_path / "vectors.npy"
-    with atomic.sealed_file(target) as file:
-        file.write(b"\0\1\2\3")
-    atomic.verify(target, "delete it")
-    for path in (target, atomic.checksum_of(target)):
-        for damage in every_damage(path):
-            with pytest.raises(ResumeError, match="delete it") as refused:
-                atomic.verify(target, "delete it")
-            assert str(tmp_path) in str(refused.value), damage
 
 
 def test_a_damaged_table_is_refused_or_has_the_same_content(tmp_path):
@@ -255,22 +254,6 @@ def test_a_table_without_a_checksum_is_refused(tmp_path):
     (tmp_path / "plan.json").write_text('{"steps": 3}')
     with pytest.raises(ResumeError, match="it was changed since it was written"):
         atomic.read_sealed(tmp_path / "plan.json", "")
-
-
-def test_a_sealed_file_is_whole_or_absent_wherever_the_process_is_killed(tmp_path):
-    target = tmp_path / "vectors.npy"
-
-    def write():
-        with atomic.sealed_file(target) as file:
-            file.write(b"data")
-
-    def check(ended):
-        assert target.exists() or not ended
-        if target.exists():
-            atomic.verify(target, "delete it")
-            target.unlink()
-
-    assert killed_at_every_operation(write, check) > 4
 
 
 def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path, monkeypatch):

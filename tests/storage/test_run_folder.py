@@ -1,18 +1,19 @@
 """A run's folder: whole or not there, and nothing lost."""
 
-import json
 import resource
 import signal
 
 import numpy as np
 import pytest
 import torch
+from crash import damage
 
 from selfsent.errors import ResumeError, UserError
 from selfsent.progress import SILENT
 from selfsent.storage import atomic
 from selfsent.storage.run_folder import Run
 
+AGAIN = "delete .*model and .*scores.json and add --resume to train it again"
 CONFIG = {"recipe": {"method": "simcse", "train": {"steps": 5}}, "corpus": {"fingerprint": "abc"}}
 
 
@@ -34,35 +35,42 @@ def test_the_newest_checkpoint_comes_back_as_it_was_saved(tmp_path):
     step, loaded, state = run.checkpoints.load()
     assert (step, state) == (10, {"progress": {"step": 10}})
     assert torch.equal(loaded["a"], weights(2.0)["a"])
+    run.checkpoints.save(15, weights(3.0), {})
+    assert sorted(path.name for path in run.checkpoints.folder.iterdir()) == ["step-00000010", "step-00000015"]
 
 
-def test_only_the_two_newest_checkpoints_stay(tmp_path):
+@pytest.mark.parametrize(
+    ("steps", "damaged", "advice"),
+    [
+        ((1, 2), "step-00000002/weights.safetensors", "delete .* to resume from step-00000001"),
+        ((1, 2), "step-00000002/state.pt", "delete .* to resume from step-00000001"),
+        ((1,), "step-00000001/weights.safetensors", "delete .* to resume from the beginning"),
+        ((), "best-00000002/weights.safetensors", "delete .* to train it again"),
+    ],
+)
+@pytest.mark.parametrize("how", ["cut", "flipped"])
+def test_a_damaged_checkpoint_is_refused_by_the_name_of_its_file(tmp_path, steps, damaged, advice, how):
     run = Run.create(tmp_path / "run", CONFIG)
-    for step in (1, 2, 3):
+    for step in steps:
         run.checkpoints.save(step, weights(step), {})
-    assert sorted(path.name for path in run.checkpoints.folder.iterdir()) == ["step-00000002", "step-00000003"]
+    run.checkpoints.save_best(2, weights(2.0))
+    damage(run.checkpoints.folder / damaged, how)
+    with pytest.raises(ResumeError, match=rf"{damaged} was cut off or changed .*: {advice}"):
+        run.checkpoints.load() if steps else run.checkpoints.load_best(2)
 
 
-@pytest.mark.parametrize("name", ["weights.safetensors", "state.pt"])
-def test_a_truncated_checkpoint_is_refused_by_the_name_of_its_file(tmp_path, name):
-    run = Run.create(tmp_path / "run", CONFIG)
-    run.checkpoints.save(1, weights(1.0), {})
-    run.checkpoints.save(2, weights(2.0), {})
-    path = run.checkpoints.folder / "step-00000002" / name
-    path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(UserError, match=rf"{name} was cut off or changed .*: delete .* to resume from step-00000001"):
-        run.checkpoints.load()
-
-
-def test_a_checkpoint_with_one_flipped_bit_is_refused(tmp_path):
-    run = Run.create(tmp_path / "run", CONFIG)
-    run.checkpoints.save(1, weights(1.0), {})
-    path = run.checkpoints.folder / "step-00000001" / "weights.safetensors"
-    content = bytearray(path.read_bytes())
-    content[-3] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=r"weights\.safetensors was cut off or changed .* to resume from the beginning"):
-        run.checkpoints.load()
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"recipe": {"method": "simcse", "train": {"steps": 6}}}, r"its train\.steps was 5 and is now 6"),
+        ({"corpus": {"fingerprint": "xyz"}}, "its corpus fingerprint was 'abc' and is now 'xyz'"),
+        ({"base": "xyz"}, "the base that it was started from has changed since"),
+    ],
+)
+def test_resuming_with_something_else_names_it(tmp_path, changes, message):
+    Run.create(tmp_path / "run", CONFIG | {"base": "abc"})
+    with pytest.raises(ResumeError, match=message):
+        Run.reopen(tmp_path / "run", CONFIG | {"base": "abc"} | changes)
 
 
 def test_a_full_disk_leaves_the_old_checkpoint_intact_and_nothing_half_written(tmp_path):
@@ -79,20 +87,6 @@ def test_a_full_disk_leaves_the_old_checkpoint_intact_and_nothing_half_written(t
         signal.signal(signal.SIGXFSZ, ignored)
     assert [path.name for path in run.checkpoints.folder.iterdir()] == ["step-00000001"]
     assert torch.equal(run.checkpoints.load()[1]["a"], weights(1.0)["a"])
-
-
-def test_resuming_with_another_recipe_names_the_key(tmp_path):
-    Run.create(tmp_path / "run", CONFIG)
-    changed = json.loads(json.dumps(CONFIG))
-    changed["recipe"]["train"]["steps"] = 6
-    with pytest.raises(UserError, match=r"its train\.steps was 5 and is now 6"):
-        Run.reopen(tmp_path / "run", changed)
-
-
-def test_resuming_with_another_corpus_is_refused(tmp_path):
-    Run.create(tmp_path / "run", CONFIG)
-    with pytest.raises(UserError, match="its corpus fingerprint was 'abc' and is now 'xyz'"):
-        Run.reopen(tmp_path / "run", CONFIG | {"corpus": {"fingerprint": "xyz"}})
 
 
 def test_resuming_clears_what_a_kill_left_half_written(tmp_path):
@@ -119,13 +113,13 @@ def test_the_log_forgets_the_steps_that_will_be_run_again_and_lines_cut_off(tmp_
 
 
 @pytest.mark.parametrize(
-    "damage", [lambda text: text[:-1], lambda text: text.replace(b"0.5", b"0.7"), lambda text: b""]
+    "changed", [lambda text: text[:-1], lambda text: text.replace(b"0.5", b"0.7"), lambda text: b""]
 )
-def test_a_log_that_was_changed_is_refused_and_one_that_was_deleted_is_not(tmp_path, damage):
+def test_a_log_that_was_changed_is_refused_and_one_that_was_deleted_is_not(tmp_path, changed):
     run = Run.create(tmp_path / "run", CONFIG)
     run.log(step=1, loss=0.5)
     logged, path = run.logged(), run.folder / "log.jsonl"
-    path.write_bytes(damage(path.read_bytes()))
+    path.write_bytes(changed(path.read_bytes()))
     with pytest.raises(
         ResumeError, match=r"log\.jsonl was cut off or changed .*: delete it to resume without its lines"
     ):
@@ -174,27 +168,23 @@ def test_a_run_without_model_or_scores_is_not_finished(tmp_path, lost):
 
 
 @pytest.mark.parametrize(
-    ("name", "damage", "advice"),
+    ("name", "changed", "advice"),
     [
-        (
-            "model/modules.json",
-            lambda text: None,
-            "delete .*model and .*scores.json and add --resume to train it again",
-        ),
-        ("model/modules.json", lambda text: text[:1], "delete .*model and .*scores.json and add --resume"),
-        ("model/.checksums", lambda text: text[:9], "delete .*model and .*scores.json and add --resume"),
-        ("scores.json", lambda text: text[:11], "delete .*model and .*scores.json and add --resume"),
-        ("scores.json", lambda text: text.replace(b"1.5", b"3.5"), "delete .*model and .*scores.json and add --resume"),
+        ("model/modules.json", lambda text: None, AGAIN),
+        ("model/modules.json", lambda text: text[:1], AGAIN),
+        ("model/.checksums", lambda text: text[:9], AGAIN),
+        ("scores.json", lambda text: text[:11], AGAIN),
+        ("scores.json", lambda text: text.replace(b"1.5", b"3.5"), AGAIN),
         ("log.jsonl", lambda text: text.replace(b"0.5", b"0.7"), "delete it, only the curves of the report need it"),
         ("config.json", lambda text: text.replace(b"simcse", b"simcsf"), "start a new run with another --out"),
         ("config.json", lambda text: b"\xff\xfe{}", "start a new run with another --out"),
         ("config.json", lambda text: b"[1]", "start a new run with another --out"),
     ],
 )
-def test_a_finished_run_that_was_damaged_is_refused_by_the_name_of_the_file(tmp_path, name, damage, advice):
+def test_a_finished_run_that_was_damaged_is_refused_by_the_name_of_the_file(tmp_path, name, changed, advice):
     run = a_finished_run(tmp_path / "run")
     run.finish({"value": 1.5})
-    content = damage((run.folder / name).read_bytes())
+    content = changed((run.folder / name).read_bytes())
     if content is None:
         (run.folder / name).unlink()
     else:
@@ -216,12 +206,6 @@ def test_the_replicates_of_a_finished_run_come_back_and_damaged_ones_are_refused
         run.replicates()
 
 
-def test_resuming_from_a_base_that_has_changed_is_refused(tmp_path):
-    Run.create(tmp_path / "run", CONFIG | {"base": "abc"})
-    with pytest.raises(ResumeError, match="the base that it was started from has changed since"):
-        Run.reopen(tmp_path / "run", CONFIG | {"base": "xyz"})
-
-
 def test_a_base_and_texts_that_were_moved_are_known_by_their_content(tmp_path):
     def config(name, **content):
         return {"base": "abc", "corpus": {"fingerprint": "f"}, "recipe": {"base": name, "texts": [name]}} | content
@@ -240,14 +224,3 @@ def test_resuming_a_folder_without_config_says_what_is_missing(tmp_path):
     (tmp_path / "log.jsonl").write_text("{}")
     with pytest.raises(UserError, match=r"exists: it has no config\.json to resume by; choose another --out"):
         Run.open(tmp_path, CONFIG, resume=True, progress=SILENT)
-
-
-def test_best_weights_with_one_flipped_bit_are_refused(tmp_path):
-    run = Run.create(tmp_path / "run", CONFIG)
-    run.checkpoints.save_best(2, weights(2.0))
-    path = run.checkpoints.folder / "best-00000002" / "weights.safetensors"
-    content = bytearray(path.read_bytes())
-    content[-3] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(ResumeError, match=r"weights\.safetensors was cut off or changed .* to train it again"):
-        run.checkpoints.load_best(2)

@@ -19,13 +19,21 @@ from selfsent.training import train as training
 HELD_OUT = ["corpus.held_out=40", "corpus.held_out_share=0.4"]
 
 
-@pytest.fixture
-def text(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """The folder of the cache, the text, and the finished run."""
+    with pytest.MonkeyPatch.context() as patched:
+        home = tmp_path_factory.mktemp("baselines")
+        patched.setenv("SELFSENT_CACHE", str(home / "cache"))
+        yield home
+
+
+@pytest.fixture(scope="module")
+def text(home):
     """Lines of sixteen words, two of which are the line's own and stand in both of its halves."""
-    monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
     draw = np.random.default_rng(0)
     syllables = ["ka", "lo", "mi", "ter", "sun", "pra", "vel", "dor", "gin", "fa"]
-    path = tmp_path / "text.txt"
+    path = home / "text.txt"
     with path.open("w", encoding="utf-8") as file:
         for _ in range(400):
             own = ["".join(draw.choice(syllables, 3)) for _ in range(2)]
@@ -34,13 +42,20 @@ def text(tmp_path, monkeypatch):
     return path
 
 
-@pytest.fixture
-def finished(bert, text, tmp_path):
-    return train(bert, text, tmp_path / "run", *HELD_OUT)
+@pytest.fixture(scope="module")
+def finished(bert, text, home):
+    return train(bert, text, home / "run", *HELD_OUT)
 
 
-def test_what_word_matching_finds_is_in_table_folder_and_verdict(finished, tmp_path):
-    written = json.loads((tmp_path / "run" / "scores.json").read_text())
+@pytest.fixture(scope="module")
+def corpus(finished, home):
+    return Corpus(
+        home / "cache" / "corpora" / json.loads((home / "run" / "config.json").read_text())["corpus"]["fingerprint"]
+    )
+
+
+def test_what_word_matching_finds_is_in_table_folder_and_verdict(finished):
+    written = json.loads((finished.folder / "scores.json").read_text())
     assert list(finished.baselines) == list(written["baselines"]) == ["bm25", "static"]
     for name, results in finished.baselines.items():
         assert results.get("retrieval", "mrr@10").value == written["baselines"][name]["scores"][0]["value"]
@@ -69,11 +84,10 @@ def test_the_verdict_on_pairs_says_that_word_matching_is_better(bert, text, tmp_
     )
 
 
-def test_word_vectors_are_counted_in_what_training_kept_and_in_nothing_else(finished, tmp_path, text):
-    corpus = Corpus(tmp_path / "cache" / "corpora" / _fingerprint(tmp_path))
-    (spooled,) = (tmp_path / "cache" / "texts").glob("*/texts.jsonl")
-    counted = [json.loads(line)["text"] for line in spooled.read_text(encoding="utf-8").splitlines()]
-    assert counted == corpus.texts(range(len(corpus)))
+def test_word_vectors_are_counted_in_what_training_kept_and_in_nothing_else(corpus, home, text):
+    counted = corpus.texts(range(len(corpus)))
+    spooled = [path.read_text(encoding="utf-8") for path in (home / "cache" / "texts").glob("*/texts.jsonl")]
+    assert "".join(json.dumps({"text": one}) + "\n" for one in counted) in spooled
     held_out = corpus.held_out
     for pairs in (held_out.dev, held_out.test):
         assert len(pairs) == 40
@@ -82,12 +96,7 @@ def test_word_vectors_are_counted_in_what_training_kept_and_in_nothing_else(fini
             assert f"{query} {passage}" not in counted
 
 
-def _fingerprint(tmp_path):
-    return json.loads((tmp_path / "run" / "config.json").read_text())["corpus"]["fingerprint"]
-
-
-def test_no_more_texts_are_counted_than_allowed_and_they_are_drawn_from_all(finished, tmp_path, monkeypatch):
-    corpus = Corpus(tmp_path / "cache" / "corpora" / _fingerprint(tmp_path))
+def test_no_more_texts_are_counted_than_allowed_and_they_are_drawn_from_all(corpus, monkeypatch):
     seen = []
     monkeypatch.setattr(baselines, "COUNTED", 10)
     monkeypatch.setattr(baselines, "cached_static_vectors", lambda sources, *_: seen.extend(sources))
@@ -107,20 +116,20 @@ def test_vectors_are_counted_once_and_a_finished_run_reads_them_back(bert, finis
     told = Told()
     train(bert, text, tmp_path / "second", *HELD_OUT, seed=3, progress=told)
     assert not any("are computed" in line for line in told.said)
-    again = train(bert, text, tmp_path / "run", *HELD_OUT, resume=True)
+    again = train(bert, text, finished.folder, *HELD_OUT, resume=True)
     assert again == finished
     assert again.baselines["bm25"].scores
 
 
-def test_they_can_be_left_out(bert, text, tmp_path):
+def test_they_can_be_left_out(bert, text, tmp_path, monkeypatch):
+    monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
     result = train(bert, text, tmp_path / "run", *HELD_OUT, "train.baselines=false")
     assert result.baselines == {}
     assert "BM25" not in result.verdict
     assert not (tmp_path / "cache" / "static").exists()
 
 
-def test_text_too_small_for_word_vectors_leaves_them_out_with_one_line(bert, tmp_path, monkeypatch):
-    monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
+def test_text_too_small_for_word_vectors_leaves_them_out_with_one_line(bert, home, tmp_path):
     draw = np.random.default_rng(0)
     path = tmp_path / "few.txt"
     path.write_text("\n".join(" ".join(draw.choice(WORDS, 14)) for _ in range(400)), encoding="utf-8")
@@ -150,11 +159,8 @@ def results(right, share=0):
     [
         (190, 100, "are better than both here, at finding the right text (MRR@10): "),
         (130, 100, "are better than the trained encoder here"),
-        (
-            66,
-            110,
-            "and the trained encoder cannot be told apart",
-        ),  # sixteen found and ten missed of what training finds
+        # sixteen found and ten missed of what training finds
+        (66, 110, "and the trained encoder cannot be told apart"),
         (54, 110, "and the trained encoder cannot be told apart"),
         (10, 100, "are behind the trained encoder at finding the right text (MRR@10)."),
     ],
@@ -182,9 +188,8 @@ def test_the_command_shows_a_column_each_and_nothing_where_there_is_no_score(ber
     assert "BM25" in out
 
 
-def test_the_curve_has_what_they_score_on_the_same_held_out_half(finished, tmp_path):
-    record = read.read_run(tmp_path / "run")
-    corpus = Corpus(tmp_path / "cache" / "corpora" / _fingerprint(tmp_path))
+def test_the_curve_has_what_they_score_on_the_same_held_out_half(finished, corpus):
+    record = read.read_run(finished.folder)
     expected = baselines.score_baselines(corpus.held_out.dev, None)["bm25"].get("retrieval", "mrr@10").value
     assert record.levels["retrieval"]["bm25"] == expected
     assert set(record.levels["retrieval"]) == {"bm25", "static"}

@@ -1,7 +1,5 @@
 """Every text once an epoch, no copies in one batch, and a batch that depends on the step alone."""
 
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -75,7 +73,7 @@ def test_every_text_has_its_turn_where_a_last_batch_is_left_out(bucketed):
 
 def test_a_batch_that_copies_left_too_small_is_filled_from_larger_ones():
     keys = np.r_[np.zeros(100), np.arange(1, 823)].astype(np.uint64)  # 922 rows: the last batch has 26 places
-    for seed in range(20):
+    for seed in range(8):
         batches = Batches(np.full(922, 9), keys, 64, seed=seed)
         for step in range(5 * batches.steps_per_epoch):
             rows = batches(step)
@@ -145,12 +143,3 @@ def test_a_last_batch_is_kept_if_it_has_the_least_rows(rows, least, steps):
 def test_fewer_texts_than_a_batch_are_refused_by_number():
     with pytest.raises(CorpusError, match=r"7 texts, fewer than one batch of 8"):
         make(7, 8)
-
-
-def test_an_epoch_of_half_a_million_rows_is_planned_in_a_moment():
-    rows = 500_000
-    draw = np.random.default_rng(0)
-    batches = Batches(draw.integers(3, 33, rows), draw.integers(0, 2**63, rows, dtype=np.uint64), 64, seed=0)
-    start = time.process_time()
-    batches(0)
-    assert time.process_time() - start < 1.0

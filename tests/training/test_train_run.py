@@ -13,11 +13,11 @@ from small_runs import QUICK, WORDS, Told, train
 from tiny import make_base
 
 import selfsent
-from selfsent.encoder.embed import embed_columns
 from selfsent.encoder.inspect import template_length, transformer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import ConfigurationError, ResumeError, UserError
 from selfsent.evaluation.label_free.verdict import judge_held_out
+from selfsent.objectives import base as base_module
 from selfsent.objectives import registry
 from selfsent.progress import Progress
 from selfsent.training import run as running
@@ -113,6 +113,7 @@ def test_a_folder_without_a_run_is_named_where_one_was_to_be_resumed(bert, text,
     told = Told()
     train(bert, text, tmp_path / "rnu", resume=True, progress=told)
     assert any("rnu holds no run to resume: a new one is started" in line for line in told.said)
+    assert told.steps == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("moment", ["before the scores", "before the checkpoints go", "while they go"])
@@ -142,12 +143,6 @@ def test_a_kill_at_the_very_end_loses_nothing_and_leaves_nothing(bert, text, tmp
     ]
 
 
-def test_resume_starts_a_run_that_does_not_exist_yet(bert, text, tmp_path):
-    told = Told()
-    train(bert, text, tmp_path / "run", resume=True, progress=told)
-    assert told.steps == [1, 2, 3, 4]
-
-
 def test_a_head_that_is_kept_is_exported_and_one_that_is_not_leaves_no_trace(bert, text, tmp_path):
     kept = train(bert, text, tmp_path / "kept", "objective.eval_head=true")
     dropped = train(bert, text, tmp_path / "dropped")
@@ -165,37 +160,26 @@ def test_the_effective_dropout_is_printed(bert, text, tmp_path):
     assert "dropout of view 2: hidden 0.3, attention 0.3" in told.said
 
 
-def test_zero_dropout_is_refused_for_a_method_that_lives_on_it(text, tmp_path):
+def test_zero_dropout_is_refused_unless_the_other_view_is_another_text(text, tmp_path, monkeypatch):
     base = make_base(tmp_path / "base", dropout=0.0)
     with pytest.raises(UserError, match=r"views of a text would be identical.*set encoder\.dropout=0\.1"):
         train(base, text, tmp_path / "run")
     train(base, text, tmp_path / "run", "encoder.dropout=0.1")
-
-
-def test_zero_dropout_will_do_where_the_other_view_is_another_text(text, tmp_path):
     lines = text.read_text(encoding="utf-8").splitlines()
     pairs = [json.dumps({"text": one, "positive": two}) for one, two in zip(lines[::2], lines[1::2], strict=True)]
     (tmp_path / "pairs.jsonl").write_text("\n".join(pairs), encoding="utf-8")
-    base = make_base(tmp_path / "base", dropout=0.0)
-    train(base, tmp_path / "pairs.jsonl", tmp_path / "run")
+    seen, embed = [], base_module.embed_columns
+    monkeypatch.setattr(
+        base_module, "embed_columns", lambda e, b, columns: seen.append(columns) or embed(e, b, columns)
+    )
+    train(base, tmp_path / "pairs.jsonl", tmp_path / "pairs")
+    assert set(seen) == {("text", "positive")}
 
 
 def test_the_score_to_select_by_is_checked_before_the_run_has_a_folder(bert, text, tmp_path):
     with pytest.raises(UserError, match=r"train\.select = 'stsb-dev' .*: .* give retrieval, last"):
         train(bert, text, tmp_path / "run", "train.select=stsb-dev")
     assert not (tmp_path / "run").exists()
-
-
-def test_held_out_lines_are_not_trained_on(bert, text):
-    from selfsent.corpus.prepare import prepare_corpus
-    from selfsent.corpus.settings import CorpusConfig
-
-    corpus = prepare_corpus([str(text)], CorpusConfig(deduplicate="exact", held_out=4), load_encoder(bert).tokenizer)
-    trained = set(corpus.texts(range(len(corpus))))
-    for pairs in (corpus.held_out.dev, corpus.held_out.test):
-        assert len(pairs) > 0
-        for query, passage in zip(pairs.queries, pairs.passages, strict=True):
-            assert f"{query} {passage}" not in trained
 
 
 def test_the_verdict_says_better_worse_and_cannot_tell():
@@ -232,6 +216,17 @@ def articles(tmp_path, monkeypatch):
     return path
 
 
+class StopAt(Progress):
+    """Dies at a step."""
+
+    def __init__(self, at):
+        self.at = at
+
+    def step(self, step, texts, terms):
+        if step == self.at:
+            raise KeyboardInterrupt
+
+
 def train_on_documents(bert, articles, out, *settings, **options):
     quick = [setting for setting in QUICK if not setting.startswith(("objective", "train.batch_size"))]
     shape = ["objective.max_length=32", "objective.min_length=8", "train.batch_size=4"]
@@ -251,22 +246,11 @@ def test_documents_are_learned_from_whole_and_short_ones_are_counted(bert, artic
     assert recipe["encoder"]["pooling"] == "mean"
 
 
-def test_what_is_set_outweighs_what_a_method_wishes(bert, articles, tmp_path):
-    recipe = training.resolve("declutr", settings=["train.schedule=constant", "encoder.pooling=cls"])
-    assert (recipe.train.schedule, recipe.encoder.pooling) == ("constant", "cls")
-    assert recipe.train.weight_decay == 0.1
-
-
 def test_documents_stopped_and_resumed_end_with_the_same_bits(bert, articles, tmp_path):
     whole = train_on_documents(bert, articles, tmp_path / "whole", "train.checkpoint_every=1")
 
-    class Stop(Progress):
-        def step(self, step, texts, terms):
-            if step == 3:
-                raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        train_on_documents(bert, articles, tmp_path / "parts", "train.checkpoint_every=1", progress=Stop())
+        train_on_documents(bert, articles, tmp_path / "parts", "train.checkpoint_every=1", progress=StopAt(3))
     parts = train_on_documents(bert, articles, tmp_path / "parts", "train.checkpoint_every=1", resume=True)
     name = "model.safetensors"
     assert (parts.model / name).read_bytes() == (whole.model / name).read_bytes()
@@ -318,23 +302,6 @@ def test_joined_methods_train_and_log_the_terms_of_each(bert, text, tmp_path):
     assert terms == {"simcse.contrast", "scd.self_contrast", "scd.decorrelation"}
 
 
-def test_pairs_are_trained_on_as_two_views(bert, tmp_path, monkeypatch):
-    monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
-    draw = np.random.default_rng(0)
-    path = tmp_path / "pairs.jsonl"
-    with path.open("w", encoding="utf-8") as file:
-        for _ in range(100):
-            text, positive = (" ".join(draw.choice(WORDS, 12)) for _ in range(2))
-            file.write(json.dumps({"text": text, "positive": positive}) + "\n")
-    seen = []
-    original = embed_columns
-    monkeypatch.setattr(
-        "selfsent.objectives.base.embed_columns", lambda e, b, columns: seen.append(columns) or original(e, b, columns)
-    )
-    train(bert, path, tmp_path / "run")
-    assert set(seen) == {("text", "positive")}
-
-
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_every_recipe_resolves(recipe):
     resolved = training.resolve(recipe)
@@ -369,17 +336,6 @@ def test_a_smaller_last_batch_is_left_out_where_asked(bert, text, tmp_path):
         settings += ["corpus.max_texts=250", "train.select=last"]
         steps[drop] = train(bert, text, tmp_path / drop, *settings).outcome.steps
     assert steps == {"false": 3, "true": 2}
-
-
-class StopAt(Progress):
-    """Dies at a step."""
-
-    def __init__(self, at):
-        self.at = at
-
-    def step(self, step, texts, terms):
-        if step == self.at:
-            raise KeyboardInterrupt
 
 
 def test_a_base_that_changed_between_stop_and_resume_is_refused(text, tmp_path):
@@ -422,14 +378,10 @@ def test_two_trainings_never_share_a_folder(bert, text, tmp_path):
     assert with_out["outcome"]["steps"] == 4
 
 
-def test_texts_longer_than_the_positions_of_the_base_are_refused(bert, text, tmp_path):
-    with pytest.raises(ConfigurationError, match=r"corpus\.max_length = 100 is more than the 80 tokens"):
-        train(bert, text, tmp_path / "run", "corpus.max_length=100")
-
-
-def test_positions_of_roberta_begin_behind_its_padding(text, tmp_path):
-    base = make_base(tmp_path / "roberta", family="roberta")
+@pytest.mark.parametrize("family", ["bert", "roberta"])  # whose positions begin behind its padding
+def test_texts_longer_than_the_positions_of_the_base_are_refused(text, tmp_path, family):
+    base = make_base(tmp_path / "base", family=family)
     table = transformer_of(load_encoder(base)).embeddings.position_embeddings
-    room = table.num_embeddings - table.padding_idx - 1
-    with pytest.raises(ConfigurationError, match=rf"max_length = {room + 1} is more than the {room} tokens"):
+    room = table.num_embeddings - (table.padding_idx + 1 if family == "roberta" else 0)
+    with pytest.raises(ConfigurationError, match=rf"corpus\.max_length = {room + 1} is more than the {room} tokens"):
         train(base, text, tmp_path / "run", f"corpus.max_length={room + 1}")

@@ -18,6 +18,7 @@ from selfsent.storage.run_folder import Run
 from selfsent.training import optimizer, trainer
 from selfsent.training.batches import Batches
 
+PATIENT = {"patience": 2, "steps": 100}
 METHODS = {
     "simcse": {},
     "scd": {"projector_width": 16},
@@ -120,7 +121,7 @@ def same(one, other):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_stopped_at_any_step_ends_with_the_bits_of_the_one_that_was_not(method, precision, bert, tmp_path):
     whole, head, _ = fit(bert, tmp_path / "whole", method, select="last", precision=precision)
-    for step in (1, 4, 7):
+    for step in (1, 4, 7):  # before an evaluation, at one, and behind one
         folder = tmp_path / f"stopped-{step}"
         with pytest.raises(Interrupted, match=f"stopped at step {step} of 8; its state is saved"):
             fit(bert, folder, method, select="last", precision=precision, watch=Watch(interrupt_at=step))
@@ -156,65 +157,34 @@ def test_evaluating_more_often_does_not_change_what_is_learned(bert, tmp_path):
     assert same(often, never)
 
 
-def test_only_a_strictly_better_score_is_kept_and_its_weights_come_back(bert, tmp_path):
-    script, seen = [0.0, 0.5, 0.7, 0.7, 0.6], []
+@pytest.mark.parametrize(
+    ("scores", "select", "changes", "ended", "said"),
+    [
+        # a published score has to be strictly better; of equal ones of held-out retrieval the later weights are kept
+        ([0.0, 0.5, 0.7, 0.7, 0.6], "score", {}, (8, 4, 0.7), []),
+        ([0.0, 0.5, 0.7, 0.7 - 1e-12, 0.6], "retrieval", {}, (8, 6, 0.7), []),
+        # the base is no candidate even if training only hurts
+        ([0.9, 0.3, 0.2, 0.2, 0.1], "score", {}, (8, 2, 0.3), ["base's score of 0.90; the best have 0.30"]),
+        # a first score of zero is a score
+        ([0.0, 0.0, -0.5, -0.1, 0.0], "score", {}, (8, 2, 0.0), []),
+        # an equal score does not renew patience, and is no score below the base's
+        ([0.0, 0.5, 0.4, 0.6, 0.5, 0.5, 0.9], "score", PATIENT, (10, 6, 0.6), ["no better score in 2 evaluations"]),
+        ([0.3, *[0.3 - 1e-12] * 3, 0.9], "retrieval", PATIENT, (6, 6, 0.3), ["no better retrieval in 2 evaluations"]),
+    ],
+)
+def test_the_best_weights_are_kept_and_come_back(bert, tmp_path, scores, select, changes, ended, said):
+    script, seen, watch = iter(scores), [], Watch()
 
     def validate(encoder):
         seen.append({name: value.clone() for name, value in encoder.state_dict().items()})
-        return {"score": script[len(seen) - 1]}
+        return {select: next(script)}
 
-    encoder, _, outcome = fit(bert, tmp_path / "run", validate=validate)
-    assert (outcome.best_step, outcome.best_score) == (4, 0.7)
-    assert all(torch.equal(value, seen[2][name]) for name, value in encoder.state_dict().items())
-
-
-def test_of_equal_scores_of_held_out_retrieval_the_later_weights_are_kept(bert, tmp_path):
-    script, seen = [0.0, 0.5, 0.7, 0.7 - 1e-12, 0.6], []
-
-    def validate(encoder):
-        seen.append({name: value.clone() for name, value in encoder.state_dict().items()})
-        return {"retrieval": script[len(seen) - 1]}
-
-    encoder, _, outcome = fit(bert, tmp_path / "run", validate=validate, select="retrieval")
-    assert (outcome.best_step, outcome.best_score) == (6, 0.7)
-    assert all(torch.equal(value, seen[3][name]) for name, value in encoder.state_dict().items())
-
-
-def test_the_base_is_no_candidate_even_if_training_only_hurts(bert, tmp_path):
-    scores = iter([0.9, 0.3, 0.2, 0.2, 0.1])
-    _, _, outcome = fit(bert, tmp_path / "run", validate=lambda _: {"score": next(scores)})
-    assert (outcome.best_step, outcome.best_score) == (2, 0.3)
-
-
-def test_a_first_score_of_zero_is_a_score(bert, tmp_path):
-    scores = iter([0.0, 0.0, -0.5, -0.1, 0.0])
-    _, _, outcome = fit(bert, tmp_path / "run", validate=lambda _: {"score": next(scores)})
-    assert outcome.best_step == 2
-
-
-def test_patience_stops_after_so_many_evaluations_without_a_better_score(bert, tmp_path):
-    scores = iter([0.0, 0.5, 0.4, 0.6, 0.5, 0.5, 0.9])
-    watch = Watch()
-    _, _, outcome = fit(
-        bert, tmp_path / "run", validate=lambda _: {"score": next(scores)}, patience=2, steps=100, watch=watch
-    )
-    assert (outcome.steps, outcome.best_step) == (10, 6)
-    assert any("no better score in 2 evaluations" in message for message in watch.said)
-
-
-def test_an_equal_score_does_not_renew_patience_and_is_no_score_below_the_bases(bert, tmp_path):
-    scores, watch = iter([0.3, 0.3 - 1e-12, 0.3 - 1e-12, 0.3 - 1e-12, 0.9]), Watch()
-    _, _, outcome = fit(
-        bert,
-        tmp_path / "run",
-        validate=lambda _: {"retrieval": next(scores)},
-        select="retrieval",
-        patience=2,
-        steps=100,
-        watch=watch,
-    )
-    assert (outcome.steps, outcome.best_step) == (6, 6)
-    assert not any("no weights reached" in message for message in watch.said)
+    encoder, _, outcome = fit(bert, tmp_path / "run", validate=validate, select=select, watch=watch, **changes)
+    assert (outcome.steps, outcome.best_step, outcome.best_score) == pytest.approx(ended)
+    assert all(torch.equal(value, seen[ended[1] // 2][name]) for name, value in encoder.state_dict().items())
+    warned = [line for line in watch.said if "no weights reached" in line or "no better" in line]
+    assert len(warned) == len(said)
+    assert all(words in line for words, line in zip(said, warned, strict=True))
 
 
 @pytest.mark.parametrize("max_grad_norm", [0.0, 1.0])
@@ -250,11 +220,15 @@ def test_without_evaluations_a_kill_loses_no_more_than_with_the_default_ones(ber
     assert saved == [3, 6, 8]
 
 
-def test_patience_is_ignored_where_the_last_weights_are_kept(bert, tmp_path):
+@pytest.mark.parametrize(
+    ("changes", "warning"),
+    [({"patience": 1}, "train.patience has no effect"), ({"steps": 2, "warmup_steps": 5}, "never reaches")],
+)
+def test_what_has_no_effect_is_warned_of(bert, tmp_path, changes, warning):
     watch = Watch()
-    _, _, outcome = fit(bert, tmp_path / "run", select="last", patience=1, watch=watch)
-    assert (outcome.steps, outcome.best_step) == (8, 8)
-    assert any("train.patience has no effect" in message for message in watch.said)
+    _, _, outcome = fit(bert, tmp_path / "run", select="last", watch=watch, **changes)
+    assert outcome.best_step == outcome.steps == changes.get("steps", 8)
+    assert any(warning in message for message in watch.said)
 
 
 def test_weight_decay_shrinks_matrices_and_leaves_biases_and_layer_norms(bert, tmp_path, monkeypatch):
@@ -287,12 +261,15 @@ def test_accumulation_is_refused_for_a_loss_within_the_batch_unless_allowed(bert
     assert outcome.steps == 2
 
 
+class Plain(torch.optim.SGD):
+    """SGD in AdamW's place."""
+
+    def __init__(self, groups, lr, **_):
+        super().__init__(groups, lr=lr)
+
+
 def test_accumulated_gradients_are_the_mean_over_their_batches(bert, tmp_path, monkeypatch):
     """With SGD of rate 1 and no clipping, the update is the gradient."""
-
-    class Plain(torch.optim.SGD):
-        def __init__(self, groups, lr, **_):
-            super().__init__(groups, lr=lr)
 
     monkeypatch.setattr(trainer, "AdamW", Plain)
     options = {
@@ -321,16 +298,13 @@ def test_accumulated_gradients_are_the_mean_over_their_batches(bert, tmp_path, m
 def test_clipping_covers_encoder_and_objective_together(bert, tmp_path, monkeypatch):
     norms = []
 
-    class Plain(torch.optim.SGD):
-        def __init__(self, groups, lr, **_):
-            super().__init__(groups, lr=lr)
-
+    class Measured(Plain):
         def step(self):
             gradients = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
             norms.append(torch.stack([g.square().sum() for g in gradients]).sum().sqrt().item())
             super().step()
 
-    monkeypatch.setattr(trainer, "AdamW", Plain)
+    monkeypatch.setattr(trainer, "AdamW", Measured)
     fit(bert, tmp_path / "run", select="last", max_grad_norm=1e-3, steps=3)
     assert norms == pytest.approx([1e-3] * 3, rel=1e-3)
 
@@ -398,16 +372,3 @@ def test_adam_without_bias_correction_is_its_formula_in_slow_steps():
         adamw.param_groups[0] |= optimizer.adam_settings(step, rate, decay, config)
         adamw.step()
         torch.testing.assert_close(weight.detach(), expected)
-
-
-def test_a_warm_up_longer_than_the_run_is_warned_of(bert, tmp_path):
-    watch = Watch()
-    fit(bert, tmp_path / "run", select="last", steps=2, warmup_steps=5, watch=watch)
-    assert any("never reaches" in line for line in watch.said)
-
-
-def test_a_run_whose_base_was_never_reached_says_so(bert, tmp_path):
-    falling = iter([3.0, 2.0, 1.0, 0.5, 0.2])
-    watch = Watch()
-    fit(bert, tmp_path / "run", validate=lambda encoder: {"score": next(falling)}, watch=watch)
-    assert any("base's score of 3.00; the best have 2.00" in line for line in watch.said)
