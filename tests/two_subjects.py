@@ -14,9 +14,11 @@ KITCHEN = ["bread", "oven", "butter", "flour", "spoon", "salt", "kettle", "plate
 COMMON = ["the", "of", "and", "in", "with"]
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path_factory.getbasetemp() / "pretrain-cache"))
+@pytest.fixture(autouse=True, scope="module")
+def own_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("SELFSENT_CACHE", str(tmp_path_factory.getbasetemp() / "pretrain-cache"))
+        yield
 
 
 @pytest.fixture(scope="session")

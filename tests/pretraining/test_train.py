@@ -1,7 +1,9 @@
 """Pretraining from end to end on a synthetic text: the loss falls, and a resumed run is identical."""
 
 import json
+import os
 import shutil
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from selfsent.progress import Progress
 from selfsent.word_vectors import factorization, static_vectors
 
 USUAL = factorization.FactorConfig()
+OF_A_BASE = {"size": None, "vocabulary": None, "factors": USUAL}
 TINY = pretrain.PretrainConfig(
     size="nano",
     vocabulary=120,
@@ -37,9 +40,21 @@ TINY = pretrain.PretrainConfig(
 )
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
-    monkeypatch.setitem(masked_lm.SIZES, "nano", masked_lm.Size(1, 32, 2))
+@pytest.fixture(autouse=True, scope="module")
+def small():
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(masked_lm.SIZES, "nano", masked_lm.Size(1, 32, 2))
+        yield
+
+
+def train(text, folder, settings=TINY, **options):
+    return pretrain.pretrain_masked_lm([str(text)], folder, settings, **options)
+
+
+@pytest.fixture(scope="module")
+def whole(text, tmp_path_factory):
+    """A run that nothing stopped, of ``TINY``; its folder is not changed."""
+    return train(text, tmp_path_factory.mktemp("whole") / "run")
 
 
 class Killer(Progress):
@@ -50,9 +65,6 @@ class Killer(Progress):
 
     def step(self, step, texts, terms):
         if step == self.last:
-            import os
-            import signal
-
             os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -70,7 +82,7 @@ def weights(result):
 
 def test_the_loss_falls_and_the_model_opens_in_other_libraries(text, tmp_path):
     progress = Recorded()
-    result = pretrain.pretrain_masked_lm([str(text)], tmp_path / "run", TINY, progress=progress)
+    result = train(text, tmp_path / "run", progress=progress)
     log = [json.loads(line) for line in (result.folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     losses = [line["scores"]["held_out_loss"] for line in log if "scores" in line]
     assert losses[-1] < losses[0] - 0.5
@@ -82,122 +94,101 @@ def test_the_loss_falls_and_the_model_opens_in_other_libraries(text, tmp_path):
 
 
 @pytest.mark.parametrize("step", [1, 10, 25])
-def test_a_run_that_was_stopped_and_resumed_ends_with_the_same_bytes(text, tmp_path, step):
-    whole = pretrain.pretrain_masked_lm([str(text)], tmp_path / "whole", TINY)
+def test_a_run_that_was_stopped_and_resumed_ends_with_the_same_bytes(text, whole, tmp_path, step):
     with pytest.raises(Interrupted):
-        pretrain.pretrain_masked_lm([str(text)], tmp_path / "cut", TINY, progress=Killer(step))
-    resumed = pretrain.pretrain_masked_lm([str(text)], tmp_path / "cut", TINY, resume=True)
+        train(text, tmp_path / "cut", progress=Killer(step))
+    resumed = train(text, tmp_path / "cut", resume=True)
     assert weights(resumed) == weights(whole)
 
 
-def test_an_unfinished_start_is_written_again(text, tmp_path):
-    whole = pretrain.pretrain_masked_lm([str(text)], tmp_path / "whole", TINY)
+def test_an_unfinished_start_is_written_again(text, whole, tmp_path):
     cut, bare = tmp_path / "cut", tmp_path / "bare"
     for folder in (cut, bare):
         folder.mkdir()
         (folder / ".config.json.partial").write_text("{", encoding="utf-8")
     (cut / ".start.partial").mkdir()
     (cut / ".start.partial" / "model.safetensors").write_bytes(b"half")
-    shutil.copy(tmp_path / "whole" / "config.json", cut / "config.json")
+    shutil.copy(whole.folder / "config.json", cut / "config.json")
     for folder in (cut, bare):
-        assert weights(pretrain.pretrain_masked_lm([str(text)], folder, TINY, resume=True)) == weights(whole)
+        assert weights(train(text, folder, resume=True)) == weights(whole)
 
 
 def test_what_stands_in_a_folder_without_a_run_is_never_touched(text, tmp_path):
     (tmp_path / "project" / "start").mkdir(parents=True)
     (tmp_path / "project" / "start" / "thesis.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(UserError, match=r"exists: it has no config\.json to resume by; choose another --out"):
-        pretrain.pretrain_masked_lm([str(text)], tmp_path / "project", TINY, resume=True)
+        train(text, tmp_path / "project", resume=True)
     assert (tmp_path / "project" / "start" / "thesis.txt").read_text(encoding="utf-8") == "mine"
 
 
-def test_resuming_what_is_finished_returns_what_it_gave(text, tmp_path):
-    first = pretrain.pretrain_masked_lm([str(text)], tmp_path / "run", TINY)
-    files = {path: path.read_bytes() for path in first.folder.rglob("*") if path.is_file()}
-    assert "checkpoints" not in {path.name for path in first.folder.iterdir()}
+def test_resuming_what_is_finished_returns_what_it_gave(text, whole):
+    files = {path: path.read_bytes() for path in whole.folder.rglob("*") if path.is_file()}
+    assert "checkpoints" not in {path.name for path in whole.folder.iterdir()}
     progress = Recorded()
-    again = pretrain.pretrain_masked_lm([str(text)], tmp_path / "run", TINY, resume=True, progress=progress)
-    assert again == first
+    again = train(text, whole.folder, resume=True, progress=progress)
+    assert again == whole
     assert again.tokens_per_second > 0
-    assert files == {path: path.read_bytes() for path in first.folder.rglob("*") if path.is_file()}
+    assert files == {path: path.read_bytes() for path in whole.folder.rglob("*") if path.is_file()}
     assert progress.lines[-1].endswith("is finished: nothing is left to do")
 
 
-def test_a_kill_before_the_scores_are_written_loses_nothing(text, tmp_path, monkeypatch):
-    whole = pretrain.pretrain_masked_lm([str(text)], tmp_path / "whole", TINY)
-
+def test_a_kill_before_the_scores_are_written_loses_nothing(text, whole, tmp_path, monkeypatch):
     def killed(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(pretrain.Run, "finish", killed)
         with pytest.raises(KeyboardInterrupt):
-            pretrain.pretrain_masked_lm([str(text)], tmp_path / "cut", TINY)
+            train(text, tmp_path / "cut")
     assert any((tmp_path / "cut" / "checkpoints").iterdir())
-    resumed = pretrain.pretrain_masked_lm([str(text)], tmp_path / "cut", TINY, resume=True)
+    resumed = train(text, tmp_path / "cut", resume=True)
     assert weights(resumed) == weights(whole)
     assert resumed.scores == whole.scores
     assert not (tmp_path / "cut" / "checkpoints").exists()
 
 
-def test_another_seed_gives_another_model(text, tmp_path):
-    one, two = (
-        pretrain.pretrain_masked_lm([str(text)], tmp_path / str(seed), replace(TINY, seed=seed)) for seed in (1, 2)
-    )
-    assert weights(one) != weights(two)
+def test_another_seed_gives_another_model(text, whole, tmp_path):
+    assert weights(train(text, tmp_path / "run", replace(TINY, seed=1))) != weights(whole)
 
 
 @pytest.mark.parametrize(
-    ("change", "key"),
+    ("change", "message"),
     [
-        ({"vocabulary": 110}, "corpus fingerprint|vocabulary"),
-        ({"learning_rate": 1e-4}, "learning_rate"),
-        ({"seed": 1}, "seed"),
+        ({"vocabulary": 110}, "cannot resume .*(corpus fingerprint|vocabulary)"),
+        ({"learning_rate": 1e-4}, "cannot resume .*learning_rate"),
+        ({"seed": 1}, "cannot resume .*seed"),
+        (None, "exists: choose another --out, or add --resume"),
     ],
 )
-def test_a_resume_with_other_settings_names_what_changed(text, tmp_path, change, key):
-    pretrain.pretrain_masked_lm([str(text)], tmp_path / "run", TINY)
-    with pytest.raises(UserError, match=f"cannot resume .*({key})"):
-        pretrain.pretrain_masked_lm([str(text)], tmp_path / "run", replace(TINY, **change), resume=True)
+def test_a_run_is_not_written_over_nor_resumed_with_other_settings(text, whole, change, message):
+    with pytest.raises(UserError, match=message):
+        train(text, whole.folder, replace(TINY, **change or {}), resume=change is not None)
 
 
 def test_a_resume_with_another_text_is_refused(text, tmp_path):
     own = tmp_path / "own.jsonl"
     own.write_text(text.read_text(encoding="utf-8"), encoding="utf-8")
-    pretrain.pretrain_masked_lm([str(own)], tmp_path / "run", TINY)
+    train(own, tmp_path / "run")
     own.write_text(text.read_text(encoding="utf-8").replace("ship", "boat"), encoding="utf-8")
     with pytest.raises(UserError, match=r"cannot resume .* its corpus fingerprint was"):
-        pretrain.pretrain_masked_lm([str(own)], tmp_path / "run", TINY, resume=True)
+        train(own, tmp_path / "run", resume=True)
     with pytest.raises(UserError, match=r"cannot resume .* its texts"):
-        pretrain.pretrain_masked_lm([str(text)], tmp_path / "run", TINY, resume=True)
-
-
-def test_a_folder_that_holds_a_run_is_not_written_over(text, tmp_path):
-    pretrain.pretrain_masked_lm([str(text)], tmp_path / "run", TINY)
-    with pytest.raises(UserError, match="exists: choose another --out, or add --resume"):
-        pretrain.pretrain_masked_lm([str(text)], tmp_path / "run", TINY)
-
-
-def test_hours_too_short_say_how_many_would_do_and_leave_nothing(text, tmp_path):
-    hurried = replace(TINY, tokens=None, hours=1e-9)
-    with pytest.raises(UserError, match=r"hours are 0 steps of .* too few to learn from: give"):
-        pretrain.pretrain_masked_lm([str(text)], tmp_path / "run", hurried)
-    assert not (tmp_path / "run").exists()
+        train(text, tmp_path / "run", resume=True)
 
 
 def test_the_steps_that_fit_into_the_hours_are_found_once(text, tmp_path, monkeypatch):
     monkeypatch.setattr(pretrain, "seconds_per_step", lambda *_: 0.95)
     timed = replace(TINY, tokens=None, hours=20 / 3600)
     with pytest.raises(Interrupted):
-        pretrain.pretrain_masked_lm([str(text)], tmp_path / "run", timed, progress=Killer(3))
+        train(text, tmp_path / "run", timed, progress=Killer(3))
     monkeypatch.setattr(pretrain, "seconds_per_step", lambda *_: 0.0)  # measured again it would differ
-    assert pretrain.pretrain_masked_lm([str(text)], tmp_path / "run", timed, resume=True).steps == 20
+    assert train(text, tmp_path / "run", timed, resume=True).steps == 20
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_timing_leaves_no_trace_in_the_weights(text, tmp_path, precision):
     settings = replace(TINY, hardware=HardwareConfig(threads=1, precision=precision))
-    plain = pretrain.pretrain_masked_lm([str(text)], tmp_path / "plain", settings)
+    plain = train(text, tmp_path / "plain", settings)
     seconds = pretrain.seconds_per_step
 
     def fixed(*arguments):
@@ -232,47 +223,38 @@ def test_trained_static_vectors_are_a_start_that_is_as_good_as_they_are(text, tm
         [str(text)], tmp_path / "static", static_vectors.StaticConfig(vocabulary=120, factors=factors)
     )
     settings = replace(TINY, vocabulary=None, factors=USUAL, static=str(made))
-    pretrain.pretrain_masked_lm([str(text)], tmp_path / "run", settings)
+    train(text, tmp_path / "run", settings)
     texts = ["the ship and the storm", "bread with butter", "captain of the harbour in the soup"]
     plain = SentenceTransformer(str(made)).encode(texts, normalize_embeddings=True)
     begun = SentenceTransformer(str(tmp_path / "run" / "start")).encode(texts, normalize_embeddings=True)
     assert (plain * begun).sum(1).min() > 0.85  # LayerNorm and positions are what is between them
     with pytest.raises(UserError, match="are 32 wide and size 'micro' is 256: choose a size of their width"):
-        pretrain.pretrain_masked_lm([str(text)], tmp_path / "other", replace(settings, size="micro"))
+        train(text, tmp_path / "other", replace(settings, size="micro"))
     assert not (tmp_path / "other").exists()
 
 
 def test_a_start_that_holds_no_fitting_static_vectors_is_refused(text, bert, tmp_path):
     usual = replace(TINY, vocabulary=None, factors=USUAL)
     with pytest.raises(UserError, match="holds no static vectors: give a folder that --size static made"):
-        pretrain.pretrain_masked_lm([str(text)], tmp_path / "run", replace(usual, static=str(bert)))
+        train(text, tmp_path / "run", replace(usual, static=str(bert)))
     (tmp_path / "vectors.txt").write_text("the 1 0\nship 0 1\n", encoding="utf-8")
     glove = static_vectors.read_word_vectors(tmp_path / "vectors.txt", tmp_path / "glove")
     with pytest.raises(UserError, match=r"has no \[CLS\], \[MASK\], \[PAD\], \[SEP\], which a masked LM needs"):
-        pretrain.pretrain_masked_lm([str(text)], tmp_path / "run", replace(usual, static=str(glove)))
+        train(text, tmp_path / "run", replace(usual, static=str(glove)))
 
 
-def test_a_vocabulary_smaller_than_the_width_is_refused_and_leaves_nothing(text, tmp_path, monkeypatch):
-    monkeypatch.setitem(masked_lm.SIZES, "nano", masked_lm.Size(1, 128, 2))
-    with pytest.raises(UserError, match="120 tokens cannot have vectors 128 wide"):
-        pretrain.pretrain_masked_lm([str(text)], tmp_path / "run", TINY)
-    assert not (tmp_path / "run").exists()
-
-
-def test_evaluation_data_that_is_not_there_is_found_out_first(text, tmp_path):
-    (tmp_path / "data" / "STS").mkdir(parents=True)
-    with pytest.raises(UserError, match="stsb-dev: looked for"):
-        pretrain.pretrain_masked_lm([str(text)], tmp_path / "run", TINY, data=tmp_path / "data")
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_text_smaller_than_a_batch_says_so(tmp_path):
-    small = tmp_path / "small.txt"
-    lines = (f"word{number} other{number % 7} and some more of it\n" for number in range(60))
-    small.write_text("".join(lines), encoding="utf-8")
-    settings = replace(TINY, vocabulary=None, batch_size=64, length=64)
-    with pytest.raises(UserError, match="tokens, fewer than one batch of 64 x 128: give more text"):
-        pretrain.pretrain_masked_lm([str(small)], tmp_path / "run", settings)
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({"tokens": None, "hours": 1e-9}, {}, "hours are 0 steps of .* too few to learn from: give"),
+        ({"size": "micro"}, {}, "120 tokens cannot have vectors 256 wide"),
+        ({}, {"data": Path(__file__).parent}, "holds no SentEval data"),
+        ({"batch_size": 512, "length": 256}, {}, "tokens, fewer than one batch of 512 x 512: give more text"),
+    ],
+)
+def test_what_cannot_work_is_refused_and_leaves_nothing(text, tmp_path, changes, options, message):
+    with pytest.raises(UserError, match=message):
+        train(text, tmp_path / "run", replace(TINY, **changes), **options)
     assert not (tmp_path / "run").exists()
 
 
@@ -296,14 +278,14 @@ def test_another_script_works_like_any(tmp_path):
     settings = replace(
         TINY, vocabulary=None, cloze="το πλοίο και το [MASK].", corpus=replace(TINY.corpus, language="el")
     )
-    model = SentenceTransformer(str(pretrain.pretrain_masked_lm([str(path)], tmp_path / "run", settings).model))
+    model = SentenceTransformer(str(train(path, tmp_path / "run", settings).model))
     assert "[UNK]" not in model.tokenizer.tokenize("Η θάλασσα και το κύμα")
     one, two, other = model.encode(["θάλασσα κύμα", "λιμάνι πλοίο", "ψωμί φούρνος"], normalize_embeddings=True)
     assert one @ two > one @ other
 
 
 @pytest.mark.parametrize(
-    ("setting", "named"),
+    ("settings", "named"),
     [
         ("size=tiny", "size 'tiny'"),
         ("length=4", "length = 4"),
@@ -320,34 +302,21 @@ def test_another_script_works_like_any(tmp_path):
         ("factors.width=9", "the size decides the width"),
         ("objective.mask_prob=0.3", "unknown key 'objective.mask_prob': did you mean 'objective.mask_probability'"),
         ("lenght=32", "unknown key 'lenght'"),
+        ("hours=1.0 tokens=5.0", "tokens and hours both"),
+        ("static=folder vocabulary=300", "static brings its own vocabulary"),
+        ("base=folder size=nano", "base brings its own shape, vocabulary"),
+        ("base=folder factors.window=3", "base brings its own vectors: leave factors out"),
+        ("warm_start=false factors.window=3", "nothing is factorised: leave factors out"),
     ],
 )
-def test_settings_that_cannot_work_are_refused_by_key_and_value(setting, named):
+def test_settings_that_cannot_work_or_contradict_each_other_are_refused(settings, named):
     with pytest.raises(ConfigurationError, match=named):
-        pretrain._config(pretrain.PretrainConfig, {}, [setting])
-
-
-@pytest.mark.parametrize(
-    ("settings", "named"),
-    [
-        (["hours=1.0", "tokens=5.0"], "tokens and hours both"),
-        (["static=folder", "vocabulary=300"], "static brings its own vocabulary"),
-        (["base=folder", "size=nano"], "base brings its own shape, vocabulary"),
-        (["base=folder", "factors.window=3"], "base brings its own vectors: leave factors out"),
-        (["warm_start=false", "factors.window=3"], "nothing is factorised: leave factors out"),
-    ],
-)
-def test_settings_that_contradict_each_other_are_refused(settings, named):
-    with pytest.raises(ConfigurationError, match=named):
-        pretrain._config(pretrain.PretrainConfig, {}, settings)
+        pretrain._config(pretrain.PretrainConfig, {}, settings.split())
 
 
 def test_changes_by_key_reach_inner_tables():
-    settings = pretrain._config(
-        pretrain.PretrainConfig,
-        {"size": "nano", "hours": None},
-        ["objective.mask_probability=0.3", "corpus.language=de"],
-    )
+    changes = ["objective.mask_probability=0.3", "corpus.language=de"]
+    settings = pretrain._config(pretrain.PretrainConfig, {"size": "nano", "hours": None}, changes)
     assert (settings.objective.mask_probability, settings.corpus.language, settings.size) == (0.3, "de", "nano")
 
 
@@ -380,16 +349,15 @@ def test_arguments_that_do_not_belong_together_are_refused_before_anything_is_re
         pretrain.pretrain(out=tmp_path / "run", **given)
 
 
-def test_a_base_is_trained_further_in_its_own_vocabulary_and_shape(text, tmp_path):
-    first = pretrain.pretrain_masked_lm([str(text)], tmp_path / "first", TINY)
-    going_on = replace(TINY, size=None, vocabulary=None, factors=USUAL, base=str(first.model), tokens=10.0 * 8 * 32)
-    second = pretrain.pretrain_masked_lm([str(text)], tmp_path / "second", going_on)
+def test_a_base_is_trained_further_in_its_own_vocabulary_and_shape(text, whole, tmp_path):
+    going_on = replace(TINY, **OF_A_BASE, base=str(whole.model), tokens=10.0 * 8 * 32)
+    second = train(text, tmp_path / "second", going_on)
     log = [json.loads(line) for line in (tmp_path / "second/log.jsonl").read_text().splitlines()]
     begun = next(line["scores"] for line in log if "scores" in line)
     # Saved in fp16 and opened again: nothing else happens between one's last evaluation and the other's first.
-    assert begun["held_out_loss"] == pytest.approx(first.scores["held_out_loss"], abs=0.01)
-    assert second.scores["held_out_loss"] < first.scores["held_out_loss"] + 0.1
-    one, two = (AutoModelForMaskedLM.from_pretrained(str(run.model)) for run in (first, second))
+    assert begun["held_out_loss"] == pytest.approx(whole.scores["held_out_loss"], abs=0.01)
+    assert second.scores["held_out_loss"] < whole.scores["held_out_loss"] + 0.1
+    one, two = (AutoModelForMaskedLM.from_pretrained(str(run.model)) for run in (whole, second))
     assert one.config.to_dict().keys() == two.config.to_dict().keys()
     assert (two.config.hidden_dropout_prob, two.config.vocab_size) == (0.1, one.config.vocab_size)
     assert not two.get_input_embeddings().weight.equal(one.get_input_embeddings().weight)
@@ -398,8 +366,8 @@ def test_a_base_is_trained_further_in_its_own_vocabulary_and_shape(text, tmp_pat
 @pytest.mark.parametrize("family", ["bert", "distilbert", "xlm-roberta"])
 def test_a_masked_lm_of_another_kind_is_trained_further_and_keeps_it(family, text, tmp_path):
     base = make_base(tmp_path / "base", family)
-    settings = replace(TINY, size=None, vocabulary=None, factors=USUAL, base=str(base), tokens=10.0 * 8 * 32, length=16)
-    run = pretrain.pretrain_masked_lm([str(text)], tmp_path / "run", settings)
+    settings = replace(TINY, **OF_A_BASE, base=str(base), tokens=10.0 * 8 * 32, length=16)
+    run = train(text, tmp_path / "run", settings)
     before, after = (AutoModelForMaskedLM.from_pretrained(str(folder)) for folder in (base, run.model))
     assert type(before) is type(after)
     before, after = before.state_dict(), after.state_dict()
@@ -414,14 +382,12 @@ def test_a_head_that_the_base_lacks_is_drawn_under_the_seed_and_said(text, tmp_p
     base = make_base(tmp_path / "base", "bert")
     AutoTokenizer.from_pretrained(str(base)).save_pretrained(tmp_path / "bare")
     AutoModel.from_pretrained(str(base)).save_pretrained(tmp_path / "bare")
-    settings = replace(TINY, size=None, vocabulary=None, factors=USUAL, base=str(tmp_path / "bare"), length=16)
+    settings = replace(TINY, **OF_A_BASE, base=str(tmp_path / "bare"), length=16)
     runs = []
     for number in range(2):
         torch.manual_seed(number)
         with pytest.warns(UserWarning, match="holds no masked-LM head: a fresh one, from random weights, is trained"):
-            runs.append(
-                pretrain.pretrain_masked_lm([str(text)], tmp_path / f"run{number}", replace(settings, tokens=2000.0))
-            )
+            runs.append(train(text, tmp_path / f"run{number}", replace(settings, tokens=2000.0)))
     one, two = (load_file(run.model / "model.safetensors") for run in runs)
     assert all(torch.equal(one[name], two[name]) for name in one)
 
@@ -431,7 +397,7 @@ def test_dropout_is_off_while_pretraining_unless_it_is_set(text, tmp_path, monke
     monkeypatch.setattr(pretrain.trainer, "Trainer", lambda encoder, *_, **__: seen.append(encoder) or 1 / 0)
     base = make_base(tmp_path / "base", "bert")
     for rate in (0.0, 0.3):
-        settings = replace(TINY, size=None, vocabulary=None, factors=USUAL, base=str(base), dropout=rate)
+        settings = replace(TINY, **OF_A_BASE, base=str(base), dropout=rate)
         with pytest.raises(ZeroDivisionError):
-            pretrain.pretrain_masked_lm([str(text)], tmp_path / f"run{rate}", settings)
+            train(text, tmp_path / f"run{rate}", settings)
         assert dropout_rates(seen[-1]) == {"hidden": rate, "attention": rate}

@@ -7,24 +7,42 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
+from small_runs import Told
 
 from selfsent.errors import ConfigurationError, DataError, UserError
-from selfsent.progress import Progress
+from selfsent.progress import SILENT
 from selfsent.word_vectors import factorization, static_vectors
 
 SMALL = static_vectors.StaticConfig(vocabulary=120, factors=factorization.FactorConfig(width=8))
 
 
-def test_texts_of_one_subject_are_nearer_than_those_of_two(text, tmp_path):
-    model = SentenceTransformer(str(static_vectors.build_static_vectors([str(text)], tmp_path / "run", SMALL)))
+@pytest.fixture(scope="module")
+def folder(text, tmp_path_factory):
+    return static_vectors.build_static_vectors([str(text)], tmp_path_factory.mktemp("static") / "run", SMALL)
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Make an encoder of a file of vectors, given as its content."""
+
+    def read(content, progress=SILENT):
+        (tmp_path / "vectors.txt").write_text(content, encoding="utf-8")
+        folder = static_vectors.read_word_vectors(tmp_path / "vectors.txt", tmp_path / "run", progress=progress)
+        return SentenceTransformer(str(folder))
+
+    return read
+
+
+def test_texts_of_one_subject_are_nearer_than_those_of_two(folder):
+    model = SentenceTransformer(str(folder))
     sea, more_sea, kitchen = model.encode(["the ship and the storm", "captain of the harbour", "bread with butter"])
     cosine = torch.nn.functional.cosine_similarity
     near, far = (cosine(*map(torch.from_numpy, pair), dim=0) for pair in ((sea, more_sea), (sea, kitchen)))
     assert near > far + 0.5
 
 
-def test_frequent_words_weigh_less_and_special_tokens_nothing(text, tmp_path):
-    model = SentenceTransformer(str(static_vectors.build_static_vectors([str(text)], tmp_path / "run", SMALL)))
+def test_frequent_words_weigh_less_and_special_tokens_nothing(folder):
+    model = SentenceTransformer(str(folder))
     known, weight = model[0].tokenizer.get_vocab(), model[0].embedding.weight
     assert weight[known["the"]].norm() < 0.5 * weight[known["ship"]].norm()
     assert not weight[[known["[CLS]"], known["[MASK]"], known["[UNK]"]]].any()
@@ -44,10 +62,9 @@ def test_the_sif_coefficient_scales_each_word_by_a_over_a_plus_p(text, tmp_path)
     assert found[0] / found[1] == pytest.approx(0.05 / (0.05 + share), rel=0.02)
 
 
-def test_the_same_text_and_seed_give_the_same_vectors(text, tmp_path):
-    one, two = (static_vectors.build_static_vectors([str(text)], tmp_path / name, SMALL) for name in "ab")
-    (one,), (two,) = (list(folder.rglob("model.safetensors")) for folder in (one, two))
-    assert one.read_bytes() == two.read_bytes()
+def test_the_same_text_and_seed_give_the_same_vectors(folder, text, tmp_path):
+    again = static_vectors.build_static_vectors([str(text)], tmp_path / "again", SMALL)
+    assert (again / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
 
 
 def test_a_folder_that_holds_something_is_left_alone(text, tmp_path):
@@ -68,45 +85,31 @@ GLOVE = "the 0.5 0 0\nship 0 1 0\nship 9 9 9\nsoup 0 0 1\n"
 
 
 @pytest.mark.parametrize("header", ["", "3 3\n", "\ufeff3 3\n", "\ufeff"])  # with a byte-order mark, too
-def test_a_file_of_vectors_becomes_an_encoder(header, tmp_path):
-    (tmp_path / "vectors.txt").write_text(header + GLOVE, encoding="utf-8")
-    model = SentenceTransformer(str(static_vectors.read_word_vectors(tmp_path / "vectors.txt", tmp_path / "run")))
-    found = model.encode(["The ship", "soup", "unheard"])
-    assert np.allclose(found, [[0.25, 0.5, 0], [0, 0, 1], [0, 0, 0]])
+def test_a_file_of_vectors_becomes_an_encoder(header, read):
+    vectors = read(header + GLOVE).encode(["The ship", "soup", "unheard"])
+    assert np.allclose(vectors, [[0.25, 0.5, 0], [0, 0, 1], [0, 0, 0]])
 
 
-def test_a_file_with_capitals_keeps_them_apart(tmp_path):
-    (tmp_path / "vectors.txt").write_text("Turkey 1 0\nturkey 0 1\n", encoding="utf-8")
-    model = SentenceTransformer(str(static_vectors.read_word_vectors(tmp_path / "vectors.txt", tmp_path / "run")))
-    assert np.allclose(model.encode(["Turkey", "turkey"]), np.eye(2))
+def test_a_file_with_capitals_keeps_them_apart(read):
+    assert np.allclose(read("Turkey 1 0\nturkey 0 1\n").encode(["Turkey", "turkey"]), np.eye(2))
 
 
 def test_words_with_spaces_as_glove_840b_has_them_are_read(tmp_path):
     (tmp_path / "vectors.txt").write_text("a 1 0\n. . . 0 1\n", encoding="utf-8")
-    words, rows = static_vectors._parse(tmp_path / "vectors.txt", Progress())
+    words, rows = static_vectors._parse(tmp_path / "vectors.txt", SILENT)
     assert words == ["a", ". . ."]
     assert rows.tolist() == [[1, 0], [0, 1]]
 
 
-def test_one_capital_in_a_large_file_is_no_reason_to_keep_capitals(tmp_path):
+def test_one_capital_in_a_large_file_is_no_reason_to_keep_capitals(read):
     words = "".join(f"word{number} {number} 1\n" for number in range(300))
-    (tmp_path / "vectors.txt").write_text(f"UNK 5 5\n{words}", encoding="utf-8")
-    model = SentenceTransformer(str(static_vectors.read_word_vectors(tmp_path / "vectors.txt", tmp_path / "run")))
-    assert np.allclose(model.encode(["WORD7"]), [[7, 1]])
+    assert np.allclose(read(f"UNK 5 5\n{words}").encode(["WORD7"]), [[7, 1]])
 
 
-def test_words_that_no_text_can_hold_are_counted_aloud(tmp_path):
-    lines = []
-
-    class Recorded(Progress):
-        def say(self, message):
-            lines.append(message)
-
-    (tmp_path / "vectors.txt").write_text("ship 1 0\nn't 0 1\nu.s. 1 1\n北京 2 0\n", encoding="utf-8")
-    model = SentenceTransformer(
-        str(static_vectors.read_word_vectors(tmp_path / "vectors.txt", tmp_path / "run", progress=Recorded()))
-    )
-    assert lines == [
+def test_words_that_no_text_can_hold_are_counted_aloud(read):
+    told = Told()
+    model = read("ship 1 0\nn't 0 1\nu.s. 1 1\n北京 2 0\n", told)
+    assert told.said == [
         "4 words, without capitals; 2 of them are never looked up, because texts are split at spaces and punctuation"
     ]
     assert np.allclose(model.encode(["北京"]), [[2, 0]])

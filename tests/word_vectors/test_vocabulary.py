@@ -23,11 +23,6 @@ def test_special_tokens_come_first_and_texts_are_framed_and_lower_cased(text):
     assert tokenizer.decode(tokenizer("butter and salt")["input_ids"], skip_special_tokens=True) == "butter and salt"
 
 
-def test_the_same_text_gives_the_same_vocabulary(text):
-    one, two = (vocabulary.learn_vocabulary([str(text)], CORPUS, 110).backend_tokenizer.to_str() for _ in range(2))
-    assert one == two
-
-
 MARKS = """
 import sys
 from pathlib import Path
@@ -57,21 +52,24 @@ def test_without_a_size_there_are_as_many_pieces_as_the_text_gives(text):
     assert 100 <= len(vocabulary.learn_vocabulary([str(text)], CORPUS)) < 1000
 
 
-def test_a_text_too_small_for_the_vocabulary_says_what_it_gives(text):
-    found = len(vocabulary.learn_vocabulary([str(text)], CORPUS))
-    with pytest.raises(UserError, match=f"gives only {found} tokens of the 5,000 asked for: ask for {found} or"):
-        vocabulary.learn_vocabulary([str(text)], CORPUS, 5000)
-
-
-def test_one_repeated_line_is_no_text(tmp_path):
-    (tmp_path / "same.txt").write_text("aa bb\n" * 50, encoding="utf-8")
-    with pytest.raises(UserError, match=r"gives only .* tokens: give more text"):
-        vocabulary.learn_vocabulary([str(tmp_path / "same.txt")], CORPUS)
-
-
-def test_fewer_than_a_hundred_are_letters_not_words(text):
-    with pytest.raises(UserError, match="a vocabulary of 20 is too small"):
-        vocabulary.learn_vocabulary([str(text)], CORPUS, 20)
+@pytest.mark.parametrize(
+    ("content", "size", "message"),
+    [
+        (None, 5000, r"gives only (\d+) tokens of the 5,000 asked for: ask for \1 or"),
+        (None, 20, "a vocabulary of 20 is too small"),
+        ("aa bb\n" * 50, None, r"gives only .* tokens: give more text"),
+        (
+            f"{''.join(chr(0x4E00 + n) for n in range(300))}\n" * 20,
+            200,
+            r"letters of the text alone are [\d,]+ tokens: ask",
+        ),
+    ],
+    ids=["more than there are", "too few", "one line", "letters"],
+)
+def test_a_text_that_does_not_give_the_vocabulary_is_refused(text, tmp_path, content, size, message):
+    (tmp_path / "text.txt").write_text(content or "", encoding="utf-8")
+    with pytest.raises(UserError, match=message):
+        vocabulary.learn_vocabulary([str(tmp_path / "text.txt" if content else text)], CORPUS, size)
 
 
 def test_every_source_has_its_share_of_what_is_read(tmp_path, monkeypatch):
@@ -96,10 +94,3 @@ def test_a_sample_ends_at_so_many_characters(tmp_path, monkeypatch):
     monkeypatch.setattr(vocabulary, "_CHARACTERS", 1000)
     (tmp_path / "long.txt").write_text("\n".join(f"{n} ".ljust(400, "x") for n in range(50)), encoding="utf-8")
     assert len(list(vocabulary._sample([str(tmp_path / "long.txt")], CORPUS, SILENT))) == 3
-
-
-def test_a_vocabulary_smaller_than_the_letters_is_refused(tmp_path):
-    text = "".join(chr(0x4E00 + n) for n in range(300))
-    (tmp_path / "chinese.txt").write_text("\n".join([text] * 20), encoding="utf-8")
-    with pytest.raises(UserError, match=r"the letters of the text alone are [0-9,]+ tokens: ask for a vocabulary of"):
-        vocabulary.learn_vocabulary([str(tmp_path / "chinese.txt")], CORPUS, 200)
