@@ -6,28 +6,20 @@ A local Ray listens on 127.0.0.1 alone, without a dashboard; usage statistics ar
 import logging
 import os
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from itertools import islice
+from itertools import islice, tee
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from selfsent.bulk.encode import Block, BlockJob, Engine, write_block
 from selfsent.corpus.dataset import Corpus
 from selfsent.corpus.prepare import Unit, prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.corpus.tokenize import (
-    ChunkTokenizer,
-    CorpusEngine,
-    NewText,
-    Read,
-    Split,
-    SplitDocument,
-    TokenizedChunk,
-    split_texts,
-)
+from selfsent.corpus.tokenize import ChunkTokenizer, CorpusEngine, NewText, Read, Split, TokenizedChunk, split_texts
 from selfsent.encoder.open import open_encoder
 from selfsent.encoder.quantize import needs_ranges
 from selfsent.errors import ConfigurationError, EncoderError, UserError, first_line
@@ -38,10 +30,8 @@ if TYPE_CHECKING:
 
 NEEDED = (2, 60)
 _ADVICE = 'install it with pip install ".[ray]" in the checkout'
-_AHEAD = 2  # items that wait for each worker, besides the one it is at
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+_ITEMS = 3  # of each worker at once: the one it is at, and those that wait for it
+_LETTERS = 1 << 20  # of documents that are sent to a worker together, where they are not as many as may be
 
 
 def require_ray() -> None:
@@ -51,12 +41,12 @@ def require_ray() -> None:
         ConfigurationError: it is; the message has the command that installs it.
     """
     try:
-        found = version("ray")
+        installed = version("ray")
     except PackageNotFoundError:
         raise ConfigurationError(f"the engine ray needs the package Ray: {_ADVICE}") from None
-    if tuple(map(int, re.findall(r"\d+", found)[:2])) < NEEDED:
+    if tuple(map(int, re.findall(r"\d+", installed)[:2])) < NEEDED:
         least = ".".join(map(str, NEEDED))
-        raise ConfigurationError(f"Ray {found} is too old, {least} is needed: {_ADVICE}")
+        raise ConfigurationError(f"Ray {installed} is too old, {least} is needed: {_ADVICE}")
 
 
 @contextmanager
@@ -79,9 +69,11 @@ def open_cluster(workers: int | None) -> Iterator[int]:
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     import ray
 
+    from selfsent.runtime.hardware import usable_cores  # here: it imports torch, which workers for text do without
+
     ours = not ray.is_initialized()
     if ours:
-        local: dict[str, Any] = {"num_cpus": workers or _cores(), "include_dashboard": False}
+        local: dict[str, Any] = {"num_cpus": workers or usable_cores(), "include_dashboard": False}
         local |= {"_node_ip_address": "127.0.0.1", "object_store_memory": 1 << 30}
         quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
         try:
@@ -103,76 +95,69 @@ class _Worker:
     """What runs in a process of its own; it is made anew, by the next item, where that process died."""
 
     def __init__(self) -> None:
-        self._work: Callable[..., Any] | None = None
+        self._work: Callable[[Any], Any] | None = None
 
-    def work(self, item: Any, factory: Callable[..., Callable[..., Any]], given: Any) -> Any:  # noqa: ANN401
+    def work(self, item: Any, make: Sequence[Any]) -> Any:  # noqa: ANN401
         import ray
 
         if self._work is None:
-            self._work = factory(*ray.get(given))
+            self._work = ray.get(make[0])()
         return self._work(item)
 
 
-class Pool(Generic[Item, Result]):
-    """Workers, each of which calls ``factory(*given)`` once and then what it returned for every item.
+class Pool:
+    """Workers, each of which calls ``factory(*arguments)`` once and then what it returned for every item.
 
     A worker that dies is started again, and what it was at is computed again: an item must give the same whenever, and
     how often, it is computed.
     """
 
-    def __init__(self, workers: int, factory: Callable[..., Callable[..., Any]], *given: object) -> None:
+    def __init__(self, workers: int, factory: Callable[..., Callable[[Any], Any]], *arguments: object) -> None:
         import ray
 
         remote: Any = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=-1)(_Worker)
-        self._factory, self._given = factory, [ray.put(one) for one in given]
+        self._make = [ray.put(partial(factory, *arguments))]  # in a list, so that a worker reads it only once
         self._workers = [remote.remote() for _ in range(workers)]
-        self._load = dict.fromkeys(self._workers, 0)  # items that each has not finished
+        self._unfinished: dict[Any, Any] = {}  # of every result that is not there yet, its worker
 
-    def map(self, items: Iterable[Item]) -> Iterator[Result]:
+    def map(self, items: Iterable[Any]) -> Iterator[Any]:
         """Yield the results of all items, in their order; a few items are taken ahead.
 
         Raises:
             Exception: what computing an item raised, first of all for the first of them.
         """
+        sent: deque[Any] = deque()
+        for item in items:
+            if len(sent) >= _ITEMS * len(self._workers):
+                yield self._result(sent.popleft())
+            sent.append(self._send(item))
+        while sent:
+            yield self._result(sent.popleft())
+
+    def _send(self, item: Any) -> Any:  # noqa: ANN401
+        """Give an item to the worker that has the fewest."""
         import ray
 
-        waiting: deque[tuple[Any, Any]] = deque()
-        load = self._load
-        done: set[Any] = set()
+        refs = [*self._unfinished]
+        for ref in ray.wait(refs, num_returns=len(refs), timeout=0)[0] if refs else ():
+            del self._unfinished[ref]
+        items = Counter(self._unfinished.values())
+        worker = min(self._workers, key=lambda worker: items[worker])
+        ref = worker.work.remote(item, self._make)
+        self._unfinished[ref] = worker
+        return ref
 
-        def settle() -> None:
-            """Take note of who has finished what."""
-            open_ones = [ref for ref, _ in waiting if ref not in done]
-            ready, _ = ray.wait(open_ones, num_returns=len(open_ones), timeout=0) if open_ones else ([], [])
-            for ref, worker in waiting:
-                if ref in ready:
-                    done.add(ref)
-                    load[worker] -= 1
+    def _result(self, ref: Any) -> Any:  # noqa: ANN401
+        import ray
 
-        def first() -> Result:
-            ref, worker = waiting.popleft()
-            try:
-                result: Result = ray.get(ref)
-            except ray.exceptions.RayTaskError as error:
-                if isinstance(error.cause, Exception):
-                    raise error.cause from None
-                raise
-            except ray.exceptions.RayActorError as error:
-                raise _broken(error) from error
-            load[worker] -= ref not in done
-            done.discard(ref)
-            return result
-
-        for item in items:
-            settle()
-            while len(waiting) >= (1 + _AHEAD) * len(self._workers):
-                yield first()
-                settle()
-            worker = min(load, key=load.__getitem__)
-            load[worker] += 1
-            waiting.append((worker.work.remote(item, self._factory, self._given), worker))
-        while waiting:
-            yield first()
+        self._unfinished.pop(ref, None)
+        try:
+            return ray.get(ref)
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause if isinstance(error.cause, Exception) else error from None
+        except ray.exceptions.RayActorError as error:
+            reasons = re.findall(r"^(?:[\w.]+Error|[\w.]+Exception): (.+)$", str(error), re.M) or [first_line(error)]
+            raise UserError(f"a worker of Ray could not start or was lost: {reasons[-1]}") from error
 
     def close(self) -> None:
         """End the workers."""
@@ -180,28 +165,6 @@ class Pool(Generic[Item, Result]):
 
         for worker in self._workers:
             ray.kill(worker)
-
-
-def _cores() -> int:
-    from selfsent.runtime.hardware import usable_cores  # which imports torch, and workers that prepare text need none
-
-    return usable_cores()
-
-
-def _broken(error: Exception) -> UserError:
-    """Build the error for workers that cannot be started, with the reason that their own error gives."""
-    found = re.findall(r"^(?:[\w.]+Error|[\w.]+Exception): (.+)$", str(error), re.M)
-    cause = getattr(error, "cause", None)
-    return (
-        cause
-        if isinstance(cause, UserError)
-        else UserError(f"a worker of Ray could not start or was lost: {found[-1] if found else first_line(error)}")
-    )
-
-
-# encoding
-
-Whole = tuple[int, list[str]]
 
 
 def ray_blocks(model: str, workers: int | None, threads: int = 1) -> Engine:
@@ -217,34 +180,25 @@ def ray_blocks(model: str, workers: int | None, threads: int = 1) -> Engine:
 
     def run(job: BlockJob, blocks: Iterator[Block]) -> Iterator[tuple[int, int]]:
         with open_cluster(workers) as count:
-            pool: Pool[Whole, tuple[int, int]] = Pool(count, _encoder_worker, model, job, threads)
-            whole = ((number, list(texts)) for number, texts in blocks)
+            pool = Pool(count, _block_writer, model, job, threads)
+            read_blocks = ((number, list(texts)) for number, texts in blocks)
             alone = 1 if needs_ranges(job.dtype) and not job.store.has_ranges(job.part) else 0
-            first = list(islice(whole, alone))  # it makes the ranges that all others need
+            first = list(islice(read_blocks, alone))  # it makes the ranges that all others need
             try:
                 yield from pool.map(first)
-                yield from pool.map(whole)
+                yield from pool.map(read_blocks)
             finally:
                 pool.close()
 
     return run
 
 
-def _encoder_worker(model: str, job: BlockJob, threads: int) -> Callable[[Whole], tuple[int, int]]:
+def _block_writer(model: str, job: BlockJob, threads: int) -> Callable[[tuple[int, list[str]]], tuple[int, int]]:
     """Open the encoder on a worker, and make sure that it is the one of the driver."""
     encoder = open_encoder(model, fastest=True, threads=threads)
     if encoder.digest != job.model:
         raise EncoderError(f"{model} is another encoder on a worker than here: give all machines the same folder")
-
-    def work(block: Whole) -> tuple[int, int]:
-        return write_block(encoder, job, *block)
-
-    return work
-
-
-# preparation
-
-_LETTERS = 1 << 20  # of documents that are sent to a worker together, where they are not as many as may be
+    return lambda block: write_block(encoder, job, *block)
 
 
 class RayCorpus(CorpusEngine):
@@ -252,20 +206,15 @@ class RayCorpus(CorpusEngine):
 
     def __init__(self, workers: int, group_documents: int) -> None:
         self._workers, self._most = workers, group_documents
-        self._pool: Pool[Any, Any] | None = None
+        self._pool: Pool | None = None
 
     def split(self, documents: Iterator[Read]) -> Iterator[Split]:
         """Yield every document with its texts, in order, once ``tokenize`` has started the workers."""
         assert self._pool is not None
-        sent: deque[list[Read]] = deque()
-
-        def groups() -> Iterator[tuple[str, list[Read]]]:
-            for group in _groups(documents, self._most):
-                sent.append(group)
-                yield "split", group
-
-        for splits in self._pool.map(groups()):
-            for (document, rules), split in zip(sent.popleft(), splits, strict=True):
+        groups, sent = tee(_groups(documents, self._most))
+        results = self._pool.map(("split", group) for group in sent)
+        for splits, group in zip(results, groups, strict=True):
+            for (document, rules), split in zip(group, splits, strict=True):
                 yield document, rules, split
 
     def tokenize(self, work: ChunkTokenizer, chunks: Iterator[list[NewText]]) -> Iterator[TokenizedChunk]:
@@ -294,9 +243,9 @@ def _groups(documents: Iterator[Read], most: int) -> Iterator[list[Read]]:
 
 
 def _corpus_worker(tokenize: ChunkTokenizer) -> Callable[[tuple[str, Any]], Any]:
-    def work(item: tuple[str, Any]) -> list[SplitDocument] | TokenizedChunk:
-        what, content = item
-        return tokenize(content) if what == "tokenize" else [split_texts(*read) for read in content]
+    def work(item: tuple[str, Any]) -> Any:  # noqa: ANN401
+        step, content = item
+        return tokenize(content) if step == "tokenize" else [split_texts(*read) for read in content]
 
     return work
 
