@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from selfsent.bulk.outputs import require_output
-from selfsent.bulk.parts import WHOLE, EncodePart
-from selfsent.bulk.store import Store
+from selfsent.bulk.store import EncodePart, Store
 from selfsent.corpus import formats
 from selfsent.corpus.remote import is_url
 from selfsent.corpus.sources import Columns, Source, resolve_sources, strings_of
@@ -49,10 +48,10 @@ class BlockJob:
     """What is the same for all blocks of a job; it can be sent to another process."""
 
     store: Store
-    part: EncodePart
     model: str  # digest of the encoder
     prompt: str
     dimensions: int | None
+    width: int  # of what is written
     precision: str
     dtype: str
     shard_rows: int
@@ -60,7 +59,6 @@ class BlockJob:
 
 
 Block = tuple[int, Iterable[str]]  # its number, from 0, and its texts
-ReadTexts = Callable[[], Iterator[str]]  # opens the sources
 Engine = Callable[[BlockJob, Iterator[Block]], Iterator[tuple[int, int]]]  # as ``write_block`` for each, in any order
 
 
@@ -121,12 +119,14 @@ def encode_to(
     encoder = as_encoder(encoder)
     encoder.require_width(truncate_dim)
     _require_fitting(output, dtype, part, stream=texts is not None)
+    width = truncate_dim or encoder.width
+    defaults = prompt_name is None and prompt is None
     job = BlockJob(
-        store=Store.of(output),
-        part=part or WHOLE,
+        store=Store.of(output, part),
         model=encoder.digest,
-        prompt=_prompt_of(encoder, prompt_name, prompt),
+        prompt=encoder.task_prompt("document") if defaults else encoder.resolve_prompt(prompt_name, prompt),
         dimensions=truncate_dim,
+        width=quantized_width(width, dtype) if dtype in QUANTIZED else width,
         precision="bf16" if encoder.in_bf16(precision) else "fp32",
         dtype=dtype,
         shard_rows=shard_rows,
@@ -134,45 +134,12 @@ def encode_to(
     )
     names = [corpus] if isinstance(corpus, str | Path) else corpus or ()
     sources = find_sources([str(name) for name in names]) if texts is None else None
-    strings = _texts_in(sources or (), text_column) if texts is None else strings_of(texts)
-    plan = _plan(job, sources, text_column) | ({"parts": part.of} if part else {})
+    strings = strings_of(texts or ()) if sources is None else _texts_in(sources, text_column)
     read = partial(checked_texts, encoder, strings, "this encoder", progress)
-    width = truncate_dim or encoder.width
-    width = quantized_width(width, dtype) if dtype in QUANTIZED else width
-    rows, resumed, missing = _run(job, plan, part, read, engine or _here(encoder), width, overwrite, progress)
+    engine = engine or (lambda job, blocks: (write_block(encoder, job, *block) for block in blocks))
+    rows, resumed, missing = _run(job, _plan(job, sources, text_column), read, engine, overwrite, progress)
     written = str(output) if is_url(output) else Path(output)
-    return Encoded(output=written, rows=rows, width=width, resumed=resumed, missing=missing)
-
-
-def _texts_in(sources: Sequence[Source], text_column: str) -> Iterator[str]:
-    columns = Columns(text=text_column, title=text_column, summary=text_column, positive=None)  # no others
-    return (document.text for source in sources for document in source.documents(columns))
-
-
-def _run(
-    job: BlockJob,
-    plan: dict[str, Any],
-    part: EncodePart | None,
-    read: ReadTexts,
-    engine: Engine,
-    width: int,
-    overwrite: bool,
-    progress: Progress,
-) -> tuple[int, int, tuple[int, ...]]:
-    """Write the shards and what they make; return all rows, those that were there before, and the parts to do."""
-    store = job.store
-    with store.claim(part):
-        store.begin(plan, part, overwrite=overwrite, progress=progress)
-        resumed = store.rows(job.part)
-        try:
-            rows = _encode_blocks(job, read, engine, progress)
-            facts = {"rows": rows, "width": width, "dtype": job.dtype, "rows_a_shard": job.shard_rows}
-            missing = store.finish_part(part, facts) if part else store.publish(facts)
-        except BaseException:
-            if plan["source"] is None:  # of a stream, which nothing can go on with
-                store.discard()
-            raise
-    return rows, resumed, missing
+    return Encoded(output=written, rows=rows, width=job.width, resumed=resumed, missing=missing)
 
 
 def _require_fitting(output: str | Path, dtype: str, part: EncodePart | None, *, stream: bool) -> None:
@@ -181,36 +148,10 @@ def _require_fitting(output: str | Path, dtype: str, part: EncodePart | None, *,
         raise unknown("dtype", dtype, (*DTYPES, *QUANTIZED))
     require_output(output)
     if is_url(output) and (part or stream):
-        what = f"part {part}" if part else "standard input"  # of which the shards that are there may be another's
-        raise ConfigurationError(f"{what} cannot be encoded to {output}, a URL: name a file or folder")
+        asked = f"part {part}" if part else "standard input"  # of which the shards that are there may be another's
+        raise ConfigurationError(f"{asked} cannot be encoded to {output}, a URL: name a file or folder")
     if part and stream:
         raise ConfigurationError(f"part {part} of standard input cannot be told: give files")
-
-
-def _prompt_of(encoder: Encoder, name: str | None, prompt: str | None) -> str:
-    if name is None and prompt is None:
-        return encoder.task_prompt("document")
-    return encoder.resolve_prompt(name, prompt)
-
-
-def _here(encoder: Encoder) -> Engine:
-    """Compute blocks in this process, one after the other."""
-    return lambda job, blocks: (write_block(encoder, job, number, texts) for number, texts in blocks)
-
-
-def _plan(job: BlockJob, sources: Sequence[Source] | None, text_column: str) -> dict[str, Any]:
-    """Return all that the bytes of an output depend on, as it is read back from JSON."""
-    plan = {
-        "model": job.model,
-        "source": None if sources is None else [source.identity() for source in sources],
-        "text column": text_column,
-        "prompt": job.prompt,
-        "dimensions": job.dimensions,
-        "precision": job.precision,
-        "dtype": job.dtype,
-        "block": [job.shard_rows, job.chunk_characters],
-    }
-    return dict(json.loads(json.dumps(plan)))
 
 
 def find_sources(names: Sequence[str]) -> list[Source]:
@@ -229,44 +170,77 @@ def find_sources(names: Sequence[str]) -> list[Source]:
     return sources
 
 
-def _encode_blocks(job: BlockJob, read: ReadTexts, run: Engine, progress: Progress) -> int:
+def _texts_in(sources: Sequence[Source], text_column: str) -> Iterator[str]:
+    columns = Columns(text=text_column, title=text_column, summary=text_column, positive=None)  # no others
+    return (document.text for source in sources for document in source.documents(columns))
+
+
+def _plan(job: BlockJob, sources: Sequence[Source] | None, text_column: str) -> dict[str, Any]:
+    """Return all that the bytes of an output depend on, as it is read back from JSON."""
+    plan = {
+        "model": job.model,
+        "source": None if sources is None else [source.identity() for source in sources],
+        "text column": text_column,
+        "prompt": job.prompt,
+        "dimensions": job.dimensions,
+        "precision": job.precision,
+        "dtype": job.dtype,
+        "block": [job.shard_rows, job.chunk_characters],
+    }
+    return dict(json.loads(json.dumps(plan | ({"parts": job.store.part.of} if job.store.is_split else {}))))
+
+
+def _run(
+    job: BlockJob,
+    plan: dict[str, Any],
+    read: Callable[[], Iterator[str]],
+    engine: Engine,
+    overwrite: bool,
+    progress: Progress,
+) -> tuple[int, int, tuple[int, ...]]:
+    """Write the shards and what they make; return all rows, those that were there before, and the parts to do."""
+    store = job.store
+    with store.claim():
+        store.begin(plan, overwrite=overwrite, progress=progress)
+        resumed = store.rows()
+        try:
+            rows = store.finished() or _write_shards(job, read(), engine, progress)
+            facts = {"rows": rows, "width": job.width, "dtype": job.dtype, "rows_a_shard": job.shard_rows}
+            missing = store.finish(facts)
+        except BaseException:
+            if plan["source"] is None:  # of a stream, which nothing can go on with
+                store.files.discard()
+            raise
+    return rows, resumed, missing
+
+
+def _write_shards(job: BlockJob, texts: Iterator[str], engine: Engine, progress: Progress) -> int:
     """Write the shards that are missing; return how many texts there are."""
-    if rows := job.store.finished():
-        return rows
-    shards = job.store.shards(job.part)
+    store, numbers = job.store, count()
+    shards = store.shards()
     done, zeros = sum(shard.rows for shard in shards.values()), 0
-    wanted = {0} if needs_ranges(job.dtype) and not job.store.has_ranges(job.part) else set[int]()
-    texts = _Counted(read())
-    for rows, zero in run(job, _blocks(job, texts, lambda n: n in wanted or (job.part.has(n) and n not in shards))):
+    first = needs_ranges(job.dtype) and not store.has_ranges()
+    blocks = _blocks(
+        (text for text, _ in zip(texts, numbers, strict=False)),
+        job.shard_rows,
+        lambda block: (first and block == 0) or (store.part.has(block) and block not in shards),
+    )
+    for rows, zero in engine(job, blocks):
         done, zeros = done + rows, zeros + zero
         progress.report("encode", done)
     if zeros:
         progress.say(f"warning: {zeros:,} of the vectors are zeros: their texts are empty, or hold no known token")
-    if not texts.count:
-        job.store.discard()
+    total = next(numbers)
+    if not total:
+        store.files.discard()
         raise CorpusError("nothing to encode: the source held no texts")
-    return texts.count
+    return total
 
 
-class _Counted:
-    """An iterator that counts what came."""
-
-    def __init__(self, texts: Iterator[str]) -> None:
-        self._texts, self.count = texts, 0
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        text = next(self._texts)
-        self.count += 1
-        return text
-
-
-def _blocks(job: BlockJob, texts: Iterator[str], wanted: Callable[[int], bool]) -> Iterator[Block]:
+def _blocks(texts: Iterator[str], rows: int, wanted: Callable[[int], bool]) -> Iterator[Block]:
     """Yield the blocks that are wanted, whose texts must be taken before the next."""
     for number in count():
-        block = islice(texts, job.shard_rows)
+        block = islice(texts, rows)
         first = next(block, None)
         if first is None:
             return
@@ -291,8 +265,8 @@ def write_block(encoder: Encoder, job: BlockJob, number: int, texts: Iterable[st
             f"row {number * job.shard_rows + int(finite.argmin())} has a value that is not finite in {job.dtype}: give "
             "dtype float32 or precision fp32; if both are given, the model's weights are broken"
         )
-    packed = job.store.pack(vectors, job.dtype, number, job.part)
-    if job.part.has(number):
+    packed = job.store.pack(vectors, job.dtype, number)
+    if job.store.part.has(number):
         job.store.write(number, number * job.shard_rows, packed)
     return len(vectors), len(vectors) - int(vectors.any(axis=1).sum())
 

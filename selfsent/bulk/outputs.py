@@ -1,15 +1,20 @@
-"""The forms of an output on this machine: a matrix, a table, or a folder of shards."""
+"""The files of an output, before and when it is whole: on this machine, or behind a URL that fsspec opens."""
 
+import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
-from selfsent.corpus.remote import is_url
+from selfsent.corpus.remote import is_url, open_system, reported
 from selfsent.encoder.quantize import QUANTIZED
 from selfsent.errors import ConfigurationError, first_line
+from selfsent.storage import atomic
 
 SUFFIXES = (".npy", ".parquet", ".arrow")
 
@@ -48,7 +53,11 @@ def require_ours(output: Path) -> None:
         elif output.suffix == ".npy":
             others = [] if np.load(output, mmap_mode="r").ndim == 2 else ["an array of another shape"]
         else:
-            others = sorted({*_columns_of(output)} ^ {"row", "vector"})
+            import pyarrow as pa  # where a matrix is written it is not needed
+            from pyarrow import parquet
+
+            schema = parquet.read_schema(output) if output.suffix == ".parquet" else pa.ipc.open_file(output).schema
+            others = sorted({*schema.names} ^ {"row", "vector"})
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         others = others or [first_line(error)]
     if others:
@@ -57,20 +66,12 @@ def require_ours(output: Path) -> None:
         )
 
 
-def _columns_of(table: Path) -> Sequence[str]:
-    import pyarrow as pa  # where a matrix is written it is not needed
-    from pyarrow import parquet
-
-    schema = parquet.read_schema(table) if table.suffix == ".parquet" else pa.ipc.open_file(table).schema
-    return list(schema.names)
-
-
 def ranges_beside(output: Path) -> Path:
     """Return where the ranges of int8 and uint8 are written."""
     return output.with_name(f"{output.stem}.ranges.npy")
 
 
-def write_whole(file: BinaryIO, suffix: str, shards: Sequence[Path], facts: Mapping[str, Any]) -> None:
+def write_shards(file: BinaryIO, suffix: str, shards: Sequence[Path], facts: Mapping[str, Any]) -> None:
     """Write a matrix, or a table of row numbers and vectors with one record batch or row group a shard.
 
     Args:
@@ -99,3 +100,111 @@ def write_whole(file: BinaryIO, suffix: str, shards: Sequence[Path], facts: Mapp
             flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), type=schema.field("vector").type)
             writer.write_batch(pa.record_batch([numbers, flat], schema=schema))
             row += len(vectors)
+
+
+@dataclass(frozen=True)
+class LocalFiles:
+    """The files of a folder on this machine, each written whole or not at all, and flushed to the disk."""
+
+    folder: Path
+    shards, aside, suffix = "shards/", "", ".npy"
+
+    def encode(self, first_row: int, vectors: NDArray[Any]) -> bytes:
+        """Return the content of a shard."""
+        return npy_bytes(vectors)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of every file by its name."""
+        sizes = {}
+        for path in self.folder.rglob("*"):
+            if not atomic.is_unfinished(path) and path.is_file():
+                sizes[path.relative_to(self.folder).as_posix()] = path.stat().st_size
+        return sizes
+
+    def has(self, name: str) -> bool:
+        """Tell whether there is a file."""
+        return (self.folder / name).is_file()
+
+    def read(self, name: str) -> bytes:
+        """Return what is in a file."""
+        return (self.folder / name).read_bytes()
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file.
+
+        For some moments a worker whose driver has died may still write the same one, with the same bytes: what it takes
+        away from here is written again.
+        """
+        for tries_left in (2, 1, 0):
+            try:
+                atomic.write_bytes(self.folder / name, content)
+            except FileNotFoundError:
+                if not tries_left:
+                    raise
+            else:
+                return
+
+    def discard(self) -> None:
+        """Remove the folder."""
+        atomic.remove(self.folder)
+
+
+@dataclass(frozen=True)
+class RemoteFiles:
+    """The files of a folder behind a URL, as Parquet with the columns ``row`` and ``vector``."""
+
+    folder: str
+    shards, aside, suffix = "", "_encoding/", ".parquet"
+
+    def encode(self, first_row: int, vectors: NDArray[Any]) -> bytes:
+        """Return the content of a shard."""
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        packed = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
+        rows = pa.array(np.arange(first_row, first_row + len(vectors), dtype=np.int64))
+        content = io.BytesIO()
+        parquet.write_table(pa.table({"row": rows, "vector": packed}), content, write_page_checksum=True)
+        return content.getvalue()
+
+    @contextmanager
+    def _open(self, name: str = "") -> Iterator[tuple[Any, str]]:
+        with reported(self.folder):
+            system, path = open_system(self.folder)
+            system.invalidate_cache()
+            yield system, f"{path.rstrip('/')}/{name}"
+
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of every file by its name."""
+        with self._open() as (system, path):
+            files = system.find(path.rstrip("/"), detail=True)
+        return {name.removeprefix(path): int(facts["size"] or 0) for name, facts in files.items()}
+
+    def has(self, name: str) -> bool:
+        """Tell whether there is a file."""
+        with self._open(name) as (system, path):
+            return bool(system.isfile(path))
+
+    def read(self, name: str) -> bytes:
+        """Return what is in a file."""
+        with self._open(name) as (system, path):
+            return bytes(system.cat_file(path))
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file."""
+        with self._open(name) as (system, path):
+            system.makedirs(path.rpartition("/")[0], exist_ok=True)
+            system.pipe_file(path, content)
+
+    def discard(self) -> None:
+        """Remove what stands aside."""
+        with self._open("_encoding") as (system, path):
+            if system.exists(path):
+                system.rm(path, recursive=True)
+
+
+def npy_bytes(array: NDArray[Any]) -> bytes:
+    """Return an array as ``np.save`` writes it."""
+    content = io.BytesIO()
+    np.save(content, array)
+    return content.getvalue()

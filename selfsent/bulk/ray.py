@@ -182,7 +182,7 @@ def ray_blocks(model: str, workers: int | None, threads: int = 1) -> Engine:
         with open_cluster(workers) as count:
             pool = Pool(count, _block_writer, model, job, threads)
             read_blocks = ((number, list(texts)) for number, texts in blocks)
-            alone = 1 if needs_ranges(job.dtype) and not job.store.has_ranges(job.part) else 0
+            alone = 1 if needs_ranges(job.dtype) and not job.store.has_ranges() else 0
             first = list(islice(read_blocks, alone))  # it makes the ranges that all others need
             try:
                 yield from pool.map(first)

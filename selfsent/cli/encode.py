@@ -57,8 +57,7 @@ def encode(
     display = Display()
     from selfsent.bulk.encode import encode_to, find_sources
     from selfsent.bulk.outputs import require_output
-    from selfsent.bulk.parts import parse_part
-    from selfsent.bulk.store import Store
+    from selfsent.bulk.store import Store, parse_part
     from selfsent.encoder.open import open_encoder
     from selfsent.errors import ConfigurationError
 

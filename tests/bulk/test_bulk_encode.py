@@ -17,8 +17,7 @@ from sentence_transformers.util import quantize_embeddings
 from tiny import TEXTS
 
 from selfsent.bulk import encode as encode_module
-from selfsent.bulk.parts import EncodePart
-from selfsent.bulk.store import Store
+from selfsent.bulk.store import EncodePart, Store
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder, torch
 from selfsent.encoder.transformers_encoder import TransformersEncoder

@@ -10,7 +10,7 @@ import pytest
 from tiny import TEXTS
 
 from selfsent.bulk import encode as encode_module
-from selfsent.bulk.parts import EncodePart, parse_part
+from selfsent.bulk.store import EncodePart, parse_part
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.transformers_encoder import TransformersEncoder
 from selfsent.errors import UserError

@@ -14,8 +14,7 @@ from pyarrow import dataset
 from tiny import TEXTS
 
 from selfsent.bulk import encode
-from selfsent.bulk.parts import EncodePart
-from selfsent.bulk.store import Store
+from selfsent.bulk.store import EncodePart, Store
 from selfsent.encoder.open import open_encoder
 from selfsent.errors import UserError
 
@@ -134,7 +133,7 @@ def test_a_shard_that_was_cut_short_is_encoded_again(words, source, store, monke
     whole = content()
     MemoryFileSystem.store.clear()
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(Store, "publish", lambda *_: 1 / 0)
+        patch.setattr(Store, "finish", lambda *_: 1 / 0)
         encode_to(URL, words, [source])
     shard = "/bucket/vectors/vectors-000002.parquet"
     store.pipe_file(shard, store.cat_file(shard)[:-1])
