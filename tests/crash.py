@@ -14,6 +14,10 @@ from selfsent.storage import atomic
 Content = dict[str, bytes]
 
 
+class Killed(BaseException):
+    """What no handler expects: the process is gone."""
+
+
 def content_of(folder: Path) -> Content:
     """Return the bytes of every file of a folder, but for locks, which hold the number of a process."""
     return {

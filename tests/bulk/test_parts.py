@@ -3,53 +3,32 @@
 import json
 import re
 import threading
-from functools import partial
+from itertools import chain
 
 import numpy as np
 import pytest
-from tiny import TEXTS
+from crash import Killed, content_of, damage, put_back, states
+from encoding import MANY, encode_to, watched, write_lines
 
-from selfsent.bulk import encode as encode_module
 from selfsent.bulk.store import EncodePart, parse_part
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.transformers_encoder import TransformersEncoder
 from selfsent.errors import UserError
-from selfsent.storage import atomic
-
-MANY = [f"{text} {' '.join(text.split()[: n % 5])}" for n in range(7) for text in TEXTS] + ["", "rain " * 30]
-OUTPUTS = ["vectors.npy", "vectors.parquet", "vectors"]
-
-encode_to = partial(encode_module.encode_to, shard_rows=8)
-
-
-@pytest.fixture
-def source(tmp_path):
-    path = tmp_path / "texts.txt"
-    path.write_text("".join(f"{text}\n" for text in MANY), encoding="utf-8")
-    return path
-
-
-def content(output):
-    if output.is_dir():
-        return {path.name: path.read_bytes() for path in sorted(output.iterdir())}
-    return output.read_bytes()
 
 
 @pytest.fixture
 def job(encoder, source, tmp_path):
     """Encode one part, or all with ``None``, into a folder of its own."""
 
-    def encode(folder, name, part=None, **named):
+    def encode(folder, name, part=None, encoder=encoder, **options):
         (tmp_path / folder).mkdir(exist_ok=True)
         part = EncodePart(*part) if part else None
-        named = {"precision": "fp32", **named}
-        return encode_to(tmp_path / folder / name, encoder, [source], part=part, **named)
+        return encode_to(tmp_path / folder / name, encoder, [source], part=part, **{"precision": "fp32", **options})
 
     return encode
 
 
-@pytest.mark.parametrize("name", OUTPUTS)
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "ubinary"])
+@pytest.mark.parametrize("name", ["vectors.npy", "vectors.parquet", "vectors"])
+@pytest.mark.parametrize("dtype", ["float32", "int8", "ubinary"])
 def test_the_union_of_all_parts_has_the_bytes_of_the_unsplit_job(job, tmp_path, name, dtype):
     job("once", name, dtype=dtype)
     for number, missing in ((2, (1, 3)), (3, (1,)), (1, ())):
@@ -57,31 +36,30 @@ def test_the_union_of_all_parts_has_the_bytes_of_the_unsplit_job(job, tmp_path, 
         assert done.missing == missing
         assert (tmp_path / "parts" / name).exists() == (not missing)
     assert done.rows == len(MANY)
-    for path in (tmp_path / "once").iterdir():  # the ranges of int8, too
-        assert content(tmp_path / "parts" / path.name) == content(path)
-    assert len(list((tmp_path / "parts").iterdir())) == len(list((tmp_path / "once").iterdir()))
+    assert content_of(tmp_path / "parts") == content_of(tmp_path / "once")  # the ranges of int8, too
+    if name == "vectors":
+        manifest = json.loads((tmp_path / "parts" / name / "manifest.json").read_text())
+        assert (manifest["rows"], len(manifest["shards"])) == (len(MANY), -(-len(MANY) // 8))
+    with pytest.raises(UserError, match="exists"):
+        job("parts", name, (1, 3), dtype=dtype)
 
 
-@pytest.mark.parametrize("parts", [1, 2, 50])
+@pytest.mark.parametrize("parts", [1, 2, 7])
 def test_there_may_be_more_parts_than_blocks(job, tmp_path, parts):
     job("once", "vectors.npy")
     for number in range(1, parts + 1):
         done = job("parts", "vectors.npy", (number, parts))
     assert not done.missing
-    assert content(tmp_path / "parts" / "vectors.npy") == content(tmp_path / "once" / "vectors.npy")
+    assert content_of(tmp_path / "parts") == content_of(tmp_path / "once")
 
 
-def test_parts_that_run_at_the_same_time_end_with_one_output(job, source, bert, tmp_path):
+def test_parts_that_run_at_the_same_time_end_with_one_output(job, bert, tmp_path):
     job("once", "vectors")
-    (tmp_path / "parts").mkdir()
     done, failed = [], []
 
     def work(number):
         try:
-            encoder = load_encoder(bert, pooling="cls")
-            part = EncodePart(number, 4)
-            out = tmp_path / "parts" / "vectors"
-            done.append(encode_to(out, encoder, [source], part=part, precision="fp32"))
+            done.append(job("parts", "vectors", (number, 4), encoder=load_encoder(bert, pooling="cls")))
         except BaseException as error:
             failed.append(error)
 
@@ -91,94 +69,58 @@ def test_parts_that_run_at_the_same_time_end_with_one_output(job, source, bert, 
     for thread in threads:
         thread.join()
     assert failed == []
-    assert any(not one.missing for one in done)
-    assert content(tmp_path / "parts" / "vectors") == content(tmp_path / "once" / "vectors")
-
-
-class Killed(BaseException):
-    """What no handler expects."""
+    assert any(not encoded.missing for encoded in done)
+    assert content_of(tmp_path / "parts") == content_of(tmp_path / "once")
 
 
 @pytest.mark.parametrize("name", ["vectors.npy", "vectors"])
-def test_a_part_killed_at_any_operation_resumes_to_the_same_bytes(job, source, tmp_path, monkeypatch, name):
-    source.write_text("\n".join(MANY[:19]))
+def test_a_part_killed_at_any_operation_resumes_to_the_same_bytes(job, source, tmp_path, name):
+    write_lines(source, MANY[:19])
     job("once", name, dtype="int8")
-    survived, killed = 0, True
-    while killed:
-        folder, left = f"killed-{survived}", [survived]
-        job(folder, name, (2, 2), dtype="int8")
-
-        def deadly(*_, left=left):
-            left[0] -= 1
-            if left[0] < 0:  # and nothing works from here on: the process is gone
-                raise Killed
-
-        with monkeypatch.context() as patched:
-            patched.setattr(atomic, "fault", deadly)
-            try:
-                job(folder, name, (1, 2), dtype="int8")
-                killed = False
-            except Killed:
-                survived += 1
-        if killed:
-            # Where it died in the last rename or behind it, the output is there, and nothing is left to do.
-            unfinished = tmp_path / folder / f".{name}.encoding"
-            assert unfinished.exists() or (tmp_path / folder / name).exists()
-            if unfinished.exists():
-                job(folder, name, (1, 2), dtype="int8")
-        assert content(tmp_path / folder / name) == content(tmp_path / "once" / name)
-    assert survived > 20
+    job("parts", name, (2, 2), dtype="int8")
+    folder = tmp_path / "parts"
+    operations, killed = states(folder, lambda: job("parts", name, (1, 2), dtype="int8"), tmp_path / "killed")
+    assert operations > 20
+    for operation, state in killed:
+        put_back(state, folder)
+        # Where it died in the last rename or behind it, the output is there, and nothing is left to do.
+        if (folder / f".{name}.encoding").exists() or not (folder / name).exists():
+            job("parts", name, (1, 2), dtype="int8")
+        assert content_of(folder) == content_of(tmp_path / "once"), operation
 
 
-def test_a_resumed_part_encodes_only_what_it_lacks(job, tmp_path, monkeypatch):
+def test_a_resumed_part_encodes_only_what_it_lacks(job, tmp_path):
     job("parts", "vectors.npy", (1, 2))
-    shard = tmp_path / "parts" / ".vectors.npy.encoding" / "shards" / "vectors-000002.npy"
-    shard.write_bytes(shard.read_bytes()[:-1])
-    asked, genuine = [], TransformersEncoder.embed
-    monkeypatch.setattr(TransformersEncoder, "embed", lambda e, t, **k: (asked.extend(t), genuine(e, t, **k))[1])
-    done = job("parts", "vectors.npy", (1, 2))
-    assert asked == MANY[16:24]
-    assert (done.resumed, done.missing) == (16, (2,))
+    damage(tmp_path / "parts" / ".vectors.npy.encoding" / "shards" / "vectors-000002.npy", "cut")
+    with watched() as chunks:
+        done = job("parts", "vectors.npy", (1, 2))
+    assert [*chain(*chunks)] == MANY[16:24]
+    assert (done.resumed, done.missing) == (9, (2,))
 
 
-@pytest.mark.parametrize(
-    ("named", "message"),
-    [({"dtype": "float16"}, "another dtype"), ({"precision": "bf16"}, "another precision")],
-)
-def test_parts_of_two_runs_in_one_output_are_refused_by_name(job, named, message):
+def test_parts_of_two_runs_in_one_output_are_refused_by_name(job, encoder, source):
     job("parts", "vectors", (1, 2))
-    with pytest.raises(UserError, match=message):
-        job("parts", "vectors", (2, 2), **named)
+
+    def refused(changed, part=(2, 2), **options):
+        with pytest.raises(UserError, match=f"another {changed}:"):
+            job("parts", "vectors", part, **options)
+
+    refused("dtype", dtype="float16")
+    refused("precision", precision="bf16")
+    refused("parts", (2, 3))
+    refused("parts", None)
+    write_lines(source, [*MANY, "more"])
+    refused("source")
+    write_lines(source)
+    weight = encoder[0].model.embeddings.word_embeddings.weight.data
+    weight[0] += 1  # that of [PAD], which is 0
+    refused("model")
+    weight[0] -= 1
     assert not job("parts", "vectors", (2, 2)).missing  # and the first run is not harmed
 
 
-def test_other_texts_another_model_and_another_number_of_parts_are_refused(job, encoder, source):
-    job("parts", "vectors", (1, 2))
-    with pytest.raises(UserError, match="another parts"):
-        job("parts", "vectors", (2, 3))
-    with pytest.raises(UserError, match="another parts"):
-        job("parts", "vectors")
-    before = source.read_text()
-    source.write_text(before + "more\n")
-    with pytest.raises(UserError, match="another source"):
-        job("parts", "vectors", (2, 2))
-    source.write_text(before)
-    encoder[0].model.embeddings.word_embeddings.weight.data[5] += 1
-    with pytest.raises(UserError, match="another model"):
-        job("parts", "vectors", (2, 2))
-
-
-def test_a_part_of_a_job_that_was_begun_whole_is_refused(job, monkeypatch):
-    genuine, left = TransformersEncoder.embed, [2]
-
-    def deadly(*given, **named):
-        left[0] -= 1
-        if left[0] < 0:
-            raise Killed
-        return genuine(*given, **named)
-
-    with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(TransformersEncoder, "embed", deadly)
+def test_a_part_of_a_job_that_was_begun_whole_is_refused(job):
+    with watched(2), pytest.raises(Killed):
         job("parts", "vectors.npy")
     with pytest.raises(UserError, match="another parts"):
         job("parts", "vectors.npy", (1, 2))
@@ -188,14 +130,11 @@ def test_a_part_of_a_job_that_was_begun_whole_is_refused(job, monkeypatch):
 def test_a_lost_shard_names_the_part_to_run_again(job, tmp_path, how):
     job("once", "vectors")
     job("parts", "vectors", (2, 2))
-    shard = tmp_path / "parts" / ".vectors.encoding" / "shards" / "vectors-000003.npy"
-    changed = bytearray(shard.read_bytes())
-    changed[-1] ^= 1
-    shard.unlink() if how == "removed" else shard.write_bytes(changed)
+    damage(tmp_path / "parts" / ".vectors.encoding" / "shards" / "vectors-000003.npy", how)
     with pytest.raises(UserError, match=r"vectors-000003.npy.*run part 2/2 again"):
         job("parts", "vectors", (1, 2))
     job("parts", "vectors", (2, 2))
-    assert content(tmp_path / "parts" / "vectors") == content(tmp_path / "once" / "vectors")
+    assert content_of(tmp_path / "parts") == content_of(tmp_path / "once")
 
 
 def test_ranges_that_differ_between_machines_are_refused(job, tmp_path):
@@ -206,22 +145,7 @@ def test_ranges_that_differ_between_machines_are_refused(job, tmp_path):
         job("parts", "vectors", (1, 2), dtype="int8")
 
 
-def test_the_manifest_is_there_when_all_parts_are(job, tmp_path):
-    job("parts", "vectors", (1, 2))
-    assert not (tmp_path / "parts" / "vectors").exists()
-    job("parts", "vectors", (2, 2))
-    manifest = json.loads((tmp_path / "parts" / "vectors" / "manifest.json").read_text())
-    assert (manifest["rows"], len(manifest["shards"])) == (len(MANY), -(-len(MANY) // 8))
-    with pytest.raises(UserError, match="exists"):
-        job("parts", "vectors", (1, 2))
-
-
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/0", "-1/2", ""])
 def test_a_part_that_does_not_fit_is_refused(text):
     with pytest.raises(UserError, match=re.escape(repr(text))):
         parse_part(text)
-
-
-def test_a_part_of_a_stream_is_refused(encoder, tmp_path):
-    with pytest.raises(UserError, match="give files"):
-        encode_to(tmp_path / "vectors.npy", encoder, texts=iter(MANY), part=EncodePart(1, 2))

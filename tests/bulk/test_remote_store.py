@@ -2,25 +2,23 @@
 
 import io
 import json
-from functools import partial
 from itertools import count
 
 import fsspec
 import numpy as np
 import pytest
 import xxhash
+from encoding import MANY, encode_to
 from fsspec.implementations.memory import MemoryFileSystem
 from pyarrow import dataset
-from tiny import TEXTS
 
-from selfsent.bulk import encode
+from selfsent.bulk.encode import write_block
 from selfsent.bulk.store import EncodePart, Store
 from selfsent.encoder.open import open_encoder
 from selfsent.errors import UserError
 
-MANY = [f"{text} {' '.join(text.split()[: n % 5])}" for n in range(5) for text in TEXTS] + ["", "rain " * 30, ""]
 URL = "memory://bucket/vectors"
-encode_to = partial(encode.encode_to, shard_rows=8)
+BROKEN = "broken://bucket/vectors"
 
 
 class Broken(MemoryFileSystem):
@@ -63,13 +61,6 @@ def words():
     return open_encoder("builtin-static")
 
 
-@pytest.fixture
-def source(tmp_path):
-    path = tmp_path / "texts.txt"
-    path.write_text("".join(f"{text}\n" for text in MANY), encoding="utf-8")
-    return path
-
-
 def content():
     return {name: bytes(file.getvalue()) for name, file in MemoryFileSystem.store.items()}
 
@@ -81,51 +72,45 @@ def test_the_vectors_are_those_of_a_local_output(words, source, tmp_path, store,
     local = np.load(tmp_path / "local.npy")
     table = dataset.dataset("/bucket/vectors", filesystem=store, format="parquet").to_table().sort_by("row")
     assert table["row"].to_pylist() == list(range(len(MANY)))
-    found = np.stack(table["vector"].to_numpy())
-    assert found.dtype == local.dtype
-    np.testing.assert_array_equal(found, local)
+    vectors = np.stack(table["vector"].to_numpy())
+    assert vectors.dtype == local.dtype
+    np.testing.assert_array_equal(vectors, local)
     assert (done.output, done.rows, done.width, done.resumed) == (URL, *local.shape, 0)
     if dtype == "int8":
         ranges = np.load(io.BytesIO(content()["/bucket/vectors/_ranges.npy"]))
         np.testing.assert_array_equal(ranges, np.load(tmp_path / "local.ranges.npy"))
 
 
-def test_the_manifest_holds_the_checksum_of_every_shard(words, source):
-    encode_to(URL, words, [source])
-    files = content()
-    manifest = json.loads(files.pop("/bucket/vectors/_manifest.json"))
-    assert len(manifest["shards"]) == -(-len(MANY) // 8) == len(files)
-    for name, digest in manifest["checksums"].items():
-        shard = files[f"/bucket/vectors/{name}"]
-        assert digest == f"{len(shard)}:{xxhash.xxh3_128_hexdigest(shard)}"
-
-
-def said_of(act):
-    """Return the sentence of a failure, or nothing."""
+def fails_after(operations, encoder, source, **options):
+    """Encode to a store that is gone after so many operations, and tell whether that was too early."""
+    Broken.left = operations
     try:
-        act()
+        encode_to(BROKEN, encoder, [source], **options)
     except UserError as error:
-        return str(error)
-    return ""
+        return "cannot be used (connection reset by peer)" in str(error)
+    finally:
+        Broken.left = None
+    return False
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_a_job_that_failed_at_any_operation_ends_as_one_that_did_not(words, source, dtype):
-    encode_to("broken://bucket/vectors", words, [source], dtype=dtype)
+    encode_to(BROKEN, words, [source], dtype=dtype)
     whole = content()
-    for points in count():
+    checksums = json.loads(whole["/bucket/vectors/_manifest.json"])["checksums"]
+    assert len(checksums) == -(-len(MANY) // 8) == len(whole) - 1 - (dtype == "int8")
+    for name, digest in checksums.items():
+        shard = whole[f"/bucket/vectors/{name}"]
+        assert digest == f"{len(shard)}:{xxhash.xxh3_128_hexdigest(shard)}"
+    for operations in count():
         MemoryFileSystem.store.clear()
-        Broken.left = points
-        said = said_of(lambda: encode_to("broken://bucket/vectors", words, [source], dtype=dtype))
-        Broken.left = None
-        if not said:
+        if not fails_after(operations, words, source, dtype=dtype):
             break
-        assert "cannot be used (connection reset by peer)" in said
         if "/bucket/vectors/_manifest.json" not in content():
-            kept = Store.of("broken://bucket/vectors").rows()
-            assert encode_to("broken://bucket/vectors", words, [source], dtype=dtype).resumed == kept
+            kept = Store.of(BROKEN).rows()
+            assert encode_to(BROKEN, words, [source], dtype=dtype).resumed == kept
             assert content() == whole
-    assert points >= 2 * (len(whole) - 1)  # a shard and its mark
+    assert operations >= 2 * (len(whole) - 1)  # a shard and its mark
 
 
 def test_a_shard_that_was_cut_short_is_encoded_again(words, source, store, monkeypatch):
@@ -154,30 +139,17 @@ def test_what_is_not_ours_is_never_replaced(words, source, store):
 
 
 def test_an_output_that_was_begun_otherwise_is_refused_once_it_holds_vectors(words, source):
-    Broken.left = 4  # the plan, a shard, its mark, a shard
-    with pytest.raises(UserError, match="connection reset"):
-        encode_to("broken://bucket/vectors", words, [source])
-    Broken.left = None
+    assert fails_after(1, words, source)  # the plan alone binds nobody
+    assert fails_after(4, words, source, dtype="float16")  # the plan, a shard, its mark, a shard
     with pytest.raises(UserError, match="was begun with another dtype: repeat that command"):
-        encode_to("broken://bucket/vectors", words, [source], dtype="int8")
+        encode_to(BROKEN, words, [source], dtype="int8")
+    assert encode_to(BROKEN, words, [source], dtype="float16").resumed == 8
 
 
-def test_a_plan_without_vectors_binds_nobody(words, source):
-    Broken.left = 1
-    with pytest.raises(UserError, match="connection reset"):
-        encode_to("broken://bucket/vectors", words, [source])
-    Broken.left = None
-    assert encode_to("broken://bucket/vectors", words, [source], dtype="float16").rows == len(MANY)
-
-
-def test_a_stream_is_refused_because_shards_that_are_there_may_be_of_another(words):
-    with pytest.raises(UserError, match="standard input cannot be encoded to memory:"):
-        encode_to(URL, words, texts=MANY)
-    assert content() == {}
-
-
-def test_no_texts_leave_nothing(words, tmp_path):
+def test_a_stream_and_no_texts_are_refused_and_leave_nothing(words, tmp_path):
     (tmp_path / "empty.txt").write_text("")
+    with pytest.raises(UserError, match="standard input cannot be encoded to memory:"):
+        encode_to(URL, words, texts=MANY)  # shards that are there may be of another
     with pytest.raises(UserError, match="the source held no texts"):
         encode_to(URL, words, [tmp_path / "empty.txt"])
     assert content() == {}
@@ -193,7 +165,7 @@ def test_a_file_system_that_cannot_be_used_is_said_in_one_sentence(words, source
 def test_a_job_that_ends_behind_another_of_the_same_command_leaves_its_manifest(words, source):
     def slower(job, blocks):
         for number, texts in blocks:
-            yield encode.write_block(words, job, number, texts)
+            yield write_block(words, job, number, texts)
         encode_to(URL, words, [source])  # meanwhile, elsewhere
 
     done = encode_to(URL, words, [source], engine=slower)
