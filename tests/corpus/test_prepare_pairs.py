@@ -91,6 +91,7 @@ def test_one_pair_makes_a_corpus_of_pairs_and_the_rest_is_counted(prepare, first
 
 
 LONG = " ".join(f"word{n} of the text" for n in range(12))
+OTHER = paraphrase(50)
 NEGATED = LONG.replace("word5", "never word5")
 
 
@@ -100,12 +101,7 @@ NEGATED = LONG.replace("word5", "never word5")
         ([("The same words stand here twice.", " the SAME words  stand here twice.")], {}, 0, {"identical_pairs": 1}),
         ([("ＦＵＬＬ width words here", "full width words here")], {}, 0, {"identical_pairs": 1}),
         # a pair is a near-duplicate only if both sides are
-        (
-            [(LONG, paraphrase(50)), (NEGATED, "The opposite."), (NEGATED, paraphrase(50))],
-            {},
-            2,
-            {"near_duplicates": 1},
-        ),
+        ([(LONG, OTHER), (NEGATED, "The opposite."), (NEGATED, OTHER)], {}, 2, {"near_duplicates": 1}),
         # the tokenizer sees nothing in it
         ([(sentence(99), "\u200c")], {}, 0, {"without_positive": 1}),
         ([("\u200c", "Words of no text.")], {}, 0, {"too_short": 1}),
@@ -199,40 +195,21 @@ NO_PAIR = r"finds no pair, .* set corpus.order=meaningful"
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "settings", "message"),
+    ("content", "settings", "message"),
     [
-        (
-            "a.jsonl",
-            table([*numbered(2), (sentence(3), 7)]),
-            {},
-            r"line 3: column 'positive' holds a int: it must hold",
-        ),
-        (
-            "a.jsonl",
-            table([*numbered(2), (sentence(3), ["a b"])]),
-            {},
-            r"line 3: column 'positive' holds a list: it must",
-        ),
-        ("a.csv", "text,positive\na b,c d\ne f\n", {}, "line 3 has 1 cells and the header 2"),
-        ("a.csv", "text,positive\na,b,c,d\n", {}, "line 2 has 4 cells and the header 2"),
-        (
-            "a.jsonl",
-            table([("The same.", "the same."), (sentence(1), None)]),
-            {},
-            r"left of the 2 texts .* \(1 without a",
-        ),
-        ("a.txt", lines(30), ADJACENT, rf"nothing is left of the 30 texts .*30 without a positive.* {NO_PAIR}"),
-        ("a.jsonl", table([(sentence(n), None) for n in range(30)]), ADJACENT, NO_PAIR),
-        (
-            "a.jsonl",
-            table([(sentence(0), None)]),
-            ADJACENT | {"unit": "documents"},
-            "this method learns from documents",
-        ),
+        (table([*numbered(2), (sentence(3), 7)]), {}, "line 3: column 'positive' holds a int: it must hold"),
+        (table([*numbered(2), (sentence(3), ["a b"])]), {}, "line 3: column 'positive' holds a list: it must"),
+        ("text,positive\na b,c d\ne f\n", {}, "line 3 has 1 cells and the header 2"),
+        ("text,positive\na,b,c,d\n", {}, "line 2 has 4 cells and the header 2"),
+        (table([("The same.", "the same."), (sentence(1), None)]), {}, r"left of the 2 texts .* \(1 without a"),
+        (lines(30), ADJACENT, rf"nothing is left of the 30 texts .*30 without a positive.* {NO_PAIR}"),
+        (table([(sentence(n), None) for n in range(30)]), ADJACENT, NO_PAIR),
+        (table([(sentence(0), None)]), ADJACENT | {"unit": "documents"}, "this method learns from documents"),
     ],
     ids=range(8),
 )
-def test_pairs_that_are_none_are_refused_with_their_line(prepare, name, content, settings, message):
+def test_pairs_that_are_none_are_refused_with_their_line(prepare, content, settings, message):
+    name = {"{": "a.jsonl", "t": "a.csv"}.get(content[0], "a.txt")
     with pytest.raises(UserError, match=message):
         prepare(content, name, held_out=0, **settings)
 

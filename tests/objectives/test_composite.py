@@ -15,11 +15,8 @@ from selfsent.objectives import registry
 from selfsent.objectives.composite import Composition
 
 SENTENCES = sorted(name for name in registry.method_names() if registry.load_method(name).unit == "sentences")
-SMALL = {
-    "scd": {"projector_width": 32},
-    "denosent": {"decoder_layers": 2},
-    "distil": {"teacher": "builtin"},
-}
+KEPT = {"eval_head": True}
+SMALL = {"scd": {"projector_width": 32}, "denosent": {"decoder_layers": 2}, "distil": {"teacher": "builtin"}}
 
 
 def table(names):
@@ -87,24 +84,21 @@ def test_given_positives_are_second_views_of_every_part(encoder, rows):
     assert together == {tuple(map(tuple, padded["t"].tolist())), tuple(map(tuple, padded["p"].tolist()))}
 
 
-def test_methods_of_different_corpora_are_refused():
-    with pytest.raises(UserError, match="declutr from documents, simcse from sentences"):
-        registry.plan_objective("declutr+simcse", {})
-
-
-def test_keys_of_parts_and_weights_are_checked_by_name():
-    with pytest.raises(UserError, match=r"objective\.temperature.*objective\.(simcse|whitenedcse)\.temperature"):
-        registry.plan_objective("simcse+whitenedcse", {"temperature": 0.1})
-    with pytest.raises(UserError, match=r"objective\.simcse\.temperatur"):
-        registry.plan_objective("simcse+whitenedcse", {"simcse": {"temperatur": 0.1}})
-    with pytest.raises(UserError, match=r"objective\.weights\.simce"):
-        registry.plan_objective("simcse+whitenedcse", {"weights": {"simce": 1.0}})
-    with pytest.raises(UserError, match="a number of 0 or more"):
-        registry.plan_objective("simcse+whitenedcse", {"weights": {"simcse": -1.0}})
-    with pytest.raises(UserError, match="joins a method with itself"):
-        registry.plan_objective("simcse+simcse", {})
-    with pytest.raises(UserError, match="unknown method 'simsce'"):
-        registry.plan_objective("simsce+scd", {})
+@pytest.mark.parametrize(
+    ("name", "table", "message"),
+    [
+        ("declutr+simcse", {}, "declutr from documents, simcse from sentences"),
+        ("simcse+whitenedcse", {"temperature": 0.1}, r"\.temperature.*objective\.(simcse|whitenedcse)\.temperature"),
+        ("simcse+whitenedcse", {"simcse": {"temperatur": 0.1}}, r"objective\.simcse\.temperatur"),
+        ("simcse+whitenedcse", {"weights": {"simce": 1.0}}, r"objective\.weights\.simce"),
+        ("simcse+whitenedcse", {"weights": {"simcse": -1.0}}, "a number of 0 or more"),
+        ("simcse+simcse", {}, "joins a method with itself"),
+        ("simsce+scd", {}, "unknown method 'simsce'"),
+    ],
+)
+def test_what_cannot_be_joined_is_refused_by_name(name, table, message):
+    with pytest.raises(UserError, match=message):
+        registry.plan_objective(name, table)
 
 
 def test_presets_can_be_joined_and_set_apart():
@@ -122,21 +116,19 @@ def test_the_smallest_batch_is_that_of_the_most_demanding_part(encoder):
     assert plan.build(encoder).least_rows == 9
 
 
+def parts(name, encoder, **configs):
+    """Objectives of one method under names of their own."""
+    kind = registry.load_method(name)
+    return {part: kind(kind.Config(**config), encoder) for part, config in configs.items()}
+
+
 def test_two_exported_heads_are_one_too_many(encoder):
-    parts = {
-        name: registry.load_method("simcse")(registry.load_method("simcse").Config(eval_head=True), encoder)
-        for name in ("one", "two")
-    }
     with pytest.raises(UserError, match="would each export a head"):
-        Composition(parts, {"one": 1.0, "two": 1.0}, encoder)
+        Composition(parts("simcse", encoder, one=KEPT, two=KEPT), {"one": 1.0, "two": 1.0}, encoder)
 
 
 def test_documents_a_part_cannot_use_are_left_out_for_all(encoder):
-    parts = {
-        name: registry.load_method("declutr")(
-            registry.load_method("declutr").Config(max_length=longest, min_length=4), encoder
-        )
-        for name, longest in (("short", 10), ("long", 20))
-    }
-    chosen = Composition(parts, {"short": 1.0, "long": 1.0}, encoder).choose(np.array([50, 90, 300], np.int32))
+    spans = ({"max_length": longest, "min_length": 4} for longest in (10, 20))
+    both = parts("declutr", encoder, **dict(zip(("short", "long"), spans, strict=True)))
+    chosen = Composition(both, {"short": 1.0, "long": 1.0}, encoder).choose(np.array([50, 90, 300], np.int32))
     assert chosen.tolist() == [False, True, True]

@@ -1,7 +1,6 @@
 """DeCLUTR against the authors' code, its statistics, and its definition."""
 
 import math
-import warnings
 from itertools import pairwise
 
 import numpy as np
@@ -21,6 +20,7 @@ from selfsent.objectives.declutr import DeCLUTR, draw_anchors, draw_positive
 from selfsent.training.optimizer import slanted_triangular
 
 PLACEMENTS = ("any", "subsuming", "adjacent")
+SMALL = {"max_length": 20, "min_length": 4}
 DTYPES = {"f64": (torch.float64, 1e-9, 1e-9), "f32": (torch.float32, 1e-5, 2e-6)}
 
 
@@ -33,7 +33,6 @@ def batch_of(objective, encoder, rows):
     return {name: collate(encoder, view) for name, view in views.items()}
 
 
-# -------------------------------------------------------------------------------------------------------------------
 # spans
 
 
@@ -84,15 +83,10 @@ def test_anchors_stay_a_longest_span_apart(anchors):
 
 def test_span_lengths_have_the_means_of_their_beta_distributions():
     draw = np.random.default_rng(0)
-    anchors = [draw_anchors(2048, 1, 32, 512, draw)[0] for _ in range(100_000)]
+    anchors = [draw_anchors(2048, 1, 32, 512, draw)[0] for _ in range(30_000)]
     positives = [draw_positive(2048, anchor, 32, 512, draw, "any") for anchor in anchors]
-    assert np.mean([end - start for start, end in anchors]) == pytest.approx(351.5, abs=1)
-    assert np.mean([end - start for start, end in positives]) == pytest.approx(191.5, abs=1)
-    inside = sum(a <= p and q <= b for (a, b), (p, q) in zip(anchors, positives, strict=True))
-    touching = sum(q == a or p == b for (a, b), (p, q) in zip(anchors, positives, strict=True))
-    assert inside > 0
-    assert touching > 0
-    assert inside + touching < len(anchors)
+    assert np.mean([end - start for start, end in anchors]) == pytest.approx(351.5, abs=2)
+    assert np.mean([end - start for start, end in positives]) == pytest.approx(191.5, abs=2)
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
@@ -136,7 +130,7 @@ def test_spans_have_the_statistics_of_the_authors_code(golden, length, placement
 
 
 def test_a_span_counts_from_the_first_word_of_the_document(encoder, monkeypatch):
-    objective = make(encoder, max_length=20, min_length=4)
+    objective = make(encoder, **SMALL)
     document = [2, *range(100, 300), 3]
     monkeypatch.setattr(objective, "spans", lambda length, draw: [((0, 5), [(3, 9), (195, length)])])
     views = objective.views(Examples([document], None, np.random.default_rng))
@@ -145,7 +139,7 @@ def test_a_span_counts_from_the_first_word_of_the_document(encoder, monkeypatch)
 
 
 def test_the_spans_of_a_document_hang_on_its_own_generator_alone(encoder):
-    objective = make(encoder, max_length=20, min_length=4)
+    objective = make(encoder, **SMALL)
     documents = [[2, *np.random.default_rng(seed).integers(5, 30, 200).tolist(), 3] for seed in range(3)]
 
     def cut(order, epoch):
@@ -171,13 +165,12 @@ def test_anchors_on_the_grid_start_where_their_blocks_do():
     assert {start % 512 for start in starts} == {0}
 
 
-# -------------------------------------------------------------------------------------------------------------------
 # documents
 
 
 def test_short_documents_are_skipped_and_counted(encoder):
     lengths = np.array([82, 81, 300, 10], np.int32)  # 80 tokens and two special tokens are just enough
-    objective = make(encoder, max_length=20, min_length=4)
+    objective = make(encoder, **SMALL)
     assert objective.choose(lengths).tolist() == [True, False, True, False]
     assert "2 of 4 documents are long enough" in objective.notes(lengths)[0]
 
@@ -185,8 +178,8 @@ def test_short_documents_are_skipped_and_counted(encoder):
 def test_short_documents_can_be_refused_or_shrunk_to(encoder):
     lengths = np.array([82, 70, 300, 10], np.int32)
     with pytest.raises(UserError, match="2 of 4 documents have fewer than 2 x 2 x 20 = 80 tokens"):
-        make(encoder, max_length=20, min_length=4, short_doc="error").choose(lengths)
-    shrinking = make(encoder, max_length=20, min_length=4, short_doc="shrink")
+        make(encoder, **SMALL, short_doc="error").choose(lengths)
+    shrinking = make(encoder, **SMALL, short_doc="shrink")
     assert shrinking.choose(lengths).tolist() == [True, True, True, False]
     spans = [anchor for seed in range(50) for anchor, _ in shrinking.spans(40, np.random.default_rng(seed))]
     assert max(end - start for start, end in spans) <= 10  # 40 / (2 A)
@@ -212,7 +205,6 @@ def test_pooling_by_a_prompt_s_mask_is_refused_where_anchors_are_masked(bert):
         make(load_encoder(bert, pooling="prompt"))
 
 
-# -------------------------------------------------------------------------------------------------------------------
 # loss
 
 
@@ -279,7 +271,7 @@ def test_nt_xent_in_slow_loops():
 
 
 def test_anchors_are_masked_and_positives_never(encoder, rows, monkeypatch):
-    objective = make(encoder, max_length=20, min_length=4)
+    objective = make(encoder, **SMALL)
     seen = []
     monkeypatch.setattr(
         "selfsent.objectives.declutr.embed", lambda e, tokens: seen.append(tokens["input_ids"]) or embed(e, tokens)
@@ -300,7 +292,7 @@ def test_anchors_are_masked_and_positives_never(encoder, rows, monkeypatch):
 def test_the_mask_changes_the_anchors_unless_they_are_read_clean(encoder, rows):
     encoder.eval()
     for clean in (False, True):
-        objective = make(encoder, max_length=20, min_length=4, contrast_on_masked_anchor=not clean)
+        objective = make(encoder, **SMALL, contrast_on_masked_anchor=not clean)
         batch = batch_of(objective, encoder, rows)
         losses = []
         for seed in (0, 1):
@@ -311,7 +303,7 @@ def test_the_mask_changes_the_anchors_unless_they_are_read_clean(encoder, rows):
 
 def test_without_masked_lm_the_anchors_are_read_clean(bert, rows):
     encoder = load_encoder(bert, pooling="mean").eval()
-    objective = make(encoder, max_length=20, min_length=4, mlm_weight=0.0)
+    objective = make(encoder, **SMALL, mlm_weight=0.0)
     batch = batch_of(objective, encoder, rows)
     anchors, positives = embed(encoder, batch["anchor"]), embed(encoder, batch["positive"])
     expected = nt_xent(anchors, positives.unflatten(0, (len(anchors), -1)).mean(1), 0.05)
@@ -319,7 +311,7 @@ def test_without_masked_lm_the_anchors_are_read_clean(bert, rows):
 
 
 def test_every_anchor_meets_its_own_positives_whatever_their_lengths(encoder, rows, monkeypatch):
-    objective = make(encoder.eval(), max_length=20, min_length=4).eval()
+    objective = make(encoder.eval(), **SMALL).eval()
     monkeypatch.setattr(
         "selfsent.objectives.declutr.mask_tokens",
         lambda e, t, p: (t, torch.zeros_like(t["input_ids"], dtype=torch.bool)),
@@ -332,20 +324,9 @@ def test_every_anchor_meets_its_own_positives_whatever_their_lengths(encoder, ro
         torch.testing.assert_close(found, embed(encoder, batch[name]), rtol=1e-4, atol=1e-5)
 
 
-def test_without_masks_the_masked_lm_loss_is_a_zero_that_keeps_the_graph(encoder, rows, monkeypatch):
-    objective = make(encoder, max_length=20, min_length=4)
-    monkeypatch.setattr(
-        "selfsent.objectives.declutr.mask_tokens",
-        lambda e, t, p: (t, torch.zeros_like(t["input_ids"], dtype=torch.bool)),
-    )
-    terms = objective(encoder, batch_of(objective, encoder, rows))
-    assert terms["masked_lm"].item() == 0
-    sum(terms.values()).backward()
-
-
 def test_either_loss_can_be_left_out(encoder, rows):
     for changes, names in (({"mlm_weight": 0.0}, {"contrast"}), ({"contrast_weight": 0.0}, {"masked_lm"})):
-        objective = make(encoder, max_length=20, min_length=4, **changes)
+        objective = make(encoder, **SMALL, **changes)
         assert set(objective(encoder, batch_of(objective, encoder, rows))) == names
 
 
@@ -398,20 +379,6 @@ def test_reading_by_length_changes_nothing_but_the_padding(encoder):
     assert 1 - sum(map(len, rows)) / computed < 0.15
 
 
-def test_a_base_without_a_masked_lm_head_says_that_it_gets_a_fresh_one(tmp_path, bert):
-    from safetensors.torch import load_file, save_file
-
-    weights = {key: value for key, value in load_file(bert / "model.safetensors").items() if "cls." not in key}
-    for file in bert.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        make(load_encoder(tmp_path, pooling="mean"))
-    assert any("a fresh one" in str(warning.message) for warning in said)
-
-
-# -------------------------------------------------------------------------------------------------------------------
 # schedule
 
 

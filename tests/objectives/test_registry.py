@@ -201,11 +201,8 @@ def test_a_setting_that_cannot_be_is_refused_by_name_and_value(name, changes, me
             | {"anchor": "raw"},
             {"num_groups 12", "shuffle False", "sgw_chunking 'released'", "eps 0.1", "anchor 'raw'"},
         ),
-        (
-            "whitenedcse",
-            {"whitening": "batch_norm", "group_width": 4, "whiten_grad": "full"},
-            {"group_width 4", "whiten_grad 'full'"},
-        ),
+        ("whitenedcse", {"whitening": "batch_norm", "group_width": 4}, {"group_width 4"}),
+        ("whitenedcse", {"whitening": "batch_norm", "whiten_grad": "full"}, {"whiten_grad 'full'"}),
         ("whitenedcse", {"whitening": "batch", "sgw_chunking": "released"}, {"sgw_chunking 'released'"}),
         ("whitenedcse", {"whitening": "group", "momentum": 0.5}, {"momentum 0.5"}),
         ("denosent", {"denoise_weight": 0.0, "noise": 0.9, "decoder_heads": 2}, {"decoder_heads 2", "noise 0.9"}),

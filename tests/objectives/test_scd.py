@@ -181,13 +181,6 @@ def test_hidden_only_leaves_attention_at_the_encoder_s_own_rate(encoder, batch, 
 
 
 @pytest.mark.parametrize("passes", ["two", "one"])
-def test_in_evaluation_mode_the_views_are_identical(encoder, batch, passes):
-    scd = make(passes=passes)
-    scd(encoder.eval(), batch)
-    assert torch.allclose(scd.h, scd.k, atol=1e-6)
-
-
-@pytest.mark.parametrize("passes", ["two", "one"])
 def test_the_encoder_gets_its_own_rates_back_even_from_a_failed_step(encoder, batch, passes):
     before = rates(encoder)
     assert {rate for rate, _ in before} == {0.1}
