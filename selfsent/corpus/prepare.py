@@ -73,13 +73,7 @@ def prepare_corpus(
     if config.clean:
         del settings["clean"]
     identities = [source.identity() for source in resolved]
-    identity = {
-        "format": FORMAT,
-        "unit": unit,
-        "config": settings,
-        "sources": identities,
-        "tokenizer": pieces.identity,
-    }
+    identity = {"format": FORMAT, "unit": unit, "config": settings, "sources": identities, "tokenizer": pieces.identity}
     fingerprint = xxhash.xxh3_128_hexdigest(json.dumps(identity, sort_keys=True).encode())
     folder = cache_folder("corpora", fingerprint, cache)
     reused = cached(folder)

@@ -156,9 +156,7 @@ def _shares(files: Sequence[tuple[str, str]]) -> list[list[tuple[str, str]]]:
 
 
 @contextmanager
-def _parsing(
-    files: Sequence[tuple[str, str]],
-) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
+def _parsing(files: Sequence[tuple[str, str]]) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
     """Parse files in a process of its own, which is stopped at the end of the block."""
     with tempfile.TemporaryFile() as request, tempfile.TemporaryFile() as output:
         request.write(json.dumps(files).encode())

@@ -9,14 +9,7 @@ from selfsent.config import FINITE, MANY, setting
 from selfsent.corpus.formats import Columns
 
 PRESETS: dict[str, dict[str, object]] = {
-    "as_is": {
-        "clean": False,
-        "split": "no",
-        "min_words": 0,
-        "max_words": None,
-        "deduplicate": "none",
-        "held_out": 0,
-    }
+    "as_is": {"clean": False, "split": "no", "min_words": 0, "max_words": None, "deduplicate": "none", "held_out": 0}
 }
 
 LANGUAGES = (  # ISO 639-1; the splitter takes any other word for English

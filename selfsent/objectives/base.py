@@ -1,7 +1,9 @@
 """Objective: from a batch of token rows to named, weighted loss terms."""
 
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -18,6 +20,7 @@ Rows = Sequence[Sequence[int]]  # token ids of the texts of a batch, special tok
 Batch = dict[str, Tokens]  # the columns that views() named, padded
 Views = tuple[Float[Tensor, "B D"], ...]  # embeddings, a tensor for each column that columns() named
 Terms = dict[str, Float[Tensor, ""]]  # weighted; their sum is the loss
+PRESETS = Path(__file__).with_name("presets.toml")  # of the methods of the package
 RecipeTable = dict[str, dict[str, object]]  # section of a recipe -> keys and values
 
 
@@ -104,8 +107,19 @@ class Objective(nn.Module):
         return {}
 
     def exported_head(self) -> nn.Linear | None:
-        """Return a Linear to be exported behind the pooling, with a tanh; None drops every head (the default)."""
-        return None
+        """Return a Linear to be exported behind the pooling, with a tanh; None drops every head.
+
+        Here that of ``head`` where the Config has ``eval_head`` on.
+        """
+        linear = self.get_submodule("head.0") if getattr(self.config, "eval_head", False) else None
+        assert linear is None or isinstance(linear, nn.Linear)
+        return linear
+
+
+def published_presets(method: str) -> dict[str, RecipeTable]:
+    """Return the published recipes of a method of the package, by name."""
+    presets: dict[str, RecipeTable] = tomllib.loads(PRESETS.read_text(encoding="utf-8"))[method]
+    return presets
 
 
 def gather(embeddings: Float[Tensor, "..."], dim: int = 0) -> Float[Tensor, "..."]:

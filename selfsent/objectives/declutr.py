@@ -44,7 +44,7 @@ from selfsent.encoder.mlm_head import load_mlm_head, mask_tokens, word_embedding
 from selfsent.encoder.pooling import pooling_name
 from selfsent.errors import ConfigurationError, CorpusError
 from selfsent.functional import init_linear_, nt_xent
-from selfsent.objectives.base import Batch, Examples, Objective, RecipeTable, Rows, Terms, gather
+from selfsent.objectives.base import Batch, Examples, Objective, RecipeTable, Rows, Terms, gather, published_presets
 from selfsent.objectives.queue import EmbeddingQueue
 from selfsent.text.clean import one_line
 
@@ -58,12 +58,7 @@ class DeCLUTR(Objective):
 
     unit: ClassVar[Literal["sentences", "documents"]] = "documents"
     needs_dropout: ClassVar[bool] = False
-    presets: ClassVar[dict[str, RecipeTable]] = {
-        "declutr_paper": {
-            "objective": {"contrast_weight": 0.25},
-            "train": {"adam_bias_correction": False, "drop_last": True},
-        }
-    }
+    presets: ClassVar[dict[str, RecipeTable]] = published_presets("declutr")
     recipe: ClassVar[RecipeTable] = {
         "encoder": {"pooling": "mean"},
         "train": {

@@ -45,12 +45,17 @@ from selfsent.encoder.inspect import embedding_width, tokenizer_of, transformer_
 from selfsent.encoder.mlm_head import MLMHead, load_mlm_head, word_embeddings
 from selfsent.errors import ConfigurationError
 from selfsent.functional import info_nce, init_linear_
-from selfsent.objectives.base import Batch, Objective, RecipeTable, Terms, Views, gather, mean_count, second
-
-_COMMAND: RecipeTable = {  # of the authors' README, beside what every run of the method takes from it
-    "encoder": {"max_length": 32},
-    "train": {"steps": 5000, "bucketed": False, "evaluate_every": 50, "select": "sts-dev"},
-}
+from selfsent.objectives.base import (
+    Batch,
+    Objective,
+    RecipeTable,
+    Terms,
+    Views,
+    gather,
+    mean_count,
+    published_presets,
+    second,
+)
 
 
 class DenoSent(Objective):
@@ -61,19 +66,7 @@ class DenoSent(Objective):
         "encoder": {"pooling": "prompt"},
         "train": {"batch_size": 64, "learning_rate": 4e-5, "schedule": "constant", "warmup_steps": 500},
     }
-    presets: ClassVar[dict[str, RecipeTable]] = {
-        "denosent_released": _COMMAND,
-        "denosent_paper": {
-            **_COMMAND,
-            "objective": {
-                "temperature": 0.03,
-                "contrast_weight": 1.0,
-                "denoise_weight": 1.0,
-                "denoise_target": "original",
-            },
-            "train": {**_COMMAND["train"], "learning_rate": 5e-5, "select": "stsb-dev"},
-        },
-    }
+    presets: ClassVar[dict[str, RecipeTable]] = published_presets("denosent")
 
     @dataclass(frozen=True, kw_only=True, config=FINITE)
     class Config:
@@ -127,11 +120,7 @@ class DenoSent(Objective):
         # Ours knows a finite number of rates: one that it takes for 1 would scale what is left by infinity.
         self.noise = (nn.Dropout if config.noise > 0.9999 else Dropout)(config.noise)
         self.decoder = Decoder(
-            width,
-            layers=config.decoder_layers,
-            heads=heads,
-            inner=config.decoder_width,
-            dropout=config.decoder_dropout,
+            width, layers=config.decoder_layers, heads=heads, inner=config.decoder_width, dropout=config.decoder_dropout
         )
         self.mlm = load_mlm_head(encoder) if config.mlm_head == "pretrained" else _fresh_head(width, encoder)
         if not config.loss_on_template:

@@ -44,46 +44,14 @@ from selfsent.encoder.dropout import dropout_rate, dropout_rates, dropout_rows
 from selfsent.encoder.embed import embed, embed_columns
 from selfsent.encoder.inspect import embedding_width
 from selfsent.functional import correlation_summary, init_linear_
-from selfsent.objectives.base import Batch, Objective, RecipeTable, Terms, gather, second
-
-_COMMAND: RecipeTable = {  # of the authors' README, but for the objective's own settings, which are the defaults
-    "encoder": {"pooling": "cls"},
-    "train": {
-        "batch_size": 192,
-        "learning_rate": 3e-5,
-        "bucketed": False,
-        "evaluate_every": 250,
-        "select": "sickr-dev",
-    },
-}
+from selfsent.objectives.base import Batch, Objective, RecipeTable, Terms, gather, published_presets, second
 
 
 class SCD(Objective):
     """Learn from one text seen through two dropout rates; needs no negatives."""
 
     selection: ClassVar[str] = "sickr-dev"
-    presets: ClassVar[dict[str, RecipeTable]] = {
-        "scd_released": _COMMAND,
-        "scd_paper_literal": {
-            **_COMMAND,
-            "objective": {
-                "dropout_high": 0.15,
-                "temperature": 1.0,
-                "decorrelation_weight": 0.005,
-                "off_diagonal_weight": 0.013,
-            },
-            "train": {**_COMMAND["train"], "select": "stsb-dev"},
-        },
-        "scd_roberta": {
-            **_COMMAND,
-            "objective": {
-                "dropout_low": 0.065,
-                "dropout_high": 0.24,
-                "decorrelation_weight": 0.0033,
-                "off_diagonal_weight": 0.028,
-            },
-        },
-    }
+    presets: ClassVar[dict[str, RecipeTable]] = published_presets("scd")
 
     @dataclass(frozen=True, kw_only=True, config=FINITE)
     class Config:

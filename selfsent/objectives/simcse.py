@@ -84,13 +84,5 @@ class SimCSE(Objective):
         """Return the mean cosine of the two views of a text, before the head."""
         return {} if self._last is None else {"view_cosine": F.cosine_similarity(*self._last).mean().item()}
 
-    def exported_head(self) -> nn.Linear | None:
-        """Return the head's Linear if ``eval_head`` keeps it."""
-        if not self.config.eval_head:
-            return None
-        linear = self.head[0]
-        assert isinstance(linear, nn.Linear)
-        return linear
-
 
 METHOD = SimCSE

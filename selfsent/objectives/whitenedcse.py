@@ -42,32 +42,15 @@ from torch.nn import functional as F
 from selfsent.config import FINITE, setting, warn_of_idle
 from selfsent.encoder.inspect import embedding_width
 from selfsent.functional import group_whiten, init_linear_, multi_positive, standardize, whitening_matrix
-from selfsent.objectives.base import Batch, Objective, RecipeTable, Terms, Views, gather, second
+from selfsent.objectives.base import Batch, Objective, RecipeTable, Terms, Views, gather, published_presets, second
 
 _RELEASED_PARTS = 3  # written into the authors' module
-_PUBLISHED: RecipeTable = {
-    "encoder": {"pooling": "cls"},
-    "train": {
-        "batch_size": 64,
-        "learning_rate": 3e-5,
-        "bucketed": False,
-        "evaluate_every": 125,
-        "select": "stsb-dev",
-    },
-}
 
 
 class WhitenedCSE(Objective):
     """Contrast several views of a text, each whitened in groups of shuffled features."""
 
-    presets: ClassVar[dict[str, RecipeTable]] = {
-        "whitenedcse_paper": _PUBLISHED,
-        "whitenedcse_released": {
-            **_PUBLISHED,
-            "objective": {"num_groups": 128, "sgw_chunking": "released", "eps": 0.0},
-            "train": {**_PUBLISHED["train"], "batch_size": 128, "learning_rate": 1e-5},
-        },
-    }
+    presets: ClassVar[dict[str, RecipeTable]] = published_presets("whitenedcse")
 
     @dataclass(frozen=True, kw_only=True, config=FINITE)
     class Config:
@@ -218,14 +201,6 @@ class WhitenedCSE(Objective):
         rows, permutations = self._last
         first, second = group_whiten(rows.expand(2, -1, -1), self.groups, permutation=permutations, eps=self.config.eps)
         return {"shuffle_cosine": F.cosine_similarity(first, second).mean().item()}
-
-    def exported_head(self) -> nn.Linear | None:
-        """Return the head's Linear if ``eval_head`` keeps it."""
-        if not self.config.eval_head:
-            return None
-        linear = self.head[0]
-        assert isinstance(linear, nn.Linear)
-        return linear
 
 
 class BatchWhitening(nn.Module):

@@ -41,11 +41,7 @@ def adam_settings(step: int, rate: float, weight_decay: float, config: TrainConf
         return {"lr": rate, "eps": config.adam_epsilon, "weight_decay": weight_decay}
     first, second = (1 - beta ** (step + 1) for beta in config.adam_betas)
     factor = first / math.sqrt(second)
-    return {
-        "lr": rate * factor,
-        "eps": config.adam_epsilon / math.sqrt(second),
-        "weight_decay": weight_decay / factor,
-    }
+    return {"lr": rate * factor, "eps": config.adam_epsilon / math.sqrt(second), "weight_decay": weight_decay / factor}
 
 
 def parameter_groups(parameters: Sequence[nn.Parameter], weight_decay: float) -> list[dict[str, object]]:

@@ -12,11 +12,7 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
-from selfsent.config import (
-    Recipe,
-    build_config,
-    recipe_table,
-)
+from selfsent.config import Recipe, build_config, recipe_table
 from selfsent.corpus.dataset import Corpus, DocumentRows
 from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.sample import first_texts
@@ -165,13 +161,7 @@ def _train_in(
     return group.share(lambda: _publish(run, recipe, trainer, text, outcome))
 
 
-def _publish(
-    run: Run,
-    recipe: Recipe,
-    trainer: Trainer,
-    text: Corpus,
-    outcome: TrainingOutcome,
-) -> Trained:
+def _publish(run: Run, recipe: Recipe, trainer: Trainer, text: Corpus, outcome: TrainingOutcome) -> Trained:
     """Save the encoder that was selected, open it again, and score it."""
     head = trainer.objective.exported_head()
     run.publish(lambda place: save_encoder(trainer.encoder, place, head=head))
@@ -298,12 +288,7 @@ def _opened(run: Run, progress: Progress) -> Trained | None:
 
 
 def _score_before_and_after(
-    run: Run,
-    recipe: Recipe,
-    trained: SentenceTransformer,
-    text: Corpus,
-    outcome: TrainingOutcome,
-    progress: Progress,
+    run: Run, recipe: Recipe, trained: SentenceTransformer, text: Corpus, outcome: TrainingOutcome, progress: Progress
 ) -> Trained:
     """Score base, trained encoder and what needs no training on the held-out test half, and finish the run."""
     held_out = text.held_out

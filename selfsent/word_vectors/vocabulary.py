@@ -76,9 +76,7 @@ def framed_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ends
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        model_max_length=512,
-        **{f"{name[1:-1].lower()}_token": name for name in SPECIALS},
+        tokenizer_object=tokenizer, model_max_length=512, **{f"{name[1:-1].lower()}_token": name for name in SPECIALS}
     )
 
 
