@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from scipy import stats
 
-from selfsent.corpus import sample
+from selfsent.corpus.prepare import draw_documents
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.encode import encode as encode_texts
 from selfsent.encoder.load import load_encoder
@@ -208,7 +208,7 @@ def main() -> None:
 
     tests = {}
     for corpus in arguments.corpus:
-        drawn = sample.draw_documents([corpus], CorpusConfig(), arguments.documents)
+        drawn = draw_documents([corpus], CorpusConfig(), arguments.documents)
         parsed = parse_documents(drawn, "en", arguments.documents)
         tests[corpus] = document_tests.build_tests(parsed, details=True)
         print(f"{corpus}: {len(tests[corpus].texts):,} texts, left out: {tests[corpus].left_out}", flush=True)

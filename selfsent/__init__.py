@@ -3,6 +3,6 @@
 What is public is listed once, in ``__init__.pyi``, and imported on first use, because torch takes seconds to import.
 """
 
-from selfsent.runtime.lazy import lazy_exports
+from selfsent.runtime.imports import lazy_exports
 
 __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

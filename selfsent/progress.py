@@ -42,16 +42,15 @@ class Prefixed(Progress):
         self._progress.report(self._prefix + stage, done, total)
 
 
-class Quiet(Progress):
-    """Passes everything on to another progress, except lines that are no warnings: one run of many says the same."""
+class Passed(Progress):
+    """Passes lines, stages and the steps of a run on to another progress."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
 
     def say(self, message: str) -> None:
-        """Pass on a warning."""
-        if message.startswith("warning"):
-            self._progress.say(message)
+        """Pass on a line."""
+        self._progress.say(message)
 
     def report(self, stage: str, done: int, total: int | None = None) -> None:
         """Pass on a stage."""
@@ -66,10 +65,23 @@ class Quiet(Progress):
         self._progress.step(step, units, terms)
 
     def evaluated(self, step: int, scores: Mapping[str, float], best: bool) -> None:
-        """Pass on an evaluation that gave scores."""
-        if scores:
-            self._progress.evaluated(step, scores, best)
+        """Pass on an evaluation."""
+        self._progress.evaluated(step, scores, best)
 
     def end(self) -> None:
         """Pass on the end."""
         self._progress.end()
+
+
+class Quiet(Passed):
+    """Passes everything on, except lines that are no warnings: one run of many says the same."""
+
+    def say(self, message: str) -> None:
+        """Pass on a warning."""
+        if message.startswith("warning"):
+            super().say(message)
+
+    def evaluated(self, step: int, scores: Mapping[str, float], best: bool) -> None:
+        """Pass on an evaluation that gave scores."""
+        if scores:
+            super().evaluated(step, scores, best)

@@ -93,7 +93,7 @@ def full_disk_at(wanted: tuple[str, str], act: Callable[[], object]) -> str | No
 
 
 def writes(act: Callable[[], object]) -> list[tuple[str, str]]:
-    """Run ``act`` and return an operation on each file that takes room on the disk: its writing, or else its opening."""
+    """Run ``act`` and return one operation on each file that takes room on the disk: its writing, or its opening."""
     seen: dict[str, tuple[str, str]] = {}
 
     def note(operation: atomic.Operation, path: Path) -> None:

@@ -156,13 +156,9 @@ def _decompressed(file: io.BufferedIOBase, compression: str) -> Any:  # noqa: AN
 
         unpacked: Any = pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")
     else:
-        begin = bz2.BZ2Decompressor if compression == ".bz2" else _xz_decompressor
+        begin = bz2.BZ2Decompressor if compression == ".bz2" else partial(lzma.LZMADecompressor, memlimit=_XZ_MEMORY)
         unpacked = (gzip.open if compression == ".gz" else partial(_Unpacked, begin))(file)
     return io.BufferedReader(unpacked, 1 << 20)
-
-
-def _xz_decompressor() -> lzma.LZMADecompressor:
-    return lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
 
 
 class _Unpacked(io.RawIOBase):

@@ -1,9 +1,11 @@
 """From the names of sources to a prepared corpus on disk; made once, then found in the cache."""
 
 import dataclasses
+import heapq
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
@@ -31,6 +33,8 @@ FORMAT = 5  # of the folder; raised whenever the same input would give another c
 
 _ROWS = 1 << 15  # stored at a time
 _LONGEST = 4096  # tokens; longer texts count as this long in the statistics
+_SOURCES = 20  # at most, that a first look opens
+_SPARE = 1.5  # documents drawn for each that is wanted: some turn out to be near-duplicates
 
 Unit = Literal["sentences", "documents"]
 
@@ -116,6 +120,26 @@ def read_texts(
 def corpus_documents(sources: Sequence[str], config: CorpusConfig, progress: Progress = SILENT) -> Iterator[Document]:
     """Yield the uncleaned documents that ``prepare_corpus`` would read."""
     return (document for document, _ in _documents(resolve_sources(sources), config, "sentences", progress))
+
+
+def first_texts(sources: Sequence[str], config: CorpusConfig, size: int) -> list[str]:
+    """Return about ``size`` uncleaned texts from the beginnings of some sources, evenly spread over all."""
+    resolved = resolve_sources(sources)
+    chosen = resolved[:: -(-len(resolved) // _SOURCES)]
+    each = -(-size // len(chosen))
+    return [document.text for source in chosen for document in islice(source.documents(config.columns), each)]
+
+
+def draw_documents(
+    sources: Sequence[str], config: CorpusConfig, size: int, progress: Progress = SILENT
+) -> list[Document]:
+    """Draw the documents with the smallest content hashes: ``size``, and half as many to spare."""
+    hashed = (
+        (xxhash.xxh3_64_intdigest(document.text.encode(errors="replace")), -number, document)
+        for number, document in enumerate(corpus_documents(sources, config, progress))
+        if document.text.strip()
+    )
+    return [document for *_, document in heapq.nsmallest(round(size * _SPARE), hashed)]
 
 
 def _splits(source: Source, config: CorpusConfig, unit: Unit) -> bool:

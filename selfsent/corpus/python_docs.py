@@ -82,19 +82,15 @@ def python_documents() -> Iterator[dict[str, str]]:
         with (folder / _FILE).open(encoding="utf-8") as file:
             yield from map(json.loads, file)
         return
-    with atomic.build_folder(folder) as scratch, (scratch / _FILE).open("w", encoding="utf-8") as file:
-        for document in _parsed_documents():  # a reader that stops before the end leaves nothing in the cache
-            file.write(f"{json.dumps(document)}\n")
-            yield document
-
-
-def _parsed_documents() -> Iterator[dict[str, str]]:
     seen: set[int] = set()
-    for title, summary, text in _found():
-        key = xxhash.xxh3_64_intdigest(f"{summary}\n{text}".casefold().encode())
-        if len(summary.split()) >= 3 and key not in seen:  # inherited and copied docstrings
-            seen.add(key)
-            yield {"title": title, "summary": summary, "text": text}
+    with atomic.build_folder(folder) as scratch, (scratch / _FILE).open("w", encoding="utf-8") as file:
+        for title, summary, text in _found():  # a reader that stops before the end leaves nothing in the cache
+            key = xxhash.xxh3_64_intdigest(f"{summary}\n{text}".casefold().encode())
+            if len(summary.split()) >= 3 and key not in seen:  # not an inherited or copied docstring
+                seen.add(key)
+                document = {"title": title, "summary": summary, "text": text}
+                file.write(f"{json.dumps(document)}\n")
+                yield document
 
 
 def python_docs_identity() -> str:
@@ -185,8 +181,7 @@ def parse_given() -> None:
 
 def parse(files: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
     """Yield title, summary and text of every public object of source files."""
-    for title, docstring in read_docstrings(files):
-        yield title, *prose(docstring)
+    return ((title, *prose(docstring)) for title, docstring in read_docstrings(files))
 
 
 def read_docstrings(files: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:

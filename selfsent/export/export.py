@@ -19,7 +19,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from selfsent.config import build_config
-from selfsent.corpus import sample
+from selfsent.corpus.prepare import draw_documents
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.corpus.sources import Document
 from selfsent.encoder.encode import encode
@@ -215,7 +215,7 @@ def _reading(model: str | Path, language: str, text_column: str | None, *, own: 
 
 
 def _draw(sources: Sequence[str], documents: int, reading: CorpusConfig, progress: Progress) -> list[Document]:
-    return sample.draw_documents(sources, reading, 2 * documents + _LEARNED, progress)
+    return draw_documents(sources, reading, 2 * documents + _LEARNED, progress)
 
 
 def _texts(drawn: Sequence[Document], material: VerdictMaterial, language: str) -> list[str]:

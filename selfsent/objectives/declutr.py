@@ -44,8 +44,17 @@ from selfsent.encoder.mlm_head import load_mlm_head, mask_tokens, word_embedding
 from selfsent.encoder.pooling import pooling_name
 from selfsent.errors import ConfigurationError, CorpusError
 from selfsent.functional import init_linear_, nt_xent
-from selfsent.objectives.base import Batch, Examples, Objective, RecipeTable, Rows, Terms, gather, published_presets
-from selfsent.objectives.queue import EmbeddingQueue
+from selfsent.objectives.base import (
+    Batch,
+    EmbeddingQueue,
+    Examples,
+    Objective,
+    RecipeTable,
+    Rows,
+    Terms,
+    gather,
+    published_presets,
+)
 from selfsent.text.clean import one_line
 
 Span = tuple[int, int]  # start and end in the document's tokens, the end excluded

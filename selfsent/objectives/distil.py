@@ -30,8 +30,7 @@ from selfsent.encoder.inspect import embedding_width, tokenizer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import ConfigurationError
 from selfsent.functional import similarity_matching
-from selfsent.objectives.base import Batch, Objective, Terms, Views, gather
-from selfsent.objectives.queue import EmbeddingQueue
+from selfsent.objectives.base import Batch, EmbeddingQueue, Objective, Terms, Views, gather
 
 
 class Distil(Objective):

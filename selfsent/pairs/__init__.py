@@ -10,6 +10,6 @@ convert.py           pairs that exist already
 write.py             the pairs file that `selfsent train` reads
 """
 
-from selfsent.runtime.lazy import lazy_exports
+from selfsent.runtime.imports import lazy_exports
 
 __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

@@ -1,9 +1,12 @@
-"""Imports: without a search for garbage among the very many objects that stay, and without what they need not load."""
+"""Imports: on first use, without a search for garbage among the objects that stay, without what they need not load."""
 
+import ast
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 
 from selfsent.progress import Progress
@@ -49,3 +52,29 @@ def import_bm25s() -> ModuleType:
     with without_package("jax"):
         import bm25s
     return bm25s
+
+
+def lazy_exports(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package.
+
+    Args:
+        package: its ``__name__``.
+        file: its ``__file__``; the stub ``__init__.pyi`` beside it holds imports, ``from module import
+            name as name``, and other names for what it imports, ``load = load_encoder``.
+    """
+    imported: dict[str, tuple[str, str]] = {}
+    homes: dict[str, tuple[str, str]] = {}
+    for node in ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom):
+            imported |= {alias.name: (str(node.module), alias.name) for alias in node.names}
+            homes |= {alias.asname: imported[alias.name] for alias in node.names if alias.asname}
+        elif isinstance(node, ast.Assign):  # another name
+            homes[ast.unparse(node.targets[0])] = imported[ast.unparse(node.value)]
+
+    def import_public(name: str) -> object:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module, attribute = homes[name]
+        return getattr(import_module(module), attribute)
+
+    return import_public, lambda: sorted(homes), sorted(homes)

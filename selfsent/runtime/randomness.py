@@ -11,15 +11,10 @@ from selfsent.runtime import distributed
 
 def seed_step(seed: int, step: int) -> None:
     """Seed torch's global generator for batch ``step``: dropout, masks, permutations and shuffles follow from it."""
-    torch.manual_seed(batch_seed(seed, step))
+    torch.manual_seed(int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0] >> 1))  # 63 bits
     number = distributed.here().number
     if number and torch.cuda.is_available():  # on a GPU dropout is drawn from its generator
         torch.cuda.manual_seed(int(np.random.SeedSequence([seed, step, number]).generate_state(1, np.uint64)[0] >> 1))
-
-
-def batch_seed(seed: int, step: int) -> int:
-    """Return the 63-bit seed of a batch."""
-    return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0] >> 1)
 
 
 def text_generator(seed: int, epoch: int, text: int) -> np.random.Generator:

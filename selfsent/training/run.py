@@ -14,8 +14,7 @@ from sentence_transformers import SentenceTransformer
 
 from selfsent.config import Recipe, build_config, recipe_table
 from selfsent.corpus.dataset import Corpus, DocumentRows
-from selfsent.corpus.prepare import prepare_corpus
-from selfsent.corpus.sample import first_texts
+from selfsent.corpus.prepare import first_texts, prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.corpus.sources import DEMO
 from selfsent.encoder.checks import readable_positions

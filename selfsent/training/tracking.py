@@ -14,7 +14,7 @@ from threading import Event, Thread
 from typing import Any
 
 from selfsent.errors import ConfigurationError, first_line, unknown
-from selfsent.progress import Progress
+from selfsent.progress import Passed, Progress
 from selfsent.runtime.launch import require_one
 from selfsent.storage import atomic
 
@@ -56,27 +56,20 @@ def tracked(progress: Progress, tracker: AnyTracker | None, folder: Path) -> Pro
     return TrackedProgress(progress, tracker, folder)
 
 
-class TrackedProgress(Progress):
+class TrackedProgress(Passed):
     """Passes everything on to another progress, and has a thread that follows the log while a run trains."""
 
     def __init__(self, progress: Progress, tracker: AnyTracker, folder: Path) -> None:
-        self._progress, self._tracker, self._folder = progress, tracker, folder
+        super().__init__(progress)
+        self._tracker, self._folder = tracker, folder
         self._name = tracker if isinstance(tracker, str) else str(tracker.name)
         self._news, self._ending = Event(), Event()
         self._thread: Thread | None = None
         self._trouble = ""  # what is still to be said
 
-    def say(self, message: str) -> None:
-        """Pass on a line."""
-        self._progress.say(message)
-
-    def report(self, stage: str, done: int, total: int | None = None) -> None:
-        """Pass on a stage."""
-        self._progress.report(stage, done, total)
-
     def begin(self, step: int, steps: int, unit: str) -> None:
         """Pass on the start of training, and follow its log from here on."""
-        self._progress.begin(step, steps, unit)
+        super().begin(step, steps, unit)
         self._news.clear()
         self._ending.clear()
         self._thread = Thread(target=self._follow, name="tracker", daemon=True)
@@ -84,17 +77,17 @@ class TrackedProgress(Progress):
 
     def step(self, step: int, units: int, terms: Mapping[str, float]) -> None:
         """Pass on a step."""
-        self._progress.step(step, units, terms)
+        super().step(step, units, terms)
         self._look()
 
     def evaluated(self, step: int, scores: Mapping[str, float], best: bool) -> None:
         """Pass on an evaluation."""
-        self._progress.evaluated(step, scores, best)
+        super().evaluated(step, scores, best)
         self._look()
 
     def end(self) -> None:
         """Pass on the end, and wait a while for the last lines."""
-        self._progress.end()
+        super().end()
         if self._thread is not None:
             self._ending.set()
             self._news.set()
@@ -124,7 +117,8 @@ class TrackedProgress(Progress):
             if self._name == "mlflow":
                 state["run"] = tracker.tracker.info.run_id
             if fresh:
-                tracker.store_init_configuration(_flat_recipe(self._folder))
+                config = json.loads((self._folder / "config.json").read_text(encoding="utf-8"))
+                tracker.store_init_configuration(flat_values(config["recipe"]))
             for lines in self._new_lines():
                 unsent = [line for line in lines if _is_new(line, state)]
                 if unsent:
@@ -174,10 +168,6 @@ def flat_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, int | 
         elif isinstance(value, int | float | str):
             found[prefix + name] = int(value) if isinstance(value, bool) else value
     return found
-
-
-def _flat_recipe(folder: Path) -> dict[str, int | float | str]:
-    return flat_values(json.loads((folder / "config.json").read_text(encoding="utf-8")).get("recipe", {}))
 
 
 def _key(name: str, tracker: str) -> str:

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from selfsent.corpus import sample
+from selfsent.corpus.prepare import draw_documents
 from selfsent.corpus.settings import CorpusConfig
 
 
@@ -30,8 +30,8 @@ def documents():
 
 def test_what_is_drawn_hangs_on_the_content_alone(tmp_path, documents):
     config = CorpusConfig()
-    one = sample.draw_documents([write(tmp_path / "one.jsonl", documents)], config, 60)
-    other = sample.draw_documents([write(tmp_path / "other.jsonl", documents[::-1])], config, 60)
+    one = draw_documents([write(tmp_path / "one.jsonl", documents)], config, 60)
+    other = draw_documents([write(tmp_path / "other.jsonl", documents[::-1])], config, 60)
     assert [document.text for document in one] == [document.text for document in other]
     assert len(one) == 90  # half as many again, for those that turn out to be copies
     places = [int(document.title.split()[1]) for document in one]

@@ -4,7 +4,7 @@ from collections import deque
 
 import torch
 
-from selfsent.objectives.queue import EmbeddingQueue
+from selfsent.objectives.base import EmbeddingQueue
 
 
 def test_the_queue_holds_what_a_deque_would():

@@ -13,7 +13,7 @@ from selfsent.corpus.held_out import HeldOutPairs
 from selfsent.evaluation.label_free.verdict import judge_held_out
 from selfsent.evaluation.suite import read_suite
 from selfsent.runs import read
-from selfsent.training import baselines
+from selfsent.training import final_scores
 from selfsent.training import train as training
 
 HELD_OUT = ["corpus.held_out=40", "corpus.held_out_share=0.4"]
@@ -98,11 +98,11 @@ def test_word_vectors_are_counted_in_what_training_kept_and_in_nothing_else(corp
 
 def test_no_more_texts_are_counted_than_allowed_and_they_are_drawn_from_all(corpus, monkeypatch):
     seen = []
-    monkeypatch.setattr(baselines, "COUNTED", 10)
-    monkeypatch.setattr(baselines, "cached_static_vectors", lambda sources, *_: seen.extend(sources))
-    baselines.count_training_vectors(corpus, "en")
-    monkeypatch.setattr(baselines, "_PIECES", 5 * int(corpus.lengths.mean()) + 5)
-    baselines.count_training_vectors(corpus, "en")
+    monkeypatch.setattr(final_scores, "COUNTED", 10)
+    monkeypatch.setattr(final_scores, "cached_static_vectors", lambda sources, *_: seen.extend(sources))
+    final_scores.count_training_vectors(corpus, "en")
+    monkeypatch.setattr(final_scores, "_PIECES", 5 * int(corpus.lengths.mean()) + 5)
+    final_scores.count_training_vectors(corpus, "en")
     assert len(Path(seen[1]).read_text(encoding="utf-8").splitlines()) == 5  # long texts are fewer
     counted = [json.loads(line)["text"] for line in Path(seen[0]).read_text(encoding="utf-8").splitlines()]
     every = corpus.texts(range(len(corpus)))
@@ -141,7 +141,7 @@ def test_text_too_small_for_word_vectors_leaves_them_out_with_one_line(bert, hom
 
 
 def test_one_pair_cannot_be_ranked():
-    assert baselines.score_baselines(HeldOutPairs(["a query"], ["a passage"], [""]), None) == {}
+    assert final_scores.score_baselines(HeldOutPairs(["a query"], ["a passage"], [""]), None) == {}
 
 
 def results(right, share=0):
@@ -190,7 +190,7 @@ def test_the_command_shows_a_column_each_and_nothing_where_there_is_no_score(ber
 
 def test_the_curve_has_what_they_score_on_the_same_held_out_half(finished, corpus):
     record = read.read_run(finished.folder)
-    expected = baselines.score_baselines(corpus.held_out.dev, None)["bm25"].get("retrieval", "mrr@10").value
+    expected = final_scores.score_baselines(corpus.held_out.dev, None)["bm25"].get("retrieval", "mrr@10").value
     assert record.levels["retrieval"]["bm25"] == expected
     assert set(record.levels["retrieval"]) == {"bm25", "static"}
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from selfsent.config import build_config, resolve_recipe
-from selfsent.corpus import sample
 from selfsent.corpus.dataset import Corpus
+from selfsent.corpus.prepare import draw_documents, prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.corpus.sources import Document, resolve_sources
 from selfsent.errors import CorpusError, EncoderError, UserError
@@ -103,7 +103,7 @@ def _choose_documents(
             f"the trained encoder learned from this text, and only {len(held_out)} documents of it were held out, "
             "too few for tests"
         )
-    return sample.draw_documents(sources, config, size, progress), note, has_read
+    return draw_documents(sources, config, size, progress), note, has_read
 
 
 def has_learned_from(model: str | Path, sources: Sequence[str]) -> bool:
@@ -181,7 +181,6 @@ def _training_corpus(run: Run, progress: Progress) -> Corpus | None:
     folder = atomic.cache_folder("corpora", config["corpus"]["fingerprint"])
     if atomic.cached(folder):
         return Corpus(folder)
-    from selfsent.corpus.prepare import prepare_corpus
     from selfsent.encoder.inspect import template_length, tokenizer_of
     from selfsent.encoder.load import load_encoder
     from selfsent.objectives import registry
