@@ -73,11 +73,6 @@ class CheckpointStore:
             if path not in {self._best(step) for step in keep}:
                 atomic.remove(path)
 
-    def remove_unfinished(self) -> None:
-        """Remove what a kill left half written."""
-        for path in self.folder.glob(".*.partial"):
-            atomic.remove(path)
-
     def _best(self, step: int) -> Path:
         return self.folder / f"best-{step:08d}"
 

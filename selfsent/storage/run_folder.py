@@ -115,9 +115,8 @@ class Run:
         """
         run = cls(folder)
         run.require_same(_with_new_names(run.config(), config), config)
-        for unfinished in folder.glob(".*.partial"):
+        for unfinished in (*folder.glob(".*.partial"), *run.checkpoints.folder.glob(".*.partial")):
             atomic.remove(unfinished)
-        run.checkpoints.remove_unfinished()
         return run
 
     def begun(self, recipe: Mapping[str, Any], base: str) -> bool:

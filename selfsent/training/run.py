@@ -310,14 +310,6 @@ def _score_before_and_after(
     }
     card.write_run_card(run, scores)
     run.finish(scores, before.replicates("base") | after.replicates("trained"))
-    return Trained(
-        folder=run.folder,
-        model=run.model,
-        seed=recipe.seed,
-        outcome=outcome,
-        before=before,
-        after=after,
-        verdict=verdict,
-        structured=structured,
-        baselines=beside,
-    )
+    finished = read_finished(run)
+    assert finished is not None, "it has just been finished"
+    return finished

@@ -9,7 +9,6 @@ their general meaning.
 """
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,12 +24,12 @@ from selfsent.corpus.dataset import Corpus
 from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.save import save_encoder
-from selfsent.errors import EncoderError, UserError
+from selfsent.errors import EncoderError
 from selfsent.progress import SILENT, Progress
 from selfsent.word_vectors import cooccurrences, factorization, vocabulary
 
 ADDED = 8192  # tokens of the text that may join the general vocabulary
-_COUNTED = 16_384  # tokens whose co-occurrences are counted
+_COUNTED = vocabulary.SIZE  # tokens whose co-occurrences are counted
 _CONTINUED = "##"  # before a token that does not begin a word
 
 
@@ -86,22 +85,13 @@ class _Renumbered(Corpus):
 
 def _widened(general: Tokenizer, source: Path, config: CorpusConfig, progress: Progress) -> Tokenizer:
     """Return a general tokenizer with the tokens of a text that it lacks."""
-    try:
-        learned: Sequence[str] = _by_number(
-            vocabulary.learn_vocabulary([str(source)], config, _COUNTED, progress).get_vocab()
-        )
-    except UserError:  # the text has fewer tokens
-        learned = _by_number(vocabulary.learn_vocabulary([str(source)], config, None, progress).get_vocab())
+    pieces = vocabulary.learn_vocabulary([str(source)], config, None, progress).get_vocab()
+    learned = sorted(pieces, key=pieces.__getitem__)  # in the order in which they were learned: frequent ones first
     definition = json.loads(general.to_str()) | {"post_processor": None, "truncation": None, "padding": None}
     known = definition["model"]["vocab"]
     for piece in [piece for piece in learned if piece not in known and piece not in vocabulary.SPECIALS][:ADDED]:
         known[piece] = len(known)
     return Tokenizer.from_str(json.dumps(definition))
-
-
-def _by_number(pieces: dict[str, int]) -> list[str]:
-    """Return tokens in the order in which they were learned: frequent ones first."""
-    return sorted(pieces, key=lambda piece: pieces[piece])
 
 
 def compose_rows(own: Tokenizer, general: Tokenizer, table: Float[Tensor, "G D"]) -> Float[Tensor, "V D"]:
