@@ -349,8 +349,8 @@ class _VocabularyLoss(torch.autograd.Function):
         towards_words = torch.zeros(words.shape, dtype=exact, device=words.device)
         towards_bias = torch.zeros(bias.shape, dtype=exact, device=bias.device)
         for start in range(0, len(states), chunk):
-            part, answers = states[start : start + chunk], labels[start : start + chunk, None]
-            logits = (part @ table.T).to(exact).add_(bias)  # (chunk, V)
+            block, answers = states[start : start + chunk], labels[start : start + chunk, None]
+            logits = (block @ table.T).to(exact).add_(bias)  # (chunk, V)
             own, (highest, guess) = logits.gather(1, answers), logits.max(dim=1, keepdim=True)
             right += (guess == answers).sum()
             logits.sub_(highest).exp_()
@@ -363,7 +363,7 @@ class _VocabularyLoss(torch.autograd.Function):
             towards_bias += error.sum(dim=0)
             error = error.to(table.dtype)
             towards_states[start : start + chunk] = error @ table
-            towards_words += error.T @ part
+            towards_words += error.T @ block
         ctx.save_for_backward(towards_states, towards_words.to(words.dtype), towards_bias.to(bias.dtype))
         ctx.mark_non_differentiable(right)
         return loss, right
@@ -394,5 +394,5 @@ def vocabulary_loss(
         # A chunked step (encoder/chunks.py) computes it first without a graph, and then once more for the gradients.
         chunk = chunk or (512 if device == "cpu" else 8192)
         arguments = (states.to(low), words, bias, labels, chunk, torch.is_grad_enabled())
-        found: tuple[Tensor, Tensor] = _VocabularyLoss.apply(*arguments)
-    return found
+        result: tuple[Tensor, Tensor] = _VocabularyLoss.apply(*arguments)
+    return result

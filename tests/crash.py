@@ -23,7 +23,7 @@ def content_of(folder: Path) -> Content:
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != atomic.OURS and path.suffix != ".lock"
+        if path.is_file() and path.name != atomic.LOCK_NAME and path.suffix != ".lock"
     }
 
 
@@ -62,7 +62,7 @@ def put_back(state: Path, folder: Path) -> None:
 
 def damages(folder: Path) -> Iterator[str]:
     """Damage every file of a folder, each in two ways, and say which; it is mended before the next."""
-    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != atomic.OURS):
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != atomic.LOCK_NAME):
         content = path.read_bytes()
         flipped = bytearray(content)
         if content:

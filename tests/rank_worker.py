@@ -91,7 +91,7 @@ def train(base, folder, name, *, count=20, size=9, dropout=0.0, die_at=None, res
     group = distributed.here()
     steps = Steps(die_at)
     run = Run(folder)
-    group.share(lambda: Run.reopen(folder, {}) if resume else Run.create(folder, {}))
+    group.on_first(lambda: Run.reopen(folder, {}) if resume else Run.create(folder, {}))
     training = trainer.Trainer(
         encoder,
         objective,
@@ -148,12 +148,12 @@ def work(task, base, out):
             tables = [{"recipe": {"train": {"steps": 7}}}, {"recipe": {"train": {"steps": 8 if group.number else 7}}}]
             boom = iter([UserError("the disk is full")])
             found = {
-                "alike": said(lambda: group.agree(tables[0], first_difference)),
-                "different": said(lambda: group.agree(tables[1], first_difference)),
+                "alike": said(lambda: group.require_equal(tables[0], first_difference)),
+                "different": said(lambda: group.require_equal(tables[1], first_difference)),
                 "uneven": said(lambda: group.require_even(9, "train.batch_size")),
-                "first": said(lambda: group.share(lambda: (_ for _ in ()).throw(next(boom)))),
-                "turns": group.in_turn(lambda: (out / "seen").exists() or (out / "seen").touch()),
-                "apart": group.share(lambda: distributed.draw_rows((2, 3)).shape),
+                "first": said(lambda: group.on_first(lambda: (_ for _ in ()).throw(next(boom)))),
+                "turns": group.rank_zero_first(lambda: (out / "seen").exists() or (out / "seen").touch()),
+                "apart": group.on_first(lambda: distributed.draw_rows((2, 3)).shape),
                 "whole": train(base, out / "whole", "whitenedcse", size=8, dropout=0.1),
             }
         torch.save(found, out / f"{task}-{group.number}.pt")

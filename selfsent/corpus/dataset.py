@@ -99,17 +99,17 @@ class DocumentTokens(Sequence[int]):
 
     def __init__(self, ids: Ragged, row: int) -> None:
         self._values = ids.values
-        self._places = range(*ids.offsets.read(row, row + 2).tolist())
+        self._positions = range(*ids.offsets.read(row, row + 2).tolist())
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._positions)
 
-    def __getitem__(self, place: Any) -> Any:  # noqa: ANN401 - an int for an int, a list for a slice
-        places = self._places[place]
-        if isinstance(places, int):
-            return self._values.read(places, places + 1).item()
-        assert places.step == 1, "documents are read span by span"
-        return self._values.read(places.start, max(places.start, places.stop)).tolist()
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - an int for an int, a list for a slice
+        positions = self._positions[index]
+        if isinstance(positions, int):
+            return self._values.read(positions, positions + 1).item()
+        assert positions.step == 1, "documents are read span by span"
+        return self._values.read(positions.start, max(positions.start, positions.stop)).tolist()
 
 
 class DocumentRows:

@@ -136,10 +136,10 @@ def drop_near_held_out(
             pairs += [np.stack([rows[met], at[first[met]]]), np.stack([rows[met], at[last[met] - 1]])]
         candidates = np.unique(np.concatenate(pairs, axis=1), axis=1)  # each is compared once, however many bands agree
         at_once = max(1, _COMPARED // max(1, int(held_lengths.mean())))
-        for part in range(0, candidates.shape[1], at_once):
-            row, one = candidates[:, part : part + at_once]
+        for start in range(0, candidates.shape[1], at_once):
+            row, held_row = candidates[:, start : start + at_once]
             different, row_number = np.unique(row, return_inverse=True)
-            others, held_number = np.unique(one, return_inverse=True)
+            others, held_number = np.unique(held_row, return_inverse=True)
             pieces = [*ids.rows(different), *(held[text] for text in others)]
             near = _jaccard(pieces, row_number, held_number + len(different)) >= threshold
             drop_reason[row[near]] = HELD_OUT
@@ -158,9 +158,9 @@ def _bands_of(ids: Ragged, rows: NDArray[np.int64], width: int) -> Iterator[Keys
 
     def keys() -> Iterator[Keys]:
         for band in band_keys(shingles(values, lengths[full]), lengths[full], width):
-            whole = np.zeros(len(rows), np.uint64)
-            whole[full] = band
-            yield whole
+            keys = np.zeros(len(rows), np.uint64)
+            keys[full] = band
+            yield keys
 
     return keys()
 
@@ -231,10 +231,10 @@ def drop_near(
         later, earlier = block * _BLOCK + (pairs >> _BITS), pairs & ((1 << _BITS) - 1)
         near = np.zeros(len(pairs), bool)
         for start in range(0, len(pairs), at_once):
-            part = slice(start, start + at_once)
-            near[part] = similarities(ids, earlier[part], later[part]) >= threshold
-            if others is not None and near[part].any():
-                alike = np.flatnonzero(near[part]) + start
+            batch = slice(start, start + at_once)
+            near[batch] = similarities(ids, earlier[batch], later[batch]) >= threshold
+            if others is not None and near[batch].any():
+                alike = np.flatnonzero(near[batch]) + start
                 near[alike] = similarities(others, earlier[alike], later[alike]) >= threshold
         # In order of the later text, so that it is already decided whether the earlier one is kept.
         for earlier_row, later_row in zip(earlier[near].tolist(), later[near].tolist(), strict=True):
@@ -277,10 +277,10 @@ def _partitions(
 ) -> Iterator[tuple[NDArray[np.int64], Keys]]:
     """Yield (rows, values) of all columns, of rows still kept, such that equal values come together."""
     parts = -(-sum(column.rows for column in columns) // _PARTITION)
-    for part in range(parts):
+    for remainder in range(parts):
         rows, values = [], []
         for start, chunk in chain.from_iterable(column.chunks() for column in columns):
-            here = chunk % np.uint64(parts) == part
+            here = chunk % np.uint64(parts) == remainder
             if drop_reason is not None:
                 here &= drop_reason[start : start + len(chunk)] == KEPT
             rows.append(np.flatnonzero(here) + start)

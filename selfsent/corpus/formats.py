@@ -71,18 +71,18 @@ class OpenFile:
     def parts(self) -> Iterator[bytes]:
         """Yield lines as bytes; one that is longer than ``LONGEST`` comes in parts."""
         begins = True
-        for part in iter(partial(self.stream.readline, LONGEST + 1), b""):
+        for piece in iter(partial(self.stream.readline, LONGEST + 1), b""):
             self.line += begins
             if begins and self.line == 1:
                 for mark, encoding in _MARKS.items():
-                    if part.startswith(mark):
+                    if piece.startswith(mark):
                         raise CorpusError(f"{self.path} is {encoding}: save it as UTF-8")
-            if b"\0" in part or (begins and self.line == 1 and part.startswith(_BINARY)):
+            if b"\0" in piece or (begins and self.line == 1 and piece.startswith(_BINARY)):
                 raise CorpusError(f"{self} is not text but binary, or not UTF-8: give a file of one of {KNOWN}")
-            begins = part.endswith(b"\n")
-            if self.line == 1 and not begins and b"\r" in part.rstrip(b"\r"):
+            begins = piece.endswith(b"\n")
+            if self.line == 1 and not begins and b"\r" in piece.rstrip(b"\r"):
                 raise CorpusError(f"{self.path} ends its lines by CR alone, as old Macs did: save it with LF or CR LF")
-            yield part
+            yield piece
 
     def lines(self, parts: Iterable[bytes] | None = None) -> Iterator[str]:
         """Yield decoded lines."""
@@ -201,7 +201,7 @@ def _text_rows(file: OpenFile, columns: Columns | None) -> Iterator[_Located]:
 
 def _json_rows(file: OpenFile, columns: Columns | None) -> Iterator[_Located]:
     """Read objects line by line, or one list of objects."""
-    parts = (part for part in file.parts() if not part.isspace())
+    parts = (piece for piece in file.parts() if not piece.isspace())
     first = next(parts, b"")
     every = chain([first] * bool(first), parts)
     if first.strip() == b"{":
@@ -220,13 +220,13 @@ def _json_items(file: OpenFile, parts: Iterable[bytes]) -> Iterator[tuple[object
     """Read the items of a list, of which one is held in memory at a time."""
     decode = codecs.getincrementaldecoder("utf-8-sig")().decode
     text, failed, number, expected = "", 0, 1, "["
-    for part in chain(parts, [b""]):
+    for piece in chain(parts, [b""]):
         try:
-            text += decode(part, not part)
+            text += decode(piece, not piece)
         except UnicodeDecodeError as error:
             raise file.undecodable(error) from error
         at = 0
-        if part and len(text) < 2 * failed:  # or an item of many lines would be tried with each of them
+        if piece and len(text) < 2 * failed:  # or an item of many lines would be tried with each of them
             continue
         while (at := _end_of_gap(text, at)) < len(text):
             where, character = f"{file.path}, item {number}", text[at]
@@ -236,7 +236,7 @@ def _json_items(file: OpenFile, parts: Iterable[bytes]) -> Iterator[tuple[object
                 except (ValueError, RecursionError) as error:
                     if len(text) - at > LONGEST:
                         raise too_long(f"{where} is not valid JSON, or it") from error
-                    if part:
+                    if piece:
                         break  # there may be more of it
                     raise _invalid_json(where, error) from error
                 yield where, item

@@ -50,13 +50,13 @@ class Selection:
 
     Args:
         size: of dev and of test, at most.
-        share: of the documents, dev and test together.
+        fraction: of the documents, dev and test together.
         file: of the documents held out: a JSON line each, its part and then the fields of ``Document``.
     """
 
-    def __init__(self, kind: Kind, size: int, share: float, file: Path) -> None:
+    def __init__(self, kind: Kind, size: int, fraction: float, file: Path) -> None:
         self.found = HeldOut(kind)
-        self.size, self.share, self.file = size, share, file
+        self.size, self.fraction, self.file = size, fraction, file
         self.file.touch()
         self.keys = array("Q")  # of the texts of the documents held out,
         self.texts: list[str] = []  # and these
@@ -85,9 +85,9 @@ class Selection:
             texts: near-copies of which are no text to train on; None: its sentences.
         """
         position = xxhash.xxh3_64_intdigest(np.array(keys, np.uint64).data) % 10_000 / 10_000
-        part = "dev" if position < self.share / 2 else "test"
-        pairs: HeldOutPairs = getattr(self.found, part)
-        if position >= self.share or len(pairs) >= self.size:
+        split = "dev" if position < self.fraction / 2 else "test"
+        pairs: HeldOutPairs = getattr(self.found, split)
+        if position >= self.fraction or len(pairs) >= self.size:
             return False
         query, passage = self._pair(summary, sentences)
         own = {clean.content_key(query), clean.content_key(passage)}
@@ -100,7 +100,7 @@ class Selection:
         pairs.passages.append(passage)
         pairs.titles.append(clean.one_line(document.title))
         with self.file.open("a", encoding="ascii") as lines:
-            lines.write(json.dumps([part, *document]) + "\n")
+            lines.write(json.dumps([split, *document]) + "\n")
         return True
 
     def _pair(self, summary: str, sentences: Sequence[str]) -> tuple[str, str]:

@@ -107,14 +107,14 @@ def _found() -> Iterator[tuple[str, str, str]]:
         yield title, *prose(topic)
     mine, *others = _shares(source_files())
     with ExitStack() as stack:
-        running = [stack.enter_context(_parsing(share)) for share in others]
+        running = [stack.enter_context(_parsing(group)) for group in others]
         yield from parse(mine)
-        for share, (process, output) in zip(others, running, strict=True):
+        for group, (process, output) in zip(others, running, strict=True):
             if process.wait() == 0:
                 output.seek(0)
                 yield from (tuple(json.loads(line)) for line in output)
             else:  # another process may not be started everywhere
-                yield from parse(share)
+                yield from parse(group)
 
 
 def source_files() -> list[tuple[str, str]]:
@@ -124,7 +124,7 @@ def source_files() -> list[tuple[str, str]]:
     for root in dict.fromkeys(paths[kind] for kind in ("stdlib", "purelib", "platlib")):
         for name in sorted(_names(Path(root)), key=lambda name: name.split("/")):
             parts = name.removesuffix(".py").removesuffix("/__init__").split("/")
-            files.append((f"{root}/{name}", ".".join(part for part in parts if not part.startswith("_"))))
+            files.append((f"{root}/{name}", ".".join(level for level in parts if not level.startswith("_"))))
     return files
 
 
@@ -146,8 +146,8 @@ def _shares(files: Sequence[tuple[str, str]]) -> list[list[tuple[str, str]]]:
     size = ends[-1] / (usable_cores() if sys.executable else 1) + 1
     numbered = zip(ends, files, strict=False)
     return [
-        [file for _, file in share]
-        for _, share in groupby(numbered, lambda numbered_file: int(numbered_file[0] / size))
+        [file for _, file in group]
+        for _, group in groupby(numbered, lambda numbered_file: int(numbered_file[0] / size))
     ] or [[]]
 
 

@@ -42,8 +42,8 @@ class RemoteFile:
             return [self.url, self.size, self.version]
         digest = xxhash.xxh3_128()
         with self.open() as file:
-            while part := file.read(1 << 20):
-                digest.update(part)
+            while block := file.read(1 << 20):
+                digest.update(block)
         return [self.url, self.size, digest.hexdigest()]
 
     def open(self) -> io.BufferedReader:

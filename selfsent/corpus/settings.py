@@ -62,9 +62,11 @@ class CorpusConfig:
 
     @model_validator(mode="before")
     @classmethod
-    def _with_preset(cls, given: Any) -> Any:  # noqa: ANN401
+    def _with_preset(cls, arguments: Any) -> Any:  # noqa: ANN401
         """Put the preset's values under those that were given."""
-        keys = given if isinstance(given, dict) else given.kwargs or {}  # a table, or the arguments of a call
+        keys = (
+            arguments if isinstance(arguments, dict) else arguments.kwargs or {}
+        )  # a table, or the arguments of a call
         return {**PRESETS.get(str(keys.get("preset")), {}), **keys}
 
     def __post_init__(self) -> None:

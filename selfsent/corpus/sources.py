@@ -152,7 +152,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
     home = folder.resolve()
     for above, folders, files in os.walk(folder, onerror=refuse):
-        if Path(above) != folder and {atomic.OURS, atomic.CHECKSUMS} & {*files}:
+        if Path(above) != folder and {atomic.LOCK_NAME, atomic.CHECKSUMS} & {*files}:
             folders.clear()  # a run, a model or a checkpoint: what we wrote ourselves is no text
             continue
         folders[:] = [name for name in folders if not name.startswith(".")]

@@ -136,8 +136,8 @@ def split_texts(document: Document, rules: TextRules) -> SplitDocument:
     text, summary, sentences = split_document(document, rules)
     candidates = [" ".join(sentences)] if rules.whole and sentences else sentences
     words = [clean.count_words(candidate) for candidate in candidates]
-    kept_places = [place for place, number in enumerate(words) if number in rules.words]
-    texts = [candidates[place] for place in kept_places]
+    kept_places = [position for position, number in enumerate(words) if number in rules.words]
+    texts = [candidates[position] for position in kept_places]
     return SplitDocument(
         cleaned=text != document.text,
         summary=clean.one_line(summary),
@@ -188,7 +188,7 @@ class ChunkTokenizer(NamedTuple):
     def __call__(self, chunk: list[NewText]) -> TokenizedChunk:
         """Return the texts of a chunk, but those without a token if these are dropped."""
         ids, lengths = self.pieces.encode([new_text.text for new_text in chunk])
-        whole = len(chunk)
+        before = len(chunk)
         if self.drops_empty:
             chunk = [new_text for new_text, length in zip(chunk, lengths, strict=True) if length]
             lengths = lengths[lengths > 0]
@@ -205,7 +205,7 @@ class ChunkTokenizer(NamedTuple):
             np.array([new_text.key for new_text in chunk], np.uint64),
             np.array([clean.content_key(new_text.positive) for new_text in chunk], np.uint64),
             bands,
-            whole - len(chunk),
+            before - len(chunk),
         )
 
 
@@ -249,9 +249,9 @@ class TokenizedTexts:
         # The positive of a sentence is the next one; positives in rows are ignored.
         self._adjacent = config.positives == "adjacent"
         self.rows_adjacent = self._adjacent and config.order == "meaningful"
-        size, share = config.held_out, config.held_out_share
-        self.documents = Selection(kind, size, share, table.folder / "held_out_documents.jsonl")
-        self.pairs = Selection("pairs", size, share, table.folder / "held_out_pairs.jsonl")
+        size, fraction = config.held_out, config.held_out_share
+        self.documents = Selection(kind, size, fraction, table.folder / "held_out_documents.jsonl")
+        self.pairs = Selection("pairs", size, fraction, table.folder / "held_out_pairs.jsonl")
         self.texts = table.ragged("texts", np.uint8)
         self.ids = table.ragged("ids", pieces.dtype)
         self.keys = table.column("keys", np.uint64)
@@ -355,8 +355,8 @@ class TokenizedTexts:
                     positives[n] = texts[n + 1]
         end = split.candidates - 1
         return [
-            NewText(text, key, other, first=place == 0, last=place == end)
-            for text, key, other, place in zip(texts, keys, positives, places, strict=True)
+            NewText(text, key, other, first=position == 0, last=position == end)
+            for text, key, other, position in zip(texts, keys, positives, places, strict=True)
         ]
 
     def _append(self, chunk: TokenizedChunk) -> None:

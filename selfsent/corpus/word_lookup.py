@@ -151,16 +151,16 @@ class WordLookup:
     def _find(self, keys: NDArray[np.uint64]) -> Numbers:
         """Return the number of each word, -1 of those that are not known: open addressing with linear probing."""
         slots = _slots(keys, len(self._table))
-        found = np.full(len(keys), -1, np.int64)
+        numbers = np.full(len(keys), -1, np.int64)
         left = np.arange(len(keys))
         while left.size:
             words = self._table[slots[left]]
             left, words = left[words >= 0], words[words >= 0]
             same = (self._words[words] == keys[left]).all(axis=1)
-            found[left[same]] = words[same]
+            numbers[left[same]] = words[same]
             left = left[~same]
             slots[left] = (slots[left] + 1) % len(self._table)
-        return found
+        return numbers
 
     def _enter(self, words: Numbers, keys: NDArray[np.uint64]) -> None:
         """Put words into the table, which is kept at most half full."""

@@ -179,7 +179,7 @@ class DeCLUTR(Objective):
         config, least = self.config, self.config.min_length + 2
         parts = 2 * config.num_anchors
         # Half of the documents are then long enough, or a tenth, or two.
-        counts = [max(2, int(share * len(words))) for share in (0.5, 0.1, 0)] if len(words) > 1 else []
+        counts = [max(2, int(fraction * len(words))) for fraction in (0.5, 0.1, 0)] if len(words) > 1 else []
         spans = [int(np.sort(words)[-count]) // parts for count in counts]
         span = next((length for length in spans if length >= least), 0)
         ways = [f"set objective.max_length={span}"] if span else []
@@ -290,16 +290,16 @@ class DeCLUTR(Objective):
         self, encoder: SentenceTransformer, tokens: Tokens, words: Tensor, chosen: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Embed the anchors; also return the states of their masked words, and those words."""
-        shares, positions, states, labels = [], [], [], []
-        for rows, share in split_by_length(tokens):
-            width = share["input_ids"].shape[1]
+        embeddings, positions, states, labels = [], [], [], []
+        for rows, chunk in split_by_length(tokens):
+            width = chunk["input_ids"].shape[1]
             hidden = chosen[rows, :width]
-            embedded, predicted = embed_with_words(encoder, share, hidden)
-            shares.append(embedded)
+            embedded, predicted = embed_with_words(encoder, chunk, hidden)
+            embeddings.append(embedded)
             positions.append(rows)
             states.append(predicted)
             labels.append(words[rows, :width][hidden])
-        return torch.cat(shares)[torch.cat(positions).argsort()], torch.cat(states), torch.cat(labels)
+        return torch.cat(embeddings)[torch.cat(positions).argsort()], torch.cat(states), torch.cat(labels)
 
     def terms(self, anchors: Float[Tensor, "N D"], positives: Float[Tensor, "NP D"]) -> Terms:
         """Return the contrast for the embeddings of anchors and, grouped by anchor, positives."""
@@ -342,17 +342,17 @@ def draw_positive(
 ) -> Span:
     """Draw a span near an anchor: touching it, overlapping with it or inside it, as ``sampling`` allows."""
     start, end = anchor
-    share = draw.beta(2, 4)
+    fraction = draw.beta(2, 4)
     if sampling == "subsuming":
-        size = math.floor(share * (end - start - shortest) + shortest)
+        size = math.floor(fraction * (end - start - shortest) + shortest)
         first = int(draw.integers(start, end - size + 1))
     elif sampling == "adjacent":
         room = min(longest, max(start, length - end))
-        size = math.floor(share * (room - shortest) + shortest)
+        size = math.floor(fraction * (room - shortest) + shortest)
         sides = [first for first in (start - size, end) if first >= 0 and first + size <= length]
         first = int(draw.choice(sides))
     else:
-        size = math.floor(share * (longest - shortest) + shortest)
+        size = math.floor(fraction * (longest - shortest) + shortest)
         first = int(draw.integers(max(0, start - size), min(end, length - size) + 1))
     return first, first + size
 
@@ -371,13 +371,13 @@ def _projection(config: "DeCLUTR.Config", width: int) -> tuple[nn.Sequential, in
 
 
 def _embed_by_length(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, "N D"]:
-    shares = [(rows, embed(encoder, share)) for rows, share in split_by_length(tokens)]
-    return torch.cat([share for _, share in shares])[torch.cat([rows for rows, _ in shares]).argsort()]
+    rows, chunks = zip(*split_by_length(tokens), strict=True)
+    return torch.cat([embed(encoder, chunk) for chunk in chunks])[torch.cat(rows).argsort()]
 
 
 def _padding(columns: Sequence[Tokens]) -> float:
     """Return the share of padding in what the encoder computes of some columns."""
-    masks: list[Any] = [share["attention_mask"] for column in columns for _, share in split_by_length(column)]
+    masks: list[Any] = [chunk["attention_mask"] for column in columns for _, chunk in split_by_length(column)]
     return 1 - sum(int(mask.sum()) for mask in masks) / sum(mask.numel() for mask in masks)
 
 

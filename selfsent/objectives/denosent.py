@@ -151,26 +151,26 @@ class DenoSent(Objective):
 
     def _denoise(self, memory: Float[Tensor, "B D"], encoder: SentenceTransformer, batch: Batch) -> Float[Tensor, ""]:
         """Return the mean cross-entropy of the tokens to be restored."""
-        given = batch["text" if self.config.denoise_target == "self" else second(batch)]
-        wanted = batch["text"] if self.config.denoise_target != "positive" else given
-        length = max(given["input_ids"].shape[1], wanted["input_ids"].shape[1])
-        given, wanted = (_widened(tokens, length, encoder.tokenizer.pad_token_id or 0) for tokens in (given, wanted))
+        source = batch["text" if self.config.denoise_target == "self" else second(batch)]
+        wanted = batch["text"] if self.config.denoise_target != "positive" else source
+        length = max(source["input_ids"].shape[1], wanted["input_ids"].shape[1])
+        source, wanted = (_widened(tokens, length, encoder.tokenizer.pad_token_id or 0) for tokens in (source, wanted))
 
         words = word_embeddings(encoder)
 
         def run(memory: Tensor, *values: Tensor) -> tuple[Tensor, Tensor]:
-            noisy, whole = (
-                dict(zip(given, part, strict=True)) for part in (values[: len(given)], values[len(given) :])
+            noisy, target = (
+                dict(zip(source, half, strict=True)) for half in (values[: len(source)], values[len(source) :])
             )
             inputs = embed_inputs(encoder, noisy)  # (B, T, D)
             if self.config.detach_decoder_input:
                 inputs = inputs.detach()
             states = self.decoder(self.noise(inputs), memory, noisy["attention_mask"].bool())
-            counted = self._counted(whole)
-            loss, right = self.mlm.summed_loss(states[counted], words, whole["input_ids"][counted])
+            counted = self._counted(target)
+            loss, right = self.mlm.summed_loss(states[counted], words, target["input_ids"][counted])
             return loss[None], right[None]
 
-        sums, right = in_chunks(self, run, memory, *given.values(), *(wanted[name] for name in given))
+        sums, right = in_chunks(self, run, memory, *source.values(), *(wanted[name] for name in source))
         count = int(self._counted(wanted).sum())
         self._last["token_accuracy"] = right.sum() / count
         return sums.sum() / mean_count(count)

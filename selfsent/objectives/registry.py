@@ -67,7 +67,7 @@ class ObjectivePlan:
         if len(parts) == 1:
             return next(iter(parts.values()))
         weights = {name.replace(".", "-"): weight for name, weight in self.weights.items()}
-        return Composition({name.replace(".", "-"): part for name, part in parts.items()}, weights, encoder)
+        return Composition({name.replace(".", "-"): member for name, member in parts.items()}, weights, encoder)
 
     def table(self) -> dict[str, Any]:
         """Return the settings as plain values, for a run's config.json."""
@@ -84,40 +84,44 @@ def plan_objective(name: str, table: Mapping[str, Any]) -> ObjectivePlan:
     Raises:
         ConfigurationError: an unknown method or key, a value that does not fit, or methods that cannot be joined.
     """
-    methods = {part.strip(): find_method(part.strip()) for part in name.split("+")}
+    methods = {member.strip(): find_method(member.strip()) for member in name.split("+")}
     if len(methods) < name.count("+") + 1:
         raise ConfigurationError(
             f"{name!r} joins a method with itself: name each once, and weigh it with objective.weights"
         )
     if len(methods) == 1:
-        ((part, (kind, changes)),) = methods.items()
+        ((member, (kind, changes)),) = methods.items()
         return ObjectivePlan(
-            {part: kind}, {part: build_config(kind.Config, {**changes, **table}, "objective")}, {part: 1.0}
+            {member: kind}, {member: build_config(kind.Config, {**changes, **table}, "objective")}, {member: 1.0}
         )
-    kinds = {part: kind for part, (kind, _) in methods.items()}
+    kinds = {member: kind for member, (kind, _) in methods.items()}
     require_one_unit(kinds)
     for key, value in table.items():
         if key not in (*methods, "weights") or not isinstance(value, Mapping):
-            keys = [f"objective.{part}.{field.name}" for part, kind in kinds.items() for field in fields(kind.Config)]
-            raise unknown("key", f"objective.{key}", [*keys, *(f"objective.weights.{part}" for part in methods)])
+            keys = [
+                f"objective.{member}.{field.name}" for member, kind in kinds.items() for field in fields(kind.Config)
+            ]
+            raise unknown("key", f"objective.{key}", [*keys, *(f"objective.weights.{member}" for member in methods)])
     weights = dict(table.get("weights", {}))
-    for part, weight in weights.items():
-        if part not in methods:
-            raise unknown("key", f"objective.weights.{part}", [f"objective.weights.{method}" for method in methods])
+    for member, weight in weights.items():
+        if member not in methods:
+            raise unknown("key", f"objective.weights.{member}", [f"objective.weights.{method}" for method in methods])
         if not isinstance(weight, int | float) or weight < 0:
-            raise ConfigurationError(f"objective.weights.{part} = {weight!r} does not fit: it is a number of 0 or more")
+            raise ConfigurationError(
+                f"objective.weights.{member} = {weight!r} does not fit: it is a number of 0 or more"
+            )
     configs = {
-        part: build_config(kind.Config, {**changes, **table.get(part, {})}, f"objective.{part}")
-        for part, (kind, changes) in methods.items()
+        member: build_config(kind.Config, {**changes, **table.get(member, {})}, f"objective.{member}")
+        for member, (kind, changes) in methods.items()
     }
-    return ObjectivePlan(kinds, configs, {part: float(weights.get(part, 1.0)) for part in methods})
+    return ObjectivePlan(kinds, configs, {member: float(weights.get(member, 1.0)) for member in methods})
 
 
 def method_recipe(name: str) -> RecipeTable:
     """Return the training and encoder settings that methods or presets bring; the first of joined ones wins."""
     wanted: RecipeTable = {}
-    for part in name.split("+"):
-        kind, preset = _find(part.strip())
+    for member in name.split("+"):
+        kind, preset = _find(member.strip())
         for table in (preset, kind.recipe):
             for section, keys in table.items():
                 if section != "objective":

@@ -98,13 +98,13 @@ class MaskedLM(Objective):
         return terms
 
 
-def hide_words(encoder: SentenceTransformer, tokens: Tokens, share: float) -> tuple[Tokens, Bool[Tensor, "B T"]]:
+def hide_words(encoder: SentenceTransformer, tokens: Tokens, fraction: float) -> tuple[Tokens, Bool[Tensor, "B T"]]:
     """Hide the same number of tokens of every row; drawn on the CPU from torch's global generator.
 
     Special tokens are hidden like words: in packed text they say where a document ends, which can be guessed.
     """
     ids = tokens["input_ids"]
-    count = max(1, round(share * ids.shape[1]))
+    count = max(1, round(fraction * ids.shape[1]))
     order = distributed.draw_rows(ids.shape).argsort(dim=1)[:, :count].to(ids.device)
     chosen = torch.zeros(ids.shape, dtype=torch.bool, device=ids.device).scatter_(1, order, True)
     return replace_tokens(encoder, tokens, chosen), chosen
@@ -223,13 +223,13 @@ def export_masked_lm(
 ) -> None:
     """Write the trained model: what ``AutoModelForMaskedLM`` and ``SentenceTransformer`` open."""
     save_encoder(encoder, folder)
-    whole = assemble_masked_lm(encoder, head, start)
+    model = assemble_masked_lm(encoder, head, start)
     for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-        if hasattr(whole.config, name) and not getattr(whole.config, name):
-            setattr(whole.config, name, _DROPOUT)
+        if hasattr(model.config, name) and not getattr(model.config, name):
+            setattr(model.config, name, _DROPOUT)
     with quietly():
-        torch.nn.Module.to(whole, dtype)  # in place; transformers' own has lost its signature
-        whole.save_pretrained(folder)
+        torch.nn.Module.to(model, dtype)  # in place; transformers' own has lost its signature
+        model.save_pretrained(folder)
     # Stored in fp16, but to be opened in fp32: fp16 is slow on a CPU and cannot be trained.
     config = folder / "config.json"
     content = json.loads(config.read_text(encoding="utf-8")) | {"dtype": "float32"}

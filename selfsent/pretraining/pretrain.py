@@ -136,10 +136,10 @@ def pretrain(
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
     out = Path(out) if out is not None else Path("runs") / f"pretrain-{size or ('base' if base else SIZE)}"
-    given: dict[str, object] = {"base": base, "hours": hours, "tokens": tokens}
+    options: dict[str, object] = {"base": base, "hours": hours, "tokens": tokens}
     kept = {"vocabulary": vocabulary, "seed": seed}
     if size == "static":
-        for name, value in (given | {"data": data, "resume": resume or None}).items():
+        for name, value in (options | {"data": data, "resume": resume or None}).items():
             if value is not None:
                 raise ConfigurationError(
                     f"--{name} does not fit --size static, which takes minutes and one pass: leave it out"
@@ -158,13 +158,13 @@ def pretrain(
         raise ConfigurationError("--vectors is for --size static: add it, or leave --vectors out")
     if size is not None and size not in masked_lm.SIZES:
         raise unknown("size", size, ("static", *masked_lm.SIZES))
-    config = _config(PretrainConfig, given | kept | {"size": size}, settings)
+    config = _config(PretrainConfig, options | kept | {"size": size}, settings)
     with distributed.joined(config.hardware.device) as group, locks.exclusive(out) if group.first else nullcontext():
         return pretrain_masked_lm(sources or [DEMO], out, config, data=data, resume=resume, progress=progress)
 
 
-def _config(kind: type[T], given: Mapping[str, object], settings: Sequence[str]) -> T:
-    table = {key: value for key, value in given.items() if value is not None}
+def _config(kind: type[T], options: Mapping[str, object], settings: Sequence[str]) -> T:
+    table = {key: value for key, value in options.items() if value is not None}
     return build_config(kind, apply_settings(table, settings), "")
 
 
@@ -183,14 +183,14 @@ def pretrain_masked_lm(
     """
     with distributed.joined(settings.hardware.device) as group:
         progress = progress if group.first else SILENT
-        group.agree({"recipe": asdict(settings), "versions": provenance.versions()}, first_difference)
+        group.require_equal({"recipe": asdict(settings), "versions": provenance.versions()}, first_difference)
         group.require_even(settings.batch_size, "batch_size")
         suite = read_suite(["stsb-dev"], data) if data and group.first else None
         machine = hardware.choose_hardware(**asdict(settings.hardware))
         progress.say(f"machine: {machine.line()}")
-        resuming = group.share(lambda: resume and (out / "config.json").is_file())
+        resuming = group.on_first(lambda: resume and (out / "config.json").is_file())
         # The other processes find what the first has written.
-        run, text = group.in_turn(
+        run, text = group.rank_zero_first(
             lambda: _begin(sources, out, settings, machine, group, resume=resume or not group.first, progress=progress)
         )
         build = partial(_trainer, run, text, settings, machine, suite)
@@ -202,14 +202,14 @@ def pretrain_masked_lm(
             raise
         tokens = steps * settings.batch_size * 2 * settings.length
         progress.say(f"{steps:,} steps: {tokens / 1e6:,.1f} M tokens of {text.tokens / 1e6:,.1f} M")
-        scores = group.share(run.finished)
+        scores = group.on_first(run.finished)
         if scores is None:
             training = build(steps, progress)
             outcome = training.train()
-            scores = group.share(lambda: _finish(training, outcome))
+            scores = group.on_first(lambda: _finish(training, outcome))
         else:
             progress.say(f"the run in {out} is finished: nothing is left to do")
-            group.share(run.release)
+            group.on_first(run.release)
     speed = scores.pop("tokens_per_second", 0.0)
     return Pretrained(folder=out, model=run.model, steps=steps, tokens=tokens, tokens_per_second=speed, scores=scores)
 
@@ -328,7 +328,7 @@ def _steps(
         return text.tokens // (2 * settings.length) // settings.batch_size
     path = run.folder / "plan.json"
     advice = f"delete {run.folder} to train it again"
-    planned = group.share(lambda: int(atomic.read_sealed(path, advice)["steps"]) if path.is_file() else None)
+    planned = group.on_first(lambda: int(atomic.read_sealed(path, advice)["steps"]) if path.is_file() else None)
     if planned is not None:
         return planned
     seconds = group.means([seconds_per_step(build(_TIMED, SILENT))])[0]

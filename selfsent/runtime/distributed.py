@@ -64,8 +64,8 @@ class Ranks:
         with _met():
             dist.broadcast(state, src=0, group=self._control)
             torch.set_rng_state(state)
-            whole: Tensor = _Gathered.apply(rows, self)
-        return whole
+            gathered: Tensor = _Gathered.apply(rows, self)
+        return gathered
 
     def counts(self, rows: int) -> list[int]:
         """Return how many rows each rank has."""
@@ -86,8 +86,8 @@ class Ranks:
         """Replace every gradient by its mean over the ranks; one that no rank has stays None."""
         if self.count == 1:
             return
-        shares = self.means([float(parameter.grad is not None) for parameter in parameters])
-        held = [parameter for parameter, share in zip(parameters, shares, strict=True) if share]
+        fractions = self.means([float(parameter.grad is not None) for parameter in parameters])
+        held = [parameter for parameter, fraction in zip(parameters, fractions, strict=True) if fraction]
         for parameter in held:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -114,7 +114,7 @@ class Ranks:
 
     # ------------------------------------------------------------------------------------------------- who does what
 
-    def share(self, make: Callable[[], T]) -> T:
+    def on_first(self, make: Callable[[], T]) -> T:
         """Return what ``make`` returns on the first rank; the others wait, without a time-out.
 
         Raises:
@@ -124,7 +124,7 @@ class Ranks:
             return make()
         box: list[Any] = [None, None]
         try:
-            with apart():
+            with unsharded():
                 box[0] = make() if self.first else None
         except Exception as error:
             box[1] = str(error) or type(error).__name__
@@ -136,7 +136,7 @@ class Ranks:
             raise EndedElsewhere(f"process 0 ended: {box[1]}")
         return box[0]
 
-    def in_turn(self, make: Callable[[], T]) -> T:
+    def rank_zero_first(self, make: Callable[[], T]) -> T:
         """Return what ``make`` returns here: first the first rank, then one on each other machine, then the rest.
 
         So what it prepares in a cache is prepared once a cache.
@@ -150,7 +150,7 @@ class Ranks:
         for turn in range(3):
             error: Exception | None = None
             try:
-                with apart():
+                with unsharded():
                     made = make() if self._turn == turn else made
             except Exception as raised:
                 error = raised
@@ -162,7 +162,7 @@ class Ranks:
                     raise EndedElsewhere(f"process {number} ended: {message}")
         return made  # type: ignore[return-value]
 
-    def agree(self, content: Mapping[str, object], difference: Callable[[object, object], Any]) -> None:
+    def require_equal(self, content: Mapping[str, object], difference: Callable[[object, object], Any]) -> None:
         """Refuse ranks that were given different things, before anything is trained.
 
         Args:
@@ -204,7 +204,7 @@ class Ranks:
 
     # ------------------------------------------------------------------------------------------------------- the end
 
-    def part(self) -> None:
+    def end(self) -> None:
         """End together."""
         with suppress(EndedElsewhere), _met():
             dist.barrier(group=self._control)
@@ -226,14 +226,14 @@ class _Gathered(torch.autograd.Function):
         every = [torch.empty_like(padded) for _ in counts]
         dist.all_gather(every, padded)
         ctx.start, ctx.rows = sum(counts[: ranks.number]), len(rows)
-        return torch.cat([one[:count] for one, count in zip(every, counts, strict=True)])
+        return torch.cat([padded[:count] for padded, count in zip(every, counts, strict=True)])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
-        whole = gradients[0].clone(memory_format=torch.contiguous_format)
+        total = gradients[0].clone(memory_format=torch.contiguous_format)
         with _met():
-            dist.all_reduce(whole)
-        return whole[ctx.start : ctx.start + ctx.rows], None
+            dist.all_reduce(total)
+        return total[ctx.start : ctx.start + ctx.rows], None
 
 
 ALONE = Ranks()
@@ -277,9 +277,9 @@ def joined(device: str | None) -> Iterator[Ranks]:
     _here = ranks = Ranks(dist.get_rank(), dist.get_world_size(), local)
     try:
         yield ranks
-        ranks.part()
+        ranks.end()
     except Interrupted:  # all of them, after the same step
-        ranks.part()
+        ranks.end()
         raise
     except BaseException:
         ranks.fail()
@@ -289,7 +289,7 @@ def joined(device: str | None) -> Iterator[Ranks]:
 
 
 @contextmanager
-def apart() -> Iterator[None]:
+def unsharded() -> Iterator[None]:
     """Exchange nothing in the block: every rank computes all of a batch that is too small to be shared."""
     global _here
     before, _here = _here, ALONE

@@ -24,7 +24,7 @@ def launched_number() -> int:
     return int(os.environ["RANK"]) if launched() > 1 else 0
 
 
-def require_one(what: str) -> None:
+def require_one(command: str) -> None:
     """Refuse to be run by several processes.
 
     Raises:
@@ -32,6 +32,6 @@ def require_one(what: str) -> None:
     """
     if launched() > 1:
         raise ConfigurationError(
-            f"{launched()} processes were started, and {what} is run by one: start it without torchrun or accelerate "
-            "launch; train and pretrain take several"
+            f"{launched()} processes were started, and {command} is run by one: start it without torchrun or "
+            "accelerate launch; train and pretrain take several"
         )

@@ -211,7 +211,7 @@ def _sweep(folder: Path, facts: dict[str, Any]) -> None:
     """Remove files of former states; an index that is open elsewhere keeps those that it has mapped."""
     lists = facts["lists"]
     named = [*facts["segments"], facts["words"], facts["deleted"], lists and lists["file"]]
-    kept = {MANIFEST, atomic.OURS, *filter(None, named)}
+    kept = {MANIFEST, atomic.LOCK_NAME, *filter(None, named)}
     kept |= {atomic.checksum_of(folder / name).name for name in kept}
     for path in folder.iterdir():  # of ours: what people put there stays
         if path.name not in kept and path.name.startswith(_OWN) and not atomic.is_unfinished(path):

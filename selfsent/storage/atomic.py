@@ -21,10 +21,10 @@ from filelock import FileLock, Timeout
 
 from selfsent.errors import ConfigurationError, ResumeError, first_line
 from selfsent.storage import locks
-from selfsent.storage.windows import let_go, open_to_flush, tried_again
+from selfsent.storage.windows import open_to_flush, release, retry
 
 CHECKSUMS = ".checksums"  # of a folder: size and checksum of every other file in it
-OURS = locks.OURS
+LOCK_NAME = locks.LOCK_NAME
 
 _UNREADABLE = (OSError, ValueError, AttributeError, TypeError, RecursionError)  # what damaged JSON raises, and disks
 Operation = Literal["open", "read", "write", "fsync", "rename", "unlink"]
@@ -95,7 +95,7 @@ def unfinished(target: Path) -> Path:
 
 def is_unfinished(path: Path) -> bool:
     """Tell whether a path is what a killed process left half written, or its lock."""
-    return path.name == OURS or (path.name.startswith(".") and path.name.endswith(".partial"))
+    return path.name == LOCK_NAME or (path.name.startswith(".") and path.name.endswith(".partial"))
 
 
 def remove(path: Path) -> None:
@@ -108,7 +108,7 @@ def remove(path: Path) -> None:
         if not is_unfinished(path):
             doomed = path.with_name(f".{path.name}.removed.partial")
             shutil.rmtree(doomed, ignore_errors=True)
-            tried_again(lambda: path.replace(doomed))
+            retry(lambda: path.replace(doomed))
         shutil.rmtree(doomed)
     else:
         path.unlink(missing_ok=True)
@@ -118,7 +118,7 @@ def rename(source: Path, target: Path) -> None:
     """Rename, and flush the folder that holds the name."""
     locks.require_held()
     _announce("rename", target)
-    tried_again(lambda: source.replace(target))
+    retry(lambda: source.replace(target))
     _sync_names(target.parent)
 
 
@@ -140,12 +140,12 @@ def sync(file: BinaryIO, path: Path) -> None:
 
 def flush(path: Path) -> None:
     """Flush a closed file, or a folder with everything in it, to the disk."""
-    for place in [path] if path.is_file() else sorted([path, *path.rglob("*")]):
-        if place.is_dir():
-            _sync_names(place)
+    for target in [path] if path.is_file() else sorted([path, *path.rglob("*")]):
+        if target.is_dir():
+            _sync_names(target)
         else:
-            with open_to_flush(place) as file:
-                sync(file, place)
+            with open_to_flush(target) as file:
+                sync(file, target)
 
 
 # --------------------------------------------------------------------------------------------------------- checksums
@@ -182,17 +182,17 @@ def checksum_of(file: Path) -> Path:
     return file.with_name(f".{file.name}.checksum")
 
 
-def verify(place: Path, advice: str) -> None:
+def verify(target: Path, advice: str) -> None:
     """Make sure that a sealed folder, or a file of ``sealed_file``, holds the bytes that were written.
 
     Raises:
         ResumeError: a file is missing, cannot be read, or was changed; the message names it and ends in ``advice``.
     """
-    folder, seal_file = (place, place / CHECKSUMS) if place.is_dir() else (place.parent, checksum_of(place))
+    folder, seal_file = (target, target / CHECKSUMS) if target.is_dir() else (target.parent, checksum_of(target))
     try:
         _announce("read", seal_file)
         content = seal_file.read_text(encoding="utf-8")
-        digests: dict[str, str] = json.loads(content) if place.is_dir() else {place.name: content}
+        digests: dict[str, str] = json.loads(content) if target.is_dir() else {target.name: content}
         if not digests:
             raise ValueError("it names no file")
         for name, digest in digests.items():
@@ -314,7 +314,7 @@ def build_folder(target: Path) -> Iterator[Path]:
                 raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-        let_go(lock, remove=True)
+        release(lock, remove=True)
 
 
 def _lock(scratch: Path) -> FileLock:
@@ -327,4 +327,4 @@ def _sweep(parent: Path) -> None:
         with suppress(Timeout):  # its builder is alive
             lock.acquire(blocking=False)
             shutil.rmtree(scratch, ignore_errors=True)
-            let_go(lock, remove=True)
+            release(lock, remove=True)

@@ -13,9 +13,9 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from selfsent.errors import ConfigurationError
-from selfsent.storage.windows import let_go
+from selfsent.storage.windows import release
 
-OURS = ".selfsent"  # the lock in an output folder; it stays there, and tells that the folder was written by us
+LOCK_NAME = ".selfsent"  # the lock in an output folder; it stays there, and tells that the folder was written by us
 
 _UNKNOWN = "another process"
 _held: dict[Path, str] = {}  # lock files of this process, and what it wrote into them
@@ -30,30 +30,30 @@ def exclusive(target: Path, *, folder: bool = True, wait: bool = False) -> Itera
     Raises:
         ConfigurationError: another process has the output, or nothing can be written there.
     """
-    place = target / OURS if folder else target.with_name(f".{target.name}.lock")
-    lock, claim = FileLock(place), f"process {os.getpid()} on {socket.gethostname()}"
+    lock_file = target / LOCK_NAME if folder else target.with_name(f".{target.name}.lock")
+    lock, claim = FileLock(lock_file), f"process {os.getpid()} on {socket.gethostname()}"
     try:
-        made = [above for above in (place.parent, *place.parent.parents) if not above.exists()]
-        foreign = folder and target.is_dir() and not place.exists() and any(target.iterdir())
-        place.parent.mkdir(parents=True, exist_ok=True)
+        made = [above for above in (lock_file.parent, *lock_file.parent.parents) if not above.exists()]
+        foreign = folder and target.is_dir() and not lock_file.exists() and any(target.iterdir())
+        lock_file.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire(blocking=wait)
     except Timeout:
         raise ConfigurationError(
-            f"{_holder(place)} is writing {target}: wait for its end, or name another output"
+            f"{_holder(lock_file)} is writing {target}: wait for its end, or name another output"
         ) from None
     except OSError as error:
         raise ConfigurationError(f"cannot write {target}: {error.strerror}; name another output") from error
     try:
         with suppress(OSError):  # a full disk is met by the work itself
-            place.write_text(claim, encoding="utf-8")
-            _held[place] = claim
+            lock_file.write_text(claim, encoding="utf-8")
+            _held[lock_file] = claim
         yield
         foreign = False
     finally:
-        _held.pop(place, None)
-        lost = _holder(place) not in (claim, _UNKNOWN)
-        unused = foreign or not folder or (target.is_dir() and all(one == place for one in target.iterdir()))
-        let_go(lock, remove=unused and not lost)
+        _held.pop(lock_file, None)
+        lost = _holder(lock_file) not in (claim, _UNKNOWN)
+        unused = foreign or not folder or (target.is_dir() and all(path == lock_file for path in target.iterdir()))
+        release(lock, remove=unused and not lost)
         for above in made if unused and not lost else ():  # nothing came of it
             with suppress(OSError):
                 above.rmdir()
@@ -79,11 +79,11 @@ def require_held() -> None:
     Raises:
         ConfigurationError: its lock file names another process.
     """
-    for place, claim in [*_held.items()]:
-        if (holder := _holder(place)) not in (claim, _UNKNOWN):
+    for lock_file, claim in [*_held.items()]:
+        if (holder := _holder(lock_file)) not in (claim, _UNKNOWN):
             raise ConfigurationError(
-                f"{holder} has taken {place} over while this process was writing there (a file system of a network may "
-                "lose a lock): this process ends, and leaves the output to that one"
+                f"{holder} has taken {lock_file} over while this process was writing there (a file system of a network "
+                "may lose a lock): this process ends, and leaves the output to that one"
             )
 
 

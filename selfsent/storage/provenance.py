@@ -11,14 +11,14 @@ PACKAGES = ("selfsent", "torch", "transformers", "sentence-transformers", "accel
 @cache  # 0.1 s
 def versions() -> dict[str, str]:
     """Return the versions that can move a number, and the commit where the package runs from a checkout."""
-    found: dict[str, str] = {}
+    numbers: dict[str, str] = {}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            numbers[package] = version(package)
         except PackageNotFoundError:
             continue
     commit = _commit()
-    return found | ({"commit": commit} if commit else {})
+    return numbers | ({"commit": commit} if commit else {})
 
 
 def _commit() -> str | None:

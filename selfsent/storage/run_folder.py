@@ -59,8 +59,8 @@ class Run:
                 f"the run was started with {was} and is resumed with {now} processes: its batches, their order and "
                 "their loss are the same; masks of dropout and the last bits are not"
             )
-        for what in ("hardware", "versions"):
-            changed = [key for key in config[what] if before.get(what, {}).get(key) != config[what][key]]
+        for section in ("hardware", "versions"):
+            changed = [key for key in config[section] if before.get(section, {}).get(key) != config[section][key]]
             if changed:
                 progress.say(
                     f"warning: {', '.join(changed)} changed since the run was started; it is resumed, "
@@ -100,7 +100,7 @@ class Run:
                 raise ConfigurationError(f"output {folder} is a file: name a folder with --out")
             if folder.exists() and not (folder.is_dir() and all(map(atomic.is_unfinished, folder.iterdir()))):
                 raise ConfigurationError(f"output {folder} exists: {otherwise}")
-            above = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+            above = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
         except OSError as error:
             raise ConfigurationError(f"cannot write to {folder}: {error.strerror}; choose another --out") from error
         if not os.access(above, os.W_OK):
@@ -150,10 +150,10 @@ class Run:
             changed = first_difference(before.get(section, {}), config.get(section, {}))
             if changed:
                 key, was, now = changed
-                what = key if section == "recipe" else f"corpus {key}"
+                setting = key if section == "recipe" else f"corpus {key}"
                 why = "put its text back, or resume it with the version of selfsent that prepared it"
                 raise ResumeError(
-                    f"cannot resume {self.folder}: its {what} was {was!r} and is now {now!r}; "
+                    f"cannot resume {self.folder}: its {setting} was {was!r} and is now {now!r}; "
                     f"{why if section == 'corpus' else 'give what the run was started with'}, or start a new one with "
                     "another --out"
                 )
@@ -304,9 +304,9 @@ def first_difference(was: object, now: object, where: str = "") -> tuple[str, ob
     """Return the first key in which two tables differ, with both values; None where they are equal."""
     if isinstance(was, Mapping) and isinstance(now, Mapping):
         for key in [*was, *(key for key in now if key not in was)]:
-            place = f"{where}.{key}" if where else str(key)
-            found = first_difference(was.get(key), now.get(key), place)
-            if found:
-                return found
+            path = f"{where}.{key}" if where else str(key)
+            difference = first_difference(was.get(key), now.get(key), path)
+            if difference:
+                return difference
         return None
     return None if was == now else (where, was, now)

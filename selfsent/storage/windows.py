@@ -42,7 +42,7 @@ def open_to_flush(path: Path) -> BinaryIO:
     return path.open("r+b")
 
 
-def tried_again(action: Callable[[], _Result]) -> _Result:
+def retry(action: Callable[[], _Result]) -> _Result:
     """Rename or remove; on Windows again, up to a second, while another program has the file open.
 
     Raises:
@@ -65,7 +65,7 @@ def left_if_open() -> Iterator[None]:
             raise
 
 
-def let_go(lock: BaseFileLock, *, remove: bool) -> None:
+def release(lock: BaseFileLock, *, remove: bool) -> None:
     """Release a lock, and remove its file: before that, so that no other process holds it, but on Windows after."""
     file = Path(lock.lock_file)
     if remove and not WINDOWS:

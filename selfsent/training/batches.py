@@ -105,43 +105,43 @@ class Batches:
     def _separate_copies(self, draw: np.random.Generator) -> int:
         """Move later copies of a text into other batches; return how many fit nowhere and are left out."""
         left_out = 0
-        for place in self._second_copies():
+        for position in self._second_copies():
             # Nearby first: there texts are of similar length, and the exchange adds no padding.
-            near = place + draw.integers(-_NEAR * self._size, _NEAR * self._size + 1, _TRIES)
+            near = position + draw.integers(-_NEAR * self._size, _NEAR * self._size + 1, _TRIES)
             far = draw.integers(len(self._order), size=_TRIES)
             offered = np.concatenate([near[(near >= 0) & (near < len(self._order))], far])
-            other = next((int(other) for other in offered if self._exchangeable(place, int(other))), None)
+            other = next((int(other) for other in offered if self._exchangeable(position, int(other))), None)
             if other is None:
-                self._order[place] = -1
+                self._order[position] = -1
                 left_out += 1
             else:
-                self._order[[place, other]] = self._order[[other, place]]
+                self._order[[position, other]] = self._order[[other, position]]
         return left_out
 
     def _refill(self, draw: np.random.Generator) -> None:
         """Give batches that copies left too small texts of larger ones."""
         filled = np.add.reduceat(self._order >= 0, np.arange(0, len(self._order), self._size))
         for small in np.flatnonzero(filled < self._fewest).tolist():
-            for place in draw.permutation(len(self._order)).tolist():
-                donor = place // self._size
+            for position in draw.permutation(len(self._order)).tolist():
+                donor = position // self._size
                 if filled[small] >= self._fewest:
                     break
-                if donor == small or self._order[place] < 0 or filled[donor] <= self._fewest:
+                if donor == small or self._order[position] < 0 or filled[donor] <= self._fewest:
                     continue
                 own = self._batch(small)
-                if (self._keys[own[own >= 0]] == self._keys[self._order[place]]).any():
+                if (self._keys[own[own >= 0]] == self._keys[self._order[position]]).any():
                     continue
                 hole = small * self._size + int(np.flatnonzero(own < 0)[0])
-                self._order[hole], self._order[place] = self._order[place], -1
+                self._order[hole], self._order[position] = self._order[position], -1
                 filled[small], filled[donor] = filled[small] + 1, filled[donor] - 1
 
-    def _exchangeable(self, place: int, other: int) -> bool:
+    def _exchangeable(self, position: int, other: int) -> bool:
         """Tell whether the texts at two places can be exchanged so that no batch holds copies."""
-        if self._order[other] < 0 or place // self._size == other // self._size:
+        if self._order[other] < 0 or position // self._size == other // self._size:
             return False
-        ours, theirs = self._batch(place // self._size), self._batch(other // self._size)
-        rest, theirs = ours[(ours >= 0) & (ours != self._order[place])], theirs[theirs >= 0]
-        own, new = self._keys[self._order[[place, other]]]
+        ours, theirs = self._batch(position // self._size), self._batch(other // self._size)
+        rest, theirs = ours[(ours >= 0) & (ours != self._order[position])], theirs[theirs >= 0]
+        own, new = self._keys[self._order[[position, other]]]
         return not ((self._keys[theirs] == own).any() or (self._keys[rest] == new).any())
 
     def _second_copies(self) -> list[int]:
@@ -162,8 +162,8 @@ def _copied(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
     """Mark the rows that have a copy, sorting one partition of the keys at a time."""
     copied = np.zeros(len(keys), dtype=np.bool_)
     parts = np.uint64(-(-len(keys) // (4 * _CHUNK)))
-    for part in range(int(parts)):
-        chunks = [keys[start : start + _CHUNK] % parts == part for start in range(0, len(keys), _CHUNK)]
+    for portion in range(int(parts)):
+        chunks = [keys[start : start + _CHUNK] % parts == portion for start in range(0, len(keys), _CHUNK)]
         rows = np.flatnonzero(np.concatenate(chunks))
         rows = rows[np.argsort(keys[rows])]
         same = np.flatnonzero(np.diff(keys[rows]) == 0)

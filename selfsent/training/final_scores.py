@@ -88,7 +88,7 @@ def count_training_vectors(text: Corpus, language: str, progress: Progress = SIL
     rows = np.linspace(0, len(text) - 1, most).astype(np.int64)
     config = CorpusConfig(language=language, split="no", deduplicate="none", held_out=0)
     try:
-        spooled = spool_texts(one for row in rows for one in text.texts(row[None]))
+        spooled = spool_texts(string for row in rows for string in text.texts(row[None]))
         return cached_static_vectors([str(spooled)], config, _SEED, progress)
     except UserError as error:
         progress.say(f"left out: word vectors of the training text, because {error}")
@@ -104,7 +104,7 @@ def score_baselines(pairs: HeldOutPairs, vectors: Path | None) -> dict[str, Resu
     if len(pairs) < 2:
         return {}
     held_out = pairs.queries, pairs.passages
-    found = {"bm25": score_bm25_retrieval(held_out)}
+    results = {"bm25": score_bm25_retrieval(held_out)}
     if vectors is not None:
-        found["static"] = evaluate(vectors, ["retrieval"], held_out=held_out)["model"]
-    return found
+        results["static"] = evaluate(vectors, ["retrieval"], held_out=held_out)["model"]
+    return results

@@ -62,19 +62,23 @@ def row_gradients(module: nn.Module) -> Iterator[None]:
     adds it to the others.  Here each backward pass makes one of all rows, so that ``grad`` is never sparse behind it.
     """
     tables = [
-        part
-        for part in module.modules()
-        if isinstance(part, nn.Embedding) and part.weight.device.type == "cpu" and part.weight.numel() >= _LARGE_TABLE
+        layer
+        for layer in module.modules()
+        if isinstance(layer, nn.Embedding)
+        and layer.weight.device.type == "cpu"
+        and layer.weight.numel() >= _LARGE_TABLE
     ]
-    own = [part.sparse for part in tables]
-    hooks = [part.weight.register_post_accumulate_grad_hook(_join_rows) for part in tables if part.weight.requires_grad]
+    own = [layer.sparse for layer in tables]
+    hooks = [
+        layer.weight.register_post_accumulate_grad_hook(_join_rows) for layer in tables if layer.weight.requires_grad
+    ]
     try:
-        for part in tables:
-            part.sparse = True
+        for layer in tables:
+            layer.sparse = True
         yield
     finally:
-        for part, sparse in zip(tables, own, strict=True):
-            part.sparse = sparse
+        for layer, sparse in zip(tables, own, strict=True):
+            layer.sparse = sparse
         for hook in hooks:
             hook.remove()
 
@@ -98,7 +102,7 @@ class MasterWeights:
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
-        tables = {id(part.weight) for part in module.modules() if isinstance(part, nn.Embedding)}
+        tables = {id(layer.weight) for layer in module.modules() if isinstance(layer, nn.Embedding)}
         self._working: list[nn.Parameter] = [
             p
             for p in module.parameters()

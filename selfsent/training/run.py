@@ -121,26 +121,26 @@ def _train_in(
     progress: Progress,
 ) -> Trained:
     """Run a recipe in a folder that no other process works in."""
-    group.agree({"recipe": recipe_table(recipe), "versions": versions()}, first_difference)
+    group.require_equal({"recipe": recipe_table(recipe), "versions": versions()}, first_difference)
     encoder, machine = _load_base(recipe, progress)
     base = encoder_digest(encoder)
     run = Run(folder)
-    if resume and not group.share(lambda: run.begun(recipe_table(recipe), base)):
+    if resume and not group.on_first(lambda: run.begun(recipe_table(recipe), base)):
         progress.say(f"{folder} holds no run to resume: a new one is started")
-    text = group.in_turn(lambda: _prepare_text(recipe, corpus_config, encoder, plan, progress))
+    text = group.rank_zero_first(lambda: _prepare_text(recipe, corpus_config, encoder, plan, progress))
     torch.manual_seed(recipe.seed)
     objective = plan.build(encoder).to(machine.device)
     if objective.needs_dropout:
         check_dropout(encoder, objective.dropout_views(), progress, paired=text.paired)
     rows, batches = _plan_batches(recipe, text, plan, objective, progress)
     validator = Validator(text.held_out, recipe.data if group.first else None, objective.selection)
-    select = group.share(lambda: validator.select(recipe.train.select))
+    select = group.on_first(lambda: validator.select(recipe.train.select))
     dev, others = len(text.held_out.dev), len(text.held_out.test)
     progress.say(f"held-out pairs: {dev:,} to select the weights by, {others:,} others for the table at the end")
     progress.say(f"best weights by: {select}")
     config = {**_resolved(recipe, plan, text, machine), "base": base, **group.table()}
-    group.agree({**config, "hardware": machine.precision}, first_difference)
-    finished = group.share(lambda: _opened(Run.open(folder, config, resume=resume, progress=progress), progress))
+    group.require_equal({**config, "hardware": machine.precision}, first_difference)
+    finished = group.on_first(lambda: _opened(Run.open(folder, config, resume=resume, progress=progress), progress))
     if finished is not None:
         return finished
     trainer = Trainer(
@@ -157,13 +157,13 @@ def _train_in(
         progress=progress,
     )
     outcome = trainer.train()
-    return group.share(lambda: _publish(run, recipe, trainer, text, outcome))
+    return group.on_first(lambda: _publish(run, recipe, trainer, text, outcome))
 
 
 def _publish(run: Run, recipe: Recipe, trainer: Trainer, text: Corpus, outcome: TrainingOutcome) -> Trained:
     """Save the encoder that was selected, open it again, and score it."""
     head = trainer.objective.exported_head()
-    run.publish(lambda place: save_encoder(trainer.encoder, place, head=head))
+    run.publish(lambda target: save_encoder(trainer.encoder, target, head=head))
     trained = load_encoder(run.model).to(trainer.encoder.device)
     if head is None:  # with a head exported, the saved model is another one by intent
         require_same_score(trained, trainer.encoder, trainer.validate, outcome, trainer.progress)
@@ -171,12 +171,12 @@ def _publish(run: Run, recipe: Recipe, trainer: Trainer, text: Corpus, outcome: 
 
 
 def _open_base(recipe: Recipe, *, dropout: float | None = None, prompts: bool = True) -> SentenceTransformer:
-    given = recipe.encoder
+    options = recipe.encoder
     return load_encoder(
         recipe.base,
-        pooling=given.pooling,
-        template=given.template,
-        max_length=given.max_length,
+        pooling=options.pooling,
+        template=options.template,
+        max_length=options.max_length,
         dropout=dropout,
         prompts=prompts,
     )
@@ -229,11 +229,11 @@ def _plan_batches(
     if plan.unit == "documents":
         places = np.arange(len(text)) if chosen is None else np.flatnonzero(chosen)
         rows, lengths, keys = DocumentRows(text, places), lengths[places], keys[places]
-    given = recipe.train
-    least = max(objective.least_rows, given.batch_size if given.drop_last else 0)
+    options = recipe.train
+    least = max(objective.least_rows, options.batch_size if options.drop_last else 0)
     few = objective.least_rows
     batches = Batches(
-        lengths, keys, given.batch_size, seed=recipe.seed, bucketed=given.bucketed, least=least, fewest=few
+        lengths, keys, options.batch_size, seed=recipe.seed, bucketed=options.bucketed, least=least, fewest=few
     )
     batches(0)  # plans the first epoch, or says here why it cannot
     if batches.left_out:
@@ -301,8 +301,8 @@ def _score_before_and_after(
     scores: dict[str, object] = {
         "base": before.as_dict(),
         "trained": after.as_dict(),
-        "baselines": {name: found.as_dict() for name, found in beside.items()},
-        "baselines_dev": {name: found.as_dict() for name, found in beside_dev.items()},
+        "baselines": {name: results.as_dict() for name, results in beside.items()},
+        "baselines_dev": {name: results.as_dict() for name, results in beside_dev.items()},
         "verdict": verdict,
         "structured": structured,
         "outcome": asdict(outcome),

@@ -108,9 +108,9 @@ class TrackedProgress(Passed):
         """Send every line of the log, until the end of training; whatever fails is kept to be said."""
         try:
             state: dict[str, Any] = {"tracker": self._name, "run": token_hex(8), "step": -1, "kinds": []}
-            place = self._folder / STATE
-            if place.is_file():
-                before = atomic.read_sealed(place, f"delete {place} to track the run as a new one")
+            state_file = self._folder / STATE
+            if state_file.is_file():
+                before = atomic.read_sealed(state_file, f"delete {state_file} to track the run as a new one")
                 state = before if before["tracker"] == self._name else state
             fresh = state["step"] < 0
             tracker = _start(self._tracker, self._folder, None if fresh else state["run"], str(state["run"]))
@@ -122,7 +122,9 @@ class TrackedProgress(Passed):
             for lines in self._new_lines():
                 unsent = [line for line in lines if _is_new(line, state)]
                 if unsent:
-                    atomic.write_sealed(place, state)  # first: after a kill a line is rather missing than there twice
+                    atomic.write_sealed(
+                        state_file, state
+                    )  # first: after a kill a line is rather missing than there twice
                 for line in unsent:
                     values = flat_values(line)
                     step = int(values.pop("step"))
@@ -161,13 +163,13 @@ def _is_new(line: Mapping[str, Any], state: dict[str, Any]) -> bool:
 
 def flat_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, int | float | str]:
     """Return the numbers and texts of a table in one level, ``scores/stsb`` for ``{"scores": {"stsb": ...}}``."""
-    found: dict[str, int | float | str] = {}
+    flat: dict[str, int | float | str] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
-            found |= flat_values(value, f"{prefix}{name}/")
+            flat |= flat_values(value, f"{prefix}{name}/")
         elif isinstance(value, int | float | str):
-            found[prefix + name] = int(value) if isinstance(value, bool) else value
-    return found
+            flat[prefix + name] = int(value) if isinstance(value, bool) else value
+    return flat
 
 
 def _key(name: str, tracker: str) -> str:

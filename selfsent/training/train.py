@@ -121,10 +121,10 @@ def train(
     with locks.exclusive(folder):
         for number in range(recipe.seed, recipe.seed + seeds):
             progress.say(f"seed {number}: {number - recipe.seed + 1} of {seeds}")
-            place, heard = folder / f"seed-{number}", Quiet(progress) if runs else progress
-            begun = (place / "config.json").is_file()
-            one = replace(recipe, seed=number)
-            runs.append(train_run(one, place, resume=begun, tracker=tracker, progress=heard))
+            target, heard = folder / f"seed-{number}", Quiet(progress) if runs else progress
+            begun = (target / "config.json").is_file()
+            seeded = replace(recipe, seed=number)
+            runs.append(train_run(seeded, target, resume=begun, tracker=tracker, progress=heard))
     comparison, verdict = judge_seeds(runs)
     return TrainedSeeds(folder=folder, runs=runs, comparison=comparison, verdict=verdict)
 
@@ -172,13 +172,13 @@ def resolve(
     else:
         table = read_recipe(method) if is_recipe(method) else {"method": str(method)}
         table.pop("sweep", None)
-    given = {
+    overrides = {
         "base": base,
         "texts": [str(source) for source in corpus] if corpus else None,
         "seed": seed,
         "data": None if data is None else str(data),
     }
-    table = apply_settings(table | {key: value for key, value in given.items() if value is not None}, settings)
+    table = apply_settings(table | {key: value for key, value in overrides.items() if value is not None}, settings)
     if not isinstance(method, Recipe) and isinstance(table.get("method"), str):
         for section, keys in registry.method_recipe(table["method"]).items():
             chosen = table.get(section, {})

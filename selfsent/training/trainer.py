@@ -214,7 +214,7 @@ class Trainer:
 
     def restore(self) -> None:
         """Load the newest checkpoint, if there is one, and build the optimizer over the weights."""
-        saved = self.ranks.share(self._saved)
+        saved = self.ranks.on_first(self._saved)
         if saved is not None:
             step, weights, content = saved
             self.learner.load_state_dict(weights)
@@ -244,8 +244,8 @@ class Trainer:
         """Make one update; return its terms, averaged over the batches that it accumulated."""
         state, config = self.state, self.config
         totals: dict[str, float] = {}
-        for part in range(config.accumulation):
-            terms = self._backward(state.step * config.accumulation + part)
+        for number in range(config.accumulation):
+            terms = self._backward(state.step * config.accumulation + number)
             for name, term in terms.items():
                 totals[name] = totals.get(name, 0.0) + term / config.accumulation
         if self.masters:
@@ -276,12 +276,12 @@ class Trainer:
         columns = self.objective.views(self._examples(index))
         few_rows = min(map(len, columns.values())) < self.ranks.count
         chunk_size = self.config.chunk_size if self.config.cached else None
-        with distributed.apart() if few_rows else nullcontext(), chunked(chunk_size):
-            terms: Terms = self.learner({name: self._share(rows) for name, rows in columns.items()})
+        with distributed.unsharded() if few_rows else nullcontext(), chunked(chunk_size):
+            terms: Terms = self.learner({name: self._own_rows(rows) for name, rows in columns.items()})
             loss = torch.stack(list(terms.values())).sum() / self.config.accumulation
             values = [term.item() for term in terms.values()]
-            whole, *told = self.ranks.means([loss.item(), *values])
-            if not math.isfinite(whole):
+            mean_loss, *told = self.ranks.means([loss.item(), *values])
+            if not math.isfinite(mean_loss):
                 broken = ", ".join(name for name, term in zip(terms, told, strict=True) if not math.isfinite(term))
                 raise UserError(
                     f"the loss is no longer finite at step {self.state.step + 1} (term {broken}): "
@@ -290,7 +290,7 @@ class Trainer:
             loss.backward()
         return dict(zip(terms, told, strict=True))
 
-    def _share(self, rows: Rows) -> Tokens:
+    def _own_rows(self, rows: Rows) -> Tokens:
         """Pad this process's rows of a column like those of the whole batch."""
         return collate(self.encoder, rows[distributed.here().block(len(rows))], max(map(len, rows)))
 
@@ -301,7 +301,7 @@ class Trainer:
 
     def evaluate(self, *, candidate: bool = True) -> None:
         """Score the encoder as it is, keep its weights if they are the best so far, and warn of a collapse."""
-        vars(self.state).update(vars(self.ranks.share(lambda: self._evaluated(candidate=candidate))))
+        vars(self.state).update(vars(self.ranks.on_first(lambda: self._evaluated(candidate=candidate))))
 
     def _evaluated(self, *, candidate: bool) -> TrainingState:
         state = self.state
@@ -331,7 +331,7 @@ class Trainer:
 
     def save_checkpoint(self) -> None:
         """Save everything that the next step depends on."""
-        self.ranks.share(self._save)
+        self.ranks.on_first(self._save)
 
     def _save(self) -> None:
         state = self.state
@@ -361,7 +361,7 @@ class Trainer:
             self.masters.restore()
         best = state.best_step
         if best is not None:
-            self.encoder.load_state_dict(self.ranks.share(lambda: self.run.checkpoints.load_best(best)))
+            self.encoder.load_state_dict(self.ranks.on_first(lambda: self.run.checkpoints.load_best(best)))
         self.encoder.eval()
 
     def _exact_weights(self) -> AbstractContextManager[None]:

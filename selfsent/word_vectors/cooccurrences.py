@@ -54,7 +54,7 @@ def count_cooccurrences(
         waiting.clear()
         while len(sums) > 1 and sums[-2].nnz <= 2 * sums[-1].nnz:  # each pair is added a few times, not once a chunk
             sums.append(sums.pop() + sums.pop())
-        if sum(part.nnz for part in sums) > _HELD:
+        if sum(table.nnz for table in sums) > _HELD:
             spilled.append(_on_disk(sum(sums[1:], sums[0]), text.folder.parent))
             sums[:] = [sparse.csr_array((vocabulary, vocabulary), dtype=np.int64)]
 
@@ -147,7 +147,7 @@ def ppmi(counts: Sequence[sparse.csr_array], folder: Path | None = None) -> list
         The upper triangle of M with its whole diagonal in float32, as bands of its rows from the first to the last,
         (rows, V) each; what is zero is not stored.
     """
-    sums = sum(part.sum(axis=0) + part.sum(axis=1) for part in counts)
+    sums = sum(table.sum(axis=0) + table.sum(axis=1) for table in counts)
     offset = np.log(np.maximum(sums, 1)) - 0.5 * np.log(max(int(sums.sum()), 1))  # of one word
     offset = offset.astype(np.float32)
     if len(counts) == 1:
@@ -159,14 +159,14 @@ def ppmi(counts: Sequence[sparse.csr_array], folder: Path | None = None) -> list
 
 def _added_up(counts: Sequence[sparse.csr_array]) -> Iterator[tuple[int, sparse.csr_array]]:
     """Yield bands of rows of the sum of sorted matrices, each with its first row."""
-    entries = np.sum([part.indptr.astype(np.int64) for part in counts], axis=0)
+    entries = np.sum([table.indptr.astype(np.int64) for table in counts], axis=0)
     start, size = 0, counts[0].shape[0]
     while start < size:
         stop = max(start + 1, int(np.searchsorted(entries, entries[start] + _HELD, side="right")) - 1)
         band = sparse.csr_array((stop - start, size), dtype=np.int64)
-        for part in counts:
-            first, last = part.indptr[start], part.indptr[stop]
-            inside = part.data[first:last], part.indices[first:last], part.indptr[start : stop + 1] - first
+        for table in counts:
+            first, last = table.indptr[start], table.indptr[stop]
+            inside = table.data[first:last], table.indices[first:last], table.indptr[start : stop + 1] - first
             band = band + sparse.csr_array(inside, shape=band.shape)
         yield start, band
         start = stop

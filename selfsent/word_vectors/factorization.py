@@ -82,8 +82,8 @@ def _product(upper: Sequence[sparse.csr_array]) -> Callable[[Float[Tensor, "V K"
         table = torch.empty(size, size)
         for start, band in zip(starts, upper, strict=False):
             for row in range(0, band.shape[0], _ROWS):
-                part = torch.from_numpy(band[row : row + _ROWS].toarray())
-                table[start + row : start + row + len(part)] = part
+                block = torch.from_numpy(band[row : row + _ROWS].toarray())
+                table[start + row : start + row + len(block)] = block
         for start in range(0, size, _ROWS):  # the lower triangle, without a second table
             rows, below = slice(start, start + _ROWS), slice(start + _ROWS, None)
             table[rows, rows] += table[rows, rows].triu(1).T

@@ -88,9 +88,9 @@ def _widened(general: Tokenizer, source: Path, config: CorpusConfig, progress: P
     pieces = vocabulary.learn_vocabulary([str(source)], config, None, progress).get_vocab()
     learned = sorted(pieces, key=pieces.__getitem__)  # in the order in which they were learned: frequent ones first
     definition = json.loads(general.to_str()) | {"post_processor": None, "truncation": None, "padding": None}
-    known = definition["model"]["vocab"]
-    for piece in [piece for piece in learned if piece not in known and piece not in vocabulary.SPECIALS][:ADDED]:
-        known[piece] = len(known)
+    vocab = definition["model"]["vocab"]
+    for piece in [piece for piece in learned if piece not in vocab and piece not in vocabulary.SPECIALS][:ADDED]:
+        vocab[piece] = len(vocab)
     return Tokenizer.from_str(json.dumps(definition))
 
 

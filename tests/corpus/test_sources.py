@@ -232,7 +232,7 @@ def test_a_damaged_file_gives_rows_or_one_sentence(tmp_path, packed, name, chang
 
 def test_what_selfsent_wrote_below_a_folder_is_no_text(tmp_path):
     (tmp_path / "a.txt").write_text("text")
-    for mark, inner in ((atomic.OURS, "runs/one"), (atomic.CHECKSUMS, "saved/model")):
+    for mark, inner in ((atomic.LOCK_NAME, "runs/one"), (atomic.CHECKSUMS, "saved/model")):
         (tmp_path / inner / "deeper").mkdir(parents=True)
         (tmp_path / inner / mark).write_text("")
         (tmp_path / inner / "config.json").write_text("{}")

@@ -36,7 +36,7 @@ def test_an_output_has_one_process_which_is_named_and_lets_go_when_it_is_killed(
     with locks.exclusive(target, folder=kind == "folder"):
         (target if kind == "file" else target / "data").write_text("x")
     assert [path.name for path in target.parent.iterdir()] == ["out"]
-    assert kind == "file" or sorted(path.name for path in target.iterdir()) == [locks.OURS, "data"]
+    assert kind == "file" or sorted(path.name for path in target.iterdir()) == [locks.LOCK_NAME, "data"]
 
 
 def test_a_folder_in_which_nothing_was_written_is_as_it_was(tmp_path):
@@ -59,7 +59,9 @@ def test_a_lock_that_was_lost_to_another_process_ends_the_first_at_its_next_writ
     command = [sys.executable, "-c", HOLD, str(target), kind]
     with locks.exclusive(target, folder=kind == "folder"):
         atomic.write_text(file, "first")
-        (target / locks.OURS if kind == "folder" else tmp_path / ".out.lock").unlink()  # as a server that starts anew
+        (
+            target / locks.LOCK_NAME if kind == "folder" else tmp_path / ".out.lock"
+        ).unlink()  # as a server that starts anew
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
             assert other.stdout.readline() == "ready\n"
             with pytest.raises(ConfigurationError, match=f"^process {other.pid} on .* has taken .* over"):

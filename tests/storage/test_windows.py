@@ -181,11 +181,11 @@ def test_an_action_is_tried_again_where_another_program_has_the_file_for_a_momen
 
     monkeypatch.setattr(windows_module.time, "sleep", pauses.append)
     monkeypatch.setattr(windows_module, "WINDOWS", True)
-    assert windows_module.tried_again(action) == "done"
+    assert windows_module.retry(action) == "done"
     assert len(pauses) == 2
     monkeypatch.setattr(windows_module, "WINDOWS", False)
     with pytest.raises(PermissionError):
-        windows_module.tried_again(action)
+        windows_module.retry(action)
     assert len(pauses) == 2
 
 
@@ -195,6 +195,6 @@ def test_the_file_of_a_lock_goes_with_it_or_stays(tmp_path, monkeypatch, windows
     for remove in (False, True):
         lock = FileLock(tmp_path / "lock")
         lock.acquire()
-        windows_module.let_go(lock, remove=remove)
+        windows_module.release(lock, remove=remove)
         assert not lock.is_locked
         assert (tmp_path / "lock").exists() != remove
