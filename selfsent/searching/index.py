@@ -17,16 +17,17 @@ from selfsent.errors import ConfigurationError, CorpusError, EncoderError, Resum
 from selfsent.evaluation.geometry import unit
 from selfsent.progress import SILENT, Progress
 from selfsent.searching import writer
+from selfsent.searching.modes import POOL, WordIndex, fuse_rankings, passage_with
 from selfsent.searching.nearest import DenseRanking, IVFIndex, faiss_available
 from selfsent.searching.passages import SearchText, search_text, search_texts
 from selfsent.searching.segment import DOCUMENTS, Segment, missing_and_new
 from selfsent.searching.settings import IndexConfig
-from selfsent.searching.words import POOL, WordIndex, fuse_rankings, passage_with
-from selfsent.searching.writer import FORMAT, MANIFEST, IndexWriter, fingerprint_of, is_index, source_identities
+from selfsent.searching.writer import FORMAT, MANIFEST, fingerprint_of, is_index, source_identities, write_state
 from selfsent.storage import atomic, locks
 
 _TRIES = 5  # to open an index that is published again and again meanwhile
-_NAMES = {"digest": "model", "width": "width", "document": "prompt for documents", "query": "prompt for queries"}
+# The digest, which holds the others, says the least.
+_NAMES = {"width": "width", "document": "prompt for documents", "query": "prompt for queries", "digest": "model"}
 
 
 @dataclass(frozen=True)
@@ -166,8 +167,7 @@ class Index:
             if not new and not kept:
                 raise CorpusError(f"{', '.join(names)} holds no text to search: the index is left as it is")
             facts = {**self.facts, "corpus": [*map(writer.lasting, names)], "sources": identities}
-            self._publish(encoder, facts, new, gone, progress)
-        return Changed(added=len(new), deleted=len(gone), kept=kept)
+            return self._publish(encoder, facts, new, gone, progress)
 
     def add(self, documents: Iterable[Document], *, progress: Progress = SILENT) -> Changed:
         """Add documents, whether the corpus has them or not; ``update`` takes them out again.
@@ -179,9 +179,7 @@ class Index:
         if not new:
             raise CorpusError("the documents hold no text to add: give one with some")
         with self._locked() as encoder:
-            kept = len(self)
-            self._publish(encoder, dict(self.facts), new, [], progress)
-        return Changed(added=len(new), deleted=0, kept=kept)
+            return self._publish(encoder, self.facts, new, [], progress)
 
     def delete(self, documents: Sequence[int], *, progress: Progress = SILENT) -> Changed:
         """Delete documents by the numbers that a search returns.
@@ -193,11 +191,10 @@ class Index:
             for document in documents:
                 if not 0 <= document < len(self.deleted) or self.deleted[document]:
                     raise ConfigurationError(f"the index has no document {document}: name numbers that a search prints")
-            gone, kept = sorted(set(documents)), len(self) - len(set(documents))
-            if not kept:
+            gone = sorted(set(documents))
+            if len(gone) == len(self):
                 raise ConfigurationError(f"{self.folder} would be left without a document: delete the folder instead")
-            self._publish(encoder, dict(self.facts), [], gone, progress)
-        return Changed(added=0, deleted=len(gone), kept=kept)
+            return self._publish(encoder, self.facts, [], gone, progress)
 
     def search(self, query: str, top: int = 10, mode: str | None = None) -> list[Hit]:
         """Encode a query with the prompt for queries, and return the documents that answer it, the best first.
@@ -257,7 +254,7 @@ class Index:
         """
         hits = []
         for document, score in ranked:
-            segment, local = self._place(document)
+            segment, local = self._locate(document)
             title, passages, name = segment.text(local)
             if vector is None:
                 passage, cosine = passage_with(query, passages), 0.0
@@ -310,10 +307,10 @@ class Index:
         Raises:
             ConfigurationError: no source of the index is in the corpus.
         """
-        own, given = (
+        own, asked = (
             [Path(writer.lasting(name)).resolve() for name in names] for names in (self.facts["corpus"], corpus)
         )
-        if given and not {*given} & {*own}:
+        if asked and not {*asked} & {*own}:
             raise ConfigurationError(
                 f"{self.folder} was made of {', '.join(self.facts['corpus'])}, and --update brings it to exactly the "
                 "corpus that is given: name that, too, to add to it, or make another index with another --out"
@@ -340,24 +337,23 @@ class Index:
         """
         made = self.facts["fingerprint"]
         if fingerprint != made:
-            other = [words for key, words in _NAMES.items() if fingerprint[key] != made[key]]
-            other = [*other[1:], *other[:1]][:1]  # a width or prompt is more telling than the digest, which holds them
+            other = next(words for key, words in _NAMES.items() if fingerprint[key] != made[key])
             raise EncoderError(
-                f"{self.folder} was made with another {other[0]} than that of {name}: search it with "
+                f"{self.folder} was made with another {other} than that of {name}: search it with "
                 f"{self.facts['model']}, or make the index again"
             )
 
     def text(self, document: int) -> tuple[str, list[str], str]:
         """Return title, passages and id of a document."""
-        segment, local = self._place(document)
+        segment, local = self._locate(document)
         return segment.text(local)
 
     def opening_vectors(self, documents: Int[np.ndarray, " N"]) -> Float[np.ndarray, "N D"]:
         """Return the vectors of the first sentences of documents, (N, D), float32, of length 1."""
-        places = [self._place(document) for document in documents.tolist()]
-        return unit(np.array([segment.vectors[local] for segment, local in places])).astype(np.float32)
+        located = [self._locate(document) for document in documents.tolist()]
+        return unit(np.array([segment.vectors[local] for segment, local in located])).astype(np.float32)
 
-    def _place(self, document: int) -> tuple[Segment, int]:
+    def _locate(self, document: int) -> tuple[Segment, int]:
         """Return the segment of a document and its number there."""
         number = int(np.searchsorted(self._starts, document, side="right")) - 1
         return self._segments[number], document - int(self._starts[number])
@@ -378,13 +374,11 @@ class Index:
         new: Sequence[SearchText],
         gone: Sequence[int],
         progress: Progress,
-    ) -> None:
-        changes = IndexWriter(self.folder, encoder, facts, progress=progress)
-        changes.add_documents(new)
-        before = np.flatnonzero(self.deleted).tolist()
-        changes.publish([*before, *gone])
-        hidden = len(before) + len(gone)
-        if 2 * hidden > len(self.deleted) + len(new):
+    ) -> Changed:
+        deleted = [*np.flatnonzero(self.deleted).tolist(), *gone]
+        write_state(self.folder, encoder, facts, new, deleted, progress=progress)
+        if 2 * len(deleted) > len(self.deleted) + len(new):
             progress.say(
-                f"{hidden:,} deleted documents take more room than the others: make the index again to free it"
+                f"{len(deleted):,} deleted documents take more room than the others: make the index again to free it"
             )
+        return Changed(added=len(new), deleted=len(gone), kept=len(self) - len(gone))

@@ -5,7 +5,8 @@ Every score is the cosine with the stored vector: the lists, whose vectors are i
 Sources: Jegou et al. 2011, https://hal.science/inria-00514462; faiss, https://github.com/facebookresearch/faiss.
 """
 
-from collections.abc import Sequence
+import importlib.util
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,42 +36,31 @@ def exact_nearest(
     Args:
         hidden: vectors that are left out.
     """
-    asked = np.ascontiguousarray(queries, np.float32)
-    best = np.empty((len(asked), 0), np.float32)
-    numbers = np.empty((len(asked), 0), np.int64)
-    first = 0
-    for segment in vectors:
-        for start in range(0, len(segment), BLOCK):
-            block = segment[start : start + BLOCK]
-            block = widen(block) if block.dtype == np.float16 else block.astype(np.float32, copy=False)
-            cosines = np.ascontiguousarray((block @ asked.T).T)
-            if hidden is not None:
-                cosines[:, hidden[first : first + len(block)]] = -np.inf
-            places = _largest(cosines, count)
-            best = np.hstack([best, np.take_along_axis(cosines, places, 1)])
-            numbers = np.hstack([numbers, places + first])
-            first += len(block)
-            if best.shape[1] > 4 * count:
-                best, numbers = _pick(best, numbers, _largest(best, count))
+    queries = np.ascontiguousarray(queries, np.float32)
+    best = np.empty((len(queries), 0), np.float32)
+    numbers = np.empty((len(queries), 0), np.int64)
+    for first, block in _blocks(vectors):
+        wide = widen(block) if block.dtype == np.float16 else block.astype(np.float32, copy=False)
+        cosines = np.ascontiguousarray((wide @ queries.T).T)
+        if hidden is not None:
+            cosines[:, hidden[first : first + len(block)]] = -np.inf
+        columns = _largest(cosines, count)
+        best = np.hstack([best, np.take_along_axis(cosines, columns, 1)])
+        numbers = np.hstack([numbers, columns + first])
+        if best.shape[1] > 4 * count:
+            best, numbers = _pick(best, numbers, _largest(best, count))
     best, numbers = _pick(best, numbers, _largest(best, count))
     best, numbers = _pick(best, numbers, np.argsort(-best, axis=1, kind="stable"))
     return numbers, best
 
 
-def best_by_owner(
-    queries: Float[np.ndarray, "Q D"], vectors: Vectors, owners: Int[np.ndarray, " V"], count: int
-) -> Float[np.ndarray, "Q N"]:
-    """Return the largest cosine of each query with the vectors of each of ``count`` owners, in one pass over them."""
-    best = np.full((len(queries), count), -np.inf, np.float32)
+def _blocks(vectors: Vectors) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield some thousands of vectors at a time, each time with the number of the first."""
     first = 0
     for segment in vectors:
         for start in range(0, len(segment), BLOCK):
-            block = segment[start : start + BLOCK]
-            cosines = queries @ block.astype(np.float32).T
-            for row in range(len(queries)):
-                np.maximum.at(best[row], owners[first : first + len(block)], cosines[row])
-            first += len(block)
-    return best
+            yield first + start, segment[start : start + BLOCK]
+        first += len(segment)
 
 
 def widen(half: Float[np.ndarray, "V D"]) -> Float[np.ndarray, "V D"]:
@@ -97,9 +87,9 @@ def _largest(values: Float[np.ndarray, "Q W"], count: int) -> Int[np.ndarray, "Q
 
 
 def _pick(
-    best: Float[np.ndarray, "Q W"], numbers: Int[np.ndarray, "Q W"], places: Int[np.ndarray, "Q K"]
+    best: Float[np.ndarray, "Q W"], numbers: Int[np.ndarray, "Q W"], columns: Int[np.ndarray, "Q K"]
 ) -> tuple[Float[np.ndarray, "Q K"], Int[np.ndarray, "Q K"]]:
-    return np.take_along_axis(best, places, 1), np.take_along_axis(numbers, places, 1)
+    return np.take_along_axis(best, columns, 1), np.take_along_axis(numbers, columns, 1)
 
 
 class IVFIndex:
@@ -138,16 +128,13 @@ class IVFIndex:
 
     def add_vectors(self, vectors: Vectors, waiting: Int[np.ndarray, " R"], progress: Progress = SILENT) -> None:
         """Add the vectors behind those that it has, but for those ``waiting``, sorted numbers."""
-        first, had, total = 0, len(self), sum(map(len, vectors))
-        for segment in vectors:
-            for start in range(0, len(segment), BLOCK):
-                stop = min(start + BLOCK, len(segment))
-                numbers = np.arange(max(first + start, had), first + stop)
-                numbers = numbers[~np.isin(numbers, waiting)]
-                if len(numbers):
-                    self._file.add_with_ids(segment[numbers - first].astype(np.float32), numbers)
-                    progress.report("lists", first + stop, total)
-            first += len(segment)
+        had, total = len(self), sum(map(len, vectors))
+        for first, block in _blocks(vectors):
+            numbers = np.arange(max(first, had), first + len(block))
+            numbers = numbers[~np.isin(numbers, waiting)]
+            if len(numbers):
+                self._file.add_with_ids(block[numbers - first].astype(np.float32), numbers)
+                progress.report("lists", first + len(block), total)
 
     def add_rows(self, vectors: Vectors, rows: Int[np.ndarray, " R"]) -> None:
         """Add a few vectors by number."""
@@ -181,11 +168,7 @@ def _faiss() -> Any:  # noqa: ANN401 - the module
 
 def faiss_available() -> bool:
     """Tell whether inverted files can be made and searched here."""
-    try:
-        _faiss()
-    except ConfigurationError:
-        return False
-    return True
+    return importlib.util.find_spec("faiss") is not None
 
 
 def lists_for(vectors: int) -> int:
@@ -203,7 +186,7 @@ def choose_sample(had: int, total: int) -> Int[np.ndarray, " R"]:
     return np.sort(had + np.random.default_rng(0).choice(total - had, count, replace=False))
 
 
-def measure_recall(file: IVFIndex, vectors: Vectors, sample: Int[np.ndarray, " R"], wanted: float) -> tuple[int, float]:
+def measure_recall(file: IVFIndex, vectors: Vectors, sample: Int[np.ndarray, " R"], least: float) -> tuple[int, float]:
     """Set the lists that a search looks into to the fewest that reach the recall, and return them and the recall.
 
     Recall@10 is of the neighbours of a sample that the file does not have yet, against exact search.
@@ -215,12 +198,12 @@ def measure_recall(file: IVFIndex, vectors: Vectors, sample: Int[np.ndarray, " R
     recall = 0.0
     for nprobe in _NPROBES:
         file.probe(nprobe)
-        shares = []
+        recalls = []
         for query, right, proposed in zip(queries, truth, file.propose(queries, 4 * DEPTH), strict=True):
             nearest = proposed[np.argsort(-(take_rows(vectors, proposed) @ query), kind="stable")][:count]
-            shares.append(len({*right.tolist()} & {*nearest.tolist()}) / count)
-        recall = float(np.mean(shares)) if shares else 1.0  # of one vector
-        if recall >= wanted or nprobe >= file.lists:
+            recalls.append(len({*right.tolist()} & {*nearest.tolist()}) / count)
+        recall = float(np.mean(recalls)) if recalls else 1.0  # of one vector
+        if recall >= least or nprobe >= file.lists:
             break
     return nprobe, recall
 
@@ -263,7 +246,9 @@ class DenseRanking:
     def rank(self, queries: Float[np.ndarray, "Q D"], top: int) -> list[Ranking]:
         """Return the nearest documents of each query."""
         top = min(top, self._live)
-        return self._rank_exactly(queries, top) if self.lists is None else [self._propose(one, top) for one in queries]
+        return (
+            self._rank_exactly(queries, top) if self.lists is None else [self._propose(query, top) for query in queries]
+        )
 
     def _propose(self, query: Float[np.ndarray, " D"], top: int) -> Ranking:
         """Rank what the lists propose."""
@@ -292,7 +277,11 @@ class DenseRanking:
 
     def _rank_all(self, queries: Float[np.ndarray, "Q D"], top: int) -> list[Ranking]:
         """Rank every document, where the nearest vectors are passages of too few."""
-        best = best_by_owner(queries, self.vectors, self.owners, len(self.deleted))
+        best = np.full((len(queries), len(self.deleted)), -np.inf, np.float32)
+        for first, block in _blocks(self.vectors):
+            owners, cosines = self.owners[first : first + len(block)], queries @ block.astype(np.float32).T
+            for row in range(len(queries)):
+                np.maximum.at(best[row], owners, cosines[row])
         best[:, self.deleted] = -np.inf
         orders = np.argsort(-best, axis=1, kind="stable")[:, :top]
         return [(order, values[order]) for order, values in zip(orders, best, strict=True)]

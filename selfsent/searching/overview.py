@@ -27,21 +27,21 @@ class Overview:
 
     Attributes:
         documents: the numbers of those on the map, ascending.
-        places: (M, 2), where they are, the farthest at 1.
+        points: (M, 2), where they are, the farthest at 1.
         far: the cosine with the nearest document that 5 % of the index's own sentences do not reach; None where there
             are fewer than 20 of them.
     """
 
     documents: list[int]
-    places: Float[np.ndarray, "M 2"]
+    points: Float[np.ndarray, "M 2"]
     far: float | None
     _mean: Float[np.ndarray, " D"]
     _axes: Float[np.ndarray, "D 2"]
 
-    def place(self, vectors: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N 2"]:
+    def project(self, vectors: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N 2"]:
         """Return where vectors of length 1 are on the map."""
-        placed: np.ndarray = (vectors - self._mean) @ self._axes
-        return placed
+        points: np.ndarray = (vectors - self._mean) @ self._axes
+        return points
 
 
 def survey_index(index: Index) -> Overview:
@@ -55,9 +55,9 @@ def survey_index(index: Index) -> Overview:
     values, directions = np.linalg.eigh((vectors - mean).T @ (vectors - mean))
     axes = directions[:, np.argsort(-values, kind="stable")[:2]]
     axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), [0, 1]] < 0, -1, 1)  # a sign of its own
-    places = (vectors - mean) @ axes
-    scale = max(float(np.abs(places).max(initial=0)), 1e-12)
-    return Overview(chosen.tolist(), places / scale, _far(index, chosen, vectors, draw), mean, axes / scale)
+    points = (vectors - mean) @ axes
+    scale = max(float(np.abs(points).max(initial=0)), 1e-12)
+    return Overview(chosen.tolist(), points / scale, _far(index, chosen, vectors, draw), mean, axes / scale)
 
 
 def _far(

@@ -41,12 +41,12 @@ def embedded_texts(texts: Sequence[SearchText]) -> tuple[NDArray[np.int64], list
     First the N first sentences, then the passages, each behind the title of its document; where there is none, only
     those of documents that say more than their first sentence.
     """
-    numbers, embedded = [*range(len(texts))], [one.opening for one in texts]
-    for number, one in enumerate(texts):
-        title = "".join(clean.with_gaps(clean.one_line(one.title)[:_LETTERS])[:_TITLE]).strip()
-        if title or one.passages != (one.opening,):
-            numbers += [number] * len(one.passages)
-            embedded += [f"{title}: {passage}" for passage in one.passages] if title else one.passages
+    numbers, embedded = [*range(len(texts))], [text.opening for text in texts]
+    for number, text in enumerate(texts):
+        title = "".join(clean.with_gaps(clean.one_line(text.title)[:_LETTERS])[:_TITLE]).strip()
+        if title or text.passages != (text.opening,):
+            numbers += [number] * len(text.passages)
+            embedded += [f"{title}: {passage}" for passage in text.passages] if title else text.passages
     return np.array(numbers, np.int64), embedded
 
 
@@ -57,12 +57,12 @@ def search_text(document: Document, passages: int | None = None) -> SearchText |
         passages: how many of its passages, from the first; None: all.
     """
     document = Document(*map(clean.encodable, document))
-    whole = clean.one_line(" ".join(part for part in (document.summary, document.text) if part))
-    if not whole:
+    text = clean.one_line(" ".join(field for field in (document.summary, document.text) if field))
+    if not text:
         return None
-    first = clean.one_line(document.summary) or _SENTENCE_END.split(whole, maxsplit=1)[0]
+    first = clean.one_line(document.summary) or _SENTENCE_END.split(text, maxsplit=1)[0]
     opening = "".join(clean.with_gaps(first[:_LETTERS])[:_OPENING]).strip()
-    cut = islice(cut_passages(whole, even=passages is None), passages)
+    cut = islice(cut_passages(text, even=passages is None), passages)
     return SearchText(document.title, tuple(cut), opening, document.id)
 
 
@@ -104,24 +104,24 @@ def search_texts(
 ) -> Iterator[SearchText]:
     """Yield the texts of the documents that have any."""
     columns = Columns(text=text_column, title="title", summary="summary", positive=None, id=id_column)
-    found = cut = empty = named = 0
+    count = cut = empty = named = 0
     for source in sources:
         for document in source.documents(columns):
             text = search_text(document, passages)
             if text is None:
                 empty += 1
             else:
-                found += 1
+                count += 1
                 cut += passages is not None and _is_cut(document, text)
                 named += bool(text.id)
                 yield text
-            progress.report("reading", found)
+            progress.report("reading", count)
     if cut:
         progress.say(
-            f"{cut:,} of {found:,} documents have more than {passages} passages of at most {_WORDS} words: the "
+            f"{cut:,} of {count:,} documents have more than {passages} passages of at most {_WORDS} words: the "
             "first are searched, and the rest is not"
         )
-    if found and not named and id_column not in (None, "id"):
+    if count and not named and id_column not in (None, "id"):
         progress.say(f"warning: no row has a column {id_column!r}: hits have no id")
     if empty:
         progress.say(f"{empty:,} rows have no text and are left out")

@@ -16,7 +16,7 @@ from selfsent.searching.index import Hit, Index
 from selfsent.searching.passages import search_texts
 from selfsent.searching.segment import Segment, split_into_segments
 from selfsent.searching.settings import IndexConfig
-from selfsent.searching.writer import MANIFEST, embed_documents, new_facts
+from selfsent.searching.writer import MANIFEST, new_facts
 from selfsent.storage import atomic
 
 
@@ -80,7 +80,8 @@ def open_cached(
     check_coverage(encoder, [passage for text in texts for passage in text.passages], str(model), progress)
     segments: dict[str, Segment] = {}
     for documents in split_into_segments(texts):
-        segments[f"segment-{len(segments):05}"] = Segment.make(documents, embed_documents(encoder, facts), np.float32)
+        segment = Segment.make(documents, encoder, facts["fingerprint"]["document"], np.float32)
+        segments[f"segment-{len(segments):05}"] = segment
         progress.report("encode", sum(map(len, segments.values())), len(texts))
     facts |= {"mode": "dense", "segments": [*segments]}
     index = Index(folder, facts, [*segments.values()], encoder)

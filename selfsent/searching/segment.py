@@ -8,21 +8,19 @@ owners.npy     (V - N,)    int64, the documents of those passages, ascending
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from selfsent.encoder.base import require_finite
+from selfsent.encoder.base import Encoder, require_finite
 from selfsent.evaluation.geometry import unit
 from selfsent.searching.passages import SearchText, embedded_texts
 from selfsent.storage import atomic
 
 DOCUMENTS, PASSAGES = 8_192, 16_384  # of a segment, about, at most: what a kill loses, and what memory holds
-
-Embed = Callable[[list[str]], NDArray[np.float32]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,14 +34,16 @@ class Segment:
     texts: NDArray[np.uint8]
 
     @classmethod
-    def make(cls, texts: Sequence[SearchText], embed: Embed, kind: type[np.floating] = np.float16) -> "Segment":
-        """Encode texts.
+    def make(
+        cls, texts: Sequence[SearchText], encoder: Encoder, prompt: str, kind: type[np.floating] = np.float16
+    ) -> "Segment":
+        """Encode texts, each behind the prompt for documents.
 
         Raises:
             EncoderError: a vector is not finite.
         """
         owners, embedded = embedded_texts(texts)
-        vectors = embed(embedded)
+        vectors = encoder.embed(embedded, prompt=prompt)
         require_finite(vectors, embedded)
         lines = [
             json.dumps([text.title, text.passages, text.id], ensure_ascii=False).encode() + b"\n" for text in texts

@@ -6,7 +6,7 @@ another one.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,10 @@ from selfsent.encoder.coverage import check_coverage
 from selfsent.encoder.folder import SHIPPED
 from selfsent.errors import ConfigurationError, CorpusError, ResumeError, UserError
 from selfsent.progress import SILENT, Progress
-from selfsent.searching import nearest, words
-from selfsent.searching.modes import measure_modes
+from selfsent.searching import nearest
+from selfsent.searching.modes import measure_modes, write_word_index
 from selfsent.searching.passages import SearchText, search_texts
-from selfsent.searching.segment import DOCUMENTS, Embed, Segment, split_into_segments
+from selfsent.searching.segment import DOCUMENTS, Segment, split_into_segments
 from selfsent.searching.settings import IndexConfig
 from selfsent.storage import atomic, locks
 from selfsent.storage.windows import left_if_open
@@ -67,12 +67,7 @@ def new_facts(
     config: IndexConfig,
     columns: Sequence[str],
 ) -> dict[str, Any]:
-    """Return what ``index.json`` holds of an index without documents.
-
-    Args:
-        corpus: the names behind which the sources were found.
-        columns: those of text and id.
-    """
+    """Return what ``index.json`` holds of an index without documents, with the columns of text and id."""
     return {
         "format": FORMAT,
         "state": 0,  # how many times it was published
@@ -92,117 +87,100 @@ def new_facts(
     }
 
 
-def embed_documents(encoder: Encoder, facts: Mapping[str, Any]) -> Embed:
-    """Return what encodes the texts of documents."""
-    return lambda texts: encoder.embed(texts, prompt=facts["fingerprint"]["document"])
-
-
 def lasting(name: str | Path) -> str:
     """Return a name that is found from every folder."""
     path = Path(name).expanduser()
     return str(path.absolute()) if str(name) not in SHIPPED and path.exists() else str(name)
 
 
-class IndexWriter:
-    """Adds documents to an index and deletes them; what a search sees changes at ``publish``.
+def write_state(
+    folder: Path,
+    encoder: Encoder,
+    facts: dict[str, Any],
+    texts: Iterable[SearchText],
+    deleted: Sequence[int] = (),
+    *,
+    segment_documents: int = DOCUMENTS,
+    progress: Progress = SILENT,
+) -> None:
+    """Add documents behind those of an index, and publish its next state; until then a search sees the last.
 
     What a killed command has encoded is used again: the files of a state have its number in their names.
 
     Args:
+        facts: of the last state.
+        deleted: numbers of all documents that are deleted.
         segment_documents: of a segment, at most: what is encoded again after a kill.
     """
+    facts, encoded = {**facts, "state": facts["state"] + 1, "segments": [*facts["segments"]], "deleted": None}, 0
+    for documents in split_into_segments(texts, segment_documents):
+        path = folder / f"segment-{facts['state']}-{len(facts['segments']):05}"
+        if not _is_there(path, documents):
+            atomic.remove(path)
+            Segment.make(documents, encoder, facts["fingerprint"]["document"]).save(path)
+        facts["segments"].append(path.name)
+        encoded += len(documents)
+        progress.report("encode", encoded)
+    segments = [Segment.open(folder / name, advice_for(folder)) for name in facts["segments"]]
+    if len(deleted):
+        facts["deleted"] = f"deleted-{facts['state']}.npy"
+        with atomic.sealed_file(folder / facts["deleted"]) as file:
+            np.save(file, np.sort(np.array(deleted, np.int64)))
+    facts["words"] = f"words-{facts['state']}"
+    atomic.remove(folder / facts["words"])  # a killed command may have left those of other documents
+    texts_of = (segment.text(number) for segment in segments for number in range(len(segment)))
+    titled = ((title, " ".join(passages)) for title, passages, _ in texts_of)
+    write_word_index(folder / facts["words"], titled, progress)
+    facts["lists"] = _grow_lists(folder, facts, [segment.vectors for segment in segments], progress)
+    atomic.write_sealed(folder / MANIFEST, facts)
+    _sweep(folder, facts)
 
-    def __init__(
-        self,
-        folder: Path,
-        encoder: Encoder,
-        facts: dict[str, Any],
-        *,
-        segment_documents: int = DOCUMENTS,
-        progress: Progress = SILENT,
-    ) -> None:
-        self.folder, self.facts = folder, {**facts, "state": facts["state"] + 1}
-        self._encoder, self._most, self._progress = encoder, segment_documents, progress
 
-    def add_documents(self, texts: Iterable[SearchText]) -> int:
-        """Encode documents behind those that are there, and return how many there were."""
-        done, embed = 0, embed_documents(self._encoder, self.facts)
-        for documents in split_into_segments(texts, self._most):
-            place = self.folder / f"segment-{self.facts['state']}-{len(self.facts['segments']):05}"
-            if not _is_there(place, documents):
-                atomic.remove(place)
-                Segment.make(documents, embed).save(place)
-            self.facts["segments"] = [*self.facts["segments"], place.name]
-            done += len(documents)
-            self._progress.report("encode", done)
-        return done
-
-    def publish(self, deleted: Sequence[int]) -> None:
-        """Write what belongs to all documents, then ``index.json``, and remove what it no longer names.
-
-        Args:
-            deleted: numbers of all documents that are deleted.
-        """
-        segments = [Segment.open(self.folder / name, advice_for(self.folder)) for name in self.facts["segments"]]
-        self.facts["deleted"] = None
-        if len(deleted):
-            self.facts["deleted"] = f"deleted-{self.facts['state']}.npy"
-            with atomic.sealed_file(self.folder / self.facts["deleted"]) as file:
-                np.save(file, np.sort(np.array(deleted, np.int64)))
-        self.facts["words"] = f"words-{self.facts['state']}"
-        atomic.remove(self.folder / self.facts["words"])  # a killed command may have left those of other documents
-        texts = (
-            (title, " ".join(passages))
-            for segment in segments
-            for title, passages, _ in map(segment.text, range(len(segment)))
+def _grow_lists(
+    folder: Path, facts: dict[str, Any], vectors: nearest.Vectors, progress: Progress
+) -> dict[str, Any] | None:
+    """Write the lists of all vectors where they are too many to compare each, and return their facts."""
+    config, before = IndexConfig(**facts["config"]), facts["lists"]
+    total = sum(map(len, vectors))
+    if total <= config.exact_vectors:
+        return None
+    if not nearest.faiss_available():
+        progress.say(
+            f"warning: {total:,} vectors are searched exactly, because faiss is not installed: "
+            "pip install '.[search]' in the checkout and make the index again"
         )
-        words.write_word_index(self.folder / self.facts["words"], texts, self._progress)
-        self.facts["lists"] = self._grow_lists([segment.vectors for segment in segments])
-        atomic.write_sealed(self.folder / MANIFEST, self.facts)
-        _sweep(self.folder, self.facts)
-
-    def _grow_lists(self, vectors: nearest.Vectors) -> dict[str, Any] | None:
-        config, before = IndexConfig(**self.facts["config"]), self.facts["lists"]
-        total = sum(map(len, vectors))
-        if total <= config.exact_vectors:
-            return None
-        if not nearest.faiss_available():
-            self._progress.say(
-                f"warning: {total:,} vectors are searched exactly, because faiss is not installed: "
-                "pip install '.[search]' in the checkout and make the index again"
-            )
-            return None
-        if before is None or total > _OUTGROWN * before["learned from"]:
-            self._progress.report("lists", 0, total)
-            before, file = None, nearest.IVFIndex(vectors, min(total, config.lists or nearest.lists_for(total)))
-        else:
-            file = nearest.IVFIndex.open_file(self.folder / before["file"], grow=True)
-        if len(file) == total:
-            return before
-        waiting = nearest.choose_sample(len(file), total)
-        file.add_vectors(vectors, waiting, self._progress)
-        if before is None or len(waiting):
-            nprobe, recall = nearest.measure_recall(file, vectors, waiting, config.recall)
-        else:  # a handful of new vectors says nothing
-            nprobe, recall = before["nprobe"], before["recall"]
-        file.add_rows(vectors, waiting)
-        if recall < config.recall:
-            self._progress.say(
-                f"warning: recall@10 of the lists is {recall:.3f}, below {config.recall}: give fewer lists, or search "
-                "exactly with a larger exact_vectors"
-            )
-        name = f"lists-{self.facts['state']}.faiss"
-        with atomic.replacing(self.folder / name) as partial:
-            file.save_file(partial)
-        atomic.seal_file(self.folder / name)
-        learned_from = total if before is None else before["learned from"]
-        return {"file": name, "nprobe": nprobe, "recall": recall, "learned from": learned_from}
+        return None
+    if before is None or total > _OUTGROWN * before["learned from"]:
+        progress.report("lists", 0, total)
+        before, file = None, nearest.IVFIndex(vectors, min(total, config.lists or nearest.lists_for(total)))
+    else:
+        file = nearest.IVFIndex.open_file(folder / before["file"], grow=True)
+    if len(file) == total:
+        return before
+    waiting = nearest.choose_sample(len(file), total)
+    file.add_vectors(vectors, waiting, progress)
+    if before is None or len(waiting):
+        nprobe, recall = nearest.measure_recall(file, vectors, waiting, config.recall)
+    else:  # a handful of new vectors says nothing
+        nprobe, recall = before["nprobe"], before["recall"]
+    file.add_rows(vectors, waiting)
+    if recall < config.recall:
+        progress.say(
+            f"warning: recall@10 of the lists is {recall:.3f}, below {config.recall}: give fewer lists, or search "
+            "exactly with a larger exact_vectors"
+        )
+    name = f"lists-{facts['state']}.faiss"
+    with atomic.replacing(folder / name) as unfinished:
+        file.save_file(unfinished)
+    atomic.seal_file(folder / name)
+    learned_from = total if before is None else before["learned from"]
+    return {"file": name, "nprobe": nprobe, "recall": recall, "learned from": learned_from}
 
 
-def _is_there(place: Path, texts: Sequence[SearchText]) -> bool:
+def _is_there(path: Path, texts: Sequence[SearchText]) -> bool:
     """Tell whether a segment is there, whole, of exactly these texts: a command that was killed wrote it."""
     try:
-        return place.is_dir() and Segment.open(place, "").holds(texts)
+        return path.is_dir() and Segment.open(path, "").holds(texts)
     except ResumeError:
         return False
 
@@ -229,15 +207,7 @@ def write_index(
     beginning: int,
     progress: Progress = SILENT,
 ) -> None:
-    """Write the index of every document of the sources; after a kill, the same call goes on.
-
-    Args:
-        facts: of ``new_facts``.
-        beginning: documents at the beginning by which vocabulary and modes are measured.
-
-    Raises:
-        UserError: no text in the sources, or a folder that holds something else.
-    """
+    """Write the index of every document of the sources, for ``Index.make``; after a kill, the same call goes on."""
     with locks.exclusive(folder):
         require_unused(folder)  # again: another process may have made an index there meanwhile
         facts |= _begun(folder, facts)
@@ -251,9 +221,8 @@ def write_index(
             if facts["mode"] is None:
                 _choose_mode(facts, encoder, first)
                 atomic.write_sealed(folder / _BEGUN, facts)
-            writer = IndexWriter(folder, encoder, facts, segment_documents=segment_documents, progress=progress)
-            writer.add_documents(chain(first, rest))
-            writer.publish([])
+            texts = chain(first, rest)
+            write_state(folder, encoder, facts, texts, segment_documents=segment_documents, progress=progress)
         except UserError:
             if not any(folder.glob("segment-*")):  # nothing was encoded that the next call could use
                 for path in folder.iterdir():
@@ -263,11 +232,7 @@ def write_index(
 
 
 def require_unused(folder: Path) -> None:
-    """Refuse a folder that holds something that no killed call left.
-
-    Raises:
-        ConfigurationError: it does.
-    """
+    """Refuse a folder that holds something that no killed call left."""
     begun = (folder / _BEGUN).is_file()
     if is_index(folder) and not begun:
         raise ConfigurationError(
@@ -280,11 +245,7 @@ def require_unused(folder: Path) -> None:
 
 
 def _begun(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
-    """Return what a killed call had measured of the same index; nothing where none was begun.
-
-    Raises:
-        ConfigurationError: it was making another index.
-    """
+    """Return what a killed call had measured of the same index, which it must be; nothing where none was begun."""
     if not (folder / _BEGUN).exists():
         return {}
     begun = atomic.read_sealed(folder / _BEGUN, advice_for(folder))

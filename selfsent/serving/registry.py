@@ -210,7 +210,7 @@ class ServedIndex:
     def map_points(self) -> list[dict[str, Any]]:
         """Return the documents on its map."""
         points = []
-        for document, place in zip(self.overview.documents, self.overview.places.tolist(), strict=True):
+        for document, place in zip(self.overview.documents, self.overview.points.tolist(), strict=True):
             title, passages, _ = self.index.text(document)
             points.append({"document": document, "title": (title or passages[0])[:80], "place": rounded(place)})
         return points

@@ -60,7 +60,7 @@ def search_routes(indexes: IndexRegistry, models: ModelRegistry, worker: Worker)
             documents = (
                 one.index.opening_vectors(np.array([hit.document for hit in hits], np.int64)) if hits else vector[:0]
             )
-            return hits, one.overview.place(np.concatenate([vector, documents])).tolist()
+            return hits, one.overview.project(np.concatenate([vector, documents])).tolist()
 
         hits, (place, *places) = await asyncio.get_running_loop().run_in_executor(thread, find)
         return {

@@ -15,24 +15,28 @@ from selfsent.text.bm25 import bm25_scores
 def documents(count):
     draw = np.random.default_rng(0)
     vocabulary = sorted({word for text in TEXTS for word in text.split()})
-    found = []
+    texts = []
     for _ in range(count):
         topic = draw.choice(vocabulary, 8)
         first, rest = (" ".join(draw.choice(topic, size)) + "." for size in (9, 20))
-        found.append(SearchText("", (f"{first} {rest}",), first))
-    return found
+        texts.append(SearchText("", (f"{first} {rest}",), first))
+    return texts
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 def mrr(order):
-    places = [list(row).index(answer) for answer, row in enumerate(order)]
-    return 100 * np.mean([1 / (1 + place) if place < 10 else 0 for place in places])
+    ranks = [list(row).index(answer) for answer, row in enumerate(order)]
+    return 100 * np.mean([1 / (1 + rank) if rank < 10 else 0 for rank in ranks])
 
 
 def test_the_figures_are_those_of_a_slow_loop(bert):
     encoder, texts = load_encoder(bert), documents(60)
-    firsts, rests = [one.opening for one in texts], [one.passages[0][len(one.opening) :] for one in texts]
-    asked, found = (encode(encoder, side) for side in (firsts, rests))
-    cosines = (asked / np.linalg.norm(asked, axis=1)[:, None]) @ (found / np.linalg.norm(found, axis=1)[:, None]).T
+    firsts, rests = [text.opening for text in texts], [text.passages[0][len(text.opening) :] for text in texts]
+    queries, passages = (unit(encode(encoder, side)) for side in (firsts, rests))
+    cosines = queries @ passages.T
     scores = bm25_scores(firsts, rests)
     dense, words = np.argsort(-cosines, axis=1), np.argsort(-scores, axis=1, kind="stable")
     fused = np.zeros((60, 60))

@@ -30,19 +30,21 @@ def openings(index, documents, bert):
 
 
 def test_the_map_is_a_principal_component_analysis_of_what_is_not_deleted(index, bert):
-    found = survey_index(index)
-    assert found.documents == [n for n in range(60) if n not in (3, 4)]
-    vectors = openings(index, found.documents, bert)
+    overview = survey_index(index)
+    assert overview.documents == [n for n in range(60) if n not in (3, 4)]
+    vectors = openings(index, overview.documents, bert)
     centred = vectors - vectors.mean(axis=0)
     left, lengths, _ = np.linalg.svd(centred, full_matrices=False)
     expected = left[:, :2] * lengths[:2]
     expected /= np.abs(expected).max()
     for axis in range(2):
-        assert abs(expected[:, axis] @ found.places[:, axis]) == pytest.approx(
+        assert abs(expected[:, axis] @ overview.points[:, axis]) == pytest.approx(
             expected[:, axis] @ expected[:, axis], rel=2e-2
         )
-    np.testing.assert_allclose(found.place(index.opening_vectors(np.array(found.documents))), found.places, atol=1e-5)
-    assert np.abs(found.places).max() == pytest.approx(1)
+    np.testing.assert_allclose(
+        overview.project(index.opening_vectors(np.array(overview.documents))), overview.points, atol=1e-5
+    )
+    assert np.abs(overview.points).max() == pytest.approx(1)
 
 
 def test_far_is_what_one_sentence_in_twenty_is_from_other_documents(index, bert):
@@ -66,8 +68,8 @@ def test_queries_drift_where_chance_does_not_make_so_many_far(far, near, driftin
     gauge = DriftGauge(0.5)
     for cosine in [0.4] * far + [0.6] * near:
         gauge.count_query(cosine)
-    found = gauge.report()
-    assert (found["queries"], found["far"], found["drifting"]) == (far + near, far, drifting)
+    report = gauge.report()
+    assert (report["queries"], report["far"], report["drifting"]) == (far + near, far, drifting)
 
 
 def test_only_the_last_queries_count_and_a_small_index_says_nothing():

@@ -26,7 +26,7 @@ def sentence(words, name):
 )
 def test_passages_are_whole_sentences_of_about_one_length(sentences, passages):
     text = " ".join(sentence(words, f"w{number}x") for number, words in enumerate(sentences))
-    assert [len(one.split()) for one in cut_passages(text)] == passages
+    assert [len(passage.split()) for passage in cut_passages(text)] == passages
 
 
 def test_text_without_spaces_is_cut_by_characters():
@@ -40,19 +40,19 @@ def test_text_without_spaces_is_cut_by_characters():
 
 @given(st.lists(st.text(alphabet=st.sampled_from(list("aé.!?。天 \u3000")), max_size=12), max_size=400).map(" ".join))
 def test_nothing_is_lost_and_no_passage_is_longer(text):
-    found = search_text(Document(text))
-    if found is None:
+    searched = search_text(Document(text))
+    if searched is None:
         assert not text.split()
         return
-    assert "".join("".join(found.passages).split()) == "".join(text.split())
-    assert all(passage.strip() for passage in found.passages)
-    assert all(len(passage.split()) <= 80 for passage in found.passages)
+    assert "".join("".join(searched.passages).split()) == "".join(text.split())
+    assert all(passage.strip() for passage in searched.passages)
+    assert all(len(passage.split()) <= 80 for passage in searched.passages)
 
 
 def test_a_summary_is_the_first_thing_that_is_read_of_a_document():
-    found = search_text(Document("The rest. And more.", title="t", summary="What it is about. In short."))
-    assert found.opening == "What it is about. In short."
-    assert found.passages == ("What it is about. In short. The rest. And more.",)
+    searched = search_text(Document("The rest. And more.", title="t", summary="What it is about. In short."))
+    assert searched.opening == "What it is about. In short."
+    assert searched.passages == ("What it is about. In short. The rest. And more.",)
 
 
 def test_what_is_embedded_are_first_sentences_and_the_passages_that_say_more():
@@ -74,7 +74,7 @@ def test_the_first_passages_are_as_long_as_they_may_be_whatever_follows():
     text = " ".join(sentence(20, name) for name in "abcd")
     more = f"{text} {sentence(20, 'e')}"
     assert search_text(Document(more), 1).passages == search_text(Document(text), 1).passages == (text,)
-    assert [len(one.split()) for one in search_text(Document(more)).passages] == [60, 40]
+    assert [len(passage.split()) for passage in search_text(Document(more)).passages] == [60, 40]
     assert search_text(Document(more), 1).key == search_text(Document(f"{more} {more}"), 1).key
 
 
@@ -85,7 +85,7 @@ def test_no_two_documents_have_one_key():
         Document("x", title="t", id="x"),
         Document("x", title="t\0x"),
     ]
-    assert len({search_text(one).key for one in texts}) == 4
+    assert len({search_text(document).key for document in texts}) == 4
 
 
 def test_passages_are_embedded_behind_the_title_of_their_document_and_first_sentences_alone():

@@ -15,7 +15,6 @@ from selfsent.encoder.save import save_encoder
 from selfsent.encoder.transformers_encoder import TransformersEncoder
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError
 from selfsent.progress import Progress
-from selfsent.searching.passages import cut_passages
 from selfsent.searching.search import open_cached
 from selfsent.storage import atomic
 
@@ -39,7 +38,10 @@ def unit(vectors):
 
 @pytest.mark.parametrize("column", ["text", "body"])
 def test_hits_are_the_nearest_texts_of_the_column(bert, corpus, column):
+    assert open_cached(bert, corpus, text_column="title").reused is False  # another column
     index = open_cached(bert, corpus, text_column=column)
+    assert not index.reused
+    assert open_cached(bert, corpus, text_column=column).reused
     encoder = load_encoder(bert)
     texts = TEXTS if column == "body" else TEXTS[::-1]
     cosines = unit(encode(encoder, texts)) @ unit(encode(encoder, ["rain fell on the cat"]))[0]
@@ -49,29 +51,6 @@ def test_hits_are_the_nearest_texts_of_the_column(bert, corpus, column):
     assert [hit.text for hit in hits] == [texts[number] for number in best]
     assert [hit.title for hit in hits] == [f"number {number}" for number in best]
     np.testing.assert_allclose([hit.cosine for hit in hits], cosines[best], atol=1e-5)
-
-
-def test_a_document_is_found_by_any_of_its_passages_and_shows_the_nearest(bert, tmp_path):
-    draw = np.random.default_rng(0)
-    long = [" ".join(f"{one}." for one in draw.permutation(TEXTS * 3)) for _ in range(3)]
-    path = tmp_path / "long.txt"
-    path.write_text("\n".join([*TEXTS, *long]))
-    encoder = load_encoder(bert)
-    query = unit(encode(encoder, ["rain fell on the cat"]))[0]
-    hits = open_cached(bert, str(path)).search("rain fell on the cat", len(TEXTS) + 3)
-    assert sorted(hit.document for hit in hits) == [*range(len(TEXTS) + 3)]
-    for hit in hits:
-        text = [*TEXTS, *long][hit.document]
-        passages = [*cut_passages(text)]
-        own = unit(encode(encoder, [text.split(". ")[0] + ". " * (hit.document >= len(TEXTS)), *passages])) @ query
-        assert hit.cosine == pytest.approx(own.max(), abs=1e-4)
-        assert hit.text == [passages[0], *passages][int(own.argmax())]
-
-
-def test_an_index_is_reused_for_the_same_model_corpus_and_column_alone(bert, corpus):
-    assert not open_cached(bert, corpus).reused
-    assert open_cached(bert, corpus).reused
-    assert not open_cached(bert, corpus, text_column="body").reused
 
 
 @pytest.mark.usefixtures("fp32_alone")
@@ -85,21 +64,19 @@ def test_the_query_and_the_corpus_get_prompts_of_their_own(bert, corpus, tmp_pat
     np.testing.assert_allclose([hit.cosine for hit in hits], texts @ query, atol=1e-5)
 
 
-def test_a_corpus_without_text_is_refused(bert, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "query", "options", "error", "message"),
+    [
+        ("empty.txt", "rain", {}, CorpusError, "holds no text to search"),
+        ("corpus.jsonl", "rain", {"top": 0}, ConfigurationError, "top = 0 does not fit"),
+        ("corpus.jsonl", "", {}, ConfigurationError, "the query is empty"),
+        ("corpus.jsonl", " \n", {}, ConfigurationError, "the query is empty"),
+    ],
+)
+def test_a_search_that_does_not_fit_is_refused(bert, corpus, tmp_path, name, query, options, error, message):
     (tmp_path / "empty.txt").write_text("\n \n")
-    with pytest.raises(CorpusError, match="holds no text to search"):
-        open_cached(bert, str(tmp_path / "empty.txt"))
-
-
-def test_a_search_for_no_text_is_refused(bert, corpus):
-    with pytest.raises(ConfigurationError, match="top = 0 does not fit"):
-        selfsent.search(bert, corpus, "rain", top=0)
-
-
-@pytest.mark.parametrize("query", ["", " \n"])
-def test_a_search_for_nothing_is_refused(bert, corpus, query):
-    with pytest.raises(ConfigurationError, match="the query is empty"):
-        selfsent.search(bert, corpus, query)
+    with pytest.raises(error, match=message):
+        selfsent.search(bert, tmp_path / name, query, **options)
 
 
 @pytest.mark.parametrize("asked", ["corpus", "query"])
@@ -135,9 +112,9 @@ def test_a_full_disk_does_not_lose_the_answer(bert, corpus, monkeypatch):
 @pytest.mark.parametrize("how", ["removed", "cut", "flipped"])
 def test_an_index_that_was_damaged_is_named_and_not_searched(bert, corpus, tmp_path, name, how):
     open_cached(bert, corpus)
-    (place,) = tmp_path.glob(f"cache/indexes/*/**/{name}")
-    damage(place, how)
-    with pytest.raises(ResumeError, match=rf"{place}.*delete {tmp_path}/cache/indexes/\w+ and repeat the command"):
+    (path,) = tmp_path.glob(f"cache/indexes/*/**/{name}")
+    damage(path, how)
+    with pytest.raises(ResumeError, match=rf"{path}.*delete {tmp_path}/cache/indexes/\w+ and repeat the command"):
         open_cached(bert, corpus)
 
 
