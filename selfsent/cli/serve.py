@@ -42,7 +42,7 @@ def serve(
             from selfsent.runtime import hardware
             from selfsent.serving import server
             from selfsent.serving.application import build_application
-            from selfsent.serving.registry import IndexRegistry, ModelRegistry
+            from selfsent.serving.served import ServedIndexes, ServedModels
             from selfsent.serving.settings import ServeConfig
     except ModuleNotFoundError as error:
         raise ConfigurationError(
@@ -53,8 +53,8 @@ def serve(
     limits = config.build_config(ServeConfig, config.apply_settings({}, set_ or ()), "")
     with server.open_port(host, port) as socket:
         machine = hardware.choose_hardware(precision=limits.precision)
-        models = ModelRegistry(model or (), device=machine.device, precision=machine.precision)
-        indexes = IndexRegistry(index or (), models)
+        models = ServedModels(model or (), device=machine.device, precision=machine.precision)
+        indexes = ServedIndexes(index or (), models)
         models.require_some()
         application = build_application(models, limits, api_key=api_key, indexes=indexes)
         address = f"http://{host if ':' not in host else f'[{host}]'}:{socket.getsockname()[1]}"

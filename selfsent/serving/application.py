@@ -3,23 +3,22 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from selfsent.serving.batcher import Batcher
+from selfsent.serving.embedder import Embedder
 from selfsent.serving.embeddings import embedding_routes
 from selfsent.serving.gateway import Gateway
 from selfsent.serving.protocol import Refusal, ServerMetrics
-from selfsent.serving.registry import IndexRegistry, ModelRegistry
 from selfsent.serving.search import search_routes
+from selfsent.serving.served import ServedIndexes, ServedModels
 from selfsent.serving.settings import ServeConfig
-from selfsent.serving.work import Worker
 
 
 def build_application(
-    models: ModelRegistry, config: ServeConfig, *, api_key: str | None = None, indexes: IndexRegistry | None = None
+    models: ServedModels, config: ServeConfig, *, api_key: str | None = None, indexes: ServedIndexes | None = None
 ) -> Gateway:
     """Return the application, whose thread computes between its start and its shutdown.
 
@@ -34,7 +33,7 @@ def build_application(
         max_queued_tokens=config.max_queued_tokens,
         computed=metrics.computed,
     )
-    worker = Worker(config, metrics, batcher)
+    embedder = Embedder(config, metrics, batcher)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -43,27 +42,23 @@ def build_application(
             yield
         finally:  # uvicorn has answered every request by now
             batcher.stop()
-            worker.close()
+            embedder.close()
 
     # The pages of FastAPI's own documentation load scripts from another server; /openapi.json does not.
     application = FastAPI(title="selfsent", lifespan=lifespan, docs_url=None, redoc_url=None)
-    application.include_router(embedding_routes(models, worker, batcher, metrics))
+    application.include_router(embedding_routes(models, embedder, batcher, metrics))
     if indexes:
-        application.include_router(search_routes(indexes, models, worker))
+        application.include_router(search_routes(indexes, models, embedder))
     gateway = Gateway(application, config, metrics, api_key)
 
-    def answer(request: Request, refusal: Refusal) -> Response:
-        gateway.refused(refusal)
-        content = orjson.dumps(refusal.body(request.url.path))
-        return Response(content, refusal.status_at(request.url.path), refusal.headers, media_type="application/json")
-
     @application.exception_handler(Refusal)
-    async def refused(request: Request, error: Refusal) -> Response:
-        return answer(request, error)
+    async def refused(request: Request, refusal: Refusal) -> Response:
+        gateway.refused(refusal)
+        return refusal.response(request.url.path)
 
     @application.exception_handler(RequestValidationError)
     async def malformed(request: Request, error: RequestValidationError) -> Response:
-        return answer(request, Refusal("Tokenizer", _sentence(error.errors())))
+        return await refused(request, Refusal("Tokenizer", _sentence(error.errors())))
 
     @application.exception_handler(HTTPException)
     async def without_route(request: Request, error: HTTPException) -> Response:
@@ -72,7 +67,7 @@ def build_application(
             raise error
         message = {404: f"there is no {request.url.path[:200]} here", 405: f"{request.method} is not taken here"}
         refusal = Refusal(kinds[error.status_code], message.get(error.status_code, "the body is not JSON in UTF-8"))
-        return answer(request, refusal)
+        return await refused(request, refusal)
 
     return gateway
 
@@ -80,8 +75,8 @@ def build_application(
 def _sentence(errors: Sequence[dict[str, object]]) -> str:
     """Say in one sentence what does not fit; a union of types is one place with several errors."""
     first = errors[0]
-    place = first.get("loc", ())
-    names = [part for part in (place if isinstance(place, tuple) else ()) if isinstance(part, str)]
+    path = first.get("loc", ())
+    names = [name for name in (path if isinstance(path, tuple) else ()) if isinstance(name, str)]
     keys = [name for name in names if name.isidentifier() and name not in ("body", "str")]
     if first.get("type") == "json_invalid":
         return "the body is not JSON in UTF-8"

@@ -11,31 +11,22 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from selfsent.encoder.base import TokenizedText
+from selfsent.encoder.base import Encoder, TokenizedText
 from selfsent.serving.protocol import Refusal
 
-_SHARE = 4  # of a batch: no request fills more than a quarter of it before the others had their turn
-
-
-@runtime_checkable
-class Computes(Protocol):
-    """What turns tokenised texts into vectors."""
-
-    def embed_tokenized(self, texts: Sequence[TokenizedText]) -> NDArray[np.float32]:
-        """Return (N, D)."""
+_TURNS = 4  # in a batch: no request fills more than a quarter of it before the others had their turn
 
 
 @dataclass(eq=False)
 class Work:
     """The texts of one request; ``result`` becomes their (N, D) embeddings."""
 
-    encoder: Computes
+    encoder: Encoder
     texts: Sequence[TokenizedText]
     deadline: float  # of time.monotonic()
     result: "Future[NDArray[np.float32]]" = field(default_factory=Future)
@@ -108,7 +99,7 @@ class Batcher:
             if self._stopping:
                 raise Refusal("Unhealthy", "the server is stopping: ask another one")
             # Requests take turns, so that a large one delays the others little: it counts for half of the limit.
-            counted = sum(min(one.left, self._most // 2) for one in (*self._queue, work))
+            counted = sum(min(waiting.left, self._most // 2) for waiting in (*self._queue, work))
             if self._queue and counted > self._most:
                 raise Refusal("Overloaded", "the model is overloaded: too many texts are waiting, try again later")
             self._queue.append(work)
@@ -142,7 +133,7 @@ class Batcher:
         """Take a batch for one encoder off the queue; the lock is held."""
         batch: Batch = []
         room, now, later = self._budget, time.monotonic(), deque[Work]()
-        encoder: Computes | None = None
+        encoder: Encoder | None = None
         while self._queue and (room > 0 or not batch):
             work = self._queue.popleft()
             if work.abandoned or (work.started is None and now > work.deadline):
@@ -154,12 +145,12 @@ class Batcher:
             if work.encoder is not encoder:
                 later.append(work)
                 continue
-            first, share = work.taken, min(room, max(1, self._budget // _SHARE))
-            while work.taken < len(work.texts) and (share > 0 or not batch):
+            first, turn = work.taken, min(room, max(1, self._budget // _TURNS))
+            while work.taken < len(work.texts) and (turn > 0 or not batch):
                 tokens = work.texts[work.taken].tokens
-                if tokens > share and (batch or work.taken > first):
+                if tokens > turn and (batch or work.taken > first):
                     break
-                share, room = share - tokens, room - tokens
+                turn, room = turn - tokens, room - tokens
                 self._queued -= tokens
                 work.left -= tokens
                 work.taken += 1
@@ -182,8 +173,8 @@ class Batcher:
             if len(batch) == 1:
                 self._fail(batch[0][0], error)
             else:  # it may be one of them alone that it fails for
-                for one in batch:
-                    self._compute([one])
+                for taken in batch:
+                    self._compute([taken])
             return
         # Counted first: a client that has its answer finds it in /metrics.
         self._computed(len(texts), sum(text.tokens for text in texts), time.monotonic() - began)

@@ -6,7 +6,6 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
-import orjson
 from fastapi import APIRouter, Request, Response
 from numpy.typing import NDArray
 
@@ -14,6 +13,7 @@ from selfsent.encoder.base import UNLIMITED
 from selfsent.errors import UserError
 from selfsent.evaluation.geometry import unit
 from selfsent.serving.batcher import Batcher
+from selfsent.serving.embedder import Embedder, Item, Wanted
 from selfsent.serving.protocol import (
     EmbedRequest,
     Input,
@@ -22,18 +22,13 @@ from selfsent.serving.protocol import (
     ServerMetrics,
     SimilarityRequest,
     TokenizeRequest,
+    json_response,
 )
-from selfsent.serving.registry import ModelRegistry, ServedModel
-from selfsent.serving.work import Item, Wanted, Worker, prompt_of
+from selfsent.serving.served import ServedModel, ServedModels
 from selfsent.text import clean
 
 
-def json_response(content: object) -> Response:
-    """Return JSON; numbers of NumPy in their shortest form."""
-    return Response(orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY), media_type="application/json")
-
-
-def embedding_routes(models: ModelRegistry, worker: Worker, batcher: Batcher, metrics: ServerMetrics) -> APIRouter:
+def embedding_routes(models: ServedModels, embedder: Embedder, batcher: Batcher, metrics: ServerMetrics) -> APIRouter:
     """Build the routes."""
     router = APIRouter()
 
@@ -42,15 +37,15 @@ def embedding_routes(models: ModelRegistry, worker: Worker, batcher: Batcher, me
         """Return embeddings at length 1, as OpenAI does."""
         model = models.find(body.model)
         wanted = Wanted(truncate=body.truncate, prompt_name=body.prompt_name)
-        vectors, tokens = await worker.vectors(request, model, _items(body.input), wanted)
+        vectors, tokens = await embedder.vectors(request, model, _items(body.input), wanted)
         vectors = _shaped(vectors, body.dimensions, normalize=True)
         data = [
             {
                 "object": "embedding",
                 "index": row,
-                "embedding": _base64(one) if body.encoding_format == "base64" else one,
+                "embedding": _base64(vector) if body.encoding_format == "base64" else vector,
             }
-            for row, one in enumerate(vectors)
+            for row, vector in enumerate(vectors)
         ]
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return json_response({"object": "list", "data": data, "model": model.name, "usage": usage})
@@ -69,7 +64,7 @@ def embedding_routes(models: ModelRegistry, worker: Worker, batcher: Batcher, me
     async def embed_texts(body: EmbedRequest, request: Request) -> Response:
         """Return one vector for each text."""
         wanted = _wanted(body.truncate, body.truncation_direction, body.prompt_name)
-        vectors, _ = await worker.vectors(request, models.find(body.model), _items(body.inputs), wanted)
+        vectors, _ = await embedder.vectors(request, models.find(body.model), _items(body.inputs), wanted)
         return json_response(_shaped(vectors, body.dimensions, normalize=body.normalize))
 
     @router.post("/similarity")
@@ -77,9 +72,9 @@ def embedding_routes(models: ModelRegistry, worker: Worker, batcher: Batcher, me
         """Return the cosine of the source sentence with each of the others."""
         options = body.parameters
         wanted = _wanted(options.truncate, options.truncation_direction, options.prompt_name) if options else Wanted()
-        worker.check_number(body.inputs.sentences)
+        embedder.check_number(body.inputs.sentences)
         texts = [body.inputs.source_sentence, *body.inputs.sentences]
-        vectors, _ = await worker.vectors(request, models.find(body.model), texts, wanted)
+        vectors, _ = await embedder.vectors(request, models.find(body.model), texts, wanted)
         vectors = unit(vectors)
         return json_response((vectors[1:] @ vectors[0]).astype(np.float32))
 
@@ -87,14 +82,14 @@ def embedding_routes(models: ModelRegistry, worker: Worker, batcher: Batcher, me
     async def tokenize_texts(body: TokenizeRequest) -> Response:
         """Return the tokens of each text, whole."""
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
-        worker.check_number(texts)
+        embedder.check_number(texts)
         model, texts = models.find(body.model), [*map(clean.encodable, texts)]
-        return json_response(await worker.beside(sum(map(len, texts)), _tokens, model, texts, body))
+        return json_response(await embedder.beside(sum(map(len, texts)), _tokens, model, texts, body))
 
     @router.get("/info")
     async def info() -> Response:
         """Describe the first model, and the limits."""
-        return json_response(_info(models.find(None), worker, [model.name for model in models]))
+        return json_response(_info(models.find(None), embedder, [model.name for model in models]))
 
     @router.head("/health", include_in_schema=False)
     @router.get("/health")
@@ -113,12 +108,12 @@ def embedding_routes(models: ModelRegistry, worker: Worker, batcher: Batcher, me
     return router
 
 
-def _items(given: Input) -> Sequence[Item]:
+def _items(inputs: Input) -> Sequence[Item]:
     """Return the texts of an input: one text, one list of ids, or several of either."""
-    if isinstance(given, str):
-        return [given]
-    ids = [one for one in given if isinstance(one, int)]
-    return [ids] if ids else [one for one in given if not isinstance(one, int)]
+    if isinstance(inputs, str):
+        return [inputs]
+    ids = [item for item in inputs if isinstance(item, int)]
+    return [ids] if ids else [item for item in inputs if not isinstance(item, int)]
 
 
 def _wanted(truncate: bool | None, direction: str, prompt_name: str | None) -> Wanted:
@@ -142,27 +137,25 @@ def _openai_model(model: ServedModel) -> dict[str, Any]:
 
 def _tokens(model: ServedModel, texts: Sequence[str], body: TokenizeRequest) -> list[list[dict[str, Any]]]:
     try:
-        prompt = prompt_of(model, Wanted(prompt_name=body.prompt_name))
+        prompt = model.encoder.resolve_prompt(body.prompt_name, None)
     except UserError as error:
         raise Refusal("Tokenizer", str(error)) from error
-    found = []
-    for text, encoding in zip(
-        texts, model.encoder.encodings(texts, prompt, special=body.add_special_tokens), strict=True
-    ):
-        columns = zip(encoding.ids, encoding.tokens, encoding.sequence_ids, encoding.offsets, strict=True)
-        found.append(
-            [
-                {"id": number, "text": token, "special": True, "start": None, "stop": None}
-                if sequence is None
-                else {"id": number, "text": (prompt + text)[start:stop], "special": False, "start": start, "stop": stop}
-                for number, token, sequence, (start, stop) in columns
-            ]
-        )
-    return found
+    encodings = model.encoder.encodings(texts, prompt, special=body.add_special_tokens)
+    return [
+        [
+            {"id": number, "text": token, "special": True, "start": None, "stop": None}
+            if sequence is None
+            else {"id": number, "text": (prompt + text)[start:stop], "special": False, "start": start, "stop": stop}
+            for number, token, sequence, (start, stop) in zip(
+                encoding.ids, encoding.tokens, encoding.sequence_ids, encoding.offsets, strict=True
+            )
+        ]
+        for text, encoding in zip(texts, encodings, strict=True)
+    ]
 
 
-def _info(model: ServedModel, worker: Worker, names: list[str]) -> dict[str, Any]:
-    config, longest = worker.config, model.encoder.max_length
+def _info(model: ServedModel, embedder: Embedder, names: list[str]) -> dict[str, Any]:
+    config, longest = embedder.config, model.encoder.max_length
     return {
         "model_id": model.name,
         "model_sha": model.digest,

@@ -7,7 +7,6 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-import orjson
 from starlette.middleware.cors import CORSMiddleware
 
 from selfsent.errors import ConfigurationError
@@ -72,7 +71,8 @@ class Gateway:
                 body = await self._body(scope, receive)
             except Refusal as refusal:
                 self.refused(refusal)
-                await self._answer(refusal, path, counted)
+                unread = {"connection": "close"} if refusal.status in (408, 413) else {}  # the rest of the body
+                await refusal.response(path, unread)(scope, receive, counted)
                 return
             await self._application(scope, _replay(body, receive), counted)
         finally:
@@ -93,8 +93,8 @@ class Gateway:
     def _authorise(self, scope: Scope) -> None:
         if self._key is None or scope["path"] in _OPEN:
             return
-        scheme, _, given = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
-        if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self._key):
+        scheme, _, key = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
+        if scheme.lower() != b"bearer" or not hmac.compare_digest(key.strip(), self._key):
             raise Refusal("Unauthorized", "the key is missing or wrong: send the header Authorization: Bearer KEY")
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
@@ -123,25 +123,16 @@ class Gateway:
         except TimeoutError:
             raise Refusal("Timeout", f"the body did not arrive in {self._config.body_timeout:g} s") from None
 
-    async def _answer(self, refusal: Refusal, path: str, send: Send) -> None:
-        content = orjson.dumps(refusal.body(path))
-        headers = {"content-type": "application/json", "content-length": str(len(content)), **refusal.headers}
-        if refusal.status in (408, 413):  # the rest of the body is not read
-            headers["connection"] = "close"
-        pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
-        await send({"type": "http.response.start", "status": refusal.status_at(path), "headers": pairs})
-        await send({"type": "http.response.body", "body": content})
-
 
 def _replay(body: bytes, receive: Receive) -> Receive:
     """Give the application a body that was read, and then what the server says."""
-    given = False
+    is_read = False
 
     async def replayed() -> Message:
-        nonlocal given
-        if given:
+        nonlocal is_read
+        if is_read:
             return await receive()
-        given = True
+        is_read = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return replayed

@@ -5,26 +5,32 @@ The protocols are OpenAI's embeddings (below /v1) and text-embeddings-inference.
 
 from typing import Annotated, Any, Literal
 
+import orjson
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
 
-# The kinds of text-embeddings-inference, and their status codes.
-_STATUS = {
-    "Empty": 400,
-    "Unauthorized": 401,
-    "NotFound": 404,
-    "MethodNotAllowed": 405,
-    "Timeout": 408,
-    "Validation": 413,
-    "TooLong": 413,  # a text; "Validation" outside /v1
-    "Tokenizer": 422,
-    "Backend": 424,
-    "Overloaded": 429,
-    "Unhealthy": 503,
+# The kinds of text-embeddings-inference: status, that below /v1 as OpenAI's clients expect it, OpenAI's type and code
+_KINDS = {
+    "Empty": (400, 400, "invalid_request_error", "empty"),
+    "Unauthorized": (401, 401, "authentication_error", "unauthorized"),
+    "NotFound": (404, 404, "not_found_error", "model_not_found"),
+    "MethodNotAllowed": (405, 405, "invalid_request_error", "methodnotallowed"),
+    "Timeout": (408, 408, "invalid_request_error", "timeout"),
+    "Validation": (413, 400, "invalid_request_error", "validation"),
+    "TooLong": (413, 400, "invalid_request_error", "context_length_exceeded"),  # a text; "Validation" outside /v1
+    "Tokenizer": (422, 400, "invalid_request_error", "tokenizer"),
+    "Backend": (424, 424, "server_error", "backend"),
+    "Overloaded": (429, 429, "rate_limit_error", "overloaded"),
+    "Unhealthy": (503, 503, "invalid_request_error", "unhealthy"),
 }
-_BAD_REQUEST = ("Validation", "TooLong", "Tokenizer")  # 400 below /v1, as OpenAI's clients expect
-_CODES = {"NotFound": "model_not_found", "TooLong": "context_length_exceeded"}
-_OPENAI = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error", 424: "server_error"}
+_HEADERS = {"Unauthorized": {"www-authenticate": "Bearer"}, "Overloaded": {"retry-after": "1"}}
+
+
+def json_response(content: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return JSON; numbers of NumPy in their shortest form."""
+    body = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+    return Response(body, status, headers, media_type="application/json")
 
 
 class Refusal(Exception):
@@ -32,24 +38,18 @@ class Refusal(Exception):
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
-        self.kind, self.message, self.status = kind, message, _STATUS[kind]
+        self.kind, self.message, self.status = kind, message, _KINDS[kind][0]
 
-    def body(self, path: str) -> dict[str, Any]:
-        """Return the JSON of the answer: OpenAI's form below /v1, elsewhere that of text-embeddings-inference."""
-        if not path.startswith("/v1/"):
-            return {"error": self.message, "error_type": "Validation" if self.kind == "TooLong" else self.kind}
-        kind = _OPENAI.get(self.status, "invalid_request_error")
-        code = _CODES.get(self.kind, self.kind.lower())
-        return {"error": {"message": self.message, "type": kind, "param": None, "code": code}}
-
-    def status_at(self, path: str) -> int:
-        """Return the status of the answer at a path."""
-        return 400 if path.startswith("/v1/") and self.kind in _BAD_REQUEST else self.status
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Headers that belong to the status."""
-        return {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": "1"}}.get(self.status, {})
+    def response(self, path: str, headers: dict[str, str] | None = None) -> Response:
+        """Return the answer at a path: OpenAI's form below /v1, elsewhere that of text-embeddings-inference."""
+        content: dict[str, Any]
+        status, openai_status, openai_type, code = _KINDS[self.kind]
+        if path.startswith("/v1/"):
+            status = openai_status
+            content = {"error": {"message": self.message, "type": openai_type, "param": None, "code": code}}
+        else:
+            content = {"error": self.message, "error_type": "Validation" if self.kind == "TooLong" else self.kind}
+        return json_response(content, status, {**_HEADERS.get(self.kind, {}), **(headers or {})})
 
 
 Ids = list[Annotated[int, Field(ge=0, le=2**31 - 1)]]

@@ -12,24 +12,23 @@ from fastapi import APIRouter, Request, Response
 from selfsent.evaluation.geometry import unit
 from selfsent.runtime.templates import template_environment
 from selfsent.searching.index import Hit
-from selfsent.serving.embeddings import json_response
-from selfsent.serving.protocol import Refusal, SearchRequest
-from selfsent.serving.registry import IndexRegistry, ModelRegistry, ServedIndex, ServedModel, rounded
-from selfsent.serving.work import Wanted, Worker
+from selfsent.serving.embedder import Embedder, Wanted
+from selfsent.serving.protocol import Refusal, SearchRequest, json_response
+from selfsent.serving.served import ServedIndex, ServedIndexes, ServedModels, rounded
 from selfsent.text import clean
 
 
-def search_routes(indexes: IndexRegistry, models: ModelRegistry, worker: Worker) -> APIRouter:
+def search_routes(indexes: ServedIndexes, models: ServedModels, embedder: Embedder) -> APIRouter:
     """Build the routes."""
     router = APIRouter()
     thread = ThreadPoolExecutor(1, "search")  # as many as compute: a search uses every core
-    for one in indexes:
-        thread.submit(one.map_points)  # before the first search, which needs the map
+    for served in indexes:
+        thread.submit(served.map_points)  # before the first search, which needs the map
 
     @router.get("/search")
     async def list_indexes() -> Response:
         """List the indexes."""
-        return json_response({"indexes": [_outline(one) for one in indexes]})
+        return json_response({"indexes": [_outline(served) for served in indexes]})
 
     @router.post("/search")
     async def search_texts_of(body: SearchRequest, request: Request) -> Response:
@@ -37,40 +36,44 @@ def search_routes(indexes: IndexRegistry, models: ModelRegistry, worker: Worker)
         chosen = list(indexes) if body.index is None else [indexes.find(body.index)]
         if not body.query.strip():
             raise Refusal("Empty", "the query is empty: say what to look for")
-        results = [await _search(one, body, request) for one in chosen]
+        results = [await _search(served, body, request) for served in chosen]
         return json_response({"query": clean.encodable(body.query), "results": results})
 
-    async def _search(one: ServedIndex, body: SearchRequest, request: Request) -> dict[str, Any]:
-        began = time.monotonic()
-        model = _model_of(one, models)
-        unknown = await worker.beside(len(body.query), model.encoder.knows_nothing, body.query)
-        mode = _mode_for(body.mode or one.index.mode, unknown, model)
-        wanted = Wanted(truncate=True, prompt=one.index.facts["fingerprint"]["query"])
-        vectors, _ = await worker.vectors(request, model, [body.query], wanted)
+    async def _search(served: ServedIndex, body: SearchRequest, request: Request) -> dict[str, Any]:
+        began, index, model = time.monotonic(), served.index, models.find(served.model)
+        if model.digest != index.facts["fingerprint"]["digest"]:
+            raise Refusal("Backend", f"{model.name} changed since {served.name} was made: make the index again")
+        no_word = Refusal("Tokenizer", f"{model.name} knows no word of the query: ask in the language of its texts")
+        mode = body.mode or index.mode
+        is_unknown = await embedder.beside(len(body.query), model.encoder.knows_nothing, body.query)
+        if is_unknown and mode == "dense":
+            raise no_word
+        mode = "bm25" if is_unknown else mode  # the number of a spare part, say: its words may be in the documents
+        wanted = Wanted(truncate=True, prompt=index.facts["fingerprint"]["query"])
+        vectors, _ = await embedder.vectors(request, model, [body.query], wanted)
         vector = unit(vectors).astype(np.float32)
 
         def find() -> tuple[list[Hit], list[Any]]:
-            (ranked,) = one.index.rank([body.query], vector, body.top, mode)
-            hits = one.index.hits(ranked, body.query, vector[0])
-            if unknown and not hits:
-                raise _unknown(model)
+            (ranked,) = index.rank([body.query], vector, body.top, mode)
+            hits = index.hits(ranked, body.query, vector[0])
+            if is_unknown and not hits:
+                raise no_word
             if body.counted and hits and mode != "bm25":
-                ((_, cosines),) = one.index.dense.rank(vector, 1)  # which words may have ranked behind the hits
-                one.drift.count_query(cosines[0])
-            documents = (
-                one.index.opening_vectors(np.array([hit.document for hit in hits], np.int64)) if hits else vector[:0]
-            )
-            return hits, one.overview.project(np.concatenate([vector, documents])).tolist()
+                ((_, cosines),) = index.dense.rank(vector, 1)  # which words may have ranked behind the hits
+                served.drift.count_query(cosines[0])
+            numbers = np.array([hit.document for hit in hits], np.int64)
+            documents = index.opening_vectors(numbers) if hits else vector[:0]
+            return hits, served.overview.project(np.concatenate([vector, documents])).tolist()
 
-        hits, (place, *places) = await asyncio.get_running_loop().run_in_executor(thread, find)
+        hits, (point, *points) = await asyncio.get_running_loop().run_in_executor(thread, find)
         return {
-            "index": one.name,
-            "model": one.model,
+            "index": served.name,
+            "model": served.model,
             "mode": mode,
             "seconds": round(time.monotonic() - began, 4),
-            "place": rounded(place),
-            "hits": [vars(hit) | {"place": rounded(at)} for hit, at in zip(hits, places, strict=True)],
-            "drift": one.drift.report(),
+            "place": rounded(point),
+            "hits": [vars(hit) | {"place": rounded(at)} for hit, at in zip(hits, points, strict=True)],
+            "drift": served.drift.report(),
         }
 
     @router.get("/search/map")
@@ -94,29 +97,11 @@ def search_routes(indexes: IndexRegistry, models: ModelRegistry, worker: Worker)
     return router
 
 
-def _mode_for(mode: str, unknown: bool, model: ServedModel) -> str:
-    """Return how a query is searched of which the model may know no word: a number of a part, say, by words alone."""
-    if unknown and mode == "dense":
-        raise _unknown(model)
-    return "bm25" if unknown else mode
-
-
-def _unknown(model: ServedModel) -> Refusal:
-    return Refusal("Tokenizer", f"{model.name} knows no word of the query: ask in the language of its texts")
-
-
-def _model_of(one: ServedIndex, models: ModelRegistry) -> ServedModel:
-    model = models.find(one.model)
-    if model.digest != one.index.facts["fingerprint"]["digest"]:
-        raise Refusal("Backend", f"{model.name} changed since {one.name} was made: make the index again")
-    return model
-
-
-def _outline(one: ServedIndex) -> dict[str, Any]:
+def _outline(served: ServedIndex) -> dict[str, Any]:
     return {
-        "name": one.name,
-        "model": one.model,
-        "documents": len(one.index),
-        "mode": one.index.mode,
-        "description": one.index.describe(),
+        "name": served.name,
+        "model": served.model,
+        "documents": len(served.index),
+        "mode": served.index.mode,
+        "description": served.index.describe(),
     }

@@ -12,7 +12,7 @@ import uvicorn
 from selfsent.errors import ConfigurationError
 from selfsent.progress import SILENT, Progress
 from selfsent.serving.gateway import Gateway
-from selfsent.serving.registry import IndexRegistry, ModelRegistry
+from selfsent.serving.served import ServedIndexes, ServedModels
 
 _KEEP_ALIVE = 5  # seconds that an idle connection stays open
 
@@ -26,12 +26,12 @@ class _Server(uvicorn.Server):
             yield
             return
         caught = (signal.SIGINT, signal.SIGTERM)
-        before = {one: signal.signal(one, self.handle_exit) for one in caught}
+        before = {number: signal.signal(number, self.handle_exit) for number in caught}
         try:
             yield
         finally:
-            for one, handler in before.items():
-                signal.signal(one, handler)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def open_port(host: str, port: int) -> socket.socket:
@@ -62,8 +62,8 @@ def is_loopback(host: str) -> bool:
 def listen(
     application: Gateway,
     port: socket.socket,
-    models: ModelRegistry,
-    indexes: IndexRegistry | None = None,
+    models: ServedModels,
+    indexes: ServedIndexes | None = None,
     *,
     watch: float = 0.0,
     progress: Progress = SILENT,

@@ -12,9 +12,9 @@ from tiny import TEXTS
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError
-from selfsent.serving import registry
+from selfsent.serving import served
 from selfsent.serving.application import build_application
-from selfsent.serving.registry import ModelRegistry
+from selfsent.serving.served import ServedModels
 from selfsent.serving.settings import ServeConfig
 
 JSON = {"content-type": "application/json"}
@@ -26,7 +26,7 @@ def models(bert, tmp_path_factory):
     encoder.prompts = {"query": "the cat "}
     folder = tmp_path_factory.mktemp("served") / "model"
     save_encoder(encoder, folder)
-    return ModelRegistry([f"tiny={folder}", "builtin-static"], precision="fp32")
+    return ServedModels([f"tiny={folder}", "builtin-static"], precision="fp32")
 
 
 @pytest.fixture(scope="module")
@@ -291,8 +291,8 @@ def test_a_folder_that_changed_is_opened_anew_and_one_that_is_gone_stays(bert, t
     folder, said = tmp_path / "model", []
     encoder = load_encoder(bert)
     save_encoder(encoder, folder)
-    models = ModelRegistry([f"m={folder}"], precision="fp32")
-    progress = registry.Progress()
+    models = ServedModels([f"m={folder}"], precision="fp32")
+    progress = served.Progress()
     progress.say = said.append
     with TestClient(build_application(models, ServeConfig())) as client:
         before = client.post("/embed", json={"inputs": TEXTS}).json()
@@ -316,8 +316,8 @@ def test_a_folder_that_changed_is_opened_anew_and_one_that_is_gone_stays(bert, t
 def test_a_folder_that_cannot_be_opened_is_said_once_for_each_reason(bert, tmp_path):
     folder, said = tmp_path / "model", []
     save_encoder(load_encoder(bert), folder)
-    models = ModelRegistry([f"m={folder}"], precision="fp32")
-    progress = registry.Progress()
+    models = ServedModels([f"m={folder}"], precision="fp32")
+    progress = served.Progress()
     progress.say = said.append
     modules = (folder / "modules.json").read_bytes()
 
@@ -338,14 +338,14 @@ def test_a_folder_that_cannot_be_opened_is_said_once_for_each_reason(bert, tmp_p
 
 def test_a_name_given_twice_and_no_name_are_refused():
     with pytest.raises(ConfigurationError, match="named twice"):
-        ModelRegistry(["a=builtin-static", "a=builtin-static"])
+        ServedModels(["a=builtin-static", "a=builtin-static"])
     with pytest.raises(ConfigurationError, match="no model was given"):
-        ModelRegistry([]).require_some()
+        ServedModels([]).require_some()
 
 
 def test_pages_of_allowed_origins_may_call_the_server_from_a_browser(bert):
     """What a browser does: it asks first, without the key, and hands a page only answers that name its origin."""
-    models = ModelRegistry([f"m={bert}"])
+    models = ServedModels([f"m={bert}"])
     config = ServeConfig(allow_origins=("https://example.org",))
     asking = {"access-control-request-method": "POST", "access-control-request-headers": "authorization,content-type"}
     key = {"authorization": "Bearer secret"}
@@ -366,4 +366,4 @@ def test_pages_of_allowed_origins_may_call_the_server_from_a_browser(bert):
 @pytest.mark.parametrize("origin", ["example.org", "https://example.org/", "https://example.org/page", ""])
 def test_what_is_no_origin_is_refused(origin, bert):
     with pytest.raises(ConfigurationError, match="is no origin: give scheme and host alone"):
-        build_application(ModelRegistry([f"m={bert}"]), ServeConfig(allow_origins=(origin,)))
+        build_application(ServedModels([f"m={bert}"]), ServeConfig(allow_origins=(origin,)))

@@ -14,7 +14,7 @@ from selfsent.errors import ConfigurationError, EncoderError
 from selfsent.progress import Progress
 from selfsent.searching.index import Index
 from selfsent.serving.application import build_application
-from selfsent.serving.registry import IndexRegistry, ModelRegistry
+from selfsent.serving.served import ServedIndexes, ServedModels
 from selfsent.serving.server import open_port
 from selfsent.serving.settings import ServeConfig
 
@@ -44,8 +44,8 @@ def folders(bert, tmp_path_factory):
 @pytest.fixture
 def application(folders, bert):
     def build(**how):
-        models = ModelRegistry([f"trained={bert}"], precision="fp32")
-        indexes = IndexRegistry([folders / "base.index", folders / "trained.index"], models)
+        models = ServedModels([f"trained={bert}"], precision="fp32")
+        indexes = ServedIndexes([folders / "base.index", folders / "trained.index"], models)
         return build_application(models, ServeConfig(), indexes=indexes, **how)
 
     return build
@@ -71,8 +71,8 @@ def test_hits_are_on_the_map_and_queries_are_counted_once_they_are_asked(bert, t
     texts = [f"{text} {word}" for text in TEXTS for word in ("sat", "late", "old", "night")]  # enough to tell drift
     (tmp_path / "texts.txt").write_text("\n".join(texts))
     Index.make([tmp_path / "texts.txt"], tmp_path / "base.index", model=bert)
-    models = ModelRegistry([f"m={bert}"], precision="fp32")
-    indexes = IndexRegistry([tmp_path / "base.index"], models)
+    models = ServedModels([f"m={bert}"], precision="fp32")
+    indexes = ServedIndexes([tmp_path / "base.index"], models)
     with TestClient(build_application(models, ServeConfig(), indexes=indexes)) as client:
         points = client.get("/search/map", params={"index": "base.index"}).json()["points"]
         places = {one["document"]: one["place"] for one in points}
@@ -125,7 +125,7 @@ def test_an_index_of_a_model_that_changed_is_refused(folders, bert, tmp_path):
     Index.make([folders / "corpus.jsonl"], tmp_path / "index", model=tmp_path / "model")
     shutil.rmtree(tmp_path / "model")
     with pytest.raises(EncoderError):
-        IndexRegistry([tmp_path / "index"], ModelRegistry([]))
+        ServedIndexes([tmp_path / "index"], ServedModels([]))
 
 
 def found_by(client, query):
@@ -139,8 +139,8 @@ def test_an_index_that_was_brought_up_to_date_is_opened_again_and_one_that_was_n
     corpus = tmp_path / "corpus.jsonl"
     shutil.copy(folders / "corpus.jsonl", corpus)
     Index.make([corpus], tmp_path / "index", model=bert)
-    models = ModelRegistry([f"m={bert}"], precision="fp32")
-    indexes = IndexRegistry([tmp_path / "index"], models)
+    models = ServedModels([f"m={bert}"], precision="fp32")
+    indexes = ServedIndexes([tmp_path / "index"], models)
     (before,) = indexes
     added = "the cat saw the dog by the river"
     with TestClient(build_application(models, ServeConfig(), indexes=indexes)) as client:
@@ -163,8 +163,8 @@ def test_an_index_that_was_brought_up_to_date_is_opened_again_and_one_that_was_n
 def test_an_index_that_cannot_be_opened_again_is_said_and_stays_open(folders, bert, tmp_path):
     make_base(tmp_path / "model", seed=1)
     Index.make([folders / "corpus.jsonl"], tmp_path / "index", model=tmp_path / "model")
-    models = ModelRegistry([f"m={tmp_path / 'model'}"], precision="fp32")
-    indexes = IndexRegistry([tmp_path / "index"], models)
+    models = ServedModels([f"m={tmp_path / 'model'}"], precision="fp32")
+    indexes = ServedIndexes([tmp_path / "index"], models)
     (before,) = indexes
     make_base(tmp_path / "model", seed=2)  # the server still has the one of seed 1
     shutil.rmtree(tmp_path / "index")
@@ -196,7 +196,7 @@ def test_an_index_of_a_served_model_in_another_state_is_refused(folders, tmp_pat
     Index.make([folders / "corpus.jsonl"], tmp_path / "index", model=tmp_path / "model")
     make_base(tmp_path / "model", seed=2)
     with pytest.raises(ConfigurationError, match=r"made with another state of .*model: make the index again"):
-        IndexRegistry([tmp_path / "index"], ModelRegistry([str(tmp_path / "model")]))
+        ServedIndexes([tmp_path / "index"], ServedModels([str(tmp_path / "model")]))
 
 
 def test_the_page_allows_no_request_to_another_server_and_no_index_has_no_page(application, bert):
@@ -205,7 +205,7 @@ def test_the_page_allows_no_request_to_another_server_and_no_index_has_no_page(a
         assert "connect-src 'self'" in page.headers["content-security-policy"]
         assert "http" not in page.text.replace("http://www.w3.org/2000/svg", "")
         assert client.get("/").headers["content-security-policy"] != page.headers["content-security-policy"]
-    with TestClient(build_application(ModelRegistry([f"m={bert}"]), ServeConfig())) as client:
+    with TestClient(build_application(ServedModels([f"m={bert}"]), ServeConfig())) as client:
         assert client.get("/").status_code == 404
 
 

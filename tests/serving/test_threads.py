@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-from selfsent.serving.registry import ModelRegistry
+from selfsent.serving.served import ServedModels
 
 threads = lambda: len(os.listdir("/proc/self/task"))
 torch.set_num_threads(60)
 before = threads()
-model = next(iter(ModelRegistry(["builtin"]))).encoder
+model = next(iter(ServedModels(["builtin"]))).encoder
 opened = threads()
 pieces = model.tokenize(["a cat sleeps in the garden"] * 64)
 ThreadPoolExecutor(1).submit(model.embed_tokenized, pieces).result()

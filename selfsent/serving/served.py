@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from selfsent.encoder.base import Encoder
 from selfsent.encoder.folder import SHIPPED, find_model
@@ -23,31 +23,31 @@ from selfsent.serving.protocol import Refusal
 Stamp = tuple[tuple[object, ...], ...]  # name, size, time of change of every file that counts; () where there is none
 
 
-class _Served(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def source(self) -> str: ...
-    @property
-    def stamp(self) -> Stamp: ...
+@dataclass(frozen=True, eq=False)
+class Served:
+    """What is open under a name; it never changes."""
+
+    name: str
+    source: str  # a folder; of a model also a name on the hub, or of an encoder that ships
+    stamp: Stamp
 
 
-Served = TypeVar("Served", bound=_Served)
+ServedT = TypeVar("ServedT", bound=Served)
 
 
-class Registry(ABC, Generic[Served]):
+class Registry(ABC, Generic[ServedT]):
     """What is open, by name, in the order given.  What is served never changes: reloading makes another."""
 
     kind: str
     reopens_all: bool  # when a person asks, also what did not change
 
     def __init__(self) -> None:
-        self._served: dict[str, Served] = {}
+        self._served: dict[str, ServedT] = {}
         self._said: dict[str, str] = {}  # why something stays as it was opened
         self._lock = threading.Lock()
 
     @abstractmethod
-    def _open(self, name: str, source: str) -> Served: ...
+    def _open(self, name: str, source: str) -> ServedT: ...
 
     @abstractmethod
     def _stamp(self, source: str) -> Stamp: ...
@@ -55,7 +55,7 @@ class Registry(ABC, Generic[Served]):
     def __len__(self) -> int:
         return len(self._served)
 
-    def __iter__(self) -> Iterator[Served]:
+    def __iter__(self) -> Iterator[ServedT]:
         """Iterate over what is open now."""
         return iter(list(self._served.values()))
 
@@ -63,7 +63,7 @@ class Registry(ABC, Generic[Served]):
         """Tell whether something has this name."""
         return name in self._served
 
-    def find(self, name: str | None) -> Served:
+    def find(self, name: str | None) -> ServedT:
         """Return what has this name, or the first.
 
         Raises:
@@ -104,20 +104,17 @@ class Registry(ABC, Generic[Served]):
 
 
 @dataclass(frozen=True, eq=False)
-class ServedModel:
+class ServedModel(Served):
     """One open model."""
 
-    name: str
-    source: str  # a folder, a name on the hub, or of an encoder that ships
     encoder: Encoder
     digest: str
-    stamp: Stamp
 
     def __str__(self) -> str:
         return self.name
 
 
-class ModelRegistry(Registry[ServedModel]):
+class ServedModels(Registry[ServedModel]):
     """Models by name.
 
     Args:
@@ -132,10 +129,10 @@ class ModelRegistry(Registry[ServedModel]):
     def __init__(self, names: Sequence[str], device: str = "cpu", precision: str = "auto") -> None:
         super().__init__()
         self._device, self._precision = device, precision
-        for given in names:
-            name, equals, source = given.partition("=")
-            if not equals or Path(given).exists():  # a folder may have an equals sign in its name
-                name = source = given
+        for argument in names:
+            name, equals, source = argument.partition("=")
+            if not equals or Path(argument).exists():  # a folder may have an equals sign in its name
+                name = source = argument
             self.open_model(name, source)
 
     def require_some(self) -> None:
@@ -164,13 +161,7 @@ class ModelRegistry(Registry[ServedModel]):
             encoder = as_encoder(load_encoder(source)).to(self._device)
             encoder.prepare(self._precision)
             digest = encoder.digest
-        return ServedModel(
-            name=name,
-            source=source,
-            encoder=encoder,
-            digest=digest,
-            stamp=stamp,
-        )
+        return ServedModel(name, source, stamp, encoder, digest)
 
     def _stamp(self, source: str) -> Stamp:
         folder = SHIPPED.get(source) or Path(source)
@@ -185,14 +176,11 @@ class ModelRegistry(Registry[ServedModel]):
 
 
 @dataclass(frozen=True, eq=False)
-class ServedIndex:
+class ServedIndex(Served):
     """One open index, and the name of the model that made it."""
 
-    name: str
-    source: str  # its folder
     index: Index
     model: str
-    stamp: Stamp
 
     def __str__(self) -> str:
         return f"{self.name}: {self.index.describe()}"
@@ -210,18 +198,18 @@ class ServedIndex:
     def map_points(self) -> list[dict[str, Any]]:
         """Return the documents on its map."""
         points = []
-        for document, place in zip(self.overview.documents, self.overview.points.tolist(), strict=True):
+        for document, point in zip(self.overview.documents, self.overview.points.tolist(), strict=True):
             title, passages, _ = self.index.text(document)
-            points.append({"document": document, "title": (title or passages[0])[:80], "place": rounded(place)})
+            points.append({"document": document, "title": (title or passages[0])[:80], "place": rounded(point)})
         return points
 
 
-def rounded(place: Sequence[float]) -> list[float]:
-    """Return a place on a map in as many digits as it is drawn with."""
-    return [round(coordinate, 4) for coordinate in place]
+def rounded(point: Sequence[float]) -> list[float]:
+    """Return a point of a map in as many digits as it is drawn with."""
+    return [round(coordinate, 4) for coordinate in point]
 
 
-class IndexRegistry(Registry[ServedIndex]):
+class ServedIndexes(Registry[ServedIndex]):
     """Indexes by name, each with the model that made it.
 
     A model that the server does not have yet is opened.
@@ -232,7 +220,7 @@ class IndexRegistry(Registry[ServedIndex]):
 
     kind, reopens_all = "index", False
 
-    def __init__(self, folders: Sequence[Path], models: ModelRegistry) -> None:
+    def __init__(self, folders: Sequence[Path], models: ServedModels) -> None:
         super().__init__()
         self._models = models
         for folder in folders:
@@ -253,7 +241,7 @@ class IndexRegistry(Registry[ServedIndex]):
             model = self._models.open_model(source, source)
         if model is None or model.digest != digest:
             raise ConfigurationError(f"{folder} was made with another state of {source}: make the index again")
-        return ServedIndex(name, folder, index, model.name, stamp)
+        return ServedIndex(name, folder, stamp, index, model.name)
 
     def _stamp(self, source: str) -> Stamp:
         try:

@@ -15,7 +15,7 @@ from selfsent.encoder.base import TokenizedText
 from selfsent.errors import UserError
 from selfsent.serving.batcher import Batcher, Work
 from selfsent.serving.protocol import Refusal, ServerMetrics
-from selfsent.serving.registry import ServedModel
+from selfsent.serving.served import ServedModel
 from selfsent.serving.settings import ServeConfig
 
 _AT_ONCE = 2000  # characters that are tokenised without another thread
@@ -35,7 +35,7 @@ class Wanted:
     prompt: str | None = None
 
 
-class Worker:
+class Embedder:
     """Tokenises in a few threads, and passes the rest to the batcher."""
 
     def __init__(self, config: ServeConfig, metrics: ServerMetrics, batcher: Batcher) -> None:
@@ -55,9 +55,10 @@ class Worker:
             Refusal: nothing to embed, too many texts, a text too long, or the model fails.
         """
         began = time.monotonic()
-        pieces = await self._tokenize(model, texts, wanted)
+        self.check_number(texts)
+        tokenized = await self.beside(sum(map(len, texts)), self._read, model, texts, wanted)
         self._metrics.tokenization.observe(time.monotonic() - began)
-        work = Work(model.encoder, pieces, began + self.config.deadline)
+        work = Work(model.encoder, tokenized, began + self.config.deadline)
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
 
@@ -76,11 +77,7 @@ class Worker:
                 self._batcher.abandon(work)
         if work.started is not None:
             self._metrics.queue.observe(work.started - work.arrived)
-        return work.result.result(), sum(text.tokens for text in pieces)
-
-    async def _tokenize(self, model: ServedModel, texts: Sequence[Item], wanted: Wanted) -> list[TokenizedText]:
-        self.check_number(texts)
-        return await self.beside(sum(map(len, texts)), self._read, model, texts, wanted)
+        return work.result.result(), sum(text.tokens for text in tokenized)
 
     async def beside(self, characters: int, function: Callable[..., T], *arguments: object) -> T:
         """Call a function that tokenises so many characters, and long ones in another thread."""
@@ -103,34 +100,20 @@ class Worker:
     def _read(self, model: ServedModel, texts: Sequence[Item], wanted: Wanted) -> list[TokenizedText]:
         encoder = model.encoder
         try:
-            prompt = prompt_of(model, wanted)
+            prompt = encoder.resolve_prompt(wanted.prompt_name, wanted.prompt)
             strings = [text for text in texts if isinstance(text, str)]
             ids = [text for text in texts if not isinstance(text, str)]
             read = iter(encoder.tokenize(strings, prompt, direction=wanted.direction) if strings else ())
             taken = iter(encoder.from_ids(ids, prompt, direction=wanted.direction) if ids else ())
         except UserError as error:
             raise Refusal("Tokenizer", str(error)) from error
-        pieces = [next(read if isinstance(text, str) else taken) for text in texts]
+        tokenized = [next(read if isinstance(text, str) else taken) for text in texts]
         truncate = self.config.auto_truncate if wanted.truncate is None else wanted.truncate
-        for place, one in enumerate(pieces):
-            if one.truncated and not truncate:
+        for number, text in enumerate(tokenized):
+            if text.truncated and not truncate:
                 raise Refusal(
                     "TooLong",
-                    f"input {place} is longer than the {encoder.max_length} tokens that this model reads: shorten it, "
+                    f"input {number} is longer than the {encoder.max_length} tokens that this model reads: shorten it, "
                     "or ask for truncate",
                 )
-        return pieces
-
-
-def prompt_of(model: ServedModel, wanted: Wanted) -> str:
-    """Return the prompt for the texts of a request.
-
-    Raises:
-        UserError: the model has no prompt of this name.
-    """
-    return model.encoder.resolve_prompt(wanted.prompt_name, wanted.prompt)
-
-
-def query_prompt(model: ServedModel) -> str:
-    """Return the prompt for queries."""
-    return model.encoder.task_prompt("query")
+        return tokenized
