@@ -33,11 +33,11 @@ def server(*words):
     )
     try:
         for line in process.stderr:
-            if found := re.search(r"on http://127\.0\.0\.1:(\d+)", line):
+            if address := re.search(r"on http://127\.0\.0\.1:(\d+)", line):
                 break
         else:
             raise AssertionError("the server did not start")
-        yield process, int(found[1])
+        yield process, int(address[1])
     finally:
         process.kill()
         process.wait()
@@ -46,9 +46,9 @@ def server(*words):
 
 @pytest.fixture(scope="module")
 def folder(bert, tmp_path_factory):
-    place = tmp_path_factory.mktemp("listen") / "model"
-    save_encoder(load_encoder(bert), place)
-    return place
+    folder = tmp_path_factory.mktemp("listen") / "model"
+    save_encoder(load_encoder(bert), folder)
+    return folder
 
 
 def post(port, body, path="/embed"):
@@ -65,8 +65,8 @@ def test_a_server_answers_openais_client_reloads_and_stops_without_losing_a_requ
     with server(f"m={folder}", "--set", "precision=fp32") as (process, port):
         client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0)
         vectors = load_encoder(folder).encode(TEXTS, normalize_embeddings=True)
-        found = client.embeddings.create(model="m", input=TEXTS)
-        np.testing.assert_allclose([row.embedding for row in found.data], vectors, atol=1e-4)
+        answer = client.embeddings.create(model="m", input=TEXTS)
+        np.testing.assert_allclose([row.embedding for row in answer.data], vectors, atol=1e-4)
         assert [model.id for model in client.models.list()] == ["m"]
         with pytest.raises(openai.NotFoundError, match="unknown model 'gpt'"):
             client.embeddings.create(model="gpt", input="rain")
@@ -77,16 +77,16 @@ def test_a_server_answers_openais_client_reloads_and_stops_without_losing_a_requ
 
         answers = [0] * 8
 
-        def ask(place):
+        def ask(number):
             with suppress(ConnectionError, http.client.RemoteDisconnected):  # it no longer reads requests
                 while True:
                     status, rows = post(port, {"inputs": TEXTS})
                     assert (status, len(rows)) == (200, len(TEXTS))
-                    answers[place] += 1
+                    answers[number] += 1
                     if sum(answers) == 50:
                         process.terminate()
 
-        threads = [threading.Thread(target=ask, args=(place,)) for place in range(8)]
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
         for thread in threads:
             thread.start()
         assert process.wait(60) == 0
@@ -96,31 +96,26 @@ def test_a_server_answers_openais_client_reloads_and_stops_without_losing_a_requ
         assert counted == sum(answers) + 2  # the client's embeddings and models
 
 
-def test_hangup_opens_an_index_that_was_brought_up_to_date(folder, tmp_path):
-    corpus = tmp_path / "corpus.txt"
+def test_hangup_opens_an_index_that_was_brought_up_to_date_and_a_client_that_leaves_stops_nobody(folder, tmp_path):
+    corpus, added = tmp_path / "corpus.txt", "the cat saw the dog by the river"
     corpus.write_text("\n".join(TEXTS) + "\n")
     Index.make([corpus], tmp_path / "index", model=folder)
     with server("--index", str(tmp_path / "index")) as (process, port):
-        corpus.write_text("\n".join([*TEXTS, "the cat saw the dog by the river"]) + "\n")
-        Index.open(tmp_path / "index").update([corpus])
-        process.send_signal(signal.SIGHUP)
-        assert "reloaded" in process.stderr.readline()  # the model
-        assert "reloaded index: 7 documents" in process.stderr.readline()
-        status, answer = post(port, {"query": "the cat saw the dog by the river", "top": 1}, "/search")
-        assert (status, answer["results"][0]["hits"][0]["text"]) == (200, "the cat saw the dog by the river")
-
-
-def test_a_client_that_leaves_does_not_stop_the_others(folder):
-    with server(f"m={folder}") as (process, port):
-        gone = http.client.HTTPConnection("127.0.0.1", port)
+        gone, half = (http.client.HTTPConnection("127.0.0.1", port) for _ in range(2))
         gone.request("POST", "/embed", json.dumps({"inputs": TEXTS * 300}), {"content-type": "application/json"})
         gone.close()
-        half = http.client.HTTPConnection("127.0.0.1", port)
         half.putrequest("POST", "/embed")
         half.putheader("content-length", "100")
         half.endheaders(b'{"inputs"')
         half.close()
         assert post(port, {"inputs": TEXTS})[0] == 200
+        corpus.write_text("\n".join([*TEXTS, added]) + "\n")
+        Index.open(tmp_path / "index").update([corpus])
+        process.send_signal(signal.SIGHUP)
+        assert "reloaded" in process.stderr.readline()  # the model
+        assert "reloaded index: 7 documents" in process.stderr.readline()
+        status, answer = post(port, {"query": added, "top": 1}, "/search")
+        assert (status, answer["results"][0]["hits"][0]["text"]) == (200, added)
         process.terminate()
         assert process.wait(60) == 0
 
@@ -135,10 +130,34 @@ def test_a_port_that_is_taken_is_said():
 
 
 def test_only_addresses_of_this_machine_are_called_so():
-    assert [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "example.org")] == [
-        True,
-        True,
-        True,
-        False,
-        False,
-    ]
+    assert all(is_loopback(host) for host in ("127.0.0.1", "::1", "localhost"))
+    assert not any(is_loopback(host) for host in ("0.0.0.0", "example.org"))
+
+
+OPEN_AND_EMBED = """
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+from selfsent.serving.served import ServedModels
+
+threads = lambda: len(os.listdir("/proc/self/task"))
+torch.set_num_threads(60)
+before = threads()
+model = next(iter(ServedModels(["builtin"]))).encoder
+opened = threads()
+pieces = model.tokenize(["a cat sleeps in the garden"] * 64)
+ThreadPoolExecutor(1).submit(model.embed_tokenized, pieces).result()
+print(opened - before, threads() - opened, torch.get_num_threads())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_opening_a_model_starts_no_pool_of_threads_and_computing_starts_one():
+    done = subprocess.run([sys.executable, "-c", OPEN_AND_EMBED], capture_output=True, text=True, check=True)
+    opening, computing, threads = map(int, done.stdout.split())
+    # A pool has 59 threads beside the one that asks; on a busy machine fewer of them were there to be counted.
+    assert opening < 20
+    assert 20 <= computing < 80
+    assert threads == 60
