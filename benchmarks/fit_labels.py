@@ -26,7 +26,6 @@ from selfsent.encoder.load import load_encoder
 from selfsent.evaluation.label_free.scores import SCORE
 from selfsent.evaluation.own_files.classification import FewShot, few_shot_draws
 from selfsent.evaluation.own_files.clustering import Clustering
-from selfsent.evaluation.own_files.public_datasets import find_public_dataset, read_public_dataset
 from selfsent.evaluation.suite import Suite, read_suite
 from selfsent.selection import fit as fitting
 from selfsent.selection.candidates import Candidate, short_name
@@ -57,7 +56,7 @@ class Labelled:
             task = FewShot(name=name, train=train, test=[pair for pair in test if pair[1] in learnt])
             self.texts, self.task, self.metric = [text for text, _ in pairs], task, "accuracy"
         else:
-            found = read_public_dataset(name, find_public_dataset(name, data))
+            (found,) = read_suite([name], data).tasks
             assert isinstance(found, FewShot | Clustering)
             self.task, self.metric = found, PUBLIC[name]
             self.texts = [text for text, _ in found.train] if isinstance(found, FewShot) else list(found.documents)

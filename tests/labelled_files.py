@@ -1,15 +1,33 @@
 """SentEval's labelled files with invented texts: a word gives the label away, more or less."""
 
+from dataclasses import replace
+
 import numpy as np
 from tiny import WORDS
 
-from selfsent.evaluation import sts
-from selfsent.evaluation.senteval import transfer
+from selfsent.evaluation.data_sets import SETS
 
-SIZES = {"mr": (70, 70), "cr": (64, 40), "subj": (60, 60), "mpqa": (50, 90)}
-TREC_ROWS = {"train": 120, "test": 40}
-MRPC_ROWS = {"train": 90, "test": 45}
-SST_ROWS = {"train": 100, "dev": 30, "test": 40}
+ROWS = {  # of each file of each split
+    "mr": {"all": (70, 70)},
+    "cr": {"all": (64, 40)},
+    "subj": {"all": (60, 60)},
+    "mpqa": {"all": (50, 90)},
+    **{name: {"train": (100,), "dev": (30,), "test": (40,)} for name in ("sst2", "sst5")},
+    "trec": {"train": (120,), "test": (40,)},
+    "mrpc": {"train": (90,), "test": (45,)},
+    "sick-e": {"train": (90,), "dev": (40,), "test": (60,)},
+}
+FORMS = {
+    "sst2": "{left}\t{label}",
+    "sst5": "{label} {left}",
+    "trec": "{label}:fine {left}",
+    "mrpc": "{label}\t1\t2\t{left}\t{right}",
+    "sick-e": "{row}\t{left}\t{right}\t{score}\t{label}",
+}
+HEADERS = {
+    "mrpc": "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n",
+    "sick-e": "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n",
+}
 
 
 def sentence(rng, label):
@@ -20,58 +38,34 @@ def sentence(rng, label):
     return " ".join(rng.permutation(words))
 
 
+def line(rng, name, row, label):
+    """A line of a file; the second text of a pair is the first where its label says so."""
+    left = sentence(rng, {"mrpc": 0, "sick-e": 7}.get(name, label))
+    same = label == 2 if name == "sick-e" else label and rng.random() < 0.9
+    right = left if same else sentence(rng, label if name == "sick-e" else 1)
+    word = SETS[name].labels[label]
+    return FORMS.get(name, "{left} ").format(row=row, left=left, right=right, label=word, score=1 + 2 * label) + "\n"
+
+
+def shrink(monkeypatch, name, rows):
+    """Let the readers of a set know other counts of rows: of each file of each split."""
+    splits = {split: dict(zip(files, rows[split], strict=True)) for split, files in SETS[name].splits.items()}
+    monkeypatch.setitem(SETS, name, replace(SETS[name], splits=splits))
+    return splits
+
+
 def write(folder, monkeypatch):
     """Write all transfer tasks but SNLI, small, and let the readers know the small counts."""
     rng = np.random.default_rng(5)
-    for name, sizes in SIZES.items():
-        place, files = transfer.FILES[name]
-        counts = dict(zip(files["all"], sizes, strict=True))
-        monkeypatch.setitem(transfer.FILES, name, (place, {"all": counts}))
-        (folder / place).mkdir(parents=True)
-        for label, (file, rows) in zip((1, 0), counts.items(), strict=True):
-            lines = [f"{sentence(rng, label)} \n" for _ in range(rows)]
-            (folder / place / file).write_text("".join(lines))
-    for name, kind, classes in (("sst2", "binary", 2), ("sst5", "fine", 5)):
-        counts = {split: {f"sentiment-{split}": rows} for split, rows in SST_ROWS.items()}
-        monkeypatch.setitem(transfer.FILES, name, (f"SST/{kind}", counts))
-        (folder / "SST" / kind).mkdir(parents=True)
-        for split, rows in SST_ROWS.items():
-            labels = [row % classes for row in range(rows)]
-            texts = [sentence(rng, label) for label in labels]
-            form = "{1}\t{0}\n" if name == "sst2" else "{0} {1}\n"
-            lines = [form.format(*pair) for pair in zip(labels, texts, strict=True)]
-            (folder / "SST" / kind / f"sentiment-{split}").write_text("".join(lines))
-    (folder / "TREC").mkdir()
-    files = {split: next(iter(files)) for split, files in transfer.FILES["trec"][1].items()}
-    counts = {split: {file: TREC_ROWS[split]} for split, file in files.items()}
-    monkeypatch.setitem(transfer.FILES, "trec", ("TREC", counts))
-    for split, file in files.items():
-        names = list(transfer.QUESTIONS)
-        lines = [f"{names[row % 6]}:fine {sentence(rng, row % 6)}\n" for row in range(TREC_ROWS[split])]
-        (folder / "TREC" / file).write_text("".join(lines))
-    (folder / "MRPC").mkdir()
-    files = {split: next(iter(files)) for split, files in transfer.FILES["mrpc"][1].items()}
-    counts = {split: {file: MRPC_ROWS[split]} for split, file in files.items()}
-    monkeypatch.setitem(transfer.FILES, "mrpc", ("MRPC", counts))
-    for split, file in files.items():
-        lines = ["\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"]
-        for row in range(MRPC_ROWS[split]):
-            label = int(row % 3 > 0)
-            left = sentence(rng, 0)
-            right = left if label and rng.random() < 0.9 else sentence(rng, 1)
-            lines.append(f"{label}\t1\t2\t{left}\t{right}\n")
-        (folder / "MRPC" / file).write_text("".join(lines), encoding="utf-8")
-    (folder / "SICK").mkdir()
-    counts = {"train": 90, "dev": 40, "test": 60}
-    files = {split: {sts.SICK_FILES[split]: rows} for split, rows in counts.items()}
-    monkeypatch.setitem(transfer.FILES, "sick-e", ("SICK", files))
-    for split, rows in counts.items():
-        monkeypatch.setitem(sts.SICK, split, rows)
-        lines = ["pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"]
-        for row in range(rows):
-            label, word = row % 3, list(transfer.SICK_LABELS)[row % 3]
-            left = sentence(rng, 7)
-            right = left if label == 2 else sentence(rng, label)
-            lines.append(f"{row}\t{left}\t{right}\t{1 + 2 * label}\t{word}\n")
-        (folder / "SICK" / sts.SICK_FILES[split]).write_text("".join(lines))
+    shrink(monkeypatch, "sickr", ROWS["sick-e"])
+    for name, rows in ROWS.items():
+        place, classes = folder / SETS[name].folder, len(SETS[name].labels)
+        place.mkdir(parents=True)
+        for files in shrink(monkeypatch, name, rows).values():
+            for of_file, (file, count) in zip((1, 0), files.items(), strict=False):
+                labels = [int(row % 3 > 0) if name == "mrpc" else row % classes for row in range(count)]
+                if name not in FORMS:
+                    labels = [of_file] * count
+                lines = [line(rng, name, row, label) for row, label in enumerate(labels)]
+                (place / file).write_text(HEADERS.get(name, "") + "".join(lines), encoding="utf-8")
     return folder

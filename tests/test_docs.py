@@ -29,7 +29,7 @@ from selfsent.__main__ import main
 from selfsent.cli import app
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.errors import UserError
-from selfsent.evaluation import sts
+from selfsent.evaluation.data_sets import SETS
 from selfsent.evaluation.suite import resolve_tasks
 from selfsent.objectives import registry
 from selfsent.pairs.mining import MineConfig
@@ -223,12 +223,12 @@ def write_evaluation_data(folder: Path) -> None:
     place.mkdir(parents=True)
     draw = np.random.default_rng(1)
     texts = sentences(100, 6, seed=74)
-    for split, count in sts.STSB.items():
+    for ((file, count),) in map(dict.items, SETS["stsb"].splits.values()):
         rows = [
             f"genre\tfile\tyear\t1\t{draw.uniform(0, 5):.2f}\t{'	'.join(draw.choice(texts, 2))}"
             for _ in range(count)
         ]
-        (place / f"sts-{split}.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+        (place / file).write_text("\n".join(rows) + "\n", encoding="utf-8")
     intents = [f"{text.rstrip('.')},{WORDS[row % 3]}" for row, text in enumerate(sentences(90, 6, seed=75))]
     (folder / "intents.csv").write_text("text,label\n" + "\n".join(intents) + "\n", encoding="utf-8")
 

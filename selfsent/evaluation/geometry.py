@@ -12,17 +12,16 @@ https://arxiv.org/abs/2005.10242; effective rank: Roy & Vetterli 2007, as in Ran
 https://arxiv.org/abs/2210.02885; hubness: Radovanovic et al. 2010, https://jmlr.org/papers/v11/radovanovic10a.html.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, nan
-from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
 
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.score import Score, measured
-from selfsent.evaluation.sts import FORM, STS, STSB, SentencePairs
+from selfsent.evaluation.sts import STS
 from selfsent.progress import SILENT, Progress
 
 TILE = 1024  # rows and columns of a tile of pairs: 8 MB, however many rows there are
@@ -165,18 +164,6 @@ class Geometry(STS):
             measured(self.name, self.split, metric, float(value), replicates, n, protocol)
             for metric, value, n, replicates in found
         ]
-
-
-def read_geometry(name: str, read_split: Callable[[str], SentencePairs | Path], *, form: str = FORM) -> Geometry | Path:
-    """Read the development set of STS-B for "geometry-dev", else all of its splits; or return what is missing."""
-    splits = ("dev",) if name == "geometry-dev" else tuple(STSB)
-    parts = []
-    for split in splits:
-        part = read_split(split)
-        if isinstance(part, Path):
-            return part
-        parts.append(part)
-    return Geometry(name=name, split="+".join(splits), parts=parts, form=form)
 
 
 def _distances(x: Float[np.ndarray, "N D"], y: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " N"]:

@@ -7,7 +7,6 @@ results = suite.score(vectors)                  # trains classifiers where a tas
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -15,15 +14,15 @@ import numpy as np
 from jaxtyping import Float
 
 from selfsent.errors import ConfigurationError, DataError, EncoderError, unknown
-from selfsent.evaluation import geometry, hub, manifest, sts
+from selfsent.evaluation import hub
+from selfsent.evaluation.data_sets import PROBING, TASKS, TRANSFER, YEARS
 from selfsent.evaluation.label_free import held_out_retrieval
-from selfsent.evaluation.own_files import public_datasets
+from selfsent.evaluation.labelled_tasks import read_task
 from selfsent.evaluation.own_files.tasks import KINDS, is_custom, read_custom_task
 from selfsent.evaluation.score import Results, Score, average
-from selfsent.evaluation.senteval import caption_retrieval, declutr_averages, probing, relatedness, transfer
+from selfsent.evaluation.senteval import declutr_averages, relatedness
 from selfsent.evaluation.senteval.classification import Classification
-from selfsent.evaluation.senteval.classifiers import CLASSIFIERS, Classifier
-from selfsent.evaluation.senteval.files import find_folder, find_probing
+from selfsent.evaluation.senteval.classifiers import CLASSIFIERS
 from selfsent.evaluation.senteval.relatedness import StopOn
 from selfsent.evaluation.task import Task, fingerprint
 from selfsent.progress import SILENT, Prefixed, Progress
@@ -32,20 +31,12 @@ Vectors = Float[np.ndarray, "N D"]
 HeldOut = tuple[Sequence[str], Sequence[str]]  # queries, and the passage that answers each
 
 GROUPS = {
-    "sts": (*sts.YEARS, "stsb", "sickr"),
-    "transfer": transfer.AVERAGED,
-    "probing": tuple(probing.TASKS),
+    "sts": (*YEARS, "stsb", "sickr"),
+    "transfer": TRANSFER,
+    "probing": tuple(PROBING),
     "downstream": tuple(declutr_averages.DOWNSTREAM),  # DeCLUTR's 18
 }
-SINGLE = (
-    *GROUPS["sts"],
-    *("stsb-dev", "sickr-dev", "geometry", "geometry-dev", "retrieval"),
-    *transfer.TASKS,
-    *relatedness.TASKS,
-    *probing.TASKS,
-    *public_datasets.TASKS,
-    "captions",
-)
+SINGLE = (*TASKS, *PROBING, "retrieval", "captions")
 DEFAULT_CLASSIFIER = "senteval_full"
 
 
@@ -185,7 +176,7 @@ def read_suite(
                 f"copies with --data {hub.NAME}"
             )
         else:
-            task, differs = _read(name, Path(data), CLASSIFIERS[classifier], stop_on)
+            task, differs = read_task(name, Path(data), CLASSIFIERS[classifier], stop_on)
             differing |= {name: differs} if differs else {}
         if isinstance(task, Path | str):
             missing[name] = task
@@ -216,28 +207,3 @@ def _is_averaged(score: Score) -> bool:
     # Only sub-sampled data have "rows" in the protocol; their scores are left out of averages.
     accuracy = (score.metric, score.split) == ("accuracy", "test") and "rows" not in score.protocol
     return accuracy or (score.metric, score.aggregation) == ("spearman", "all")
-
-
-def _read(name: str, data: Path, classifier: Classifier, stop_on: StopOn) -> tuple[Task | Path | str, str]:
-    """Read a task, or tell where its data was expected or why there is none; and which files are not the known ones."""
-    if hub.hub_requested(data):
-        return hub.read_hub(name, classifier, stop_on) or hub.ABSENT, ""
-    if name in probing.TASKS:
-        return probing.read_probing(name, find_probing(data), classifier), ""
-    task: Task | Path
-    if name in public_datasets.TASKS:
-        folder = public_datasets.find_public_dataset(name, data)
-        task, folder = public_datasets.read_public_dataset(name, folder), folder.parent
-    else:
-        folder = find_folder(data)
-        if name in transfer.TASKS:
-            task = transfer.read_transfer(name, folder, classifier)
-        elif name in relatedness.TASKS:
-            task = relatedness.read_relatedness(name, folder, stop_on)
-        elif name == "captions":
-            task = caption_retrieval.read_captions(folder)
-        elif name.startswith("geometry"):
-            task = geometry.read_geometry(name, partial(sts.read_stsb, folder))
-        else:
-            task = sts.read_sts(name, folder)
-    return task, "" if isinstance(task, Path) else manifest.differing(name, folder)

@@ -4,12 +4,16 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from selfsent.evaluation.score import Score
 from selfsent.progress import SILENT, Progress
+
+Row = tuple[str, str | None, Any]  # a text, the other one of a pair, the label
+FORM = "SentEval tokens"  # how the files of SentEval hold their texts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,3 +55,40 @@ def fingerprint(content: Iterable[str | bytes]) -> str:
     for part in content:
         digest.update(part.encode() if isinstance(part, str) else part)
     return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledExamples:
+    """Texts, or pairs of them, with labels: a split of a task, or one of its files."""
+
+    left: list[str]
+    right: list[str] | None = None
+    labels: Sequence[float]  # classes from 0, or scores
+
+    @property
+    def texts(self) -> list[str]:
+        """All left sides, then all right sides if there are any."""
+        return self.left + (self.right or [])
+
+
+def join_tokens(rows: Sequence[Row]) -> LabelledExamples:
+    """Make examples of rows; the tokens of each text are joined by single spaces."""
+    return LabelledExamples(
+        left=[" ".join(left.split()) for left, _, _ in rows],
+        right=None if rows[0][1] is None else [" ".join((right or "").split()) for _, right, _ in rows],
+        labels=[label for _, _, label in rows],
+    )
+
+
+def sorted_examples(rows: Sequence[Row], *, words: Sequence[str] | None = None) -> LabelledExamples:
+    """Make examples, sorted by the numbers of tokens of the left and the right text and by the label.
+
+    Args:
+        words: of the labels; the right text then goes before the left one, and the word stands for the label.
+    """
+
+    def key(row: Row) -> tuple[int, int, Any]:
+        left, right, label = len(row[0].split()), len((row[1] or "").split()), row[2]
+        return (left, right, label) if words is None else (right, left, words[label])
+
+    return join_tokens(sorted(rows, key=key))

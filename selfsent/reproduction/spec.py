@@ -34,13 +34,12 @@ from pydantic.dataclasses import dataclass
 
 from selfsent.config import FINITE, build_config, read_recipe
 from selfsent.errors import ConfigurationError, first_line, unknown
-from selfsent.evaluation.senteval import transfer
-from selfsent.evaluation.sts import YEARS
+from selfsent.evaluation.data_sets import TRANSFER, YEARS
 
 PAPERS = ("scd", "whitenedcse", "denosent", "declutr")  # in the order of listings
 _TEXTS_OF = {"denosent": "pairs", "declutr": "documents"}  # by method; others: sentences
 _COLUMNS_OF_PAPER = {  # keys of a recipe's [paper] table
-    **{key: key.upper() for key in (*YEARS, *transfer.AVERAGED)},
+    **{key: key.upper() for key in (*YEARS, *TRANSFER)},
     "stsb": "STS-B",
     "sickr": "SICK-R",
     "average": "average",
@@ -283,7 +282,7 @@ def recipe_values(recipe: str, measures: tuple[Measure, ...]) -> dict[str, float
     if measures == read_columns()["transfer"]:
         values.pop("average", None)  # of STS
         scores = [values[column.name] for column in measures[:-1] if column.name in values]
-        if len(scores) == len(transfer.AVERAGED):
+        if len(scores) == len(TRANSFER):
             values["average"] = round(fmean(scores), 2)
     return {column.name: values[column.name] for column in measures if column.name in values}
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tiny import WORDS
 
-from selfsent.evaluation import sts
+from selfsent.evaluation.data_sets import SETS
 
 
 def rows(rng, count):
@@ -24,7 +24,7 @@ def write_year(folder, name, unscored=0):
     place = folder / "STS" / f"STS{name[3:]}-en-test"
     place.mkdir(parents=True)
     rng = np.random.default_rng(crc32(name.encode()))
-    for part, count in sts.YEARS[name].items():
+    for part, count in SETS[name].splits["test"].items():
         table = list(rows(rng, count)) + [("", "left out", "left out too")] * unscored
         table = [table[index] for index in rng.permutation(len(table))]
         (place / f"STS.input.{part}.txt").write_text("".join(f"{a}\t{b}\n" for _, a, b in table))
@@ -41,13 +41,13 @@ def senteval(tmp_path_factory) -> Path:
     rng = np.random.default_rng(1)
     (folder / "STS" / "STSBenchmark").mkdir()
     (folder / "SICK").mkdir()
-    for split, count in sts.STSB.items():
+    for ((file, count),) in map(dict.items, SETS["stsb"].splits.values()):
         lines = [f"genre\tfile\tyear\t0001\t{score}\t{a}\t{b}\n" for score, a, b in rows(rng, count)]
-        (folder / "STS" / "STSBenchmark" / f"sts-{split}.csv").write_text("".join(lines))
-    for split, count in sts.SICK.items():
+        (folder / "STS" / "STSBenchmark" / file).write_text("".join(lines))
+    for ((file, count),) in map(dict.items, SETS["sickr"].splits.values()):
         lines = [f"7\t{a}\t{b}\t{score}\tNEUTRAL\n" for score, a, b in rows(rng, count)]
         header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
-        (folder / "SICK" / sts.SICK_FILES[split]).write_text(header + "".join(lines))
+        (folder / "SICK" / file).write_text(header + "".join(lines))
     return folder
 
 

@@ -8,18 +8,23 @@ import datasets
 import huggingface_hub
 import numpy as np
 import pytest
-from labelled_files import write
+from labelled_files import shrink, write
 from suite_scores import score_tasks
 
 from selfsent.errors import UserError
-from selfsent.evaluation import hub, sts
-from selfsent.evaluation.own_files import public_datasets
-from selfsent.evaluation.senteval import classifiers, transfer
+from selfsent.evaluation import hub
+from selfsent.evaluation.data_sets import SETS
+from selfsent.evaluation.labelled_tasks import read_task
+from selfsent.evaluation.senteval.classifiers import CLASSIFIERS
 from selfsent.evaluation.suite import read_suite
 from selfsent.runs import tables
 
 HUB = Path("hub")
-CLASSIFIER = classifiers.CLASSIFIERS["senteval_fast"]
+TWO = ("train", "test")
+
+
+def read(name, data=HUB, stop_on="pearson"):
+    return read_task(name, data, CLASSIFIERS["senteval_fast"], stop_on)[0]
 
 
 @pytest.fixture
@@ -46,22 +51,23 @@ def mirror(tmp_path, monkeypatch):
     return put
 
 
-def sts_rows(pairs):
+def sts_rows(task):
     names = ("sentence1", "sentence2", "score")
-    return [dict(zip(names, row, strict=True)) for row in zip(pairs.left, pairs.right, pairs.gold, strict=True)]
+    return [
+        dict(zip(names, row, strict=True))
+        for part in task.parts.values()
+        for row in zip(part.left, part.right, part.labels, strict=True)
+    ]
 
 
 def stsb_mirror(mirror, senteval):
-    names = {"train": "train", "dev": "validation", "test": "test"}
-    mirror(
-        "mteb/stsbenchmark-sts",
-        **{name: sts_rows(sts.read_stsb(senteval, split)) for split, name in names.items()},
-    )
+    rows = {name: sts_rows(read(task, senteval)) for task, name in (("stsb-dev", "validation"), ("stsb", "test"))}
+    every = sts_rows(read("geometry", senteval))
+    mirror("mteb/stsbenchmark-sts", train=every[: -sum(map(len, rows.values()))], **rows)
 
 
 def test_sts_from_the_hub_is_that_of_a_folder_and_has_no_sub_files(senteval, encode, mirror):
-    folder = sts.read_sts("sts12", senteval)
-    mirror("mteb/sts12-sts", test=[row for part in folder.parts for row in sts_rows(part)])
+    mirror("mteb/sts12-sts", test=sts_rows(read("sts12", senteval)))
     stsb_mirror(mirror, senteval)
     ours = score_tasks(encode, ["sts12", "stsb", "geometry"], HUB, bootstrap=50)
     theirs = score_tasks(encode, ["sts12", "stsb", "geometry"], senteval, bootstrap=50)
@@ -85,7 +91,7 @@ def test_a_score_says_that_its_texts_are_the_hubs_and_shares_no_column_with_toke
 
 def test_relatedness_from_the_hub_is_that_of_a_folder(senteval, mirror):
     stsb_mirror(mirror, senteval)
-    task = hub.read_hub("stsb-regression", CLASSIFIER, "spearman")
+    task = read("stsb-regression", stop_on="spearman")
     assert task.fingerprint == read_suite(["stsb-regression"], senteval).tasks[0].fingerprint
     assert task.stop_on == "spearman"
 
@@ -97,14 +103,16 @@ def labelled(path, form):
 def test_transfer_tasks_from_the_hub_are_those_of_a_folder(tmp_path, monkeypatch, mirror):
     folder = write(tmp_path / "downstream", monkeypatch)
 
-    def named(*names):
-        return lambda cells: dict(zip(names, cells, strict=True))
-
     def of(file, label, name="label"):
         return [{"text": line.strip(), name: label} for line in (folder / file).read_text().splitlines()]
 
     tomatoes = of("MR/rt-polarity.pos", 1) + of("MR/rt-polarity.neg", 0)
-    mirror(hub._TOMATOES, train=tomatoes[:90], validation=tomatoes[90:100], test=tomatoes[100:])
+    mirror(
+        "cornell-movie-review-data/rotten_tomatoes",
+        train=tomatoes[:90],
+        validation=tomatoes[90:100],
+        test=tomatoes[100:],
+    )
     opinions = of("SUBJ/subj.objective", 0) + of("SUBJ/subj.subjective", 1)  # the copy's labels, not SentEval's
     mirror("SetFit/subj", train=opinions[:100], test=opinions[100:])
 
@@ -132,11 +140,11 @@ def test_transfer_tasks_from_the_hub_are_those_of_a_folder(tmp_path, monkeypatch
         label, text = line.split(" ", 1)
         return {"text": text, "label": 3, "label_coarse": 1, "label_coarse_original": label.split(":")[0]}
 
-    trec = {split: labelled(folder / "TREC" / file, question) for split, (file,) in transfer.FILES["trec"][1].items()}
+    trec = {split: labelled(folder / "TREC" / file, question) for split, (file,) in SETS["trec"].splits.items()}
     mirror("SetFit/TREC-QC", **trec)
 
     pairs = {}
-    for split, (file,) in transfer.FILES["mrpc"][1].items():
+    for split, (file,) in SETS["mrpc"].splits.items():
         cells = labelled(folder / "MRPC" / file, lambda line: line.split("\t"))[1:]
         names = ("sentence1", "sentence2", "label", "idx")
         pairs[split] = [
@@ -147,29 +155,27 @@ def test_transfer_tasks_from_the_hub_are_those_of_a_folder(tmp_path, monkeypatch
     mirror("nyu-mll/glue", "mrpc", train=rest, validation=cut, test=pairs["test"])
 
     for name in ("mr", "subj", "sst2", "sst5", "trec", "mrpc"):
-        ours = hub.read_hub(name, CLASSIFIER, "pearson")
-        theirs = transfer.read_transfer(name, folder, CLASSIFIER)
+        ours, theirs = read(name), read(name, folder)
         assert dict(ours.splits) == dict(theirs.splits), name
         assert (ours.kind, ours.with_f1) == (theirs.kind, theirs.with_f1)
         assert ours.facts["texts"].endswith("on the hub")
-    assert hub.read_hub("sst2", CLASSIFIER, "pearson").facts["texts"] == "nyu-mll/glue and SetFit/sst2 on the hub"
+    assert read("sst2").facts["texts"] == "nyu-mll/glue and SetFit/sst2 on the hub"
 
 
 def test_pairs_without_agreement_are_left_out_of_snli(monkeypatch, mirror):
-    rows = {"train": {"s1.train": 3}, "dev": {"s1.dev": 1}, "test": {"s1.test": 1}}
-    monkeypatch.setitem(transfer.FILES, "snli", ("SNLI", rows))
+    shrink(monkeypatch, "snli", {"train": (3,), "dev": (1,), "test": (1,)})
     row = {"premise": "a man runs", "hypothesis": "a man moves"}
     train = [row | {"label": label} for label in (0, -1, 2, 1)]
     mirror("stanfordnlp/snli", train=train, validation=[row | {"label": 2}], test=[row | {"label": 0}])
-    task = hub.read_hub("snli", CLASSIFIER, "pearson")
+    task = read("snli")
     assert sorted(task.splits["train"].labels) == [0, 1, 2]
     assert task.kind == "entailment"
     assert task.splits["train"].left == ["a man runs"] * 3
 
 
 def test_intents_keep_their_names_and_what_is_out_of_scope_is_left_out(monkeypatch, mirror):
-    monkeypatch.setitem(public_datasets.FEW_SHOT, "clinc150", (4, 2, 8))
-    monkeypatch.setitem(public_datasets.FEW_SHOT, "banking77", (2, 1, 8))
+    shrink(monkeypatch, "clinc150", {"train": (4,), "test": (2,)})
+    shrink(monkeypatch, "banking77", {"train": (2,), "test": (1,)})
     features = datasets.Features(
         text=datasets.Value("string"), intent=datasets.ClassLabel(names=["balance", "oos", "weather"])
     )
@@ -179,40 +185,42 @@ def test_intents_keep_their_names_and_what_is_out_of_scope_is_left_out(monkeypat
         return datasets.Dataset.from_list(rows, features=features)
 
     mirror("clinc/clinc_oos", "plus", train=of(0, 1, 2, 0, 2), test=of(2, 1, 0, 1))
-    task = hub.read_hub("clinc150", CLASSIFIER, "pearson")
+    task = read("clinc150")
     assert [label for _, label in task.train] == ["balance", "weather", "balance", "weather"]
     assert task.test == [("text 0", "weather"), ("text 2", "balance")]
     rows = [{"text": " a\n b ", "label": 5, "label_text": "x"}, {"text": "c", "label": 6, "label_text": "y"}]
     mirror("mteb/banking77", train=rows, test=rows[:1])
-    assert hub.read_hub("banking77", CLASSIFIER, "pearson").train == [(" a\n b ", "x"), ("c", "y")]
+    assert read("banking77").train == [(" a\n b ", "x"), ("c", "y")]
 
 
-def test_another_number_of_rows_is_refused_by_name(senteval, mirror):
-    rows = sts_rows(sts.read_stsb(senteval, "dev"))
-    mirror("mteb/stsbenchmark-sts", validation=rows[:-1])
-    with pytest.raises(UserError, match="mteb/stsbenchmark-sts:validation on the hub has 1,499 rows where 1,500 are"):
-        read_suite(["stsb-dev"], HUB)
+PAIR = {"sentence1": "a", "sentence2": "b", "score": 1.0}
+REFUSED = {  # the task, its repository and the rows there, and what is said
+    "rows": ("stsb-dev", "mteb/stsbenchmark-sts", {"validation": [PAIR]}, "has 1 rows where 1,500 are known"),
+    "column": (
+        *("stsb-dev", "mteb/stsbenchmark-sts", {"validation": [{"sentence1": "a", "gold": 1.0}]}),
+        "stsbenchmark-sts:validation on the hub has no column 'sentence2' but sentence1, gold: it is not the known set",
+    ),
+    "score": (
+        *("sts16", "mteb/sts16-sts", {"test": [PAIR, PAIR | {"score": None}]}),
+        "row 1 of mteb/sts16-sts:test on the hub does not hold sentence1",
+    ),
+    "label": (
+        *("sst5", "SetFit/sst5", {"train": [{"text": "good", "label": 5}]}),
+        "SetFit/sst5:train on the hub has a row of label 5: known are 0, 1, 2, 3, 4",
+    ),
+    "classes": (
+        *("subj", "SetFit/subj", {split: [{"text": "x", "label": int(split == "test")}] * 2 for split in TWO}),
+        "SetFit/subj:train on the hub and .*, its class 1, has 2 rows where 1 are known",
+    ),
+}
 
 
-def test_classes_of_another_size_are_refused(monkeypatch, mirror):
-    monkeypatch.setitem(transfer.FILES, "subj", ("SUBJ", {"all": {"subj.objective": 2, "subj.subjective": 2}}))
-    rows = [{"text": f"text {number}", "label": int(number > 0)} for number in range(4)]
-    mirror("SetFit/subj", train=rows[:3], test=rows[3:])
-    with pytest.raises(UserError, match="SetFit/subj on the hub, its class 1, has 1 rows where 2 are known"):
-        hub.read_hub("subj", CLASSIFIER, "pearson")
-
-
-def test_another_layout_is_refused_by_name(senteval, mirror):
-    rows = sts_rows(sts.read_stsb(senteval, "dev"))
-    mirror("mteb/stsbenchmark-sts", validation=[{"sentence1": row["sentence1"], "gold": 1.0} for row in rows])
-    with pytest.raises(UserError, match="has no column 'sentence2' but sentence1, gold: it is not the known set"):
-        hub.stsb("dev")
-    mirror("mteb/sts16-sts", test=[rows[0], rows[1] | {"score": None}])
-    with pytest.raises(UserError, match="row 1 of mteb/sts16-sts:test on the hub does not hold sentence1"):
-        hub.read_hub("sts16", CLASSIFIER, "pearson")
-    mirror("SetFit/sst5", train=[{"text": "good", "label": 5}])
-    with pytest.raises(UserError, match="SetFit/sst5:train on the hub has a row of label 5: known are 0, 1, 2, 3, 4"):
-        hub.read_hub("sst5", CLASSIFIER, "pearson")
+@pytest.mark.parametrize(("name", "repository", "splits", "message"), REFUSED.values(), ids=REFUSED)
+def test_a_copy_that_is_not_the_known_set_is_refused_by_name(monkeypatch, mirror, name, repository, splits, message):
+    shrink(monkeypatch, "subj", {"all": (1, 3)})
+    mirror(repository, **splits)
+    with pytest.raises(UserError, match=message):
+        read(name)
 
 
 def test_what_the_hub_has_no_fitting_copy_of_is_named(senteval, encode, mirror):
@@ -263,11 +271,9 @@ def test_a_hub_that_cannot_be_reached_is_said_at_once_in_one_sentence(monkeypatc
     assert before == (datasets.config.HF_HUB_OFFLINE, huggingface_hub.constants.HF_HUB_OFFLINE)
 
 
-def test_every_pinned_revision_is_a_commit_and_every_known_task_has_rows():
-    parts = [*hub.YEARS.values(), *hub.STSB.values(), *(part for both in hub.INTENTS.values() for part in both)]
-    assert all(len(part.revision) == 40 for part in parts if part.repository.startswith("mteb/"))
-    assert set(hub.YEARS) == set(sts.YEARS)
-    assert set(hub.INTENTS) <= set(public_datasets.TASKS)
-    for name, (splits, labels) in hub.TRANSFER.items():
-        assert set(splits) == set(transfer.FILES[name][1])
-        assert np.isin([label for label in labels.values() if label is not None], range(6)).all()
+def test_every_pinned_revision_is_a_commit_and_every_known_set_has_the_splits_of_its_folder():
+    copies = [copy for data_set in SETS.values() for splits in data_set.hub.values() for copy in splits]
+    assert all(len(copy.revision) == 40 for copy in copies if copy.repository.startswith("mteb/"))
+    for data_set in SETS.values():
+        assert set(data_set.hub) in (set(), set(data_set.splits))
+        assert np.isin([*data_set.classes.values()], range(len(data_set.labels))).all()

@@ -8,9 +8,9 @@ from labelled_files import write
 from suite_scores import score_tasks
 
 from selfsent.errors import UserError
-from selfsent.evaluation import score, suite
+from selfsent.evaluation import score
 from selfsent.evaluation.comparison import compare_results
-from selfsent.evaluation.senteval import relatedness, transfer
+from selfsent.evaluation.senteval import relatedness
 from selfsent.evaluation.senteval.declutr_averages import DOWNSTREAM, PROBING
 from selfsent.evaluation.suite import read_suite, resolve_tasks
 from selfsent.progress import Progress
@@ -135,7 +135,3 @@ def test_what_is_missing_of_downstream_is_named(files):
     read = read_suite(tasks, files)
     assert {"snli", "captions", "sts12"} <= set(read.missing)
     assert f"snli is missing: looked for {files / 'SNLI'}" in read.notes
-
-
-def test_every_transfer_task_is_known_to_the_suite():
-    assert set(transfer.TASKS) | set(relatedness.TASKS) | {"captions"} <= set(suite.SINGLE)

@@ -326,13 +326,12 @@ def test_from_training_to_the_page(bert, lines_of_text, tmp_path):
 
 def test_with_data_the_log_holds_alignment_and_uniformity_of_stsb(bert, data):
     from selfsent.corpus.held_out import HeldOut
-    from selfsent.evaluation.senteval import files
-    from selfsent.evaluation.sts import read_stsb
+    from selfsent.evaluation.suite import read_suite
 
     opened = load_encoder(bert)
     scores = Validator(HeldOut("pairs"), str(data), "stsb-dev")(opened)
-    pairs = read_stsb(files.find_folder(data), "dev")
-    same = [place for place, gold in enumerate(pairs.gold) if gold > 4]
+    (pairs,) = read_suite(["stsb-dev"], data).tasks[0].parts.values()
+    same = [place for place, gold in enumerate(pairs.labels) if gold > 4]
     left, right = (encode(opened, [side[i] for i in same]).astype(float) for side in (pairs.left, pairs.right))
     cosines = [float(a @ b) / math.sqrt(float(a @ a) * float(b @ b)) for a, b in zip(left, right, strict=True)]
     assert scores["stsb_alignment"] == pytest.approx(sum(2 - 2 * cosine for cosine in cosines) / len(cosines), rel=1e-3)

@@ -11,7 +11,7 @@ import pytest
 from small_runs import WORDS
 
 from selfsent.errors import ConfigurationError, DataError
-from selfsent.evaluation import sts
+from selfsent.evaluation.data_sets import SETS
 from selfsent.reproduction import measure
 from selfsent.reproduction.measure import plan_reproduction, reproduce
 from selfsent.reproduction.scale import ReproduceOptions, SmallScale
@@ -30,9 +30,9 @@ def place(tmp_path_factory):
     benchmark = folder / "downstream" / "STS" / "STSBenchmark"
     benchmark.mkdir(parents=True)
     texts = [" ".join(draw.choice(WORDS, 6)) for _ in range(60)]
-    for split, count in sts.STSB.items():
+    for ((file, count),) in map(dict.items, SETS["stsb"].splits.values()):
         rows = [f"g\tf\ty\t1\t{draw.uniform(0, 5):.2f}\t{'	'.join(draw.choice(texts, 2))}" for _ in range(count)]
-        (benchmark / f"sts-{split}.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+        (benchmark / file).write_text("\n".join(rows) + "\n", encoding="utf-8")
     return folder
 
 

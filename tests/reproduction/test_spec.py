@@ -7,9 +7,9 @@ import pytest
 from selfsent.config import build_config
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.errors import ConfigurationError
+from selfsent.evaluation.data_sets import YEARS
 from selfsent.evaluation.mteb import _ranking
 from selfsent.evaluation.senteval.declutr_averages import DOWNSTREAM, PROBING
-from selfsent.evaluation.sts import YEARS
 from selfsent.objectives import registry
 from selfsent.reproduction.scale import ReproduceOptions, training_recipe
 from selfsent.reproduction.spec import (

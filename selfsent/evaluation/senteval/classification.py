@@ -5,7 +5,7 @@ depend on it.  The interval is that of a bootstrap over the test rows with the c
 sampling of the test set, not the variance of training or of the seed.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -20,8 +20,7 @@ from selfsent.evaluation.score import Score, measured
 from selfsent.evaluation.senteval.batched_classifier import SEED, Features, Rows
 from selfsent.evaluation.senteval.classifiers import Classifier
 from selfsent.evaluation.senteval.cross_validation import cross_validate
-from selfsent.evaluation.sts import FORM
-from selfsent.evaluation.task import Task
+from selfsent.evaluation.task import FORM, LabelledExamples, Task
 from selfsent.progress import SILENT, Prefixed, Progress
 
 PROCEDURES = {  # by the split whose rows choose the regulariser: the first of these that a task has
@@ -29,23 +28,7 @@ PROCEDURES = {  # by the split whose rows choose the regulariser: the first of t
     "dev": "train, dev and test set",
     "train": "cross-validation on train, test set",
 }
-Row = tuple[str, str | None, int]  # a text, the other one of a pair, the label
-
 FEATURES = {"text": "u", "pair": "|u-v|, u*v", "entailment": "u, v, u*v, |u-v|"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class LabelledExamples:
-    """Texts, or pairs of them, with labels from 0: a split of a task."""
-
-    left: list[str]
-    right: list[str] | None = None
-    labels: list[int]
-
-    @property
-    def texts(self) -> list[str]:
-        """All left sides, then all right sides if there are any."""
-        return self.left + (self.right or [])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,24 +122,6 @@ def entailment_features(vectors: Float[Tensor, "N D"], left: Int[Tensor, " M"], 
 def pair_features(u: Float[Tensor, "N D"], v: Float[Tensor, "N D"]) -> Float[Tensor, "N F"]:
     """Return [|u-v|, u*v], (N, 2 D)."""
     return torch.cat([(u - v).abs(), u * v], dim=1)
-
-
-def sorted_examples(rows: Sequence[Row], *, words: Sequence[str] | None = None) -> LabelledExamples:
-    """Join tokens by single spaces and sort by the tokens of the left and the right text and the label.
-
-    Args:
-        words: of the labels; the right text then goes before the left one, and the word stands for the label.
-    """
-    split = [(left.split(), (right or "").split(), label) for left, right, label in rows]
-    if words is None:
-        split.sort(key=lambda row: (len(row[0]), len(row[1]), row[2]))
-    else:
-        split.sort(key=lambda row: (len(row[1]), len(row[0]), words[row[2]]))
-    return LabelledExamples(
-        left=[" ".join(left) for left, _, _ in split],
-        right=None if rows[0][1] is None else [" ".join(right) for _, right, _ in split],
-        labels=[label for _, _, label in split],
-    )
 
 
 def _f1(counts: Float[np.ndarray, "3 R"]) -> Float[np.ndarray, " R"]:

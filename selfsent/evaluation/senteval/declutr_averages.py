@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from selfsent.errors import DataError
+from selfsent.evaluation import data_sets
 from selfsent.evaluation.score import Score
-from selfsent.evaluation.senteval import probing
 
 # task -> (metric, aggregation) of each score whose mean stands for the task
 Parts = dict[str, tuple[tuple[str, str], ...]]
@@ -28,9 +28,9 @@ DOWNSTREAM: Parts = {
     **dict.fromkeys(("snli", "sick-e"), ACCURACY),
     **dict.fromkeys(("sickr-regression", "stsb-regression"), (("spearman", ""),)),  # not the cosine of "sickr"
     "captions": (("recall", "mean of 1, 5 and 10 in both directions"),),
-    **dict.fromkeys(("sts12", "sts13", "sts14", "sts15", "sts16"), (("spearman", "mean"),)),
+    **dict.fromkeys(data_sets.YEARS, (("spearman", "mean"),)),
 }
-PROBING: Parts = dict.fromkeys(probing.TASKS, ACCURACY)
+PROBING: Parts = dict.fromkeys(data_sets.PROBING, ACCURACY)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,6 @@ princeton-nlp/SimCSE @ 49fa580.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
@@ -31,7 +30,7 @@ from selfsent.evaluation import sts
 from selfsent.evaluation.score import Score, measured
 from selfsent.evaluation.senteval.batched_classifier import SEED, Stopping, adam, initial_weights, zero_moments
 from selfsent.evaluation.senteval.classification import pair_features
-from selfsent.evaluation.task import Task
+from selfsent.evaluation.task import FORM, LabelledExamples, Task
 from selfsent.progress import SILENT, Prefixed, Progress
 
 CLASSES = 5
@@ -40,8 +39,6 @@ MAX_PASSES = 1000
 TENACITY = 3
 BATCH_SIZE = 64
 LEAST = {"sickr-regression": 1.0, "stsb-regression": 0.0}  # the scale's lower end; its upper end is 5
-TASKS = tuple(LEAST)
-SPLITS = ("train", "dev", "test")
 
 Scored = tuple[Float[Tensor, "_ F"], Float[np.ndarray, " _"]]  # features of pairs, and their scores
 StopOn = Literal["pearson", "spearman"]
@@ -61,28 +58,38 @@ class Regression:
 class Relatedness(Task):
     """The three splits of SICK-R or STS-B."""
 
-    splits: Mapping[str, sts.SentencePairs]  # train, dev, test
+    splits: Mapping[str, LabelledExamples]  # train, dev, test
     stop_on: StopOn
-    form: str = sts.FORM  # of the texts
+    form: str = FORM  # of the texts
+
+    def __post_init__(self) -> None:
+        """Refuse scores outside their scale."""
+        least = LEAST[self.name]
+        for split, pairs in self.splits.items():
+            if outside := [score for score in pairs.labels if not least <= score <= CLASSES]:
+                raise DataError(
+                    f"{self.name} has the score {outside[0]:g} in {split}, outside its scale from {least:g} to "
+                    f"{CLASSES}: get the data again"
+                )
 
     @property
     def texts(self) -> list[str]:
         """Of each split, all left sides, then all right sides."""
-        return [text for pairs in self.splits.values() for text in (*pairs.left, *pairs.right)]
+        return [text for pairs in self.splits.values() for text in pairs.texts]
 
     def content(self) -> Iterator[str | bytes]:
         """Yield texts and scores."""
         yield from super().content()
-        yield from (name.encode() + np.array(pairs.gold).tobytes() for name, pairs in self.splits.items())
+        yield from (name.encode() + np.array(pairs.labels).tobytes() for name, pairs in self.splits.items())
 
     def score(
         self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, progress: Progress = SILENT
     ) -> list[Score]:
         """Score vectors given in the order of ``texts``: test Spearman and Pearson, the development correlation."""
-        counts = [len(pairs.gold) for pairs in self.splits.values()]
+        counts = [len(pairs.labels) for pairs in self.splits.values()]
         sides = torch.from_numpy(vectors.astype(np.float32)).split(np.repeat(counts, 2).tolist())
         features = (pair_features(*pair) for pair in zip(sides[::2], sides[1::2], strict=True))
-        gold = (np.array(pairs.gold, dtype=np.float64) for pairs in self.splits.values())
+        gold = (np.array(pairs.labels, dtype=np.float64) for pairs in self.splits.values())
         train, dev, (test_x, test_gold) = zip(features, gold, strict=True)
         progress = Prefixed(progress, f"{self.name}: ")
         regression = train_relatedness(train, dev, stop_on=self.stop_on, progress=progress)
@@ -103,47 +110,6 @@ class Relatedness(Task):
         ]
         best = 100 * regression.best
         return [*tests, measured(self.name, "dev", self.stop_on, best, None, counts[1], protocol)]
-
-
-def read_relatedness(name: str, folder: Path, stop_on: StopOn = "pearson") -> Relatedness | Path:
-    """Read SICK-R or STS-B from SentEval's ``downstream`` folder, or return where it should have been.
-
-    Raises:
-        DataError: a split is not complete, or a score lies outside its scale.
-    """
-    read_split = sts.read_sick if name.startswith("sick") else sts.read_stsb
-    splits: dict[str, sts.SentencePairs] = {}
-    for split in SPLITS:
-        pairs = read_split(folder, split)
-        if isinstance(pairs, Path):
-            return pairs
-        splits[split] = pairs
-    return relatedness_task(name, splits, stop_on)
-
-
-def relatedness_task(
-    name: str, splits: Mapping[str, sts.SentencePairs], stop_on: StopOn, form: str = sts.FORM
-) -> Relatedness:
-    """Make the task from its three splits; pairs are sorted by their numbers of tokens and their score.
-
-    Raises:
-        DataError: a score lies outside its scale.
-    """
-    ordered = {}
-    for split, pairs in splits.items():
-        outside = [score for score in pairs.gold if not LEAST[name] <= score <= CLASSES]
-        if outside:
-            raise DataError(
-                f"{name} has the score {outside[0]:g} in {split}, outside its scale from {LEAST[name]:g} to {CLASSES}: "
-                "get the data again"
-            )
-        rows = sorted(
-            zip(pairs.left, pairs.right, pairs.gold, strict=True),
-            key=lambda row: (len(row[0].split()), len(row[1].split()), row[2]),
-        )
-        left, right, gold = map(list, zip(*rows, strict=True))
-        ordered[split] = sts.SentencePairs(name=split, left=left, right=right, gold=gold)
-    return Relatedness(name=name, splits=ordered, stop_on=stop_on, form=form)
 
 
 def soft_labels(scores: Float[np.ndarray, " N"]) -> Float[np.ndarray, "N 5"]:

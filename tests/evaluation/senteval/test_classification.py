@@ -13,12 +13,11 @@ from selfsent.evaluation.senteval import cross_validation
 from selfsent.evaluation.senteval.batched_classifier import SentEval
 from selfsent.evaluation.senteval.classification import (
     Classification,
-    LabelledExamples,
     entailment_features,
     pair_features,
-    sorted_examples,
 )
 from selfsent.evaluation.senteval.classifiers import Classifier
+from selfsent.evaluation.task import LabelledExamples, sorted_examples
 
 LEARNER = SentEval(optimizer="rmsprop", batch_size=16, passes=1, tenacity=2, max_passes=20, grid=(1e-4, 1e-2))
 SMALL = Classifier(name="small", learners=(("", LEARNER),), folds=3)

@@ -1,16 +1,13 @@
-"""Trained relatedness: the authors' predictions, soft labels by hand, and scores outside their scale."""
-
-import shutil
+"""Trained relatedness: the authors' predictions, soft labels by hand."""
 
 import numpy as np
 import pytest
 import torch
 from scipy import stats
 
-from selfsent.errors import DataError
 from selfsent.evaluation.senteval import relatedness
 from selfsent.evaluation.senteval.classification import pair_features
-from selfsent.evaluation.sts import SentencePairs
+from selfsent.evaluation.task import LabelledExamples
 
 
 def features(values, name, split):
@@ -49,11 +46,10 @@ def test_soft_labels_by_hand():
 
 
 def pairs(count, rng):
-    return SentencePairs(
-        name="",
+    return LabelledExamples(
         left=[f"l{row} {rng.integers(10**9)}" for row in range(count)],
         right=[f"r{row} {rng.integers(10**9)}" for row in range(count)],
-        gold=[round(float(score), 1) for score in rng.uniform(1, 5, size=count)],
+        labels=[round(float(score), 1) for score in rng.uniform(1, 5, size=count)],
     )
 
 
@@ -66,9 +62,9 @@ def made(monkeypatch):
     task = relatedness.Relatedness(name="sickr-regression", splits=splits, stop_on="pearson")
     vectors = []
     for given in splits.values():
-        left = rng.normal(size=(len(given.gold), 8))
+        left = rng.normal(size=(len(given.labels), 8))
         noise = rng.normal(size=left.shape)
-        share = (np.array(given.gold)[:, None] - 1) / 4
+        share = (np.array(given.labels)[:, None] - 1) / 4
         vectors += [left, share * left + (1 - share) * noise]
     return task, np.concatenate(vectors).astype(np.float32)
 
@@ -83,7 +79,7 @@ def test_scores_are_correlations_of_the_test_pairs_with_their_protocol(made, rep
     ]
     start = [0, 100, 200, 240, 280, 340]
     parts = [torch.from_numpy(vectors[a:b]) for a, b in zip(start, [*start[1:], 400], strict=True)]
-    gold = [np.array(given.gold) for given in task.splits.values()]
+    gold = [np.array(given.labels) for given in task.splits.values()]
     found = relatedness.train_relatedness(
         (pair_features(*parts[:2]), gold[0]), (pair_features(*parts[2:4]), gold[1]), stop_on="pearson"
     )
@@ -108,45 +104,3 @@ def test_a_collapsed_encoder_scores_0_and_not_nan(made):
     task, vectors = made
     spearman, pearson, dev = task.score(np.ones_like(vectors), resamples=8, seed=0)
     assert (spearman.value, pearson.value, dev.value) == (0, 0, 0)
-
-
-def test_pairs_are_sorted_by_the_tokens_of_both_texts_and_by_score(senteval):
-    task = relatedness.read_relatedness("stsb-regression", senteval)
-    for given in task.splits.values():
-        keys = [
-            (len(left.split()), len(right.split()), gold)
-            for left, right, gold in zip(given.left, given.right, given.gold, strict=True)
-        ]
-        assert keys == sorted(keys)
-
-
-@pytest.mark.parametrize(
-    ("name", "file", "line", "message"),
-    [
-        (
-            "stsb-regression",
-            "STS/STSBenchmark/sts-dev.csv",
-            "g\tf\ty\t1\t5.2\ta\tb",
-            "score 5.2 in dev, .* from 0 to 5",
-        ),
-        ("stsb-regression", "STS/STSBenchmark/sts-dev.csv", "g\tf\ty\t1\tnan\ta\tb", "score nan in dev"),
-        ("sickr-regression", "SICK/SICK_trial.txt", "7\ta\tb\t0.5\tNEUTRAL", "score 0.5 in dev, .* from 1 to 5"),
-    ],
-)
-def test_a_score_outside_its_scale_is_refused(senteval, tmp_path, name, file, line, message):
-    folder = shutil.copytree(senteval, tmp_path / "copy")
-    # The made SICK files hold scores from 0: only their broken line is to be wrong.
-    for path in (folder / "SICK").glob("*.txt"):
-        rows = [row.split("\t") for row in path.read_text().splitlines()]
-        rows[1:] = [[*row[:3], f"{max(1.0, float(row[3]))}", row[4]] for row in rows[1:]]
-        path.write_text("".join("\t".join(row) + "\n" for row in rows))
-    assert not isinstance(relatedness.read_relatedness(name, folder), type(folder))
-    lines = (folder / file).read_text().splitlines()
-    lines[5] = line
-    (folder / file).write_text("".join(f"{kept}\n" for kept in lines))
-    with pytest.raises(DataError, match=message):
-        relatedness.read_relatedness(name, folder)
-
-
-def test_what_is_not_there_is_a_place(tmp_path):
-    assert relatedness.read_relatedness("sickr-regression", tmp_path) == tmp_path / "SICK" / "SICK_train.txt"
