@@ -17,7 +17,7 @@ import numpy as np
 from selfsent.corpus import sources
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
-from selfsent.evaluation.geometry import unit
+from selfsent.encoder.quantize import unit
 from selfsent.searching.index import Index
 from selfsent.text import clean
 

@@ -62,7 +62,7 @@ def build(corpus: Path, folder: Path, model: str, exact_vectors: int) -> dict:
 def measure(folder: Path, model: str, queries: Path) -> dict:
     """Search by the index and exactly."""
     from selfsent.encoder.open import open_encoder
-    from selfsent.evaluation.geometry import unit
+    from selfsent.encoder.quantize import unit
     from selfsent.searching.index import Index
 
     began = time.perf_counter()

@@ -18,7 +18,7 @@ from hybrid_search import MODES, reciprocal_ranks
 
 from selfsent.corpus.sources import Columns, resolve_sources
 from selfsent.encoder.open import open_encoder
-from selfsent.evaluation.geometry import unit
+from selfsent.encoder.quantize import unit
 from selfsent.searching.index import Index
 from selfsent.searching.settings import IndexConfig
 from selfsent.text import clean

@@ -1,4 +1,4 @@
-"""Embeddings in 8 bits or 1 bit a dimension, packed as sentence-transformers' ``quantize_embeddings`` packs them.
+"""Vectors of unit length; in 8 bits or 1 bit a dimension, as sentence-transformers' ``quantize_embeddings`` packs them.
 
     int8, uint8        floor((x - low) / ((high - low) / 255)), clipped to 0..255; int8 less 128
     ubinary, binary    one bit a dimension, 1 where x > 0, eight to a byte, the first the highest; binary less 128
@@ -14,6 +14,13 @@ from selfsent.errors import unknown
 
 QUANTIZED = {"int8": np.int8, "uint8": np.uint8, "binary": np.int8, "ubinary": np.uint8}
 Ranges = Float[np.ndarray, "2 D"]
+
+
+def unit(x: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
+    """Scale rows to unit length, in float64; zero rows stay zero."""
+    x = x.astype(np.float64)
+    norms = np.sqrt(np.einsum("nd,nd->n", x, x))[:, None]  # twice as fast as linalg.norm
+    return np.divide(x, norms, out=np.zeros_like(x), where=norms > 0)
 
 
 def needs_ranges(kind: str) -> bool:

@@ -19,6 +19,7 @@ from math import inf, nan
 import numpy as np
 from jaxtyping import Float
 
+from selfsent.encoder.quantize import unit
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.score import Score, measured
 from selfsent.evaluation.sts import STS
@@ -26,13 +27,6 @@ from selfsent.progress import SILENT, Progress
 
 TILE = 1024  # rows and columns of a tile of pairs: 8 MB, however many rows there are
 _TIE = 1e-9  # cosines closer than this are equal
-
-
-def unit(x: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
-    """Scale rows to unit length, in float64; zero rows stay zero."""
-    x = x.astype(np.float64)
-    norms = np.sqrt(np.einsum("nd,nd->n", x, x))[:, None]  # twice as fast as linalg.norm
-    return np.divide(x, norms, out=np.zeros_like(x), where=norms > 0)
 
 
 def alignment(

@@ -27,8 +27,8 @@ from tokenizers import Tokenizer
 
 from selfsent.encoder.encode import encode
 from selfsent.encoder.inspect import tokenizer_of
+from selfsent.encoder.quantize import unit
 from selfsent.errors import CorpusError, EncoderError
-from selfsent.evaluation.geometry import unit
 from selfsent.progress import SILENT, Prefixed, Progress
 from selfsent.word_vectors.factorization import sif_weights
 

@@ -10,8 +10,8 @@ from jaxtyping import Float
 from selfsent.corpus.held_out import HeldOut
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.quantize import unit
 from selfsent.errors import UserError
-from selfsent.evaluation.geometry import unit
 from selfsent.progress import Progress
 from selfsent.runs.read import Record, corpus_of_run
 

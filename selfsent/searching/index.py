@@ -13,8 +13,8 @@ from selfsent.corpus.sources import Document, resolve_sources
 from selfsent.encoder.base import Encoder, TextEncoder, require_finite
 from selfsent.encoder.coverage import BEGINNING, measure_coverage, require_known_query
 from selfsent.encoder.open import as_encoder, open_encoder
+from selfsent.encoder.quantize import unit
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError, UserError
-from selfsent.evaluation.geometry import unit
 from selfsent.progress import SILENT, Progress
 from selfsent.searching import writer
 from selfsent.searching.modes import POOL, WordIndex, fuse_rankings, passage_with

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from selfsent.encoder.base import Encoder
-from selfsent.evaluation.geometry import unit
+from selfsent.encoder.quantize import unit
 from selfsent.progress import SILENT, Progress
 from selfsent.runtime.imports import import_bm25s
 from selfsent.searching.nearest import exact_nearest

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from selfsent.encoder.base import Encoder, require_finite
-from selfsent.evaluation.geometry import unit
+from selfsent.encoder.quantize import unit
 from selfsent.searching.passages import SearchText, embedded_texts
 from selfsent.storage import atomic
 

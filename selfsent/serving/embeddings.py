@@ -10,8 +10,8 @@ from fastapi import APIRouter, Request, Response
 from numpy.typing import NDArray
 
 from selfsent.encoder.base import UNLIMITED
+from selfsent.encoder.quantize import unit
 from selfsent.errors import UserError
-from selfsent.evaluation.geometry import unit
 from selfsent.serving.batcher import Batcher
 from selfsent.serving.embedder import Embedder, Item, Wanted
 from selfsent.serving.protocol import (

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from fastapi import APIRouter, Request, Response
 
-from selfsent.evaluation.geometry import unit
+from selfsent.encoder.quantize import unit
 from selfsent.runtime.templates import template_environment
 from selfsent.searching.index import Hit
 from selfsent.serving.embedder import Embedder, Wanted

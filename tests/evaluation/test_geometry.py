@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from selfsent.encoder.quantize import unit
 from selfsent.errors import UserError
 from selfsent.evaluation import geometry
 from selfsent.evaluation.suite import read_suite
@@ -129,7 +130,7 @@ def test_the_task_measures_every_sentence_of_its_split(senteval, encode):
     rank = results.get("geometry-dev", "effective_rank").value
     assert rank == pytest.approx(geometry.effective_rank(vectors))
     spread = results.get("geometry-dev", "dimension_std").value
-    assert spread == pytest.approx(np.sqrt(8) * geometry.unit(vectors).std(axis=0).mean())
+    assert spread == pytest.approx(np.sqrt(8) * unit(vectors).std(axis=0).mean())
 
 
 def test_the_whole_benchmark_is_the_default_and_its_absence_is_named(senteval, tmp_path, encode):
@@ -143,8 +144,8 @@ def test_the_interval_of_uniformity_is_that_of_resampling_sentences(senteval, en
     # Worked out the long way: draw sentences, take the log mean over pairs of different draws.
     suite = read_suite(["geometry-dev"], senteval)
     score = suite.score(encode(suite.sentences), bootstrap=500).get("geometry-dev", "uniformity")
-    unit = geometry.unit(encode(suite.tasks[0].texts))
-    kernel = np.exp(2 * 2 * (unit @ unit.T - 1))
+    rows = unit(encode(suite.tasks[0].texts))
+    kernel = np.exp(2 * 2 * (rows @ rows.T - 1))
     rng = np.random.default_rng(0)
     counts = np.stack([np.bincount(rng.integers(3000, size=3000), minlength=3000) for _ in range(200)])
     drawn = np.log((np.einsum("rn,rn->r", counts @ kernel, counts) - 3000) / (3000 * 2999))

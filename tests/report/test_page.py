@@ -15,8 +15,8 @@ from small_runs import QUICK, WORDS
 import selfsent
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.quantize import unit
 from selfsent.errors import UserError
-from selfsent.evaluation.geometry import unit
 from selfsent.report import embeddings, page, report
 from selfsent.runs import read, tables
 from selfsent.storage import atomic

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from selfsent.evaluation.geometry import unit
+from selfsent.encoder.quantize import unit
 from selfsent.report import embeddings
 
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
+from selfsent.encoder.quantize import unit
 from selfsent.errors import DataError
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.comparison import Comparison
-from selfsent.evaluation.geometry import uniformity, unit
+from selfsent.evaluation.geometry import uniformity
 from selfsent.evaluation.score import Results, Score, measured
 from selfsent.evaluation.task import Task, fingerprint
 from selfsent.progress import SILENT, Progress

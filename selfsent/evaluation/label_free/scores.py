@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
+from selfsent.encoder.quantize import unit
 from selfsent.errors import CorpusError, EncoderError
 from selfsent.evaluation import bootstrap, geometry
 from selfsent.evaluation.label_free.document_tests import LEAST, DocumentTests, PairTest
@@ -90,11 +91,11 @@ def score_vectors(
         return vectors[[row[text] for text in texts]]
 
     def similarities(test: PairTest) -> Float[np.ndarray, "N N"]:
-        return geometry.unit(rows(test.queries)) @ geometry.unit(rows(test.passages)).T
+        return unit(rows(test.queries)) @ unit(rows(test.passages)).T
 
     cosines = None
     if tests.nearness is not None:
-        left, right = geometry.unit(rows(tests.nearness.queries)), geometry.unit(rows(tests.nearness.passages))
+        left, right = unit(rows(tests.nearness.queries)), unit(rows(tests.nearness.passages))
         cosines = np.round(np.einsum("nd,nd->n", left, right), 9)  # those that differ by less are equal
     scores = _score_tests(tests, "cosine", similarities, cosines, resamples, seed)
     sample = vectors[:: -(-len(vectors) // _SAMPLE)]

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from selfsent.encoder.quantize import unit
 from selfsent.errors import DataError
 from selfsent.evaluation import bootstrap
-from selfsent.evaluation.geometry import unit
 from selfsent.evaluation.score import Score, measured
 from selfsent.evaluation.task import Task
 from selfsent.progress import SILENT, Progress

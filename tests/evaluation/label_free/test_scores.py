@@ -8,8 +8,8 @@ from scipy import stats
 from sklearn.metrics import roc_auc_score
 from test_document_tests import make_documents
 
+from selfsent.encoder.quantize import unit
 from selfsent.errors import UserError
-from selfsent.evaluation import geometry
 from selfsent.evaluation.comparison import compare_scores
 from selfsent.evaluation.label_free import document_tests, held_out_retrieval, scores
 from selfsent.evaluation.label_free.verdict import compare_tests, judge_tests
@@ -108,14 +108,14 @@ def test_reciprocal_ranks_are_those_of_retrieval_and_areas_those_of_scikit_learn
         queries, passages = encode(test.queries), encode(test.passages)
         ranks = held_out_retrieval.expected_scores(*held_out_retrieval.expected_ranks(queries, passages))
         assert clear.get(test.name, "mrr@10").value == pytest.approx(100 * ranks[:, 0].mean())
-        cosines = np.round(geometry.unit(queries) @ geometry.unit(passages).T, 9)
+        cosines = np.round(unit(queries) @ unit(passages).T, 9)
         expected = roc_auc_score(np.eye(len(cosines)).ravel(), cosines.ravel())
         assert clear.get(test.name, "auc").value == pytest.approx(100 * expected, abs=1e-6)
 
 
 def test_nearness_is_spearmans_correlation(tests, clear):
     graded, encode = tests.nearness, bag(noise=1.0)
-    left, right = geometry.unit(encode(graded.queries)), geometry.unit(encode(graded.passages))
+    left, right = unit(encode(graded.queries)), unit(encode(graded.passages))
     expected = stats.spearmanr(np.round((left * right).sum(axis=1), 9), graded.degrees).statistic
     assert clear.get("nearness").value == pytest.approx(100 * expected)
 
@@ -125,7 +125,7 @@ def test_intervals_are_those_of_drawing_documents(tests, clear):
     graded = tests.nearness
     summary = next(test for test in tests.retrieval if test.name == "summary")
     encode = bag(noise=1.0)
-    cosines = (geometry.unit(encode(graded.queries)) * geometry.unit(encode(graded.passages))).sum(axis=1)
+    cosines = (unit(encode(graded.queries)) * unit(encode(graded.passages))).sum(axis=1)
     ranks = held_out_retrieval.expected_scores(
         *held_out_retrieval.expected_ranks(encode(summary.queries), encode(summary.passages))
     )
