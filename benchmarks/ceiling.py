@@ -8,13 +8,11 @@ products stand beside it: what they reach is the limit of anything that is made 
 not ours to close without other kernels.
 """
 
-import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 
+import harness
 import torch
 from torch import Tensor
 
@@ -83,30 +81,23 @@ def bandwidth(repeats: int) -> dict[str, float]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
-
+    arguments = harness.options(__doc__, repeats=7).parse_args()
     # The heap is not kept: fresh pages are one of the things that are measured.
     machine = hardware.choose_hardware(keep_heap=False)
-    print(machine.line())
+    print(f"{machine.line()}\n")
     kinds = {"fp32": torch.float32, "bf16": torch.bfloat16}
     figures: dict[str, float] = {}
-    heads = " | ".join(f"{kind}, TFLOP/s" for kind in kinds)
-    print(f"\n| product | rows x inner x columns | {heads} |\n|---|---|---|---|")
+    harness.head("product", "rows x inner x columns", *(f"{kind}, TFLOP/s" for kind in kinds))
     for name, shape in SHAPES.items():
-        found = {kind: products(dtype, shape, arguments.repeats) / 1e12 for kind, dtype in kinds.items()}
-        figures |= {f"{name}, {kind}": value for kind, value in found.items()}
-        print(
-            f"| {name} | {' x '.join(map(str, shape))} | {' | '.join(f'{v:.2f}' for v in found.values())} |", flush=True
-        )
-    print("\n| memory | GB/s |\n|---|---|")
+        rates = {kind: products(dtype, shape, arguments.repeats) / 1e12 for kind, dtype in kinds.items()}
+        figures |= {f"{name}, {kind}": rate for kind, rate in rates.items()}
+        harness.row(name, " x ".join(map(str, shape)), *(f"{rate:.2f}" for rate in rates.values()))
+    print()
+    harness.head("memory", "GB/s")
     for name, value in bandwidth(arguments.repeats).items():
         figures[name] = value / 1e9
-        print(f"| {name} | {value / 1e9:.1f} |")
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"ratios": {}, "figures": figures}, indent=2) + "\n")
+        harness.row(name, f"{value / 1e9:.1f}")
+    harness.keep_figures(arguments, figures)
 
 
 if __name__ == "__main__":

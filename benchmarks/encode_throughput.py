@@ -13,7 +13,6 @@ seconds are those of the processor, for a machine that others use, too.
 
 import argparse
 import importlib.util
-import json
 import os
 import resource
 import statistics
@@ -24,8 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import mkdtemp
 
+import harness
 import numpy as np
-import turns
 
 NEEDS = {  # side: packages without which it is left out
     "peer fp32": (),
@@ -46,7 +45,7 @@ def exported(model: str, folder: Path, int8: bool) -> Path:
     exact, quantized = folder / "model.onnx", folder / "model-int8.onnx"
     if not exact.is_file():
         opened = SentenceTransformer(model, device="cpu", model_kwargs={"attn_implementation": "eager"})
-        bert, given = opened[0].model.eval(), opened.tokenizer(["a text", "another"], return_tensors="pt", padding=True)
+        bert, batch = opened[0].model.eval(), opened.tokenizer(["a text", "another"], return_tensors="pt", padding=True)
 
         class States(torch.nn.Module):
             def __init__(self) -> None:
@@ -54,16 +53,16 @@ def exported(model: str, folder: Path, int8: bool) -> Path:
                 self.bert = bert
 
             def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
-                states: torch.Tensor = self.bert(**dict(zip(given, tensors, strict=True))).last_hidden_state
+                states: torch.Tensor = self.bert(**dict(zip(batch, tensors, strict=True))).last_hidden_state
                 return states
 
         free = dict.fromkeys((0, 1), torch.export.Dim.DYNAMIC)
         torch.onnx.export(
             States(),
-            tuple(given.values()),
+            tuple(batch.values()),
             str(exact),
-            input_names=list(given),
-            dynamic_shapes=((free,) * len(given),),
+            input_names=list(batch),
+            dynamic_shapes=((free,) * len(batch),),
             external_data=False,
             dynamo=True,
             verbose=False,
@@ -82,7 +81,7 @@ def onnx_runtime(file: Path, threads: int) -> Forward:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-    return lambda given: session.run(None, given)[0]
+    return lambda tokens: session.run(None, tokens)[0]
 
 
 def openvino(file: Path, threads: int) -> Forward:
@@ -91,7 +90,7 @@ def openvino(file: Path, threads: int) -> Forward:
 
     hints = {"INFERENCE_PRECISION_HINT": "bf16", "INFERENCE_NUM_THREADS": str(threads)}
     request = openvino.Core().compile_model(str(file), "CPU", hints).create_infer_request()
-    return lambda given: request.infer(given)[0]
+    return lambda tokens: request.infer(tokens)[0]
 
 
 def by_mean(model: str, forward: Forward, batch_size: int) -> Callable[[list[str]], np.ndarray]:
@@ -107,11 +106,11 @@ def by_mean(model: str, forward: Forward, batch_size: int) -> Callable[[list[str
         order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
-            some = [texts[row] for row in rows]
-            given = dict(tokenizer(some, padding=True, truncation=True, max_length=cut, return_tensors="np"))
-            mask = given["attention_mask"][..., None]
-            vectors[rows] = (forward(given) * mask).sum(1) / mask.sum(1)
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+            batch = [texts[row] for row in rows]
+            tokens = dict(tokenizer(batch, padding=True, truncation=True, max_length=cut, return_tensors="np"))
+            mask = tokens["attention_mask"][..., None]
+            vectors[rows] = (forward(tokens) * mask).sum(1) / mask.sum(1)
+        return vectors
 
     return run
 
@@ -127,8 +126,8 @@ def encode(arguments: argparse.Namespace, texts: list[str]) -> tuple[np.ndarray,
         hardware.choose_hardware(threads=arguments.threads)
         encoder = load_encoder(arguments.model)
 
-        def run(some: list[str]) -> np.ndarray:
-            return encode(encoder, some, precision=arguments.precision)
+        def run(batch: list[str]) -> np.ndarray:
+            return encode(encoder, batch, precision=arguments.precision)
 
     elif arguments.side in ("onnx int8", "openvino bf16"):
         int8 = arguments.side == "onnx int8"
@@ -143,18 +142,19 @@ def encode(arguments: argparse.Namespace, texts: list[str]) -> tuple[np.ndarray,
         dtype = torch.bfloat16 if arguments.side.endswith("bf16") else torch.float32
         model = SentenceTransformer(arguments.model, device="cpu", model_kwargs={"dtype": dtype})
 
-        def run(some: list[str]) -> np.ndarray:
-            return model.encode(some, batch_size=arguments.batch_size, show_progress_bar=False)
+        def run(batch: list[str]) -> np.ndarray:
+            return model.encode(batch, batch_size=arguments.batch_size, show_progress_bar=False)
 
     run(texts[:256])
     began = clock()
     vectors = run(texts)
     seconds = clock() - began
-    return np.asarray(vectors, dtype=np.float32), seconds, share(encoder, texts) if "encoder" in locals() else {}
+    more = share(encoder, texts, seconds) if arguments.side == "ours" else {}
+    return np.asarray(vectors, dtype=np.float32), seconds, more
 
 
-def share(encoder: object, texts: list[str]) -> dict[str, float]:
-    """Count 2 x parameters outside the embeddings x tokens, and measure what a large product reaches here."""
+def share(encoder: object, texts: list[str], seconds: float) -> dict[str, float]:
+    """Hold 2 x parameters outside the embeddings x tokens a second against what a large product reaches here."""
     from ceiling import measure_ceiling
 
     from selfsent.encoder.inspect import max_length_of, transformer_of
@@ -162,55 +162,42 @@ def share(encoder: object, texts: list[str]) -> dict[str, float]:
     model = transformer_of(encoder)
     inner = sum(p.numel() for name, p in model.named_parameters() if "embeddings" not in name)
     ids = encoder.tokenizer(texts, truncation=True, max_length=max_length_of(encoder))["input_ids"]
-    return {"operations": 2.0 * inner * sum(map(len, ids)), "ceiling": measure_ceiling()}
+    return {"share": 2.0 * inner * sum(map(len, ids)) / seconds / measure_ceiling()}
 
 
 def main() -> None:
     """Measure each side in turn and print medians, ratios, cosines and memory."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__, repeats=3, sides=(*SIDES, "export"))
     parser.add_argument("model", help="a folder of sentence-transformers, or 'builtin'")
     parser.add_argument("--texts", type=Path, required=True, help="a file, a text a line")
     parser.add_argument("--count", type=int, default=4000)
     parser.add_argument("--batch-size", type=int, default=32, help="of the peer, whose default it is")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--precision", default="auto", help="of ours")
-    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--cpu-time", action="store_true", help="seconds of the processor instead of the clock's")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--side", choices=(*SIDES, "export"), help=argparse.SUPPRESS)
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     with arguments.texts.open(encoding="utf-8") as file:
         texts = [line.rstrip("\n") for line, _ in zip(file, range(arguments.count), strict=False)]
-    if arguments.model == "builtin":
-        from selfsent.encoder.folder import SHIPPED
-
-        arguments.model = str(SHIPPED["builtin"])
-
+    arguments.model = harness.shipped(arguments.model)
     if arguments.side == "export":
         exported(arguments.model, arguments.folder, "onnx int8" in SIDES)
-        return
+        return None
     if arguments.side:  # one measurement, in a process of its own
         vectors, seconds, more = encode(arguments, texts)
         kibibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         np.save(arguments.folder / f"{arguments.side}.npy", vectors)
-        result = {"rate": len(texts) / seconds, "seconds": seconds, "memory": kibibytes / 1024, **more}
-        (arguments.folder / "result.json").write_text(json.dumps(result))
-        return
+        rate = len(texts) / seconds
+        return harness.leave(arguments, {"rate": rate, "seconds": seconds, "memory": kibibytes / 1024, **more})
 
     folder = Path(mkdtemp(prefix="encode-throughput-"))
     print(f"{len(texts):,} texts, {arguments.threads} thread(s), medians of {arguments.repeats}", flush=True)
     if any("onnx" in NEEDS[side] for side in SIDES):
         words = [sys.executable, "-W", "ignore", *sys.argv, "--folder", str(folder), "--side", "export"]
         subprocess.run(words, check=True, stdout=sys.stderr)
-    measured = turns.take(SIDES, arguments.repeats, folder, "rate", "texts/s")
-
-    exact = np.load(folder / f"{SIDES[0]}.npy")
-    exact /= np.linalg.norm(exact, axis=1, keepdims=True)
-    table = {}
+    measured = harness.take_turns(SIDES, arguments.repeats, folder, "rate", "texts/s")
+    exact, table = np.load(folder / f"{SIDES[0]}.npy"), {}
     for side, runs in measured.items():
-        vectors = np.load(folder / f"{side}.npy")
-        cosine = (vectors * exact).sum(1) / np.linalg.norm(vectors, axis=1)
+        cosine = harness.cosines(np.load(folder / f"{side}.npy"), exact)
         ratio = statistics.median(a["rate"] / b["rate"] for a, b in zip(runs, measured[SIDES[0]], strict=True))
         table[side] = {
             "texts_per_second": statistics.median(run["rate"] for run in runs),
@@ -223,16 +210,12 @@ def main() -> None:
             f"{side:<10} {table[side]['texts_per_second']:8.1f} texts/s  x {ratio:5.2f}  cosine to fp32: least "
             f"{cosine.min():.5f}, mean {cosine.mean():.5f}  {table[side]['peak_memory_mib']:,.0f} MiB"
         )
-    ours = measured["ours"]
-    ceiling = statistics.median(run["operations"] / run["seconds"] / run["ceiling"] for run in ours)
-    ratios = turns.ratios(measured, "rate")
+    ratios = harness.ratios(measured, "rate")
+    ratios["share"] = statistics.median(run["share"] for run in measured["ours"])
     for name, ratio in ratios.items():
-        print(f"{name}: {ratio:.2f}")
-    if not arguments.cpu_time:  # the ceiling goes by the clock
-        print(f"share of the ceiling, tokenisation included: {ceiling:.2f}")
-    if arguments.json:
-        ratios["share"] = ceiling
-        arguments.json.write_text(json.dumps({"ratios": ratios, "figures": table}, indent=2) + "\n")
+        if name != "share" or not arguments.cpu_time:  # the ceiling goes by the clock
+            print(f"{name if name != 'share' else 'share of the ceiling, tokenisation included'}: {ratio:.2f}")
+    harness.keep_figures(arguments, table, ratios=ratios)
 
 
 if __name__ == "__main__":

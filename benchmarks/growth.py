@@ -9,16 +9,14 @@ picture shows the time a text over the number of texts, both in powers of ten: a
 texts. A count that is measured is not measured again.
 """
 
-import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
+import harness
 import matplotlib as mpl
-from encode_growth import measured
 from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
@@ -30,33 +28,28 @@ Table = dict[str, dict[str, dict[str, float]]]  # command -> texts -> seconds an
 def words_of(command: str, base: str, texts: Path, folder: Path) -> list[str]:
     """Return a command line."""
     made = str(folder / f"{texts.stem}-{command}")
-    settings = ("train.batch_size=256", "train.evaluate_every=0", "train.epochs=1")
+    settings = harness.set_words(("train.batch_size=256", "train.evaluate_every=0", "train.epochs=1"))
     rest = {
         "prepare": [str(texts), "--method", "simcse", "--base", base, "--prepare-only"],
-        "train": [str(texts), "--method", "simcse", "--base", base, "--out", made, *chain_settings(settings)],
+        "train": [str(texts), "--method", "simcse", "--base", base, "--out", made, *settings],
         "encode": [str(texts), "--model", base, "--out", f"{made}.npy", "--overwrite"],
         "index": [str(texts), "--model", base, "--out", made],
     }
-    return [sys.executable, "-m", "selfsent", "train" if command == "prepare" else command, *rest[command]]
-
-
-def chain_settings(settings: Sequence[str]) -> list[str]:
-    """Return settings as options."""
-    return [word for one in settings for word in ("--set", one)]
+    return harness.selfsent("train" if command == "prepare" else command, *rest[command])
 
 
 def cut(lines: Path, count: int, folder: Path) -> Path:
     """Write the first lines to a file of their own."""
     texts = folder / f"{count}.txt"
     if not texts.exists():
-        found = 0  # a line at a time: the peak memory of a child begins with what this process holds
+        copied = 0  # a line at a time: the peak memory of a child begins with what this process holds
         with lines.open("rb") as source, texts.open("wb") as target:
             for line in islice(source, count):
                 target.write(line)
-                found += 1
-        if found < count:
+                copied += 1
+        if copied < count:
             texts.unlink()
-            sys.exit(f"{lines} has {found:,} lines, and {count:,} are asked for")
+            sys.exit(f"{lines} has {copied:,} lines, and {count:,} are asked for")
     return texts
 
 
@@ -78,34 +71,34 @@ def draw(table: Table, path: Path) -> None:
 
 def main() -> None:
     """Measure what is not measured yet, and draw."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__, folder=True)
     parser.add_argument("lines", type=Path, help="a file, a text a line")
     parser.add_argument("--base", default="builtin-static")
     parser.add_argument("--counts", type=int, nargs="+", default=list(COUNTS))
     parser.add_argument("--commands", nargs="+", choices=COMMANDS, default=list(COMMANDS))
-    parser.add_argument("--folder", type=Path, required=True, help="where everything goes for the time being")
-    parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--figure", type=Path)
-    given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    os.environ["SELFSENT_CACHE"] = str(given.folder / "cache")  # nothing is prepared already
-    table: Table = json.loads(given.json.read_text()) if given.json.exists() else {name: {} for name in COMMANDS}
-    for count in given.counts:
-        texts = cut(given.lines, count, given.folder)
-        for command in given.commands:
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    os.environ["SELFSENT_CACHE"] = str(arguments.folder / "cache")  # nothing is prepared already
+    table: Table = {name: {} for name in COMMANDS}
+    if arguments.json and arguments.json.exists():
+        table = json.loads(arguments.json.read_text())
+    for count in arguments.counts:
+        texts = cut(arguments.lines, count, arguments.folder)
+        for command in arguments.commands:
             if str(count) in table[command]:
                 continue
-            log = given.folder / f"{count}-{command}.log"
-            seconds, memory = measured(words_of(command, given.base, texts, given.folder), log)
+            log = arguments.folder / f"{count}-{command}.log"
+            seconds, memory = harness.measure_command(words_of(command, arguments.base, texts, arguments.folder), log)
             table[command][str(count)] = {"seconds": seconds, "peak_memory_mib": memory}
-            given.json.write_text(json.dumps(table, indent=1) + "\n")
-    print("| command | texts | seconds | microseconds a text | peak memory |\n|---|---|---|---|---|")
+            harness.keep(arguments, table)
+    harness.head("command", "texts", "seconds", "microseconds a text", "peak memory")
     for command, row in table.items():
-        for count, one in sorted(row.items(), key=lambda entry: int(entry[0])):
-            cost, memory = 1e6 * one["seconds"] / int(count), one["peak_memory_mib"]
-            print(f"| {command} | {int(count):,} | {one['seconds']:,.1f} | {cost:,.0f} | {memory:,.0f} MiB |")
-    if given.figure:
-        draw(table, given.figure)
+        for count, run in sorted(row.items(), key=lambda entry: int(entry[0])):
+            cost, memory = 1e6 * run["seconds"] / int(count), run["peak_memory_mib"]
+            harness.row(command, f"{int(count):,}", f"{run['seconds']:,.1f}", f"{cost:,.0f}", f"{memory:,.0f} MiB")
+    if arguments.figure:
+        draw(table, arguments.figure)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,14 @@ Queries are sentences drawn from the same text, which are not in the index; reca
 import argparse
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+import harness
 import numpy as np
 
 QUERIES = 500
@@ -23,25 +25,16 @@ QUERIES = 500
 
 def sentences(names: list[str], count: int) -> list[str]:
     """Distinct sentences, in the order of the text."""
-    from selfsent.corpus import sources
     from selfsent.text import clean
 
-    found: dict[str, None] = {}
-    columns = sources.Columns(text="text", title="title", summary="summary")
-    for source in sources.resolve_sources(names):
-        for document in source.documents(columns):
-            for sentence in re.split(r"(?<=[.!?])\s+", clean.one_line(document.text)):
-                if len(sentence.split()) >= 6:
-                    found.setdefault(sentence)
-            if len(found) >= count:
-                return list(found)[:count]
-    return list(found)
-
-
-def peak() -> int:
-    """Return the most memory that this process has held, in MB; what getrusage says begins with that of its parent."""
-    (line,) = [one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("VmHWM")]
-    return round(int(line.split()[1]) / 1024)
+    distinct: dict[str, None] = {}
+    for document in harness.read_documents(names):
+        for sentence in re.split(r"(?<=[.!?])\s+", clean.one_line(document.text)):
+            if len(sentence.split()) >= 6:
+                distinct.setdefault(sentence)
+        if len(distinct) >= count:
+            break
+    return list(distinct)[:count]
 
 
 def build(corpus: Path, folder: Path, model: str, exact_vectors: int) -> dict:
@@ -70,71 +63,72 @@ def measure(folder: Path, model: str, queries: Path) -> dict:
     row: dict = {"open s": round(time.perf_counter() - began, 2)}
     asked = queries.read_text(encoding="utf-8").splitlines()
     vectors = unit(open_encoder(model).embed(asked)).astype(np.float32)
-    found = {}
+    ranked = {}
     for mode in ("dense", "bm25", "hybrid"):
         index.rank(asked[:5], vectors[:5], 10, mode)
         began = time.perf_counter()
-        found[mode] = [index.rank([query], one[None], 10, mode)[0] for query, one in zip(asked, vectors, strict=True)]
+        pairs = zip(asked, vectors, strict=True)
+        ranked[mode] = [index.rank([query], vector[None], 10, mode)[0] for query, vector in pairs]
         row[f"{mode} queries/s"] = round(len(asked) / (time.perf_counter() - began), 1)
     lists, index.dense.lists = index.dense.lists, None
     began = time.perf_counter()
-    for one in vectors[:20]:
-        index.rank([""], one[None], 10, "dense")
+    for vector in vectors[:20]:
+        index.rank([""], vector[None], 10, "dense")
     row["exact queries/s"] = round(20 / (time.perf_counter() - began), 1)
     began = time.perf_counter()
     exact = index.rank(asked, vectors, 10, "dense")
     row["exact queries/s, 500 at once"] = round(len(vectors) / (time.perf_counter() - began), 1)
     if lists is not None:
-        shares = [
-            len({one for one, _ in by_lists} & {one for one, _ in right}) / len(right)
-            for by_lists, right in zip(found["dense"], exact, strict=True)
+        recalls = [
+            len(dict(hits).keys() & dict(right)) / len(right)
+            for hits, right in zip(ranked["dense"], exact, strict=True)
         ]
-        row["recall@10"] = round(float(np.mean(shares)), 4)
+        row["recall@10"] = round(float(np.mean(recalls)), 4)
     return row
 
 
 def main() -> None:
     """Print a row for each number of texts."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__)
     parser.add_argument("texts_of", nargs="*", metavar="TEXT")
     parser.add_argument("--model", default="builtin-static")
     parser.add_argument("--texts", type=int, nargs="*", default=[10_000, 100_000, 1_000_000])
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--exact-vectors", type=int, default=200_000, help="above which number there are lists")
     parser.add_argument("--step", nargs=4, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.step:
-        what, first, second, third = given.step
-        if what == "build":
-            row = build(Path(first), Path(second), third, given.exact_vectors)
+    arguments = parser.parse_args()
+    if arguments.step:
+        step, first, second, third = arguments.step
+        if step == "build":
+            row = build(Path(first), Path(second), third, arguments.exact_vectors)
         else:
             row = measure(Path(first), second, Path(third))
-        row["MB of memory at the peak"] = peak()
+        row["MB of memory at the peak"] = round(harness.memory("VmHWM") / 2**20)
         print(json.dumps(row))
         return
-    texts = sentences(given.texts_of, max(given.texts) + QUERIES)
+    texts = sentences(arguments.texts_of, max(arguments.texts) + QUERIES)
     drawn = set(np.random.default_rng(0).choice(len(texts), QUERIES, replace=False).tolist())
-    queries, texts = [texts[one] for one in sorted(drawn)], [text for n, text in enumerate(texts) if n not in drawn]
+    queries, texts = (
+        [texts[number] for number in sorted(drawn)],
+        [text for n, text in enumerate(texts) if n not in drawn],
+    )
     rows = []
-    with tempfile.TemporaryDirectory() as place:
-        corpus, asked, folder = Path(place) / "corpus.jsonl", Path(place) / "queries.txt", Path(place) / "index"
+    with tempfile.TemporaryDirectory() as scratch:
+        corpus, asked, folder = Path(scratch) / "corpus.jsonl", Path(scratch) / "queries.txt", Path(scratch) / "index"
         asked.write_text("\n".join(queries), encoding="utf-8")
-        for count in given.texts:
-            lines = (json.dumps({"text": text}) + "\n" for text in texts[:count])
-            corpus.write_text("".join(lines), encoding="utf-8")
+        for count in arguments.texts:
+            harness.write_rows(corpus, ({"text": text} for text in texts[:count]))
             row: dict = {"texts": count}
             for step in (
-                ["build", str(corpus), str(folder), given.model],
-                ["measure", str(folder), given.model, str(asked)],
+                ["build", str(corpus), str(folder), arguments.model],
+                ["measure", str(folder), arguments.model, str(asked)],
             ):
-                words = [sys.executable, __file__, "--exact-vectors", str(given.exact_vectors), "--step", *step]
+                words = [sys.executable, __file__, "--exact-vectors", str(arguments.exact_vectors), "--step", *step]
                 done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
                 row[step[0]] = json.loads(done.stdout.splitlines()[-1])
             rows.append(row)
             print(row, flush=True)
-            subprocess.run(["rm", "-r", str(folder)], check=True)
-    if given.json:
-        given.json.write_text(json.dumps(rows, indent=1))
+            shutil.rmtree(folder)
+    harness.keep(arguments, rows)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,10 @@ All products of a step are counted, padding included: encoder, decoder, heads, v
 """
 
 import argparse
-import json
-import time
 from pathlib import Path
 from tempfile import mkdtemp
 
-import turns
-from train_throughput import backbone
+import harness
 
 METHODS = ("simcse", "scd", "whitenedcse", "denosent", "declutr")
 
@@ -49,18 +46,10 @@ def measure(method: str, folder: Path, arguments: argparse.Namespace) -> dict[st
     from sentence_transformers.models import Transformer
     from torch.utils.flop_counter import FlopCounterMode
 
-    from selfsent.progress import Progress
     from selfsent.runtime import hardware
 
     counter = FlopCounterMode(display=False)
     real, computed = [], []
-
-    class Clock(Progress):
-        def __init__(self, now) -> None:
-            self.now, self.readings = now, []
-
-        def step(self, step: int, texts: int, terms: object) -> None:
-            self.readings.append((self.now(), sum(real), sum(computed)))
 
     forward = Transformer.forward
 
@@ -69,7 +58,8 @@ def measure(method: str, folder: Path, arguments: argparse.Namespace) -> dict[st
         computed.append(features["attention_mask"].numel())
         return forward(self, features, **kwargs)
 
-    counted, timed = Clock(counter.get_total_flops), Clock(time.perf_counter)
+    counted = harness.Clock(lambda: (counter.get_total_flops(), sum(real), sum(computed)))
+    timed = harness.Clock()
     Transformer.forward = watched
     with counter:
         train(method, folder, arguments, counted, arguments.warmup + arguments.counted)
@@ -77,15 +67,14 @@ def measure(method: str, folder: Path, arguments: argparse.Namespace) -> dict[st
     train(method, folder, arguments, timed, arguments.warmup + arguments.steps)
 
     hardware.choose_hardware()
-
-    first, last = counted.readings[arguments.warmup - 1], counted.readings[-1]
-    operations, words, places = ((y - x) / arguments.counted for x, y in zip(first, last, strict=True))
-    seconds = (timed.readings[-1][0] - timed.readings[arguments.warmup - 1][0]) / arguments.steps
+    first, last = counted.times[arguments.warmup - 1], counted.times[-1]
+    operations, tokens, padded = ((y - x) / arguments.counted for x, y in zip(first, last, strict=True))
+    seconds = timed.seconds(arguments.warmup) / arguments.steps
     ceiling = measure_ceiling() / 1e12
     return {
         "texts_per_second": _batch(method, arguments) / seconds,
-        "tokens_per_second": words / seconds,
-        "padding": 1 - words / places,
+        "tokens_per_second": tokens / seconds,
+        "padding": 1 - tokens / padded,
         "teraflops": operations / seconds / 1e12,
         "ceiling_teraflops": ceiling,
         "share": operations / seconds / 1e12 / ceiling,
@@ -116,7 +105,7 @@ def largest(method: str, folder: Path, arguments: argparse.Namespace, count: int
 
 def main() -> None:
     """Measure each method in turn and print the medians."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__, repeats=3, sides=METHODS)
     parser.add_argument("methods", nargs="*", default=METHODS)
     parser.add_argument("--corpus", action="append", required=True, help="raw text")
     parser.add_argument("--documents", action="append", required=True, help="documents, for declutr")
@@ -130,36 +119,27 @@ def main() -> None:
     parser.add_argument("--warmup", type=int, default=3, help="steps neither counted nor timed")
     parser.add_argument("--counted", type=int, default=10, help="steps counted")
     parser.add_argument("--steps", type=int, default=20, help="steps timed")
-    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--precision", default="auto")
     parser.add_argument("--profile", action="store_true", help="print each method's largest operators instead")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--side", choices=METHODS, help=argparse.SUPPRESS)
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
 
     if arguments.side:  # one measurement, in a process of its own
-        result = (largest if arguments.profile else measure)(arguments.side, arguments.folder, arguments)
-        (arguments.folder / "result.json").write_text(json.dumps(result))
-        return
+        work = largest if arguments.profile else measure
+        return harness.leave(arguments, work(arguments.side, arguments.folder, arguments))
 
     folder = Path(mkdtemp(prefix="method-throughput-"))
-    backbone(folder, arguments.layers, arguments.width, 512)
+    harness.backbone(folder, arguments.layers, arguments.width, 512)
     if arguments.profile:
-        for method, runs in turns.take(arguments.methods, 1, folder).items():
+        for method, runs in harness.take_turns(arguments.methods, 1, folder).items():
             print(f"{method}: " + ", ".join(f"{name} {share:.0%}" for name, share in runs[0].items()), flush=True)
         return
-    measured = turns.take(arguments.methods, arguments.repeats, folder, "texts_per_second", "texts/s")
-    print("| | texts/s | tokens/s | TFLOP/s | share of the ceiling | padding |\n|---|---|---|---|---|---|")
-    figures = turns.medians(measured)
-    for method, of in figures.items():
-        print(
-            f"| {method} | {of['texts_per_second']:.1f} | {of['tokens_per_second']:,.0f} | {of['teraflops']:.2f} "
-            f"| {of['share']:.0%} | {of['padding']:.1%} |",
-            flush=True,
-        )
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"ratios": {}, "figures": figures, "rounds": measured}, indent=2) + "\n")
+    measured = harness.take_turns(arguments.methods, arguments.repeats, folder, "texts_per_second", "texts/s")
+    harness.head("", "texts/s", "tokens/s", "TFLOP/s", "share of the ceiling", "padding")
+    figures = harness.medians(measured)
+    for method, values in figures.items():
+        speeds = f"{values['texts_per_second']:.1f}", f"{values['tokens_per_second']:,.0f}"
+        harness.row(method, *speeds, f"{values['teraflops']:.2f}", f"{values['share']:.0%}", f"{values['padding']:.1%}")
+    harness.keep_figures(arguments, figures, rounds=measured)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ the same tokenizer; each step on all cores, with nothing in a cache.  Whole proc
 asked for: `pip install text-dedup`.
 """
 
-import argparse
-import json
 import os
 import re
 import shutil
@@ -19,15 +17,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-from encode_growth import measured
+import harness
 
 _END = re.compile(r"(?<=[.!?])\s+")
 
 
 def split(batch: dict[str, list[str]]) -> dict[str, list[str]]:
     """Split texts into sentences of 5 to 100 words."""
-    found = (sentence for text in batch["text"] for line in text.splitlines() for sentence in _END.split(line.strip()))
-    return {"text": [sentence for sentence in found if 5 <= len(sentence.split()) <= 100]}
+    sentences = (
+        sentence for text in batch["text"] for line in text.splitlines() for sentence in _END.split(line.strip())
+    )
+    return {"text": [sentence for sentence in sentences if 5 <= len(sentence.split()) <= 100]}
 
 
 def prepare_as_a_peer(documents: Path, base: str, folder: Path) -> None:
@@ -58,42 +58,42 @@ def prepare_as_a_peer(documents: Path, base: str, folder: Path) -> None:
 
 def main() -> None:
     """Time both."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__, repeats=5, folder=True)
     parser.add_argument("documents", type=Path, help="a .jsonl file with a column text")
     parser.add_argument("--base", default="builtin")
-    parser.add_argument("--folder", type=Path, required=True, help="where everything goes for the time being")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--peer", action="store_true", help="do the peer's work in this process")
-    given = parser.parse_args()
-    if given.peer:
-        return prepare_as_a_peer(given.documents, given.base, given.folder)
-    size, texts = given.documents.stat().st_size / 1e6, sum(1 for _ in given.documents.open("rb"))
-    place = str(given.documents)
-    prepare = ["train", place, "--method", "simcse", "--base", given.base, "--prepare-only"]
+    arguments = parser.parse_args()
+    if arguments.peer:
+        return prepare_as_a_peer(arguments.documents, arguments.base, arguments.folder)
+    size, texts = arguments.documents.stat().st_size / 1e6, sum(1 for _ in arguments.documents.open("rb"))
+    source = str(arguments.documents)
     commands = {
-        "selfsent train --prepare-only": [sys.executable, "-m", "selfsent", *prepare],
-        "datasets + text-dedup": [sys.executable, __file__, place, "--base", given.base, "--peer", "--folder"],
+        "selfsent train --prepare-only": harness.selfsent(
+            "train", source, "--method", "simcse", "--base", arguments.base, "--prepare-only"
+        ),
+        "datasets + text-dedup": [sys.executable, __file__, source, "--base", arguments.base, "--peer", "--folder"],
     }
     figures: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
-    for turn in range(given.repeats):
+    for turn in range(arguments.repeats):
         for name, words in commands.items():
-            folder = given.folder / str(turn)
+            folder = arguments.folder / str(turn)
             folder.mkdir(parents=True)
             os.environ |= {"SELFSENT_CACHE": str(folder / "cache"), "HF_HOME": str(folder / "home")}
             rest = [str(folder)] if words[-1] == "--folder" else []
-            figures[name].append(measured([*words, *rest], given.folder / f"{turn}-{name.split()[0]}.log"))
+            figures[name].append(
+                harness.measure_command([*words, *rest], arguments.folder / f"{turn}-{name.split()[0]}.log")
+            )
             shutil.rmtree(folder)
             print(f"{name}: {figures[name][-1][0]:.1f} s", flush=True)
     table = {}
     for name, runs in figures.items():
-        seconds = statistics.median(one for one, _ in runs)
-        table[name] = {"seconds": [one for one, _ in runs], "median": seconds}
-        print(f"| {name} | {seconds:.1f} s | {texts / seconds:,.0f} documents/s | {size / seconds:.2f} MB/s |")
+        taken = [seconds for seconds, _ in runs]
+        middle = statistics.median(taken)
+        table[name] = {"seconds": taken, "median": middle}
+        harness.row(name, f"{middle:.1f} s", f"{texts / middle:,.0f} documents/s", f"{size / middle:.2f} MB/s")
     ratios = [theirs / ours for (ours, _), (theirs, _) in zip(*figures.values(), strict=True)]
-    print(f"ours against it: {statistics.median(ratios):.2f} ({', '.join(f'{one:.2f}' for one in ratios)})")
-    if given.json:
-        given.json.write_text(json.dumps({"ratios": {"prepare": ratios}, "figures": table}, indent=2) + "\n")
+    print(f"ours against it: {statistics.median(ratios):.2f} ({', '.join(f'{ratio:.2f}' for ratio in ratios)})")
+    harness.keep_figures(arguments, table, ratios={"prepare": ratios})
 
 
 if __name__ == "__main__":

@@ -8,14 +8,11 @@ encoder, or the masked language model given.  Each measurement is a fresh proces
 
 import argparse
 import json
-import time
 from pathlib import Path
 from tempfile import mkdtemp
 
-import turns
+import harness
 from train_throughput import peer_arguments, seconds_of
-
-SIDES = ("peer fp32", "peer bf16", "ours")
 
 
 def rows(base: str, corpus: list[str], count: int, length: int) -> list[list[int]]:
@@ -31,8 +28,8 @@ def rows(base: str, corpus: list[str], count: int, length: int) -> list[list[int
     tokenizer = tokenizer_of(load_encoder(base))
     text = prepare_corpus(corpus, CorpusConfig(), tokenizer, unit="documents")
     stretches = masked_lm.PackedSequences(text, 2 * length)
-    found = stretches.rows(np.arange(count // 2) % len(stretches))
-    return [list(map(int, half)) for row in found for half in (row[:length], row[length:])]
+    pairs = stretches.rows(np.arange(count // 2) % len(stretches))
+    return [list(map(int, half)) for row in pairs for half in (row[:length], row[length:])]
 
 
 def measure_peer(base: str, folder: Path, arguments: argparse.Namespace, bf16: bool) -> float:
@@ -63,15 +60,9 @@ def measure_ours(base: str, arguments: argparse.Namespace) -> dict[str, float]:
     from selfsent.encoder.inspect import tokenizer_of, transformer_of
     from selfsent.encoder.load import load_encoder
     from selfsent.pretraining.pretrain import PretrainConfig, pretrain_masked_lm
-    from selfsent.progress import Progress
     from selfsent.runtime import hardware
 
-    times: list[float] = []
-
-    class Clock(Progress):
-        def step(self, step: int, texts: int, terms: object) -> None:
-            times.append(time.perf_counter())
-
+    clock = harness.Clock()
     a_step = arguments.batch_size * arguments.length
     settings = PretrainConfig(
         base=base,
@@ -81,42 +72,35 @@ def measure_ours(base: str, arguments: argparse.Namespace) -> dict[str, float]:
         hardware=HardwareConfig(precision=arguments.precision),
         evaluate_every=10**6,
     )
-    pretrain_masked_lm(arguments.corpus, Path(mkdtemp()) / "run", settings, progress=Clock())
-    rate = arguments.steps * a_step / (times[-1] - times[arguments.warmup - 1])
+    pretrain_masked_lm(arguments.corpus, Path(mkdtemp()) / "run", settings, progress=clock)
+    rate = arguments.steps * a_step / clock.seconds(arguments.warmup)
     model = load_encoder(base)
-    shape, words, share = transformer_of(model).config, len(tokenizer_of(model)), settings.objective.mask_probability
-    work = training_operations(shape.num_hidden_layers, shape.hidden_size, words, arguments.length, share)
+    shape, words, masked = transformer_of(model).config, len(tokenizer_of(model)), settings.objective.mask_probability
+    work = training_operations(shape.num_hidden_layers, shape.hidden_size, words, arguments.length, masked)
     hardware.choose_hardware()
     return {"tokens_per_second": rate, "share": work * rate / measure_ceiling()}
 
 
 def main() -> None:
     """Measure each side in turn and print medians and ratios."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__, repeats=5, sides=harness.PEERS)
     parser.add_argument("--corpus", action="append", required=True, help="raw text")
     parser.add_argument("--base", help="a folder with a masked language model  [default: the built-in encoder]")
     parser.add_argument("--length", type=int, default=64, help="tokens of a row")
     parser.add_argument("--batch-size", type=int, default=128, help="rows")
     parser.add_argument("--warmup", type=int, default=5, help="steps not timed")
     parser.add_argument("--steps", type=int, default=20, help="steps timed")
-    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--precision", default="auto", help="of ours")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
 
-    from selfsent.encoder.folder import SHIPPED
-
-    base = arguments.base or str(SHIPPED["builtin-mlm"])
+    base = arguments.base or harness.shipped("builtin-mlm")
     if arguments.side:  # one measurement, in a process of its own
         if arguments.side == "ours":
             result = measure_ours(base, arguments)
         else:
             rate = measure_peer(base, arguments.folder, arguments, bf16=arguments.side.endswith("bf16"))
             result = {"tokens_per_second": rate}
-        (arguments.folder / "result.json").write_text(json.dumps(result))
-        return
+        return harness.leave(arguments, result)
 
     folder = Path(mkdtemp(prefix="pretrain-throughput-"))
     count = (arguments.warmup + arguments.steps) * arguments.batch_size
@@ -126,11 +110,8 @@ def main() -> None:
         f"medians of {arguments.repeats}",
         flush=True,
     )
-    measured = turns.take(SIDES, arguments.repeats, folder, "tokens_per_second", "tokens/s")
-    report = {"ratios": turns.ratios(measured, "tokens_per_second"), "figures": turns.medians(measured)}
-    print(json.dumps(report, indent=2))
-    if arguments.json:
-        arguments.json.write_text(json.dumps({**report, "rounds": measured}, indent=2) + "\n")
+    measured = harness.take_turns(harness.PEERS, arguments.repeats, folder, "tokens_per_second", "tokens/s")
+    harness.report(arguments, measured, "tokens_per_second", "tokens/s")
 
 
 if __name__ == "__main__":

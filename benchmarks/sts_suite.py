@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 from tempfile import mkdtemp
 
+import harness
+
 SIDES = ("plain loop fp32", "plain loop bf16", "ours")
 
 
@@ -29,14 +31,14 @@ def plain_loop(model: str, data: Path, out: Path, bf16: bool) -> None:
     from selfsent.evaluation.suite import read_suite
 
     encoder = SentenceTransformer(model, device="cpu", model_kwargs={"dtype": torch.bfloat16} if bf16 else {})
-    found = {}
+    scores = {}
     for task in read_suite(["sts"], data).tasks:
         similarity: list[float] = []
-        for part in task.parts:
-            left, right = (encoder.encode(side, convert_to_tensor=True) for side in (part.left, part.right))
+        for pairs in task.parts:
+            left, right = (encoder.encode(side, convert_to_tensor=True) for side in (pairs.left, pairs.right))
             similarity += pairwise_cos_sim(left.float(), right.float()).tolist()
-        found[task.name] = 100 * spearmanr(similarity, task.gold).statistic
-    out.write_text(json.dumps(found))
+        scores[task.name] = 100 * spearmanr(similarity, task.gold).statistic
+    out.write_text(json.dumps(scores))
 
 
 def ours(model: str, data: Path, out: Path) -> list[str]:
@@ -47,29 +49,25 @@ def ours(model: str, data: Path, out: Path) -> list[str]:
 
 def main() -> None:
     """Time each side in turn; print medians, ratios and the largest difference between their scores."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__, repeats=3)
     parser.add_argument("model", nargs="?", default="builtin")
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--side", choices=SIDES[:2], help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
 
-    from selfsent.encoder.folder import SHIPPED
-
-    model = str(SHIPPED["builtin"]) if given.model == "builtin" else given.model
-    if given.side:  # one measurement, in a process of its own
-        plain_loop(model, given.data, given.out, given.side.endswith("bf16"))
+    model = harness.shipped(arguments.model)
+    if arguments.side:  # one measurement, in a process of its own
+        plain_loop(model, arguments.data, arguments.out, arguments.side.endswith("bf16"))
         return
     out = Path(mkdtemp(prefix="sts-suite-")) / "scores.json"
     seconds: dict[str, list[float]] = {side: [] for side in SIDES}
     scores: dict[str, dict[str, float]] = {}
-    for repeat in range(given.repeats):
+    for repeat in range(arguments.repeats):
         for side in SIDES:
-            words = [sys.executable, "-W", "ignore", __file__, model, "--data", str(given.data), "--side", side]
+            words = [sys.executable, "-W", "ignore", __file__, model, "--data", str(arguments.data), "--side", side]
             began = time.perf_counter()
-            command = ours(model, given.data, out) if side == "ours" else [*words, "--out", str(out)]
+            command = ours(model, arguments.data, out) if side == "ours" else [*words, "--out", str(out)]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             seconds[side].append(time.perf_counter() - began)
             scores[side] = _scores(json.loads(out.read_text()))
@@ -81,17 +79,16 @@ def main() -> None:
         ratios[f"{side} / ours"] = statistics.median(a / b for a, b in zip(seconds[side], seconds["ours"], strict=True))
         apart = max(abs(scores[side][task] - scores["ours"][task]) for task in scores["ours"])
         print(f"{side} / ours: {ratios[f'{side} / ours']:.2f};  largest difference of a score: {apart:.2f}")
-    if given.json:
-        given.json.write_text(json.dumps({"ratios": ratios, "figures": seconds}, indent=2) + "\n")
+    harness.keep_figures(arguments, seconds, ratios=ratios)
 
 
-def _scores(found: dict) -> dict[str, float]:
+def _scores(content: dict) -> dict[str, float]:
     """Return the correlations by task, from either side's file."""
-    if "scores" not in found:
-        return found
+    if "scores" not in content:
+        return content
     return {
         score["task"]: score["value"]
-        for score in found["scores"]
+        for score in content["scores"]
         if (score["metric"], score["aggregation"]) == ("spearman", "all") and not score["task"].startswith("average")
     }
 

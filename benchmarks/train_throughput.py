@@ -9,35 +9,10 @@ take turns, so that a drift of the machine meets all of them.
 
 import argparse
 import json
-import time
 from pathlib import Path
 from tempfile import mkdtemp
 
-import turns
-
-SIDES = ("peer fp32", "peer bf16", "ours")
-
-
-def backbone(folder: Path, layers: int, width: int, max_length: int) -> None:
-    """Write a random BERT of the shape asked for, with the built-in tokenizer."""
-    import torch
-    from transformers import BertConfig, BertForMaskedLM
-
-    from selfsent.encoder.inspect import tokenizer_of
-    from selfsent.encoder.load import load_encoder
-
-    tokenizer = tokenizer_of(load_encoder("builtin"))
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=width,
-        num_hidden_layers=layers,
-        num_attention_heads=width // 32 if width < 768 else 12,
-        intermediate_size=4 * width,
-    )
-    BertForMaskedLM(config).save_pretrained(folder)
-    tokenizer.model_max_length = max_length
-    tokenizer.save_pretrained(folder)
+import harness
 
 
 def sentences(corpus: list[str], count: int, max_length: int) -> list[str]:
@@ -72,15 +47,15 @@ def seconds_of(trainer: object, warmup: int) -> float:
     """Train, and return the seconds of the steps after the warm-up."""
     from transformers import TrainerCallback
 
-    times: list[float] = []
+    clock = harness.Clock()
 
-    class Clock(TrainerCallback):
+    class Steps(TrainerCallback):
         def on_step_end(self, *_: object, **__: object) -> None:
-            times.append(time.perf_counter())
+            clock.step(0, 0, None)
 
-    trainer.add_callback(Clock())
+    trainer.add_callback(Steps())
     trainer.train()
-    return times[-1] - times[warmup - 1]
+    return clock.seconds(warmup)
 
 
 def measure_peer(folder: Path, texts: list[str], arguments: argparse.Namespace, bf16: bool) -> dict[str, float]:
@@ -111,20 +86,12 @@ def measure_ours(folder: Path, texts: list[str], arguments: argparse.Namespace) 
 
     from selfsent.encoder.inspect import tokenizer_of, transformer_of
     from selfsent.encoder.load import load_encoder
-    from selfsent.progress import Progress
     from selfsent.runtime import hardware
     from selfsent.training import train
 
-    class Clock(Progress):
-        def __init__(self) -> None:
-            self.times: list[float] = []
-
-        def step(self, step: int, texts: int, terms: object) -> None:
-            self.times.append(time.perf_counter())
-
     corpus = folder / "texts.txt"
     corpus.write_text("\n".join(texts), encoding="utf-8")
-    clock = Clock()
+    clock = harness.Clock()
     settings = [
         f"train.steps={arguments.warmup + arguments.steps}",
         f"train.batch_size={arguments.batch_size}",
@@ -137,26 +104,27 @@ def measure_ours(folder: Path, texts: list[str], arguments: argparse.Namespace) 
     train.train(
         "simcse", base=str(folder), corpus=[str(corpus)], out=mkdtemp() + "/run", settings=settings, progress=clock
     )
-    seconds = clock.times[-1] - clock.times[arguments.warmup - 1]
     # The floor to compare with: 6 x parameters outside the embeddings x tokens, two views a text, without padding.
     model = transformer_of(load_encoder(folder))
     inner = sum(p.numel() for name, p in model.named_parameters() if "embeddings" not in name)
     tokenizer = tokenizer_of(load_encoder(folder))
     ids = tokenizer(texts, truncation=True, max_length=arguments.max_length)["input_ids"]
     tokens = sum(map(len, ids)) / len(ids)
-    rate = arguments.steps * arguments.batch_size / seconds
+    rate = arguments.steps * arguments.batch_size / clock.seconds(arguments.warmup)
     hardware.choose_hardware()
+    teraflops, ceiling = 6 * inner * 2 * tokens * rate / 1e12, measure_ceiling() / 1e12
     return {
         "sentences_per_second": rate,
-        "teraflops": 6 * inner * 2 * tokens * rate / 1e12,
-        "ceiling_teraflops": measure_ceiling() / 1e12,
+        "teraflops": teraflops,
+        "ceiling_teraflops": ceiling,
+        "share": teraflops / ceiling,
         "tokens_per_sentence": tokens,
     }
 
 
 def main() -> None:
     """Measure each side in turn and print medians and ratios."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__, repeats=3, sides=harness.PEERS)
     parser.add_argument("--corpus", action="append", help="raw text  [default: the Python documentation here]")
     parser.add_argument("--sentences", type=int, default=20_000)
     parser.add_argument("--layers", type=int, default=6)
@@ -165,11 +133,7 @@ def main() -> None:
     parser.add_argument("--max-length", type=int, default=32)
     parser.add_argument("--warmup", type=int, default=5, help="steps not timed")
     parser.add_argument("--steps", type=int, default=40, help="steps timed")
-    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--precision", default="auto", help="of ours")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
 
     if arguments.side:  # one measurement, in a process of its own
@@ -178,11 +142,10 @@ def main() -> None:
             result = measure_ours(arguments.folder, texts, arguments)
         else:
             result = measure_peer(arguments.folder, texts, arguments, bf16=arguments.side.endswith("bf16"))
-        (arguments.folder / "result.json").write_text(json.dumps(result))
-        return
+        return harness.leave(arguments, result)
 
     folder = Path(mkdtemp(prefix="train-throughput-"))
-    backbone(folder, arguments.layers, arguments.width, arguments.max_length)
+    harness.backbone(folder, arguments.layers, arguments.width, arguments.max_length)
     texts = sentences(arguments.corpus or ["pydocs"], arguments.sentences, arguments.max_length)
     (folder / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
     print(
@@ -190,19 +153,8 @@ def main() -> None:
         f"max length {arguments.max_length}, {arguments.steps} steps, medians of {arguments.repeats}",
         flush=True,
     )
-    measured = turns.take(SIDES, arguments.repeats, folder, "sentences_per_second", "sentences/s")
-    figures = turns.medians(measured)
-    ours = figures["ours"]
-    ratios = turns.ratios(measured, "sentences_per_second")
-    ratios["share of the ceiling"] = ours["teraflops"] / ours["ceiling_teraflops"]
-    for side, of in figures.items():
-        print(f"{side:<10} {of['sentences_per_second']:8.1f} sentences/s")
-    for name, ratio in ratios.items():
-        print(f"{name}: {ratio:.2f}")
-    if arguments.json:
-        arguments.json.write_text(
-            json.dumps({"ratios": ratios, "figures": figures, "rounds": measured}, indent=2) + "\n"
-        )
+    measured = harness.take_turns(harness.PEERS, arguments.repeats, folder, "sentences_per_second", "sentences/s")
+    harness.report(arguments, measured, "sentences_per_second", "sentences/s")
 
 
 if __name__ == "__main__":
