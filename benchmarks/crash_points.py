@@ -8,8 +8,6 @@ Times and journals are left out of the comparison.  The tests do the same for ``
 corpus; this script for commands that take longer, from an encoder of two narrow layers.
 """
 
-import argparse
-import json
 import os
 import shutil
 import sys
@@ -19,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 
+import harness
 from random_kills import content, write_texts
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -63,33 +62,32 @@ def _pretrain(documents: Path, out: Path) -> None:
 
 def main() -> None:
     """Resume each command from its states, and print what came of it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__)
     parser.add_argument("names", nargs="*", help="commands  [default: all]")
     parser.add_argument("--every", type=int, default=1, help="resume from every n-th state")
     parser.add_argument("--first", type=int, default=0, help="leave out so many states before")
-    parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
 
     folder = Path(mkdtemp(prefix="crash-points-"))
     os.environ["SELFSENT_CACHE"] = str(folder / "cache")
     (folder / "varied").mkdir()
     varied = write_texts(folder / "varied")[1]
-    known = commands(*write_texts(folder, WORDS), varied, make_base(folder / "base"))
+    acts = commands(*write_texts(folder, WORDS), varied, make_base(folder / "base"))
     figures = {}
-    for name in arguments.names or known:
-        act, out = partial(known[name], folder / name), folder / name
+    for name in arguments.names or acts:
+        act, out = partial(acts[name], folder / name), folder / name
         act()  # fills the cache of the corpus
         shutil.rmtree(out)
         began = time.monotonic()
         operations, seen = states(out, act, folder / f"{name}-states")
         expected, different = content(out), []
         chosen = seen[arguments.first :: arguments.every]
-        for what, state in chosen:
+        for operation, state in chosen:
             put_back(state, out)
             act()
             if content(out) != expected:
-                different.append(what)
-                print(f"{name}: DIFFERENT after a stop before {what}", flush=True)
+                different.append(operation)
+                print(f"{name}: DIFFERENT after a stop before {operation}", flush=True)
         equal = len(chosen) - len(different)
         print(
             f"{name}: {operations} operations, {len(seen)} different states, {equal} of {len(chosen)} resumed to equal "
@@ -98,9 +96,8 @@ def main() -> None:
         )
         figures[name] = {"operations": operations, "states": len(seen), "resumed": len(chosen), "equal": equal}
     shutil.rmtree(folder)
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"ratios": {}, "figures": figures}, indent=2) + "\n", encoding="utf-8")
-    sys.exit(any(one["equal"] != one["resumed"] for one in figures.values()))
+    harness.keep_figures(arguments, figures)
+    sys.exit(any(figure["equal"] != figure["resumed"] for figure in figures.values()))
 
 
 if __name__ == "__main__":

@@ -11,10 +11,9 @@ rows follow, where their protocol is the column's; their averages are over the s
 import argparse
 import json
 import statistics
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import harness
 
 from selfsent.runs import tables
 
@@ -32,23 +31,17 @@ COLUMNS = {  # title: (task, split, metric); a task that ends in "*" is the firs
 }
 
 
-def evaluate(model: str, out: Path, arguments: argparse.Namespace) -> None:
-    """Evaluate one model unless it is done."""
-    if out.is_file():
-        return
+def command(model: str, out: Path, arguments: argparse.Namespace) -> list[str]:
+    """Return the command that evaluates one model."""
     folder, _, pooling = model.partition("@")
-    words = [sys.executable, "-m", "selfsent", "evaluate", folder, "--tasks", arguments.tasks]
-    words += ["--data", str(arguments.data), "--classifier", arguments.classifier, "--json", str(out)]
-    words += ["--pooling", pooling] if pooling else []
-    log = out.with_suffix(".log")
-    with log.open("w") as file:
-        ended = subprocess.run(words, stdout=file, stderr=subprocess.STDOUT).returncode
-    print(f"{out.stem}: {'done' if not ended else f'failed, see {log}'}", flush=True)
+    words = ("evaluate", folder, "--tasks", arguments.tasks, "--data", arguments.data)
+    pooled = ("--pooling", pooling) if pooling else ()
+    return harness.selfsent(*words, "--classifier", arguments.classifier, "--json", out, *pooled)
 
 
-def value(found: dict, task: str, split: str | None, metric: str) -> dict | None:
+def value(content: dict, task: str, split: str | None, metric: str) -> dict | None:
     """Return the score of a column, or None where it was not measured."""
-    for score in found["scores"]:
+    for score in content["scores"]:
         named = score["task"].startswith(task[:-1]) if task.endswith("*") else score["task"] == task
         right = score["metric"] == metric and split in (None, score["split"]) and score["aggregation"] in ("", "all")
         if named and right:
@@ -58,37 +51,36 @@ def value(found: dict, task: str, split: str | None, metric: str) -> dict | None
 
 def main() -> None:
     """Evaluate what is not evaluated yet, then print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__)
     parser.add_argument("rows", nargs="+", help="NAME=MODEL[@POOLING][,MODEL...]: a recipe and its seeds")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--tasks", default=TASKS)
     parser.add_argument("--classifier", default="senteval_full")
     parser.add_argument("--out", type=Path, default=Path("runs/everything"))
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
 
-    rows = {}
+    rows, commands = {}, {}
     for row in arguments.rows:
         name, _, models = row.partition("=")
         slug = name.replace(" ", "-").replace(",", "").replace("/", "-")
-        rows[name] = [
-            (model, arguments.out / f"{slug}-{seed}.json") for seed, model in enumerate(models.split(","), start=1)
-        ]
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        list(pool.map(lambda job: evaluate(*job, arguments), [job for jobs in rows.values() for job in jobs]))
+        rows[name] = [arguments.out / f"{slug}-{seed}.json" for seed in range(1, 2 + models.count(","))]
+        commands |= {
+            out: command(model, out, arguments) for model, out in zip(models.split(","), rows[name], strict=True)
+        }
+    harness.run_all(commands, arguments.jobs)
 
     figures: dict[str, dict[str, list[float]]] = {}
     averaged: dict[str, tuple[str, ...]] = {}  # metric of an average: the tasks in it
-    print("| | seeds | " + " | ".join(COLUMNS) + " |\n|---|" + "---|" * (len(COLUMNS) + 1))
-    for name, jobs in rows.items():
-        found = [json.loads(out.read_text(encoding="utf-8")) for _, out in jobs if out.is_file()]
-        if not found:
+    harness.head("", "seeds", *COLUMNS)
+    for name, outs in rows.items():
+        measured = [json.loads(out.read_text(encoding="utf-8")) for out in outs if out.is_file()]
+        if not measured:
             continue
         cells, figures[name] = [], {}
         for title, column in COLUMNS.items():
-            scores = [score for score in (value(one, *column) for one in found) if score is not None]
+            scores = [score for score in (value(content, *column) for content in measured) if score is not None]
             if scores and column[0].endswith("*"):
                 averaged[column[2]] = tuple(scores[0]["task"].partition(": ")[2].split())
             values = figures[name][title] = [score["value"] for score in scores]
@@ -99,22 +91,21 @@ def main() -> None:
             elif digits == 2 and values and scores[0]["low"] is not None:
                 cell += f" [{scores[0]['low']:.{digits}f}, {scores[0]['high']:.{digits}f}]"
             cells.append(cell)
-        print(f"| {name} | {len(found)} | {' | '.join(cells)} |")
+        harness.row(name, len(measured), *cells)
     for method in ("simcse", "scd", "whitenedcse", "declutr", "denosent"):
         row = tables.published_row({"method": method})
         if row is not None:
             cells = [_published(row.figures, column, averaged) for column in COLUMNS.values()]
-            print(f"| {method}, {row.base}, published | | {' | '.join(cells)} |")
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"ratios": {}, "figures": figures}, indent=2) + "\n")
+            harness.row(f"{method}, {row.base}, published", "", *cells)
+    harness.keep_figures(arguments, figures)
 
 
 def _published(figures: dict, column: tuple[str, str | None, str], averaged: dict[str, tuple[str, ...]]) -> str:
     """Return a paper's figure in a column; in that of an average, its mean over the tasks of ours."""
     task, _, metric = column
     tasks = averaged.get(metric, ()) if task.endswith("*") else (task,)
-    of = [figure for key, figure in figures.items() if key[0] in tasks and key[2] == metric and key[3] in ("", "all")]
-    return f"{statistics.mean(of):.2f}" if of and len(of) == len(tasks) else "-"
+    own = [figure for key, figure in figures.items() if key[0] in tasks and key[2] == metric and key[3] in ("", "all")]
+    return f"{statistics.mean(own):.2f}" if own and len(own) == len(tasks) else "-"
 
 
 if __name__ == "__main__":

@@ -14,10 +14,11 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import harness
 import numpy as np
 import onnx
 from opens_elsewhere import LOWEST, TEXTS, TORCH, environment
@@ -34,9 +35,9 @@ ONNXRUNTIME = """
 import json, sys, numpy as np, onnxruntime
 from tokenizers import Tokenizer
 for folder in sys.argv[2:]:
-    (graph,) = [one for one in json.load(open(f"{folder}/elsewhere.json"))["graphs"]]
+    (graph,) = json.load(open(f"{folder}/elsewhere.json"))["graphs"]
     session = onnxruntime.InferenceSession(f"{folder}/{graph}", providers=["CPUExecutionProvider"])
-    names = [one.name for one in session.get_inputs()]
+    names = [put.name for put in session.get_inputs()]
     ends = [name.removeprefix("input_ids") for name in names if name.startswith("input_ids")]
     tokenizers = {end: Tokenizer.from_file(f"{folder}/{end[1:]}/tokenizer.json") for end in ends}
     rows = []
@@ -125,7 +126,7 @@ ROUNDS = 3
 def describe(folder: Path) -> None:
     """Leave beside an export what a user of the other libraries says by hand: the graph, and who pools."""
     graphs = [name for name in GRAPHS if (folder / name).is_file()]
-    modules = [one["type"].rpartition(".")[2] for one in json.loads((folder / "modules.json").read_text())]
+    modules = [module["type"].rpartition(".")[2] for module in json.loads((folder / "modules.json").read_text())]
     pooling = "DISABLED"
     if modules[:2] == ["Transformer", "Pooling"] and set(modules[2:]) <= {"Normalize"}:
         mode = json.loads((folder / "1_Pooling" / "config.json").read_text())["pooling_mode"]
@@ -142,26 +143,14 @@ def encode_with(folder: Path) -> Callable[[list[str]], np.ndarray]:
     return lambda texts: encode(encoder, texts)
 
 
-def speeds(sides: dict[str, Callable[[list[str]], np.ndarray]], texts: list[str]) -> dict[str, float]:
-    """Return texts a second of every side: the median of rounds in which all take turns."""
-    found: dict[str, list[float]] = {side: [] for side in sides}
-    for turn in range(ROUNDS + 1):
-        for side, work in sides.items():
-            start = time.perf_counter()
-            work(texts)
-            if turn:  # the first is for caches and threads
-                found[side].append(len(texts) / (time.perf_counter() - start))
-    return {side: statistics.median(rates) for side, rates in found.items()}
-
-
 def measure(name: str, model: str, arguments: argparse.Namespace) -> dict[str, dict[str, object]]:
     """Export one encoder to every format; return a row for each."""
     rows: dict[str, dict[str, object]] = {}
-    texts = [one.text[:300] for one in corpus_documents([arguments.corpus], CorpusConfig())]
+    texts = [document.text[:300] for document in corpus_documents([arguments.corpus], CorpusConfig())]
     encoder = load_encoder(find_trained(model))
     sides = {
-        "folder": lambda given: encode(encoder, given),
-        "sentence-transformers": lambda given: encoder.encode(given, show_progress_bar=False),
+        "folder": lambda texts: encode(encoder, texts),
+        "sentence-transformers": lambda texts: encoder.encode(texts, show_progress_bar=False),
     }
     for to in arguments.formats.split(","):
         out = arguments.out / f"{name}-{to}"
@@ -185,11 +174,14 @@ def measure(name: str, model: str, arguments: argparse.Namespace) -> dict[str, d
         sides[to] = encode_with(out)
         describe(out)
         print(name, to, rows[to], flush=True)
-    for side, rate in speeds(sides, texts[: arguments.texts]).items():
-        rows.setdefault(side, {})["texts/s"] = round(rate, 1)
-    whole = Path(find_trained(model))
-    if whole.is_dir():
-        rows["folder"]["MB"] = round(sum(one.stat().st_size for one in whole.rglob("*") if one.is_file()) / 1e6, 1)
+    texts = texts[: arguments.texts]
+    works = {side: partial(work, texts) for side, work in sides.items()}
+    for side, rates in harness.rates_in_turn(works, len(texts), ROUNDS).items():
+        rows.setdefault(side, {})["texts/s"] = round(statistics.median(rates), 1)
+    trained = Path(find_trained(model))
+    if trained.is_dir():
+        size = sum(file.stat().st_size for file in trained.rglob("*") if file.is_file())
+        rows["folder"]["MB"] = round(size / 1e6, 1)
     return rows
 
 
@@ -204,7 +196,7 @@ def tei_reads(folder: Path) -> str:
     if not (folder / GRAPHS[0]).is_file():
         return f"no: it looks for {GRAPHS[0]}"
     graph = onnx.load(folder / GRAPHS[0]).graph
-    inputs, outputs = ([one.name for one in part] for part in (graph.input, graph.output))
+    inputs, outputs = ([put.name for put in puts] for puts in (graph.input, graph.output))
     if not {*inputs} <= {"input_ids", "attention_mask", "token_type_ids", "position_ids"}:
         return f"no: the inputs are {', '.join(inputs)}"
 
@@ -212,14 +204,9 @@ def tei_reads(folder: Path) -> str:
         return json.loads((folder / name).read_text()) if (folder / name).is_file() else {}
 
     model, pooling = read("config.json"), read("1_Pooling/config.json")
-    wanted = {
-        "architectures": list,
-        "model_type": str,
-        "max_position_embeddings": int,
-        "hidden_size": int,
-        "num_hidden_layers": int,
-    }
-    missing = [key for key, kind in wanted.items() if not isinstance(model.get(key), kind)]
+    kinds = {"architectures": list, "model_type": str}
+    kinds |= dict.fromkeys(("max_position_embeddings", "hidden_size", "num_hidden_layers"), int)
+    missing = [key for key, kind in kinds.items() if not isinstance(model.get(key), kind)]
     missing += [] if (folder / "tokenizer.json").is_file() else ["tokenizer.json"]
     missing += [] if "sentence_embedding" in outputs else ["sentence_embedding"]
     if missing:
@@ -257,13 +244,12 @@ def opened(library: str, folder: Path, ours: np.ndarray, texts: Path, environmen
     vectors = np.load(theirs) if theirs.is_file() else np.array(json.loads(Path(f"{folder}.theirs.json").read_text()))
     for left in (theirs, Path(f"{folder}.theirs.json")):
         left.unlink(missing_ok=True)
-    products = (ours * vectors).sum(1) / np.linalg.norm(ours, axis=1) / np.linalg.norm(vectors, axis=1)
-    return f"{products.min():.6f}"
+    return f"{harness.cosines(ours, vectors).min():.6f}"
 
 
 def main() -> None:
     """Print both tables; fail where an fp32 graph that opens gives other vectors."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__)
     parser.add_argument("models", nargs="+", help="NAME=MODEL")
     parser.add_argument("--corpus", required=True, help="documents without labels")
     parser.add_argument("--out", type=Path, required=True, help="a folder for the exports")
@@ -271,23 +257,22 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=1000, help="that speed is measured on")
     parser.add_argument("--documents", type=int, default=1000, help="of the verdict")
     parser.add_argument("--formats", default=",".join(FORMATS), help="separated by commas")
-    parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     arguments.out = arguments.out.resolve()
     arguments.out.mkdir(parents=True, exist_ok=True)
 
-    given = dict(one.split("=", 1) for one in arguments.models)
-    measured = {name: measure(name, model, arguments) for name, model in given.items()}
+    models = dict(model.split("=", 1) for model in arguments.models)
+    measured = {name: measure(name, model, arguments) for name, model in models.items()}
     texts = arguments.out / "texts.json"
     texts.write_text(json.dumps(TEXTS))
     table: dict[str, dict[str, str]] = {}
     failed = False
-    for name, model in given.items():
-        whole = encode(load_encoder(find_trained(model)), TEXTS, precision="fp32").astype(np.float64)
+    for name, model in models.items():
+        exact = encode(load_encoder(find_trained(model)), TEXTS, precision="fp32")
         for to in arguments.formats.split(","):
             folder = arguments.out / f"{name}-{to}"
             # Static vectors are another encoder: others have to give the vectors that we give.
-            ours = whole if to != "static" else encode_with(folder)(TEXTS).astype(np.float64)
+            ours = exact if to != "static" else encode_with(folder)(TEXTS)
             row = table[f"{name} {to}"] = {}
             for library, (*_, formats) in LIBRARIES.items():
                 if to in formats:
@@ -297,15 +282,16 @@ def main() -> None:
             print(name, to, row, flush=True)
     columns = [*LIBRARIES, TEI]
     keys = ("MB", "texts/s", "change", "refused", "smallest cosine")
-    print(f"\n| encoder | {' | '.join(keys)} |\n|---|{'---|' * len(keys)}")
+    print()
+    harness.head("encoder", *keys)
     for name, rows in measured.items():
         for side, row in rows.items():
-            print(f"| {name} {side} | {' | '.join(str(row.get(key, '')) for key in keys)} |")
-    print(f"\n| export | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}")
+            harness.row(f"{name} {side}", *(row.get(key, "") for key in keys))
+    print()
+    harness.head("export", *columns)
     for name, cells in table.items():
-        print(f"| {name} | {' | '.join(cells.get(column, '') for column in columns)} |")
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"measured": measured, "opened": table}, indent=2, default=str) + "\n")
+        harness.row(name, *(cells.get(column, "") for column in columns))
+    harness.keep(arguments, {"measured": measured, "opened": table})
     sys.exit(failed)
 
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+import harness
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
@@ -90,24 +91,8 @@ class Bench:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments, self.device = arguments, arguments.device
         self.folder = Path(mkdtemp())
-        self._write_backbone()
-
-    def _write_backbone(self) -> None:
-        from transformers import BertConfig, BertForMaskedLM
-
-        from selfsent.encoder.inspect import tokenizer_of
-
-        tokenizer, given = tokenizer_of(load_encoder("builtin")), self.arguments
-        torch.manual_seed(0)
-        config = BertConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=given.width,
-            num_hidden_layers=given.layers,
-            num_attention_heads=max(1, given.width // 64),
-            intermediate_size=4 * given.width,
-        )
-        BertForMaskedLM(config).save_pretrained(self.folder / "base")
-        tokenizer.save_pretrained(self.folder / "base")
+        heads = max(1, arguments.width // 64)
+        harness.backbone(self.folder / "base", arguments.layers, arguments.width, 512, heads)
 
     def encoder(self) -> SentenceTransformer:
         """Open the backbone."""
@@ -306,8 +291,7 @@ PARTS = ("machine", "precision", "resume", "chunks", "pretraining", "encoding", 
 
 def main() -> None:
     """Run the parts in order, writing the JSON file after each, until the time is over."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, required=True)
+    parser = harness.options(__doc__)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--width", type=int, default=768)
@@ -333,7 +317,7 @@ def main() -> None:
             results[part], failed = {"error": f"{type(error).__name__}: {error}"}, True
         results[part]["seconds_taken"] = round(time.perf_counter() - started, 1)
         print(part, json.dumps(results[part], indent=1), flush=True)
-        arguments.json.write_text(json.dumps(results, indent=1) + "\n")
+        harness.keep(arguments, results)
     sys.exit(failed)
 
 

@@ -8,7 +8,6 @@ to its end, and compared byte for byte.
 """
 
 import argparse
-import hashlib
 import json
 import os
 import random
@@ -20,6 +19,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import mkdtemp
+
+import harness
 
 SETTINGS = {  # what keeps a run small
     "scd": ["objective.projector_width=256"],
@@ -47,8 +48,7 @@ def command(method: str, corpus: Path, out: Path, arguments: argparse.Namespace)
         return pretraining(out, arguments)
     if method == "declutr":
         corpus = arguments.documents
-    words = [sys.executable, "-m", "selfsent", "train", str(corpus), "--method", method, "--out", str(out), "--resume"]
-    return words + [word for setting in settings for word in ("--set", setting)]
+    return harness.selfsent("train", corpus, "--method", method, "--out", out, "--resume", settings=settings)
 
 
 def pretraining(out: Path, arguments: argparse.Namespace) -> list[str]:
@@ -61,21 +61,14 @@ def pretraining(out: Path, arguments: argparse.Namespace) -> list[str]:
         f"hardware.threads={arguments.threads}",
         "corpus.held_out=40",
     ]
-    words = [sys.executable, "-m", "selfsent", "pretrain", str(arguments.documents), "--size", "nano", "--resume"]
-    words += ["--vocabulary", "4000", "--tokens", str(arguments.steps * 2 * row * batch), "--out", str(out)]
-    return words + [word for setting in settings for word in ("--set", setting)]
+    tokens = arguments.steps * 2 * row * batch
+    words = ("pretrain", arguments.documents, "--size", "nano", "--resume", "--vocabulary", 4000, "--tokens", tokens)
+    return harness.selfsent(*words, "--out", out, settings=settings)
 
 
 def digest(run: Path) -> str:
     """Return the digest of a finished run's weights."""
-    return hashlib.sha256((run / "model" / "model.safetensors").read_bytes()).hexdigest()
-
-
-def finish(words: list[str]) -> None:
-    """Run a command to its end."""
-    said = subprocess.run(words, capture_output=True, text=True)
-    if said.returncode:
-        sys.exit(f"{' '.join(words)}\nended with {said.returncode}: {said.stderr[-2000:]}")
+    return harness.digest(run / "model" / "model.safetensors")
 
 
 def reached(run: Path) -> str:
@@ -96,11 +89,9 @@ def logged(run: Path) -> int:
     return max((json.loads(line)["step"] for line in lines if line.endswith("}")), default=-1)
 
 
-def kill_once(
-    method: str, corpus: Path, out: Path, step: int, delay: float, arguments: argparse.Namespace
-) -> tuple[str, str]:
+def kill_once(method: str, out: Path, step: int, delay: float, arguments: argparse.Namespace) -> tuple[str, str]:
     """Start, kill so many seconds after a step was logged, resume; return where it was hit and what came out."""
-    words = command(method, corpus, out, arguments)
+    words = command(method, arguments.corpus, out, arguments)
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     while process.poll() is None and logged(out) < step:
         time.sleep(0.02)
@@ -109,7 +100,7 @@ def kill_once(
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     where = f"step {logged(out)} logged, {reached(out)}"
-    finish(words)
+    harness.finish(words)
     result = digest(out)
     shutil.rmtree(out)
     return where, result
@@ -117,7 +108,7 @@ def kill_once(
 
 def main() -> None:
     """Run the comparison for each method and print a line for each kill."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__)
     parser.add_argument("methods", nargs="*", default=["simcse", "scd", "whitenedcse"])
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, each with --threads threads")
@@ -127,30 +118,26 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], help="further settings of every run")
     parser.add_argument("--corpus", type=Path, required=True, help="a text file, a text a line")
     parser.add_argument("--documents", type=Path, help="a table of documents, for declutr and pretrain")
-    parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
 
     folder = Path(mkdtemp(prefix="kill-and-resume-"))
     moments = random.Random(arguments.seed)
+
+    def moment() -> tuple[int, float]:
+        return moments.randint(-1, arguments.steps), moments.uniform(0.0, 1.0)
+
     figures: dict[str, dict[str, int]] = {}
     for method in arguments.methods:
-        whole = folder / f"{method}-whole"
-        finish(command(method, arguments.corpus, whole, arguments))  # fills the cache of the corpus
-        shutil.rmtree(whole)
-        finish(command(method, arguments.corpus, whole, arguments))
-        expected = digest(whole)
+        unkilled = folder / f"{method}-whole"
+        words = command(method, arguments.corpus, unkilled, arguments)
+        harness.finish(words)  # fills the cache of the corpus
+        shutil.rmtree(unkilled)
+        harness.finish(words)
+        expected = digest(unkilled)
         same = 0
         with ThreadPoolExecutor(arguments.jobs) as pool:
             jobs = [
-                pool.submit(
-                    kill_once,
-                    method,
-                    arguments.corpus,
-                    folder / f"{method}-{number}",
-                    moments.randint(-1, arguments.steps),
-                    moments.uniform(0.0, 1.0),
-                    arguments,
-                )
+                pool.submit(kill_once, method, folder / f"{method}-{number}", *moment(), arguments)
                 for number in range(arguments.kills)
             ]
             for number, job in enumerate(jobs, start=1):
@@ -161,8 +148,7 @@ def main() -> None:
         print(f"{method}: {same} of {arguments.kills} resumed runs equal the uninterrupted one", flush=True)
         figures[method] = {"kills": arguments.kills, "identical": same}
     shutil.rmtree(folder)
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"ratios": {}, "figures": figures}, indent=2) + "\n")
+    harness.keep_figures(arguments, figures)
     sys.exit(any(figure["identical"] != figure["kills"] for figure in figures.values()))
 
 

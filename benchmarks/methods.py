@@ -13,11 +13,10 @@ plain ones), 64 texts a step or 16 documents, and DeCLUTR's spans of 128 tokens 
 import argparse
 import json
 import statistics
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+
+import harness
 
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 
@@ -32,6 +31,10 @@ class Row:
     settings: tuple[str, ...] = ()
     ablation: bool = False  # takes --ablation-seeds instead of --seeds
     corpus: str = "corpus"  # which of --corpus, --documents and --pairs it learns from
+
+    def folder(self, seed: int, out: Path) -> Path:
+        """Return the folder of a run."""
+        return out / f"{self.name.replace(' ', '-').replace(',', '')}-{seed}"
 
 
 SCD = ("objective.projector_width=1024", "objective.self_contrast_weight=0.01")  # published: 4096 and 1
@@ -55,13 +58,7 @@ ROWS = [
     Row("simcse, neighbouring sentences", "simcse", "mean", NEIGHBOURS),
     Row("simcse, batches not bucketed", "simcse", "mean", ("train.bucketed=false",)),
     Row("whitenedcse, 3 positives", "whitenedcse", "mean", ("objective.num_views=4",), ablation=True),
-    Row(
-        "whitenedcse, batch norm for whitening",
-        "whitenedcse",
-        "mean",
-        ("objective.whitening=batch_norm",),
-        ablation=True,
-    ),
+    Row("whitenedcse, batch norm for whitening", "whitenedcse", "mean", ("objective.whitening=batch_norm",), True),
     Row("declutr", "declutr", "mean", SPANS, corpus="documents"),
     Row("declutr, no masked LM", "declutr", "mean", (*SPANS, "objective.mlm_weight=0.0"), True, "documents"),
     Row("declutr, no contrast", "declutr", "mean", (*SPANS, "objective.contrast_weight=0.0"), True, "documents"),
@@ -78,11 +75,8 @@ ROWS = [
 ]
 
 
-def train(row: Row, seed: int, arguments: argparse.Namespace) -> None:
-    """Run one training unless it is finished."""
-    out = arguments.out / f"{row.name.replace(' ', '-').replace(',', '')}-{seed}"
-    if (out / "scores.json").exists():
-        return
+def command(row: Row, seed: int, arguments: argparse.Namespace) -> list[str]:
+    """Return the command of one training."""
     settings = [
         f"train.steps={arguments.document_steps if row.corpus == 'documents' else arguments.steps}",
         f"train.batch_size={16 if row.corpus == 'documents' else 64}",
@@ -100,37 +94,25 @@ def train(row: Row, seed: int, arguments: argparse.Namespace) -> None:
         *row.settings,
         *arguments.set,
     ]
-    words = [sys.executable, "-m", "selfsent", "train", *getattr(arguments, row.corpus), "--method", row.method]
-    words += [
-        "--base",
-        arguments.base,
-        "--out",
-        str(out),
-        "--data",
-        str(arguments.data),
-        "--seed",
-        str(seed),
-        "--resume",
-    ]
-    words += [word for setting in settings for word in ("--set", setting)]
-    log = arguments.out / f"{out.name}.log"
-    with log.open("w") as file:
-        ended = subprocess.run(words, stdout=file, stderr=subprocess.STDOUT).returncode
-    print(f"{out.name}: {'done' if not ended else f'failed, see {log}'}", flush=True)
+    return harness.selfsent(
+        *("train", *getattr(arguments, row.corpus), "--method", row.method, "--base", arguments.base),
+        *("--out", row.folder(seed, arguments.out), "--data", arguments.data, "--seed", seed, "--resume"),
+        settings=settings,
+    )
 
 
 def scores(results: dict) -> dict[str, dict]:
     """Return the main score of each task, and the average."""
-    found = {}
-    for score in results["scores"]:
-        if score["metric"] == "spearman" and score["aggregation"] == "all":
-            found["average" if score["task"].startswith("average") else score["task"]] = score
-    return found
+    return {
+        "average" if score["task"].startswith("average") else score["task"]: score
+        for score in results["scores"]
+        if score["metric"] == "spearman" and score["aggregation"] == "all"
+    }
 
 
 def main() -> None:
     """Train what is not trained yet, then print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__)
     parser.add_argument("--corpus", action="append", required=True)
     parser.add_argument("--documents", action="append", default=[], help="for declutr; its rows are left out without")
     parser.add_argument("--pairs", action="append", default=[], help="for discrete noise; left out without")
@@ -150,7 +132,6 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--table-only", action="store_true")
-    parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
 
@@ -161,41 +142,35 @@ def main() -> None:
     def seeds(row: Row) -> range:
         return range(1, (arguments.ablation_seeds if row.ablation else arguments.seeds) + 1)
 
+    runs = {(row, seed): row.folder(seed, arguments.out) / "scores.json" for row in rows for seed in seeds(row)}
     if not arguments.table_only:
-        with ThreadPoolExecutor(arguments.jobs) as pool:
-            list(pool.map(lambda job: train(*job, arguments), [(row, seed) for row in rows for seed in seeds(row)]))
+        harness.run_all({file: command(*run, arguments) for run, file in runs.items()}, arguments.jobs)
 
     figures: dict[str, dict] = {}
-    print("| run | seeds | " + " | ".join(TASKS) + " | average | spread | 95 % interval, each seed |")
-    print("|---|" + "---|" * (len(TASKS) + 4))
+    harness.head("run", "seeds", *TASKS, "average", "spread", "95 % interval, each seed")
     for row in rows:
-        folders = [arguments.out / f"{row.name.replace(' ', '-').replace(',', '')}-{seed}" for seed in seeds(row)]
-        runs = [json.loads((f / "scores.json").read_text()) for f in folders if (f / "scores.json").exists()]
-        if not runs:
+        files = [runs[row, seed] for seed in seeds(row)]
+        measured = [json.loads(file.read_text()) for file in files if file.exists()]
+        if not measured:
             continue
-        found = [scores(run["trained"]) for run in runs]
+        by_task = [scores(run["trained"]) for run in measured]
         cells = []
         for task in TASKS:
-            values = [one[task]["value"] for one in found if task in one]
+            values = [of_run[task]["value"] for of_run in by_task if task in of_run]
             cells.append(f"{statistics.mean(values):.1f}" if values else "-")
-        averages = [one["average"]["value"] for one in found]
-        spread = statistics.stdev(averages) if len(averages) > 1 else float("nan")
-        intervals = ", ".join(f"{one['average']['low']:.1f}-{one['average']['high']:.1f}" for one in found)
-        print(
-            f"| {row.name} | {len(runs)} | "
-            + " | ".join(cells)
-            + f" | **{statistics.mean(averages):.2f}** | {spread:.2f} | {intervals} |"
-        )
+        averages = [of_run["average"]["value"] for of_run in by_task]
+        mean, spread = statistics.mean(averages), statistics.stdev(averages) if len(averages) > 1 else float("nan")
+        intervals = ", ".join(f"{of_run['average']['low']:.1f}-{of_run['average']['high']:.1f}" for of_run in by_task)
+        harness.row(row.name, len(measured), *cells, f"**{mean:.2f}**", f"{spread:.2f}", intervals)
         figures[row.name] = {
             "averages": averages,
-            "mean": statistics.mean(averages),
+            "mean": mean,
             "spread": spread,
-            "stsb_dev": [run["outcome"]["best_score"] for run in runs],
-            "best_steps": [run["outcome"]["best_step"] for run in runs],
-            "base": scores(runs[0]["base"])["average"]["value"],
+            "stsb_dev": [run["outcome"]["best_score"] for run in measured],
+            "best_steps": [run["outcome"]["best_step"] for run in measured],
+            "base": scores(measured[0]["base"])["average"]["value"],
         }
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"ratios": {}, "figures": figures}, indent=2) + "\n")
+    harness.keep_figures(arguments, figures)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ library and those of ``selfsent.encode`` in fp32; below 0.9999 the script fails.
 in Rust: what its reader (router/src/lib.rs) takes from a folder is checked key by key instead.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -15,6 +14,7 @@ import sys
 from pathlib import Path
 from tempfile import mkdtemp
 
+import harness
 import numpy as np
 import torch
 from torch import nn
@@ -60,11 +60,8 @@ def make_folders(where: Path) -> dict[str, Path]:
     torch.manual_seed(0)
     folders = {}
     tokenizer = load_encoder("builtin").tokenizer
-    sizes = {
-        "bert": {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 128},
-    }
-    sizes["roberta"] = {**sizes["bert"], "pad_token_id": 0}
-    for family, size in sizes.items():
+    shape = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 128}
+    for family, size in (("bert", shape), ("roberta", {**shape, "pad_token_id": 0})):
         base = where / f"base-{family}"
         config = AutoConfig.for_model(family, vocab_size=len(tokenizer), max_position_embeddings=128, **size)
         with quietly():
@@ -96,8 +93,8 @@ def environment(folder: Path, packages: list[str]) -> Path:
 
 def unsupported(library: str, modules: list[str]) -> str | None:
     """Return the modules of a folder that a library has no counterpart of."""
-    known = {"Transformer", "Pooling"} | ({"Dense"} if library == "text-embeddings-inference" else set())
-    missing = [module for module in modules if module not in known]
+    supported = {"Transformer", "Pooling"} | ({"Dense"} if library == "text-embeddings-inference" else set())
+    missing = [module for module in modules if module not in supported]
     return None if library.startswith("sentence-") or not missing else f"not servable: {', '.join(missing)}"
 
 
@@ -109,10 +106,8 @@ def lowest_cosines(python: Path, program: str, texts: Path, folders: list[Path])
         sys.exit(f"{python} ended with {result.returncode}:\n{result.stderr[-3000:]}")
     cosines = {}
     for folder in folders:
-        ours = encode(load_encoder(folder), TEXTS, precision="fp32").astype(np.float64)
-        theirs = np.load(f"{folder}.theirs.npy").astype(np.float64)
-        products = (ours * theirs).sum(1) / np.linalg.norm(ours, axis=1) / np.linalg.norm(theirs, axis=1)
-        cosines[str(folder)] = float(products.min())
+        ours = encode(load_encoder(folder), TEXTS, precision="fp32")
+        cosines[str(folder)] = float(harness.cosines(ours, np.load(f"{folder}.theirs.npy")).min())
     return cosines
 
 
@@ -147,9 +142,8 @@ def tei_problems(folder: Path, pooling: str) -> list[str]:
 
 def main() -> None:
     """Print a table of folders and libraries; fail where a cosine is too low or a key is missing."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__)
     parser.add_argument("--environments", type=Path, required=True, help="a folder for the virtual environments")
-    parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
 
     where = Path(mkdtemp(prefix="opens-elsewhere-"))
@@ -176,11 +170,10 @@ def main() -> None:
         table[name][library] = unsupported(library, modules[name]) or ("; ".join(problems) or "every key is there")
         failed |= bool(problems)
     columns = [*LIBRARIES, "text-embeddings-inference"]
-    print(f"| folder | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}")
+    harness.head("folder", *columns)
     for name, cells in table.items():
-        print(f"| {name} | {' | '.join(cells[column] for column in columns)} |")
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"table": table, "lowest": LOWEST}, indent=2) + "\n")
+        harness.row(name, *(cells[column] for column in columns))
+    harness.keep(arguments, {"table": table, "lowest": LOWEST})
     sys.exit(failed)
 
 

@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     texts, *queries = draw(arguments.corpus, arguments.documents, arguments.seed)
-    words = [clean.count_words(text) for text in texts]
+    rows, words = [], [clean.count_words(text) for text in texts]
     print(f"{len(texts):,} documents of {int(np.median(words))} words (median; {sum(words):,} in all)")
     inner = f"inner sentence: {', '.join(MODES)}"
     harness.head("encoder", "searched", "vectors", "seconds", inner, "first sentence", "title")
@@ -79,7 +79,9 @@ def main() -> None:
                     ", ".join(f"{reciprocal_ranks(index, kind, vectors, mode).mean():.1f}" for mode in MODES)
                     for kind, vectors in zip(queries, asked, strict=True)
                 ]
-                harness.row(model, searched, f"{index.vectors:,}", f"{seconds:.0f}", *cells)
+                rows.append((model, searched, f"{index.vectors:,}", f"{seconds:.0f}", *cells))
+                harness.row(*rows[-1])
+    harness.keep(arguments, rows)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ is forked from this process, so that a kill meets its work and not the import of
 ``kill_and_resume.py`` kills trainings of every method by the step that they have reached.
 """
 
-import argparse
 import importlib
 import json
 import os
@@ -23,6 +22,8 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import mkdtemp
+
+import harness
 
 import selfsent.__main__
 
@@ -47,30 +48,33 @@ def write_texts(folder: Path, words: Sequence[str] = ()) -> tuple[Path, Path]:
     words = words or ["".join(draw.choices(syllables, k=draw.randint(1, 3))) for _ in range(800)]
     lines, documents = folder / "lines.txt", folder / "documents.jsonl"
     lines.write_text("\n".join(" ".join(draw.choices(words, k=12)) for _ in range(3000)), encoding="utf-8")
-    with documents.open("w", encoding="utf-8") as file:
-        for _ in range(500):
-            topic = draw.sample(words, 12)
-            sentences = [" ".join(draw.choices([*topic, *words[:40]], k=10)).capitalize() + "." for _ in range(8)]
-            file.write(json.dumps({"text": " ".join(sentences)}) + "\n")
+    rows = []
+    for _ in range(500):
+        topic = draw.sample(words, 12)
+        sentences = [" ".join(draw.choices([*topic, *words[:40]], k=10)).capitalize() + "." for _ in range(8)]
+        rows.append({"text": " ".join(sentences)})
+    harness.write_rows(documents, rows)
     return lines, documents
 
 
 def commands(lines: Path, documents: Path) -> dict[str, list[str]]:
     """Return the commands by name; OUT is where each writes."""
     out = ["--out", "OUT", "--resume"]
-    train = ["train", str(lines), "--method", "simcse", *settings(SMALL), *out]
+    train = ["train", str(lines), "--method", "simcse", *harness.set_words(SMALL), *out]
     return {
         "train": train,
         "prepare": train,  # with a cache that is empty at every start
         "pretrain": [
             *("pretrain", str(documents), "--size", "nano", "--vocabulary", "300", "--tokens", "12288"),
-            *settings(["length=32", "batch_size=16", "evaluate_every=4", "corpus.held_out=20", "hardware.threads=1"]),
+            *harness.set_words(
+                ["length=32", "batch_size=16", "evaluate_every=4", "corpus.held_out=20", "hardware.threads=1"]
+            ),
             *out,
         ],
-        "sweep": ["sweep", *train[1:], *settings(["objective.temperature=0.05,0.2"])],
+        "sweep": ["sweep", *train[1:], *harness.set_words(["objective.temperature=0.05,0.2"])],
         "fit": [
             *("fit", str(documents), "--minutes", "6"),
-            *settings(["steps=50", "batch_size=8", "words_steps=25", "words_batch_size=16", "bootstrap=100"]),
+            *harness.set_words(["steps=50", "batch_size=8", "words_steps=25", "words_batch_size=16", "bootstrap=100"]),
             *out,
         ],
         "encode": ["encode", str(lines), "--out", "OUT/embeddings.npy"],
@@ -81,11 +85,6 @@ def commands(lines: Path, documents: Path) -> dict[str, list[str]]:
             *("--accept-loss", "--overwrite", "--out", "OUT"),
         ],
     }
-
-
-def settings(pairs: list[str]) -> list[str]:
-    """Write ``--set`` before each setting."""
-    return [word for pair in pairs for word in ("--set", pair)]
 
 
 def start(words: list[str], out: Path, cache: Path) -> int:
@@ -140,52 +139,53 @@ def without_times(value: object) -> object:
 
 def content(folder: Path) -> dict[str, object]:
     """Return what a command left, by path; no journals, pages and pictures, which hold times, and no hidden files."""
-    found: dict[str, object] = {}
+    files: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
-        place = path.relative_to(folder)
+        name = path.relative_to(folder)
         if not path.is_file() or path.name.startswith(".") or path.suffix in (".journal", ".html", ".png"):
             continue
-        is_table = path.suffix == ".json" and "model" not in place.parts
-        found[str(place)] = without_times(json.loads(path.read_text("utf-8"))) if is_table else path.read_bytes()
-    return found
+        is_table = path.suffix == ".json" and "model" not in name.parts
+        files[str(name)] = without_times(json.loads(path.read_text("utf-8"))) if is_table else path.read_bytes()
+    return files
 
 
 def main() -> None:
     """Kill until the time is up, and print a line for each kill."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__)
     parser.add_argument("names", nargs="*", help="commands  [default: all]")
     parser.add_argument("--minutes", type=float, default=15.0)
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
-    parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
 
     for module in IMPORTED:
         importlib.import_module(f"selfsent.{module}")
     folder = Path(mkdtemp(prefix="random-kills-"))
-    known = commands(*write_texts(folder))
+    words = commands(*write_texts(folder))
     draw, until = random.Random(arguments.seed), time.monotonic() + 60 * arguments.minutes
     expected, taken = {}, {}
-    for name in arguments.names or known:
+    for name in arguments.names or words:
         out, began = folder / name, time.monotonic()
         cache = folder / ("cache-prepare" if name == "prepare" else "cache")
-        status, said = finish(known[name], out, cache)
+        status, said = finish(words[name], out, cache)
         if status:
             sys.exit(f"{name} ended with {status}: {said[-2000:]}")
         taken[name], expected[name] = time.monotonic() - began, content(out)
     figures = {name: {"kills": 0, "identical": 0} for name in expected}
     while time.monotonic() < until:
-        name = min(figures, key=lambda one: figures[one]["kills"] * taken[one])  # about as much time for each
+        name = min(
+            figures, key=lambda command: figures[command]["kills"] * taken[command]
+        )  # about as much time for each
         out, cache = folder / name, folder / ("cache-prepare" if name == "prepare" else "cache")
         kills = 0
         while not kills or draw.random() < AGAIN:
             if not kills:
                 for used in (out, *([cache] if name == "prepare" else [])):
                     shutil.rmtree(used, ignore_errors=True)
-            late = not kill_after(draw.uniform(0.05, 1.0) * taken[name], known[name], out, cache)
+            late = not kill_after(draw.uniform(0.05, 1.0) * taken[name], words[name], out, cache)
             kills = 0 if late else kills + 1
-        status, said = finish(known[name], out, cache)
+        status, said = finish(words[name], out, cache)
         now = content(out)
-        wrong = [place for place in {**expected[name], **now} if now.get(place) != expected[name].get(place)]
+        wrong = [file for file in {**expected[name], **now} if now.get(file) != expected[name].get(file)]
         same = not status and not wrong
         figures[name]["kills"] += kills
         figures[name]["identical"] += kills * same
@@ -196,8 +196,7 @@ def main() -> None:
     for name, figure in figures.items():
         print(f"{name}: {figure['identical']} of {figure['kills']} kills ended as the whole run ({taken[name]:.0f} s)")
     shutil.rmtree(folder)
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"ratios": {}, "figures": figures}, indent=2) + "\n")
+    harness.keep_figures(arguments, figures)
     sys.exit(any(figure["identical"] != figure["kills"] for figure in figures.values()))
 
 

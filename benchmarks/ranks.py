@@ -10,12 +10,11 @@ Example: python benchmarks/ranks.py --corpus wiki.jsonl --documents books.jsonl 
 import argparse
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from tempfile import mkdtemp
 
-ROOT = Path(__file__).resolve().parent.parent
+import harness
+
 METHODS = {
     "simcse": ["objective.mlm_weight=0.1"],
     "scd": ["objective.projector_width=256", "objective.dropout_low=0", "objective.dropout_high=0"],
@@ -55,37 +54,28 @@ def work(arguments: argparse.Namespace, out: Path) -> None:
     last: dict[str, list[torch.Tensor]] = {}
     step = AdamW.step
 
-    def watched(self: AdamW, *given: object) -> object:
+    def watched(self: AdamW, *closure: object) -> object:
         learned = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
         last["gradients"] = [p.grad.clone() for p in learned]
-        done = step(self, *given)
+        done = step(self, *closure)
         last["weights"] = [p.detach() for p in learned]
         return done
 
     AdamW.step = watched
     for name in arguments.only or [*METHODS, "pretrain"]:
-        given = {"out": out / name, "seed": 7}
+        run = {"out": out / name, "seed": 7}
         if name == "pretrain":
             tokens = arguments.steps * arguments.batch * 64
             sizes = ["length=32", f"batch_size={arguments.batch}", "objective.contrast_weight=0.1", "warm_start=false"]
             own = [*sizes, "hardware.precision=fp32", f"hardware.threads={arguments.threads}", "corpus.held_out=40"]
-            pretrain([str(arguments.corpus)], size="nano", vocabulary=2000, tokens=tokens, settings=own, **given)
+            pretrain([str(arguments.corpus)], size="nano", vocabulary=2000, tokens=tokens, settings=own, **run)
         else:
             pairs = [] if name == "declutr" else ["corpus.positives=adjacent"]
             text = arguments.documents if name == "declutr" else arguments.corpus
             every = [*settings(arguments), *METHODS[name], *pairs]
-            train.train(name, base=arguments.base, corpus=str(text), settings=every, **given)
+            train.train(name, base=arguments.base, corpus=str(text), settings=every, **run)
         if int(os.environ.get("RANK", "0")) == 0:
             torch.save(last, out / name / "last.pt")
-
-
-def launch(count: int, out: Path) -> None:
-    """Start this script as ``count`` processes."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    environment["SELFSENT_CACHE"] = str(out.parent / "cache")
-    start = [sys.executable] if count == 1 else [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    start += [] if count == 1 else ["--nproc-per-node", str(count)]
-    subprocess.run([*start, __file__, *sys.argv[1:], "--work", str(out)], env=environment, check=True)
 
 
 def losses(run: Path) -> list[float]:
@@ -94,15 +84,13 @@ def losses(run: Path) -> list[float]:
     return [line["loss"] for line in lines if "loss" in line]
 
 
-def compare(one: Path, other: Path) -> dict[str, float]:
+def compare(first: Path, second: Path) -> dict[str, float]:
     """Return the largest differences of two runs: losses relative, gradients to the largest one, weights absolute."""
     import torch
 
-    pairs = list(zip(losses(one), losses(other), strict=True))
-    ours, theirs = (torch.load(run / "last.pt") for run in (one, other))
-    apart = {
-        what: max(float((a - b).abs().max()) for a, b in zip(ours[what], theirs[what], strict=True)) for what in ours
-    }
+    pairs = list(zip(losses(first), losses(second), strict=True))
+    ours, theirs = (torch.load(run / "last.pt") for run in (first, second))
+    apart = {key: max(float((a - b).abs().max()) for a, b in zip(ours[key], theirs[key], strict=True)) for key in ours}
     return {
         "steps": len(pairs),
         "loss": max(abs(a - b) / max(abs(a), 1e-9) for a, b in pairs),
@@ -113,7 +101,7 @@ def compare(one: Path, other: Path) -> dict[str, float]:
 
 def main() -> None:
     """Print a row for every recipe and number of processes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__)
     parser.add_argument("--corpus", type=Path, required=True, help="documents of several sentences")
     parser.add_argument("--documents", type=Path, required=True, help="documents of 256 tokens or more")
     parser.add_argument("--base", default="builtin")
@@ -122,7 +110,6 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", nargs="*", help="names of recipes")
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     arguments.corpus, arguments.documents = arguments.corpus.resolve(), arguments.documents.resolve()
@@ -130,8 +117,9 @@ def main() -> None:
         work(arguments, arguments.work)
         return
     scratch = Path(mkdtemp())
+    os.environ["OMP_NUM_THREADS"] = "1"
     for count in (1, *arguments.counts):
-        launch(count, scratch / str(count))
+        harness.launch(count, scratch / str(count))
     rows = []
     print(f"{'recipe':<22} {'processes':>9} {'loss':>9} {'gradient':>9} {'weights':>9}")
     for name in arguments.only or [*METHODS, "pretrain"]:
@@ -139,8 +127,7 @@ def main() -> None:
             row = {"recipe": name, "processes": count, **compare(scratch / "1" / name, scratch / str(count) / name)}
             rows.append(row)
             print(f"{name:<22} {count:>9} {row['loss']:>9.1e} {row['gradient']:>9.1e} {row['weights']:>9.1e}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
+    harness.keep(arguments, rows)
 
 
 if __name__ == "__main__":

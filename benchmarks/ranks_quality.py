@@ -11,12 +11,10 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 from tempfile import mkdtemp
 
-ROOT = Path(__file__).resolve().parent.parent
+import harness
 
 
 def work(arguments: argparse.Namespace) -> None:
@@ -45,16 +43,6 @@ def work(arguments: argparse.Namespace) -> None:
         (arguments.work / "speed.json").write_text(json.dumps(trained.outcome.texts_per_second))
 
 
-def launch(count: int, seed: int, out: Path) -> float:
-    """Train with ``count`` processes, and return texts a second."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SELFSENT_CACHE": str(out.parent / "cache")}
-    start = [sys.executable] if count == 1 else [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    start += [] if count == 1 else ["--nproc-per-node", str(count)]
-    words = [*start, __file__, *sys.argv[1:], "--work", str(out), "--seed", str(seed)]
-    subprocess.run(words, env=environment, check=True)
-    return float(json.loads((out / "speed.json").read_text()))
-
-
 def sts(model: Path, data: Path) -> float:
     """Return the average of the six STS sets."""
     from selfsent import evaluate
@@ -66,7 +54,7 @@ def sts(model: Path, data: Path) -> float:
 
 def main() -> None:
     """Print a row for every seed, then the medians."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__)
     parser.add_argument("--corpus", type=Path, required=True)
     parser.add_argument("--data", type=Path, required=True, help="a folder in SentEval's layout")
     parser.add_argument("--method", default="simcse")
@@ -77,7 +65,6 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--texts", type=int, default=20_000, help="sentences of the corpus that are read")
     parser.add_argument("--set", nargs="*", default=["encoder.dropout=0.1"], help="further settings")
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -91,15 +78,15 @@ def main() -> None:
     for seed in arguments.seeds:
         for count in counts:
             out = scratch / f"{seed}-{count}"
-            speed = launch(count, seed, out)
+            harness.launch(count, out, "--seed", str(seed))
+            speed = float(json.loads((out / "speed.json").read_text()))
             rows.append({"seed": seed, "processes": count, "texts_per_second": speed})
             rows[-1]["sts"] = sts(out / "model", arguments.data)
             print(f"{seed:>4} {count:>9} {speed:>8,.1f} {rows[-1]['sts']:>6.2f}", flush=True)
-    one, several = ([row["texts_per_second"] for row in rows if row["processes"] == count] for count in counts)
-    ratios = [b / a for a, b in zip(one, several, strict=True)]
+    alone, several = ([row["texts_per_second"] for row in rows if row["processes"] == count] for count in counts)
+    ratios = [b / a for a, b in zip(alone, several, strict=True)]
     print(f"{arguments.processes} processes beside one: {statistics.median(ratios):.2f} times as fast (median)")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
+    harness.keep(arguments, rows)
 
 
 if __name__ == "__main__":

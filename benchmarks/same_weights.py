@@ -5,14 +5,13 @@ Example: git worktree add ../before HEAD~20
 """
 
 import argparse
-import hashlib
 import os
-import subprocess
 import sys
 from pathlib import Path
 from tempfile import mkdtemp
 
-ROOT = Path(__file__).resolve().parent.parent
+import harness
+
 SHORT = ["train.steps=12", "train.batch_size=16", "train.evaluate_every=6", "train.learning_rate=1e-4"]
 METHODS = {  # what keeps a run small, or gives it what it needs
     "simcse": [],
@@ -29,32 +28,25 @@ def commands(corpus: Path, documents: Path, precision: str, threads: int) -> dic
     """Return the command of each run, without its output, by name."""
     machine = [f"hardware.threads={threads}", f"hardware.precision={precision}"]
 
-    def words(*start: object, settings: list[str]) -> list[str]:
-        return [*map(str, start), "--seed", "7", *(word for setting in settings for word in ("--set", setting))]
-
     pretrain = ("pretrain", corpus, "--vocabulary", 4000, "--size")
     held_out = [*machine, "corpus.held_out=40"]
-    found = {
-        "static": words(*pretrain, "static", settings=[]),
-        "nano": words(*pretrain, "nano", "--tokens", 12000, settings=[*NANO, *held_out]),
+    seeded = ("--seed", 7)
+    runs = {
+        "static": harness.selfsent(*pretrain, "static", *seeded),
+        "nano": harness.selfsent(*pretrain, "nano", "--tokens", 12000, *seeded, settings=[*NANO, *held_out]),
     }
     for method, settings in METHODS.items():
         text = documents if method == "declutr" else corpus
-        found[method] = words("train", text, "--method", method, settings=[*SHORT, *held_out, *settings])
-    return found
+        settings = [*SHORT, *held_out, *settings]
+        runs[method] = harness.selfsent("train", text, "--method", method, *seeded, settings=settings)
+    return runs
 
 
 def weights(tree: Path, words: list[str], out: Path, cache: Path) -> dict[str, str]:
     """Run a command of one checkout; return the digests of the weights it wrote."""
     environment = {**os.environ, "PYTHONPATH": str(tree), "SELFSENT_CACHE": str(cache), "OMP_NUM_THREADS": "1"}
-    run = [sys.executable, "-m", "selfsent", *words, "--out", str(out)]
-    ended = subprocess.run(run, capture_output=True, text=True, env=environment, cwd=cache.parent)
-    if ended.returncode:
-        sys.exit(f"{' '.join(run)} of {tree}\nended with {ended.returncode}: {ended.stderr[-2000:]}")
-    return {
-        str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted((out / "model").rglob("*.safetensors"))
-    }
+    harness.finish([*words, "--out", str(out)], env=environment, cwd=cache.parent)
+    return {str(path.relative_to(out)): harness.digest(path) for path in (out / "model").rglob("*.safetensors")}
 
 
 def main() -> None:
@@ -74,12 +66,13 @@ def main() -> None:
         ).items():
             if arguments.only and name not in arguments.only:
                 continue
-            one, two = (
+            before, now = (
                 weights(tree.resolve(), words, scratch / side / f"{name}-{precision}", scratch / f"cache-{side}")
-                for side, tree in (("before", arguments.before), ("now", ROOT))
+                for side, tree in (("before", arguments.before), ("now", harness.ROOT))
             )
-            differ += one != two
-            print(f"{name:<22} {precision}  {'identical' if one == two else 'DIFFERENT'}  {len(one)} files", flush=True)
+            differ += before != now
+            same = "identical" if before == now else "DIFFERENT"
+            print(f"{name:<22} {precision}  {same}  {len(before)} files", flush=True)
     sys.exit(differ > 0)
 
 

@@ -9,15 +9,13 @@ on the machine change little.  ``--predict N`` then writes down what the costs o
 encoding N sentences, and measures it.  ``--ray`` times both by workers of Ray, too, and compares every file.
 """
 
-import argparse
-import json
 import os
-import resource
 import time
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import harness
 import torch
 
 from selfsent.bulk import encode
@@ -36,21 +34,21 @@ RULES = TextRules(CONFIG, split=True, whole=False)
 
 def first_documents(source, sentences):
     """Return the documents that hold so many sentences, and the seconds of reading and of cleaning them."""
-    documents, splits, reading, cleaning, found = [], [], 0.0, 0.0, 0
+    documents, splits, reading, cleaning, count = [], [], 0.0, 0.0, 0
     rest = source.documents(COLUMNS)
-    while found < sentences:
+    while count < sentences:
         start = time.process_time()
-        some = list(islice(rest, 32))
+        batch = list(islice(rest, 32))
         reading += time.process_time() - start
-        if not some:
+        if not batch:
             break
         start = time.process_time()
-        some_splits = [split_texts(document, RULES) for document in some]
+        batch_splits = [split_texts(document, RULES) for document in batch]
         cleaning += time.process_time() - start
-        documents += some
-        splits += some_splits
-        found += sum(len(split.texts) for split in some_splits)
-    return documents, splits, reading, cleaning, found
+        documents += batch
+        splits += batch_splits
+        count += sum(len(split.texts) for split in batch_splits)
+    return documents, splits, reading, cleaning, count
 
 
 class Split(CorpusEngine):
@@ -68,7 +66,7 @@ def folder_bytes(folder):
 
 def corpus_costs(source, sentences, tokenizer, scratch):
     """Seconds and bytes a sentence of each stage of preparation."""
-    documents, splits, reading, cleaning, found = first_documents(source, sentences)
+    documents, splits, reading, cleaning, count = first_documents(source, sentences)
     pieces = WordPieces(tokenizer)
     seconds, size = {"read": reading, "clean": cleaning}, {}
     with TemporaryDirectory(dir=scratch) as staging, TemporaryDirectory(dir=scratch) as kept, Table(Path(staging)) as t:
@@ -87,8 +85,8 @@ def corpus_costs(source, sentences, tokenizer, scratch):
         size["corpus"] = folder_bytes(kept)
         size["raw text"] = sum(len(document.text.encode()) for document in documents)
     lines = [text for split in splits for text in split.texts][:sentences]
-    per = {"sentences": found, "seconds": {k: v / found for k, v in seconds.items()}}
-    return per | {"bytes": {k: v / found for k, v in size.items()}}, documents, lines
+    costs = {"sentences": count, "seconds": {k: v / count for k, v in seconds.items()}}
+    return costs | {"bytes": {k: v / count for k, v in size.items()}}, lines
 
 
 def encode_costs(model, lines, scratch, most):
@@ -107,7 +105,7 @@ def encode_costs(model, lines, scratch, most):
 def whole_run(documents, lines, tokenizer, scratch):
     """Prepare documents and encode lines with builtin-static, as the commands do; return seconds of both clocks."""
     table = scratch / "documents.jsonl"
-    table.write_text("".join(json.dumps(document._asdict()) + "\n" for document in documents), encoding="utf-8")
+    harness.write_rows(table, (document._asdict() for document in documents))
     file = scratch / "all-lines.txt"
     file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     encoder = load_encoder("builtin-static")
@@ -148,25 +146,24 @@ def on_ray(table, file, corpus, tokenizer, scratch, workers):
 
 def main():
     """Measure, print, predict."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__)
     parser.add_argument("text", help="a table of documents, such as wiki.jsonl.xz")
     parser.add_argument("--sentences", type=int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--encode", nargs="*", default=["builtin-static", "builtin"])
     parser.add_argument("--slow", type=int, default=2_000, help="sentences for the models with layers")
     parser.add_argument("--predict", type=int, help="sentences of a run that is predicted, then measured")
     parser.add_argument("--ray", type=int, default=0, metavar="WORKERS", help="the predicted run on Ray, too")
-    parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    (source,) = resolve_sources([given.text])
+    (source,) = resolve_sources([arguments.text])
     tokenizer = tokenizer_of(load_encoder("builtin-static"))
     results = {"load": os.getloadavg()[0], "sizes": []}
     with TemporaryDirectory() as place:
         scratch = Path(place)
-        for sentences in given.sentences:
-            costs, _, lines = corpus_costs(source, sentences, tokenizer, scratch)
-            for model in given.encode:
-                most = len(lines) if model == "builtin-static" else given.slow
+        for sentences in arguments.sentences:
+            costs, lines = corpus_costs(source, sentences, tokenizer, scratch)
+            for model in arguments.encode:
+                most = len(lines) if model == "builtin-static" else arguments.slow
                 second, size = encode_costs(model, lines, scratch, most)
                 costs["seconds"][f"encode {model}"], costs["bytes"][f"vectors {model}"] = second, size
             results["sizes"].append(costs)
@@ -175,24 +172,23 @@ def main():
                 print(f"  {stage:<24} {1e6 * second:8.1f} microseconds a sentence")
             for stage, size in costs["bytes"].items():
                 print(f"  {stage:<24} {size:8.0f} bytes a sentence", flush=True)
-        if given.predict:
+        if arguments.predict:
             seconds = results["sizes"][-1]["seconds"]
             expected = sum(seconds[stage] for stage in ("read", "clean", "tokenize", "deduplicate", "store"))
-            documents, splits, *_, found = first_documents(source, given.predict)
+            documents, splits, *_, count = first_documents(source, arguments.predict)
             lines = [text for split in splits for text in split.texts]
-            predicted = {"prepare": expected * found, "encode": seconds["encode builtin-static"] * found}
-            print(f"predicted for {found:,}: {predicted}", flush=True)
+            predicted = {"prepare": expected * count, "encode": seconds["encode builtin-static"] * count}
+            print(f"predicted for {count:,}: {predicted}", flush=True)
             del splits
             table, file, corpus, measured = whole_run(documents, lines, tokenizer, scratch)
-            results["run"] = {"sentences": found, "predicted": predicted, "measured": measured, "kept": len(corpus)}
+            results["run"] = {"sentences": count, "predicted": predicted, "measured": measured, "kept": len(corpus)}
             print(f"measured: {measured}; {len(corpus):,} rows kept", flush=True)
-            if given.ray:
-                results["ray"] = on_ray(table, file, corpus, tokenizer, scratch, given.ray)
+            if arguments.ray:
+                results["ray"] = on_ray(table, file, corpus, tokenizer, scratch, arguments.ray)
                 print(results["ray"])
-    results["peak memory"] = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    results["peak memory"] = harness.memory("VmHWM")
     print(f"peak memory {results['peak memory'] / 1e6:.0f} MB")
-    if given.json:
-        given.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
+    harness.keep(arguments, results)
 
 
 if __name__ == "__main__":

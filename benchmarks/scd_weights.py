@@ -11,10 +11,10 @@ published.  Before every tenth step is measured, on one batch under dropout and 
 """
 
 import argparse
-import json
 from itertools import islice
 from pathlib import Path
 
+import harness
 import matplotlib as mpl
 import numpy as np
 import torch
@@ -49,8 +49,8 @@ PANELS = {
 def gradient_norm(term: Tensor, encoder: SentenceTransformer) -> float:
     """Return the norm of a term's gradient over the encoder's weights."""
     weights = [p for p in encoder.parameters() if p.requires_grad]
-    found = torch.autograd.grad(term, weights, retain_graph=True, allow_unused=True)
-    return float(torch.stack([g.norm() for g in found if g is not None]).norm())
+    gradients = torch.autograd.grad(term, weights, retain_graph=True, allow_unused=True)
+    return float(torch.stack([g.norm() for g in gradients if g is not None]).norm())
 
 
 def measure(encoder: SentenceTransformer, objective: SCD, probe: Tokens, texts: list[str], suite) -> dict[str, float]:
@@ -68,7 +68,7 @@ def measure(encoder: SentenceTransformer, objective: SCD, probe: Tokens, texts: 
     decorrelation = gradient_norm(terms["decorrelation"], encoder)
     apart = (views[0] - views[1]).detach()
     vectors = encode(encoder, texts)
-    found = {
+    figures = {
         "self_contrast_gradient": contrast * config.self_contrast_weight,
         "decorrelation_gradient": decorrelation,
         "gradient_ratio": contrast * config.self_contrast_weight / decorrelation,
@@ -80,27 +80,27 @@ def measure(encoder: SentenceTransformer, objective: SCD, probe: Tokens, texts: 
     }
     if suite is not None:
         scored = suite.score(encode(encoder, suite.sentences), bootstrap=0)
-        found["stsb-dev"] = scored.get("stsb-dev", "spearman").value
-    return found
+        figures["stsb-dev"] = scored.get("stsb-dev", "spearman").value
+    return figures
 
 
-def follow(base: str, weight: float, texts: list[str], suite, given: argparse.Namespace) -> list[dict[str, float]]:
+def follow(base: str, weight: float, texts: list[str], suite, arguments: argparse.Namespace) -> list[dict[str, float]]:
     """Train with one weight of the self-contrast; return what was measured before every tenth step."""
     encoder = load_encoder(base).train()
     torch.manual_seed(0)
-    objective = SCD(SCD.Config(self_contrast_weight=weight, projector_width=given.projector), encoder)
+    objective = SCD(SCD.Config(self_contrast_weight=weight, projector_width=arguments.projector), encoder)
     config = TrainConfig()
     parameters = [p for p in (*encoder.parameters(), *objective.parameters()) if p.requires_grad]
-    optimizer = torch.optim.AdamW(parameter_groups(parameters, 0.0), lr=given.learning_rate, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(parameter_groups(parameters, 0.0), lr=arguments.learning_rate, weight_decay=0.0)
     ids = encoder.tokenizer(texts, truncation=True, max_length=32)["input_ids"]
     draw = np.random.default_rng(0)
-    probe = collate(encoder, [ids[i] for i in draw.permutation(len(ids))[: given.batch_size]])
+    probe = collate(encoder, [ids[i] for i in draw.permutation(len(ids))[: arguments.batch_size]])
     history = []
-    for step in range(given.steps + 1):
+    for step in range(arguments.steps + 1):
         if step % EVERY == 0:
             history.append({"step": step, **measure(encoder, objective, probe, texts, suite)})
             print(base, weight, {key: round(value, 3) for key, value in history[-1].items()}, flush=True)
-        batch = {"text": collate(encoder, [ids[i] for i in draw.choice(len(ids), given.batch_size, replace=False)])}
+        batch = {"text": collate(encoder, [ids[i] for i in draw.choice(len(ids), arguments.batch_size, replace=False)])}
         with torch.autocast("cpu", torch.bfloat16):
             terms = objective(encoder, batch)
         torch.stack(list(terms.values())).sum().backward()
@@ -112,7 +112,7 @@ def follow(base: str, weight: float, texts: list[str], suite, given: argparse.Na
 
 def draw_figure(runs: dict[str, dict[str, list[dict[str, float]]]]) -> Figure:
     """Draw a row of panels for each base, and a line for each weight."""
-    measured = {key for sides in runs.values() for history in sides.values() for one in history for key in one}
+    measured = {key for sides in runs.values() for history in sides.values() for figures in history for key in figures}
     panels = [key for key in PANELS if key in measured]
     figure = Figure(figsize=(2.6 * len(panels), 2.6 * len(runs)), layout="constrained")
     grid = figure.subplots(len(runs), len(panels), squeeze=False)
@@ -120,8 +120,8 @@ def draw_figure(runs: dict[str, dict[str, list[dict[str, float]]]]) -> Figure:
         colours = mpl.colormaps["viridis"](np.linspace(0.9, 0.1, len(sides)))
         for axes, key in zip(row, panels, strict=True):
             for colour, (weight, history) in zip(colours, sides.items(), strict=True):
-                line = [one[key] for one in history]
-                axes.plot([one["step"] for one in history], line, color=colour, label=weight, linewidth=1.5)
+                line = [figures[key] for figures in history]
+                axes.plot([figures["step"] for figures in history], line, color=colour, label=weight, linewidth=1.5)
             axes.set_title(PANELS[key], fontsize=8)
             axes.set_xlabel("step", fontsize=8)
             axes.tick_params(labelsize=7)
@@ -137,7 +137,7 @@ def draw_figure(runs: dict[str, dict[str, list[dict[str, float]]]]) -> Figure:
 
 def main() -> None:
     """Train, measure and draw."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__)
     parser.add_argument("bases", nargs="*", default=["builtin"])
     parser.add_argument("--corpus", action="append", required=True)
     parser.add_argument("--data", type=Path)
@@ -149,20 +149,18 @@ def main() -> None:
     parser.add_argument("--weights", type=float, nargs="+", default=[1.0, 0.1, 0.01])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("scd_weights.svg"))
-    parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
-    texts = list(islice(corpus_texts(given.corpus, CorpusConfig()), given.texts))
-    suite = None if given.data is None else read_suite(["stsb-dev"], given.data)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    texts = list(islice(corpus_texts(arguments.corpus, CorpusConfig()), arguments.texts))
+    suite = None if arguments.data is None else read_suite(["stsb-dev"], arguments.data)
     runs = {
-        base: {f"{weight:g}": follow(base, weight, texts, suite, given) for weight in given.weights}
-        for base in given.bases
+        base: {f"{weight:g}": follow(base, weight, texts, suite, arguments) for weight in arguments.weights}
+        for base in arguments.bases
     }
-    if given.json:
-        given.json.write_text(json.dumps(runs, indent=2) + "\n")
+    harness.keep(arguments, runs)
     with mpl.rc_context({"svg.fonttype": "none"}):
-        draw_figure(runs).savefig(given.out)
-    print(f"wrote {given.out}")
+        draw_figure(runs).savefig(arguments.out)
+    print(f"wrote {arguments.out}")
 
 
 if __name__ == "__main__":

@@ -25,12 +25,14 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
 from pathlib import Path
 
+import harness
 import numpy as np
 from scipy import stats
 from verdict_validation import Candidate, correlation, derived, folder, remembered
 
 from selfsent.corpus import python_docs
 from selfsent.corpus.sources import Document
+from selfsent.evaluation.geometry import unit
 from selfsent.evaluation.label_free import document_tests
 from selfsent.evaluation.label_free.documents import parse_rows
 from selfsent.evaluation.label_free.scores import SCORE, score_bm25, score_vectors
@@ -70,10 +72,10 @@ def _manual_page(file: Path) -> dict | None:
             current = line.strip().upper()
         else:
             sections[current] += " " + line.strip() + ("\n" if not line.strip() else "")
-    names, _, what = sections["NAME"].strip().partition(" - ")
+    names, _, summary = sections["NAME"].strip().partition(" - ")
     described = " ".join(sections["DESCRIPTION"].split())
     linked = {f"{name}({number[0]})" for name, number in _LINK.findall(sections["SEE ALSO"])}
-    if not what or len(described.split()) < 20:
+    if not summary or len(described.split()) < 20:
         return None
     number = file.name.removesuffix(".gz").rpartition(".")[2][0]
     own = [name.strip() for name in names.replace("\n", " ").split(",")] + [
@@ -81,7 +83,7 @@ def _manual_page(file: Path) -> dict | None:
     ]
     return {
         "names": sorted({f"{name}({number})" for name in own}),
-        "summary": " ".join(what.split()) + ".",
+        "summary": " ".join(summary.split()) + ".",
         "text": described,
         "links": sorted(linked),
     }
@@ -93,10 +95,10 @@ def package_pages() -> list[dict]:
         raise SystemExit(f"no descriptions in {APT}: run apt-get -o Acquire::Languages=en update, or choose a --source")
     pages = [page for file in described for page in map(_package_page, _stanzas(file)) if page]
     tags = {
-        one["Package"]: {tag for tag in re.split(r",\s*", one["Tag"]) if tag.partition("::")[0] in FACETS}
+        fields["Package"]: {tag for tag in re.split(r",\s*", fields["Tag"]) if tag.partition("::")[0] in FACETS}
         for file in sorted(APT.glob("*_dists_*_main_binary-*_Packages*"))
-        for one in _stanzas(file)
-        if "Tag" in one
+        for fields in _stanzas(file)
+        if "Tag" in fields
     }
     pages = list({page["text"]: page for page in pages if len(tags.get(page["names"][0], ())) >= 2}.values())
     holders = defaultdict(set)
@@ -144,9 +146,9 @@ def docstring_pages() -> list[dict]:
     for title, docstring in python_docs.read_docstrings(python_docs.source_files()):
         if title not in kept:
             continue
-        found = re.search(r"See Also\n\s*-{4,}\n(.*?)(?:\n\s*\n\s*\w[^\n]*\n\s*-{4,}|\Z)", docstring, re.DOTALL)
+        section = re.search(r"See Also\n\s*-{4,}\n(.*?)(?:\n\s*\n\s*\w[^\n]*\n\s*-{4,}|\Z)", docstring, re.DOTALL)
         links = []
-        for line in found[1].splitlines() if found else ():
+        for line in section[1].splitlines() if section else ():
             head = re.match(r"\s*:?(?:\w+:)?`?~?([\w., ]+?)`?\s*(?::|$)", line)
             links += (
                 [name.strip() for name in head[1].split(",") if re.fullmatch(r"\s*[\w.]+\s*", name)] if head else []
@@ -167,18 +169,18 @@ def _resolved(pages: list[dict]) -> list[dict]:
         own, resolved = page["names"][0].split("."), set()
         for link in page["links"]:
             matching = [
-                one
-                for one in ends[link.rpartition(".")[2]]
-                if one.split(".")[0] == own[0] and one != page["names"][0] and _ends_with(one, link)
+                name
+                for name in ends[link.rpartition(".")[2]]
+                if name.split(".")[0] == own[0] and name != page["names"][0] and _ends_with(name, link)
             ]
             if matching:
-                resolved.add(max(matching, key=lambda one: (_shared_parts(one.split("."), own), -len(one))))
+                resolved.add(max(matching, key=lambda name: (_shared_parts(name.split("."), own), -len(name))))
         page["links"] = sorted(resolved)
     return pages
 
 
-def _shared_parts(one: list[str], other: list[str]) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+def _shared_parts(first: list[str], second: list[str]) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
 
 
 def _ends_with(qualified: str, written: str) -> bool:
@@ -190,10 +192,10 @@ def _ends_with(qualified: str, written: str) -> bool:
 
 def chosen(pages: list[dict]) -> list[dict]:
     """Return at most ``MOST`` pages, those with links and the linked ones first."""
-    known = {name for page in pages for name in page["names"]}
+    names = {name for page in pages for name in page["names"]}
     linked = {name for page in pages for name in page["links"]}
-    tied = [page for page in pages if set(page["links"]) & known or set(page["names"]) & linked]
-    other = [page for page in pages if not (set(page["links"]) & known or set(page["names"]) & linked)]
+    tied = [page for page in pages if set(page["links"]) & names or set(page["names"]) & linked]
+    other = [page for page in pages if not (set(page["links"]) & names or set(page["names"]) & linked)]
     spread = [tied[int(at)] for at in np.linspace(0, len(tied) - 1, min(MOST, len(tied)))] if tied else []
     return spread + other[: MOST - len(spread)]
 
@@ -203,9 +205,9 @@ class Links:
 
     def __init__(self, pages: list[dict]) -> None:
         self.texts = [" ".join(f"{page['summary']} {page['text']}".split()[:WORDS]) for page in pages]
-        place = {name: number for number, page in enumerate(pages) for name in page["names"]}
+        numbers = {name: number for number, page in enumerate(pages) for name in page["names"]}
         self.linked = {
-            number: np.array(sorted({place[name] for name in page["links"] if name in place} - {number}))
+            number: np.array(sorted({numbers[name] for name in page["links"] if name in numbers} - {number}))
             for number, page in enumerate(pages)
         }
         self.queries = [number for number, targets in self.linked.items() if len(targets)]
@@ -231,7 +233,7 @@ class Links:
 
 
 def _shared(words: list[set[str]], pairs: list[tuple[int, int]]) -> float:
-    return float(np.mean([len(words[one] & words[other]) / len(words[one] | words[other]) for one, other in pairs]))
+    return float(np.mean([len(words[a] & words[b]) / len(words[a] | words[b]) for a, b in pairs]))
 
 
 def tests_of(pages: list[dict]) -> document_tests.DocumentTests:
@@ -242,7 +244,7 @@ def tests_of(pages: list[dict]) -> document_tests.DocumentTests:
         if len(re.split(r"(?<=[.!?])\s+", page["text"])) >= 4
     ]
     chosen = [documents[int(at)] for at in np.linspace(0, len(documents) - 1, min(DOCUMENTS, len(documents)))]
-    return document_tests.build_tests([one for one, _ in parse_rows(chosen, "en")], seed=0)
+    return document_tests.build_tests([document for document, _ in parse_rows(chosen, "en")], seed=0)
 
 
 def main() -> None:
@@ -254,17 +256,16 @@ def main() -> None:
     parser.add_argument(
         "--source", action="append", choices=("manual pages", "docstrings", "packages"), help="all by default"
     )
-    given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
     sources = {}
     readers = {"manual pages": manual_pages, "docstrings": docstring_pages, "packages": package_pages}
-    for name in given.source or readers:
+    for name in arguments.source or readers:
         read = readers[name]
-        kept = given.out / f"{name}.jsonl"
+        kept = arguments.out / f"{name}.jsonl"
         if not kept.is_file():
-            kept.write_text("".join(json.dumps(page) + "\n" for page in read()), encoding="utf-8")
-        pages = [json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()]
-        pages = chosen(pages)
+            harness.write_rows(kept, read())
+        pages = chosen([json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()])
         sources[name] = Links(pages), tests_of(pages)
         overlap, chance = sources[name][0].overlap()
         print(
@@ -272,26 +273,26 @@ def main() -> None:
             f"words shared {overlap:.3f}, by chance {chance:.3f}"
         )
     fit = next(iter(sources.values()))[1].texts
-    candidates = [folder(path) for path in given.encoders]
-    for one, path in zip(candidates, given.encoders, strict=True):
-        one.encode = remembered(str(path), one.encode, given.out)
-    for base in given.derived:
-        candidates += derived(base, given.out, fit)
+    candidates = [folder(path) for path in arguments.encoders]
+    for candidate, path in zip(candidates, arguments.encoders, strict=True):
+        candidate.encode = remembered(str(path), candidate.encode, arguments.out)
+    for base in arguments.derived:
+        candidates += derived(base, arguments.out, fit)
     for name, (links, tests) in sources.items():
         print(f"\n{name}: verdict's score, MRR@10 and recall@10 of the linked pages")
-        similar = np.array(bm25_scores([links.texts[one] for one in links.queries], links.texts))
+        similar = np.array(bm25_scores([links.texts[query] for query in links.queries], links.texts))
         shown("BM25", score_bm25(tests, resamples=0, seed=0).get(SCORE, "mean").value, *links.score(similar))
-        rows = [(one.name, *measured(one, links, tests)) for one in candidates]
+        rows = [(candidate.name, *measured(candidate, links, tests)) for candidate in candidates]
         for row in sorted(rows, key=lambda row: -row[2]):
             shown(*row)
-        report(rows, {one.name for one, path in zip(candidates, given.encoders, strict=False) if _is_static(path)})
+        report(rows, {c.name for c, path in zip(candidates, arguments.encoders, strict=False) if _is_static(path)})
 
 
-def measured(one: Candidate, links: Links, tests: document_tests.DocumentTests) -> tuple[float, float, float]:
+def measured(candidate: Candidate, links: Links, tests: document_tests.DocumentTests) -> tuple[float, float, float]:
     """Return the verdict's score of an encoder, and MRR@10 and recall@10 of links."""
-    scored = score_vectors(tests, one.encode(tests.texts), name=one.name, resamples=0, seed=0)
-    vectors = one.encode(links.texts)
-    vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    scored = score_vectors(tests, candidate.encode(tests.texts), name=candidate.name, resamples=0, seed=0)
+    vectors = candidate.encode(links.texts)
+    vectors = unit(vectors)
     return scored.get(SCORE, "mean").value, *links.score(vectors[links.queries] @ vectors.T)
 
 

@@ -29,6 +29,8 @@ from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 
+import harness
+
 BASELINE = """
 import sys, threading
 import uvicorn
@@ -78,13 +80,12 @@ def started(words: list[str], port: int):
 
 def ours(model: str, port: int, *more: str) -> list[str]:
     """Return the command of our server."""
-    return [sys.executable, "-m", "selfsent", "serve", f"m={model}", "--port", str(port), *more]
+    return harness.selfsent("serve", f"m={model}", "--port", port, *more)
 
 
 def memory(process: subprocess.Popen) -> float:
     """Return the resident megabytes of a process."""
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
+    return harness.memory("VmRSS", process.pid) / 2**20
 
 
 async def exchange(reader, writer, content: bytes, path: str = "/embed") -> tuple[int, bytes]:
@@ -138,45 +139,45 @@ def figures(statuses: Counter, times: list[float], seconds: float) -> dict:
     return {"requests/s": round(len(times) / seconds, 1), "p50 ms": quantile[50], "p99 ms": quantile[99], **statuses}
 
 
-def throughput(given: argparse.Namespace, port: int) -> dict:
+def throughput(arguments: argparse.Namespace, port: int) -> dict:
     """Compare with the server without batching."""
     results = {}
-    with tempfile.TemporaryDirectory() as place:
-        script = Path(place) / "baseline.py"
+    with tempfile.TemporaryDirectory() as scratch:
+        script = Path(scratch) / "baseline.py"
         script.write_text(BASELINE)
-        folder = given.model if Path(given.model).is_dir() else str(Path(given.builtin))
-        sides = {"selfsent": ours(given.model, port), "unbatched": [sys.executable, str(script), folder, str(port)]}
-        for clients in given.clients:
+        unbatched = [sys.executable, str(script), harness.shipped(arguments.model), str(port)]
+        sides = {"selfsent": ours(arguments.model, port), "unbatched": unbatched}
+        for clients in arguments.clients:
             for name, words in sides.items():
                 with started(words, port):
-                    asyncio.run(load(port, clients, min(3.0, given.seconds)))
-                    row = figures(*asyncio.run(load(port, clients, given.seconds)), given.seconds)
+                    asyncio.run(load(port, clients, min(3.0, arguments.seconds)))
+                    row = figures(*asyncio.run(load(port, clients, arguments.seconds)), arguments.seconds)
                 results[f"{name}, {clients} clients"] = row
                 print(f"{name}, {clients} clients: {row}", flush=True)
     return results
 
 
-def overload(given: argparse.Namespace, port: int) -> dict:
+def overload(arguments: argparse.Namespace, port: int) -> dict:
     """Send ten times as many requests at once as may be in work."""
-    with started(ours(given.model, port, "--set", "max_concurrent_requests=32"), port) as process:
+    with started(ours(arguments.model, port, "--set", "max_concurrent_requests=32"), port) as process:
         # Until batches of most shapes were met: each leaves its compiled product in memory.
-        asyncio.run(load(port, 32, given.seconds))
+        asyncio.run(load(port, 32, arguments.seconds))
 
         async def both() -> tuple[tuple[Counter, list[float]], list[int]]:
-            loading, seen = asyncio.create_task(load(port, 320, given.overload)), [round(memory(process))]
+            loading, seen = asyncio.create_task(load(port, 320, arguments.overload)), [round(memory(process))]
             for _ in range(10):
-                await asyncio.sleep(given.overload / 10)
+                await asyncio.sleep(arguments.overload / 10)
                 seen.append(round(memory(process)))
             return await loading, seen
 
         (statuses, times), seen = asyncio.run(both())
-        row = figures(statuses, times, given.overload) | {"MB": seen}
+        row = figures(statuses, times, arguments.overload) | {"MB": seen}
         row["alive"] = asyncio.run(request_once(port, body(random.Random(1))))[0]
     print(f"overload: {row}", flush=True)
     return row
 
 
-def fuzz(given: argparse.Namespace, port: int) -> dict:
+def fuzz(arguments: argparse.Namespace, port: int) -> dict:
     """Send what hypothesis draws, twice."""
     import hypothesis
     from hypothesis import strategies as st
@@ -211,7 +212,7 @@ def fuzz(given: argparse.Namespace, port: int) -> dict:
     drawn: list[tuple[str, bytes]] = []
 
     @hypothesis.settings(
-        max_examples=given.fuzz,
+        max_examples=arguments.fuzz,
         deadline=None,
         database=None,
         derandomize=True,
@@ -219,12 +220,12 @@ def fuzz(given: argparse.Namespace, port: int) -> dict:
         phases=[hypothesis.Phase.generate],
     )
     @hypothesis.given(requests)
-    def draw(one: tuple[str, bytes]) -> None:
-        drawn.append(one)
+    def draw(request: tuple[str, bytes]) -> None:
+        drawn.append(request)
 
     draw()
     statuses, faults, seen = Counter(), [], []
-    with started(ours(given.model, port), port) as process:
+    with started(ours(arguments.model, port), port) as process:
         for number, (path, content) in enumerate([*drawn, *drawn]):  # what leaks grows in the second turn, too
             if number % max(1, len(drawn) // 5) == 0:
                 seen.append(round(memory(process), 1))
@@ -239,9 +240,9 @@ def fuzz(given: argparse.Namespace, port: int) -> dict:
     return row
 
 
-def shutdown(given: argparse.Namespace, port: int) -> dict:
+def shutdown(arguments: argparse.Namespace, port: int) -> dict:
     """Stop the server while 64 clients send."""
-    with started(ours(given.model, port), port) as process:
+    with started(ours(arguments.model, port), port) as process:
         loop = asyncio.new_event_loop()
         loop.call_later(5.0, process.send_signal, signal.SIGTERM)
         statuses, _ = loop.run_until_complete(load(port, 64, 60.0))
@@ -255,7 +256,7 @@ def shutdown(given: argparse.Namespace, port: int) -> dict:
 
 def main() -> None:
     """Print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__)
     parser.add_argument("model", help="a folder, which sentence-transformers opens, too; or builtin")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--clients", type=int, nargs="*", default=[1, 8, 64])
@@ -263,22 +264,18 @@ def main() -> None:
     parser.add_argument("--fuzz", type=int, default=10_000, help="requests; 0: leave them out")
     parser.add_argument("--no-shutdown", action="store_true")
     parser.add_argument("--port", type=int, default=18_123)
-    parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    from selfsent.encoder.folder import SHIPPED
-
-    given.builtin = SHIPPED.get(given.model, given.model)
-    results: dict = {"model": given.model, "threads": os.environ.get("OMP_NUM_THREADS")}
-    if given.clients:
-        results["throughput"] = throughput(given, given.port)
-    if given.overload:
-        results["overload"] = overload(given, given.port)
-    if given.fuzz:
-        results["fuzz"] = fuzz(given, given.port)
-    if not given.no_shutdown:
-        results["shutdown"] = shutdown(given, given.port)
-    if given.json:
-        given.json.write_text(json.dumps(results, indent=1))
+    arguments = parser.parse_args()
+    results: dict = {"model": arguments.model, "threads": os.environ.get("OMP_NUM_THREADS")}
+    wanted = {
+        throughput: arguments.clients,
+        overload: arguments.overload,
+        fuzz: arguments.fuzz,
+        shutdown: not arguments.no_shutdown,
+    }
+    for work, asked in wanted.items():
+        if asked:
+            results[work.__name__] = work(arguments, arguments.port)
+    harness.keep(arguments, results)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ that it ranks worst.  A run's STS average is taken from its scores.json where it
 The parts in the score are to be chosen on the first corpus; the others confirm.
 """
 
-import argparse
 import hashlib
 import json
 import time
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
+import harness
 import numpy as np
 import torch
 from scipy import stats
@@ -56,15 +56,15 @@ def remembered(name: str, encode: Encode, cache: Path) -> Encode:
     """Encode the same texts only once, ever."""
 
     def inner(texts: list[str]) -> np.ndarray:
-        key = hashlib.sha256("\n".join([name, *texts]).encode(errors="replace")).hexdigest()[:24]
-        place = cache / f"{key}.npy"
-        if not place.exists():
+        key = hashlib.sha256("\n".join([name, *texts]).encode(errors="refile")).hexdigest()[:24]
+        file = cache / f"{key}.npy"
+        if not file.exists():
             cache.mkdir(parents=True, exist_ok=True)
             start = time.perf_counter()
             np.save(cache / f".{key}.npy", np.asarray(encode(texts), np.float32))
-            (cache / f".{key}.npy").rename(place)
+            (cache / f".{key}.npy").rename(file)
             print(f"  {name}: {len(texts):,} texts in {time.perf_counter() - start:.0f} s", flush=True)
-        return np.load(place)
+        return np.load(file)
 
     return inner
 
@@ -73,17 +73,17 @@ def folder(path: Path) -> Candidate:
     """Take a saved encoder, and the STS average of its run if that was measured on the six sets."""
     run = path.parent if path.name == "model" else path
     scores = run / "scores.json"
-    known = None
+    sts = None
     if scores.exists():
         trained = json.loads(scores.read_text()).get("trained") or {}
         for score in trained.get("scores", []):
             if score["task"] == f"average of 6: {TASKS}" and score["metric"] == "spearman":
-                known = score["value"]
+                sts = score["value"]
 
     def encode(texts: list[str]) -> np.ndarray:
         return encode_texts(load_encoder(path), texts)
 
-    return Candidate(f"{run.parent.name}/{run.name}", encode, known)
+    return Candidate(f"{run.parent.name}/{run.name}", encode, sts)
 
 
 def derived(base: str, cache: Path, fit: list[str]) -> list[Candidate]:
@@ -112,7 +112,7 @@ def derived(base: str, cache: Path, fit: list[str]) -> list[Candidate]:
         def make(vectors: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
             middle = vectors.mean(axis=0)
             axes = np.linalg.svd(vectors - middle, full_matrices=False)[2][:width]
-            return lambda given: (given - middle) @ axes.T
+            return lambda rows: (rows - middle) @ axes.T
 
         return make
 
@@ -129,11 +129,11 @@ def derived(base: str, cache: Path, fit: list[str]) -> list[Candidate]:
 
         return remembered(f"{base} spoiled {noise}", encode, cache)
 
-    found = [Candidate(f"{short} {name}", pooled(name)) for name in POOLINGS]
-    found.append(Candidate(f"{short} mean, whitened", linear(whitened)))
-    found += [Candidate(f"{short} mean, rank {width}", linear(projected(width))) for width in (2, 5, 20)]
-    found += [Candidate(f"{short} mean, noise {noise} in weights", spoiled(noise)) for noise in (0.3, 0.6, 1.0)]
-    return [*found, Candidate(f"{short} mean, random weights", spoiled(None))]
+    variants = [Candidate(f"{short} {name}", pooled(name)) for name in POOLINGS]
+    variants.append(Candidate(f"{short} mean, whitened", linear(whitened)))
+    variants += [Candidate(f"{short} mean, rank {width}", linear(projected(width))) for width in (2, 5, 20)]
+    variants += [Candidate(f"{short} mean, noise {noise} in weights", spoiled(noise)) for noise in (0.3, 0.6, 1.0)]
+    return [*variants, Candidate(f"{short} mean, random weights", spoiled(None))]
 
 
 def correlation(x: Sequence[float], y: Sequence[float], resamples: int = 2000) -> tuple[float, float, float]:
@@ -149,22 +149,22 @@ def decisions(results: Sequence[Results], sts: Sequence[float]) -> dict[str, int
     """Count the pairs of encoders whose order by STS the verdict finds, misses, or leaves open."""
     counts = {"right": 0, "wrong": 0, "cannot tell": 0}
     scores = [result.get(SCORE, "mean").replicates for result in results]
-    for one, other in combinations(range(len(sts)), 2):
-        low, high = np.quantile(scores[one] - scores[other], (0.025, 0.975))
-        above = sts[one] > sts[other]
+    for first, second in combinations(range(len(sts)), 2):
+        low, high = np.quantile(scores[first] - scores[second], (0.025, 0.975))
+        above = sts[first] > sts[second]
         counts["cannot tell" if low <= 0 <= high else "right" if (low > 0) == above else "wrong"] += 1
     return counts
 
 
 def accuracy(candidate: Candidate, suite: Suite, cache: Path) -> float:
     """Return the mean accuracy of the transfer tasks, measured once."""
-    place = cache / f"transfer-{hashlib.sha256(candidate.name.encode()).hexdigest()[:24]}.json"
-    if not place.exists():
+    file = cache / f"transfer-{hashlib.sha256(candidate.name.encode()).hexdigest()[:24]}.json"
+    if not file.exists():
         began = time.perf_counter()
         average = suite.score(candidate.encode(suite.sentences), bootstrap=0).average("accuracy")
-        place.write_text(json.dumps({"name": candidate.name, "value": average.value, "tasks": average.task}))
+        file.write_text(json.dumps({"name": candidate.name, "value": average.value, "tasks": average.task}))
         print(f"  {candidate.name}: {average.value:.2f}, {time.perf_counter() - began:.0f} s", flush=True)
-    return float(json.loads(place.read_text())["value"])
+    return float(json.loads(file.read_text())["value"])
 
 
 def report_against(
@@ -194,7 +194,7 @@ def report_against(
 
 def main() -> None:
     """Score every encoder on every corpus, then report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__)
     parser.add_argument("folders", nargs="*", type=Path)
     parser.add_argument("--derived", action="append", default=[], help="an encoder whose variants are scored")
     parser.add_argument("--corpus", action="append", required=True)
@@ -202,7 +202,6 @@ def main() -> None:
     parser.add_argument("--transfer", action="store_true", help="hold the verdict against the transfer tasks as well")
     parser.add_argument("--documents", type=int, default=500)
     parser.add_argument("--cache", type=Path, required=True, help="keeps vectors and STS averages")
-    parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
 
@@ -228,9 +227,9 @@ def main() -> None:
             candidate.sts = scored.average().value
         if transfer is not None:
             candidate.transfer = accuracy(candidate, transfer, arguments.cache)
-        for corpus, given in tests.items():
-            vectors = candidate.encode(given.texts)
-            results[corpus].append(score_vectors(given, vectors, name=candidate.name))
+        for corpus, documents in tests.items():
+            vectors = candidate.encode(documents.texts)
+            results[corpus].append(score_vectors(documents, vectors, name=candidate.name))
         scores = "  ".join(f"{results[corpus][-1].get(SCORE, 'mean').value:6.2f}" for corpus in tests)
         print(f"{candidate.sts:6.2f}  {scores}  {candidate.name}", flush=True)
 
@@ -245,8 +244,7 @@ def main() -> None:
     for corpus, measured in results.items():
         print(f"\n{corpus}")
         report[corpus] = {truth: report_against(truth, q, candidates, measured) for truth, q in truths.items()}
-    if arguments.json:
-        arguments.json.write_text(json.dumps(report, indent=2) + "\n")
+    harness.keep(arguments, report)
 
 
 if __name__ == "__main__":
