@@ -80,15 +80,6 @@ def test_bands_find_nearly_all_pairs_at_the_threshold(threshold):
     assert 1 - (1 - threshold**width) ** (deduplicate.MINIMA // width) >= 0.97
 
 
-def test_minima_agree_in_proportion_to_jaccard_similarity():
-    rows = families(400, 2, 2, seed=3)
-    ids, lengths = flat(rows)
-    keys = list(deduplicate.band_keys(deduplicate.shingles(ids, lengths), lengths, 1))
-    pairs = [(i, j) for i, j in combinations(range(len(rows)), 2) if set(rows[i]) & set(rows[j])]
-    alike = np.mean([[key[i] == key[j] for key in keys] for i, j in pairs])
-    assert alike == pytest.approx(np.mean([jaccard(rows[i], rows[j]) for i, j in pairs]), abs=0.01)
-
-
 @pytest.mark.parametrize("partition", [64, 1 << 20])
 def test_every_dropped_text_has_an_earlier_near_duplicate_that_is_kept(tmp_path, monkeypatch, partition):
     monkeypatch.setattr(deduplicate, "_PARTITION", partition)

@@ -23,6 +23,11 @@ def select(tmp_path):
     return lambda size=5, kind="summary-body": Selection(kind, size, 0.05, tmp_path / "held_out.jsonl")
 
 
+def taken(selection):
+    """The half of which a document was taken."""
+    return selection.found.dev if selection.found.dev.queries else selection.found.test
+
+
 def first_taken(selection, sentences, summary=""):
     """Offer one document under growing keys until it is taken, or for so long that it never will be."""
     return any(selection.take(Document("", "T"), summary, sentences, [key]) for key in range(2000))
@@ -51,18 +56,14 @@ def test_no_more_are_taken_than_asked_for(select):
 def test_the_query_is_the_first_sentence_and_the_passage_the_next_ones(select):
     selection = select()
     assert first_taken(selection, ["The bakery is a shop.", *BODY])
-    pairs = selection.found.dev if selection.found.dev.queries else selection.found.test
-    assert (pairs.queries, pairs.passages, pairs.titles) == (
-        ["The bakery is a shop."],
-        [" ".join(BODY)],
-        ["T"],
-    )
+    pairs = taken(selection)
+    assert (pairs.queries, pairs.passages, pairs.titles) == (["The bakery is a shop."], [" ".join(BODY)], ["T"])
 
 
 def test_a_summary_is_the_query_and_does_not_help_to_find_itself(select):
     selection = select()
     assert first_taken(selection, ["About a bakery.", *BODY], summary="About a bakery.")
-    pairs = selection.found.dev if selection.found.dev.queries else selection.found.test
+    pairs = taken(selection)
     assert pairs.queries == ["About a bakery."]
     assert pairs.passages == [" ".join(BODY)]
 
@@ -70,7 +71,7 @@ def test_a_summary_is_the_query_and_does_not_help_to_find_itself(select):
 def test_a_passage_stops_at_about_sixty_words(select):
     selection = select()
     assert first_taken(selection, ["A short one here."] + [f"{n} " + "word " * 19 for n in range(10)])
-    pairs = selection.found.dev if selection.found.dev.queries else selection.found.test
+    pairs = taken(selection)
     assert len(pairs.passages[0].split()) == 60
 
 

@@ -305,12 +305,6 @@ def test_min_words_of_zero_is_not_the_default(prepare):
     assert everything(prepare(rows, "a.jsonl", held_out=0, min_words=0))[0] == "Stop it."
 
 
-def test_a_corpus_config_can_be_a_key_of_a_cache():
-    one, other = CorpusConfig(max_texts=5), CorpusConfig(max_texts=6)
-    assert hash(one) == hash(CorpusConfig(max_texts=5))
-    assert repr(one) == repr(CorpusConfig(max_texts=5)) != repr(other)
-
-
 @pytest.mark.parametrize("paired", [False, True])
 def test_memory_does_not_grow_with_the_corpus(prepare, monkeypatch, paired):
     monkeypatch.setattr(staging, "_TEXTS", 64)

@@ -211,7 +211,7 @@ def read_or_refuse(path):
     st.binary(max_size=99) | st.lists(st.sampled_from(BITS), max_size=30).map(b"".join),
     st.booleans(),
 )
-@settings(max_examples=600, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_any_bytes_under_any_name_give_rows_or_one_sentence(tmp_path, name, content, pack_them):
     suffix = formats.compression_of(Path(name))
     read_or_refuse(write(tmp_path / name, PACKERS[suffix](content) if pack_them else content))
@@ -222,7 +222,7 @@ def test_any_bytes_under_any_name_give_rows_or_one_sentence(tmp_path, name, cont
     st.lists(st.tuples(st.floats(0, 0.999), st.integers(0, 255)), max_size=4),
     st.just(1.0) | st.floats(0, 1),
 )
-@settings(max_examples=600, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_a_damaged_file_gives_rows_or_one_sentence(tmp_path, packed, name, changes, left):
     content = bytearray(packed[name])
     for place, byte in changes:

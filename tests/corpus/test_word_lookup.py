@@ -56,14 +56,14 @@ def test_odd_texts_together_and_each_alone(tokenizer):
     assert fast(words, ["", ""]) == ([], [0, 0])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), max_size=5))
 def test_any_text_has_the_ids_of_the_tokenizer(texts, tokenizer):
     words = WordLookup.of(tokenizer)
     assert fast(words, texts) == slow(tokenizer, texts)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(texts=st.lists(st.text("aAb é\u0301\u0338=<[.ß\u4e2d\u00a0\x00\n", max_size=60), max_size=5))
 def test_characters_that_meet_at_a_boundary_have_the_ids_of_the_tokenizer(texts, tokenizer):
     assert fast(WordLookup.of(tokenizer), texts) == slow(tokenizer, texts)

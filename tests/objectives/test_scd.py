@@ -153,16 +153,6 @@ def test_a_view_without_dropout_is_the_evaluated_one(encoder, batch, attention, 
 
 
 @pytest.mark.parametrize("passes", ["two", "one"])
-def test_the_low_rate_is_the_first_view_s(encoder, batch, passes):
-    scd = make(dropout_low=0.0, dropout_high=0.5, passes=passes)
-    with torch.no_grad():
-        scd(encoder, batch)
-        evaluated = embed(encoder.eval(), batch["text"])
-    assert torch.allclose(scd.h, evaluated, atol=1e-6)
-    assert (scd.k - evaluated).abs().amax(1).min() > 0.01
-
-
-@pytest.mark.parametrize("passes", ["two", "one"])
 def test_hidden_only_leaves_attention_at_the_encoder_s_own_rate(encoder, batch, passes):
     seen = {"attention": set(), "hidden": set()}
 

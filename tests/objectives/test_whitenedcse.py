@@ -87,18 +87,6 @@ def test_the_whole_head_and_loss_are_those_of_the_authors(golden, precision):
         torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize(("texts", "shared"), [(32, 30), (64, 62), (128, 126)])
-def test_the_released_cut_gives_nearly_all_texts_one_shuffle_for_all_views(texts, shared):
-    x = vectors(3, texts, 24)
-    permutations = torch.stack([torch.randperm(24, generator=torch.Generator().manual_seed(v)) for v in range(3)])
-    y = by_item(make(sgw_chunking="released").whiten(x, permutations))
-    rows, thirds = by_item(x), torch.arange(3 * texts) // texts
-    for third, permutation in enumerate(permutations):
-        own = thirds == third
-        torch.testing.assert_close(y[own], group_whiten(rows[own], 12, permutation=permutation))
-    assert sum(len(set(views)) == 1 for views in thirds.view(texts, 3).tolist()) == shared
-
-
 # shuffles
 
 

@@ -2,19 +2,16 @@
 
 import errno
 import os
-import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from selfsent.errors import ResumeError
 from selfsent.storage import atomic
 from selfsent.storage.atomic import build_folder, cache_folder
-from selfsent.storage.run_folder import Run
 
 BUILD_AND_WAIT = """
 import sys
@@ -126,29 +123,6 @@ def test_a_file_is_the_old_or_the_new_one_wherever_the_process_is_killed(tmp_pat
         killed_at_every_operation(lambda: atomic.write_text(target, "new"), check) == 5
     )  # open write fsync x 2 rename
     assert names(tmp_path) == ["scores.json"]
-
-
-def test_a_checkpoint_can_be_resumed_wherever_the_process_is_killed(tmp_path):
-    run = Run.create(tmp_path / "run", {})
-
-    def save(step):
-        run.checkpoints.save(step, {"w": torch.full((3,), float(step))}, {"step": step})
-
-    def restart():
-        shutil.rmtree(run.checkpoints.folder, ignore_errors=True)
-        for step in (1, 2):
-            save(step)
-
-    def check(ended):
-        step, weights, state = Run.reopen(run.folder, {}).checkpoints.load()
-        assert step in ((3,) if ended else (2, 3))
-        assert weights["w"].tolist() == [float(step)] * 3
-        assert state == {"step": step}
-        assert not list(run.checkpoints.folder.glob(".*.partial"))
-        restart()
-
-    restart()
-    assert killed_at_every_operation(lambda: save(3), check) > 4
 
 
 def cached_folder(target):

@@ -135,22 +135,6 @@ def test_a_run_stopped_at_any_step_ends_with_the_bits_of_the_one_that_was_not(me
         assert lines[0] == lines[1]
 
 
-def test_a_run_without_a_checkpoint_yet_starts_again_and_ends_the_same(bert, tmp_path):
-    whole, _, _ = fit(bert, tmp_path / "whole", select="last")
-    run = Run.create(tmp_path / "killed", {})
-    run.log(step=0, scores={"score": 1.0})  # all that a kill in the first step leaves behind
-    resumed, _, _ = fit(bert, tmp_path / "killed", select="last", resume=True)
-    assert same(whole, resumed)
-
-
-def test_the_same_seed_gives_the_same_losses_and_another_seed_others(bert, tmp_path):
-    watches = [Watch() for _ in range(3)]
-    for number, seed in enumerate((1, 1, 2)):
-        fit(bert, tmp_path / str(number), seed=seed, steps=20, watch=watches[number])
-    assert watches[0].losses == watches[1].losses
-    assert watches[0].losses != watches[2].losses
-
-
 def test_evaluating_more_often_does_not_change_what_is_learned(bert, tmp_path):
     often, _, _ = fit(bert, tmp_path / "often", select="last", evaluate_every=1)
     never, _, _ = fit(bert, tmp_path / "never", select="last", evaluate_every=0)

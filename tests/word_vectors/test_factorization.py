@@ -7,8 +7,7 @@ from scipy import sparse
 
 from selfsent.config import build_config
 from selfsent.errors import ConfigurationError
-from selfsent.progress import SILENT
-from selfsent.word_vectors import cooccurrences, factorization
+from selfsent.word_vectors import factorization
 
 
 @pytest.fixture(params=["dense", "sparse"])
@@ -69,17 +68,6 @@ def test_the_common_component_of_texts_is_gone(prepared, skip):
     # Random positive vectors have their mean in common; nothing of it is left.
     assert found.mean(0).norm() < 0.2 * vectors.mean(0).norm()
     assert factorization.without_common(vectors, text, skip, 0) is vectors
-
-
-def test_words_of_one_subject_end_up_near_each_other(prepared, skip, form):
-    tokenizer, text = prepared
-    tables, _ = cooccurrences.count_cooccurrences(text, len(tokenizer), 5, skip, SILENT)
-    vectors = factorization.factorise(cooccurrences.ppmi(tables), factorization.FactorConfig(width=4), seed=0)
-    near, far = (
-        vectors[tokenizer.convert_tokens_to_ids("ship")] @ vectors[tokenizer.convert_tokens_to_ids(word)]
-        for word in ("storm", "soup")
-    )
-    assert near > 0.5 > far
 
 
 def test_both_forms_of_the_product_are_the_whole_matrix_in_one_band_or_several(form, monkeypatch):
