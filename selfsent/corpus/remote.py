@@ -93,7 +93,6 @@ def reported(url: str) -> Iterator[None]:
 
 
 def _remote_file(url: str, facts: dict[str, Any]) -> RemoteFile:
-    for key in ("ETag", "etag", "md5", "sha256", "mtime", "LastModified", "last_modified", "created"):
-        if facts.get(key):
-            return RemoteFile(url, int(facts.get("size") or 0), f"{key} {facts[key]}")
-    return RemoteFile(url, int(facts.get("size") or 0), "")
+    keys = ("ETag", "etag", "md5", "sha256", "mtime", "LastModified", "last_modified", "created")
+    version = next((f"{key} {facts[key]}" for key in keys if facts.get(key)), "")
+    return RemoteFile(url, int(facts.get("size") or 0), version)

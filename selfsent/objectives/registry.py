@@ -89,32 +89,30 @@ def plan_objective(name: str, table: Mapping[str, Any]) -> ObjectivePlan:
         raise ConfigurationError(
             f"{name!r} joins a method with itself: name each once, and weigh it with objective.weights"
         )
+    kinds = {method: kind for method, (kind, _) in methods.items()}
     if len(methods) == 1:
-        ((member, (kind, changes)),) = methods.items()
+        ((method, (kind, changes)),) = methods.items()
         return ObjectivePlan(
-            {member: kind}, {member: build_config(kind.Config, {**changes, **table}, "objective")}, {member: 1.0}
+            kinds, {method: build_config(kind.Config, {**changes, **table}, "objective")}, {method: 1.0}
         )
-    kinds = {member: kind for member, (kind, _) in methods.items()}
     require_one_unit(kinds)
+    weight_keys = [f"objective.weights.{method}" for method in methods]
     for key, value in table.items():
         if key not in (*methods, "weights") or not isinstance(value, Mapping):
-            keys = [
-                f"objective.{member}.{field.name}" for member, kind in kinds.items() for field in fields(kind.Config)
-            ]
-            raise unknown("key", f"objective.{key}", [*keys, *(f"objective.weights.{member}" for member in methods)])
+            keys = [f"objective.{method}.{key.name}" for method, kind in kinds.items() for key in fields(kind.Config)]
+            raise unknown("key", f"objective.{key}", [*keys, *weight_keys])
     weights = dict(table.get("weights", {}))
-    for member, weight in weights.items():
-        if member not in methods:
-            raise unknown("key", f"objective.weights.{member}", [f"objective.weights.{method}" for method in methods])
+    for method, weight in weights.items():
+        key = f"objective.weights.{method}"
+        if method not in methods:
+            raise unknown("key", key, weight_keys)
         if not isinstance(weight, int | float) or weight < 0:
-            raise ConfigurationError(
-                f"objective.weights.{member} = {weight!r} does not fit: it is a number of 0 or more"
-            )
+            raise ConfigurationError(f"{key} = {weight!r} does not fit: it is a number of 0 or more")
     configs = {
-        member: build_config(kind.Config, {**changes, **table.get(member, {})}, f"objective.{member}")
-        for member, (kind, changes) in methods.items()
+        method: build_config(kind.Config, {**changes, **table.get(method, {})}, f"objective.{method}")
+        for method, (kind, changes) in methods.items()
     }
-    return ObjectivePlan(kinds, configs, {member: float(weights.get(member, 1.0)) for member in methods})
+    return ObjectivePlan(kinds, configs, {method: float(weights.get(method, 1.0)) for method in methods})
 
 
 def method_recipe(name: str) -> RecipeTable:
