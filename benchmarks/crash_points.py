@@ -28,7 +28,7 @@ import selfsent
 
 STEPS = ["train.steps=4", "train.batch_size=8", "train.evaluate_every=2", "train.baselines=false", "corpus.held_out=4"]
 WORDS = sorted({word for text in TEXTS for word in text.split()})  # which the encoder knows
-FIT = ["steps=50", "batch_size=8", "words_steps=25", "words_batch_size=16", "bootstrap=100"]
+FIT = ["steps=50", "batch_size=8", "static_steps=25", "static_batch_size=16", "bootstrap=100"]
 PRETRAIN = ["length=32", "batch_size=16", "evaluate_every=4", "corpus.held_out=20"]
 
 

@@ -28,9 +28,8 @@ from selfsent.evaluation.own_files.classification import FewShot, few_shot_draws
 from selfsent.evaluation.own_files.clustering import Clustering
 from selfsent.evaluation.suite import Suite, read_suite
 from selfsent.selection import fit as fitting
-from selfsent.selection.candidates import Candidate, short_name
 from selfsent.selection.held_out_tests import difference
-from selfsent.selection.stages import Stages
+from selfsent.selection.scoreboard import Candidate, Scoreboard, short_name
 
 PUBLIC = {"banking77": "accuracy", "clinc150": "accuracy", "emotion": "accuracy", "stackoverflow": "v-measure"}
 CORPORA = (*PUBLIC, "hwu64", "sts")
@@ -86,9 +85,9 @@ def measure(given: argparse.Namespace, labelled: Labelled, base: str, seed: int,
     place = given.out / f"{labelled.name}-{short_name(base)}-{seed}"
     seen = {}
 
-    def remember(stages):
-        stages.config = replace(stages.config, replace_strong_base=False)  # decided as without that setting
-        seen["stages"], seen["decision"] = stages, choose(stages)
+    def remember(board):
+        board.config = replace(board.config, replace_strong_base=False)  # decided as without that setting
+        seen["board"], seen["decision"] = board, choose(board)
         return seen["decision"]
 
     choose = fitting.choose
@@ -104,13 +103,13 @@ def measure(given: argparse.Namespace, labelled: Labelled, base: str, seed: int,
         )
     finally:
         fitting.choose = choose
-    stages, decision = seen["stages"], seen["decision"]
+    board, decision = seen["board"], seen["decision"]
     scored = place / "labels.json"
     labels = json.loads(scored.read_text(encoding="utf-8")) if scored.is_file() else {}
     verdicts = {}
-    for one in stages.candidates:
+    for one in board.candidates:
         if one is not decision.base:
-            verdicts[one.name] = verdict(stages, one, decision.base)
+            verdicts[one.name] = verdict(board, one, decision.base)
         if one is decision.base and known:
             labels |= known
         if one.name not in labels:
@@ -130,11 +129,11 @@ def measure(given: argparse.Namespace, labelled: Labelled, base: str, seed: int,
     }
 
 
-def verdict(stages: Stages, one: Candidate, base: Candidate) -> tuple[str, float, float]:
+def verdict(board: Scoreboard, one: Candidate, base: Candidate) -> tuple[str, float, float]:
     """Return what fit sees of a candidate: better or worse on this text, and nothing surely against it elsewhere."""
     for part in ("test", "general test"):
-        one.scores.setdefault(part, stages.vectors.score(one, part))
-    own = difference(one.scores["test"], base.scores["test"], stages.measure)
+        one.scores.setdefault(part, board.vectors.score(one, part))
+    own = difference(one.scores["test"], base.scores["test"], board.measure)
     general = difference(one.scores["general test"], base.scores["general test"], SCORE)
     said = "cannot tell"
     if own.low > 0 and general.high >= 0:

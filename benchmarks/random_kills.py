@@ -74,7 +74,9 @@ def commands(lines: Path, documents: Path) -> dict[str, list[str]]:
         "sweep": ["sweep", *train[1:], *harness.set_words(["objective.temperature=0.05,0.2"])],
         "fit": [
             *("fit", str(documents), "--minutes", "6"),
-            *harness.set_words(["steps=50", "batch_size=8", "words_steps=25", "words_batch_size=16", "bootstrap=100"]),
+            *harness.set_words(
+                ["steps=50", "batch_size=8", "static_steps=25", "static_batch_size=16", "bootstrap=100"]
+            ),
             *out,
         ],
         "encode": ["encode", str(lines), "--out", "OUT/embeddings.npy"],

@@ -53,7 +53,7 @@ def sweep(
     with loading("torch and transformers", display):
         from selfsent.cli.tables import text_table
         from selfsent.sweeping import sweep as selection
-        from selfsent.sweeping.outcome import explain_table, table_rows, word_rivals
+        from selfsent.sweeping.outcome import describe_rivals, explain_table, table_rows
 
     outcome = selection.sweep(
         method,
@@ -74,6 +74,6 @@ def sweep(
     display.print(text_table(*table_rows(outcome)))
     display.print(explain_table(outcome))
     display.print(f"\n{outcome.decision}", style="bold")
-    if rivals := word_rivals(outcome):
+    if rivals := describe_rivals(outcome):
         display.print(rivals)
     display.print(f"in {outcome.folder}: sweep.json, sweep.md, sweep.csv, sweep.png, and the runs of every trial")

@@ -6,7 +6,7 @@ half of a line its second half; of pairs, a text its positive.
 
 import json
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -18,6 +18,8 @@ from selfsent.corpus.sources import Document
 from selfsent.text import clean
 
 Kind = Literal["summary-body", "halves", "pairs"]
+Split = Literal["dev", "test"]
+SPLITS: tuple[Split, Split] = ("dev", "test")
 _QUERY_WORDS = 3
 _PASSAGE_WORDS = 12  # at least
 _PASSAGE_MOST = 60  # no further sentence is added that would make it longer
@@ -51,13 +53,24 @@ class Selection:
     Args:
         size: of dev and of test, at most.
         fraction: of the documents, dev and test together.
-        file: of the documents held out: a JSON line each, its part and then the fields of ``Document``.
+        file: of the documents held out: a JSON line each, its split and then the fields of ``Document``.
+        pair: makes a query and its passage of a summary and sentences, in place of the kind's own way; the query is
+            empty if the document does not suit.
     """
 
-    def __init__(self, kind: Kind, size: int, fraction: float, file: Path) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        size: int,
+        fraction: float,
+        file: Path,
+        pair: Callable[[str, Sequence[str]], tuple[str, str]] | None = None,
+    ) -> None:
         self.found = HeldOut(kind)
         self.size, self.fraction, self.file = size, fraction, file
+        self.file.unlink(missing_ok=True)
         self.file.touch()
+        self._pair = pair or self._pair_of_kind
         self.keys = array("Q")  # of the texts of the documents held out,
         self.texts: list[str] = []  # and these
         self._seen: set[int] = set()  # keys of the queries and passages taken: at most 4 * size
@@ -74,6 +87,7 @@ class Selection:
         sentences: Sequence[str],
         keys: Sequence[int],
         texts: Sequence[str] | None = None,
+        stored: Sequence[object] | None = None,
     ) -> bool:
         """Hold a document out if its hash says so and a query can be made of it; return whether it was.
 
@@ -83,9 +97,10 @@ class Selection:
             sentences: of the document; the positive of a pair.
             keys: the content keys of its texts.
             texts: near-copies of which are no text to train on; None: its sentences.
+            stored: what stands in the file behind the split; None: the document.
         """
         position = xxhash.xxh3_64_intdigest(np.array(keys, np.uint64).data) % 10_000 / 10_000
-        split = "dev" if position < self.fraction / 2 else "test"
+        split = SPLITS[position >= self.fraction / 2]
         pairs: HeldOutPairs = getattr(self.found, split)
         if position >= self.fraction or len(pairs) >= self.size:
             return False
@@ -100,10 +115,10 @@ class Selection:
         pairs.passages.append(passage)
         pairs.titles.append(clean.one_line(document.title))
         with self.file.open("a", encoding="ascii") as lines:
-            lines.write(json.dumps([split, *document]) + "\n")
+            lines.write(json.dumps([split, *(document if stored is None else stored)]) + "\n")
         return True
 
-    def _pair(self, summary: str, sentences: Sequence[str]) -> tuple[str, str]:
+    def _pair_of_kind(self, summary: str, sentences: Sequence[str]) -> tuple[str, str]:
         """Make a query and its passage; the query is empty if the document does not suit."""
         if self.found.kind == "halves":
             suits = len(sentences) == 1 and clean.count_words(sentences[0]) >= _LINE_WORDS

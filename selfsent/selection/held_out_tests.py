@@ -6,14 +6,16 @@ mrr@10   the summary, or else the first sentence, of a document finds its passag
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from selfsent.corpus.held_out import HeldOutPairs
-from selfsent.corpus.sources import Document
+from selfsent.corpus.held_out import SPLITS, HeldOutPairs
+from selfsent.corpus.settings import CorpusConfig
+from selfsent.corpus.sources import Document, resolve_sources
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.comparison import Comparison, compare_scores
 from selfsent.evaluation.label_free.document_tests import LEAST, build_tests
@@ -24,17 +26,20 @@ from selfsent.evaluation.label_free.held_out_retrieval import (
     expected_scores,
     read_heldout_retrieval,
 )
-from selfsent.evaluation.label_free.scores import SCORE, SCORED, score_bm25, score_vectors
+from selfsent.evaluation.label_free.scores import SCORE, has_structure, score_bm25, score_vectors
 from selfsent.evaluation.score import Results, Score, measured
+from selfsent.selection.material import Material
+from selfsent.selection.settings import FitConfig
 from selfsent.text.bm25 import bm25_scores, fuse_ranks
 
 MRR = f"mrr@{DEPTH}"
+GENERAL = Path(__file__).parent.parent / "builtin" / "general.jsonl.xz"
 _RETRIEVAL = "retrieval"
 _SHOWN = 3  # passages that a search shows
 
 
 class HeldOutTests:
-    """The tests of one part of the held-out documents, and their texts in one list, so that they are encoded once."""
+    """The tests of one split of the held-out documents, and their texts in one list, so that they are encoded once."""
 
     def __init__(
         self,
@@ -57,7 +62,7 @@ class HeldOutTests:
             clusters: the document that each query is of, where several are of one.
         """
         rows = parse_rows(documents, language)
-        made = build_tests([one for one, _ in rows], seed=seed)
+        made = build_tests([document for document, _ in rows], seed=seed)
         # In place of the sections' numbers: those of their documents, without gaps.
         own = np.unique(owners[[place for _, place in rows]], return_inverse=True)[1]
         self.tests = replace(
@@ -75,8 +80,7 @@ class HeldOutTests:
     @property
     def structured(self) -> bool:
         """Whether there are tests made of the structure of documents; halves alone reward word overlap."""
-        names = {test.name for test in self.tests.every} & {task for task, _ in SCORED}
-        return bool(names - {"halves"})
+        return has_structure(self.tests)
 
     @property
     def paired(self) -> bool:
@@ -91,8 +95,7 @@ class HeldOutTests:
             results = score_vectors(self.tests, vectors[rows], name=name, resamples=self._resamples, seed=self._seed)
         if not self.paired:
             return results
-        task = read_heldout_retrieval((self._queries.queries, self._queries.passages))
-        task = replace(task, clusters=self._clusters)
+        task = replace(read_heldout_retrieval(self._texts), clusters=self._clusters)
         own = vectors[[self._row[text] for text in task.texts]]
         return replace(results, scores=results.scores + task.score(own, resamples=self._resamples, seed=self._seed))
 
@@ -105,18 +108,18 @@ class HeldOutTests:
         drawn = np.random.default_rng(self._seed).permutation(len(queries))[:count]
         similar = {"BM25": bm25_scores([queries[row] for row in drawn], passages)}
         for name, vectors in systems.items():
-            units = _units(vectors)
+            units = unit_vectors(vectors)
             asked = units[[self._row[queries[row]] for row in drawn]]
             similar[name] = asked @ units[[self._row[text] for text in passages]].T
-        found = []
+        examples = []
         for number, own in enumerate(drawn):
-            systems_found = {}
+            example: dict[str, Any] = {"query": queries[own], "systems": {}}
             for name, values in similar.items():
                 order = np.argsort(-values[number], kind="stable")
                 first = [{"text": passages[row], "own": bool(row == own)} for row in order[:_SHOWN]]
-                systems_found[name] = {"place": int(np.flatnonzero(order == own)[0]) + 1, "first": first}
-            found.append({"query": queries[own], "systems": systems_found})
-        return found
+                example["systems"][name] = {"place": int(np.flatnonzero(order == own)[0]) + 1, "first": first}
+            examples.append(example)
+        return examples
 
     def score_bm25(self) -> Results:
         """Score word matching, which has no nearness."""
@@ -125,7 +128,7 @@ class HeldOutTests:
 
     def score_hybrid(self, vectors: Float[np.ndarray, "N D"]) -> Results:
         """Score an encoder and word matching together, by the ranks of both, in ``mrr@10`` alone."""
-        sides = [_units(vectors[[self._row[text] for text in texts]]) for texts in self._texts]
+        sides = [unit_vectors(vectors[[self._row[text] for text in texts]]) for texts in self._texts]
         return Results(scores=self._retrieval(fuse_ranks(self._matches, sides[0] @ sides[1].T)))
 
     @cached_property
@@ -150,7 +153,21 @@ class HeldOutTests:
         return [measured(_RETRIEVAL, "held-out", MRR, float(values[:, 0].mean()), drawn[0], len(values), protocol)]
 
 
-def _units(vectors: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
+def make_tests(text: Material, config: FitConfig) -> dict[str, HeldOutTests]:
+    """Make the tests of the held-out documents, and those of general text, half to choose and half to decide by."""
+    tests = {}
+    general = [row for source in resolve_sources([str(GENERAL)]) for row in source.documents(CorpusConfig().columns)]
+    make = partial(HeldOutTests, resamples=config.bootstrap)
+    for number, split in enumerate(SPLITS):
+        (documents, owners), pairs, language = text.held_out(split), text.queries(split), config.corpus.language
+        tests[str(split)] = make(documents, owners, pairs, language=language, clusters=text.clusters(split))
+        half = general[number::2]
+        tests[f"general {split}"] = make(half, np.arange(len(half)), HeldOutPairs(), language="en")
+    return tests
+
+
+def unit_vectors(vectors: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
+    """Scale every vector to length 1; one of zeros stays as it is."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 

@@ -34,7 +34,7 @@ def render_selection(content: Mapping[str, Any], command: str) -> str:
     }
     drawings = []
     if bars:
-        ordered = sorted(bars.items(), key=lambda one: -one[1])[:_MOST_BARS]
+        ordered = sorted(bars.items(), key=lambda bar: -bar[1])[:_MOST_BARS]
         caption = f"{_SEARCHES[kind]}, which no candidate has read and which chose none; higher is better."
         shown = {_short(name): value for name, value in ordered}
         drawings.append(plots.draw_bars("search, MRR@10", shown, caption, marked=_short(content["kept"])))

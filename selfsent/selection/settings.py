@@ -17,13 +17,13 @@ class FitConfig:
     learning_rate: float | None = setting(
         None, "peak rate of a training from a base; None: 5e-4 for the encoder that ships, otherwise 5e-5", gt=0, le=10
     )
-    words_steps: int = setting(1000, "of the training of word vectors", ge=25, le=MANY)
-    words_twice: bool = setting(
+    static_steps: int = setting(1000, "of the training of static vectors", ge=25, le=MANY)
+    static_twice: bool = setting(
         True,
-        "word vectors are trained with a second seed, too, if the time is enough, and the mean of both weights taken",
+        "static vectors are trained with a second seed, too, if the time is enough, and the mean of both weights taken",
     )
-    words_batch_size: int = setting(256, "texts in a batch of the training of word vectors", ge=2, le=1_000_000)
-    words_learning_rate: float = setting(3e-3, "peak rate of word vectors", gt=0, le=10)
+    static_batch_size: int = setting(256, "texts in a batch of the training of static vectors", ge=2, le=1_000_000)
+    static_learning_rate: float = setting(3e-3, "peak rate of static vectors", gt=0, le=10)
     general_loss: float = setting(
         0.5,
         "points of the score that a point lost on general text counts against the gain on this text",
@@ -32,9 +32,9 @@ class FitConfig:
     )
     methods: tuple[str, ...] = setting(("scd",), "tried on single lines, which give no pairs; others: simcse, denosent")
     replace_strong_base: bool = setting(
-        False, "by single lines alone, where the base is not surely below the word vectors that ship on general text"
+        False, "by single lines alone, where the base is not surely below the static vectors that ship on general text"
     )
-    side_by_side: bool = setting(False, "two encoders side by side may be kept; opening them needs selfsent")
+    pair_of_encoders: bool = setting(False, "a pair of encoders may be kept; opening it needs selfsent")
     bootstrap: int = setting(1000, "resamples behind each interval", ge=100, le=1_000_000)
     seed: int = setting(42, "of all that is trained; the tests are drawn alike for every seed", ge=0, le=SEEDS)
     corpus: CorpusConfig = Field(default_factory=lambda: CorpusConfig())

@@ -79,19 +79,19 @@ def parse_range(text: str) -> SweptKey:
         ConfigurationError: it is none, its ends are no numbers in rising order, or are not above 0 with ``:log``.
     """
     key, _, value = text.partition("=")
-    found = _RANGE.fullmatch(value.strip())
+    match = _RANGE.fullmatch(value.strip())
     example = "write train.learning_rate=1e-5..1e-3:log, or train.steps=100..400"
-    if not key.strip() or found is None:
+    if not key.strip() or match is None:
         raise ConfigurationError(f"the range {text!r} does not fit: {example}")
     try:
-        low, high = float(found["low"]), float(found["high"])
+        low, high = float(match["low"]), float(match["high"])
     except ValueError:
         raise ConfigurationError(f"the range {text!r} does not fit, its ends are no numbers: {example}") from None
-    log = found["log"] is not None
+    log = match["log"] is not None
     if not (math.isfinite(low) and math.isfinite(high) and low < high) or (log and low <= 0):
         bound = "above 0 and rising" if log else "rising"
         raise ConfigurationError(f"the range {text!r} does not fit: its ends are to be {bound}")
-    whole = all(re.fullmatch(r"[+-]?\d+", found[end].strip()) for end in ("low", "high"))
+    whole = all(re.fullmatch(r"[+-]?\d+", match[end].strip()) for end in ("low", "high"))
     return SweptKey(key=key.strip(), low=low, high=high, log=log, whole=whole)
 
 
@@ -109,7 +109,7 @@ def read_lists(table: Mapping[str, Any], prefix: str = "") -> list[SweptKey]:
         elif isinstance(value, str):
             swept.append(parse_range(f"{key}={value}"))
         elif isinstance(value, list) and len(value) > 1:
-            swept.append(_listed(key, [setting_value(one) for one in value]))
+            swept.append(_listed(key, [setting_value(each) for each in value]))
         else:
             raise ConfigurationError(f"sweep.{key} = {value!r} does not fit: write a list of two values or more")
     return swept
@@ -121,31 +121,31 @@ def join_keys(*parts: Iterable[SweptKey]) -> list[SweptKey]:
     Raises:
         ConfigurationError: there is nothing to sweep, or the seed is swept.
     """
-    joined = [*{one.key: one for part in parts for one in part}.values()]
+    joined = [*{swept.key: swept for part in parts for swept in part}.values()]
     if not joined:
         raise ConfigurationError(
             "there is nothing to sweep: give a key several values, such as --set objective.temperature=0.05,0.1, "
             "or a range, such as --range train.learning_rate=1e-5..1e-3:log"
         )
-    if any(one.key == "seed" for one in joined):
+    if any(swept.key == "seed" for swept in joined):
         raise ConfigurationError("the seed is no setting to choose: give --seeds 3 to train every setting three times")
     return joined
 
 
 def grid_points(space: Sequence[SweptKey]) -> Iterator[dict[str, str]]:
     """Yield every combination of the values, the last key varying fastest."""
-    keys = [one.key for one in space]
-    return (dict(zip(keys, values, strict=True)) for values in product(*(one.values for one in space)))
+    keys = [swept.key for swept in space]
+    return (dict(zip(keys, values, strict=True)) for values in product(*(swept.values for swept in space)))
 
 
 def random_points(space: Sequence[SweptKey], number: int, seed: int) -> list[dict[str, str]]:
     """Draw so many of the combinations uniformly, none of them twice; all of them where there are no more."""
     draws = np.random.default_rng(seed)
-    number = min(number, math.prod(len(one.values) for one in space))
+    number = min(number, math.prod(len(swept.values) for swept in space))
     drawn: dict[tuple[str, ...], None] = {}  # no list of the combinations: eight keys of ten values have 100 million
     while len(drawn) < number:
-        drawn[tuple(one.values[draws.integers(len(one.values))] for one in space)] = None
-    return [dict(zip((one.key for one in space), values, strict=True)) for values in drawn]
+        drawn[tuple(swept.values[draws.integers(len(swept.values))] for swept in space)] = None
+    return [dict(zip((swept.key for swept in space), values, strict=True)) for values in drawn]
 
 
 def as_settings(chosen: Mapping[str, str]) -> list[str]:
@@ -155,7 +155,7 @@ def as_settings(chosen: Mapping[str, str]) -> list[str]:
 
 def each_value(space: Sequence[SweptKey]) -> Iterator[str]:
     """Yield every value alone as a setting, of ranges their ends."""
-    for one in space:
-        ends = (int(one.low), int(one.high)) if one.whole else (one.low, one.high)
-        for value in one.values or map(repr, ends):
-            yield f"{one.key}={value}"
+    for swept in space:
+        ends = (int(swept.low), int(swept.high)) if swept.whole else (swept.low, swept.high)
+        for value in swept.values or map(repr, ends):
+            yield f"{swept.key}={value}"

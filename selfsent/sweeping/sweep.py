@@ -26,16 +26,7 @@ from selfsent.objectives import registry
 from selfsent.progress import SILENT, Progress, Quiet
 from selfsent.storage import atomic, locks
 from selfsent.storage.run_folder import Run, first_difference
-from selfsent.sweeping.outcome import (
-    AS_IT_IS,
-    JSON,
-    SweepOutcome,
-    SweepTrial,
-    describe_decision,
-    guard_trial,
-    name_setting,
-    write_outcome,
-)
+from selfsent.sweeping.outcome import JSON, SweepOutcome, describe_decision, guard_trial, write_outcome
 from selfsent.sweeping.space import (
     SweptKey,
     as_settings,
@@ -45,7 +36,7 @@ from selfsent.sweeping.space import (
     read_lists,
     split_settings,
 )
-from selfsent.sweeping.trials import TrialEnd, TrialJournal, plan_points, require_optuna
+from selfsent.sweeping.trials import AS_IT_IS, SweepTrial, TrialJournal, name_setting, plan_points, require_optuna
 from selfsent.training import train
 from selfsent.training.run import Trained, read_finished, train_run
 from selfsent.training.train import require_possible_seeds
@@ -116,8 +107,8 @@ def sweep(
     """
     single, listed = split_settings(settings)
     shipped = read_lists(sweep_lists(method)) if not isinstance(method, Recipe) else []
-    given = {setting.partition("=")[0].strip() for setting in single}
-    shipped = [one for one in shipped if one.key not in given]  # a single value of such a key is not swept
+    single_keys = {setting.partition("=")[0].strip() for setting in single}
+    shipped = [swept for swept in shipped if swept.key not in single_keys]  # a single value of such a key is not swept
     space = join_keys(shipped, listed, map(parse_range, ranges))
     require_optuna(sampler)
     sources = corpus_sources(texts, corpus)
@@ -127,7 +118,7 @@ def sweep(
 
     recipe = resolve(())
     require_possible_seeds(recipe.seed, seeds)
-    space = [one if one.values else _typed(one, resolve) for one in space]
+    space = [swept if swept.values else _typed(swept, resolve) for swept in space]
     points = plan_points(space, sampler, trials, recipe.seed)
     for setting in each_value(space):
         _identity(resolve([setting]))  # a value that cannot be is refused before anything is run
@@ -153,15 +144,15 @@ def sweep(
         return running.finish()
 
 
-def _typed(one: SweptKey, resolve: Callable[[Sequence[str]], Recipe]) -> SweptKey:
+def _typed(swept: SweptKey, resolve: Callable[[Sequence[str]], Recipe]) -> SweptKey:
     """Return a range of whole numbers where its key takes no others, however its ends are written."""
-    if not (one.low.is_integer() and one.high.is_integer()):
-        return one
+    if not (swept.low.is_integer() and swept.high.is_integer()):
+        return swept
     try:
-        _identity(resolve([f"{one.key}={one.low + 0.5}"]))
+        _identity(resolve([f"{swept.key}={swept.low + 0.5}"]))
     except UserError:
-        return replace(one, whole=True)
-    return replace(one, whole=False)
+        return replace(swept, whole=True)
+    return replace(swept, whole=False)
 
 
 def _open_folder(folder: Path, plan: _Plan, *, resume: bool) -> None:
@@ -205,25 +196,27 @@ class _Sweep:
     ) -> None:
         self.plan, self.resolve, self.folder, self.journal, self.progress = plan, resolve, folder, journal, progress
         self.reference: list[Trained] = []
-        self.known: dict[str, tuple[int | None, TrialEnd]] = {}  # identity -> first trial of it; None: the recipe
+        self.tried: dict[str, SweepTrial] = {}  # by identity: the first trial of it
 
     def run(self) -> None:
         """Train the recipe as it is, then one trial after the other."""
         seeds = self.plan.seeds
         self.progress.say(f"{AS_IT_IS}: {seeds} seed{'s' if seeds > 1 else ''}")
-        self.reference = self._train(self.plan.recipe, self.folder / REFERENCE, self.progress, Quiet(self.progress))
-        score = self._dev(self.reference)
-        self.known = {_identity(self.plan.recipe): (None, TrialEnd(state="complete", score=score))}
-        for number, settings, end in self.journal.ended():
-            if end.state not in ("repeated", "failed") and (recipe := self._recipe(settings)) is not None:
-                self.known.setdefault(_identity(recipe), (number, end))
+        self.reference = self._train(self.plan.recipe, self.folder / REFERENCE, self.progress)
+        as_it_is = SweepTrial(state="complete", score=_dev(self.reference), runs=self.reference)
+        self.tried = {_identity(self.plan.recipe): as_it_is}
+        for trial in self.journal.ended():
+            if trial.state not in ("repeated", "failed") and (recipe := self._recipe(trial.settings)) is not None:
+                self.tried.setdefault(_identity(recipe), trial)
         while (taken := self.journal.take()) is not None:
-            trial, settings = taken
-            self.progress.say(f"trial {trial.number + 1} of {self.journal.total}: {name_setting(settings)}")
-            end = self._try(trial, settings)
-            if end.reason:
-                self.progress.say(f"warning: trial {trial.number}, {name_setting(settings)}, {end.state}: {end.reason}")
-            self.journal.end(trial, end)
+            handle, settings = taken
+            self.progress.say(f"trial {handle.number + 1} of {self.journal.total}: {name_setting(settings)}")
+            trial = self._try(handle, settings)
+            if trial.reason:
+                self.progress.say(
+                    f"warning: trial {trial.number}, {name_setting(settings)}, {trial.state}: {trial.reason}"
+                )
+            self.journal.end(handle, trial)
 
     def _recipe(self, settings: Mapping[str, str]) -> Recipe | None:
         try:
@@ -231,42 +224,42 @@ class _Sweep:
         except UserError:
             return None
 
-    def _try(self, trial: "Trial", settings: Mapping[str, str]) -> TrialEnd:
+    def _try(self, handle: "Trial", settings: dict[str, str]) -> SweepTrial:
         """Run one trial; what goes wrong with its settings is its end, and not that of the sweep."""
         import optuna
 
+        trial = SweepTrial(number=handle.number, settings=settings, state="complete")
         try:
             recipe = self.resolve(as_settings(settings))
             identity = _identity(recipe)
-            if identity in self.known:
-                number, earlier = self.known[identity]
-                return replace(earlier, state="repeated", reason="", same_as=number)
+            if identity in self.tried:
+                earlier = self.tried[identity]
+                return replace(trial, state="repeated", score=earlier.score, same_as=earlier.number)
             first: Progress = Quiet(self.progress)
             if self.plan.prune:  # by the first seed alone
-                first = _Watch(self.progress, self.journal, trial, self.reference[0].outcome.selected_by)
-            runs = self._train(recipe, self._place(trial.number), first, Quiet(self.progress))
-            end = TrialEnd(state="complete", score=self._dev(runs))
+                first = _Watch(self.progress, self.journal, handle, self.reference[0].outcome.selected_by)
+            trial = replace(trial, score=_dev(self._train(recipe, self._place(handle.number), first)))
         except optuna.TrialPruned as pruned:
-            end = TrialEnd(state="pruned", reason=str(pruned))
+            trial = replace(trial, state="pruned", reason=str(pruned))
         except (ResumeError, StorageError):
             raise  # of the folder or the disk, not of the settings
         except UserError as error:
             cause = error.__cause__
             if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            return TrialEnd(state="failed", reason=str(error))
-        self.known[identity] = trial.number, end
-        return end
+            return replace(trial, state="failed", reason=str(error))
+        self.tried[identity] = trial
+        return trial
 
     def _place(self, number: int) -> Path:
         return self.folder / f"trial-{number:03d}"
 
-    def _train(self, recipe: Recipe, place: Path, first: Progress, others: Progress) -> list[Trained]:
-        """Train a recipe with every seed."""
+    def _train(self, recipe: Recipe, place: Path, progress: Progress) -> list[Trained]:
+        """Train a recipe with every seed, or read what was trained before; progress hears of the first."""
         runs: list[Trained] = []
         for number in range(recipe.seed, recipe.seed + self.plan.seeds):
-            progress = others if runs else first
-            run = train_seed(replace(recipe, seed=number), place / f"seed-{number}", progress)
+            heard = Quiet(self.progress) if runs and progress is not SILENT else progress
+            run = train_seed(replace(recipe, seed=number), place / f"seed-{number}", heard)
             self._require_comparable(run)
             runs.append(run)
         return runs
@@ -290,20 +283,16 @@ class _Sweep:
                 "changes which documents are held out"
             )
 
-    @staticmethod
-    def _dev(runs: Sequence[Trained]) -> float:
-        return float(np.mean([run.dev for run in runs if run.dev is not None]))
-
     def finish(self) -> SweepOutcome:
         """Judge the trials, and write the table, the files and the picture.
 
         Raises:
             UserError: no trial came to its end.
         """
-        trials = [SweepTrial(number=None, settings={}, state="complete", runs=self.reference), *self._ended()]
+        trials = [SweepTrial(state="complete", runs=self.reference), *map(self._with_runs, self.journal.ended())]
         done = {trial.number for trial in trials if trial.state == "complete"}  # None: the recipe as it is
         if not any(
-            trial.number in done or (trial.state, trial.same_as in done) == ("repeated", True) for trial in trials[1:]
+            trial.state == "complete" or (trial.state == "repeated" and trial.same_as in done) for trial in trials[1:]
         ):
             reason = next((trial.reason for trial in trials[1:] if trial.reason), "")
             raise UserError(f"no trial of the sweep in {self.folder} came to its end; the first: {reason}")
@@ -311,7 +300,7 @@ class _Sweep:
         compared = [trials[place].runs for place in places]
         scores = [_test_scores(runs) for runs in compared]
         given_up = sum(trial.state == "pruned" for trial in trials)
-        best = int(np.argmax([self._dev(runs) for runs in compared]))
+        best = int(np.argmax([_dev(runs) for runs in compared]))
         comparisons = compare_settings(scores, given_up=given_up)
         p_best = compare_with_best(best, scores, given_up=given_up)
         for rank, place in enumerate(places):
@@ -322,7 +311,7 @@ class _Sweep:
         comparison = guard_trial(best_trial)
         outcome = SweepOutcome(
             folder=self.folder,
-            keys=[one.key for one in self.plan.space],
+            keys=[swept.key for swept in self.plan.space],
             seeds=self.plan.seeds,
             selected_by=first.outcome.selected_by,
             metric=metric,
@@ -334,18 +323,12 @@ class _Sweep:
         write_outcome(outcome, self.plan.table())
         return outcome
 
-    def _ended(self) -> list[SweepTrial]:
-        """Return the trials as journal and folders have them, of this process or of an earlier one."""
-        trials = []
-        for number, settings, end in self.journal.ended():
-            runs: list[Trained] = []
-            if end.state == "complete" and (recipe := self._recipe(settings)) is not None:
-                runs = self._train(recipe, self._place(number), SILENT, SILENT)
-            same, reason = end.same_as, end.reason
-            trials.append(
-                SweepTrial(number=number, settings=settings, state=end.state, reason=reason, same_as=same, runs=runs)
-            )
-        return trials
+    def _with_runs(self, trial: SweepTrial) -> SweepTrial:
+        """Read the runs of a trial from its folder, of this process or of an earlier one."""
+        recipe = self._recipe(trial.settings) if trial.state == "complete" else None
+        if recipe is None or trial.number is None:
+            return trial
+        return replace(trial, runs=self._train(recipe, self._place(trial.number), SILENT))
 
 
 class _Watch(Quiet):
@@ -394,6 +377,10 @@ def _test_scores(runs: Sequence[Trained]) -> list[Score] | None:
     pairs = [run.compared for run in runs]
     scores = [pair[1] for pair in pairs if pair is not None]
     return scores if len(scores) == len(pairs) else None
+
+
+def _dev(runs: Sequence[Trained]) -> float:
+    return float(np.mean([run.dev for run in runs if run.dev is not None]))
 
 
 def _data_of(run: Trained) -> object:

@@ -5,8 +5,8 @@ key of every trial has a sampler with a seed of its own.  So a sweep that was ki
 was not.
 """
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -21,10 +21,14 @@ from selfsent.sweeping.space import SweptKey, grid_points, random_points
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
     from optuna.storages.journal import JournalFileBackend
-    from optuna.trial import FrozenTrial, Trial
+    from optuna.trial import Trial
+
+    from selfsent.evaluation.comparison import Comparison
+    from selfsent.training.run import Trained
 
 Sampler = Literal["grid", "random", "tpe"]
 TrialState = Literal["complete", "pruned", "failed", "repeated"]
+AS_IT_IS = "the recipe as it is"
 JOURNAL = "sweep.journal"
 TRIALS = 20  # of random and tpe
 MOST = 10_000  # of a grid, where nobody said how many
@@ -32,13 +36,56 @@ _STATE, _REASON, _SAME = "state", "reason", "same as"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialEnd:
-    """How a trial ended."""
+class SweepTrial:
+    """One setting of a sweep and how it ended; scores are means over the seeds, in points."""
 
+    number: int | None = None  # None: the recipe as it is
+    settings: dict[str, str] = field(default_factory=dict)
     state: TrialState
-    score: float | None = None  # the higher the better; of a pruned trial None
+    score: float | None = None  # the dev score, of a repeated trial that of the earlier; None: pruned or failed
     reason: str = ""  # why it failed or was pruned
-    same_as: int | None = None  # the earlier trial of the same recipe; None with "repeated": the recipe as it is
+    same_as: int | None = None  # of a repeated one: the earlier trial; None: the recipe as it is
+    runs: "list[Trained]" = field(default_factory=list)  # by seed; empty if it is not complete
+    comparison: "Comparison | None" = None  # with the recipe as it is, corrected for all settings
+    p_best: float | None = None  # that it does not differ from the best, corrected for all pairs
+
+    @property
+    def dev(self) -> float | None:
+        """The score that chooses."""
+        return _mean([run.dev for run in self.runs])
+
+    @property
+    def test(self) -> float | None:
+        """The score that the choice is judged by."""
+        return _mean([run.test for run in self.runs])
+
+    @property
+    def p_reference(self) -> float | None:
+        """The probability of such a difference to the recipe by chance, corrected for all settings."""
+        return None if self.comparison is None else self.comparison.p
+
+    @property
+    def name(self) -> str:
+        """How tables call it."""
+        return "recipe" if self.number is None else f"{self.number}"
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    scores = [value for value in values if value is not None]
+    return float(np.mean(scores)) if scores and len(scores) == len(values) else None
+
+
+def name_setting(settings: Mapping[str, str]) -> str:
+    """Write settings as a reader would call them; floats of a range with four digits."""
+    return ", ".join(f"{key}={short_value(value)}" for key, value in settings.items()) or AS_IT_IS
+
+
+def short_value(value: str) -> str:
+    """Write a value of a key; a long float with four digits."""
+    try:
+        return f"{float(value):.4g}" if len(value) > 8 else value
+    except ValueError:
+        return value
 
 
 def require_optuna(sampler: str) -> None:
@@ -63,7 +110,7 @@ def plan_points(space: Sequence[SweptKey], sampler: str, trials: int | None, see
     """
     if trials is not None and trials < 1:
         raise ConfigurationError(f"trials = {trials} does not fit: it must be at least 1")
-    ranges = [one.key for one in space if not one.values]
+    ranges = [swept.key for swept in space if not swept.values]
     if sampler == "grid" and ranges:
         raise ConfigurationError(
             f"a grid needs a list of values, and {ranges[0]} has a range: add --sampler tpe, or --sampler random"
@@ -114,13 +161,13 @@ class TrialJournal:
         """Return the next trial with its settings; None: all are done."""
         import optuna
 
-        known = self._study.get_trials(deepcopy=False)
-        running = [trial for trial in known if trial.state == self._states.RUNNING]
+        begun = self._study.get_trials(deepcopy=False)
+        running = [trial for trial in begun if trial.state == self._states.RUNNING]
         if running:
             trial = optuna.trial.Trial(self._study, running[0]._trial_id)  # ask() would begin another one
             return trial, self._settings(trial)
-        waiting = [trial for trial in known if trial.state == self._states.WAITING]
-        number = len(known) - len(waiting)
+        waiting = [trial for trial in begun if trial.state == self._states.WAITING]
+        number = len(begun) - len(waiting)
         if number >= self.total:
             return None
         if self._points is not None and not waiting:
@@ -130,14 +177,14 @@ class TrialJournal:
 
     def _settings(self, trial: "Trial") -> dict[str, str]:
         chosen: dict[str, str] = {}
-        for place, one in enumerate(self._space):
+        for place, swept in enumerate(self._space):
             self._study.sampler = self._sampler((self._seed, trial.number, place))
-            if one.values:
-                chosen[one.key] = str(trial.suggest_categorical(one.key, list(one.values)))
-            elif one.whole:
-                chosen[one.key] = str(trial.suggest_int(one.key, int(one.low), int(one.high), log=one.log))
+            if swept.values:
+                chosen[swept.key] = str(trial.suggest_categorical(swept.key, list(swept.values)))
+            elif swept.whole:
+                chosen[swept.key] = str(trial.suggest_int(swept.key, int(swept.low), int(swept.high), log=swept.log))
             else:
-                chosen[one.key] = repr(trial.suggest_float(one.key, one.low, one.high, log=one.log))
+                chosen[swept.key] = repr(trial.suggest_float(swept.key, swept.low, swept.high, log=swept.log))
         return chosen
 
     def _sampler(self, place: tuple[int, int, int]) -> "BaseSampler":
@@ -151,41 +198,37 @@ class TrialJournal:
 
         Steps that were reported before a kill have been judged already.
         """
-        known = self._frozen(trial.number).intermediate_values
-        if step < max(known, default=step):
+        reported = self._study.get_trials(deepcopy=False)[trial.number].intermediate_values
+        if step < max(reported, default=step):
             return False
-        if step not in known:
+        if step not in reported:
             trial.report(score, step)
         return bool(trial.should_prune())
 
-    def end(self, trial: "Trial", end: TrialEnd) -> None:
+    def end(self, trial: "Trial", ended: SweepTrial) -> None:
         """Record how a trial ended."""
-        for name, value in ((_STATE, end.state), (_REASON, end.reason), (_SAME, end.same_as)):
+        for name, value in ((_STATE, ended.state), (_REASON, ended.reason), (_SAME, ended.same_as)):
             trial.set_user_attr(name, value)
-        if end.score is not None:
-            self._study.tell(trial, end.score)
+        if ended.score is not None:
+            self._study.tell(trial, ended.score)
         else:
-            self._study.tell(trial, state=self._states.PRUNED if end.state == "pruned" else self._states.FAIL)
+            self._study.tell(trial, state=self._states.PRUNED if ended.state == "pruned" else self._states.FAIL)
 
-    def ended(self) -> list[tuple[int, dict[str, str], TrialEnd]]:
-        """Return number, settings and end of every trial that is done."""
-        found = []
-        for trial in self._study.get_trials(deepcopy=False):
-            if trial.state.is_finished():
-                attributes = trial.user_attrs
-                end = TrialEnd(
-                    state=attributes[_STATE],
-                    score=trial.value if trial.state == self._states.COMPLETE else None,
-                    reason=attributes[_REASON],
-                    same_as=attributes[_SAME],
-                )
+    def ended(self) -> list[SweepTrial]:
+        """Return every trial that is done, without its runs."""
+        return [
+            SweepTrial(
+                number=trial.number,
                 # Optuna keeps numbers as numbers, and repr() writes a float so that it is read back as the same one.
-                settings = {key: v if isinstance(v, str) else repr(v) for key, v in trial.params.items()}
-                found.append((trial.number, settings, end))
-        return found
-
-    def _frozen(self, number: int) -> "FrozenTrial":
-        return self._study.get_trials(deepcopy=False)[number]
+                settings={key: v if isinstance(v, str) else repr(v) for key, v in trial.params.items()},
+                state=trial.user_attrs[_STATE],
+                score=trial.value if trial.state == self._states.COMPLETE else None,
+                reason=trial.user_attrs[_REASON],
+                same_as=trial.user_attrs[_SAME],
+            )
+            for trial in self._study.get_trials(deepcopy=False)
+            if trial.state.is_finished()
+        ]
 
 
 def _repair(path: Path) -> None:

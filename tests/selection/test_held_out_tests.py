@@ -31,7 +31,7 @@ def queries(documents):
     return HeldOutPairs([one[0] for one in cut], [" ".join(one[1:]) for one in cut], [""] * len(cut))
 
 
-def judge(documents, owners=None, pairs=None, resamples=200):
+def make(documents, owners=None, pairs=None, resamples=200):
     owners = np.arange(len(documents)) if owners is None else np.array(owners, np.int64)
     return HeldOutTests(documents, owners, pairs or HeldOutPairs(), language="en", resamples=resamples)
 
@@ -46,7 +46,7 @@ def bags(texts, width=32, seed=0):
 
 def test_every_text_of_every_test_is_encoded_once():
     documents = made()
-    made_of = judge(documents, pairs=queries(documents))
+    made_of = make(documents, pairs=queries(documents))
     assert len(made_of.texts) == len(set(made_of.texts))
     assert {*queries(documents).queries, *queries(documents).passages, *made_of.tests.texts} == set(made_of.texts)
 
@@ -62,7 +62,7 @@ def test_sections_of_one_document_are_resampled_together():
     The vectors of a document's sections are either all right or all noise, so that sections tell nothing more.
     """
     documents = made(90)
-    alone, owned = judge(documents), judge(documents, np.repeat(np.arange(10), 9))
+    alone, owned = make(documents), make(documents, np.repeat(np.arange(10), 9))
     assert (alone.tests.documents, owned.tests.documents) == (90, 10)
     assert alone.texts == owned.texts
     vectors = bags(alone.texts)
@@ -83,9 +83,9 @@ def test_sections_of_one_document_are_resampled_together():
 
 def test_numbers_of_owners_may_have_gaps():
     documents = made(60)
-    vectors = bags(judge(documents).texts)
-    plain = judge(documents).score(vectors, "plain")
-    gaps = judge(documents, np.arange(60) * 7 + 3).score(vectors, "gaps")
+    vectors = bags(make(documents).texts)
+    plain = make(documents).score(vectors, "plain")
+    gaps = make(documents, np.arange(60) * 7 + 3).score(vectors, "gaps")
     assert gaps.get(SCORE, "mean") == plain.get(SCORE, "mean")
 
 
@@ -108,7 +108,7 @@ def slow_bm25(queries, passages):
 def test_word_matching_is_that_of_slow_loops():
     documents = made(55)
     pairs = queries(documents)
-    results = judge(documents, pairs=pairs).score_bm25()
+    results = make(documents, pairs=pairs).score_bm25()
     reciprocal = []
     for place, scores in enumerate(slow_bm25(pairs.queries, pairs.passages)):
         rank = 1 + sum(score > scores[place] + 1e-9 for score in scores)
@@ -120,7 +120,7 @@ def test_word_matching_is_that_of_slow_loops():
 def test_the_retrieval_of_vectors_is_that_of_slow_loops():
     documents = made(55)
     pairs = queries(documents)
-    made_of = judge(documents, pairs=pairs)
+    made_of = make(documents, pairs=pairs)
     vectors = bags(made_of.texts)
     row = {text: vector / np.linalg.norm(vector) for text, vector in zip(made_of.texts, vectors, strict=True)}
     reciprocal = []
@@ -134,7 +134,7 @@ def test_the_retrieval_of_vectors_is_that_of_slow_loops():
 def test_an_encoder_with_word_matching_finds_what_the_sum_of_reciprocal_ranks_finds():
     documents = made(55)
     pairs = queries(documents)
-    made_of = judge(documents, pairs=pairs)
+    made_of = make(documents, pairs=pairs)
     vectors = np.random.default_rng(1).normal(size=(len(made_of.texts), 24)) + bags(made_of.texts, 24)
     row = dict(zip(made_of.texts, vectors / np.linalg.norm(vectors, axis=1, keepdims=True), strict=True))
     reciprocal = []
@@ -156,7 +156,7 @@ def test_an_encoder_is_compared_with_word_matching_query_by_query():
     """Equal vectors for a query and its answer find all: the difference is what word matching lacks."""
     documents = made(55)
     pairs = queries(documents)
-    made_of = judge(documents, pairs=pairs)
+    made_of = make(documents, pairs=pairs)
     vectors = np.random.default_rng(0).normal(size=(len(made_of.texts), 64))
     for query, passage in zip(pairs.queries, pairs.passages, strict=True):
         vectors[made_of.texts.index(query)] = vectors[made_of.texts.index(passage)]
@@ -168,14 +168,14 @@ def test_an_encoder_is_compared_with_word_matching_query_by_query():
 
 
 def test_an_encoder_does_not_differ_from_itself():
-    made_of = judge(made(60))
+    made_of = make(made(60))
     results = made_of.score(bags(made_of.texts), "bags")
     change = difference(results, results, SCORE)
     assert (change.value, change.low, change.high) == (0, 0, 0)
 
 
-def test_a_judge_without_texts_gives_nothing():
-    none = judge([])
+def test_tests_without_texts_gives_nothing():
+    none = make([])
     assert (none.texts, none.structured) == ([], False)
     results = none.score(np.zeros((0, 1), np.float32), "anything")
     assert results.scores == []
@@ -185,11 +185,11 @@ def test_a_judge_without_texts_gives_nothing():
 
 def test_what_is_not_tested_has_no_figure():
     documents = made(60)
-    made_of = judge(documents)  # no queries
+    made_of = make(documents)  # no queries
     results = made_of.score(bags(made_of.texts), "bags")
     assert figure(results, SCORE) is not None
     assert figure(results, MRR) is None
-    few = judge(made(60), pairs=queries(documents[:49]))
+    few = make(made(60), pairs=queries(documents[:49]))
     assert figure(few.score(bags(few.texts), "bags"), MRR) is None
 
 
@@ -197,14 +197,14 @@ def test_what_is_not_tested_has_no_figure():
 def test_single_lines_have_no_structure(sentences, structured):
     draw = np.random.default_rng(0)
     documents = made(80) if sentences > 1 else [Document(" ".join(draw.choice(NOUNS, 30)) + ".") for _ in range(80)]
-    found = judge(documents)
+    found = make(documents)
     assert found.structured is structured
     assert found.tests.every  # the halves of lines are a test, too
 
 
 def test_without_resamples_there_are_scores_and_no_intervals():
     documents = made()
-    one = judge(documents, pairs=queries(documents), resamples=0)
+    one = make(documents, pairs=queries(documents), resamples=0)
     scores = [*one.score(bags(one.texts), "bags").scores, *one.score_bm25().scores]
     assert {score.low for score in scores} == {score.replicates for score in scores} == {None}
     assert SCORE in {score.task for score in scores}
@@ -213,7 +213,7 @@ def test_without_resamples_there_are_scores_and_no_intervals():
 def test_a_search_ranks_all_passages_as_a_loop_does():
     documents = made()
     pairs = queries(documents)
-    one = judge(documents, pairs=pairs)
+    one = make(documents, pairs=pairs)
     vectors = bags(one.texts)
     rows = dict(zip(one.texts, vectors, strict=True))
     found = one.search({"bags": vectors}, 5)

@@ -8,8 +8,7 @@ import pytest
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.errors import CorpusError
 from selfsent.progress import SILENT
-from selfsent.selection import material
-from selfsent.selection.material import gather_material
+from selfsent.selection.material import cut_sections, gather_material
 
 NO_LIMIT = 1 << 40
 NOUNS = ["ship", "harbour", "captain", "oven", "flour", "kettle", "planet", "comet", "orbit", "violin", "drum", "choir"]
@@ -37,6 +36,13 @@ def single(count):
     return [{"text": f"Line {number} of words stands alone."} for number in range(count)]
 
 
+def with_positives(count):
+    rows = documents(500)
+    return [
+        row | {"positive": f"The grey ship left the old harbour {n}."} for n, row in enumerate(rows[:count])
+    ] + rows[count:]
+
+
 def gather(path, folder, limit=NO_LIMIT):
     return gather_material([str(path)], CorpusConfig(), folder, limit, SILENT)
 
@@ -46,7 +52,7 @@ def lines(path):
 
 
 def held_rows(found):
-    """Part, title, summary and sentences of what is held out."""
+    """Split, title, summary and sentences of what is held out."""
     return [row[:4] for row in lines(found.texts.parent / "held_out.jsonl")]
 
 
@@ -62,20 +68,8 @@ def documents_of(found):
         ([*documents(200), *single(2400)], "lines"),
         ([*documents(199), *single(300)], "lines"),
         ([*documents(500, length=3)], "lines"),
-        (
-            [
-                row | {"positive": f"The grey ship left the old harbour {n}."} if n < 250 else row
-                for n, row in enumerate(documents(500))
-            ],
-            "pairs",
-        ),
-        (
-            [
-                row | {"positive": f"The grey ship left the old harbour {n}."} if n < 249 else row
-                for n, row in enumerate(documents(500))
-            ],
-            "documents",
-        ),
+        (with_positives(250), "pairs"),
+        (with_positives(249), "documents"),
     ],
 )
 def test_the_kind_of_a_text_is_that_of_enough_of_its_rows(rows, kind, tmp_path):
@@ -136,7 +130,7 @@ def test_positives_of_held_out_pairs_are_not_trained_on(tmp_path):
     answers = [sentence(draw) for _ in range(200)]
     rows = [{"text": sentence(draw), "positive": answers[int(draw.integers(200))]} for _ in range(600)]
     found = gather(write(tmp_path, rows), tmp_path / "text")
-    held = {text for part in ("dev", "test") for text in found.queries(part).queries + found.queries(part).passages}
+    held = {text for split in ("dev", "test") for text in found.queries(split).queries + found.queries(split).passages}
     trained = {text for row in lines(found.pairs) for text in row.values()}
     assert found.facts.kind == "pairs"
     assert found.facts.held_out > 40
@@ -145,14 +139,18 @@ def test_positives_of_held_out_pairs_are_not_trained_on(tmp_path):
 
 
 def test_queries_are_of_the_documents_that_are_held_out_in_that_part(tmp_path):
-    found = gather(write(tmp_path, documents(450)), tmp_path / "text")
-    stored = {part: {row[3][0]: row[3] for row in held_rows(found) if row[0] == part} for part in ("dev", "test")}
+    path = write(tmp_path, documents(450))
+    found = gather(path, tmp_path / "text")
+    path.unlink()
+    again = gather(path, tmp_path / "text")  # opened without its source
+    assert (again.facts, again.queries("test")) == (found.facts, found.queries("test"))
+    stored = {split: {row[3][0]: row[3] for row in held_rows(found) if row[0] == split} for split in ("dev", "test")}
     assert not stored["dev"].keys() & stored["test"].keys()
-    for part in ("dev", "test"):
-        pairs = found.queries(part)
-        assert set(pairs.queries) == stored[part].keys()
+    for split in ("dev", "test"):
+        pairs = found.queries(split)
+        assert set(pairs.queries) == stored[split].keys()
         for query, passage in zip(pairs.queries, pairs.passages, strict=True):
-            assert passage == " ".join(stored[part][query][1:])
+            assert passage == " ".join(stored[split][query][1:])
 
 
 def test_the_rows_of_a_document_do_not_depend_on_their_order(tmp_path):
@@ -182,9 +180,9 @@ def test_the_sections_of_a_long_document_belong_to_it(tmp_path):
     long = documents(450, length=60, seed=5)
     rows[::3] = long[::3]
     found = gather(write(tmp_path, rows), tmp_path / "text")
-    for part in ("dev", "test"):
-        sections, owners = found.held_out(part)
-        stored = [row for row in held_rows(found) if row[0] == part]
+    for split in ("dev", "test"):
+        sections, owners = found.held_out(split)
+        stored = [row for row in held_rows(found) if row[0] == split]
         assert len(sections) == len(owners) > len(stored)
         assert sorted(set(owners)) == list(range(len(stored)))
         for number, (_, _, _, sentences) in enumerate(stored):
@@ -195,32 +193,13 @@ def test_the_sections_of_a_long_document_belong_to_it(tmp_path):
 
 def test_of_too_many_sections_some_are_taken_from_the_whole_document():
     sentences = [f"sentence {number}" for number in range(250)]
-    found = material._sections("title", "summary", sentences, 4)
+    found = cut_sections("title", "summary", sentences, 4)
     assert [section.text.split("\n")[0] for section in found] == [f"sentence {n}" for n in (0, 75, 150, 225)]
     assert {(section.title, section.summary) for section in found} == {("", "")}
-    (whole,) = material._sections("title", "summary", sentences[:49], 4)
+    (whole,) = cut_sections("title", "summary", sentences[:49], 4)
     assert (whole.title, whole.summary, len(whole.text.split("\n"))) == ("title", "summary", 49)
-    (whole,) = material._sections("title", "summary", sentences, 1)
+    (whole,) = cut_sections("title", "summary", sentences, 1)
     assert len(whole.text.split("\n")) == 250
-
-
-def test_what_was_gathered_is_opened_again_without_its_sources(tmp_path):
-    path = write(tmp_path, documents(450))
-    first = gather(path, tmp_path / "text")
-    path.unlink()
-    again = gather(path, tmp_path / "text")
-    assert again.facts == first.facts
-    assert again.queries("test") == first.queries("test")
-
-
-def test_single_lines_are_said_to_be_lines(tmp_path):
-    path = tmp_path / "text.txt"
-    draw = np.random.default_rng(0)
-    path.write_text("\n".join(sentence(draw, 14) for _ in range(500)), encoding="utf-8")
-    found = gather(path, tmp_path / "text")
-    assert found.facts.kind == "lines"
-    assert found.facts.line() == f"text: 500 single lines, {found.facts.held_out} of them held out"
-    assert not {row["text"] for row in lines(found.texts)} & {text for *_, s in held_rows(found) for text in s}
 
 
 def test_a_few_books_are_cut_into_sections(tmp_path):
@@ -241,32 +220,30 @@ def test_a_line_is_found_from_a_third_of_its_words_in_their_order(tmp_path):
     draw = np.random.default_rng(0)
     path.write_text("\n".join([*(sentence(draw, 9) for _ in range(500)), *["Too short."] * 3]), encoding="utf-8")
     found = gather(path, tmp_path / "text")
-    for part in ("dev", "test"):
-        pairs = found.queries(part)
+    assert found.facts.kind == "lines"
+    assert found.facts.line() == f"text: 503 single lines, {found.facts.held_out} of them held out"
+    assert not {row["text"] for row in lines(found.texts)} & {text for *_, s in held_rows(found) for text in s}
+    for split in ("dev", "test"):
+        pairs = found.queries(split)
         assert len(pairs) > 40
         for query, line in zip(pairs.queries, pairs.passages, strict=True):
             words = iter(line.rstrip(".").split())
             assert len(query.rstrip(".").split()) == 3
             assert all(word in words for word in query.rstrip(".").split())
-            assert [line] in [row[3] for row in held_rows(found) if row[0] == part]
-    # Each line has its own draw.
-    assert (
-        len(
-            {
-                tuple(line.split().index(word) for word in query.split())
-                for query, line in zip(pairs.queries, pairs.passages, strict=True)
-                if "." not in query
-            }
-        )
-        > 10
-    )
+            assert [line] in [row[3] for row in held_rows(found) if row[0] == split]
+    drawn = {
+        tuple(line.split().index(word) for word in query.split())
+        for query, line in zip(pairs.queries, pairs.passages, strict=True)
+        if "." not in query
+    }
+    assert len(drawn) > 10  # each line has its own draw
 
 
 def test_more_is_held_out_where_a_small_share_would_leave_too_few_to_judge_by(tmp_path):
     """30 % of 210 documents are some 31 in each half; 50 are needed, and the lines beside them have no structure."""
     found = gather(write(tmp_path, [*documents(210), *single(300)]), tmp_path / "text")
     assert found.facts.kind == "documents"
-    assert min(len(found.queries(part)) for part in ("dev", "test")) >= 50
+    assert min(len(found.queries(split)) for split in ("dev", "test")) >= 50
 
 
 def test_lines_that_cannot_be_told_apart_are_refused_before_anything_is_trained(tmp_path):
@@ -282,34 +259,25 @@ def test_a_small_sample_is_not_blamed_on_the_text(tmp_path):
         gather(path, tmp_path / "text", limit=path.stat().st_size // 5)
 
 
-def test_questions_with_one_answer_are_held_out_together_or_not_at_all(tmp_path):
+@pytest.mark.parametrize(("shared", "other"), [("positive", "text"), ("text", "positive")])
+def test_questions_with_one_answer_and_answers_of_one_question_are_held_out_together(tmp_path, shared, other):
     draw = np.random.default_rng(1)
-    answers = [sentence(draw) for _ in range(600)]
-    rows = [{"text": sentence(draw), "positive": answers[number % 600]} for number in range(3000)]
+    shared_texts = [sentence(draw) for _ in range(600)]
+    rows = [{other: sentence(draw), shared: shared_texts[number % 600]} for number in range(3000)]
     found = gather(write(tmp_path, rows), tmp_path / "text")
-    trained = {row["positive"] for row in lines(found.pairs)}
+    trained = {row[shared] for row in lines(found.pairs)}
     assert found.facts.kind == "pairs"
-    assert len(trained) > 360  # of 600; by rows of their own nearly every answer would be held out
+    assert len(trained) > 360  # of 600; by rows of their own nearly every one would be held out
     assert found.facts.pairs == 5 * len(trained)
-    held = {text for part in ("dev", "test") for text in found.queries(part).passages}
+    assert found.facts.different == (len(trained) if shared == "text" else found.facts.pairs)
+    held = {text for split in ("dev", "test") for text in found.queries(split).passages + found.queries(split).queries}
     assert held & trained == set()
 
 
-def test_answers_of_one_question_are_held_out_together_or_not_at_all(tmp_path):
-    draw = np.random.default_rng(2)
-    questions = [sentence(draw) for _ in range(600)]
-    rows = [{"text": questions[number % 600], "positive": sentence(draw)} for number in range(3000)]
-    found = gather(write(tmp_path, rows), tmp_path / "text")
-    trained = {row["text"] for row in lines(found.pairs)}
-    assert len(trained) > 360
-    assert found.facts.pairs == 5 * len(trained)
-    assert found.facts.different == len(trained)
-
-
 def test_documents_that_are_enough_are_not_cut_into_sections(tmp_path):
-    found = gather(write(tmp_path, documents(450, length=60)), tmp_path / "text")
-    assert (found.facts.cut, found.facts.documents) == (0, 450)
-    assert gather(write(tmp_path, documents(300, length=60), "few.jsonl"), tmp_path / "few").facts.cut == 300
+    for count, cut in ((400, 0), (399, 399)):
+        facts = gather(write(tmp_path, documents(count, length=50), f"{count}.jsonl"), tmp_path / f"{count}").facts
+        assert (facts.cut, facts.documents) == (cut, 2 * cut or count)
 
 
 def test_sections_of_one_document_are_drawn_together_where_there_are_enough_documents(tmp_path):

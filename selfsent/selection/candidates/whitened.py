@@ -1,0 +1,79 @@
+"""Partial whitening: the most promising candidates again, their embeddings partly whitened on the text.
+
+Nothing is trained, and the texts of the tests are not encoded again: their vectors are multiplied.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+from sentence_transformers import SentenceTransformer
+
+from selfsent.encoder.encode import encode
+from selfsent.encoder.pair_module import parts_of
+from selfsent.encoder.whitening import fit_partial_whitening, whiten_encoder
+from selfsent.selection.budget import LENGTH
+from selfsent.selection.candidates.workspace import Workspace
+from selfsent.selection.scoreboard import Candidate
+from selfsent.storage import atomic
+
+_TEXTS = 4096  # that the covariance is measured on
+
+
+def add_partly_whitened(work: Workspace) -> None:
+    """Whiten the base, and the best that was trained of transformers and of static vectors."""
+    board = work.board
+    trained = [candidate for candidate in board.candidates if candidate not in board.bases]
+    kinds = [[each for each in trained if each.is_transformer is kind] for kind in (True, False)]
+    sample = _sample(work.text.pairs)
+    for source in (board.reference, *filter(None, map(board.best, kinds))):
+        how = "embeddings partly whitened on this text"
+        candidate = replace(source, name=f"{source.name}, partly whitened", how=how, source="", scores={})
+        path = work.folder / f"{candidate.slug}.npy"
+        with work.budget.timed(candidate.slug):
+            if path.is_file():
+                atomic.verify(path, f"delete {path} and add --resume to compute it again")
+            elif not _fit_matrix(source, sample, path):
+                continue
+        candidate.seconds = source.seconds + work.budget.seconds(candidate.slug)
+        candidate.open, candidate.derive = partial(_open, source, path), partial(_multiply, source, path)
+        board.add(candidate)
+
+
+def _fit_matrix(source: Candidate, sample: Sequence[str], path: Path) -> bool:
+    """Write the matrix that an encoder's vectors are to be multiplied by; return whether there can be one."""
+    encoder = source.open()
+    if encoder.truncate_dim or parts_of(encoder):  # no test has seen all dimensions; no map fits behind two
+        return False
+    if source.is_transformer:
+        encoder.max_seq_length = min(encoder.max_seq_length or LENGTH, LENGTH)
+    vectors = encode(encoder, sample)
+    if len(vectors) < 2 * vectors.shape[1]:
+        return False
+    with atomic.sealed_file(path) as file:
+        np.save(file, fit_partial_whitening(vectors))
+    return True
+
+
+def _sample(pairs: Path) -> list[str]:
+    """Return texts of the pairs, both sides of some that are evenly spread over them."""
+    with pairs.open(encoding="utf-8") as file:
+        rows = sum(1 for _ in file)
+    wanted = set(np.linspace(0, rows - 1, min(rows, _TEXTS // 2)).astype(int).tolist()) if rows else set()
+    with pairs.open(encoding="utf-8") as file:
+        chosen = [json.loads(line) for number, line in enumerate(file) if number in wanted]
+    return list(dict.fromkeys(row[key] for row in chosen for key in ("text", "positive")))
+
+
+def _open(source: Candidate, path: Path) -> SentenceTransformer:
+    return whiten_encoder(source.open(), np.load(path))
+
+
+def _multiply(
+    source: Candidate, path: Path, vectors_of: Callable[[Candidate], Float[np.ndarray, "N D"]]
+) -> Float[np.ndarray, "N D"]:
+    return vectors_of(source) @ np.load(path)
