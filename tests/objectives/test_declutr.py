@@ -81,6 +81,13 @@ def test_anchors_stay_a_longest_span_apart(anchors):
     assert least >= 32
 
 
+def test_no_span_of_a_document_is_shorter_or_longer_than_the_settings_say(encoder):
+    objective = make(encoder, min_length=20, max_length=24)
+    spans = [objective.spans(300, np.random.default_rng(seed)) for seed in range(50)]
+    for kind in ([a for each in spans for a, _ in each], [p for each in spans for _, near in each for p in near]):
+        assert {end - start for start, end in kind} <= set(range(20, 25))
+
+
 def test_span_lengths_have_the_means_of_their_beta_distributions():
     draw = np.random.default_rng(0)
     anchors = [draw_anchors(2048, 1, 32, 512, draw)[0] for _ in range(30_000)]
