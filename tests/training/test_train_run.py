@@ -116,6 +116,31 @@ def test_a_folder_without_a_run_is_named_where_one_was_to_be_resumed(bert, text,
     assert told.steps == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("moment", ["before the checkpoints go", "while they go"])
+def test_a_kill_at_the_very_end_loses_nothing_and_leaves_nothing(bert, text, tmp_path, monkeypatch, moment):
+    whole = train(bert, text, tmp_path / "whole")
+
+    def killed(*_, **__):
+        if moment == "while they go":
+            next((tmp_path / "cut" / "checkpoints").glob("step-*/weights.safetensors")).unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(running.Run, "release", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(bert, text, tmp_path / "cut")
+    assert (tmp_path / "cut" / "checkpoints").is_dir()
+    told = Told()
+    resumed = train(bert, text, tmp_path / "cut", resume=True, progress=told)
+    assert told.steps == []
+    name = "model.safetensors"
+    assert (resumed.model / name).read_bytes() == (whole.model / name).read_bytes()
+    assert (resumed.after, resumed.verdict) == (whole.after, whole.verdict)
+    assert sorted(path.name for path in resumed.folder.iterdir() if not path.name.startswith(".")) == [
+        *("config.json", "log.jsonl", "model", "replicates.safetensors", "scores.json")
+    ]
+
+
 def test_a_head_that_is_kept_is_exported_and_one_that_is_not_leaves_no_trace(bert, text, tmp_path):
     kept = train(bert, text, tmp_path / "kept", "objective.eval_head=true")
     dropped = train(bert, text, tmp_path / "dropped")
