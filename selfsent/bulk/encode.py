@@ -21,7 +21,7 @@ from selfsent.bulk.outputs import require_output
 from selfsent.bulk.store import EncodePart, Store
 from selfsent.corpus import formats
 from selfsent.corpus.remote import is_url
-from selfsent.corpus.sources import Columns, Source, resolve_sources, strings_of
+from selfsent.corpus.sources import Columns, Source, resolve_sources, source_names, strings_of
 from selfsent.encoder.base import Encoder, TextEncoder
 from selfsent.encoder.coverage import checked_texts
 from selfsent.encoder.open import as_encoder
@@ -132,8 +132,7 @@ def encode_to(
         shard_rows=shard_rows,
         chunk_characters=chunk_characters,
     )
-    names = [corpus] if isinstance(corpus, str | Path) else corpus or ()
-    sources = find_sources([str(name) for name in names]) if texts is None else None
+    sources = find_sources(source_names(corpus or ())) if texts is None else None
     strings = strings_of(texts or ()) if sources is None else _texts_in(sources, text_column)
     read = partial(checked_texts, encoder, strings, "this encoder", progress)
     engine = engine or (lambda job, blocks: (write_block(encoder, job, *block) for block in blocks))

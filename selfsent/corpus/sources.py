@@ -184,6 +184,11 @@ def file_identity(path: Path) -> list[object]:
     return [path.name, int(size), digest]
 
 
+def source_names(corpus: Sequence[str | Path] | str | Path) -> list[str]:
+    """Return the names of the sources of a corpus, which may be a single one."""
+    return [str(name) for name in ([corpus] if isinstance(corpus, str | Path) else corpus)]
+
+
 def corpus_sources(
     texts: Iterable[str] | None, corpus: Sequence[str | Path] | str | Path | None
 ) -> Sequence[str | Path] | None:

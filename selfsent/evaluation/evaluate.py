@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from selfsent.corpus.prepare import corpus_texts, prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
+from selfsent.corpus.sources import source_names
 from selfsent.encoder.base import Encoder
 from selfsent.encoder.coverage import check_coverage
 from selfsent.encoder.open import as_encoder, open_encoder
@@ -37,7 +38,7 @@ def evaluate(
     *,
     data: str | Path | None = None,
     held_out: HeldOut | None = None,
-    corpus: Sequence[str | Path] = (),
+    corpus: Sequence[str | Path] | str | Path = (),
     pooling: str | None = None,
     max_length: int | None = None,
     poolings: Sequence[str] = (),
@@ -144,9 +145,9 @@ def _open(
     return as_encoder(load_encoder(model, pooling=pooling, max_length=max_length))
 
 
-def _held_out_part(encoder: Encoder, corpus: Sequence[str | Path], progress: Progress) -> HeldOut:
+def _held_out_part(encoder: Encoder, corpus: Sequence[str | Path] | str | Path, progress: Progress) -> HeldOut:
     """Prepare documents as training does, and return the pairs that it would hold out for the test."""
-    sources, tokenizer = [str(name) for name in corpus], encoder.tokenizer
+    sources, tokenizer = source_names(corpus), encoder.tokenizer
     pairs = prepare_corpus(sources, CorpusConfig(), tokenizer, progress=progress).held_out.test
     return pairs.queries, pairs.passages
 

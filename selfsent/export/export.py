@@ -21,7 +21,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from selfsent.config import build_config
 from selfsent.corpus.prepare import draw_documents
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.corpus.sources import Document
+from selfsent.corpus.sources import Document, source_names
 from selfsent.encoder.encode import encode
 from selfsent.encoder.folder import read_table
 from selfsent.encoder.load import load_encoder
@@ -241,7 +241,7 @@ def _texts(drawn: Sequence[Document], material: VerdictMaterial, language: str) 
 def _sources(model: str | Path, corpus: Sequence[str | Path] | str | Path | None) -> list[str]:
     """Return the sources that were given, or those that the run of a model was trained on."""
     if corpus is not None:
-        return [str(corpus)] if isinstance(corpus, str | Path) else [str(source) for source in corpus]
+        return source_names(corpus)
     run = Run(Path(model).parent)
     if Path(model).name == "model" and (run.folder / "config.json").is_file():
         texts = run.config().get("recipe", {}).get("texts", ())

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from selfsent.config import apply_settings, build_config
 from selfsent.corpus.prepare import corpus_texts, read_texts
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.corpus.sources import resolve_sources
+from selfsent.corpus.sources import resolve_sources, source_names
 from selfsent.encoder.base import Encoder
 from selfsent.encoder.coverage import check_coverage
 from selfsent.encoder.open import open_encoder
@@ -82,7 +82,7 @@ def mine_pairs(
             )
     columns = {"split": split, "text_column": text_column, "positive_column": positive_column, "language": language}
     reading = build_config(CorpusConfig, columns, "corpus")
-    out, sources = Path(out), [str(name) for name in ([corpus] if isinstance(corpus, str | Path) else corpus)]
+    out, sources = Path(out), source_names(corpus)
     found = resolve_sources(sources)
     check_pairs_file(out, [source.path for source in found])
     encoder = open_encoder(model, fastest=True, progress=progress)

@@ -12,7 +12,7 @@ import xxhash
 from selfsent.config import build_config
 from selfsent.corpus.prepare import read_texts
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.corpus.sources import resolve_sources
+from selfsent.corpus.sources import resolve_sources, source_names
 from selfsent.errors import CorpusError, unknown
 from selfsent.pairs.cache import identity_digest
 from selfsent.pairs.write import PairsSummary, check_pairs_file, provenance, write_rows
@@ -52,7 +52,7 @@ def structure_pairs(
             raise unknown("kind", kind, PAIR_KINDS)
     columns = {"split": "yes", "text_column": text_column, "language": language}
     reading = build_config(CorpusConfig, columns, "corpus")
-    out, sources = Path(out), [str(name) for name in ([corpus] if isinstance(corpus, str | Path) else corpus)]
+    out, sources = Path(out), source_names(corpus)
     found_sources = resolve_sources(sources)
     check_pairs_file(out, [source.path for source in found_sources])
     identity = [source.identity() for source in found_sources]

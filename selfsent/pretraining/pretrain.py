@@ -20,7 +20,7 @@ from selfsent.config import FINITE, MANY, SEEDS, HardwareConfig, TrainConfig, ap
 from selfsent.corpus.dataset import Corpus
 from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.corpus.sources import DEMO
+from selfsent.corpus.sources import DEMO, source_names
 from selfsent.encoder.dropout import set_dropout
 from selfsent.encoder.folder import CLOSED
 from selfsent.encoder.inspect import tokenizer_of
@@ -101,7 +101,7 @@ class Pretrained:
 
 
 def pretrain(
-    sources: Sequence[str] = (),
+    corpus: Sequence[str | Path] | str | Path = (),
     out: str | Path | None = None,
     *,
     size: str | None = None,
@@ -119,14 +119,14 @@ def pretrain(
     """Make an encoder from raw text: static word vectors, or a masked language model.
 
     Args:
-        sources: files, folders, hub names of datasets, or ``pydocs``, the default.
+        corpus: files, folders, hub names of datasets, or ``pydocs``, the default.
         out: the run's folder; default: runs/pretrain-SIZE.
         size: ``static``, or the size of a masked LM: nano, micro, mini, small, medium.  Default: mini.
         base: a masked LM to continue: a folder, a name on the hub, or ``builtin-mlm``.
         vocabulary: tokens; default: 16,384, or as many as the text gives.
         hours: of training, of a masked LM; the number of steps is fitted to it.
         tokens: tokens to train a masked LM on; default: one epoch.
-        vectors: with size ``static``, a text file of word vectors to read instead of ``sources``.
+        vectors: with size ``static``, a text file of word vectors to read instead of ``corpus``.
         data: evaluation data in SentEval's layout, or ``hub``, to follow STS-B dev with.
         settings: ``key=value`` changes to ``PretrainConfig`` or ``StaticConfig``.
         resume: resume the masked LM's run in ``out``, return its result if it is finished, start it if there is none.
@@ -136,6 +136,7 @@ def pretrain(
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
     out = Path(out) if out is not None else Path("runs") / f"pretrain-{size or ('base' if base else SIZE)}"
+    sources = source_names(corpus) or [DEMO]
     options: dict[str, object] = {"base": base, "hours": hours, "tokens": tokens}
     kept = {"vocabulary": vocabulary, "seed": seed}
     if size == "static":
@@ -144,13 +145,13 @@ def pretrain(
                 raise ConfigurationError(
                     f"--{name} does not fit --size static, which takes minutes and one pass: leave it out"
                 )
-        if vectors is not None and (sources or vocabulary or settings):
+        if vectors is not None and (corpus or vocabulary or settings):
             raise ConfigurationError("--vectors brings its own words: leave CORPUS, --vocabulary and --set out")
         require_one("pretrain --size static")
         static = _config(static_vectors.StaticConfig, kept, settings)
         with locks.exclusive(out):
             if vectors is None:
-                model = static_vectors.build_static_vectors(sources or [DEMO], out, static, progress=progress)
+                model = static_vectors.build_static_vectors(sources, out, static, progress=progress)
             else:
                 model = static_vectors.read_word_vectors(vectors, out, progress=progress)
         return Pretrained(folder=out, model=model)
@@ -160,7 +161,7 @@ def pretrain(
         raise unknown("size", size, ("static", *masked_lm.SIZES))
     config = _config(PretrainConfig, options | kept | {"size": size}, settings)
     with distributed.joined(config.hardware.device) as group, locks.exclusive(out) if group.first else nullcontext():
-        return pretrain_masked_lm(sources or [DEMO], out, config, data=data, resume=resume, progress=progress)
+        return pretrain_masked_lm(sources, out, config, data=data, resume=resume, progress=progress)
 
 
 def _config(kind: type[T], options: Mapping[str, object], settings: Sequence[str]) -> T:

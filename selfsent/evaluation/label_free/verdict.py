@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from selfsent.corpus.settings import CorpusConfig
+from selfsent.corpus.sources import source_names
 from selfsent.encoder.base import Encoder
 from selfsent.encoder.coverage import check_coverage
 from selfsent.encoder.folder import find_model, one_sentence, read_modules
@@ -101,7 +102,7 @@ _OF_HELD_OUT = (
 def verdict(
     base: str | Path,
     trained: str | Path,
-    texts: Sequence[str | Path] | str | Path,
+    corpus: Sequence[str | Path] | str | Path,
     *,
     documents: int = DOCUMENTS,
     static: bool = True,
@@ -118,7 +119,7 @@ def verdict(
     Args:
         base: "builtin", a folder, the folder of a run, or a name on the hub.
         trained: likewise; of a run that was trained on the same sources, the held-out documents are used.
-        texts: files, folders, hub names of data sets, or "pydocs".
+        corpus: files, folders, hub names of data sets, or "pydocs".
         documents: that tests are made of, at most.
         static: also score static word vectors of the same text, which take a minute or two the first time.
         language: of the sentence-splitting rules.
@@ -132,7 +133,7 @@ def verdict(
     if bootstrap < 1:
         raise ConfigurationError(f"bootstrap = {bootstrap} does not fit: a verdict needs resamples, 100 or more")
     models = _find_both(base, trained)
-    sources = [str(text) for text in ([texts] if isinstance(texts, str | Path) else texts)]
+    sources = source_names(corpus)
     config = CorpusConfig(language=language, text_column=text_column)
     material = choose_tests(
         models["trained"],
