@@ -165,8 +165,14 @@ def time_machine(width: int) -> float:
     """Return the operations a second that this machine trains encoders of a width with, by a step of two layers."""
     machine = choose_hardware()
     heads = math.gcd(width, max(1, width // _HEAD))
-    sizes = {"hidden_size": width, "num_attention_heads": heads, "intermediate_size": 4 * width, "vocab_size": 1000}
-    model: PreTrainedModel = BertModel(BertConfig(num_hidden_layers=2, **sizes), add_pooling_layer=False)
+    shape = BertConfig(
+        num_hidden_layers=2,
+        hidden_size=width,
+        num_attention_heads=heads,
+        intermediate_size=4 * width,
+        vocab_size=1000,
+    )
+    model: PreTrainedModel = BertModel(shape, add_pooling_layer=False)
     model.to(machine.device).train()  # type: ignore[arg-type]
     install_dropout(model)
     if machine.precision == "bf16":
