@@ -264,7 +264,7 @@ def cosines(left, right):
     """Return the cosines of two sets of vectors (N, D), row by row."""
     import numpy as np
 
-    from selfsent.evaluation.geometry import unit
+    from selfsent.encoder.quantize import unit
 
     return np.einsum("nd,nd->n", unit(np.asarray(left)), unit(np.asarray(right)))
 

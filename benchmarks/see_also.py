@@ -32,7 +32,7 @@ from verdict_validation import Candidate, correlation, derived, folder, remember
 
 from selfsent.corpus import python_docs
 from selfsent.corpus.sources import Document
-from selfsent.evaluation.geometry import unit
+from selfsent.encoder.quantize import unit
 from selfsent.evaluation.label_free import document_tests
 from selfsent.evaluation.label_free.documents import parse_rows
 from selfsent.evaluation.label_free.scores import SCORE, score_bm25, score_vectors

@@ -12,7 +12,7 @@ from selfsent.objectives.base import Objective as Objective
 from selfsent.objectives.sentence_transformers_loss import ObjectiveLoss as ObjectiveLoss
 from selfsent.pretraining.pretrain import pretrain as pretrain
 from selfsent.progress import Progress as Progress
-from selfsent.report.report import write_report as write_report
+from selfsent.report.page import write_report as write_report
 from selfsent.searching.index import Index as Index
 from selfsent.searching.search import search as search
 from selfsent.selection.fit import fit as fit

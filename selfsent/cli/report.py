@@ -24,7 +24,7 @@ def report(
 
     display = Display()
     with loading("torch and transformers", display):
-        from selfsent.report.report import write_report
+        from selfsent.report.page import write_report
         from selfsent.runtime import hardware
 
     hardware.choose_hardware()

@@ -1,9 +1,15 @@
-"""From records, tables and figures to one self-contained HTML page."""
+"""Run folders in, one self-contained HTML page out: records and tables of runs/, and drawings, through page.html.
+
+embeddings.py  base and trained encoder on a sample of held-out texts
+plots.py       matplotlib -> inline SVG in the page's colours
+style.py       the style of every picture
+"""
 
 import re
 from collections.abc import Sequence
 from datetime import timedelta
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,16 +17,20 @@ from jaxtyping import Float
 from jinja2 import Environment
 from markupsafe import Markup
 
+from selfsent.errors import ConfigurationError, UserError
 from selfsent.evaluation.label_free.scores import BASELINES
 from selfsent.pretraining.command import command_of_pretraining
+from selfsent.progress import SILENT, Progress
 from selfsent.report import plots
-from selfsent.report.embeddings import EmbeddedSample
+from selfsent.report.embeddings import EmbeddedSample, Vectors, embed_sample
 from selfsent.report.plots import Drawing, Line
 from selfsent.runs import read, tables
 from selfsent.runs.command import command_of_run
 from selfsent.runs.read import Group
 from selfsent.runtime.templates import template_environment
+from selfsent.storage import atomic, locks
 
+MAX_SAMPLES = 4  # recipes whose encoders are opened
 MAP_SIZE = 360, 300  # of the map's drawing
 _MARGIN = 8
 # Title and meaning of each score that is measured during training, in the order of the page.
@@ -39,6 +49,38 @@ _SCORES = {
     "stsb_uniformity": ("uniformity, STS-B dev", "Of its sentences; lower is more evenly spread"),
 }
 _MEANINGS = {"scores": "On development data", "terms": "Weighted term of the loss", "figures": "Not trained on"}
+
+
+def write_report(folders: Sequence[str | Path], out: str | Path | None = None, *, progress: Progress = SILENT) -> Path:
+    """Write one self-contained HTML page about one run or several; return its path.
+
+    Args:
+        folders: of runs; those that differ in the seed alone are shown as mean and spread.
+        out: the page, which is replaced; None: report.html in the folder of the run, or, of several, here.
+
+    Raises:
+        UserError: a folder holds no run that can be read, or the page cannot be written.
+    """
+    by_folder = {Path(folder).resolve(): Path(folder) for folder in folders}
+    if not by_folder:
+        raise ConfigurationError("there is nothing to report on: give the folder of a run, such as runs/simcse")
+    runs = [read.read_run(folder) for folder in by_folder.values()]
+    out = Path(out) if out is not None else (runs[0].folder if len(runs) == 1 else Path()) / "report.html"
+    with locks.reserved(out):
+        groups = read.group_runs(runs)
+        cache: dict[object, Vectors] = {}
+        samples: list[EmbeddedSample | str] = []
+        for group in groups[:MAX_SAMPLES]:
+            try:
+                samples.append(embed_sample(group.first, cache, progress))
+            except (UserError, OSError) as error:
+                samples.append(str(error))
+        samples += [f"Only the encoders of the first {MAX_SAMPLES} recipes are compared."] * (
+            len(groups) - len(samples)
+        )
+        progress.report("drawing", 0)
+        atomic.write_text(out, render_page(groups, samples))
+    return out
 
 
 def render_page(groups: Sequence[Group], samples: Sequence[EmbeddedSample | str]) -> str:

@@ -118,11 +118,11 @@ class _Load(NamedTuple):
 
 def _load(method: str, config: Mapping[str, Any], length: int, width: int, words: int) -> _Load:
     if method == "DeCLUTR":
-        part = (config["max_length"] or 512) / 512
-        anchors = int(config["num_anchors"]) * 352 * part
+        scale = (config["max_length"] or 512) / 512
+        anchors = int(config["num_anchors"]) * 352 * scale
         positives = anchors * int(config["num_positives"]) * 192 / 352 if config["contrast_weight"] else 0.0
         masked = anchors * config["mlm_probability"] if config["mlm_weight"] else 0.0
-        row = (anchors * 352 + positives * 192) / (anchors + positives) * part
+        row = (anchors * 352 + positives * 192) / (anchors + positives) * scale
         return _Load(tokens=anchors + positives, row=row, met=masked * width * words)
     if method == "DenoSent":
         length += 8  # the prompt
@@ -149,7 +149,7 @@ def _shape(base: str) -> tuple[int, int, int]:
     """Return layers, width and vocabulary of a base; those of BERT-base where it is unknown."""
     if Path(base).is_dir():  # by its whole path: of one name there may be another in another folder
         return _read_shape(str(Path(base).resolve()))
-    return _SHAPES[base] if base in _SHAPES else _read_shape(str(SHIPPED.get(base, base)))
+    return _SHAPES.get(base) or _read_shape(str(SHIPPED.get(base, base)))
 
 
 @cache
@@ -164,10 +164,11 @@ def _read_shape(base: str) -> tuple[int, int, int]:
 def time_machine(width: int) -> float:
     """Return the operations a second that this machine trains encoders of a width with, by a step of two layers."""
     machine = choose_hardware()
+    heads = math.gcd(width, max(1, width // _HEAD))
     shape = BertConfig(
         num_hidden_layers=2,
         hidden_size=width,
-        num_attention_heads=math.gcd(width, max(1, width // _HEAD)),
+        num_attention_heads=heads,
         intermediate_size=4 * width,
         vocab_size=1000,
     )
@@ -196,8 +197,6 @@ def format_bytes(count: float) -> str:
 
 def format_hours(hours: float) -> str:
     """Write hours as a reader would."""
-    if hours <= 0:
-        return "-"
-    if hours < 1 / 60:
-        return "1 min"
-    return f"{60 * hours:.0f} min" if hours < 1 else f"{hours:,.1f} h" if hours < 48 else f"{hours / 24:,.0f} days"
+    if hours < 1:
+        return f"{max(1.0, 60 * hours):.0f} min" if hours > 0 else "-"
+    return f"{hours:,.1f} h" if hours < 48 else f"{hours / 24:,.0f} days"

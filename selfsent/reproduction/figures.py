@@ -63,14 +63,11 @@ Span = tuple[int, int]
 
 def draw_artifact(plan: ArtifactPlan, cells: Cells, curves: Mapping[str, CurveSet]) -> Figure:
     """Draw a table or figure in the way that it asks for."""
+    drawing = plan.artifact.drawing
+    if drawing == "lines" and all(row.row.x is None for row in plan.rows):
+        drawing = "dots"
     with mpl.rc_context(STYLE):
-        if plan.artifact.drawing == "curves":
-            figure = _draw_curves(plan, curves)
-        else:
-            numbered = any(row.row.x is not None for row in plan.rows)
-            ways = {"scatter": _draw_scatter, "differences": _draw_differences}
-            draw = _draw_lines if plan.artifact.drawing == "lines" and numbered else _draw_dots
-            figure = ways.get(plan.artifact.drawing, draw)(plan, cells)
+        figure = _draw_curves(plan, curves) if drawing == "curves" else _KINDS[drawing](plan, cells)
         handles, labels = figure.axes[0].get_legend_handles_labels()
         figure.suptitle(plan.artifact.title, fontsize=10)
         if handles:
@@ -86,15 +83,13 @@ def _panel(width: float, height: float) -> tuple[Figure, Axes]:
 
 def _error_bars(cells: Sequence[Cell]) -> Float[np.ndarray, "2 N"]:
     """Return how far error bars reach below and above: the deviation over seeds, or the test rows' interval."""
-    bars = []
-    for cell in cells:
-        if cell.spread is not None:
-            bars.append((cell.spread, cell.spread))
-        elif cell.low is None or cell.high is None:
-            bars.append((0.0, 0.0))
-        else:
-            bars.append((max(0.0, cell.value - cell.low), max(0.0, cell.high - cell.value)))
-    return np.array(bars).T.reshape(2, -1)
+
+    def reach(cell: Cell) -> tuple[float, float]:
+        if cell.spread is not None or cell.low is None or cell.high is None:
+            return (cell.spread or 0.0,) * 2
+        return max(0.0, cell.value - cell.low), max(0.0, cell.high - cell.value)
+
+    return np.array([reach(cell) for cell in cells]).T.reshape(2, -1)
 
 
 def _name_lines(axes: Axes, names: Sequence[str], label: str) -> None:
@@ -233,6 +228,9 @@ def _draw_curves(plan: ArtifactPlan, curves: Mapping[str, CurveSet]) -> Figure:
     return figure
 
 
+_KINDS = {"dots": _draw_dots, "lines": _draw_lines, "scatter": _draw_scatter, "differences": _draw_differences}
+
+
 # ---------------------------------------------------------------------------------------------- figures without scores
 
 
@@ -287,10 +285,10 @@ def _draw_spans(recipe: Recipe, progress: Progress) -> Sketch:
     axes.set_xlabel("tokens of a span")
     axes.set_ylabel("density")
     axes.legend(fontsize=8)
-    places = count_places(spans["anchors"], spans["positives"])
-    for place in ("overlapping", "inside the anchor", "around the anchor", "adjacent"):
-        percent = 100 * places[place] / places.total()
-        rows.append([f"positives {place}", f"{places[place]:,} ({percent:.1f} %)", "", ""])
+    counts = count_places(spans["anchors"], spans["positives"])
+    for position in ("overlapping", "inside the anchor", "around the anchor", "adjacent"):
+        percent = 100 * counts[position] / counts.total()
+        rows.append([f"positives {position}", f"{counts[position]:,} ({percent:.1f} %)", "", ""])
     return Sketch(figure, ["spans", "drawn", "mean length", "mean of the density"], rows)
 
 

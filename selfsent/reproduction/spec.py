@@ -23,12 +23,12 @@ the recipe's own [paper] table ("recipe average": only that column).
 """
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, fields
 from functools import cache
 from importlib import resources
 from statistics import fmean
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from pydantic.dataclasses import dataclass
 
@@ -160,18 +160,23 @@ class Artifact:
 ColumnSets = dict[str, tuple[Measure, ...]]
 
 
-def _parse(text: str, file: str) -> dict[str, Any]:
+_MALFORMED = (ConfigurationError, AttributeError, KeyError, TypeError, ValueError)
+T = TypeVar("T")
+
+
+def _read_tables(text: str, file: str, read: Callable[[str, dict[str, Any]], T]) -> dict[str, T]:
+    """Read every table of a TOML file; one sentence names the file and the table that is malformed."""
     try:
-        return tomllib.loads(text)
+        tables = tomllib.loads(text)
     except ValueError as error:
         raise ConfigurationError(f"{file} is not TOML: {error}") from error
-
-
-def _malformed(file: str, table: str, error: Exception) -> ConfigurationError:
-    return ConfigurationError(f"{file} does not fit in [{table}]: {first_line(error)}")
-
-
-_MALFORMED = (ConfigurationError, AttributeError, KeyError, TypeError, ValueError)
+    entries = {}
+    for name, table in tables.items():
+        try:
+            entries[name] = read(name, table)
+        except _MALFORMED as error:
+            raise ConfigurationError(f"{file} does not fit in [{name}]: {first_line(error)}") from error
+    return entries
 
 
 def parse_columns(text: str, file: str) -> ColumnSets:
@@ -184,30 +189,30 @@ def parse_columns(text: str, file: str) -> ColumnSets:
         ConfigurationError: it is malformed; one sentence names the file and the table.
     """
     sets: ColumnSets = {}
-    for name, table in _parse(text, file).items():
-        try:
-            sets[name] = ()
-            for column, written in table.items():
-                if isinstance(written, dict):
-                    groups = tuple(group for part in _find_columns(written["mean"], sets) for group in part.groups)
-                else:
-                    scores = [written] if isinstance(written, str) else written
-                    groups = (tuple(ScorePart(*map(str.strip, score.split("|"))) for score in scores),)
-                sets[name] += (Measure(name=column, groups=groups),)
-        except _MALFORMED as error:
-            raise _malformed(file, name, error) from error
-    return sets
+
+    def read(name: str, table: dict[str, Any]) -> tuple[Measure, ...]:
+        sets[name] = ()
+        for column, written in table.items():
+            if isinstance(written, dict):
+                groups = tuple(group for measure in _find_columns(written["mean"], sets) for group in measure.groups)
+            else:
+                scores = [written] if isinstance(written, str) else written
+                groups = (tuple(ScorePart(*map(str.strip, score.split("|"))) for score in scores),)
+            sets[name] += (Measure(name=column, groups=groups),)
+        return sets[name]
+
+    return _read_tables(text, file, read)
 
 
 def _find_columns(names: Iterable[str], sets: ColumnSets) -> tuple[Measure, ...]:
     """Return the columns of sets, or single ones of a set, such as "sts.average"."""
-    single = {f"{name}.{column.name}": (column,) for name, columns in sets.items() for column in columns}
-    found: tuple[Measure, ...] = ()
+    single = {f"{name}.{column.name}": (column,) for name, measures in sets.items() for column in measures}
+    columns: tuple[Measure, ...] = ()
     for name in names:
         if name not in sets and name not in single:
             raise unknown("columns", name, sets)
-        found += sets.get(name) or single[name]
-    return found
+        columns += sets.get(name) or single[name]
+    return columns
 
 
 def parse_artifacts(text: str, file: str) -> list[Artifact]:
@@ -219,13 +224,7 @@ def parse_artifacts(text: str, file: str) -> list[Artifact]:
     Raises:
         ConfigurationError: it is malformed; one sentence names the file and the table.
     """
-    artifacts = []
-    for name, table in _parse(text, file).items():
-        try:
-            artifacts.append(_read_artifact(name, table))
-        except _MALFORMED as error:
-            raise _malformed(file, name, error) from error
-    return artifacts
+    return [*_read_tables(text, file, _read_artifact).values()]
 
 
 def _read_artifact(name: str, table: dict[str, Any]) -> Artifact:
@@ -242,9 +241,9 @@ def _read_artifact(name: str, table: dict[str, Any]) -> Artifact:
 
 def _read_row(name: str, table: Mapping[str, Any], measures: tuple[Measure, ...]) -> ArtifactRow:
     kind = Training if "recipe" in table else Untrained if "base" in table else None
-    known = {key.name for key in fields(kind)} if kind else set()
-    of_source = {key: value for key, value in table.items() if key in known}
-    row = {key: value for key, value in table.items() if key not in known}
+    own = {key.name for key in fields(kind)} if kind else set()
+    of_source = {key: value for key, value in table.items() if key in own}
+    row = {key: value for key, value in table.items() if key not in own}
     source: Training | Untrained | None = None
     if kind is not None:
         source = _read_training(of_source, name) if kind is Training else build_config(Untrained, of_source, name)
@@ -290,21 +289,21 @@ def recipe_values(recipe: str, measures: tuple[Measure, ...]) -> dict[str, float
 # ------------------------------------------------------------------------------------------------------------ shipped
 
 
-def _shipped(name: str) -> str:
-    return (resources.files("selfsent.reproduction") / "artifacts" / name).read_text("utf-8")
+_ARTIFACTS = resources.files("selfsent.reproduction") / "artifacts"
 
 
 @cache
 def read_columns() -> ColumnSets:
     """Return the columns that artifacts may name, by set."""
-    return parse_columns(_shipped("columns.toml"), "columns.toml")
+    return parse_columns((_ARTIFACTS / "columns.toml").read_text("utf-8"), "columns.toml")
 
 
 @cache
 def read_catalog() -> dict[str, Artifact]:
     """Return all tables and figures, by id."""
-    papers = (parse_artifacts(_shipped(f"{paper}.toml"), f"{paper}.toml") for paper in PAPERS)
-    return {artifact.id: artifact for artifacts in papers for artifact in artifacts}
+    files = [_ARTIFACTS / f"{paper}.toml" for paper in PAPERS]
+    artifacts = (artifact for file in files for artifact in parse_artifacts(file.read_text("utf-8"), file.name))
+    return {artifact.id: artifact for artifact in artifacts}
 
 
 def find_artifact(name: str) -> Artifact:

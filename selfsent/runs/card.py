@@ -109,6 +109,34 @@ def _cell(score: Score) -> str:
     return f"{score.value:.2f} [{score.low:.2f}, {score.high:.2f}]"
 
 
+def _card(front: str, opening: str, measured: str, text: str, command: str, *, name: str, content: Table) -> str:
+    """Return the card of an encoder that was made from raw text; ``content`` has the versions that made it."""
+    versions = ", ".join(f"{package} {version}" for package, version in content.get("versions", {}).items())
+    return f"""{front}
+# {name}
+
+{opening}
+
+{OPENING.format(name=name)}
+
+## Measured
+
+{measured}
+
+## Text and licence
+
+{text}
+
+## Repeat it
+
+```sh
+{command}
+```
+
+Versions: {versions}.
+"""
+
+
 def run_card(config: Table, scores: Table, command: str, *, name: str) -> str:
     """Return the card of a trained encoder.
 
@@ -130,38 +158,18 @@ def run_card(config: Table, scores: Table, command: str, *, name: str) -> str:
     language = recipe.get("corpus", {}).get("language")  # claimed only where it was told
     head = front_matter(name, figures.get("trained", []), base=str(recipe.get("base", "")), language=language)
     texts = ", ".join(f"`{Path(str(text)).name}`" for text in recipe.get("texts", ()))
-    versions = ", ".join(f"{package} {version}" for package, version in scores.get("versions", {}).items())
     of = f"{config.get('corpus', {}).get('texts', 0)} texts"
-    return f"""{head}
-# {name}
-
-A sentence encoder trained by selfsent from raw text without labels: method
-`{recipe["method"]}`, base `{shown_name(recipe.get("base"))}`, text {texts or "given in memory"} ({of}).
-
-{OPENING.format(name=name)}
-
-## Measured
-
-{scores.get("verdict", "")}
+    opening = f"""A sentence encoder trained by selfsent from raw text without labels: method
+`{recipe["method"]}`, base `{shown_name(recipe.get("base"))}`, text {texts or "given in memory"} ({of})."""
+    measured = f"""{scores.get("verdict", "")}
 
 {score_table(figures)}
 
 Points of 100: retrieval on what training held out of its text, other tasks on their published test sets; in brackets
-95 % intervals of a bootstrap.  Every figure is one of `scores.json`.
-
-## Text and licence
-
-The encoder learned from {texts or "text given in memory"}, whose licence was not told.  What may be
-done with the weights depends on it, and on the licence of the base.
-
-## Repeat it
-
-```sh
-{command}
-```
-
-Versions: {versions}.
-"""
+95 % intervals of a bootstrap.  Every figure is one of `scores.json`."""
+    licence = f"""The encoder learned from {texts or "text given in memory"}, whose licence was not told.  What may be
+done with the weights depends on it, and on the licence of the base."""
+    return _card(head, opening, measured, licence, command, name=name, content=scores)
 
 
 _FIGURES = {  # of a candidate in fit.json, and what they are called
@@ -187,39 +195,16 @@ def fit_card(content: Table, command: str, *, name: str) -> str:
         cells = ["" if row.get(key) is None else f"{row[key]:.2f}" for key in _FIGURES]
         lines.append(f"| {row['name']} | {' | '.join(cells)} |")
     table, sentences = "\n".join(lines), " ".join(content["sentences"])
-    versions = ", ".join(f"{package} {version}" for package, version in content.get("versions", {}).items())
     language = content.get("settings", {}).get("corpus", {}).get("language")
     language = None if language == CorpusConfig.language else language  # the default tells nothing of the text
-    return f"""{front_matter(name, scores, language=language)}
-# {name}
+    opening = f"""A sentence encoder chosen by selfsent from raw text without labels: the candidate
+`{content["kept"]}`, compared with `{content["base"]}`."""
+    measured = f"{sentences}\n\n{table}\n\nPoints of 100.  Every figure is one of `fit.json`."
+    licence = f"""{content.get("read", "")}
 
-A sentence encoder chosen by selfsent from raw text without labels: the candidate
-`{content["kept"]}`, compared with `{content["base"]}`.
-
-{OPENING.format(name=name)}
-
-## Measured
-
-{sentences}
-
-{table}
-
-Points of 100.  Every figure is one of `fit.json`.
-
-## Text and licence
-
-{content.get("read", "")}
-
-The licence of the text was not told.  What may be done with the weights depends on it, and on the licence of the base.
-
-## Repeat it
-
-```sh
-{command}
-```
-
-Versions: {versions}.
-"""
+The licence of the text was not told.  What may be done with the weights depends on it, and on the licence of the base."""
+    front = front_matter(name, scores, language=language)
+    return _card(front, opening, measured, licence, command, name=name, content=content)
 
 
 def shown_name(base: object) -> str:

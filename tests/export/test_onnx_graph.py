@@ -25,65 +25,59 @@ from selfsent.export.onnx_session import OnnxEncoder
 KINDS = ["mean", "cls head", "prompt", "first_last", "whitened"]  # of the fixture ``folders``
 
 
-def cosines(one, other):
-    return (one * other).sum(1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)
+def cosines(ours, theirs):
+    return (ours * theirs).sum(1) / np.linalg.norm(ours, axis=1) / np.linalg.norm(theirs, axis=1)
+
+
+def opened_alone(folder):
+    """Return the outputs of a graph by name, and the mask, by onnxruntime and transformers alone."""
+    session = onnxruntime.InferenceSession(str(folder / "onnx" / "model.onnx"), providers=["CPUExecutionProvider"])
+    tokens = AutoTokenizer.from_pretrained(folder)(HARD, padding=True, truncation=True, return_tensors="np")
+    vectors = session.run(None, {entry.name: tokens[entry.name] for entry in session.get_inputs()})
+    names = [entry.name for entry in session.get_outputs()]
+    return dict(zip(names, vectors, strict=True)), tokens["attention_mask"][:, :, None]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_graph_gives_the_vectors_of_the_folder(kind, folders, exported):
+def test_the_graph_gives_the_vectors_of_the_folder_here_and_by_onnxruntime_and_transformers_alone(
+    kind, folders, exported
+):
     folder = exported(kind, "onnx").folder
     theirs = SentenceTransformer(str(folders[kind]), device="cpu").encode(HARD)
     assert cosines(OnnxEncoder(folder).encode(HARD), theirs).min() >= 0.9999
+    assert cosines(opened_alone(folder)[0]["sentence_embedding"], theirs).min() >= 0.9999
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_onnxruntime_and_transformers_alone_open_it(kind, folders, exported):
-    folder = exported(kind, "onnx").folder
-    session = onnxruntime.InferenceSession(str(folder / "onnx" / "model.onnx"), providers=["CPUExecutionProvider"])
-    tokens = AutoTokenizer.from_pretrained(folder)(HARD, padding=True, truncation=True, return_tensors="np")
-    feeds = {one.name: tokens[one.name] for one in session.get_inputs()}
-    (vectors,) = session.run(["sentence_embedding"], feeds)
-    theirs = SentenceTransformer(str(folders[kind]), device="cpu").encode(HARD)
-    assert cosines(vectors, theirs).min() >= 0.9999
-
-
-def outputs(folder):
-    return [one.name for one in onnx.load(folder / "onnx" / "model.onnx").graph.output]
+def graph_of(folder):
+    return onnx.load(folder / "onnx" / "model.onnx").graph
 
 
 def test_hidden_states_come_first_where_others_pool_them_and_not_at_all_where_they_cannot(exported):
-    assert outputs(exported("mean", "onnx").folder) == ["last_hidden_state", "sentence_embedding"]
+    """And pooling the first output, as sentence-transformers' own onnx backend does, gives the embedding."""
+    vectors, mask = opened_alone(exported("mean", "onnx").folder)
+    assert list(vectors) == ["last_hidden_state", "sentence_embedding"]
+    pooled = (vectors["last_hidden_state"] * mask).sum(1) / mask.sum(1)
+    np.testing.assert_allclose(pooled, vectors["sentence_embedding"], atol=1e-5)
     for kind in ("cls head", "prompt", "first_last"):
-        assert outputs(exported(kind, "onnx").folder) == ["sentence_embedding"]
-
-
-def test_pooling_the_first_output_gives_the_embedding(folders, exported):
-    """What sentence-transformers' own onnx backend does."""
-    folder = exported("mean", "onnx").folder
-    session = onnxruntime.InferenceSession(str(folder / "onnx" / "model.onnx"), providers=["CPUExecutionProvider"])
-    tokens = AutoTokenizer.from_pretrained(folder)(HARD, padding=True, truncation=True, return_tensors="np")
-    states, vectors = session.run(None, {one.name: tokens[one.name] for one in session.get_inputs()})
-    mask = tokens["attention_mask"][:, :, None]
-    np.testing.assert_allclose((states * mask).sum(1) / mask.sum(1), vectors, atol=1e-5)
+        outputs = graph_of(exported(kind, "onnx").folder).output
+        assert [entry.name for entry in outputs] == ["sentence_embedding"]
 
 
 def test_both_axes_of_the_graph_are_free_and_named(exported):
-    graph = onnx.load(exported("mean", "onnx").folder / "onnx" / "model.onnx").graph
-    for one in graph.input:
-        assert [axis.dim_param for axis in one.type.tensor_type.shape.dim] == ["batch", "sequence"]
+    for entry in graph_of(exported("mean", "onnx").folder).input:
+        assert [axis.dim_param for axis in entry.type.tensor_type.shape.dim] == ["batch", "sequence"]
 
 
 def test_an_int8_graph_has_int8_products_and_a_quarter_of_the_weights(folders, exported):
-    small, whole = exported("mean", "onnx-int8").folder, exported("mean", "onnx").folder
+    small = exported("mean", "onnx-int8").folder
     graph = onnx.load(small / "onnx" / "model_quantized.onnx").graph
-    assert (
-        sum(node.op_type == "MatMulInteger" for node in graph.node) == 12
-    )  # query, key, value, out and two dense, twice
+    products = sum(node.op_type == "MatMulInteger" for node in graph.node)
+    assert products == 12  # query, key, value, out and two dense, twice
 
     def weights(graph):
-        return sum(len(onnx.numpy_helper.to_array(one).tobytes()) for one in graph.initializer)
+        return sum(len(onnx.numpy_helper.to_array(tensor).tobytes()) for tensor in graph.initializer)
 
-    assert weights(graph) < 0.5 * weights(onnx.load(whole / "onnx" / "model.onnx").graph)
+    assert weights(graph) < 0.5 * weights(graph_of(exported("mean", "onnx").folder))
     theirs = SentenceTransformer(str(folders["mean"]), device="cpu").encode(HARD)
     assert cosines(OnnxEncoder(small).encode(HARD), theirs).min() > 0.98
     assert [path.name for path in (small / "onnx").iterdir()] == ["model_quantized.onnx"]

@@ -14,25 +14,9 @@ from selfsent.export import export
 from selfsent.export.export import export_model
 
 
-def test_vectors_are_those_of_the_encoder_times_the_power_of_the_covariance(folders, corpus, tmp_path, monkeypatch):
-    learned = []
-    texts_of = export._texts
-    monkeypatch.setattr(export, "_texts", lambda *given: learned.extend(texts_of(*given)) or learned)
-    done = export_model(folders["mean"], "whitened", corpus=corpus, out=tmp_path / "out", accept_loss=True)
-    before = SentenceTransformer(str(folders["mean"]), device="cpu")
-    values, axes = np.linalg.eigh(np.cov(before.encode(learned).T))
-    expected = before.encode(TEXTS) @ (axes * np.maximum(values, values[-1] / 1000) ** -0.1) @ axes.T
-    found = SentenceTransformer(str(done.folder), device="cpu").encode(TEXTS)
-    lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
-    assert ((found * expected).sum(1) / lengths).min() > 0.999
-    plain = before.encode(TEXTS)  # far from the encoder's own
-    assert (np.linalg.norm(plain, axis=1) * np.linalg.norm(found, axis=1) * 0.999 > (plain * found).sum(1)).all()
-    card = (done.folder / "README.md").read_text(encoding="utf-8")
-    assert "with partly whitened embeddings" in card
-    assert "smallest cosine" not in card
-
-
-def test_it_learns_from_no_document_that_judges_it(folders, corpus, tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def whitened(folders, corpus, tmp_path_factory):
+    """An export, the texts that it learned from, and the documents that judged it."""
     seen = {}
     texts_of = export._texts
 
@@ -41,10 +25,32 @@ def test_it_learns_from_no_document_that_judges_it(folders, corpus, tmp_path, mo
         seen["learned"] = texts_of(drawn, material, language)
         return seen["learned"]
 
-    monkeypatch.setattr(export, "_texts", kept)
-    export_model(folders["mean"], "whitened", corpus=corpus, out=tmp_path / "out", accept_loss=True)
-    assert len(seen["judged"]) >= 50
-    assert not any(text in document for text in seen["learned"] for document in seen["judged"])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(export, "_texts", kept)
+        out = tmp_path_factory.mktemp("whitened") / "out"
+        done = export_model(folders["mean"], "whitened", corpus=corpus, out=out, accept_loss=True)
+    return done.folder, seen["learned"], seen["judged"]
+
+
+def test_vectors_are_those_of_the_encoder_times_the_power_of_the_covariance(folders, whitened):
+    folder, learned, _ = whitened
+    before = SentenceTransformer(str(folders["mean"]), device="cpu")
+    values, axes = np.linalg.eigh(np.cov(before.encode(learned).T))
+    expected = before.encode(TEXTS) @ (axes * np.maximum(values, values[-1] / 1000) ** -0.1) @ axes.T
+    vectors = SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+    lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(expected, axis=1)
+    assert ((vectors * expected).sum(1) / lengths).min() > 0.999
+    plain = before.encode(TEXTS)  # far from the encoder's own
+    assert (np.linalg.norm(plain, axis=1) * np.linalg.norm(vectors, axis=1) * 0.999 > (plain * vectors).sum(1)).all()
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "with partly whitened embeddings" in card
+    assert "smallest cosine" not in card
+
+
+def test_it_learns_from_no_document_that_judges_it(whitened):
+    _, learned, judged = whitened
+    assert len(judged) >= 50
+    assert not any(text in document for text in learned for document in judged)
 
 
 def test_two_encoders_side_by_side_are_refused_before_anything_is_read(folders, tmp_path):

@@ -167,19 +167,20 @@ def test_damaged_scores_are_measured_again(whole, bert, place, tmp_path):
     assert (out / f"{NAMES[0]}.csv").read_bytes() == before
 
 
-def test_a_folder_that_is_taken_and_a_table_that_lacks_everything_are_refused(bert, place, tmp_path):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "file").write_text("here")
-    with pytest.raises(ConfigurationError, match="--resume"):
-        reproduce(NAMES, options(bert, place), tmp_path / "out")
-    with pytest.raises(DataError, match="data pairs"):
-        reproduce(["denosent-table-3"], options(bert, place), tmp_path / "new")
-    with pytest.raises(ConfigurationError, match="seeds = 0"):
-        reproduce(NAMES, options(bert, place, seeds=0), tmp_path / "new")
-    with pytest.raises(ConfigurationError, match="its 2 seeds would go beyond"):
-        reproduce(NAMES, options(bert, place, seeds=2, first_seed=2**32 - 1), tmp_path / "new")
-    with pytest.raises(ConfigurationError, match="choose one of small, full"):
-        reproduce(NAMES, options(bert, place, scale="tiny"), tmp_path / "new")
+@pytest.mark.parametrize(
+    ("names", "changed", "kind", "words"),
+    [
+        (NAMES, {}, ConfigurationError, "--resume"),
+        (["denosent-table-3"], {}, DataError, "data pairs"),
+        (NAMES, {"seeds": 0}, ConfigurationError, "seeds = 0"),
+        (NAMES, {"seeds": 2, "first_seed": 2**32 - 1}, ConfigurationError, "its 2 seeds would go beyond"),
+        (NAMES, {"scale": "tiny"}, ConfigurationError, "choose one of small, full"),
+    ],
+)
+def test_a_taken_folder_and_what_cannot_be_measured_are_refused(names, changed, kind, words, bert, place, tmp_path):
+    (tmp_path / "file").write_text("here")
+    with pytest.raises(kind, match=words):
+        reproduce(names, options(bert, place, **changed), tmp_path)
 
 
 def test_a_checkpoint_is_measured_beside_the_published_rows(bert, place, tmp_path):

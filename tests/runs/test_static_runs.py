@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from page_reader import Page
 
-from selfsent.report import report
+from selfsent.report.page import write_report
 from selfsent.training import train
 from selfsent.word_vectors import factorization, static_vectors
 
@@ -20,7 +20,7 @@ def text(tmp_path):
 
 
 def page(tmp_path, *folders):
-    return Page(report.write_report(folders, tmp_path / "report.html").read_text(encoding="utf-8"))
+    return Page(write_report(folders, tmp_path / "report.html").read_text(encoding="utf-8"))
 
 
 def test_trained_vectors_and_what_was_trained_from_them_have_a_page(text, tmp_path):

@@ -31,9 +31,30 @@ def queries(documents):
     return HeldOutPairs([one[0] for one in cut], [" ".join(one[1:]) for one in cut], [""] * len(cut))
 
 
+def reciprocal_ranks(rows):
+    """Of the diagonal's place in each row of similarities, within ten; ties share their ranks."""
+    for own, row in enumerate(rows):
+        first = 1 + sum(value > row[own] + 1e-9 for value in row)
+        ranks = range(first, first + sum(abs(value - row[own]) < 1e-9 for value in row))
+        yield np.mean([1 / rank if rank <= 10 else 0 for rank in ranks])
+
+
+def cosines_of(made_of, vectors, pairs):
+    """The cosine of each query and passage."""
+    row = dict(zip(made_of.texts, vectors / np.linalg.norm(vectors, axis=1, keepdims=True), strict=True))
+    return [[row[query] @ row[passage] for passage in pairs.passages] for query in pairs.queries]
+
+
 def make(documents, owners=None, pairs=None, resamples=200):
     owners = np.arange(len(documents)) if owners is None else np.array(owners, np.int64)
     return HeldOutTests(documents, owners, pairs or HeldOutPairs(), language="en", resamples=resamples)
+
+
+@pytest.fixture(scope="module")
+def retrieval():
+    """Queries and passages of 55 documents, and their tests."""
+    documents = made(55)
+    return queries(documents), make(documents, pairs=queries(documents))
 
 
 def bags(texts, width=32, seed=0):
@@ -105,58 +126,40 @@ def slow_bm25(queries, passages):
         yield scores
 
 
-def test_word_matching_is_that_of_slow_loops():
-    documents = made(55)
-    pairs = queries(documents)
-    results = make(documents, pairs=pairs).score_bm25()
-    reciprocal = []
-    for place, scores in enumerate(slow_bm25(pairs.queries, pairs.passages)):
-        rank = 1 + sum(score > scores[place] + 1e-9 for score in scores)
-        reciprocal.append(1 / rank if rank <= 10 else 0)
-    assert 10 < 100 * np.mean(reciprocal) < 100
-    assert figure(results, MRR) == pytest.approx(100 * np.mean(reciprocal), abs=1e-3)
+def test_word_matching_is_that_of_slow_loops(retrieval):
+    pairs, made_of = retrieval
+    results = made_of.score_bm25()
+    expected = 100 * np.mean([*reciprocal_ranks(slow_bm25(pairs.queries, pairs.passages))])
+    assert 10 < expected < 100
+    assert figure(results, MRR) == pytest.approx(expected, abs=1e-3)
 
 
-def test_the_retrieval_of_vectors_is_that_of_slow_loops():
-    documents = made(55)
-    pairs = queries(documents)
-    made_of = make(documents, pairs=pairs)
+def test_the_retrieval_of_vectors_is_that_of_slow_loops(retrieval):
+    pairs, made_of = retrieval
     vectors = bags(made_of.texts)
-    row = {text: vector / np.linalg.norm(vector) for text, vector in zip(made_of.texts, vectors, strict=True)}
-    reciprocal = []
-    for place, query in enumerate(pairs.queries):
-        cosines = [row[query] @ row[passage] for passage in pairs.passages]
-        rank = 1 + sum(cosine > cosines[place] for cosine in cosines)
-        reciprocal.append(1 / rank if rank <= 10 else 0)
-    assert figure(made_of.score(vectors, "bags"), MRR) == pytest.approx(100 * np.mean(reciprocal))
+    expected = 100 * np.mean([*reciprocal_ranks(cosines_of(made_of, vectors, pairs))])
+    assert figure(made_of.score(vectors, "bags"), MRR) == pytest.approx(expected)
 
 
-def test_an_encoder_with_word_matching_finds_what_the_sum_of_reciprocal_ranks_finds():
-    documents = made(55)
-    pairs = queries(documents)
-    made_of = make(documents, pairs=pairs)
+def test_an_encoder_with_word_matching_finds_what_the_sum_of_reciprocal_ranks_finds(retrieval):
+    pairs, made_of = retrieval
     vectors = np.random.default_rng(1).normal(size=(len(made_of.texts), 24)) + bags(made_of.texts, 24)
-    row = dict(zip(made_of.texts, vectors / np.linalg.norm(vectors, axis=1, keepdims=True), strict=True))
-    reciprocal = []
-    for place, scores in enumerate(bm25_scores(pairs.queries, pairs.passages).tolist()):  # tested above
-        cosines = [row[pairs.queries[place]] @ row[passage] for passage in pairs.passages]
-        fused = []
-        for passage in range(len(scores)):
-            ranks = [
-                (sum(o > one[passage] for o in one), sum(o == one[passage] for o in one)) for one in (scores, cosines)
-            ]
-            fused.append(sum(1 / (60 + above + (tied + 1) / 2) for above, tied in ranks))
-        first = 1 + sum(one > fused[place] + 1e-9 for one in fused)
-        ranks = range(first, first + sum(abs(one - fused[place]) < 1e-9 for one in fused))
-        reciprocal.append(np.mean([1 / rank if rank <= 10 else 0 for rank in ranks]))
-    assert figure(made_of.score_hybrid(vectors), MRR) == pytest.approx(100 * np.mean(reciprocal), abs=1e-3)
+    fused = []
+    matches = bm25_scores(pairs.queries, pairs.passages).tolist()  # tested above
+    for systems in zip(matches, cosines_of(made_of, vectors, pairs), strict=True):
+        sums = np.zeros(len(pairs))
+        for values in systems:
+            for passage, value in enumerate(values):
+                tied = sum(other == value for other in values)
+                sums[passage] += 1 / (60 + sum(other > value for other in values) + (tied + 1) / 2)
+        fused.append(sums)
+    expected = 100 * np.mean([*reciprocal_ranks(fused)])
+    assert figure(made_of.score_hybrid(vectors), MRR) == pytest.approx(expected, abs=1e-3)
 
 
-def test_an_encoder_is_compared_with_word_matching_query_by_query():
+def test_an_encoder_is_compared_with_word_matching_query_by_query(retrieval):
     """Equal vectors for a query and its answer find all: the difference is what word matching lacks."""
-    documents = made(55)
-    pairs = queries(documents)
-    made_of = make(documents, pairs=pairs)
+    pairs, made_of = retrieval
     vectors = np.random.default_rng(0).normal(size=(len(made_of.texts), 64))
     for query, passage in zip(pairs.queries, pairs.passages, strict=True):
         vectors[made_of.texts.index(query)] = vectors[made_of.texts.index(passage)]
@@ -210,24 +213,17 @@ def test_without_resamples_there_are_scores_and_no_intervals():
     assert SCORE in {score.task for score in scores}
 
 
-def test_a_search_ranks_all_passages_as_a_loop_does():
-    documents = made()
-    pairs = queries(documents)
-    one = make(documents, pairs=pairs)
-    vectors = bags(one.texts)
-    rows = dict(zip(one.texts, vectors, strict=True))
-    found = one.search({"bags": vectors}, 5)
-    assert len({example["query"] for example in found}) == 5
-    for example in found:
-        asked = rows[example["query"]]
-        cosines = {
-            passage: float(asked @ rows[passage] / math.sqrt((asked @ asked) * (rows[passage] @ rows[passage])))
-            for passage in pairs.passages
-        }
-        best = sorted(cosines, key=cosines.get, reverse=True)
-        own = pairs.passages[pairs.queries.index(example["query"])]
+def test_a_search_ranks_all_passages_as_a_loop_does(retrieval):
+    pairs, made_of = retrieval
+    vectors = bags(made_of.texts)
+    cosines = np.array(cosines_of(made_of, vectors, pairs))
+    examples = made_of.search({"bags": vectors}, 5)
+    assert len({example["query"] for example in examples}) == 5
+    for example in examples:
+        own = pairs.queries.index(example["query"])
+        order = sorted(range(len(pairs)), key=lambda passage, own=own: -cosines[own, passage])
         system = example["systems"]["bags"]
-        assert [passage["text"] for passage in system["first"]] == best[:3]
-        assert [passage["own"] for passage in system["first"]] == [text == own for text in best[:3]]
-        assert system["place"] == best.index(own) + 1
+        assert [passage["text"] for passage in system["first"]] == [pairs.passages[row] for row in order[:3]]
+        assert [passage["own"] for passage in system["first"]] == [row == own for row in order[:3]]
+        assert system["place"] == order.index(own) + 1
         assert list(example["systems"]) == ["BM25", "bags"]
