@@ -96,10 +96,16 @@ def write_shards(file: BinaryIO, suffix: str, shards: Sequence[Path], facts: Map
     row = 0
     with writer:
         for vectors in map(np.load, shards):
-            numbers = pa.array(np.arange(row, row + len(vectors)))
-            flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), type=schema.field("vector").type)
-            writer.write_batch(pa.record_batch([numbers, flat], schema=schema))
+            writer.write_batch(pa.record_batch(_columns(row, vectors), schema=schema))
             row += len(vectors)
+
+
+def _columns(first_row: int, vectors: NDArray[Any]) -> list[Any]:
+    """Return the numbers of rows, and their vectors as lists of one size."""
+    import pyarrow as pa
+
+    rows = pa.array(np.arange(first_row, first_row + len(vectors), dtype=np.int64))
+    return [rows, pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])]
 
 
 @dataclass(frozen=True)
@@ -161,10 +167,9 @@ class RemoteFiles:
         import pyarrow as pa
         from pyarrow import parquet
 
-        packed = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
-        rows = pa.array(np.arange(first_row, first_row + len(vectors), dtype=np.int64))
         content = io.BytesIO()
-        parquet.write_table(pa.table({"row": rows, "vector": packed}), content, write_page_checksum=True)
+        table = pa.table(_columns(first_row, vectors), ["row", "vector"])
+        parquet.write_table(table, content, write_page_checksum=True)
         return content.getvalue()
 
     @contextmanager

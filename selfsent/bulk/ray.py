@@ -6,9 +6,8 @@ A local Ray listens on 127.0.0.1 alone, without a dashboard; usage statistics ar
 import logging
 import os
 import re
-from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice, tee
@@ -118,7 +117,6 @@ class Pool:
         remote: Any = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=-1)(_Worker)
         self._make = [ray.put(partial(factory, *arguments))]  # in a list, so that a worker reads it only once
         self._workers = [remote.remote() for _ in range(workers)]
-        self._unfinished: dict[Any, Any] = {}  # of every result that is not there yet, its worker
 
     def map(self, items: Iterable[Any]) -> Iterator[Any]:
         """Yield the results of all items, in their order; a few items are taken ahead.
@@ -126,33 +124,21 @@ class Pool:
         Raises:
             Exception: what computing an item raised, first of all for the first of them.
         """
-        sent: deque[Any] = deque()
+        from ray.util import ActorPool
+
+        sent = ActorPool(self._workers * _ITEMS)
         for item in items:
-            if len(sent) >= _ITEMS * len(self._workers):
-                yield self._result(sent.popleft())
-            sent.append(self._send(item))
-        while sent:
-            yield self._result(sent.popleft())
+            if not sent.has_free():
+                yield self._next_result(sent)
+            sent.submit(lambda worker, item: worker.work.remote(item, self._make), item)
+        while sent.has_next():
+            yield self._next_result(sent)
 
-    def _send(self, item: Any) -> Any:  # noqa: ANN401
-        """Give an item to the worker that has the fewest."""
+    def _next_result(self, sent: Any) -> Any:  # noqa: ANN401
         import ray
 
-        refs = [*self._unfinished]
-        for ref in ray.wait(refs, num_returns=len(refs), timeout=0)[0] if refs else ():
-            del self._unfinished[ref]
-        items = Counter(self._unfinished.values())
-        worker = min(self._workers, key=lambda worker: items[worker])
-        ref = worker.work.remote(item, self._make)
-        self._unfinished[ref] = worker
-        return ref
-
-    def _result(self, ref: Any) -> Any:  # noqa: ANN401
-        import ray
-
-        self._unfinished.pop(ref, None)
         try:
-            return ray.get(ref)
+            return sent.get_next()
         except ray.exceptions.RayTaskError as error:
             raise error.cause if isinstance(error.cause, Exception) else error from None
         except ray.exceptions.RayActorError as error:
@@ -179,16 +165,12 @@ def ray_blocks(model: str, workers: int | None, threads: int = 1) -> Engine:
     """
 
     def run(job: BlockJob, blocks: Iterator[Block]) -> Iterator[tuple[int, int]]:
-        with open_cluster(workers) as count:
-            pool = Pool(count, _block_writer, model, job, threads)
+        with open_cluster(workers) as count, closing(Pool(count, _block_writer, model, job, threads)) as pool:
             read_blocks = ((number, list(texts)) for number, texts in blocks)
             alone = 1 if needs_ranges(job.dtype) and not job.store.has_ranges() else 0
             first = list(islice(read_blocks, alone))  # it makes the ranges that all others need
-            try:
-                yield from pool.map(first)
-                yield from pool.map(read_blocks)
-            finally:
-                pool.close()
+            yield from pool.map(first)
+            yield from pool.map(read_blocks)
 
     return run
 
@@ -269,9 +251,5 @@ def prepare_on_ray(
     Raises:
         UserError: those of ``prepare_corpus`` and of ``open_cluster``.
     """
-    with open_cluster(workers) as count:
-        engine = RayCorpus(count, group_documents)
-        try:
-            return prepare_corpus(sources, config, tokenizer, unit=unit, cache=cache, engine=engine, progress=progress)
-        finally:
-            engine.close()
+    with open_cluster(workers) as count, closing(RayCorpus(count, group_documents)) as engine:
+        return prepare_corpus(sources, config, tokenizer, unit=unit, cache=cache, engine=engine, progress=progress)

@@ -92,8 +92,8 @@ class Store:
     @classmethod
     def of(cls, output: str | Path, part: EncodePart | None = None) -> "Store":
         """Return the store of an output by its name."""
-        place = str(output) if is_url(output) else Path(output).absolute()
-        return cls(place, part, is_split=True) if part else cls(place)
+        output = str(output) if is_url(output) else Path(output).absolute()
+        return cls(output, part, is_split=True) if part else cls(output)
 
     @cached_property
     def files(self) -> LocalFiles | RemoteFiles:
@@ -123,11 +123,9 @@ class Store:
         own, plans = f"{self.part.name('plan') if self.is_split else 'plan'}.json", self._plans(plan)
         if self.finished():
             return
-        self._require_free(overwrite=overwrite)
-        if not plans:
-            if not self.is_split:  # another part may begin at this moment
-                self.files.discard()
-            self._require_room(plan["dtype"], overwrite=overwrite)
+        if not plans and not self.is_split:  # another part may begin at this moment
+            self.files.discard()
+        self._require_free(plan["dtype"], is_begun=bool(plans), overwrite=overwrite)
         if own not in plans:
             self.files.write(self.files.aside + own, json.dumps(atomic.with_checksum(plan)).encode())
         if self.is_split:
@@ -166,26 +164,22 @@ class Store:
             )
         return names
 
-    def _require_free(self, *, overwrite: bool) -> None:
-        """Refuse an output that exists, but for one of ours on this machine that is to be replaced."""
+    def _require_free(self, dtype: str, *, is_begun: bool, overwrite: bool) -> None:
+        """Refuse an output that exists, but for one of ours here that is to be replaced, and what is in its way."""
         if isinstance(self.output, str):
             if self.files.has(_MANIFEST):
                 raise ConfigurationError(f"output {self.output} exists: remove it, or choose another name")
-        elif self.output.exists():
+            if not is_begun and self.files.sizes():
+                raise ConfigurationError(f"output {self.output} holds something else: choose another name")
+            return
+        if self.output.exists():
             if not overwrite:
                 raise ConfigurationError(
                     f"output {self.output} exists: remove it, choose another name, or add --overwrite"
                 )
             require_ours(self.output)
-
-    def _require_room(self, dtype: str, *, overwrite: bool) -> None:
-        """Refuse a folder of something else, and ranges of another output where those of this one belong."""
-        if isinstance(self.output, str):
-            if self.files.sizes():
-                raise ConfigurationError(f"output {self.output} holds something else: choose another name")
-            return
         ranges = ranges_beside(self.output)
-        if needs_ranges(dtype) and ranges.exists() and not (overwrite and self.output.exists()):
+        if not is_begun and needs_ranges(dtype) and ranges.exists() and not (overwrite and self.output.exists()):
             rest = "" if overwrite else ", or add --overwrite"
             raise ConfigurationError(f"{ranges} exists, where the ranges belong: choose another name{rest}")
 

@@ -39,14 +39,10 @@ def embedding_routes(models: ServedModels, embedder: Embedder, batcher: Batcher,
         wanted = Wanted(truncate=body.truncate, prompt_name=body.prompt_name)
         vectors, tokens = await embedder.vectors(request, model, _items(body.input), wanted)
         vectors = _shaped(vectors, body.dimensions, normalize=True)
-        data = [
-            {
-                "object": "embedding",
-                "index": row,
-                "embedding": _base64(vector) if body.encoding_format == "base64" else vector,
-            }
-            for row, vector in enumerate(vectors)
-        ]
+        rows: Any = vectors
+        if body.encoding_format == "base64":
+            rows = [base64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in vectors]
+        data = [{"object": "embedding", "index": number, "embedding": row} for number, row in enumerate(rows)]
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return json_response({"object": "list", "data": data, "model": model.name, "usage": usage})
 
@@ -125,10 +121,6 @@ def _shaped(vectors: NDArray[np.float32], dimensions: int | None, *, normalize: 
         raise Refusal("Tokenizer", f"dimensions {dimensions} do not fit: this model has {vectors.shape[1]}")
     vectors = vectors[:, :dimensions]
     return np.ascontiguousarray(unit(vectors) if normalize else vectors, np.float32)
-
-
-def _base64(vector: NDArray[np.float32]) -> str:
-    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
 
 
 def _openai_model(model: ServedModel) -> dict[str, Any]:

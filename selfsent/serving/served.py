@@ -35,7 +35,7 @@ class Served:
 ServedT = TypeVar("ServedT", bound=Served)
 
 
-class Registry(ABC, Generic[ServedT]):
+class ServedByName(ABC, Generic[ServedT]):
     """What is open, by name, in the order given.  What is served never changes: reloading makes another."""
 
     kind: str
@@ -58,10 +58,6 @@ class Registry(ABC, Generic[ServedT]):
     def __iter__(self) -> Iterator[ServedT]:
         """Iterate over what is open now."""
         return iter(list(self._served.values()))
-
-    def has(self, name: str) -> bool:
-        """Tell whether something has this name."""
-        return name in self._served
 
     def find(self, name: str | None) -> ServedT:
         """Return what has this name, or the first.
@@ -114,7 +110,7 @@ class ServedModel(Served):
         return self.name
 
 
-class ServedModels(Registry[ServedModel]):
+class ServedModels(ServedByName[ServedModel]):
     """Models by name.
 
     Args:
@@ -150,10 +146,6 @@ class ServedModels(Registry[ServedModel]):
             raise ConfigurationError(f"model {name!r} is named twice: give the second as OTHER_NAME={source}")
         self._served[name] = self._open(name, source)
         return self._served[name]
-
-    def with_digest(self, digest: str) -> ServedModel | None:
-        """Return the model that has this digest."""
-        return next((model for model in self if model.digest == digest), None)
 
     def _open(self, name: str, source: str) -> ServedModel:
         stamp = self._stamp(source)
@@ -209,7 +201,7 @@ def rounded(point: Sequence[float]) -> list[float]:
     return [round(coordinate, 4) for coordinate in point]
 
 
-class ServedIndexes(Registry[ServedIndex]):
+class ServedIndexes(ServedByName[ServedIndex]):
     """Indexes by name, each with the model that made it.
 
     A model that the server does not have yet is opened.
@@ -236,8 +228,8 @@ class ServedIndexes(Registry[ServedIndex]):
     def _open_index(self, name: str, folder: str) -> ServedIndex:
         stamp, index = self._stamp(folder), Index.open(folder)
         digest, source = index.facts["fingerprint"]["digest"], index.facts["model"]
-        model = self._models.with_digest(digest)
-        if model is None and not self._models.has(source):
+        model = next((model for model in self._models if model.digest == digest), None)
+        if model is None and source not in [model.name for model in self._models]:
             model = self._models.open_model(source, source)
         if model is None or model.digest != digest:
             raise ConfigurationError(f"{folder} was made with another state of {source}: make the index again")

@@ -11,7 +11,7 @@ import uvicorn
 
 from selfsent.errors import ConfigurationError
 from selfsent.progress import SILENT, Progress
-from selfsent.serving.gateway import Gateway
+from selfsent.serving.application import Gateway
 from selfsent.serving.served import ServedIndexes, ServedModels
 
 _KEEP_ALIVE = 5  # seconds that an idle connection stays open

@@ -439,13 +439,15 @@ def test_an_index_that_is_killed_anywhere_goes_on_to_the_same_bytes(exact, bert,
         assert now == expected or json.loads(now["index.json"])["state"] == 3, operation  # killed behind publishing
 
     # Killed in an update, and the corpus changed again: nothing of the first update stays.
-    write(tmp_path / "corpus.jsonl", texts[:36])
-    for _, state in killed[1:]:
+    other = [*texts[:36], "moon and beans and garlic and ships."]
+    write(tmp_path / "corpus.jsonl", other)
+    for operation, state in killed[1:]:
         put_back(state, folder)
         index = Index.open(folder)
         index.update()
         now = [index.text(number)[1] for number in np.flatnonzero(~index.deleted).tolist()]
-        assert sorted(now) == sorted([text] for text in texts[:36])
+        assert sorted(now) == sorted([text] for text in other), operation
+        assert index.search(other[-1], 1, "bm25")[0].text == other[-1], operation
 
 
 def killed_before(name, act):
