@@ -28,7 +28,7 @@ _MODULES = _WEIGHTED | {"Dropout", "Normalize", "Pooling", "WordWeights"}
 _FETCHED = ("*.json", "*.safetensors", "*.txt", "*.model", atomic.CHECKSUMS)
 _SMALL = 1 << 16  # sizes that take no memory to speak of
 _NOT_FETCHED = ("onnx/*", "openvino/*")
-_AGAIN = "copy the folder again, whole"
+AGAIN = "copy the folder again, whole"
 
 
 class ModuleEntry(NamedTuple):
@@ -80,22 +80,22 @@ def read_modules(folder: Path) -> list[ModuleEntry]:
         raise EncoderError(f"{folder} is no sentence encoder: its type is {kind!r}; give a SentenceTransformer")
     if not (folder / "modules.json").exists():
         if settings.exists():
-            raise EncoderError(f"{folder} has no modules.json beside {settings.name}: {_AGAIN}")
+            raise EncoderError(f"{folder} has no modules.json beside {settings.name}: {AGAIN}")
         entries = [ModuleEntry("Transformer", "0", folder)]
     else:
         entries = [_module(entry, folder) for entry in _read_list(folder / "modules.json")]
     if not entries or len({entry.name for entry in entries}) < len(entries):
-        raise EncoderError(f"modules.json of {folder} does not fit: it names no module, or one twice; {_AGAIN}")
+        raise EncoderError(f"modules.json of {folder} does not fit: it names no module, or one twice; {AGAIN}")
     if [entry.kind for entry in entries] == [PAIR]:
         return entries
     unnamed = {path.parent for path in folder.glob("[0-9]_*/config.json")} - {entry.folder for entry in entries}
     if unnamed:
-        raise EncoderError(f"modules.json of {folder} does not name {min(unnamed).name}, which lies in it: {_AGAIN}")
+        raise EncoderError(f"modules.json of {folder} does not name {min(unnamed).name}, which lies in it: {AGAIN}")
     for place, entry in enumerate(entries):
         if (entry.kind in _INPUTS) != (place == 0):
             raise EncoderError(
                 f"modules.json of {folder} does not fit: {entry.kind} stands at place {place}, and an encoder begins "
-                f"with {' or '.join(_INPUTS)}, once; {_AGAIN}"
+                f"with {' or '.join(_INPUTS)}, once; {AGAIN}"
             )
         _require_module(entry)
     return entries
@@ -106,7 +106,7 @@ def _module(entry: Any, folder: Path) -> ModuleEntry:  # noqa: ANN401 - whatever
     if not all(isinstance(field, str) for field in fields):
         raise EncoderError(
             f"modules.json of {folder} does not fit: an entry is {str(entry)[:80]!r}, and each has a type, a path and "
-            f"a name; {_AGAIN}"
+            f"a name; {AGAIN}"
         )
     reference, path, name = map(str, fields)
     library, _, _ = reference.partition(".")
@@ -137,7 +137,7 @@ def _require_module(entry: ModuleEntry) -> None:
                 f"{pickled} is a pickle, which can hold code and is not read: give the weights as model.safetensors, "
                 "as transformers' save_pretrained writes them"
             )
-        raise EncoderError(f"{entry.folder} has no model.safetensors, the weights of its {entry.kind}: {_AGAIN}")
+        raise EncoderError(f"{entry.folder} has no model.safetensors, the weights of its {entry.kind}: {AGAIN}")
     if entry.kind in _WEIGHTED - {"StaticEmbedding"}:  # which may be stored as small integers, and has no settings
         _require_floats(entry)
     if entry.kind == "Dense":
@@ -154,7 +154,7 @@ def _require_floats(entry: ModuleEntry) -> None:
     headers = read_headers(entry.folder)
     for name, (kind, _) in headers.items():
         if kind[0] not in "FB" and not name.endswith("_ids"):  # floats and bfloats; positions are no weights
-            raise EncoderError(f"{name} in the weights of {entry.folder} holds whole numbers ({kind}): {_AGAIN}")
+            raise EncoderError(f"{name} in the weights of {entry.folder} holds whole numbers ({kind}): {AGAIN}")
     config = read_table(entry.folder / "config.json")
     sizes = {key: value for key, value in config.items() if isinstance(value, int)}
     if entry.kind == "Dense":
@@ -163,7 +163,7 @@ def _require_floats(entry: ModuleEntry) -> None:
     for key, value in sizes.items():
         if value > most:
             raise EncoderError(
-                f"config.json of {entry.folder} says {key} = {value}, and its weights are fewer: {_AGAIN}"
+                f"config.json of {entry.folder} says {key} = {value}, and its weights are fewer: {AGAIN}"
             )
 
 
@@ -175,14 +175,14 @@ def read_table(path: Path) -> dict[str, Any]:
     """
     content = _read(path)
     if not isinstance(content, dict):
-        raise EncoderError(f"{path} is damaged: it holds a {type(content).__name__} and no table; {_AGAIN}")
+        raise EncoderError(f"{path} is damaged: it holds a {type(content).__name__} and no table; {AGAIN}")
     return content
 
 
 def _read_list(path: Path) -> list[Any]:
     content = _read(path)
     if not isinstance(content, list):
-        raise EncoderError(f"{path} is damaged: it holds a {type(content).__name__} and no list; {_AGAIN}")
+        raise EncoderError(f"{path} is damaged: it holds a {type(content).__name__} and no list; {AGAIN}")
     return content
 
 
@@ -190,7 +190,7 @@ def _read(path: Path) -> Any:  # noqa: ANN401 - any JSON
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise EncoderError(f"{path} is damaged or cannot be read ({first_line(error)}): {_AGAIN}") from error
+        raise EncoderError(f"{path} is damaged or cannot be read ({first_line(error)}): {AGAIN}") from error
 
 
 def read_headers(folder: Path) -> dict[str, tuple[str, int]]:
@@ -218,14 +218,14 @@ def verify_files(folder: Path) -> None:
         if path.suffix == ".md":
             continue
         if not path.is_file():
-            raise EncoderError(f"{folder} has no {name[:80]}, which was written with it: {_AGAIN}")
+            raise EncoderError(f"{folder} has no {name[:80]}, which was written with it: {AGAIN}")
         try:
             same = atomic.file_digest(path) == digest
         except OSError as error:
-            raise EncoderError(f"{path} cannot be read ({error.strerror}): {_AGAIN}") from error
+            raise EncoderError(f"{path} cannot be read ({error.strerror}): {AGAIN}") from error
         if not same:
             raise EncoderError(
-                f"{path} was cut off or changed since it was written: {_AGAIN}, or remove {sums} if you changed it "
+                f"{path} was cut off or changed since it was written: {AGAIN}, or remove {sums} if you changed it "
                 "yourself"
             )
 

@@ -10,25 +10,11 @@ from sentence_transformers.sentence_transformer.modules import Dense
 from torch import nn
 
 from selfsent.encoder.base import UNLIMITED
+from selfsent.encoder.bert import POOLING_FLAGS, TEXT_DEFAULTS
 from selfsent.encoder.inspect import max_length_of, tokenizer_of, transformer_of
-from selfsent.encoder.load import quietly
+from selfsent.encoder.load import may_have_pooler, quietly
 from selfsent.encoder.pair_module import parts_of
-from selfsent.encoder.pooling import may_have_pooler
 from selfsent.storage import atomic
-
-_POOLING_FLAGS = {  # before sentence-transformers 5.4, and in text-embeddings-inference, txtai and vLLM still
-    "cls": "pooling_mode_cls_token",
-    "mean": "pooling_mode_mean_tokens",
-    "max": "pooling_mode_max_tokens",
-    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
-    "weightedmean": "pooling_mode_weightedmean_tokens",
-    "lasttoken": "pooling_mode_lasttoken",
-}
-_TEXT_DEFAULTS = {  # of a transformer; sentence-transformers before 5.4 refuses to open a folder that names them
-    "transformer_task": "feature-extraction",
-    "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
-    "module_output_name": "token_embeddings",
-}
 
 
 def save_encoder(encoder: SentenceTransformer, folder: Path, *, head: nn.Linear | None = None) -> None:
@@ -105,7 +91,7 @@ def _with_older_pooling_names(settings: dict[str, Any]) -> dict[str, Any]:
     if "pooling_mode" not in settings:
         return settings
     modes = [settings["pooling_mode"]] if isinstance(settings["pooling_mode"], str) else settings.pop("pooling_mode")
-    return settings | {flag: mode in modes for mode, flag in _POOLING_FLAGS.items()}
+    return settings | {flag: mode in modes for mode, flag in POOLING_FLAGS.items()}
 
 
 def _without_default_features(settings: dict[str, Any]) -> dict[str, Any]:
@@ -120,8 +106,8 @@ def _with_older_transformer_names(settings: dict[str, Any], encoder: SentenceTra
     arguments = dict(settings.pop("model_kwargs", {}))
     if getattr(model, "pooler", None) is None and may_have_pooler(type(model)):
         arguments["add_pooling_layer"] = False  # otherwise random weights are made for it, with a warning
-    if settings.items() >= _TEXT_DEFAULTS.items():
-        settings = {key: value for key, value in settings.items() if key not in _TEXT_DEFAULTS}
+    if settings.items() >= TEXT_DEFAULTS.items():
+        settings = {key: value for key, value in settings.items() if key not in TEXT_DEFAULTS}
     if arguments:
         settings["model_args"] = arguments
     return {"max_seq_length": read_length(encoder), "do_lower_case": False, **settings}

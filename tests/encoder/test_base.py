@@ -7,7 +7,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from tiny import HARD, PROMPT, TEXTS, make_base
 
-from selfsent.encoder import fused
+from selfsent.encoder import batches as fused
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import as_encoder, open_encoder
 from selfsent.encoder.pair_module import join_encoders

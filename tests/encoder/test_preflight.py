@@ -5,10 +5,10 @@ from tiny import FAMILIES, make_base
 from torch import nn
 from transformers import ModernBertConfig, ModernBertForMaskedLM
 
+from selfsent.encoder.checks import require_dropout
 from selfsent.encoder.dropout import dropout_rates
 from selfsent.encoder.inspect import tokenizer_of
 from selfsent.encoder.load import load_encoder, quietly
-from selfsent.encoder.preflight import require_dropout
 from selfsent.errors import UserError
 
 
