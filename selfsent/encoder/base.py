@@ -8,7 +8,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -24,6 +24,7 @@ UNLIMITED = 1 << 20  # tokens: the maximum length of static vectors, which have 
 has_letter = re.compile(r"[^\W_]").search
 
 
+@runtime_checkable
 class TextEncoder(Protocol):
     """An ``Encoder``, or a SentenceTransformer, which ``open.as_encoder`` makes one."""
 
@@ -332,7 +333,7 @@ def require_finite(vectors: Float[np.ndarray, "N D"], texts: Sequence[str]) -> N
         )
 
 
-def require_finite_weights(vectors: Float[np.ndarray, "N D"], name: str) -> None:
+def require_finite_weights(vectors: Float[np.ndarray, "*N D"], name: str) -> None:
     """Refuse an encoder whose first vectors hold NaN or infinity.
 
     Raises:
