@@ -34,9 +34,8 @@ from sentence_transformers import SentenceTransformer
 
 from selfsent.config import TrainConfig
 from selfsent.corpus.tokenize import WordPieces
-from selfsent.encoder.chunks import chunked
 from selfsent.encoder.dropout import set_dropout
-from selfsent.encoder.embed import collate, embed
+from selfsent.encoder.embed import chunked, collate, embed
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.objectives import registry

@@ -28,6 +28,7 @@ from selfsent.encoder.open import as_encoder
 from selfsent.encoder.quantize import QUANTIZED, needs_ranges, quantized_width
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, unknown
 from selfsent.progress import SILENT, Progress
+from selfsent.runtime.precision import require_dimensions
 
 DTYPES = ("float32", "float16")
 
@@ -117,7 +118,7 @@ def encode_to(
     if (corpus is None) == (texts is None):
         raise ConfigurationError("give encode_to either a corpus, names of sources, or texts, the strings themselves")
     encoder = as_encoder(encoder)
-    encoder.require_width(truncate_dim)
+    require_dimensions(truncate_dim, encoder.width)
     _require_fitting(output, dtype, part, stream=texts is not None)
     width = truncate_dim or encoder.width
     defaults = prompt_name is None and prompt is None

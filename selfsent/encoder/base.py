@@ -46,83 +46,46 @@ class TokenizedText(NamedTuple):
         return sum(map(len, self.rows))
 
 
-@runtime_checkable
-class Vocabulary(Protocol):
-    """What a tokenizer makes of words.
-
-    Attributes:
-        unknown: the id of unknown tokens; None where there is none.
-    """
-
-    unknown: int | None
-
-    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the token ids of each text, no special tokens added."""
-
-    def token_names(self, ids: Sequence[int]) -> list[str]:
-        """Return the tokens behind ids."""
-
-
 class TextReader:
-    """A tokenizer of an encoder, copied, so that several threads may use it while the encoder computes."""
+    """A tokenizer of an encoder, which several threads may use while the encoder computes."""
 
     def __init__(
-        self,
-        tokenizer: Tokenizer,
-        *,
-        max_length: int,
-        size: int,
-        unknown: int | None,
-        special: bool = True,
-        special_as_text: bool | None = None,
+        self, tokenizer: Tokenizer, *, max_length: int, size: int, unknown: int | None, special: bool = True
     ) -> None:
-        """Copy a tokenizer.
+        """Take a tokenizer as this reader's own.
 
         Args:
             max_length: tokens of a text, special tokens included.
             size: ids are 0 to ``size`` - 1.
+            unknown: the id of unknown tokens; None where there is none.
             special: put special tokens around a text.
-            special_as_text: special tokens that are typed in a text are words.  Default: as the tokenizer says.
         """
-        self.max_length, self.unknown, self._size, self._special = max_length, unknown, size, special
-        self.whole = Tokenizer.from_str(tokenizer.to_str())
-        self.whole.no_truncation()
-        self.whole.no_padding()
-        self._as_text = special_as_text
-        self._cut: dict[str, Tokenizer] = {}
-        self._set(self.whole)
+        self.max_length, self.unknown, self._size = max_length, unknown, size
+        self.tokenizer = tokenizer
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        bare = tokenizer.encode("a")
+        inside = [position for position, sequence in enumerate(bare.sequence_ids) if sequence is not None]
+        framed = special and inside
+        self._before = tuple(bare.ids[: inside[0]]) if framed else ()
+        self._after = tuple(bare.ids[inside[-1] + 1 :]) if framed else ()
 
-    def _set(self, tokenizer: Tokenizer) -> Tokenizer:
-        if self._as_text is not None:
-            tokenizer.encode_special_tokens = self._as_text
-        return tokenizer
+    def encode(self, texts: Sequence[str]) -> list[Encoding]:
+        """Return what the tokenizer makes of whole texts, no special tokens added."""
+        return self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
 
-    def prepare(self) -> None:
-        """Copy the tokenizer for either direction of truncation, and find what it puts around a text."""
-        for direction in ("left", "right"):
-            self._cut[direction] = self._set(Tokenizer.from_str(self.whole.to_str()))
-            if self.max_length < UNLIMITED:
-                self._cut[direction].enable_truncation(self.max_length, direction=direction)
-        bare = self.whole.encode("a")
-        inside = [place for place, sequence in enumerate(bare.sequence_ids) if sequence is not None]
-        around = self._special and inside
-        self._before = tuple(bare.ids[: inside[0]]) if around else ()
-        self._after = tuple(bare.ids[inside[-1] + 1 :]) if around else ()
-
-    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the token ids of each text, no special tokens added."""
-        return [encoding.ids for encoding in self.whole.encode_batch(list(texts), add_special_tokens=False)]
-
-    def token_names(self, ids: Sequence[int]) -> list[str]:
-        """Return the tokens behind ids."""
-        return [self.whole.id_to_token(number) or "" for number in ids]
+    def known_tokens(self, texts: Sequence[str]) -> list[list[str | None]]:
+        """Return the tokens of each text, no special tokens added, and None for each that is unknown."""
+        return [
+            [None if number == self.unknown else token for number, token in zip(read.ids, read.tokens, strict=True)]
+            for read in self.encode(texts)
+        ]
 
     def tokenize(self, texts: Sequence[str], direction: str) -> list[tuple[tuple[int, ...], bool]]:
         """Return the token ids of each text, cut at its ``direction`` end, and whether it was cut."""
-        encodings = self._cut[direction].encode_batch(list(texts), add_special_tokens=self._special)
-        return [(tuple(encoding.ids), bool(encoding.overflowing)) for encoding in encodings]
+        return [self._frame(read.ids, direction) for read in self.encode(texts)]
 
-    def framed(self, ids: Sequence[int], prompt: str, direction: str) -> tuple[tuple[int, ...], bool]:
+    def frame(self, ids: Sequence[int], prompt: str, direction: str) -> tuple[tuple[int, ...], bool]:
         """Put a prompt and special tokens around token ids that may have the latter already, and cut them.
 
         Raises:
@@ -134,17 +97,14 @@ class TextReader:
         before, after, inner = self._before, self._after, tuple(ids)
         if (before or after) and inner[: len(before)] == before and inner[len(inner) - len(after) :] == after:
             inner = inner[len(before) : len(inner) - len(after)]
-        inner = (*(self.token_ids([prompt])[0] if prompt else ()), *inner)
-        room = max(0, self.max_length - len(before) - len(after))
-        cut = len(inner) > room
+        return self._frame([*(self.encode([prompt])[0].ids if prompt else ()), *inner], direction)
+
+    def _frame(self, inner: list[int], direction: str) -> tuple[tuple[int, ...], bool]:
+        room = max(0, self.max_length - len(self._before) - len(self._after))
+        cut = len(inner) > room and self.max_length < UNLIMITED
         if cut:
             inner = inner[:room] if direction == "right" else inner[len(inner) - room :]
-        return (*before, *inner, *after), cut
-
-    def knows_nothing(self, text: str) -> bool:
-        """Tell whether no known token of a text has a letter or digit in it."""
-        known = (number for number in self.token_ids([text])[0] if number != self.unknown)
-        return not any(map(has_letter, self.token_names(list(known))))
+        return (*self._before, *inner, *self._after), cut
 
 
 class Encoder(ABC):
@@ -154,7 +114,15 @@ class Encoder(ABC):
         prompts: texts that are put before a text, by name.
         default_prompt_name: that of the prompt for every text of which nothing else is said.
         truncate_dim: how many dimensions are kept; None for all.
+        pooling: the name of the pooling, as ``inspect.pooling_name`` gives it.
+        max_length: how many tokens, special tokens included, are read of a text.
+        parameters: how many weights there are.
     """
+
+    pooling: str
+    max_length: int
+    parameters: int
+    _dimensions: int  # of which ``truncate_dim`` are kept
 
     def __init__(self) -> None:
         self.prompts: Mapping[str, str | None] = {}
@@ -162,19 +130,9 @@ class Encoder(ABC):
         self.truncate_dim: int | None = None
 
     @property
-    @abstractmethod
     def width(self) -> int:
         """D, how wide the embeddings are where the folder's ``truncate_dim`` is kept."""
-
-    @property
-    @abstractmethod
-    def pooling(self) -> str:
-        """The name of the pooling, as ``pooling.pooling_name`` gives it."""
-
-    @property
-    @abstractmethod
-    def max_length(self) -> int:
-        """How many tokens, special tokens included, are read of a text."""
+        return min(self.truncate_dim or self._dimensions, self._dimensions)
 
     @property
     @abstractmethod
@@ -191,14 +149,9 @@ class Encoder(ABC):
         """
 
     @property
-    def vocabularies(self) -> Sequence[Vocabulary]:
-        """What the tokenizer makes of words, and of a pair of encoders that of each."""
-        return self.readers
-
-    @property
-    @abstractmethod
-    def parameters(self) -> int:
-        """How many weights there are."""
+    def encoders(self) -> "Sequence[Encoder]":
+        """The encoders of a pair; of any other itself alone."""
+        return [self]
 
     @property
     def tokenizer(self) -> Any:  # noqa: ANN401 - a PreTrainedTokenizerBase, whose import takes seconds
@@ -212,9 +165,6 @@ class Encoder(ABC):
     @property
     def _settings(self) -> list[Any]:
         return [self.prompts, self.default_prompt_name, self.truncate_dim]
-
-    def _kept(self, dimensions: int) -> int:
-        return min(self.truncate_dim or dimensions, dimensions)
 
     def embed(
         self,
@@ -292,14 +242,6 @@ class Encoder(ABC):
         present = sorted((name for name in names if name in self.prompts), key=lambda name: not self.prompts[name])
         return self.resolve_prompt(next(iter(present), None))
 
-    def require_width(self, truncate_dim: int | None) -> None:
-        """Refuse to keep no dimension, or more than there are.
-
-        Raises:
-            ConfigurationError: the message says how many there are.
-        """
-        require_dimensions(truncate_dim, self.width)
-
     def prepare(self, precision: str = "auto") -> None:
         """Make ready for many small batches: ``tokenize`` in any thread, ``embed_tokenized`` in one at a time.
 
@@ -309,8 +251,7 @@ class Encoder(ABC):
         Raises:
             EncoderError: the encoder has no tokenizer of the kind that can be copied (tokenizer.json).
         """
-        for reader in self.readers:
-            reader.prepare()
+        list(self.readers)  # which are made once
 
     def close(self) -> None:  # noqa: B027 - most have nothing to undo
         """Undo ``prepare``."""
@@ -334,17 +275,22 @@ class Encoder(ABC):
         """
         if len(self.readers) > 1:
             raise EncoderError("a pair of encoders has a tokenizer for each: send text, not token ids")
-        framed = [self.readers[0].framed(row, prompt, direction) for row in rows]
+        framed = [self.readers[0].frame(row, prompt, direction) for row in rows]
         return [TokenizedText((row,), prompt, cut) for row, cut in framed]
 
     def encodings(self, texts: Sequence[str], prompt: str = "", *, special: bool = True) -> list[Encoding]:
         """Return what the (first) tokenizer makes of whole texts, with offsets."""
         texts = [prompt + clean.encodable(text) for text in texts]
-        return self.readers[0].whole.encode_batch(texts, add_special_tokens=special)
+        return self.readers[0].tokenizer.encode_batch(texts, add_special_tokens=special)
 
     def knows_nothing(self, text: str) -> bool:
-        """Tell whether no tokenizer knows a word of a text."""
-        return all(reader.knows_nothing(clean.encodable(text)) for reader in self.readers)
+        """Tell whether no tokenizer knows a token of a text that has a letter or digit in it."""
+        rows = [reader.known_tokens([clean.encodable(text)])[0] for reader in self.readers]
+        return not any(has_letter(token or "") for row in rows for token in row)
+
+    def known_tokens(self, texts: Sequence[str]) -> list[list[list[str | None]]]:
+        """Return the tokens of each text for each tokenizer, no special tokens added, and None for unknown ones."""
+        return [reader.known_tokens(texts) for reader in self.readers]
 
     @abstractmethod
     def embed_tokenized(self, texts: Sequence[TokenizedText]) -> Float[np.ndarray, "N D"]:
@@ -385,3 +331,13 @@ def require_finite(vectors: Float[np.ndarray, "N D"], texts: Sequence[str]) -> N
             f"the encoder gives NaN or infinity for {int((~finite).sum())} texts, first for "
             f"{texts[int(finite.argmin())][:60]!r}: its weights are broken or its precision is too low"
         )
+
+
+def require_finite_weights(vectors: Float[np.ndarray, "*N D"], name: str) -> None:
+    """Refuse an encoder whose first vectors hold NaN or infinity.
+
+    Raises:
+        EncoderError: its weights are broken.
+    """
+    if not np.isfinite(vectors).all():
+        raise EncoderError(f"the weights of {name} are broken: a vector holds values that are not finite")

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from selfsent.encoder.base import TextEncoder, Vocabulary, has_letter
+from selfsent.encoder.base import TextEncoder, has_letter
 from selfsent.encoder.open import as_encoder
 from selfsent.errors import EncoderError
 from selfsent.progress import Progress
@@ -14,7 +14,7 @@ from selfsent.text import clean
 _SAMPLE = 500  # texts
 BEGINNING = 2000  # texts, of which the sample is taken where reading all would take long
 _CHARACTERS = 400  # of a text
-_NOTICED, _REFUSED = 0.05, 0.5  # shares of unknown tokens, or of texts without a known one
+_NOTICED, _REFUSED = 0.05, 0.5  # fractions of unknown tokens, or of texts without a known one
 # Tokens in a plain word: 1.0 to 1.2 in English of any subject with the encoders that ship, and 1.8 to 2.3 in
 # German, Dutch, Swedish, French and Spanish.  Of all words, documentation has as many as those languages have.
 _PIECES = 1.6
@@ -25,8 +25,8 @@ _PLAIN_WORD = re.compile(r"\b[^\W\d_]+\b")
 class Coverage:
     """What a tokenizer makes of a sample of texts."""
 
-    unknown: float = 0.0  # share of tokens that are the unknown token
-    lost: float = 0.0  # share of texts without a known piece that has a letter or digit in it
+    unknown: float = 0.0  # fraction of tokens that are the unknown token
+    lost: float = 0.0  # fraction of texts without a known token that has a letter or digit in it
     pieces: float = 0.0  # tokens in a word of lower-case letters alone
 
     @property
@@ -37,25 +37,22 @@ class Coverage:
 
 def measure_coverage(encoder: TextEncoder, texts: Sequence[str]) -> Coverage:
     """Tokenise a sample of the texts, evenly spread; of a pair of encoders the one that knows more counts."""
-    found = (_coverage(vocabulary, texts) for vocabulary in as_encoder(encoder).vocabularies)
-    return min(found, key=lambda one: (one.lost, one.unknown))
-
-
-def _coverage(vocabulary: Vocabulary, texts: Sequence[str]) -> Coverage:
     sample = [clean.encodable(text[:_CHARACTERS]) for text in texts[:: max(1, len(texts) // _SAMPLE)]][:_SAMPLE]
     sample = [text for text in sample if text.strip()]
     if not sample:
         return Coverage()
-    rows, unknown = vocabulary.token_ids(sample), vocabulary.unknown
-    every = [piece for row in rows for piece in row]
-    used = list(set(every) - {unknown})
-    means = {piece for piece, name in zip(used, vocabulary.token_names(used), strict=True) if has_letter(name)}
     plain = [" ".join(word for word in _PLAIN_WORD.findall(text) if word == word.lower()) for text in sample]
-    return Coverage(
-        unknown=sum(piece == unknown for piece in every) / max(1, len(every)),
-        lost=sum(means.isdisjoint(row) for row in rows) / len(sample),
-        pieces=sum(map(len, vocabulary.token_ids(plain))) / max(1, sum(map(clean.count_words, plain))),
+    plain_words = max(1, sum(map(clean.count_words, plain)))
+    opened = as_encoder(encoder)
+    coverages = (
+        Coverage(
+            unknown=sum(token is None for row in rows for token in row) / max(1, sum(map(len, rows))),
+            lost=sum(not any(has_letter(token or "") for token in row) for row in rows) / len(sample),
+            pieces=sum(map(len, plain_rows)) / plain_words,
+        )
+        for rows, plain_rows in zip(opened.known_tokens(sample), opened.known_tokens(plain), strict=True)
     )
+    return min(coverages, key=lambda coverage: (coverage.lost, coverage.unknown))
 
 
 def check_coverage(encoder: TextEncoder, texts: Sequence[str], name: str, progress: Progress) -> Coverage:
@@ -64,26 +61,26 @@ def check_coverage(encoder: TextEncoder, texts: Sequence[str], name: str, progre
     Raises:
         EncoderError: most tokens are unknown, or most texts hold no known one.
     """
-    found = measure_coverage(encoder, texts)
-    unknown, faults = max(found.unknown, found.lost), []
+    coverage = measure_coverage(encoder, texts)
+    unknown, faults = max(coverage.unknown, coverage.lost), []
     if unknown > _NOTICED:
         faults.append(
-            f"{found.unknown:.0%} of the tokens are unknown to it, and {found.lost:.0%} of the texts hold no word "
-            "that it knows"
+            f"{coverage.unknown:.0%} of the tokens are unknown to it, and {coverage.lost:.0%} of the texts hold no "
+            "word that it knows"
         )
     if unknown >= _REFUSED:
         raise EncoderError(
             f"{name} cannot read this text: {faults[0]}, which makes their vectors zeros or all alike; give an encoder "
             "of this language, or make one from the text with selfsent pretrain"
         )
-    if found.pieces > _PIECES:
-        faults.append(f"a plain word takes {found.pieces:.1f} tokens, where 1.2 are usual")
+    if coverage.pieces > _PIECES:
+        faults.append(f"a plain word takes {coverage.pieces:.1f} tokens, where 1.2 are usual")
     if faults:
         progress.say(
             f"warning: the vocabulary of {name} fits this text badly: {'; '.join(faults)}; an encoder of this "
             "language, or one that selfsent pretrain makes from the text, reads more of it"
         )
-    return found
+    return coverage
 
 
 def require_known_query(encoder: TextEncoder, query: str) -> None:

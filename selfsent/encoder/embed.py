@@ -3,24 +3,90 @@
 sentence-transformers' ``StaticEmbedding``, which averages word vectors, takes the words of all texts end to end, and
 has no dropout.  Here it takes padded rows of tokens like any encoder, and has word dropout, which leaves out each word
 of a text with some probability, so that two views of a text differ.
+
+Batches larger than memory are embedded in chunks of rows: the embeddings of a chunk are computed without a graph; when
+the gradients of the loss with respect to them are known, the chunk is embedded again, with the same dropout, and its
+gradients are added.  So a step holds the graph of one chunk at a time, and its gradients are those of the whole batch.
+Source: Gao et al. 2021, https://arxiv.org/abs/2101.06983.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from selfsent.encoder.batches import Tokens, pad_rows
-from selfsent.encoder.chunks import in_chunks
 from selfsent.encoder.dropout import Dropout
-from selfsent.encoder.inspect import family_of, transformer_of
+from selfsent.encoder.inspect import LIKE_BERT, family_of, transformer_of
 from selfsent.errors import UserError
 
 WORD_DROPOUT = 0.1  # the rate of static vectors
+_chunk: ContextVar[int | None] = ContextVar("_chunk", default=None)
+
+
+@contextmanager
+def chunked(size: int | None) -> Iterator[None]:
+    """Embed ``size`` rows of each column at a time in the block; None: all of them, and nothing twice.
+
+    Gradients come from ``backward()``; ``torch.autograd.grad`` cannot be used.
+    """
+    token = _chunk.set(size)
+    try:
+        yield
+    finally:
+        _chunk.reset(token)
+
+
+def in_chunks(module: nn.Module, run: Callable[..., tuple[Tensor, ...]], *columns: Tensor) -> tuple[Tensor, ...]:
+    """Return ``run(*columns)``, computed for some rows of all columns at a time where ``chunked`` says so.
+
+    Args:
+        module: whose dropout rates hold now, and must hold again when a chunk is computed for its gradients.
+        run: row by row, apart from dropout: what it returns for some rows does not depend on others.  Its results are
+            joined along their first dimension.
+    """
+    size, rows = _chunk.get(), len(columns[0])
+    if size is None:
+        return run(*columns)
+    if rows <= size or not torch.is_grad_enabled():
+        with chunked(None):
+            return run(*columns)
+    dropouts = [site for site in module.modules() if isinstance(site, nn.Dropout)]
+    rates = _rates_of(dropouts)
+
+    def replay(_: Tensor, *chunk: Tensor) -> tuple[Tensor, ...]:
+        own = _rates_of(dropouts)
+        try:
+            _set_rates(dropouts, rates)
+            with chunked(None):
+                return run(*chunk)
+        finally:
+            _set_rates(dropouts, own)
+
+    graph = torch.zeros((), requires_grad=True, device=columns[0].device)  # without it no chunk would get gradients
+    chunks: list[Sequence[Tensor]] = [
+        checkpoint(replay, graph, *(column[start : start + size] for column in columns), use_reentrant=True)
+        for start in range(0, rows, size)
+    ]
+    return tuple(torch.cat(results) for results in zip(*chunks, strict=True))
+
+
+def _rates_of(dropouts: Sequence[nn.Dropout]) -> list[tuple[float, tuple[float, ...] | None]]:
+    return [(site.p, getattr(site, "rows", None)) for site in dropouts]
+
+
+def _set_rates(dropouts: Sequence[nn.Dropout], rates: Sequence[tuple[float, tuple[float, ...] | None]]) -> None:
+    for site, (rate, by_row) in zip(dropouts, rates, strict=True):
+        site.p = rate
+        if isinstance(site, Dropout):
+            site.rows = by_row
 
 
 def collate(encoder: SentenceTransformer, rows: Sequence[Sequence[int]], width: int | None = None) -> Tokens:
@@ -79,26 +145,26 @@ def embed_columns(
     encoder: SentenceTransformer, batch: Mapping[str, Tokens], columns: Sequence[str]
 ) -> tuple[Float[Tensor, "B D"], ...]:
     """Encode several columns of a batch in one forward pass; a column named twice gets two dropout masks."""
-    given = [batch[name] for name in columns]
-    keys = list(given[0])
-    if len({len(tokens[keys[0]]) for tokens in given}) > 1:
-        return _embed_together(encoder, given)
+    named = [batch[name] for name in columns]
+    keys = list(named[0])
+    if len({len(tokens[keys[0]]) for tokens in named}) > 1:
+        return _embed_together(encoder, named)
 
     def run(*values: Tensor) -> tuple[Tensor, ...]:
-        shares = [values[start : start + len(keys)] for start in range(0, len(values), len(keys))]
-        return _embed_together(encoder, [dict(zip(keys, share, strict=True)) for share in shares])
+        groups = [values[start : start + len(keys)] for start in range(0, len(values), len(keys))]
+        return _embed_together(encoder, [dict(zip(keys, group, strict=True)) for group in groups])
 
-    return in_chunks(encoder, run, *(tokens[key] for tokens in given for key in keys))
+    return in_chunks(encoder, run, *(tokens[key] for tokens in named for key in keys))
 
 
-def _embed_together(encoder: SentenceTransformer, given: Sequence[Tokens]) -> tuple[Float[Tensor, "B D"], ...]:
-    longest = max(tokens["input_ids"].shape[1] for tokens in given)
+def _embed_together(encoder: SentenceTransformer, columns: Sequence[Tokens]) -> tuple[Float[Tensor, "B D"], ...]:
+    longest = max(tokens["input_ids"].shape[1] for tokens in columns)
     stacked = {}
-    for key in given[0]:
+    for key in columns[0]:
         pad = _padding(encoder) if key == "input_ids" else 0
-        rows = [F.pad(tokens[key], (0, longest - tokens[key].shape[1]), value=pad) for tokens in given]
+        rows = [F.pad(tokens[key], (0, longest - tokens[key].shape[1]), value=pad) for tokens in columns]
         stacked[key] = torch.cat(rows)
-    return embed(encoder, stacked).split([len(tokens["input_ids"]) for tokens in given])
+    return embed(encoder, stacked).split([len(tokens["input_ids"]) for tokens in columns])
 
 
 def embed_tokens(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, "B T D"]:
@@ -145,7 +211,7 @@ def embed_inputs(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, 
     if model is None or layer is None:
         raise UserError(
             f"a {family_of(encoder)!r} encoder has no embedding layer of its own to take inputs from: "
-            "give an encoder like BERT, RoBERTa, DistilBERT, MPNet or ELECTRA"
+            f"give an encoder like {LIKE_BERT}"
         )
     states: Tensor = layer(input_ids=tokens["input_ids"])
     projection = getattr(model, "embeddings_project", None)  # ELECTRA, where words are narrower than states

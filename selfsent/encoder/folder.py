@@ -5,13 +5,14 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from safetensors import SafetensorError, safe_open
 
 from selfsent.errors import EncoderError, SelfsentError, first_line
 from selfsent.storage import atomic
 
+T = TypeVar("T")
 # How every library opens a folder: it runs no code that a model brings along, and fetches nothing that one names.
 CLOSED: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 _HERE = Path(__file__).parent.parent / "builtin"
@@ -28,7 +29,7 @@ _MODULES = _WEIGHTED | {"Dropout", "Normalize", "Pooling", "WordWeights"}
 _FETCHED = ("*.json", "*.safetensors", "*.txt", "*.model", atomic.CHECKSUMS)
 _SMALL = 1 << 16  # sizes that take no memory to speak of
 _NOT_FETCHED = ("onnx/*", "openvino/*")
-_AGAIN = "copy the folder again, whole"
+AGAIN = "copy the folder again, whole"
 
 
 class ModuleEntry(NamedTuple):
@@ -80,22 +81,22 @@ def read_modules(folder: Path) -> list[ModuleEntry]:
         raise EncoderError(f"{folder} is no sentence encoder: its type is {kind!r}; give a SentenceTransformer")
     if not (folder / "modules.json").exists():
         if settings.exists():
-            raise EncoderError(f"{folder} has no modules.json beside {settings.name}: {_AGAIN}")
+            raise EncoderError(f"{folder} has no modules.json beside {settings.name}: {AGAIN}")
         entries = [ModuleEntry("Transformer", "0", folder)]
     else:
-        entries = [_module(entry, folder) for entry in _read_list(folder / "modules.json")]
+        entries = [_module(entry, folder) for entry in _read(folder / "modules.json", list)]
     if not entries or len({entry.name for entry in entries}) < len(entries):
-        raise EncoderError(f"modules.json of {folder} does not fit: it names no module, or one twice; {_AGAIN}")
+        raise EncoderError(f"modules.json of {folder} does not fit: it names no module, or one twice; {AGAIN}")
     if [entry.kind for entry in entries] == [PAIR]:
         return entries
     unnamed = {path.parent for path in folder.glob("[0-9]_*/config.json")} - {entry.folder for entry in entries}
     if unnamed:
-        raise EncoderError(f"modules.json of {folder} does not name {min(unnamed).name}, which lies in it: {_AGAIN}")
-    for place, entry in enumerate(entries):
-        if (entry.kind in _INPUTS) != (place == 0):
+        raise EncoderError(f"modules.json of {folder} does not name {min(unnamed).name}, which lies in it: {AGAIN}")
+    for position, entry in enumerate(entries):
+        if (entry.kind in _INPUTS) != (position == 0):
             raise EncoderError(
-                f"modules.json of {folder} does not fit: {entry.kind} stands at place {place}, and an encoder begins "
-                f"with {' or '.join(_INPUTS)}, once; {_AGAIN}"
+                f"modules.json of {folder} does not fit: {entry.kind} stands at place {position}, and an encoder begins "
+                f"with {' or '.join(_INPUTS)}, once; {AGAIN}"
             )
         _require_module(entry)
     return entries
@@ -106,13 +107,12 @@ def _module(entry: Any, folder: Path) -> ModuleEntry:  # noqa: ANN401 - whatever
     if not all(isinstance(field, str) for field in fields):
         raise EncoderError(
             f"modules.json of {folder} does not fit: an entry is {str(entry)[:80]!r}, and each has a type, a path and "
-            f"a name; {_AGAIN}"
+            f"a name; {AGAIN}"
         )
     reference, path, name = map(str, fields)
     library, _, _ = reference.partition(".")
     kind = reference.rpartition(".")[2]
-    known = _MODULES if library == "sentence_transformers" else {PAIR} if library == "selfsent" else set()
-    if kind not in known:
+    if kind not in {"sentence_transformers": _MODULES, "selfsent": {PAIR}}.get(library, set()):
         raise EncoderError(
             f"{folder} names the module {reference[:80]!r}, which would run code of its own: known modules are those "
             f"of sentence-transformers called {', '.join(sorted(_MODULES))}"
@@ -137,7 +137,7 @@ def _require_module(entry: ModuleEntry) -> None:
                 f"{pickled} is a pickle, which can hold code and is not read: give the weights as model.safetensors, "
                 "as transformers' save_pretrained writes them"
             )
-        raise EncoderError(f"{entry.folder} has no model.safetensors, the weights of its {entry.kind}: {_AGAIN}")
+        raise EncoderError(f"{entry.folder} has no model.safetensors, the weights of its {entry.kind}: {AGAIN}")
     if entry.kind in _WEIGHTED - {"StaticEmbedding"}:  # which may be stored as small integers, and has no settings
         _require_floats(entry)
     if entry.kind == "Dense":
@@ -154,17 +154,15 @@ def _require_floats(entry: ModuleEntry) -> None:
     headers = read_headers(entry.folder)
     for name, (kind, _) in headers.items():
         if kind[0] not in "FB" and not name.endswith("_ids"):  # floats and bfloats; positions are no weights
-            raise EncoderError(f"{name} in the weights of {entry.folder} holds whole numbers ({kind}): {_AGAIN}")
+            raise EncoderError(f"{name} in the weights of {entry.folder} holds whole numbers ({kind}): {AGAIN}")
     config = read_table(entry.folder / "config.json")
     sizes = {key: value for key, value in config.items() if isinstance(value, int)}
     if entry.kind == "Dense":
         sizes["in_features * out_features"] = math.prod(sizes.get(key, 0) for key in ("in_features", "out_features"))
     most = max(_SMALL, sum(count for _, count in headers.values()))
-    for key, value in sizes.items():
-        if value > most:
-            raise EncoderError(
-                f"config.json of {entry.folder} says {key} = {value}, and its weights are fewer: {_AGAIN}"
-            )
+    for key, size in sizes.items():
+        if size > most:
+            raise EncoderError(f"config.json of {entry.folder} says {key} = {size}, and its weights are fewer: {AGAIN}")
 
 
 def read_table(path: Path) -> dict[str, Any]:
@@ -173,35 +171,29 @@ def read_table(path: Path) -> dict[str, Any]:
     Raises:
         EncoderError: it cannot be read, or holds something else.
     """
-    content = _read(path)
-    if not isinstance(content, dict):
-        raise EncoderError(f"{path} is damaged: it holds a {type(content).__name__} and no table; {_AGAIN}")
-    return content
+    return _read(path, dict)
 
 
-def _read_list(path: Path) -> list[Any]:
-    content = _read(path)
-    if not isinstance(content, list):
-        raise EncoderError(f"{path} is damaged: it holds a {type(content).__name__} and no list; {_AGAIN}")
-    return content
-
-
-def _read(path: Path) -> Any:  # noqa: ANN401 - any JSON
+def _read(path: Path, kind: type[T]) -> T:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise EncoderError(f"{path} is damaged or cannot be read ({first_line(error)}): {_AGAIN}") from error
+        raise EncoderError(f"{path} is damaged or cannot be read ({first_line(error)}): {AGAIN}") from error
+    if not isinstance(content, kind):
+        wanted = "table" if kind is dict else "list"
+        raise EncoderError(f"{path} is damaged: it holds a {type(content).__name__} and no {wanted}; {AGAIN}")
+    return content
 
 
 def read_headers(folder: Path) -> dict[str, tuple[str, int]]:
     """Return the data type of every tensor in the weights of a folder, and how many values it has; none is read."""
-    found: dict[str, tuple[str, int]] = {}
+    headers: dict[str, tuple[str, int]] = {}
     for path in folder.glob("model*.safetensors"):
         with safe_open(path, framework="pt") as weights:
             for name in weights.keys():  # noqa: SIM118 - no dict
-                part = weights.get_slice(name)
-                found[name] = part.get_dtype(), math.prod(part.get_shape())
-    return found
+                tensor = weights.get_slice(name)
+                headers[name] = tensor.get_dtype(), math.prod(tensor.get_shape())
+    return headers
 
 
 def verify_files(folder: Path) -> None:
@@ -218,14 +210,14 @@ def verify_files(folder: Path) -> None:
         if path.suffix == ".md":
             continue
         if not path.is_file():
-            raise EncoderError(f"{folder} has no {name[:80]}, which was written with it: {_AGAIN}")
+            raise EncoderError(f"{folder} has no {name[:80]}, which was written with it: {AGAIN}")
         try:
             same = atomic.file_digest(path) == digest
         except OSError as error:
-            raise EncoderError(f"{path} cannot be read ({error.strerror}): {_AGAIN}") from error
+            raise EncoderError(f"{path} cannot be read ({error.strerror}): {AGAIN}") from error
         if not same:
             raise EncoderError(
-                f"{path} was cut off or changed since it was written: {_AGAIN}, or remove {sums} if you changed it "
+                f"{path} was cut off or changed since it was written: {AGAIN}, or remove {sums} if you changed it "
                 "yourself"
             )
 

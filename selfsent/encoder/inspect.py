@@ -1,30 +1,27 @@
-"""What an open encoder is: its transformer, tokenizer, widths, lengths and digest."""
+"""What an open encoder is: its transformer, tokenizer, pooling, widths, lengths and digest."""
 
 import json
 import math
-import re
-from typing import NamedTuple
 
-import torch
-import xxhash
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Dense, Pooling, StaticEmbedding, Transformer, WordWeights
+from sentence_transformers.sentence_transformer.modules import (
+    Dense,
+    Pooling,
+    StaticEmbedding,
+    Transformer,
+    WeightedLayerPooling,
+    WordWeights,
+)
 from tokenizers import Tokenizer
+from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from selfsent.encoder import prompt
 from selfsent.encoder.base import UNLIMITED
-from selfsent.encoder.bert import DIRECT_POOLINGS, MAP, MODULES_BEHIND, WORD_WEIGHTS, EncodingSteps, steps_digest
-from selfsent.encoder.bert_layers import BertShape
-from selfsent.encoder.pair import joined_digest
-from selfsent.encoder.pair_module import parts_of, weights_of
-from selfsent.encoder.static import vectors_digest
+from selfsent.encoder.open import as_encoder
 from selfsent.errors import EncoderError
 
-# Of a transformer: settings that change between two saves, or act in training alone.
-_WITHOUT_EFFECT = re.compile(
-    "_name_or_path|transformers_version|architectures|dtype|dropout|use_cache|output_hidden_states|initializer"
-).search
+LIKE_BERT = "BERT, RoBERTa, DistilBERT, MPNet or ELECTRA"  # what to give where another encoder does not fit
 
 
 def transformer_of(encoder: SentenceTransformer) -> PreTrainedModel | None:
@@ -81,70 +78,58 @@ def embedding_width(encoder: SentenceTransformer) -> int:
 
 def encoder_digest(encoder: SentenceTransformer) -> str:
     """Digest all that an embedding depends on: modules, weights, tokenizer, maximum length, prompts and settings."""
-    settings = [encoder.prompts, encoder.default_prompt_name, encoder.truncate_dim, max_length_of(encoder)]
-    kinds = [type(module).__name__ for module in encoder]
-    if kinds in (["StaticEmbedding"], ["StaticEmbedding", "Normalize"]):  # also opened without torch
-        table, tokenizer = encoder[0].get_parameter("embedding.weight").detach().cpu(), encoder[0].tokenizer
-        assert isinstance(tokenizer, Tokenizer)
-        return vectors_digest(table.float().numpy(), tokenizer, [*settings[:3], len(kinds) == 2])
-    if parts := parts_of(encoder):
-        return joined_digest(settings[:3], weights_of(encoder) or [], [encoder_digest(part) for part in parts])
-    if steps := _steps_of(encoder):  # also opened without transformers
-        return steps_digest(steps.steps, settings[:3], *steps[1:])
-    configs = [module.config.to_dict() for module in encoder.modules() if isinstance(module, PreTrainedModel)]
-    acting = [(key, config[key]) for config in configs for key in sorted(config) if not _WITHOUT_EFFECT(key)]
-    digest = xxhash.xxh3_128(repr([str(encoder), *settings, acting]).encode())
-    for name, tensor in encoder.state_dict().items():
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    backend = getattr(tokenizer_of(encoder), "backend_tokenizer", None)
-    definition = {} if backend is None else json.loads(backend.to_str())
-    # Truncation and padding are what the last call set.
-    digest.update(json.dumps({**definition, "truncation": None, "padding": None}).encode())
-    return digest.hexdigest()
-
-
-class _Direct(NamedTuple):
-    steps: EncodingSteps
-    layers: dict[str, torch.Tensor]
-    behind: dict[str, torch.Tensor]
-    tokenizer: Tokenizer
-
-
-def _steps_of(encoder: SentenceTransformer) -> _Direct | None:
-    """Return what ``bert_encoder`` would read from this encoder's folder; None where it would not open it."""
-    modules, model = {type(module).__name__: module for module in encoder}, transformer_of(encoder)
-    if model is None or [type(module).__name__ for module in encoder][1:] not in MODULES_BEHIND:
-        return None
-    shape, pooling = BertShape.of(model.config.to_dict()), modules["Pooling"]
-    backend = getattr(encoder.tokenizer, "backend_tokenizer", None)
-    assert isinstance(pooling, Pooling)
-    mode = pooling.pooling_mode
-    if shape is None or backend is None or not isinstance(mode, str) or mode not in DIRECT_POOLINGS:
-        return None
-    if not pooling.include_prompt:
-        return None
-    as_text = bool(getattr(encoder.tokenizer, "split_special_tokens", False))
-    steps = EncodingSteps(shape, mode, "Normalize" in modules, max_length_of(encoder), as_text)
-    layers = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("pooler.")}
-    behind = {}
-    if "WordWeights" in modules:
-        behind[WORD_WEIGHTS] = modules["WordWeights"].get_parameter("emb_layer.weight").flatten()
-    if isinstance(dense := modules.get("Dense"), Dense):
-        if not is_linear_map(dense):
-            return None
-        behind[MAP] = dense.linear.weight
-    return _Direct(steps, layers, behind, backend)
+    return as_encoder(encoder).digest
 
 
 def is_linear_map(dense: Dense) -> bool:
     """Tell whether a Dense multiplies embeddings by a matrix, and does nothing else."""
     names = {dense.module_input_name or "sentence_embedding", dense.module_output_name or "sentence_embedding"}
-    plain = isinstance(dense.activation_function, torch.nn.Identity) and dense.linear.bias is None
+    plain = isinstance(dense.activation_function, nn.Identity) and dense.linear.bias is None
     plain = plain and not getattr(dense, "use_residual", False)  # since sentence-transformers 5.5
     return plain and names == {"sentence_embedding"}
+
+
+def pooling_name(encoder: SentenceTransformer) -> str:
+    """Name the pooling, in the words of ``POOLINGS`` where it is one of them."""
+    if isinstance(encoder[0], StaticEmbedding):
+        return "mean"
+    pools = [module for module in encoder if isinstance(module, Pooling)]
+    if not pools:
+        return "none"
+    for module in encoder:
+        if isinstance(module, WeightedLayerPooling):
+            return {0: "first_last_paper", 1: "first_last"}.get(module.layer_start, "top2")
+    if any(isinstance(module, Dense) and isinstance(module.activation_function, nn.Tanh) for module in encoder):
+        return f"{pools[0].pooling_mode}_pooler"
+    if prompt_weights(encoder) is not None:
+        return "prompt"
+    mode = pools[0].pooling_mode
+    if any(isinstance(module, WordWeights) for module in encoder) and mode == "mean":
+        return "weighted_mean"
+    return mode if isinstance(mode, str) else "+".join(mode)
+
+
+def readable_positions(model: nn.Module | None) -> int | None:
+    """Return how many tokens the table of positions has room for; None: there is no table.
+
+    RoBERTa and its kin count positions from behind the padding index.
+    """
+    table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
+    if not isinstance(table, nn.Embedding):
+        return None
+    return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
 
 
 def max_length_of(encoder: SentenceTransformer) -> int:
     """Return how many tokens, special tokens included, the encoder reads of a text."""
     return UNLIMITED if encoder.max_seq_length == math.inf else int(encoder.max_seq_length or 512)
+
+
+def describe_encoder(encoder: SentenceTransformer, name: str) -> str:
+    """Describe an encoder in one line."""
+    model = transformer_of(encoder)
+    pooling = f"pooling {pooling_name(encoder)}, {embedding_width(encoder)} wide"
+    if model is None:
+        return f"{name}, static vectors, {pooling}"
+    size = sum(parameter.numel() for parameter in model.parameters()) / 1e6
+    return f"{name}, {model.config.model_type}, {size:.1f} M parameters, {pooling}"

@@ -14,7 +14,7 @@ from transformers import AutoModelForMaskedLM, PreTrainedModel
 from selfsent.encoder.batches import Tokens
 from selfsent.encoder.checks import require_loaded
 from selfsent.encoder.folder import CLOSED, one_sentence
-from selfsent.encoder.inspect import mask_id, transformer_of
+from selfsent.encoder.inspect import LIKE_BERT, mask_id, transformer_of
 from selfsent.encoder.load import quietly
 from selfsent.errors import EncoderError
 from selfsent.functional import vocabulary_loss
@@ -111,7 +111,7 @@ def _head_modules(whole: PreTrainedModel) -> list[nn.Module]:
     if names is None or output.weight is not whole.get_input_embeddings().weight:
         raise EncoderError(
             f"the masked-LM head of {whole.name_or_path!r} ({whole.config.model_type}) is not one dense layer and a "
-            "projection tied to the word embeddings: give an encoder like BERT, RoBERTa, DistilBERT, MPNet or ELECTRA"
+            f"projection tied to the word embeddings: give an encoder like {LIKE_BERT}"
         )
     return [*(modules[name] for name in names), nn.GELU()][:3]
 

@@ -12,7 +12,7 @@ import numpy as np
 import xxhash
 from jaxtyping import Float
 
-from selfsent.encoder.base import Encoder, TextReader, TokenizedText, Vocabulary
+from selfsent.encoder.base import Encoder, TextReader, TokenizedText
 from selfsent.encoder.folder import read_table
 from selfsent.errors import EncoderError
 from selfsent.progress import Progress
@@ -33,27 +33,19 @@ class EncoderPair(Encoder):
         """
         super().__init__()
         self._encoders, self._weights, self._scale = list(encoders), list(weights), scale or _scaled
+        self.pooling, self.max_length = "none", min(encoder.max_length for encoder in encoders)
+        self.parameters = sum(encoder.parameters for encoder in encoders)
+        self._dimensions = sum(encoder.width for encoder in encoders)
         self.take_settings({})
 
     @property
-    def width(self) -> int:  # noqa: D102 - of the base class, as the others
-        return self._kept(sum(encoder.width for encoder in self._encoders))
-
-    @property
-    def pooling(self) -> str:  # noqa: D102
-        return "none"
-
-    @property
-    def max_length(self) -> int:  # noqa: D102
-        return min(encoder.max_length for encoder in self._encoders)
+    def encoders(self) -> Sequence[Encoder]:  # noqa: D102 - of the base class, as the others
+        return self._encoders
 
     @property
     def digest(self) -> str:  # noqa: D102
-        return joined_digest(self._settings, self._weights, [encoder.digest for encoder in self._encoders])
-
-    @property
-    def parameters(self) -> int:  # noqa: D102
-        return sum(encoder.parameters for encoder in self._encoders)
+        facts = [self._settings, self._weights, [encoder.digest for encoder in self._encoders]]
+        return xxhash.xxh3_128(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     @property
     def tokenizer(self) -> Any:  # noqa: ANN401, D102
@@ -63,9 +55,8 @@ class EncoderPair(Encoder):
     def readers(self) -> Sequence[TextReader]:  # noqa: D102
         return [reader for encoder in self._encoders for reader in encoder.readers]
 
-    @property
-    def vocabularies(self) -> Sequence[Vocabulary]:  # noqa: D102
-        return [vocabulary for encoder in self._encoders for vocabulary in encoder.vocabularies]
+    def known_tokens(self, texts: Sequence[str]) -> list[list[list[str | None]]]:  # noqa: D102
+        return [rows for encoder in self._encoders for rows in encoder.known_tokens(texts)]
 
     def in_bf16(self, precision: str) -> bool:  # noqa: D102
         return any(encoder.in_bf16(precision) for encoder in self._encoders)
@@ -90,14 +81,14 @@ class EncoderPair(Encoder):
         )
 
     def embed_tokenized(self, texts: Sequence[TokenizedText]) -> Float[np.ndarray, "N D"]:  # noqa: D102
-        def vectors() -> Iterator[Float[np.ndarray, "N _"]]:
+        def columns() -> Iterator[Float[np.ndarray, "N _"]]:
             first = 0
             for encoder in self._encoders:
                 last = first + len(encoder.readers)
                 yield encoder.embed_tokenized([text._replace(rows=text.rows[first:last]) for text in texts])
                 first = last
 
-        return self._join(vectors())[:, : self.truncate_dim]
+        return self._join(columns())[:, : self.truncate_dim]
 
     def _join(self, columns: Iterator[Float[np.ndarray, "N _"]]) -> Float[np.ndarray, "N E"]:
         joined = [self._scale(vectors, weight) for vectors, weight in zip(columns, self._weights, strict=True)]
@@ -107,11 +98,6 @@ class EncoderPair(Encoder):
 def _scaled(vectors: Float[np.ndarray, "N _"], weight: float) -> Float[np.ndarray, "N _"]:
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return weight**0.5 * vectors / np.maximum(lengths, 1e-12)
-
-
-def joined_digest(settings: list[Any], weights: Sequence[float], digests: Sequence[str]) -> str:
-    """Digest a pair of encoders, however they were opened."""
-    return xxhash.xxh3_128(json.dumps([settings, list(weights), list(digests)], sort_keys=True).encode()).hexdigest()
 
 
 def read_weights(folder: Path) -> list[float]:

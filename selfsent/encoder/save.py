@@ -10,25 +10,11 @@ from sentence_transformers.sentence_transformer.modules import Dense
 from torch import nn
 
 from selfsent.encoder.base import UNLIMITED
+from selfsent.encoder.bert import POOLING_FLAGS, TEXT_DEFAULTS
 from selfsent.encoder.inspect import max_length_of, tokenizer_of, transformer_of
-from selfsent.encoder.load import quietly
+from selfsent.encoder.load import may_have_pooler, quietly
 from selfsent.encoder.pair_module import parts_of
-from selfsent.encoder.pooling import may_have_pooler
 from selfsent.storage import atomic
-
-_POOLING_FLAGS = {  # before sentence-transformers 5.4, and in text-embeddings-inference, txtai and vLLM still
-    "cls": "pooling_mode_cls_token",
-    "mean": "pooling_mode_mean_tokens",
-    "max": "pooling_mode_max_tokens",
-    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
-    "weightedmean": "pooling_mode_weightedmean_tokens",
-    "lasttoken": "pooling_mode_lasttoken",
-}
-_TEXT_DEFAULTS = {  # of a transformer; sentence-transformers before 5.4 refuses to open a folder that names them
-    "transformer_task": "feature-extraction",
-    "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
-    "module_output_name": "token_embeddings",
-}
 
 
 def save_encoder(encoder: SentenceTransformer, folder: Path, *, head: nn.Linear | None = None) -> None:
@@ -56,12 +42,13 @@ def save_encoder(encoder: SentenceTransformer, folder: Path, *, head: nn.Linear 
     for number, part in enumerate(parts_of(encoder)):
         save_encoder(part, folder / str(number))
     changes: dict[str, Callable[[Any], Any]] = {
-        "modules.json": lambda entries: [_with_older_type(entry) for entry in entries],
-        "tokenizer_config.json": _with_older_tokenizer_class,
+        "modules.json": lambda entries: [entry | {"type": _older_type(entry["type"])} for entry in entries],
+        "tokenizer_config.json": lambda settings: settings | _older_class(settings),
         "sentence_bert_config.json": lambda settings: _with_older_transformer_names(settings, encoder),
         "*_Pooling/config.json": _with_older_pooling_names,
         "*_WeightedLayerPooling/config.json": _with_older_pooling_names,
-        "*_Dense/config.json": _without_default_features,
+        # Input and output names of a dense layer where these are not the default.
+        "*_Dense/config.json": lambda settings: {k: v for k, v in settings.items() if v != "sentence_embedding"},
     }
     for pattern, change in changes.items():
         for path in folder.glob(pattern):
@@ -72,14 +59,11 @@ def save_encoder(encoder: SentenceTransformer, folder: Path, *, head: nn.Linear 
 
 def _settle_tokenizer(encoder: SentenceTransformer) -> None:
     """Give the tokenizer the truncation of the encoder; it would be saved with that of its last call."""
-    backend = getattr(tokenizer_of(encoder), "backend_tokenizer", None)
-    if backend is None:
-        return
-    backend.no_padding()
-    if (length := read_length(encoder)) < UNLIMITED:
-        backend.enable_truncation(length)
-    else:
+    if backend := getattr(tokenizer_of(encoder), "backend_tokenizer", None):
+        backend.no_padding()
         backend.no_truncation()
+        if (length := read_length(encoder)) < UNLIMITED:
+            backend.enable_truncation(length)
 
 
 def read_length(encoder: SentenceTransformer) -> int:
@@ -88,15 +72,15 @@ def read_length(encoder: SentenceTransformer) -> int:
     return min(max_length_of(encoder), getattr(config, "max_position_embeddings", UNLIMITED))
 
 
-def _with_older_type(entry: dict[str, Any]) -> dict[str, Any]:
-    library, *_, name = entry["type"].split(".")
-    return entry | ({"type": f"{library}.models.{name}"} if library == "sentence_transformers" else {})
+def _older_type(name: str) -> str:
+    library, *_, kind = name.split(".")
+    return f"{library}.models.{kind}" if library == "sentence_transformers" else name
 
 
-def _with_older_tokenizer_class(settings: dict[str, Any]) -> dict[str, Any]:
+def _older_class(settings: dict[str, Any]) -> dict[str, str]:
     """Give a generic tokenizer the name that transformers 4 and 5 both know."""
     generic = settings.get("tokenizer_class") == "TokenizersBackend"
-    return settings | ({"tokenizer_class": "PreTrainedTokenizerFast"} if generic else {})
+    return {"tokenizer_class": "PreTrainedTokenizerFast"} if generic else {}
 
 
 def _with_older_pooling_names(settings: dict[str, Any]) -> dict[str, Any]:
@@ -105,12 +89,7 @@ def _with_older_pooling_names(settings: dict[str, Any]) -> dict[str, Any]:
     if "pooling_mode" not in settings:
         return settings
     modes = [settings["pooling_mode"]] if isinstance(settings["pooling_mode"], str) else settings.pop("pooling_mode")
-    return settings | {flag: mode in modes for mode, flag in _POOLING_FLAGS.items()}
-
-
-def _without_default_features(settings: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the input and output names of a dense layer where these are the default."""
-    return {key: value for key, value in settings.items() if value != "sentence_embedding"}
+    return settings | {flag: mode in modes for mode, flag in POOLING_FLAGS.items()}
 
 
 def _with_older_transformer_names(settings: dict[str, Any], encoder: SentenceTransformer) -> dict[str, Any]:
@@ -120,8 +99,8 @@ def _with_older_transformer_names(settings: dict[str, Any], encoder: SentenceTra
     arguments = dict(settings.pop("model_kwargs", {}))
     if getattr(model, "pooler", None) is None and may_have_pooler(type(model)):
         arguments["add_pooling_layer"] = False  # otherwise random weights are made for it, with a warning
-    if settings.items() >= _TEXT_DEFAULTS.items():
-        settings = {key: value for key, value in settings.items() if key not in _TEXT_DEFAULTS}
+    if settings.items() >= TEXT_DEFAULTS.items():
+        settings = {key: value for key, value in settings.items() if key not in TEXT_DEFAULTS}
     if arguments:
         settings["model_args"] = arguments
     return {"max_seq_length": read_length(encoder), "do_lower_case": False, **settings}

@@ -5,7 +5,7 @@ are those that sentence-transformers gives, up to rounding.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
@@ -18,12 +18,21 @@ from safetensors import safe_open
 from tokenizers import Tokenizer
 
 from selfsent.corpus.word_lookup import WordLookup
-from selfsent.encoder.base import UNLIMITED, Encoder, TextReader, TokenizedText, read_settings
+from selfsent.encoder.base import (
+    UNLIMITED,
+    Encoder,
+    TextReader,
+    TokenizedText,
+    read_settings,
+    require_finite_weights,
+)
 from selfsent.encoder.folder import ModuleEntry
 from selfsent.errors import EncoderError
 from selfsent.progress import Progress
 
-TEXTS_A_BLOCK = 8192
+# Token ids of texts end to end, and where those of each begin.
+Words = Callable[[Sequence[str]], tuple[Int[np.ndarray, " T"], Int[np.ndarray, " N"]]]
+_TEXTS_A_BLOCK = 8192
 _FEW = 500  # texts for which scipy is not worth its import
 _READ = {"F32", "F16", "I8"}  # kinds of numbers that numpy has
 _LEAST_VOCABULARY = 0.75  # of the rows of the word embeddings, which some models pad
@@ -35,26 +44,12 @@ class StaticEncoder(Encoder):
     def __init__(self, table: Float[np.ndarray, "V D"], tokenizer: Tokenizer, *, unit: bool) -> None:
         super().__init__()
         self._table, self._tokenizer, self._unit = table, tokenizer, unit
-        self._words = WordLookup.of(tokenizer) or self._one_by_one
-
-    @property
-    def width(self) -> int:  # noqa: D102 - of the base class, as the others
-        return self._kept(self._table.shape[1])
-
-    @property
-    def pooling(self) -> str:  # noqa: D102
-        return "mean"
-
-    @property
-    def max_length(self) -> int:  # noqa: D102
-        return UNLIMITED
-
-    @property
-    def parameters(self) -> int:  # noqa: D102
-        return self._table.size
+        self._words: Words = WordLookup.of(tokenizer) or self._tokenize_all
+        self.pooling, self.max_length, self.parameters = "mean", UNLIMITED, table.size
+        self._dimensions = table.shape[1]
 
     @cached_property
-    def readers(self) -> Sequence[TextReader]:  # noqa: D102
+    def readers(self) -> Sequence[TextReader]:  # noqa: D102 - of the base class, as the others
         added = {token.content for token in self._tokenizer.get_added_tokens_decoder().values()}
         unknown = self._tokenizer.token_to_id("[UNK]") if "[UNK]" in added else None
         bare = Tokenizer.from_str(json.dumps(_bare(self._tokenizer)))
@@ -64,30 +59,37 @@ class StaticEncoder(Encoder):
     def digest(self) -> str:  # noqa: D102
         return vectors_digest(self._table, self._tokenizer, [*self._settings, self._unit])
 
-    def _one_by_one(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ids of all texts end to end, and where those of each begin."""
-        encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        return flattened([encoding.ids for encoding in encodings])
+    def _tokenize_all(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        return flattened([read.ids for read in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)])
+
+    def _means(self, ids: Int[np.ndarray, " T"], offsets: Int[np.ndarray, " N"]) -> Float[np.ndarray, "N D"]:
+        means = mean_vectors(self._table, ids, offsets)
+        if self._unit:
+            means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
+        return means
 
     def _embed(  # zeros for a text without a known word
         self, texts: list[str], prompt: str, width: int | None, precision: str, progress: Progress
     ) -> Float[np.ndarray, "N D"]:
-        texts = [prompt + text for text in texts]
-        blocks = [np.empty((0, self._table.shape[1]), np.float32)]
-        for start in range(0, len(texts), TEXTS_A_BLOCK):
-            ids, offsets = self._words(texts[start : start + TEXTS_A_BLOCK])
-            blocks.append(mean_vectors(self._table, ids, offsets))
-            progress.report("encode", min(start + TEXTS_A_BLOCK, len(texts)), len(texts))
-        return self._scaled(np.concatenate(blocks))
+        return embed_blocks([prompt + text for text in texts], self._words, self._means, self._dimensions, progress)
 
     def embed_tokenized(self, texts: Sequence[TokenizedText]) -> Float[np.ndarray, "N D"]:  # noqa: D102
-        means = mean_vectors(self._table, *flattened([text.rows[0] for text in texts]))
-        return self._scaled(means)[:, : self.truncate_dim]
+        return self._means(*flattened([text.rows[0] for text in texts]))[:, : self.truncate_dim]
 
-    def _scaled(self, vectors: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
-        if self._unit:
-            vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-        return vectors
+
+def embed_blocks(
+    texts: Sequence[str],
+    words: Words,
+    means: Callable[[Int[np.ndarray, " T"], Int[np.ndarray, " N"]], Float[np.ndarray, "N D"]],
+    dimensions: int,
+    progress: Progress,
+) -> Float[np.ndarray, "N D"]:
+    """Average the words of texts, a block of texts at a time, without a Python object for a word."""
+    blocks = []
+    for start in range(0, len(texts), _TEXTS_A_BLOCK):
+        blocks.append(means(*words(texts[start : start + _TEXTS_A_BLOCK])))
+        progress.report("encode", min(start + _TEXTS_A_BLOCK, len(texts)), len(texts))
+    return np.concatenate(blocks) if blocks else np.empty((0, dimensions), np.float32)
 
 
 def flattened(rows: Sequence[Sequence[int]]) -> tuple[Int[np.ndarray, " T"], Int[np.ndarray, " N"]]:
@@ -119,8 +121,7 @@ def open_static(folder: Path, entries: Sequence[ModuleEntry], name: str) -> Stat
     encoder = StaticEncoder(table, tokenizer, unit=len(entries) == 2)
     if not encoder.take_settings(read_settings(folder)):
         return None
-    if not np.isfinite(encoder.embed(["a"])).all():
-        raise EncoderError(f"the weights of {name} are broken: a vector holds values that are not finite")
+    require_finite_weights(encoder.embed(["a"]), name)
     return encoder
 
 

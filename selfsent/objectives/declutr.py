@@ -39,9 +39,8 @@ from selfsent.config import FINITE, setting, warn_of_idle
 from selfsent.corpus.tokenize import WordPieces
 from selfsent.encoder.batches import Tokens
 from selfsent.encoder.embed import embed, embed_with_words, split_by_length
-from selfsent.encoder.inspect import embedding_width, max_length_of, tokenizer_of
+from selfsent.encoder.inspect import embedding_width, max_length_of, pooling_name, tokenizer_of
 from selfsent.encoder.mlm_head import load_mlm_head, mask_tokens, word_embeddings
-from selfsent.encoder.pooling import pooling_name
 from selfsent.errors import ConfigurationError, CorpusError
 from selfsent.functional import init_linear_, nt_xent
 from selfsent.objectives.base import (

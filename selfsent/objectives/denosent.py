@@ -38,9 +38,8 @@ from torch.nn import functional as F
 from selfsent.config import FINITE, setting, warn_of_idle
 from selfsent.corpus.tokenize import WordPieces
 from selfsent.encoder.batches import Tokens
-from selfsent.encoder.chunks import in_chunks
 from selfsent.encoder.dropout import Dropout
-from selfsent.encoder.embed import embed_inputs
+from selfsent.encoder.embed import embed_inputs, in_chunks
 from selfsent.encoder.inspect import embedding_width, tokenizer_of, transformer_of
 from selfsent.encoder.mlm_head import MLMHead, load_mlm_head, word_embeddings
 from selfsent.errors import ConfigurationError

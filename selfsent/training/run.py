@@ -17,13 +17,18 @@ from selfsent.corpus.dataset import Corpus, DocumentRows
 from selfsent.corpus.prepare import first_texts, prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.corpus.sources import DEMO
-from selfsent.encoder.checks import readable_positions
+from selfsent.encoder.checks import check_dropout
 from selfsent.encoder.coverage import BEGINNING, check_coverage
-from selfsent.encoder.inspect import encoder_digest, template_length, tokenizer_of, transformer_of
+from selfsent.encoder.inspect import (
+    describe_encoder,
+    encoder_digest,
+    readable_positions,
+    template_length,
+    tokenizer_of,
+    transformer_of,
+)
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.pair_module import parts_of
-from selfsent.encoder.pooling import describe_encoder
-from selfsent.encoder.preflight import check_dropout
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError, EncoderError
 from selfsent.evaluation.label_free.verdict import judge_held_out

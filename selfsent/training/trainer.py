@@ -22,8 +22,7 @@ from torch.optim import AdamW
 
 from selfsent.config import TrainConfig
 from selfsent.encoder.batches import Tokens
-from selfsent.encoder.chunks import chunked
-from selfsent.encoder.embed import collate
+from selfsent.encoder.embed import chunked, collate
 from selfsent.errors import ConfigurationError, Interrupted, UserError, unknown
 from selfsent.evaluation.geometry import collapse_alarms
 from selfsent.objectives.base import Batch, Examples, Objective, Rows, Terms

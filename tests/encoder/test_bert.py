@@ -8,7 +8,8 @@ import sys
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from damage import change_json, change_tensors, unsealed
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 from tiny import FAMILIES, PROMPT, TEXTS, make_base
@@ -34,30 +35,37 @@ ODD = [
     "cat " * 900,
 ]
 KNOWN = ("bert", "roberta", "roberta-prelayernorm")
+INNER = "encoder.layer.0.output.dense.weight"
 
 
-def drawn(folder):
-    """Weights that matter: those of a fresh model are so small that hardly any mistake would show."""
-    path = folder / "model.safetensors"
-    torch.manual_seed(7)
-    save_file(
-        {name: one + 0.3 * torch.randn_like(one) for name, one in load_file(path).items()}, path, {"format": "pt"}
-    )
-    return folder
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    """Bases whose weights matter: those of a fresh model are so small that hardly any mistake would show."""
+    root = tmp_path_factory.mktemp("drawn")
+
+    def base(family="bert"):
+        if not (root / family).exists():
+            torch.manual_seed(7)
+            change_tensors(
+                make_base(root / family, family) / "model.safetensors",
+                lambda tensors: tensors.update({k: v + 0.3 * torch.randn_like(v) for k, v in tensors.items()}),
+            )
+        return root / family
+
+    return base
 
 
-@pytest.fixture(params=["mean", "cls", "prompt"])
-def pooling(request):
-    return request.param
+@pytest.fixture
+def saved(drawn, tmp_path):
+    """Save an encoder as another program would."""
 
+    def save(family="bert", pooling="mean", **changes):
+        encoder = load_encoder(drawn(family), pooling=pooling, template=PROMPT if pooling == "prompt" else None)
+        for name, value in changes.items():
+            setattr(encoder, name, value)
+        return unsealed(encoder, tmp_path / "saved")
 
-def saved(folder, family, pooling="mean", **changes):
-    template = PROMPT if pooling == "prompt" else None
-    encoder = load_encoder(drawn(make_base(folder / "base", family)), pooling=pooling, template=template)
-    for name, value in changes.items():
-        setattr(encoder, name, value)
-    save_encoder(encoder, folder / "saved")
-    return folder / "saved"
+    return save
 
 
 def is_the_same(folder):
@@ -66,152 +74,139 @@ def is_the_same(folder):
     for task in ("query", "document"):
         prompt = light.task_prompt(task)
         assert prompt == heavy.task_prompt(task)
-        found = light.embed([*TEXTS, *ODD], prompt=prompt, precision="fp32")
-        expected = heavy.embed([*TEXTS, *ODD], prompt=prompt, precision="fp32")
+        found, expected = (
+            encoder.embed([*TEXTS, *ODD], prompt=prompt, precision="fp32") for encoder in (light, heavy)
+        )
         np.testing.assert_allclose(found, expected, atol=5e-6)
         assert np.abs(found[0] - found[1]).max() > 1e-2
     theirs = SentenceTransformer(str(folder), device="cpu").encode(TEXTS, show_progress_bar=False)
     np.testing.assert_allclose(light.embed(TEXTS, precision="fp32"), theirs, atol=5e-6)
-    assert light.digest == heavy.digest
-    assert light.width == heavy.width
-    assert (light.pooling, light.max_length) == (heavy.pooling, heavy.max_length)
-    assert (light.prompts, light.truncate_dim) == (heavy.prompts, heavy.truncate_dim)
+    for fact in ("digest", "width", "pooling", "max_length", "prompts", "truncate_dim"):
+        assert getattr(light, fact) == getattr(heavy, fact), fact
+    texts = [*TEXTS, *ODD[:5]]
+    assert light.known_tokens(texts) == heavy.known_tokens(texts)
+    return light
 
 
+@pytest.mark.parametrize("pooling", ["mean", "cls", "prompt"])
 @pytest.mark.parametrize("family", KNOWN)
-def test_vectors_and_digest_are_those_of_the_encoder_that_is_trained(tmp_path, family, pooling):
-    is_the_same(saved(tmp_path, family, pooling))
+def test_vectors_and_digest_are_those_of_the_encoder_that_is_trained(saved, family, pooling):
+    is_the_same(saved(family, pooling))
 
 
 @pytest.mark.parametrize("family", sorted({*FAMILIES} - {*KNOWN}))
-def test_other_families_are_left_to_transformers(tmp_path, family):
-    assert isinstance(open_encoder(saved(tmp_path, family)), TransformersEncoder)
+def test_other_families_are_left_to_transformers(saved, family):
+    assert isinstance(open_encoder(saved(family)), TransformersEncoder)
 
 
-def test_several_poolings_at_once_are_left_to_transformers(tmp_path):
-    transformer = load_encoder(drawn(make_base(tmp_path / "base", "bert")))[0]
+def test_several_poolings_at_once_are_left_to_transformers(drawn, saved, tmp_path):
+    transformer = load_encoder(drawn())[0]
     modules = [transformer, Pooling(transformer.get_embedding_dimension(), ["mean", "max"])]
     SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "two"), create_model_card=False)
     opened = open_encoder(tmp_path / "two")
     assert isinstance(opened, TransformersEncoder)
-    assert opened.digest != open_encoder(saved(tmp_path, "bert")).digest
+    assert opened.digest != open_encoder(saved()).digest
 
 
-def test_prompts_and_a_width_are_kept(tmp_path):
-    folder = saved(tmp_path, "bert", prompts={"query": "cat ", "document": ""}, truncate_dim=5)
-    is_the_same(folder)
-    assert open_encoder(folder).embed(TEXTS).shape == (len(TEXTS), 5)
+def test_prompts_and_a_width_are_kept(saved):
+    light = is_the_same(saved(prompts={"query": "cat ", "document": ""}, truncate_dim=5))
+    assert light.embed(TEXTS).shape == (len(TEXTS), 5)
 
 
-def test_the_maximum_length_is_kept(tmp_path):
-    folder = saved(tmp_path, "bert", max_seq_length=7)
-    is_the_same(folder)
-    short, long = open_encoder(folder).embed(
-        ["the cat sat on the mat", "the cat sat on the rug rug rug dog"], precision="fp32"
-    )
+def test_the_maximum_length_is_kept(saved):
+    light = is_the_same(saved(max_seq_length=7))
+    short, long = light.embed(["the cat sat on the mat", "the cat sat on the rug rug rug dog"], precision="fp32")
     assert np.abs(short - long).max() < 1e-6 or np.abs(short - long).max() > 1e-3
 
 
-def test_no_more_is_read_than_there_are_positions_for(tmp_path):
-    folder = saved(tmp_path, "bert")
-    (folder / ".checksums").unlink(missing_ok=True)
-    for name, key in (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
-        (folder / name).write_text(json.dumps(json.loads((folder / name).read_text()) | {key: 5000}))
+def test_no_more_is_read_than_there_are_positions_for(saved):
+    folder = saved()
+    change_json(folder / "sentence_bert_config.json", max_seq_length=5000)
+    change_json(folder / "tokenizer_config.json", model_max_length=5000)
     is_the_same(folder)
 
 
 @pytest.mark.parametrize("unit", [True, False])
-def test_a_linear_map_behind_the_pooling(tmp_path, unit):
+def test_a_linear_map_behind_the_pooling(drawn, tmp_path, unit):
     """As partial whitening adds it, also to another width."""
-    encoder = load_encoder(drawn(make_base(tmp_path / "base", "bert")))
+    encoder = load_encoder(drawn())
     torch.manual_seed(3)
     encoder.append(Dense(32, 20, bias=False, activation_function=torch.nn.Identity()))
     for module in [Normalize()] * unit:
         encoder.append(module)
-    save_encoder(encoder, tmp_path / "saved")
-    is_the_same(tmp_path / "saved")
-    assert open_encoder(tmp_path / "saved").width == 20
-    before = open_encoder(tmp_path / "saved").digest
-    path = tmp_path / "saved" / "2_Dense" / "model.safetensors"
-    save_file({"linear.weight": 2 * load_file(path)["linear.weight"]}, path, {"format": "pt"})
-    for name in (tmp_path / "saved").glob(".checksums"):
-        name.unlink()
-    assert open_encoder(tmp_path / "saved").digest != before
+    light = is_the_same(unsealed(encoder, tmp_path / "saved"))
+    assert light.width == 20
+    change_tensors(tmp_path / "saved" / "2_Dense" / "model.safetensors", lambda all_: all_["linear.weight"].mul_(2))
+    assert open_encoder(tmp_path / "saved").digest != light.digest
 
 
 @pytest.mark.parametrize(
-    "given", [{"bias": True, "activation_function": torch.nn.Identity()}, {"bias": False}], ids=["bias", "tanh"]
+    "options", [{"bias": True, "activation_function": torch.nn.Identity()}, {"bias": False}], ids=["bias", "tanh"]
 )
-def test_another_layer_behind_the_pooling_is_left_to_transformers(tmp_path, given):
-    encoder = load_encoder(make_base(tmp_path / "base", "bert"))
-    encoder.append(Dense(32, 32, **given))
+def test_another_layer_behind_the_pooling_is_left_to_transformers(drawn, tmp_path, options):
+    encoder = load_encoder(drawn())
+    encoder.append(Dense(32, 32, **options))
     save_encoder(encoder, tmp_path / "saved")
     assert not isinstance(open_encoder(tmp_path / "saved"), BertEncoder)
-    as_encoder(load_encoder(tmp_path / "saved")).digest  # noqa: B018
+    assert as_encoder(load_encoder(tmp_path / "saved")).digest
 
 
-def test_vectors_of_length_1_and_the_tokenizer_of_bert(tmp_path):
+def test_vectors_of_length_1_and_the_tokenizer_of_bert(drawn, tmp_path):
     """As the folders of the hub have them."""
-    base = drawn(make_base(tmp_path / "base", "bert"))
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted({one for text in TEXTS for one in text.split()})][
-        :39
-    ]
-    tokenizer = BertTokenizer(vocab={word: number for number, word in enumerate(words[:39])}, model_max_length=64)
-    tokenizer.save_pretrained(base)
+    base = shutil.copytree(drawn(), tmp_path / "base")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted({word for text in TEXTS for word in text.split()})]
+    BertTokenizer(vocab={word: number for number, word in enumerate(words[:39])}, model_max_length=64).save_pretrained(
+        base
+    )
     transformer = Transformer(str(base), max_seq_length=20)
     modules = [transformer, Pooling(transformer.get_embedding_dimension(), "mean"), Normalize()]
     SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "unit"), create_model_card=False)
-    is_the_same(tmp_path / "unit")
-    np.testing.assert_allclose(
-        np.linalg.norm(open_encoder(tmp_path / "unit").embed(TEXTS, precision="fp32"), axis=1), 1, rtol=1e-6
+    light = is_the_same(tmp_path / "unit")
+    np.testing.assert_allclose(np.linalg.norm(light.embed(TEXTS, precision="fp32"), axis=1), 1, rtol=1e-6)
+    definition, settings = (
+        json.loads((tmp_path / "unit" / f"tokenizer{end}.json").read_text()) for end in ("", "_config")
     )
-    definition, said = (json.loads((tmp_path / "unit" / f"tokenizer{end}.json").read_text()) for end in ("", "_config"))
-    assert said["tokenizer_class"] == "BertTokenizer"
+    assert settings["tokenizer_class"] == "BertTokenizer"
     frame = definition["post_processor"] | {"single": [{"Sequence": {"id": "A", "type_id": 0}}]}
     changes = [
-        (definition, said | {"do_lower_case": not said.get("do_lower_case", True)}),
-        (definition, said | {"strip_accents": False}),
-        (definition, said | {"tokenize_chinese_chars": False}),
-        (definition | {"normalizer": None}, said),
-        (definition | {"post_processor": frame}, said),
-        (definition | {"post_processor": None}, said),
-        (definition | {"pre_tokenizer": {"type": "Whitespace"}}, said),
+        ("_config", {"do_lower_case": not settings.get("do_lower_case", True)}),
+        ("_config", {"strip_accents": False}),
+        ("_config", {"tokenize_chinese_chars": False}),
+        ("", {"normalizer": None}),
+        ("", {"post_processor": frame}),
+        ("", {"post_processor": None}),
+        ("", {"pre_tokenizer": {"type": "Whitespace"}}),
     ]
-    for number, contents in enumerate(changes):
+    for number, (end, change) in enumerate(changes):
         shutil.copytree(tmp_path / "unit", tmp_path / str(number))
-        for end, content in zip(("", "_config"), contents, strict=True):
-            (tmp_path / str(number) / f"tokenizer{end}.json").write_text(json.dumps(content))
-        assert isinstance(open_encoder(tmp_path / str(number)), TransformersEncoder), number
+        change_json(tmp_path / str(number) / f"tokenizer{end}.json", **change)
+        assert isinstance(open_encoder(tmp_path / str(number)), TransformersEncoder), change
 
 
-def test_the_digest_changes_with_all_that_a_vector_depends_on(tmp_path):
-    folder = saved(tmp_path, "bert")
+def test_the_digest_changes_with_all_that_a_vector_depends_on(saved, tmp_path):
+    folder = saved()
+    cls = {"pooling_mode": "cls", "pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True}
+    changes = {
+        "weights": None,
+        "sentence_bert_config.json": {"max_seq_length": 9},
+        "config_sentence_transformers.json": {"prompts": {"query": "a "}},
+        "1_Pooling/config.json": cls,
+        "config.json": {"num_attention_heads": 1},
+        "tokenizer_config.json": {"split_special_tokens": True},
+    }
     digests = {open_encoder(folder).digest}
-    weights = load_file(folder / "model.safetensors")
-    for number, change in enumerate(("weights", "length", "prompt", "pooling", "heads", "tokenizer")):
-        other = tmp_path / change
-        shutil.copytree(folder, other)
-        (other / ".checksums").unlink(missing_ok=True)
-        if change == "weights":
-            name = "embeddings.word_embeddings.weight"
-            save_file(weights | {name: weights[name] * 1.001}, other / "model.safetensors", {"format": "pt"})
+    for number, (name, change) in enumerate(changes.items()):
+        other = shutil.copytree(folder, tmp_path / str(number))
+        if change is None:
+            words = "embeddings.word_embeddings.weight"
+            change_tensors(other / "model.safetensors", lambda all_, words=words: all_[words].mul_(1.001))
         else:
-            name, key, value = {
-                "length": ("sentence_bert_config.json", "max_seq_length", 9),
-                "prompt": ("config_sentence_transformers.json", "prompts", {"query": "a "}),
-                "pooling": ("1_Pooling/config.json", "pooling_mode", "cls"),
-                "heads": ("config.json", "num_attention_heads", 1),
-                "tokenizer": ("tokenizer_config.json", "split_special_tokens", True),
-            }[change]
-            said = json.loads((other / name).read_text()) | {key: value}
-            if change == "pooling":
-                said |= {"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True}
-            (other / name).write_text(json.dumps(said))
+            change_json(other / name, **change)
         encoder = open_encoder(other)
-        assert isinstance(encoder, BertEncoder), change
+        assert isinstance(encoder, BertEncoder), name
+        assert encoder.digest not in digests, name
+        assert encoder.digest == as_encoder(load_encoder(other)).digest, name
         digests.add(encoder.digest)
-        assert len(digests) == number + 2, change
-        assert encoder.digest == as_encoder(load_encoder(other)).digest, change
 
 
 @pytest.mark.parametrize(
@@ -223,6 +218,7 @@ def test_the_digest_changes_with_all_that_a_vector_depends_on(tmp_path):
         ("sentence_bert_config.json", "something_new", 1),
         ("1_Pooling/config.json", "include_prompt", False),
         ("1_Pooling/config.json", "pooling_mode", "max"),
+        ("1_Pooling/config.json", "pooling_mode_max_tokens", True),
         ("1_Pooling/config.json", "something_new", 1),
         ("1_Pooling/config.json", "word_embedding_dimension", 7),
         ("config.json", "hidden_size", 31),
@@ -234,88 +230,64 @@ def test_the_digest_changes_with_all_that_a_vector_depends_on(tmp_path):
         ("config_sentence_transformers.json", "prompts", [1]),
     ],
 )
-def test_a_folder_that_says_what_is_not_known_here_is_left_to_transformers(tmp_path, monkeypatch, name, key, value):
-    folder = saved(tmp_path, "bert")
+def test_a_folder_that_says_what_is_not_known_here_is_left_to_transformers(saved, monkeypatch, name, key, value):
+    folder = saved()
     heavy = load_encoder(folder)
-    (folder / ".checksums").unlink(missing_ok=True)
-    said = json.loads((folder / name).read_text())
     if key == "pooling_mode":
-        said = {"embedding_dimension": said.get("word_embedding_dimension", 1)}
-    (folder / name).write_text(json.dumps(said | {key: value}))
+        (folder / name).write_text(json.dumps({"embedding_dimension": 32}))
+    change_json(folder / name, **{key: value})
     opened = []
     monkeypatch.setattr("selfsent.encoder.load.load_encoder", lambda name: opened.append(name) or heavy)
     open_encoder(folder)
     assert opened == [folder]
 
 
-@pytest.mark.parametrize("how", ["missing", "left over", "of another shape"])
-def test_weights_that_are_not_those_of_the_config_are_refused_as_ever(tmp_path, how):
-    folder = saved(tmp_path, "bert")
-    (folder / ".checksums").unlink(missing_ok=True)
-    weights = load_file(folder / "model.safetensors")
-    name = "encoder.layer.0.output.dense.weight"
-    tensor = weights.pop(name)
-    if how == "left over":
-        weights |= {name: tensor, "encoder.layer.7.output.dense.weight": tensor.clone()}
-    elif how == "of another shape":
-        weights[name] = tensor[:, :-1].contiguous()
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(EncoderError, match=how):
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tensors: tensors.pop(INNER), "missing"),
+        (lambda tensors: tensors.update({"encoder.layer.7.output.dense.weight": tensors[INNER].clone()}), "left over"),
+        (lambda tensors: tensors.update({INNER: tensors[INNER][:, :-1].contiguous()}), "of another shape"),
+        (lambda tensors: tensors["encoder.layer.0.output.dense.bias"][0].fill_(torch.nan), "not finite"),
+    ],
+)
+def test_weights_that_are_not_those_of_the_config_are_refused_as_ever(saved, change, message):
+    folder = saved()
+    change_tensors(folder / "model.safetensors", change)
+    with pytest.raises(EncoderError, match=message):
         open_encoder(folder)
 
 
 @pytest.mark.parametrize("layers", [1, 10**9])
-def test_no_more_layers_are_made_than_there_are_weights_for(tmp_path, layers):
-    folder = saved(tmp_path, "bert")
-    (folder / ".checksums").unlink(missing_ok=True)
-    said = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(said | {"num_hidden_layers": layers}))
+def test_no_more_layers_are_made_than_there_are_weights_for(saved, layers):
+    folder = saved()
+    change_json(folder / "config.json", num_hidden_layers=layers)
     with pytest.raises(EncoderError, match=r"config\.json"):
         open_encoder(folder)
 
 
-def test_vectors_that_are_not_finite_are_refused(tmp_path):
-    folder = saved(tmp_path, "bert")
-    (folder / ".checksums").unlink(missing_ok=True)
-    weights = load_file(folder / "model.safetensors")
-    weights["encoder.layer.0.output.dense.bias"][0] = float("nan")
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(EncoderError, match="not finite"):
-        open_encoder(folder)
-
-
-def test_the_same_tokens_are_words_that_are_not_known(tmp_path):
-    light, heavy = (load(saved(tmp_path / str(n), "bert")) for n, load in enumerate((open_encoder, load_encoder)))
-    (one,), (other,) = light.vocabularies, as_encoder(heavy).vocabularies
-    texts = [*TEXTS, *ODD[:5]]
-    assert one.token_ids(texts) == other.token_ids(texts)
-    assert one.unknown == other.unknown
-    assert one.token_names([3, 4, 5]) == other.token_names([3, 4, 5])
-
-
-def test_many_texts_are_computed_in_fused_products_and_in_bf16_where_asked(tmp_path):
-    folder = saved(tmp_path, "bert")
+def test_many_texts_are_computed_in_fused_products_and_in_bf16_where_asked(saved):
+    folder = saved()
     texts = [f"{text} {number}" for number in range(40) for text in TEXTS]
     light, heavy = open_encoder(folder), as_encoder(load_encoder(folder))
     for precision, tolerance in (("fp32", 5e-6), ("bf16", 5e-2)):
-        found = light.embed(texts, precision=precision)
-        expected = heavy.embed(texts, precision=precision)
+        found, expected = (encoder.embed(texts, precision=precision) for encoder in (light, heavy))
         np.testing.assert_allclose(found, expected, atol=tolerance * np.abs(expected).max())
     assert light.embed([]).shape == (0, light.width)
     assert light.digest == heavy.digest  # nothing of the products is left behind
 
 
-def test_encoders_side_by_side(tmp_path):
-    parts = [load_encoder(saved(tmp_path / "a", "bert")), load_encoder("builtin-static")]
-    save_encoder(join_encoders(parts, [0.25, 0.75]), tmp_path / "both")
+def test_a_pair_of_encoders(saved, tmp_path):
+    encoders = [load_encoder(saved()), load_encoder("builtin-static")]
+    save_encoder(join_encoders(encoders, [0.25, 0.75]), tmp_path / "both")
     light, heavy = open_encoder(tmp_path / "both"), as_encoder(load_encoder(tmp_path / "both"))
     assert isinstance(light, EncoderPair)
-    found, expected = (one.embed(TEXTS, precision="fp32") for one in (light, heavy))
+    found, expected = (encoder.embed(TEXTS, precision="fp32") for encoder in (light, heavy))
     np.testing.assert_allclose(found, expected, atol=5e-6)
     assert light.digest == heavy.digest
-    assert light.width == heavy.width == sum(map(embedding_width, parts))
+    assert light.width == heavy.width == sum(map(embedding_width, encoders))
     assert (light.pooling, light.max_length) == (heavy.pooling, heavy.max_length) == ("none", 64)
-    assert len(light.vocabularies) == 2
+    assert light.known_tokens(TEXTS) == heavy.known_tokens(TEXTS)
 
 
 @pytest.mark.parametrize(("name", "pooling"), [("builtin", "weighted_mean"), ("builtin-static", "mean")])
@@ -325,8 +297,8 @@ def test_the_pooling_and_the_length_of_what_ships(name, pooling):
     assert light.max_length == heavy.max_length
 
 
-def test_neither_transformers_nor_a_compiler_is_imported(tmp_path):
-    folder = saved(tmp_path, "bert")
+def test_neither_transformers_nor_a_compiler_is_imported(saved):
+    folder = saved()
     code = (
         "import sys\nfrom selfsent.encoder.open import open_encoder\n"
         f"encoder = open_encoder({str(folder)!r}, fastest=True)\nencoder.embed(['the cat'] * 400)\n"

@@ -1,4 +1,4 @@
-"""What is missing from a model, left over in it, or wants to run, is refused by name."""
+"""What is missing from a model, left over in it, or wants to run, is refused by name; so is dropout out of reach."""
 
 import json
 import pickle
@@ -8,37 +8,24 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from damage import change_json, change_tensors, static_vectors, unsealed
 from tiny import FAMILIES, TEXTS, make_base, make_tokenizer
-from transformers import AutoModelForSequenceClassification
+from torch import nn
+from transformers import AutoModelForSequenceClassification, ModernBertConfig, ModernBertForMaskedLM
 
+from selfsent.encoder.checks import require_dropout
+from selfsent.encoder.dropout import dropout_rates
 from selfsent.encoder.encode import encode
 from selfsent.encoder.inspect import encoder_digest
 from selfsent.encoder.load import load_encoder, quietly
 from selfsent.encoder.mlm_head import load_mlm_head
 from selfsent.encoder.pair_module import join_encoders
 from selfsent.encoder.save import save_encoder
-from selfsent.errors import ConfigurationError, EncoderError
+from selfsent.errors import ConfigurationError, EncoderError, UserError
 
-
-def change_tensors(path, change):
-    tensors = load_file(path)
-    change(tensors)
-    save_file(tensors, path, {"format": "pt"})
-
-
-def change_json(path, **changes):
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
-def unsealed(encoder, folder, **options):
-    """Save as another program would, without checksums."""
-    save_encoder(encoder, folder, **options)
-    for sums in folder.rglob(".checksums"):
-        sums.unlink()
-    return folder
+BIAS = "encoder.layer.0.output.dense.bias"
+WEIGHT = "encoder.layer.1.output.dense.weight"
+HUGE = "= 1000000000, and its weights are fewer"
 
 
 @pytest.fixture
@@ -53,9 +40,115 @@ def saved(bert, tmp_path):
 
 @pytest.fixture
 def static(tmp_path):
-    table = np.ones((len(make_tokenizer()), 12), np.float32)
-    modules = [StaticEmbedding(make_tokenizer().backend_tokenizer, embedding_weights=table)]
-    return unsealed(SentenceTransformer(modules=modules, device="cpu"), tmp_path / "static")
+    return unsealed(static_vectors(), tmp_path / "static")
+
+
+@pytest.fixture
+def head(bert, tmp_path):
+    """An encoder with a dense layer behind the pooling."""
+    return unsealed(load_encoder(bert, pooling="cls"), tmp_path / "head", head=nn.Linear(32, 16))
+
+
+def weights(change):
+    return lambda folder: change_tensors(folder / "model.safetensors", change)
+
+
+def settings(name, **changes):
+    return lambda folder: change_json(folder / name, **changes)
+
+
+def modules(change):
+    def changed(folder):
+        entries = json.loads((folder / "modules.json").read_text())
+        (folder / "modules.json").write_text(json.dumps(change(entries)))
+
+    return changed
+
+
+def vocabulary(change):
+    def changed(folder):
+        content = json.loads((folder / "tokenizer.json").read_text())
+        content["model"]["vocab"] = change(content["model"]["vocab"])
+        (folder / "tokenizer.json").write_text(json.dumps(content))
+
+    return changed
+
+
+def with_module(name):
+    return modules(lambda entries: [*entries, {"idx": 9, "name": "9", "path": "9_", "type": name}])
+
+
+def in_folder(path):
+    return modules(lambda entries: [entries[0], entries[1] | {"path": path}])
+
+
+def first_ten(vocab):
+    return {word: number for word, number in vocab.items() if number < 10}
+
+
+@pytest.mark.parametrize(
+    ("kind", "damage", "message"),
+    [
+        ("saved", vocabulary(first_ten), r"not that of its weights: it has 10 tokens .* have 39"),
+        (
+            "saved",
+            vocabulary(lambda vocab: first_ten(vocab) | {f"word{n}": n for n in range(10, 50)}),
+            "numbered up to 49, and the weights have 39",
+        ),
+        ("saved", settings("config.json", num_hidden_layers=1), r"16 left over \(encoder.layer.1.attention"),
+        (
+            "saved",  # never built
+            settings("config.json", num_hidden_layers=10_000),
+            "it says 10000 layers, and the weights are 37 tensors",
+        ),
+        ("saved", settings("config.json", vocab_size=10**9), f"says vocab_size {HUGE}"),
+        ("saved", settings("config.json", max_position_embeddings=10**9), f"says max_position_embeddings {HUGE}"),
+        ("saved", settings("config.json", intermediate_size=10**9), f"says intermediate_size {HUGE}"),
+        (
+            "head",
+            settings("2_Dense/config.json", in_features=60_000, out_features=60_000),
+            "features = 3600000000, and its weights are fewer",
+        ),
+        ("saved", weights(lambda all_: all_.update({BIAS: torch.zeros(31)})), f"1 of another shape .{BIAS}"),
+        (
+            "saved",
+            weights(lambda all_: all_.update({BIAS: torch.zeros(32, dtype=torch.int8)})),
+            f"{BIAS} in the weights of .* holds whole numbers .I8.",
+        ),
+        (
+            "saved",
+            weights(lambda all_: all_["embeddings.LayerNorm.weight"].fill_(torch.nan)),
+            "broken: a vector holds values that are not finite",
+        ),
+        (
+            "head",
+            lambda folder: change_tensors(folder / "2_Dense" / "model.safetensors", lambda all_: all_.pop("linear.bias")),
+            "cannot open .*Dense",
+        ),
+        (
+            "head",
+            settings("2_Dense/config.json", activation_function="builtins.print"),
+            "has the activation 'builtins.print'",
+        ),
+        ("head", modules(lambda entries: entries[:2]), "does not name 2_Dense, which lies in it"),
+        ("saved", with_module("os.system"), "which would run code of its own"),
+        ("saved", with_module("sentence_transformers.base.model.pickle"), "which would run code of its own"),
+        ("saved", with_module("selfsent.errors.UserError"), "which would run code of its own"),
+        ("saved", in_folder("../elsewhere"), "not inside the folder"),
+        ("saved", in_folder("/etc"), "not inside the folder"),
+        (
+            "saved",
+            settings("config_sentence_transformers.json", model_type="CrossEncoder"),
+            "no sentence encoder: its type is 'CrossEncoder'",
+        ),
+        ("saved", lambda folder: (folder / "modules.json").unlink(), "has no modules.json beside"),
+    ],
+)
+def test_a_damaged_folder_is_refused_in_its_own_words(kind, damage, message, request):
+    folder = request.getfixturevalue(kind)
+    damage(folder)
+    with pytest.raises(EncoderError, match=message):
+        load_encoder(folder)
 
 
 @pytest.mark.parametrize("kind", ["plain", "saved", "static"])
@@ -68,59 +161,13 @@ def test_a_model_without_a_tokenizer_is_refused(kind, request):
         load_encoder(folder)
 
 
-def test_a_tokenizer_of_another_model_is_refused(saved):
-    content = json.loads((saved / "tokenizer.json").read_text())
-    content["model"]["vocab"] = {word: n for word, n in content["model"]["vocab"].items() if n < 10}
-    (saved / "tokenizer.json").write_text(json.dumps(content))
-    with pytest.raises(EncoderError, match=r"not that of its weights: it has 10 tokens .* have 39"):
-        load_encoder(saved)
-    content["model"]["vocab"] |= {f"word{n}": n for n in range(10, 50)}
-    (saved / "tokenizer.json").write_text(json.dumps(content))
-    with pytest.raises(EncoderError, match=r"numbered up to 49, and the weights have 39"):
-        load_encoder(saved)
-
-
 @pytest.mark.parametrize("pooling", [None, "cls", "first_last", "prompt"])
-@pytest.mark.parametrize("kind", ["plain", "saved"])
-def test_a_missing_layer_is_named_and_not_drawn_at_random(kind, pooling, request):
+@pytest.mark.parametrize(("kind", "prefix"), [("plain", "bert."), ("saved", "")])
+def test_a_missing_layer_is_named_and_not_drawn_at_random(kind, prefix, pooling, request):
     folder = request.getfixturevalue(kind)
-    prefix = "bert." if kind == "plain" else ""
-    change_tensors(folder / "model.safetensors", lambda all_: all_.pop(f"{prefix}encoder.layer.1.output.dense.weight"))
-    with pytest.raises(EncoderError, match=r"tensors 1 missing \(encoder.layer.1.output.dense.weight\)"):
+    weights(lambda all_: all_.pop(prefix + WEIGHT))(folder)
+    with pytest.raises(EncoderError, match=rf"tensors 1 missing \({WEIGHT}\)"):
         load_encoder(folder, pooling=pooling)
-
-
-def test_a_layer_that_the_settings_do_not_have_is_refused(saved):
-    change_json(saved / "config.json", num_hidden_layers=1)
-    with pytest.raises(EncoderError, match=r"16 left over \(encoder.layer.1.attention"):
-        load_encoder(saved)
-    change_json(saved / "config.json", num_hidden_layers=10_000)  # never built
-    with pytest.raises(EncoderError, match="it says 10000 layers, and the weights are 37 tensors"):
-        load_encoder(saved)
-
-
-@pytest.mark.parametrize("key", ["vocab_size", "max_position_embeddings", "intermediate_size"])
-def test_a_size_beyond_the_weights_takes_no_memory(saved, key):
-    change_json(saved / "config.json", **{key: 10**9})
-    with pytest.raises(EncoderError, match=f"says {key} = 1000000000, and its weights are fewer"):
-        load_encoder(saved)
-
-
-def test_a_dense_layer_beyond_its_weights_takes_no_memory(bert, tmp_path):
-    folder = unsealed(load_encoder(bert, pooling="cls"), tmp_path / "head", head=torch.nn.Linear(32, 16))
-    change_json(folder / "2_Dense" / "config.json", in_features=60_000, out_features=60_000)
-    with pytest.raises(EncoderError, match="features = 3600000000, and its weights are fewer"):
-        load_encoder(folder)
-
-
-def test_tensors_of_another_shape_or_of_whole_numbers_are_named(saved):
-    name = "encoder.layer.0.output.dense.bias"
-    change_tensors(saved / "model.safetensors", lambda all_: all_.update({name: torch.zeros(31)}))
-    with pytest.raises(EncoderError, match=f"1 of another shape .{name}"):
-        load_encoder(saved)
-    change_tensors(saved / "model.safetensors", lambda all_: all_.update({name: torch.zeros(32, dtype=torch.int8)}))
-    with pytest.raises(EncoderError, match=f"{name} in the weights of .* holds whole numbers .I8."):
-        load_encoder(saved)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -136,39 +183,31 @@ def test_heads_and_poolers_that_nobody_uses_may_be_there_or_not(family, tmp_path
 
 def test_half_a_masked_lm_head_is_refused(plain):
     encoder = load_encoder(plain)
-    change_tensors(plain / "model.safetensors", lambda all_: all_.pop("cls.predictions.transform.dense.weight"))
+    weights(lambda all_: all_.pop("cls.predictions.transform.dense.weight"))(plain)
     with pytest.raises(EncoderError, match=r"1 missing \(cls.predictions.transform.dense.weight\)"):
         load_mlm_head(encoder)
 
 
-def test_every_module_and_every_side_is_checked(bert, static, tmp_path):
-    folder = unsealed(load_encoder(bert, pooling="cls"), tmp_path / "head", head=torch.nn.Linear(32, 16))
-    joined = unsealed(join_encoders([load_encoder(folder), load_encoder(static)], (0.5, 0.5)), tmp_path / "joined")
-    change_tensors(joined / "0" / "model.safetensors", lambda all_: all_.pop("encoder.layer.1.output.dense.bias"))
-    with pytest.raises(EncoderError, match=r"1 missing .encoder.layer.1.output.dense.bias"):
-        load_encoder(joined)
-    change_tensors(folder / "2_Dense" / "model.safetensors", lambda all_: all_.pop("linear.bias"))
-    with pytest.raises(EncoderError, match=r"cannot open .*Dense"):
-        load_encoder(folder)
-
-
-def test_values_that_are_not_finite_are_refused(saved):
-    name = "embeddings.LayerNorm.weight"
-    change_tensors(saved / "model.safetensors", lambda all_: all_.update({name: torch.full((32,), torch.nan)}))
-    with pytest.raises(EncoderError, match="broken: a vector holds values that are not finite"):
-        load_encoder(saved)
+def test_each_encoder_of_a_pair_is_checked(head, static, tmp_path):
+    pair = unsealed(join_encoders([load_encoder(head), load_encoder(static)], (0.5, 0.5)), tmp_path / "pair")
+    weights(lambda all_: all_.pop(BIAS))(pair / "0")
+    with pytest.raises(EncoderError, match=f"1 missing .{BIAS}"):
+        load_encoder(pair)
 
 
 def test_what_was_changed_since_it_was_written_is_named_and_a_card_may_be(bert, tmp_path):
+    def vectors():
+        return encode(load_encoder(tmp_path / "model"), TEXTS, precision="fp32")
+
     save_encoder(load_encoder(bert), tmp_path / "model")
-    expected = encode(load_encoder(tmp_path / "model"), TEXTS, precision="fp32")
+    expected = vectors()
     (tmp_path / "model" / "README.md").write_text("mine")
-    np.testing.assert_array_equal(encode(load_encoder(tmp_path / "model"), TEXTS, precision="fp32"), expected)
+    np.testing.assert_array_equal(vectors(), expected)
     change_json(tmp_path / "model" / "config.json", layer_norm_eps=0.5)  # another model, and as valid
     with pytest.raises(EncoderError, match=r"config.json was cut off or changed .*, or remove .*\.checksums if you"):
-        load_encoder(tmp_path / "model")
+        vectors()
     (tmp_path / "model" / ".checksums").unlink()
-    assert abs(encode(load_encoder(tmp_path / "model"), TEXTS, precision="fp32") - expected).max() > 1e-3
+    assert abs(vectors() - expected).max() > 1e-3
 
 
 def test_the_digest_tells_models_of_equal_weights_apart(saved):
@@ -202,34 +241,21 @@ def test_code_of_a_model_is_never_run_and_nobody_is_asked(plain, tmp_path, monke
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize(
-    "name", ["os.system", "custom.Module", "sentence_transformers.base.model.pickle", "selfsent.errors.UserError"]
-)
-def test_modules_of_other_classes_are_not_imported(saved, tmp_path, monkeypatch, name):
+def test_a_module_of_another_class_is_not_imported(saved, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "custom.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
-    modules = json.loads((saved / "modules.json").read_text())
-    (saved / "modules.json").write_text(json.dumps([*modules, {"idx": 9, "name": "9", "path": "9_", "type": name}]))
+    with_module("custom.Module")(saved)
     with pytest.raises(EncoderError, match="which would run code of its own"):
         load_encoder(saved)
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_module_outside_the_folder_is_refused(saved):
-    modules = json.loads((saved / "modules.json").read_text())
-    for path in ("../elsewhere", "/etc"):
-        modules[1]["path"] = path
-        (saved / "modules.json").write_text(json.dumps(modules))
-        with pytest.raises(EncoderError, match="not inside the folder"):
-            load_encoder(saved)
-
-
 class Bomb:
-    def __init__(self, place):
-        self.place = place
+    def __init__(self, path):
+        self.path = path
 
     def __reduce__(self):
-        return open, (self.place, "w")
+        return open, (self.path, "w")
 
 
 @pytest.mark.parametrize("kind", ["plain", "saved", "static"])
@@ -242,31 +268,6 @@ def test_a_pickle_is_never_read(kind, request, tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_dense_layer_keeps_its_own_activation_or_is_refused(bert, tmp_path):
-    folder = unsealed(load_encoder(bert, pooling="cls"), tmp_path / "head", head=torch.nn.Linear(32, 16))
-    change_json(folder / "2_Dense" / "config.json", activation_function="builtins.print")
-    with pytest.raises(EncoderError, match=r"has the activation 'builtins.print'"):
-        load_encoder(folder)
-
-
-def test_a_module_that_is_left_out_of_the_list_is_named(bert, tmp_path):
-    folder = unsealed(load_encoder(bert, pooling="cls"), tmp_path / "head", head=torch.nn.Linear(32, 16))
-    modules = json.loads((folder / "modules.json").read_text())
-    (folder / "modules.json").write_text(json.dumps(modules[:2]))
-    with pytest.raises(EncoderError, match=r"does not name 2_Dense, which lies in it"):
-        load_encoder(folder)
-
-
-def test_another_kind_of_model_is_not_made_into_a_sentence_encoder(saved):
-    change_json(saved / "config_sentence_transformers.json", model_type="CrossEncoder")
-    with pytest.raises(EncoderError, match="no sentence encoder: its type is 'CrossEncoder'"):
-        load_encoder(saved)
-    change_json(saved / "config_sentence_transformers.json", model_type="SentenceTransformer")
-    (saved / "modules.json").unlink()
-    with pytest.raises(EncoderError, match=r"has no modules.json beside"):
-        load_encoder(saved)
-
-
 def test_no_text_is_longer_than_the_positions(saved):
     change_json(saved / "sentence_bert_config.json", max_seq_length=10**6)
     assert load_encoder(saved).max_seq_length == 80
@@ -277,17 +278,14 @@ def test_no_text_is_longer_than_the_positions(saved):
 
 def test_a_model_on_the_hub_is_fetched_without_code_and_pickles_and_then_checked(saved, monkeypatch):
     asked = {}
-
-    def fetch(name, **options):
-        asked.update(options, name=name)
-        return str(saved)
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+    monkeypatch.setattr(
+        "huggingface_hub.snapshot_download", lambda name, **options: asked.update(options, name=name) or str(saved)
+    )
     expected = encode(load_encoder(saved), TEXTS, precision="fp32")
     np.testing.assert_array_equal(encode(load_encoder("owner/name"), TEXTS, precision="fp32"), expected)
     assert asked["name"] == "owner/name"
     assert not any(pattern.endswith((".py", ".bin", ".pt", "*")) for pattern in asked["allow_patterns"])
-    change_tensors(saved / "model.safetensors", lambda all_: all_.pop("encoder.layer.1.output.dense.bias"))
+    weights(lambda all_: all_.pop(BIAS))(saved)
     with pytest.raises(EncoderError, match="1 missing"):
         load_encoder("owner/name")
 
@@ -297,3 +295,22 @@ def test_encoders_that_ship_open_without_a_word():
         warnings.simplefilter("error")
         for name in ("builtin", "builtin-static"):
             load_encoder(name)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_dropout_of_every_family_is_reached(family, tmp_path):
+    encoder = load_encoder(make_base(tmp_path, family), pooling="mean")
+    require_dropout(encoder)
+    assert dropout_rates(encoder) == {"hidden": 0.1, "attention": 0.1}
+    assert not [module for module in encoder.modules() if type(module) is nn.Dropout]
+
+
+def test_a_family_whose_dropout_is_out_of_reach_is_refused_by_name(tmp_path):
+    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    tokens = {"pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3}
+    rates = {"attention_dropout": 0.1, "embedding_dropout": 0.1, "mlp_dropout": 0.1}
+    with quietly():
+        ModernBertForMaskedLM(ModernBertConfig(vocab_size=39, **size, **tokens, **rates)).save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="dropout of a 'modernbert' encoder"):
+        require_dropout(load_encoder(tmp_path, pooling="cls"))

@@ -5,7 +5,7 @@ import pytest
 import torch
 from tiny import TEXTS
 
-from selfsent.encoder import chunks
+from selfsent.encoder import embed as chunks
 from selfsent.encoder.dropout import set_dropout
 from selfsent.encoder.embed import collate
 from selfsent.encoder.load import load_encoder

@@ -4,8 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from damage import static_vectors
 from tiny import TEXTS, make_tokenizer
 
 from selfsent.bulk.encode import encode_to
@@ -36,19 +35,11 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
 
 
-def static(words):
-    """Static vectors of a vocabulary in which ``words`` are zeros, as unknown ones are."""
-    tokenizer = make_tokenizer()
-    table = np.random.default_rng(0).normal(size=(len(tokenizer), 12)).astype(np.float32)
-    table[tokenizer.convert_tokens_to_ids(words)] = 0
-    return SentenceTransformer(modules=[StaticEmbedding(tokenizer.backend_tokenizer, embedding_weights=table)])
-
-
-def test_the_shares_are_those_of_a_count_by_hand(encoder):
+def test_the_fractions_are_those_of_a_count_by_hand(encoder):
     texts = ["the cat sat", "the zebra sat", "zebra gnu", "gnu !", "", "  "]
-    found = measure_coverage(encoder, texts)  # 3 + 2 known pieces of 10, and two texts of four without any
-    assert (found.unknown, found.lost) == pytest.approx((0.5, 0.5))
-    assert found.pieces == 1
+    coverage = measure_coverage(encoder, texts)  # 3 + 2 known tokens of 10, and two texts of four without any
+    assert (coverage.unknown, coverage.lost) == pytest.approx((0.5, 0.5))
+    assert coverage.pieces == 1
     assert measure_coverage(encoder, TEXTS).unknown == measure_coverage(encoder, ["", " "]).lost == 0
 
 
@@ -66,7 +57,7 @@ def test_little_is_not_mentioned_much_is_warned_of_and_most_is_refused(encoder):
 
 
 def test_a_language_that_is_spelled_is_noticed_and_documentation_is_not():
-    """German has 2.1 pieces a word; English documentation, of all words 2.0, of plain ones 1.2."""
+    """German has 2.1 tokens a word; English documentation, of all words 2.0, of plain ones 1.2."""
     encoder, told = load_encoder("builtin"), Told()
     german = "Wir sind heute bei schönem Wetter spazieren gegangen, obwohl die Gebühren nicht gestiegen sind."
     code = "Call shutil.copytree(src, dst, dirs_exist_ok=True) to copy the tree that os.walk() found in PY_SRC_DIR."
@@ -76,26 +67,19 @@ def test_a_language_that_is_spelled_is_noticed_and_documentation_is_not():
     assert "badly: a plain word takes 2." in told.lines[0]
 
 
-def test_of_two_side_by_side_the_one_that_knows_more_counts(encoder):
-    joined = join_encoders([load_encoder("builtin"), encoder], (0.5, 0.5))
-    assert measure_coverage(joined, ["zebras and gnus were seen"]).unknown == 0
-    assert measure_coverage(joined, CHINESE).lost == 1
+def test_of_a_pair_the_encoder_that_knows_more_counts(encoder):
+    pair = join_encoders([load_encoder("builtin"), encoder], (0.5, 0.5))
+    assert measure_coverage(pair, ["zebras and gnus were seen"]).unknown == 0
+    assert measure_coverage(pair, CHINESE).lost == 1
 
 
-@pytest.fixture
-def chinese(tmp_path):
-    path = tmp_path / "chinese.jsonl"
+def test_every_command_refuses_a_text_that_the_model_cannot_read(bert, tmp_path):
+    encoder, other, chinese = load_encoder(bert), tmp_path / "other", tmp_path / "chinese.jsonl"
     draw = np.random.default_rng(0)
-    with path.open("w") as file:
+    with chinese.open("w") as file:
         for _ in range(70):
             sentences = ["".join(map(chr, draw.integers(0x4E00, 0x9000, 14))) + "。" for _ in range(8)]
             file.write(json.dumps({"text": "\n".join(sentences)}) + "\n")
-    return path
-
-
-def test_every_command_refuses_a_text_that_the_model_cannot_read(bert, chinese, tmp_path):
-    encoder = load_encoder(bert)
-    other = tmp_path / "other"
     save_encoder(load_encoder(bert, pooling="cls"), other)
     (tmp_path / "labels.csv").write_text("text,label\n" + "".join(f"{CHINESE[n % 3]}{n},{n % 2}\n" for n in range(40)))
     commands = {
@@ -123,9 +107,11 @@ def test_a_query_that_the_model_cannot_read_is_refused(bert, tmp_path):
 
 
 def test_vectors_of_zeros_are_counted(tmp_path):
+    table = np.random.default_rng(0).normal(size=(len(make_tokenizer()), 12)).astype(np.float32)
     (tmp_path / "texts.txt").write_text("\n".join([*TEXTS * 10, "", "zebra"]))
     told = Told()
-    encode_to(tmp_path / "vectors.npy", static(["[UNK]"]), [tmp_path / "texts.txt"], progress=told)
+    encode_to(tmp_path / "none.npy", static_vectors(table.copy()), texts=TEXTS, progress=SILENT)
+    table[make_tokenizer().unk_token_id] = 0
+    encode_to(tmp_path / "vectors.npy", static_vectors(table), [tmp_path / "texts.txt"], progress=told)
     assert (~np.load(tmp_path / "vectors.npy").any(axis=1)).sum() == 2
     assert any("2 of the vectors are zeros" in line for line in told.lines)
-    encode_to(tmp_path / "none.npy", static([]), texts=TEXTS, progress=SILENT)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tiny import FAMILIES, TEXTS, make_base
 
-from selfsent.encoder import fused
+from selfsent.encoder import batches as fused
 from selfsent.encoder.embed import collate, embed
 from selfsent.encoder.encode import encode
 from selfsent.encoder.inspect import transformer_of
@@ -53,7 +53,7 @@ def test_another_activation_is_left_alone(encoder):
 def test_a_processor_without_fused_products_in_bf16_computes_them_plainly(encoder, monkeypatch):
     exact = plain(encoder)
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
-    monkeypatch.setattr("selfsent.encoder.fused.fused_products", None)
+    monkeypatch.setattr("selfsent.encoder.batches.fused_products", None)
     assert cosines(encode(encoder, TEXTS, precision="bf16"), exact).min() > 0.999
 
 

@@ -9,11 +9,10 @@ from tiny import PROMPT, TEXTS
 from transformers import GPT2Config, GPT2Model, PreTrainedModel
 
 from selfsent.encoder.encode import encode
-from selfsent.encoder.inspect import mask_id, template_length
+from selfsent.encoder.inspect import mask_id, pooling_name, template_length
 from selfsent.encoder.load import load_encoder, quietly
 from selfsent.encoder.mlm_head import load_mlm_head
 from selfsent.encoder.open import as_encoder
-from selfsent.encoder.pooling import pooling_name
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError, EncoderError, UserError
 

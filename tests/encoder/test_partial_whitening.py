@@ -7,9 +7,9 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 from tiny import TEXTS
 
 from selfsent.encoder.encode import encode
+from selfsent.encoder.inspect import pooling_name
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.pair_module import join_encoders
-from selfsent.encoder.pooling import pooling_name
 from selfsent.encoder.save import save_encoder
 from selfsent.encoder.whitening import fit_partial_whitening, whiten_encoder
 from selfsent.errors import EncoderError

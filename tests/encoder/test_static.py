@@ -10,9 +10,8 @@ from tiny import TEXTS, make_tokenizer
 from selfsent.encoder.dropout import dropout_rows, set_dropout
 from selfsent.encoder.embed import collate, embed, install_word_dropout
 from selfsent.encoder.encode import encode
-from selfsent.encoder.inspect import tokenizer_of
+from selfsent.encoder.inspect import pooling_name, tokenizer_of
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.pooling import pooling_name
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import UserError
 from selfsent.objectives.declutr import DeCLUTR

@@ -13,10 +13,9 @@ from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.dropout import dropout_rates
 from selfsent.encoder.embed import collate, embed, embed_tokens
-from selfsent.encoder.inspect import transformer_of
+from selfsent.encoder.inspect import pooling_name, transformer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.mlm_head import word_embeddings
-from selfsent.encoder.pooling import pooling_name
 from selfsent.objectives.base import Examples
 from selfsent.pretraining import masked_lm
 from selfsent.progress import Progress
