@@ -23,7 +23,7 @@ from selfsent.corpus.settings import CorpusConfig
 from selfsent.corpus.sources import Document, resolve_sources
 from selfsent.errors import CorpusError
 from selfsent.evaluation.label_free.document_tests import LEAST
-from selfsent.evaluation.label_free.perturbations import dropped_words
+from selfsent.evaluation.label_free.documents import dropped_words
 from selfsent.progress import Progress
 from selfsent.storage import atomic
 from selfsent.text import clean

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 
 from selfsent.errors import DataError
-from selfsent.evaluation.own_files.classification import FewShot, few_shot_draws
+from selfsent.evaluation.own_files.labelled import FewShot, few_shot_draws
 
 
 def task(shots=2, classes=3, each=6, **others):
