@@ -49,8 +49,8 @@ def tests():
     return document_tests.build_tests(make_documents(150, seed=3, pool=120), details=True)
 
 
-def score(tests, encode):
-    return scores.score_vectors(tests, encode(tests.texts), resamples=300)
+def score(tests, encode, resamples=300):
+    return scores.score_vectors(tests, encode(tests.texts), resamples=resamples)
 
 
 @pytest.fixture(scope="module")
