@@ -24,8 +24,7 @@ import numpy as np
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.evaluation.label_free.scores import SCORE
-from selfsent.evaluation.own_files.classification import FewShot, few_shot_draws
-from selfsent.evaluation.own_files.clustering import Clustering
+from selfsent.evaluation.own_files.labelled import Clustering, FewShot, few_shot_draws
 from selfsent.evaluation.suite import Suite, read_suite
 from selfsent.selection import fit as fitting
 from selfsent.selection.held_out_tests import difference

@@ -23,6 +23,7 @@ from selfsent.encoder.quantize import unit
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.score import Score, measured
 from selfsent.evaluation.sts import STS
+from selfsent.evaluation.task import Vectors
 from selfsent.progress import SILENT, Progress
 
 TILE = 1024  # rows and columns of a tile of pairs: 8 MB, however many rows there are
@@ -127,9 +128,7 @@ def collapse_alarms(scores: Mapping[str, float], start: Mapping[str, float]) -> 
 class Geometry(STS):
     """The geometry of STS-B: alignment on its pairs with gold > 4, the rest on all of its sentences."""
 
-    def score(
-        self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, progress: Progress = SILENT
-    ) -> list[Score]:
+    def score(self, vectors: Vectors, *, resamples: int, seed: int, progress: Progress = SILENT) -> list[Score]:
         """Compute the measures.
 
         Intervals: alignment resamples positive pairs; uniformity and mean cosine are means over pairs of sentences and

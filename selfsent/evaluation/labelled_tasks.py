@@ -22,11 +22,10 @@ from selfsent.errors import DataError
 from selfsent.evaluation import hub
 from selfsent.evaluation.data_sets import PROBING, PUBLIC, SETS, SIDE, TASKS, DataSet, known_files
 from selfsent.evaluation.geometry import Geometry
-from selfsent.evaluation.own_files.classification import FewShot
-from selfsent.evaluation.own_files.clustering import Clustering
+from selfsent.evaluation.own_files.labelled import Clustering, FewShot
 from selfsent.evaluation.senteval.caption_retrieval import read_captions
 from selfsent.evaluation.senteval.classification import Classification
-from selfsent.evaluation.senteval.classifiers import Classifier, linear_classifier, unregularised_classifier
+from selfsent.evaluation.senteval.cross_validation import Classifier, linear_classifier, unregularised_classifier
 from selfsent.evaluation.senteval.relatedness import Relatedness, StopOn
 from selfsent.evaluation.sts import STS
 from selfsent.evaluation.task import FORM, LabelledExamples, Row, Task, join_tokens, sorted_examples
@@ -70,13 +69,14 @@ def read_task(name: str, data: Path, classifier: Classifier, stop_on: StopOn) ->
     if on_hub:
         if not data_set.hub:
             return hub.ABSENT, ""
-        rows: Rows | Path = {split: {split: hub.read_hub(data_set, split)} for split in splits}
+        rows: Rows = {split: {split: hub.read_hub(data_set, split)} for split in splits}
         form = data_set.hub_form
     else:
         root = _find_public(data, data_set) if source in PUBLIC else find_folder(data)
-        rows = _read_rows(data_set, root, splits)
-        if isinstance(rows, Path):
-            return rows, ""
+        on_disk = _read_rows(data_set, root, splits)
+        if isinstance(on_disk, Path):
+            return on_disk, ""
+        rows = on_disk
         paths = {f"{data_set.folder}/{path}" for files in splits.values() for path in _paths(data_set, *files)}
         differs = differing(paths, root)
     return make_task(name, data_set, rows, form, classifier, stop_on), differs

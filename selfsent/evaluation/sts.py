@@ -19,7 +19,7 @@ from jaxtyping import Float
 
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.score import Score, measured
-from selfsent.evaluation.task import FORM, LabelledExamples, Task
+from selfsent.evaluation.task import FORM, LabelledExamples, Task, Vectors
 from selfsent.progress import SILENT, Progress
 
 
@@ -47,9 +47,7 @@ class STS(Task):
         yield from super().content()
         yield self.gold.tobytes()
 
-    def score(
-        self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, progress: Progress = SILENT
-    ) -> list[Score]:
+    def score(self, vectors: Vectors, *, resamples: int, seed: int, progress: Progress = SILENT) -> list[Score]:
         """Compute Spearman and Pearson; the aggregation ``all`` comes first.
 
         Intervals resample all pairs for ``all``, and the pairs within each sub-file for ``mean`` and ``wmean``.

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
-from jaxtyping import Float
 
 from selfsent.errors import ConfigurationError, DataError, EncoderError, unknown
 from selfsent.evaluation import hub
@@ -22,12 +21,11 @@ from selfsent.evaluation.own_files.tasks import KINDS, is_custom, read_custom_ta
 from selfsent.evaluation.score import Results, Score, average
 from selfsent.evaluation.senteval import declutr_averages, relatedness
 from selfsent.evaluation.senteval.classification import Classification
-from selfsent.evaluation.senteval.classifiers import CLASSIFIERS
+from selfsent.evaluation.senteval.cross_validation import CLASSIFIERS
 from selfsent.evaluation.senteval.relatedness import StopOn
-from selfsent.evaluation.task import Task, fingerprint
+from selfsent.evaluation.task import Task, Vectors, fingerprint
 from selfsent.progress import SILENT, Prefixed, Progress
 
-Vectors = Float[np.ndarray, "N D"]
 HeldOut = tuple[Sequence[str], Sequence[str]]  # queries, and the passage that answers each
 
 GROUPS = {
@@ -145,7 +143,7 @@ def read_suite(
     Args:
         data: a folder in SentEval's layout, or ``hub`` for the hub's copies; None where no task needs data.
         held_out: queries and the passage that answers each, for ``retrieval``.
-        classifier: trained on the vectors of labelled tasks, one of ``classifiers.CLASSIFIERS``.
+        classifier: trained on the vectors of labelled tasks, one of ``cross_validation.CLASSIFIERS``.
         stop_on: the development correlation that stops the regressions.
 
     Raises:

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from selfsent.evaluation.score import Score
 from selfsent.progress import SILENT, Progress
 
+Vectors = Float[np.ndarray, "N D"]
 Row = tuple[str, str | None, Any]  # a text, the other one of a pair, the label
 FORM = "SentEval tokens"  # how the files of SentEval hold their texts
 
@@ -29,9 +30,7 @@ class Task(ABC):
         """The texts to encode, in the order in which ``score`` takes their vectors; texts may repeat."""
 
     @abstractmethod
-    def score(
-        self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, progress: Progress = SILENT
-    ) -> list[Score]:
+    def score(self, vectors: Vectors, *, resamples: int, seed: int, progress: Progress = SILENT) -> list[Score]:
         """Score vectors given in the order of ``texts``.
 
         Args:

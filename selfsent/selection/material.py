@@ -23,7 +23,7 @@ from selfsent.corpus.settings import CorpusConfig
 from selfsent.corpus.sources import Document, resolve_sources
 from selfsent.errors import CorpusError
 from selfsent.evaluation.label_free.document_tests import LEAST
-from selfsent.evaluation.label_free.perturbations import dropped_words
+from selfsent.evaluation.label_free.documents import dropped_words
 from selfsent.progress import Progress
 from selfsent.storage import atomic
 from selfsent.text import clean
@@ -43,7 +43,7 @@ _PACKED = 4.0  # bytes of text in a byte of a compressed file, about
 _SECTION = 25  # sentences of a section of a long document
 _TESTED = 600  # sections of long documents that tests are made of, at most
 
-_LINE_WORDS, _DROPPED = 5, 2 / 3  # of a single line that is found from the others, and the share that is dropped
+_LINE_WORDS, _DROPPED = 5, 2 / 3  # of a single line that is found from the others, and the fraction that is dropped
 
 Kind = Literal["documents", "pairs", "lines"]
 
@@ -80,7 +80,7 @@ def _pair_of_line(summary: str, sentences: Sequence[str]) -> tuple[str, str]:
     line = " ".join(sentences)
     if clean.count_words(line) < _LINE_WORDS:
         return "", line
-    return dropped_words(line, np.random.default_rng(clean.content_key(line)), share=_DROPPED), line
+    return dropped_words(line, np.random.default_rng(clean.content_key(line)), fraction=_DROPPED), line
 
 
 class Material:

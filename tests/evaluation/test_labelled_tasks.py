@@ -15,7 +15,7 @@ from selfsent.evaluation import data_sets, labelled_tasks
 from selfsent.evaluation.comparison import compare_results
 from selfsent.evaluation.data_sets import PROBING, PUBLIC, SETS, TASKS, YEARS
 from selfsent.evaluation.labelled_tasks import find_folder
-from selfsent.evaluation.senteval.classifiers import CLASSIFIERS
+from selfsent.evaluation.senteval.cross_validation import CLASSIFIERS
 from selfsent.evaluation.suite import read_suite
 from selfsent.runs import tables
 

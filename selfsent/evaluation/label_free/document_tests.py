@@ -23,8 +23,7 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Float, Int
 
-from selfsent.evaluation.label_free.documents import ParsedDocument, distinct_texts
-from selfsent.evaluation.label_free.perturbations import PERTURBATIONS
+from selfsent.evaluation.label_free.documents import PERTURBATIONS, ParsedDocument, distinct_texts
 from selfsent.text import clean
 from selfsent.text.bm25 import bm25_scores, hard_negatives
 
@@ -103,7 +102,7 @@ def build_tests(documents: Sequence[ParsedDocument], *, seed: int = 0, details: 
     """Make every test that the documents, no two of them near-duplicates, allow; ``details`` enter no score."""
     draws = [np.random.default_rng([seed, number]) for number in range(len(documents))]
     # Detailed tests are always drawn: the random draws of the others must not depend on them.
-    pairs = [_draw_pairs(one, draw) for one, draw in zip(documents, draws, strict=True)]
+    pairs = [_draw_pairs(document, draw) for document, draw in zip(documents, draws, strict=True)]
     retrieval, left_out = [], {}
     for name, needs in _NEEDS.items():
         if name in ("title", *PERTURBATIONS) and not details:
@@ -121,13 +120,13 @@ def build_tests(documents: Sequence[ParsedDocument], *, seed: int = 0, details: 
     )
 
 
-def _draw_pairs(one: ParsedDocument, draw: np.random.Generator) -> dict[str, Pair | None]:
+def _draw_pairs(document: ParsedDocument, draw: np.random.Generator) -> dict[str, Pair | None]:
     """Return the query and the answer of a document for each test."""
-    pairs = {"title": _title(one), "summary": _summary(one), "halves": _halves(one), "neighbours": None}
-    neighbours = [pair for pair in pairwise(one.sentences) if all(map(_is_sentence, pair)) and pair[0] != pair[1]]
+    pairs = {"title": _title(document), "summary": _summary(document), "halves": _halves(document), "neighbours": None}
+    neighbours = [pair for pair in pairwise(document.sentences) if all(map(_is_sentence, pair)) and pair[0] != pair[1]]
     if neighbours:
         pairs["neighbours"] = neighbours[int(draw.integers(len(neighbours)))]
-    sentences = [sentence for sentence in (*one.sentences, one.summary) if _is_sentence(sentence)]
+    sentences = [sentence for sentence in (*document.sentences, document.summary) if _is_sentence(sentence)]
     middle = sentences[len(sentences) // 2] if sentences else None  # the same for all, so that it is encoded once
     for name, perturb in PERTURBATIONS.items():
         pairs[name] = (perturb(middle, draw), middle) if middle else None
@@ -147,22 +146,22 @@ def _retrieval_test(name: str, pairs: Sequence[Pair | None]) -> PairTest:
     )
 
 
-def _title(one: ParsedDocument) -> Pair | None:
-    passage = _passage(_with_summary(one))
-    fits = len(clean.words(one.title)) >= _TITLE_WORDS and clean.count_words(passage) >= _HALF_WORDS
-    return (one.title, passage) if fits else None
+def _title(document: ParsedDocument) -> Pair | None:
+    passage = _passage(_with_summary(document))
+    fits = len(clean.words(document.title)) >= _TITLE_WORDS and clean.count_words(passage) >= _HALF_WORDS
+    return (document.title, passage) if fits else None
 
 
-def _summary(one: ParsedDocument) -> Pair | None:
-    summary = one.summary or _passage(one.sentences[:1])
-    rest = one.sentences if one.summary else one.sentences[1:]
+def _summary(document: ParsedDocument) -> Pair | None:
+    summary = document.summary or _passage(document.sentences[:1])
+    rest = document.sentences if document.summary else document.sentences[1:]
     passage = _passage([sentence for sentence in rest if sentence not in summary])
     fits = clean.count_words(summary) >= _SENTENCE_WORDS.start and clean.count_words(passage) >= _HALF_WORDS
     return (summary, passage) if fits else None
 
 
-def _halves(one: ParsedDocument) -> Pair | None:
-    sentences = _with_summary(one)
+def _halves(document: ParsedDocument) -> Pair | None:
+    sentences = _with_summary(document)
     middle = len(sentences) // 2
     first, second = sentences[:middle], sentences[middle:]
     if len(sentences) < 4:
@@ -174,8 +173,8 @@ def _halves(one: ParsedDocument) -> Pair | None:
     return halves if min(map(clean.count_words, halves)) >= _HALF_WORDS else None
 
 
-def _with_summary(one: ParsedDocument) -> list[str]:
-    return [one.summary, *one.sentences] if one.summary else one.sentences
+def _with_summary(document: ParsedDocument) -> list[str]:
+    return [document.summary, *document.sentences] if document.summary else document.sentences
 
 
 def _is_sentence(text: str) -> bool:
@@ -194,18 +193,18 @@ def _nearness_test(documents: Sequence[ParsedDocument], draws: Sequence[np.rando
     sentence of another document with which it shares most (BM25); 0 that of any other.
     """
     rows, queries, own = [], [], []
-    for row, (one, draw) in enumerate(zip(documents, draws, strict=True)):
-        places = [place for place, sentence in enumerate(one.sentences) if _is_sentence(sentence)]
+    for row, (document, draw) in enumerate(zip(documents, draws, strict=True)):
+        places = [place for place, sentence in enumerate(document.sentences) if _is_sentence(sentence)]
         starts = [p for p in places if p + 1 in places and any(abs(q - p) >= 2 for q in places)]
         if not starts:
             continue
         start = int(draw.choice(starts))
-        query = one.sentences[start]
+        query = document.sentences[start]
         away = [place for place in places if abs(place - start) >= 2]
         perturbed = [PERTURBATIONS[name](query, draw) for name in ("dropped words", "truncation")]
         rows.append(row)
         queries.append(query)
-        own.append([*perturbed, one.sentences[start + 1], one.sentences[int(draw.choice(away))]])
+        own.append([*perturbed, document.sentences[start + 1], document.sentences[int(draw.choice(away))]])
     if len(rows) < LEAST:
         return None
     shared = bm25_scores(queries, queries)

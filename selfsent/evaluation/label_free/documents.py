@@ -1,6 +1,10 @@
-"""The documents that tests are made of: cut into sentences, near-duplicates removed."""
+"""The documents that tests are made of: cut into sentences, near-duplicates removed; and perturbed sentences.
 
-from collections.abc import Sequence
+A perturbed sentence means nearly the same, so that an encoder should retrieve the sentence by it: typos, another case,
+truncated, words dropped.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +17,10 @@ from selfsent.corpus.columns import Table
 from selfsent.corpus.sources import Document
 from selfsent.text import clean
 
+Perturbation = Callable[[str, np.random.Generator], str]
+
+TYPOS = 0.6  # fraction of the words of four letters or more
+DROPPED = 0.5  # fraction of the words
 NEAR_THRESHOLD = 0.5  # Jaccard similarity of word bigrams from which on two texts are near-duplicates
 
 
@@ -27,7 +35,7 @@ class ParsedDocument:
 
 def parse_documents(documents: Sequence[Document], language: str, size: int) -> list[ParsedDocument]:
     """Return at most ``size`` documents in their parts; of near-duplicates the first is kept."""
-    return [one for one, _ in parse_rows(documents, language)][:size]
+    return [document for document, _ in parse_rows(documents, language)][:size]
 
 
 def parse_rows(documents: Sequence[Document], language: str) -> list[tuple[ParsedDocument, int]]:
@@ -37,9 +45,9 @@ def parse_rows(documents: Sequence[Document], language: str) -> list[tuple[Parse
         summary = clean.one_line(clean.clean_text(document.summary))
         sentences = clean.sentences(clean.clean_text(document.text), language)
         if summary or sentences:
-            one = ParsedDocument(clean.one_line(clean.clean_text(document.title)), summary, sentences)
-            parsed.append((one, place))
-    distinct = distinct_texts([" ".join([one.summary, *one.sentences]) for one, _ in parsed])
+            title = clean.one_line(clean.clean_text(document.title))
+            parsed.append((ParsedDocument(title, summary, sentences), place))
+    distinct = distinct_texts([" ".join([document.summary, *document.sentences]) for document, _ in parsed])
     return [row for row, kept in zip(parsed, distinct, strict=True) if kept]
 
 
@@ -67,3 +75,32 @@ def distinct_texts(texts: Sequence[str], threshold: float = NEAR_THRESHOLD) -> B
         deduplicate.drop_near(bands, column, threshold, drop_reason, Path(folder))
     distinct[distinct] = drop_reason == deduplicate.KEPT
     return distinct
+
+
+def typos(text: str, draw: np.random.Generator) -> str:
+    """Swap two neighbouring letters inside some of the longer words, at least one."""
+    words = clean.with_gaps(text)
+    long = [place for place, word in enumerate(words) if len(word.strip()) >= 4]
+    if not long:
+        return text
+    for place in draw.choice(long, max(1, round(TYPOS * len(long))), replace=False):
+        word = words[place]
+        at = int(draw.integers(1, len(word.strip()) - 2))
+        words[place] = word[:at] + word[at + 1] + word[at] + word[at + 2 :]
+    return "".join(words)
+
+
+def dropped_words(text: str, draw: np.random.Generator, fraction: float = DROPPED) -> str:
+    """Leave out a fraction of the words, at least one and never all."""
+    words = clean.with_gaps(text)
+    count = min(len(words) - 1, max(1, round(fraction * len(words))))
+    dropped = set(draw.choice(len(words), count, replace=False).tolist())
+    return clean.one_line("".join(word for place, word in enumerate(words) if place not in dropped))
+
+
+PERTURBATIONS: dict[str, Perturbation] = {
+    "typos": typos,
+    "case": lambda text, draw: text.upper(),
+    "truncation": lambda text, draw: clean.text_halves(text)[0],  # the first half of the words
+    "dropped words": dropped_words,
+}

@@ -16,7 +16,7 @@ from selfsent.evaluation import bootstrap
 from selfsent.evaluation.comparison import Comparison
 from selfsent.evaluation.geometry import uniformity
 from selfsent.evaluation.score import Results, Score, measured
-from selfsent.evaluation.task import Task, fingerprint
+from selfsent.evaluation.task import Task, Vectors, fingerprint
 from selfsent.progress import SILENT, Progress
 from selfsent.text.bm25 import bm25_rows
 
@@ -43,9 +43,7 @@ class HeldOutRetrieval(Task):
         """All queries, then all passages."""
         return self.queries + self.passages
 
-    def score(
-        self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, progress: Progress = SILENT
-    ) -> list[Score]:
+    def score(self, vectors: Vectors, *, resamples: int, seed: int, progress: Progress = SILENT) -> list[Score]:
         """Score vectors given in the order of ``texts``; intervals resample the queries.
 
         The alignment is that of each query and its passage, the uniformity that of all texts.

@@ -77,7 +77,7 @@ def _choose_documents(
     """
     run = Run(Path(trained).parent)
     learned = _learned(trained)
-    given = _content_of(sources) if learned is None or learned.known else _locations(sources)
+    given = _content_of(sources)
     read = set() if learned is None else learned.sources
     moved = learned is not None and not given & read and bool(_locations(sources) & learned.places)
     has_read = bool(given & read) or moved
@@ -111,15 +111,14 @@ def has_learned_from(model: str | Path, sources: Sequence[str]) -> bool:
     learned = _learned(model)
     if learned is None:
         return False
-    return bool(learned.places & _locations(sources) or (learned.known and learned.sources & _content_of(sources)))
+    return bool(learned.places & _locations(sources) or learned.sources & _content_of(sources))
 
 
 @dataclass(frozen=True)
 class _Learned:
     """What a run or selection read."""
 
-    sources: set[Hashable]
-    known: bool  # by content; False: by place, in a run from before the content was written down
+    sources: set[Hashable]  # by content
     places: set[Hashable]  # where the sources were
 
 
@@ -131,27 +130,26 @@ def _learned(model: str | Path) -> _Learned | None:
     try:
         if (folder / "config.json").is_file():
             content = Run(folder).config()
-            found, texts = content.get("sources"), content.get("recipe", {}).get("texts")
+            identities, texts = content["sources"], content["recipe"]["texts"]
         elif (folder / PLAN).is_file():
             content = atomic.read_sealed(folder / PLAN, "")
-            found, texts = content.get("text", {}).get("sources"), content["asked"]["sources"]
+            identities, texts = content["text"]["sources"], content["asked"]["sources"]
         else:
             return None
-        places = _locations([str(one) for one in texts])
-        return _Learned({_content(one) for one in found} if found else places, known=bool(found), places=places)
+        return _Learned({_content(identity) for identity in identities}, _locations([str(text) for text in texts]))
     except (UserError, AttributeError, KeyError, TypeError):  # the folder of something else
         return None
 
 
 def _content_of(sources: Sequence[str]) -> set[Hashable]:
     """Return what tells sources from others, and the names of those that cannot be read."""
-    found: set[Hashable] = set()
+    contents: set[Hashable] = set()
     for name in sources:
         try:
-            found |= {_content(source.identity()) for source in resolve_sources([name])}
+            contents |= {_content(source.identity()) for source in resolve_sources([name])}
         except UserError:
-            found.add(name)
-    return found
+            contents.add(name)
+    return contents
 
 
 def _content(identity: Sequence[object]) -> Hashable:
@@ -164,7 +162,9 @@ def _locations(sources: Sequence[str]) -> set[Hashable]:
     locations: set[Hashable] = set()
     for name in sources:
         try:
-            locations |= {str(one.path.resolve()) if one.path else one.name for one in resolve_sources([name])}
+            locations |= {
+                str(source.path.resolve()) if source.path else source.name for source in resolve_sources([name])
+            }
         except UserError:
             locations.add(name)
     return locations

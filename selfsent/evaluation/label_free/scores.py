@@ -19,8 +19,8 @@ from selfsent.encoder.quantize import unit
 from selfsent.errors import CorpusError, EncoderError
 from selfsent.evaluation import bootstrap, geometry
 from selfsent.evaluation.label_free.document_tests import LEAST, DocumentTests, PairTest
+from selfsent.evaluation.label_free.documents import PERTURBATIONS
 from selfsent.evaluation.label_free.held_out_retrieval import TIE, count_nearer, expected_scores
-from selfsent.evaluation.label_free.perturbations import PERTURBATIONS
 from selfsent.evaluation.score import Results, Score, measured
 
 SCORED: tuple[tuple[str, str], ...] = (

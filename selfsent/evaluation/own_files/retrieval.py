@@ -15,7 +15,7 @@ from selfsent.encoder.quantize import unit
 from selfsent.errors import DataError
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.score import Score, measured
-from selfsent.evaluation.task import Task
+from selfsent.evaluation.task import Task, Vectors
 from selfsent.progress import SILENT, Progress
 
 DEPTH = 1000  # documents kept of each ranking
@@ -54,9 +54,7 @@ class Ranking(Task):
         if self.themselves is not None:
             yield repr(list(self.themselves))
 
-    def score(
-        self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, progress: Progress = SILENT
-    ) -> list[Score]:
+    def score(self, vectors: Vectors, *, resamples: int, seed: int, progress: Progress = SILENT) -> list[Score]:
         """Compute each measure as a mean over queries; intervals resample the queries."""
         cut = len(self.queries)
         by_query = self._measure(unit(vectors[:cut]), unit(vectors[cut:]))

@@ -21,9 +21,7 @@ import numpy as np
 from selfsent.corpus.formats import FORMATS
 from selfsent.corpus.sources import read_lines, read_rows
 from selfsent.errors import DataError
-from selfsent.evaluation.own_files.classification import FewShot, Labelled
-from selfsent.evaluation.own_files.clustering import Clustering
-from selfsent.evaluation.own_files.pair_classification import PairClassification
+from selfsent.evaluation.own_files.labelled import Clustering, FewShot, Labelled, PairClassification
 from selfsent.evaluation.own_files.retrieval import Ranking
 from selfsent.evaluation.task import Task
 from selfsent.text import clean

@@ -29,7 +29,7 @@ from selfsent.errors import DataError
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.score import Score, measured
 from selfsent.evaluation.senteval.batched_classifier import SEED, Stopping
-from selfsent.evaluation.task import Task
+from selfsent.evaluation.task import Task, Vectors
 from selfsent.progress import SILENT, Prefixed, Progress
 
 FILES = {"train": "train.pkl", "dev": "valid.pkl", "test": "test.pkl"}
@@ -75,9 +75,7 @@ class Captions(Task):
             yield "\n".join(images.captions)
             yield np.ascontiguousarray(images.features).tobytes()
 
-    def score(
-        self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, progress: Progress = SILENT
-    ) -> list[Score]:
+    def score(self, vectors: Vectors, *, resamples: int, seed: int, progress: Progress = SILENT) -> list[Score]:
         """Score vectors given in the order of ``texts``; intervals resample the images, each with its captions."""
         sizes = [len(images.captions) for images in self.splits.values()]
         texts = torch.from_numpy(vectors.astype(np.float32)).split(sizes)

@@ -18,9 +18,8 @@ from selfsent.errors import DataError
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.score import Score, measured
 from selfsent.evaluation.senteval.batched_classifier import SEED, Features, Rows
-from selfsent.evaluation.senteval.classifiers import Classifier
-from selfsent.evaluation.senteval.cross_validation import cross_validate
-from selfsent.evaluation.task import FORM, LabelledExamples, Task
+from selfsent.evaluation.senteval.cross_validation import Classifier, cross_validate
+from selfsent.evaluation.task import FORM, LabelledExamples, Task, Vectors
 from selfsent.progress import SILENT, Prefixed, Progress
 
 PROCEDURES = {  # by the split whose rows choose the regulariser: the first of these that a task has
@@ -51,9 +50,7 @@ class Classification(Task):
         yield from super().content()
         yield from (f"{name} {examples.labels}" for name, examples in self.splits.items())
 
-    def score(
-        self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, progress: Progress = SILENT
-    ) -> list[Score]:
+    def score(self, vectors: Vectors, *, resamples: int, seed: int, progress: Progress = SILENT) -> list[Score]:
         """Score vectors given in the order of ``texts``: test accuracy, F1 where it is usual, development accuracy.
 
         Raises:

@@ -30,7 +30,7 @@ from selfsent.evaluation import sts
 from selfsent.evaluation.score import Score, measured
 from selfsent.evaluation.senteval.batched_classifier import SEED, Stopping, adam, initial_weights, zero_moments
 from selfsent.evaluation.senteval.classification import pair_features
-from selfsent.evaluation.task import FORM, LabelledExamples, Task
+from selfsent.evaluation.task import FORM, LabelledExamples, Task, Vectors
 from selfsent.progress import SILENT, Prefixed, Progress
 
 CLASSES = 5
@@ -82,9 +82,7 @@ class Relatedness(Task):
         yield from super().content()
         yield from (name.encode() + np.array(pairs.labels).tobytes() for name, pairs in self.splits.items())
 
-    def score(
-        self, vectors: Float[np.ndarray, "N D"], *, resamples: int, seed: int, progress: Progress = SILENT
-    ) -> list[Score]:
+    def score(self, vectors: Vectors, *, resamples: int, seed: int, progress: Progress = SILENT) -> list[Score]:
         """Score vectors given in the order of ``texts``: test Spearman and Pearson, the development correlation."""
         counts = [len(pairs.labels) for pairs in self.splits.values()]
         sides = torch.from_numpy(vectors.astype(np.float32)).split(np.repeat(counts, 2).tolist())

@@ -1,6 +1,7 @@
 """The verdict against encoders whose order is known, and its figures against slow and outside computations."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -15,25 +16,32 @@ from selfsent.evaluation.label_free import document_tests, held_out_retrieval, s
 from selfsent.evaluation.label_free.verdict import compare_tests, judge_tests
 from selfsent.text import clean
 
+WIDTH = 64
 
-def bag(noise=0.0, width=64, seed=0):
+
+@cache
+def drawn(text, *seed):
+    return np.random.default_rng([*seed, *text.encode()]).normal(size=WIDTH)
+
+
+def bag(noise=0.0, seed=0):
     """Encode a text as the sum of its words' random vectors, spoiled by so much noise."""
 
     def encode(texts):
-        rows = []
-        for text in texts:
-            words = [np.random.default_rng([*word.encode()]).normal(size=width) for word in clean.words(text)]
-            row = np.sum(words, axis=0)
-            draw = np.random.default_rng([seed, *text.encode()])
-            rows.append(row + noise * np.linalg.norm(row) / np.sqrt(width) * draw.normal(size=width))
-        return np.array(rows)
+        rows = [np.sum([drawn(word) for word in clean.words(text)], axis=0) for text in texts]
+        return np.array(
+            [
+                row + noise * np.linalg.norm(row) / np.sqrt(WIDTH) * drawn(text, seed)
+                for row, text in zip(rows, texts, strict=True)
+            ]
+        )
 
     return encode
 
 
 def rank(encode, width):
     """Collapse an encoder into so many dimensions."""
-    return lambda texts: encode(texts) * (np.arange(64) < width)
+    return lambda texts: encode(texts) * (np.arange(WIDTH) < width)
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +49,8 @@ def tests():
     return document_tests.build_tests(make_documents(150, seed=3, pool=120), details=True)
 
 
-def score(tests, encode):
-    return scores.score_vectors(tests, encode(tests.texts), resamples=300)
+def score(tests, encode, resamples=300):
+    return scores.score_vectors(tests, encode(tests.texts), resamples=resamples)
 
 
 @pytest.fixture(scope="module")

@@ -243,7 +243,7 @@ def test_a_run_and_a_selection_are_the_encoder_in_them(run, corpus, tmp_path):
     selection = tmp_path / "selection"
     shutil.copytree(run / "model", selection / "model")
     (selection / "fit.json").write_text("{}")
-    atomic.write_sealed(selection / "plan.json", {"asked": {"sources": [str(corpus)]}})
+    atomic.write_sealed(selection / "plan.json", {"asked": {"sources": [str(corpus)]}, "text": {"sources": []}})
     assert find_model(selection) == selection / "model" == material.find_trained(selection)
     assert material.has_learned_from(selection / "model", [str(corpus)])
     assert find_model(run / "model") == run / "model"

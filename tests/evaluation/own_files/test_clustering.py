@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import v_measure_score
 
 from selfsent.errors import DataError
-from selfsent.evaluation.own_files.clustering import Clustering, v_measures
+from selfsent.evaluation.own_files.labelled import Clustering, v_measures
 
 
 def test_the_v_measure_of_a_resample_is_that_of_its_rows():

@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import average_precision_score
 
 from selfsent.errors import DataError
-from selfsent.evaluation.own_files.pair_classification import PairClassification, measures
+from selfsent.evaluation.own_files.labelled import PairClassification, measures
 
 
 def test_every_resample_scores_as_its_rows_do():

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from selfsent.evaluation.senteval.batched_classifier import SEED, Features, Fold, SentEval, Stopping
-from selfsent.evaluation.senteval.classifiers import FAST
+from selfsent.evaluation.senteval.cross_validation import FAST
 
 REGULARISERS = np.array([1e-5, 1e-4, 1e-3, 1e-2])
 SETTINGS = {"full": SentEval(), "fast": FAST}

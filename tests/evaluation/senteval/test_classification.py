@@ -16,7 +16,7 @@ from selfsent.evaluation.senteval.classification import (
     entailment_features,
     pair_features,
 )
-from selfsent.evaluation.senteval.classifiers import Classifier
+from selfsent.evaluation.senteval.cross_validation import Classifier
 from selfsent.evaluation.task import LabelledExamples, sorted_examples
 
 LEARNER = SentEval(optimizer="rmsprop", batch_size=16, passes=1, tenacity=2, max_passes=20, grid=(1e-4, 1e-2))

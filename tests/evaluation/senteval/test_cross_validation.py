@@ -11,7 +11,7 @@ from test_batched_classifier import one_at_a_time, problem
 from selfsent.errors import DataError
 from selfsent.evaluation.senteval import cross_validation
 from selfsent.evaluation.senteval.batched_classifier import Features, Fold, SentEval
-from selfsent.evaluation.senteval.classifiers import (
+from selfsent.evaluation.senteval.cross_validation import (
     CLASSIFIERS,
     FAST,
     Classifier,
