@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from damage import change_json, change_tensors, unsealed
-from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 from tiny import FAMILIES, PROMPT, TEXTS, make_base
@@ -74,9 +73,7 @@ def is_the_same(folder):
     for task in ("query", "document"):
         prompt = light.task_prompt(task)
         assert prompt == heavy.task_prompt(task)
-        found, expected = (
-            encoder.embed([*TEXTS, *ODD], prompt=prompt, precision="fp32") for encoder in (light, heavy)
-        )
+        found, expected = (encoder.embed([*TEXTS, *ODD], prompt=prompt, precision="fp32") for encoder in (light, heavy))
         np.testing.assert_allclose(found, expected, atol=5e-6)
         assert np.abs(found[0] - found[1]).max() > 1e-2
     theirs = SentenceTransformer(str(folder), device="cpu").encode(TEXTS, show_progress_bar=False)

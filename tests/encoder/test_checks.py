@@ -122,7 +122,9 @@ def first_ten(vocab):
         ),
         (
             "head",
-            lambda folder: change_tensors(folder / "2_Dense" / "model.safetensors", lambda all_: all_.pop("linear.bias")),
+            lambda folder: change_tensors(
+                folder / "2_Dense" / "model.safetensors", lambda all_: all_.pop("linear.bias")
+            ),
             "cannot open .*Dense",
         ),
         (
