@@ -95,8 +95,8 @@ def read_modules(folder: Path) -> list[ModuleEntry]:
     for position, entry in enumerate(entries):
         if (entry.kind in _INPUTS) != (position == 0):
             raise EncoderError(
-                f"modules.json of {folder} does not fit: {entry.kind} stands at place {position}, and an encoder begins "
-                f"with {' or '.join(_INPUTS)}, once; {AGAIN}"
+                f"modules.json of {folder} does not fit: {entry.kind} stands at place {position}, and an encoder "
+                f"begins with {' or '.join(_INPUTS)}, once; {AGAIN}"
             )
         _require_module(entry)
     return entries

@@ -18,7 +18,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTok
 
 from selfsent.encoder import prompt
 from selfsent.encoder.base import UNLIMITED
-from selfsent.encoder.open import as_encoder
 from selfsent.errors import EncoderError
 
 LIKE_BERT = "BERT, RoBERTa, DistilBERT, MPNet or ELECTRA"  # what to give where another encoder does not fit
@@ -74,11 +73,6 @@ def embedding_width(encoder: SentenceTransformer) -> int:
     if width := encoder.get_embedding_dimension():
         return int(width)
     raise EncoderError("the encoder does not say how wide its embeddings are: give it a pooling")
-
-
-def encoder_digest(encoder: SentenceTransformer) -> str:
-    """Digest all that an embedding depends on: modules, weights, tokenizer, maximum length, prompts and settings."""
-    return as_encoder(encoder).digest
 
 
 def is_linear_map(dense: Dense) -> bool:

@@ -81,3 +81,8 @@ def as_encoder(encoder: TextEncoder) -> Encoder:
     pair.prompts, pair.default_prompt_name = dict(whole.prompts), whole.default_prompt_name
     pair.truncate_dim = whole.truncate_dim
     return pair
+
+
+def encoder_digest(encoder: "SentenceTransformer") -> str:
+    """Digest all that an embedding depends on: modules, weights, tokenizer, maximum length, prompts and settings."""
+    return as_encoder(encoder).digest

@@ -115,9 +115,8 @@ class TransformersEncoder(LayersEncoder):
     def known_tokens(self, texts: Sequence[str]) -> list[list[list[str | None]]]:  # noqa: D102
         tokenizer = tokenizer_of(self.module)  # which may be one that cannot be copied
         rows = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
-        return [
-            [[None if i == tokenizer.unk_token_id else tokenizer.convert_ids_to_tokens(i) for i in r] for r in rows]
-        ]
+        named = [(row, tokenizer.convert_ids_to_tokens(row)) for row in rows]
+        return [[[None if i == tokenizer.unk_token_id else t for i, t in zip(*row, strict=True)] for row in named]]
 
     def to(self, device: str) -> "TransformersEncoder":  # noqa: D102
         self.module.to(device)

@@ -142,9 +142,7 @@ def pretrain(
     if size == "static":
         for name, value in (options | {"data": data, "resume": resume or None}).items():
             if value is not None:
-                raise ConfigurationError(
-                    f"--{name} does not fit --size static, which takes minutes and one pass: leave it out"
-                )
+                raise ConfigurationError(f"--{name} does not fit --size static, which takes one pass: leave it out")
         if vectors is not None and (corpus or vocabulary or settings):
             raise ConfigurationError("--vectors brings its own words: leave CORPUS, --vocabulary and --set out")
         require_one("pretrain --size static")

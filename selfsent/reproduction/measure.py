@@ -18,8 +18,8 @@ import numpy as np
 import xxhash
 
 from selfsent.corpus.sources import resolve_sources
-from selfsent.encoder.inspect import encoder_digest
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.open import encoder_digest
 from selfsent.errors import ConfigurationError, DataError, ResumeError
 from selfsent.evaluation.evaluate import evaluate
 from selfsent.evaluation.score import Results, Score

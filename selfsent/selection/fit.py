@@ -20,8 +20,8 @@ from typing import Any
 from selfsent.config import apply_settings, build_config, list_settings
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.corpus.sources import DEMO, corpus_sources, resolve_sources
-from selfsent.encoder.inspect import encoder_digest
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.open import encoder_digest
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError, ResumeError
 from selfsent.evaluation.label_free.material import find_trained, has_learned_from

@@ -16,8 +16,8 @@ import numpy as np
 from selfsent.config import Recipe, build_config, recipe_table, sweep_lists
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.corpus.sources import corpus_sources, resolve_sources
-from selfsent.encoder.inspect import encoder_digest
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.open import encoder_digest
 from selfsent.errors import ConfigurationError, ResumeError, StorageError, UserError
 from selfsent.evaluation.comparison import compare_settings, compare_with_best
 from selfsent.evaluation.label_free.held_out_retrieval import LEAST_HELD_OUT

@@ -21,13 +21,13 @@ from selfsent.encoder.checks import check_dropout
 from selfsent.encoder.coverage import BEGINNING, check_coverage
 from selfsent.encoder.inspect import (
     describe_encoder,
-    encoder_digest,
     readable_positions,
     template_length,
     tokenizer_of,
     transformer_of,
 )
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.open import encoder_digest
 from selfsent.encoder.pair_module import parts_of
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError, EncoderError

@@ -16,9 +16,9 @@ from transformers import AutoModelForSequenceClassification, ModernBertConfig, M
 from selfsent.encoder.checks import require_dropout
 from selfsent.encoder.dropout import dropout_rates
 from selfsent.encoder.encode import encode
-from selfsent.encoder.inspect import encoder_digest
 from selfsent.encoder.load import load_encoder, quietly
 from selfsent.encoder.mlm_head import load_mlm_head
+from selfsent.encoder.open import encoder_digest
 from selfsent.encoder.pair_module import join_encoders
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError, EncoderError, UserError

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from selfsent.encoder.coverage import check_coverage
 from selfsent.encoder.folder import SHIPPED
-from selfsent.encoder.inspect import encoder_digest, transformer_of
+from selfsent.encoder.inspect import transformer_of
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.open import encoder_digest
 from selfsent.selection.candidates.static_vectors import STATIC
 from selfsent.selection.candidates.workspace import PAIRS, Workspace
 from selfsent.selection.scoreboard import Candidate, short_name
