@@ -22,7 +22,14 @@ class SelfsentError(Exception):
 
 
 class UserError(SelfsentError):
-    """Something given by the user is wrong; the message says what, and what would be right."""
+    """Something given by the user is wrong; the message says what, and what would be right.
+
+    Examples:
+        >>> try:
+        ...     selfsent.load("no-such-folder")
+        ... except selfsent.UserError as error:
+        ...     print(error)
+    """
 
 
 class ConfigurationError(UserError):
@@ -50,7 +57,14 @@ class StorageError(UserError):
 
 
 class Interrupted(SelfsentError):
-    """A run stopped before its end with its state saved; the message says how to resume."""
+    """A run stopped before its end with its state saved; the message says how to resume.
+
+    Examples:
+        >>> try:
+        ...     selfsent.train("simcse", corpus="tickets.jsonl", out="runs/once", settings={"train.steps": 500})
+        ... except selfsent.Interrupted as stopped:
+        ...     print(stopped)
+    """
 
 
 class EndedElsewhere(SelfsentError):

@@ -4,7 +4,15 @@ from collections.abc import Mapping
 
 
 class Progress:
-    """Told what happens, in the order in which it happens; every long function takes one as ``progress``."""
+    """Told what happens, in the order in which it happens; every long function takes one as ``progress``.
+
+    Examples:
+        >>> class Lines(selfsent.Progress):
+        ...     def say(self, message):
+        ...         print(message)
+        ...
+        >>> selfsent.search("builtin-static", "tickets.jsonl", "cannot log in", progress=Lines())
+    """
 
     def say(self, message: str) -> None:
         """Pass on a line that a person should read."""

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import yaml
+from huggingface_hub import constants
+from huggingface_hub.utils import _http
 
 
 class FakeHub:
@@ -99,3 +101,16 @@ def serving(hub):
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def reached(monkeypatch):
+    """Let the hub's library talk to a new hub of this process; yield it."""
+    made = FakeHub()
+    with serving(made) as address:
+        monkeypatch.setattr(constants, "ENDPOINT", address)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setattr(_http.time, "sleep", lambda _: None)
+        monkeypatch.setenv("HF_TOKEN", made.token)
+        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+        yield made

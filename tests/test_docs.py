@@ -5,6 +5,8 @@ block after ``<!-- not run: why -->`` is only parsed: its commands, options and 
 ``<!-- file: PATH -->`` is written to that file before it runs.
 """
 
+import doctest
+import inspect
 import json
 import lzma
 import re
@@ -18,7 +20,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import typer
+from fake_hub import reached
 from tiny import TEXTS, make_base
 from tiny_marian import train as train_translator
 from tiny_marian import write as write_translator
@@ -140,6 +144,12 @@ def known_settings(method: str | Path, settings: list[str] = ()) -> None:
 
 WORDS = sorted({word for text in TEXTS for word in text.split()})  # what the tiny encoders know
 QUICK = ["train.steps=2", "train.batch_size=8", "train.evaluate_every=2", "train.warmup_steps=0", "hardware.threads=1"]
+SHORT = {  # in the examples of docstrings
+    '"train.steps=500"': str(QUICK)[1:-1],
+    '{"train.steps": 500}': f"{QUICK}, base='bert-base-uncased'",
+    "minutes=5": "minutes=0.1, base='bert-base-uncased'",
+    'size="static"': 'size="static", vocabulary=100, settings=["factors.width=16"]',
+}
 LONGER = {"--hours", "--tokens", "--vocabulary"}  # options of pretrain that a test gives its own values
 
 
@@ -284,6 +294,22 @@ def test_the_blocks_of_a_page_run_in_their_order(page, workplace, monkeypatch, c
             known_settings("block.toml")
         else:
             assert block.language == "text", f"{block.place}: give the block a language"
+
+
+@pytest.mark.parametrize("name", sorted(set(selfsent.__all__)))
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of the hub's library
+def test_the_example_of_a_public_name_runs(name, workplace, monkeypatch):
+    examples = doctest.DocTestParser().get_examples(inspect.getdoc(getattr(selfsent, name)) or "")
+    assert examples, f"selfsent.{name} has no example"
+    monkeypatch.chdir(workplace)
+    monkeypatch.setenv("SELFSENT_CACHE", str(workplace / "cache"))
+    code = "".join(example.source for example in examples)
+    for path in re.findall(r'(?:out=|encode_to\(|make\(\[.*?\], |"articles", )"([^"]+)"', code):
+        remove(Path(path))
+    for usual, short in SHORT.items():
+        code = code.replace(usual, short)
+    with reached(monkeypatch):
+        exec(compile(code, name, "exec"), {"selfsent": selfsent, "torch": torch, "SimCSE": objectives.SimCSE})
 
 
 # ----------------------------------------------------------------------------------------------------- what is named

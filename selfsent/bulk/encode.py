@@ -87,9 +87,6 @@ def encode_to(
     Every line of a plain file is a text, also an empty one, and so is each row of a table, also one whose column is
     empty.  Run again after a kill, it resumes, and ends with the bytes of a job that was never stopped.
 
-        encoder = selfsent.load("builtin")
-        selfsent.encode_to("vectors.npy", encoder, ["tickets.jsonl"])
-
     Args:
         output: ``.npy`` (N, D); ``.parquet`` or ``.arrow`` with the columns ``row`` and ``vector``; or, without a
             suffix, a folder of ``.npy`` shards with a ``manifest.json``; or the URL of a folder of Parquet shards on
@@ -112,6 +109,10 @@ def encode_to(
     Raises:
         UserError: no such source or nothing in it; an output that exists or does not fit; an unfinished output of
             another model, source or setting; a vector that is not finite; another process at the same output.
+
+    Examples:
+        >>> encoder = selfsent.load("builtin")
+        >>> selfsent.encode_to("vectors.npy", encoder, ["tickets.jsonl"])
     """
     if isinstance(encoder, str | Path):
         raise ConfigurationError(f"encode_to takes an encoder and not its name: selfsent.load({str(encoder)!r})")

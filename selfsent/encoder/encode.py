@@ -33,6 +33,11 @@ def encode(
 
     Raises:
         UserError: an unknown prompt name or precision, or more dimensions than there are.
+
+    Examples:
+        >>> encoder = selfsent.load("builtin")
+        >>> first, second = selfsent.encode(encoder, ["cannot log in", "the password is refused"])
+        >>> print(first @ second)
     """
     if isinstance(encoder, str | Path):
         raise ValueError(f"encode takes an encoder and not its name: encode(selfsent.load({str(encoder)!r}), texts)")

@@ -59,6 +59,10 @@ def load_encoder(
     Raises:
         UserError: no such folder or name, not an encoder of text, damaged weights, an unknown pooling, or a template
             that does not fit.
+
+    Examples:
+        >>> encoder = selfsent.load("runs/tickets/model")
+        >>> print(encoder.get_embedding_dimension(), encoder.max_seq_length)
     """
     if pooling is not None and pooling not in POOLINGS:
         raise unknown("pooling", pooling, POOLINGS)

@@ -70,6 +70,11 @@ def evaluate(
     Raises:
         UserError: an unknown task, pooling or classifier, incomplete data, labels that no classifier can be trained
             on, or vectors that are not finite.
+
+    Examples:
+        >>> results = selfsent.evaluate("runs/tickets/model", ["stsb"], data="evaluation-data")
+        >>> for name, scores in results.items():
+        ...     print(name, scores.get("stsb").value)
     """
     own, public = split_tasks(tasks)
     prepared = held_out is not None
@@ -174,6 +179,12 @@ def compare(
 
     Raises:
         UserError: as for ``evaluate``, a task of MTEB, or no score of both has resamples.
+
+    Examples:
+        >>> _, _, differences = selfsent.compare(
+        ...     ["runs/tickets/model"], ["bert-base-uncased"], ["stsb"], data="evaluation-data"
+        ... )
+        >>> print(differences[0].sentence())
     """
     if split_tasks(tasks)[1]:
         raise ConfigurationError("tasks of mteb cannot be compared: their scores have no resamples; leave them out")

@@ -96,8 +96,10 @@ def export_model(
         precision: of the encoder's own vectors: "fp32", "bf16" or "auto".
 
     Raises:
-        UserError: no such format or model; a layer without an ONNX operator; an export that lost; a missing package; an
-            output that exists; no text.
+        UserError: no such format, model or text; a layer without an ONNX operator; an export that lost or exists.
+
+    Examples:
+        >>> exported = selfsent.export_model("runs/tickets", "onnx", out="exports/tickets")
     """
     _require_format(to, width)
     folder = find_trained(model)

@@ -42,6 +42,9 @@ def push_model(
     Raises:
         UserError: no such folder, or files that changed; a name, token or permission that does not fit; a hub that
             limits requests or fails.
+
+    Examples:
+        >>> print(selfsent.push_model("runs/tickets", "owner/tickets", private=True, language="en"))
     """
     folder = Path(find_trained(model))
     if not any((folder / name).is_file() for name in ("modules.json", "config.json")):

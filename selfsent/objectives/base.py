@@ -53,6 +53,16 @@ class Objective(nn.Module):
 
     A method writes ``columns`` and ``combine`` if it needs plain embeddings of its columns, one dropout view each;
     composed with others it then shares their forward pass.  Otherwise it overrides ``forward``.
+
+    Examples:
+        >>> class Pull(selfsent.Objective):
+        ...     Config = SimCSE.Config
+        ...
+        ...     def columns(self, batch):
+        ...         return ("text", "text")
+        ...
+        ...     def combine(self, views, encoder, batch):
+        ...         return {"pull": 1 - torch.cosine_similarity(*views).mean()}
     """
 
     Config: ClassVar[type[Any]]  # nested, frozen, keyword-only; a method's defaults are written there, once

@@ -31,6 +31,10 @@ class ObjectiveLoss(nn.Module):
     """A method of ours, or several joined, as a loss; its heads are parameters that the trainer trains.
 
     Batches and checkpoints are the trainer's, so that a resume is not exact to the bit.
+
+    Examples:
+        >>> model = selfsent.load("builtin")
+        >>> loss = selfsent.ObjectiveLoss(model, "simcse", ["temperature=0.1"])  # of SentenceTransformerTrainer
     """
 
     def __init__(

@@ -134,6 +134,9 @@ def pretrain(
     Raises:
         UserError: something given cannot work; the message says what would.
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
+
+    Examples:
+        >>> result = selfsent.pretrain("articles", "runs/vectors", size="static")
     """
     out = Path(out) if out is not None else Path("runs") / f"pretrain-{size or ('base' if base else SIZE)}"
     sources = source_names(corpus) or [DEMO]
@@ -163,8 +166,7 @@ def pretrain(
 
 
 def _config(kind: type[T], options: Mapping[str, object], settings: Sequence[str]) -> T:
-    table = {key: value for key, value in options.items() if value is not None}
-    return build_config(kind, apply_settings(table, settings), "")
+    return build_config(kind, apply_settings({k: v for k, v in options.items() if v is not None}, settings), "")
 
 
 def pretrain_masked_lm(
@@ -188,7 +190,6 @@ def pretrain_masked_lm(
         machine = hardware.choose_hardware(**asdict(settings.hardware))
         progress.say(f"machine: {machine.line()}")
         resuming = group.on_first(lambda: resume and (out / "config.json").is_file())
-        # The other processes find what the first has written.
         run, text = group.rank_zero_first(
             lambda: _begin(sources, out, settings, machine, group, resume=resume or not group.first, progress=progress)
         )

@@ -60,6 +60,9 @@ def write_report(folders: Sequence[str | Path], out: str | Path | None = None, *
 
     Raises:
         UserError: a folder holds no run that can be read, or the page cannot be written.
+
+    Examples:
+        >>> print(selfsent.write_report(["runs/tickets"], "tickets.html"))
     """
     by_folder = {Path(folder).resolve(): Path(folder) for folder in folders}
     if not by_folder:

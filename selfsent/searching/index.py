@@ -54,11 +54,12 @@ class Changed:
 class Index:
     """An index that is open.
 
-        index = selfsent.Index.make(["tickets.jsonl"], "runs/tickets.index", model="runs/tickets/model")
-        for hit in index.search("cannot log in after the update", top=3):
-            print(hit.score, hit.id, hit.text)
-
     ``Index.make`` makes one of a corpus, and ``Index.open`` opens its folder.
+
+    Examples:
+        >>> index = selfsent.Index.make(["tickets.jsonl"], "runs/tickets.index", model="runs/tickets/model")
+        >>> for hit in index.search("cannot log in after the update", top=3):
+        ...     print(hit.score, hit.id, hit.text)
     """
 
     def __init__(

@@ -34,9 +34,6 @@ def search(
 
     The corpus is encoded once: later searches take its vectors from the cache.
 
-        for hit in selfsent.search("builtin", "tickets.jsonl", "cannot log in after the update", top=3):
-            print(hit.cosine, hit.text)
-
     Args:
         model: "builtin", a folder, or a name on the hub.
         corpus: a file, a folder, the hub name of a data set, or "pydocs".
@@ -46,6 +43,10 @@ def search(
 
     Raises:
         UserError: no such model or corpus, or no text in it.
+
+    Examples:
+        >>> for hit in selfsent.search("builtin", "tickets.jsonl", "cannot log in after the update", top=3):
+        ...     print(hit.cosine, hit.text)
     """
     if top < 1:
         raise ConfigurationError(f"top = {top} does not fit: give 1 or more")

@@ -94,6 +94,11 @@ def fit(
     Raises:
         UserError: something given cannot work; the message says what would.
         Interrupted: Ctrl-C or SIGTERM while training; the state is saved.
+
+    Examples:
+        >>> result = selfsent.fit(corpus="tickets.jsonl", out="runs/fit", minutes=5)
+        >>> print(result.sentences[0])
+        >>> encoder = selfsent.load(result.model)
     """
     settings = [setting.removeprefix("fit.") for setting in list_settings(settings)]  # as `settings fit` lists them
     table = apply_settings({} if minutes is None else {"minutes": minutes}, settings)

@@ -104,6 +104,10 @@ def sweep(
     Raises:
         UserError: something given cannot work; the message says what would.  A trial that fails is recorded instead.
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
+
+    Examples:
+        >>> settings = ["objective.temperature=0.05,0.1", "train.steps=500"]
+        >>> outcome = selfsent.sweep("simcse", settings=settings, corpus="tickets.jsonl", base="bert-base-uncased")
     """
     single, listed = split_settings(settings)
     shipped = read_lists(sweep_lists(method)) if not isinstance(method, Recipe) else []
@@ -128,12 +132,7 @@ def sweep(
         Run.require_free(folder, "choose another --out, or add --resume to resume the sweep in it")
     with locks.exclusive(folder):
         plan = _Plan(
-            recipe=recipe,
-            space=space,
-            seeds=seeds,
-            sampler=sampler,
-            prune=prune,
-            **fingerprint_inputs(recipe),
+            recipe=recipe, space=space, seeds=seeds, sampler=sampler, prune=prune, **fingerprint_inputs(recipe)
         )
         _open_folder(folder, plan, resume=resume)
         journal = TrialJournal(

@@ -107,6 +107,11 @@ def train(
     Raises:
         UserError: something given cannot work; the message says what would.
         Interrupted: Ctrl-C or SIGTERM; the state is saved.
+
+    Examples:
+        >>> run = selfsent.train("scd", corpus="tickets.jsonl", out="runs/scd", settings={"train.steps": 500})
+        >>> print(run.verdict)
+        >>> encoder = selfsent.load(run.model)
     """
     if not isinstance(method, Recipe) and sweep_lists(method):
         raise ConfigurationError(f"{method} is the recipe of a sweep, many runs: run it with selfsent sweep {method}")

@@ -2,7 +2,7 @@
 
 import pytest
 from commands import run as command
-from fake_hub import FakeHub, serving
+from fake_hub import reached
 from huggingface_hub import ModelCard, constants
 from huggingface_hub.utils import _http
 from tiny import TEXTS, make_base
@@ -19,13 +19,7 @@ CARD = "---\nlanguage: en\ntags:\n- selfsent\n---\n\n# A card\n\nWritten by some
 
 @pytest.fixture
 def hub(monkeypatch):
-    made = FakeHub()
-    with serving(made) as address:
-        monkeypatch.setattr(constants, "ENDPOINT", address)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setattr(_http.time, "sleep", lambda _: None)
-        monkeypatch.setenv("HF_TOKEN", made.token)
-        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    with reached(monkeypatch) as made:
         yield made
 
 

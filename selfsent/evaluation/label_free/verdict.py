@@ -129,6 +129,10 @@ def verdict(
 
     Raises:
         UserError: something given does not fit, or the text allows no test; the message says what would.
+
+    Examples:
+        >>> verdict = selfsent.verdict("bert-base-uncased", "runs/tickets", "tickets.jsonl", static=False)
+        >>> print(verdict.decision, verdict.sentences[0])
     """
     if bootstrap < 1:
         raise ConfigurationError(f"bootstrap = {bootstrap} does not fit: a verdict needs resamples, 100 or more")
