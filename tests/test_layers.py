@@ -39,6 +39,11 @@ def test_every_room_has_a_place():
     assert {room(path) for path in modules()} == set(ROOMS)
 
 
+def test_every_room_is_a_package_which_a_wheel_takes_along():
+    lacking = {path.parent for path in modules()} - {path.parent for path in PACKAGE.rglob("__init__.py")}
+    assert not lacking - {PACKAGE / "builtin"}
+
+
 def test_imports_only_go_down():
     upward = [
         f"{path.relative_to(PACKAGE)} imports {name}, which stands above {room(path)}"
