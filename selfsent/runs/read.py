@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from selfsent.storage.atomic import cache_folder, cached, read_sealed, verify
 from selfsent.config import Table, recipe_table, resolve_recipe
 from selfsent.corpus.dataset import Corpus
-from selfsent.errors import ResumeError, first_line, UserError
+from selfsent.errors import ResumeError, UserError, first_line
 from selfsent.evaluation.score import Score
+from selfsent.storage.atomic import cache_folder, cached, read_sealed, verify
 from selfsent.storage.run_folder import Run
 
 Curve = list[tuple[int, float]]  # (step, value), steps rising
@@ -87,7 +87,10 @@ def read_run(folder: Path) -> Record:
     config = _with_recipe(Run(folder).config())
     if not isinstance(config.get("recipe"), dict):
         raise ResumeError(f"{folder} holds no run: its config.json has no recipe; give the folder of a run")
-    contents = {"scores.json": _read_scores(folder / "scores.json"), "verdict.json": _read_verdict(folder / "verdict.json")}
+    contents = {
+        "scores.json": _read_scores(folder / "scores.json"),
+        "verdict.json": _read_verdict(folder / "verdict.json"),
+    }
     scores, tested = contents.values()
     text = str((tested or scores).get("verdict", ""))
     verdict = next((word for word in VERDICTS if text.lower().startswith(word)), text)

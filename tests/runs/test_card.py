@@ -9,8 +9,8 @@ from huggingface_hub.repocard import metadata_load
 from huggingface_hub.repocard_data import model_index_to_eval_results
 from made_runs import retrieval, score, write_run
 
-from selfsent.storage.run_folder import Run
 from selfsent.runs import card
+from selfsent.storage.run_folder import Run
 
 
 @pytest.fixture
