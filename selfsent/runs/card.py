@@ -202,7 +202,8 @@ def fit_card(content: Table, command: str, *, name: str) -> str:
     measured = f"{sentences}\n\n{table}\n\nPoints of 100.  Every figure is one of `fit.json`."
     licence = f"""{content.get("read", "")}
 
-The licence of the text was not told.  What may be done with the weights depends on it, and on the licence of the base."""
+The licence of the text was not told.  What may be done with the weights depends on it, and on the licence of \
+the base."""
     front = front_matter(name, scores, language=language)
     return _card(front, opening, measured, licence, command, name=name, content=content)
 
