@@ -339,7 +339,7 @@ def test_one_function_chooses_between_static_vectors_and_a_masked_lm(text, tmp_p
     [
         ({"size": "static", "hours": 1.0}, "--hours does not fit --size static"),
         ({"size": "static", "resume": True}, "--resume does not fit --size static"),
-        ({"size": "static", "vectors": Path("v.txt"), "sources": ["a.txt"]}, "--vectors brings its own words"),
+        ({"size": "static", "vectors": Path("v.txt"), "corpus": ["a.txt"]}, "--vectors brings its own words"),
         ({"vectors": Path("v.txt")}, "--vectors is for --size static"),
         ({"size": "huge"}, "unknown size 'huge'.*static"),
     ],
