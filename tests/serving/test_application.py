@@ -217,7 +217,7 @@ def test_a_queue_that_is_full_a_model_that_fails_and_a_thread_that_ended_are_sai
             answer = client.post("/embed", json=RAIN)
             return answer.status_code, answer.headers.get("retry-after"), answer.json()
 
-        client.app._in_work = 1
+        client.app._in_work = 2
         assert embed()[:2] == (429, "1")
         assert client.get("/health").status_code == 200
         client.app._in_work = 0
