@@ -32,19 +32,8 @@ from selfsent.evaluation.task import FORM, LabelledExamples, Row, Task, join_tok
 
 Rows = Mapping[str, Mapping[str, list[Row]]]  # split -> file -> its rows
 
-FOLDERS = (
-    "STS",
-    "SICK",
-    "MR",
-    "CR",
-    "SUBJ",
-    "MPQA",
-    "SST",
-    "TREC",
-    "MRPC",
-    "SNLI",
-    "COCO",
-)  # any identifies SentEval's
+# Any of these identifies SentEval's folder.
+FOLDERS = ("STS", "SICK", "MR", "CR", "SUBJ", "MPQA", "SST", "TREC", "MRPC", "SNLI", "COCO")
 PROBING_SPLITS = {"train": ("tr", 100_000), "dev": ("va", 10_000), "test": ("te", 10_000)}  # and their rows
 
 

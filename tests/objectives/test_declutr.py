@@ -90,10 +90,10 @@ def test_no_span_of_a_document_is_shorter_or_longer_than_the_settings_say(encode
 
 def test_span_lengths_have_the_means_of_their_beta_distributions():
     draw = np.random.default_rng(0)
-    anchors = [draw_anchors(2048, 1, 32, 512, draw)[0] for _ in range(30_000)]
+    anchors = [draw_anchors(2048, 1, 32, 512, draw)[0] for _ in range(100_000)]
     positives = [draw_positive(2048, anchor, 32, 512, draw, "any") for anchor in anchors]
-    assert np.mean([end - start for start, end in anchors]) == pytest.approx(351.5, abs=2)
-    assert np.mean([end - start for start, end in positives]) == pytest.approx(191.5, abs=2)
+    assert np.mean([end - start for start, end in anchors]) == pytest.approx(351.5, abs=1)
+    assert np.mean([end - start for start, end in positives]) == pytest.approx(191.5, abs=1)
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
