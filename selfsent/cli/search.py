@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +12,7 @@ from selfsent.cli.options import IdColumn, TextColumn
 
 if TYPE_CHECKING:
     from selfsent.cli.display import Display
-    from selfsent.searching.index import Hit
+    from selfsent.searching.index import Index
 
 
 def search(
@@ -26,7 +25,14 @@ def search(
     text_column: TextColumn = "text",
     id_column: IdColumn = "id",
     mode: Annotated[
-        str | None, typer.Option(help="Of an index: dense, bm25 or hybrid  \\[default: as it was made]")
+        str | None, typer.Option(help="dense (by meaning), bm25 (by words) or hybrid  \\[default: as made or kept]")
+    ] = None,
+    words: Annotated[
+        float | None, typer.Option(help="Weight of words in hybrid, 0 to 1  \\[default: as made or kept]", min=0, max=1)
+    ] = None,
+    feedback: Annotated[
+        int | None,
+        typer.Option(help="Texts found first that the query is moved towards  \\[default: as made or kept]", min=0),
     ] = None,
     jsonl: Annotated[bool, typer.Option("--jsonl", help="Print every hit as a line of JSON, for programs")] = False,
 ) -> None:
@@ -49,19 +55,18 @@ def search(
         raise ConfigurationError(
             f"--model, --text-column and --id-column do not fit: {text} is an index, which has its model and its texts"
         )
-    if not indexed and mode is not None:
-        raise ConfigurationError(f"--mode is for an index, and {text} is none: make one with selfsent index {text}")
     if query is not None and not query.strip():
         raise ConfigurationError("the query is empty: say what to look for, or leave it out to be asked")
+    mode = _require_mode(mode) or ("hybrid" if words else None)
     if indexed:
-        find = _over_index(text, mode, display)
+        opened = _open_index(text, display)
     else:
-        find = _over_corpus(model or "builtin", text, text_column, id_column, display)
+        opened = _open_corpus(model or "builtin", text, text_column, id_column, display)
     asked = formats.OpenFile(Path("standard input"))
     asked.stream = sys.stdin.buffer
     for line in [query] if query is not None else filter(str.strip, asked.lines()):
         try:
-            hits = find(line.strip(), top)
+            hits = opened.search(line.strip(), top, mode, words=words, feedback=feedback)
         except EncoderError as error:
             if query is not None:
                 raise
@@ -81,28 +86,31 @@ def search(
             display.print(f"{hit.score:.3f}  {head}{' ' * bool(head)}{hit.text}")
 
 
-def _over_corpus(
-    model: str, corpus: str, text_column: str, id_column: str, display: "Display"
-) -> "Callable[[str, int], Sequence[Hit]]":
+def _open_corpus(model: str, corpus: str, text_column: str, id_column: str, display: "Display") -> "Index":
     from selfsent.searching.search import open_cached
 
     opened = open_cached(model, corpus, text_column=text_column, id_column=id_column, progress=display)
     display.say(f"{len(opened):,} texts {'from the last search' if opened.reused else 'encoded'}")
-    return opened.search
+    return opened
 
 
-def _over_index(folder: str, mode: str | None, display: "Display") -> "Callable[[str, int], Sequence[Hit]]":
-    from typing import get_args
-
-    from selfsent.errors import unknown
+def _open_index(folder: str, display: "Display") -> "Index":
     from selfsent.searching.index import Index
-    from selfsent.searching.settings import Mode
 
-    if mode is not None and mode not in get_args(Mode):
-        raise unknown("mode", mode, get_args(Mode))
     opened = Index.open(folder)
     opened.load_encoder(display)
     display.say(opened.describe())
     if changed := opened.corpus_change():
         display.say(f"warning: {changed}")
-    return lambda query, top: opened.search(query, top, mode)
+    return opened
+
+
+def _require_mode(mode: str | None) -> str | None:
+    from typing import get_args
+
+    from selfsent.errors import unknown
+    from selfsent.searching.settings import Mode
+
+    if mode is not None and mode not in get_args(Mode):
+        raise unknown("mode", mode, get_args(Mode))
+    return mode

@@ -154,6 +154,11 @@ class Encoder(ABC):
         return [self]
 
     @property
+    def weights(self) -> Sequence[float]:
+        """The fractions of the cosine that the encoders of a pair have."""
+        return [1.0]
+
+    @property
     def tokenizer(self) -> Any:  # noqa: ANN401 - a PreTrainedTokenizerBase, whose import takes seconds
         """The tokenizer as a corpus is prepared with it.
 

@@ -43,6 +43,10 @@ class EncoderPair(Encoder):
         return self._encoders
 
     @property
+    def weights(self) -> Sequence[float]:  # noqa: D102
+        return self._weights
+
+    @property
     def digest(self) -> str:  # noqa: D102
         facts = [self._settings, self._weights, [encoder.digest for encoder in self._encoders]]
         return xxhash.xxh3_128(json.dumps(facts, sort_keys=True).encode()).hexdigest()

@@ -14,10 +14,11 @@ from selfsent.encoder.base import Encoder, TextEncoder, require_finite
 from selfsent.encoder.coverage import BEGINNING, measure_coverage, require_known_query
 from selfsent.encoder.open import as_encoder, open_encoder
 from selfsent.encoder.quantize import unit
+from selfsent.encoder.search_settings import FEEDBACK_SHARE
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError, UserError
 from selfsent.progress import SILENT, Progress
 from selfsent.searching import writer
-from selfsent.searching.modes import POOL, WordIndex, fuse_rankings, passage_with
+from selfsent.searching.modes import POOL, WordIndex, add_words, best_words, passage_with
 from selfsent.searching.nearest import DenseRanking, IVFIndex, faiss_available
 from selfsent.searching.passages import SearchText, search_text, search_texts
 from selfsent.searching.segment import DOCUMENTS, Segment, missing_and_new
@@ -35,7 +36,7 @@ class Hit:
     """A document that was found, and the passage of it that is nearest to the query."""
 
     document: int  # its number in the index
-    score: float  # what it was ranked by: the cosine, BM25, or the reciprocal rank score of both
+    score: float  # what it was ranked by: the cosine, BM25, or both added (``modes``)
     cosine: float
     title: str
     text: str  # the passage
@@ -83,7 +84,10 @@ class Index:
         self.dense = DenseRanking(
             [segment.vectors for segment in segments], np.concatenate(owners), self.deleted, lists
         )
-        self._words = WordIndex(folder / facts["words"], advice) if facts["words"] else None
+        # Of a query's vector, where a search weighs the encoders of a pair otherwise than its vectors do.
+        widths, factors = zip(*facts["search"]["scale"] or [(1, 1.0)], strict=True)
+        self._scale = np.repeat(np.array(factors, np.float32), widths)
+        self._words = WordIndex(folder / facts["words"], advice, self.config.language) if facts["words"] else None
         if encoder is not None:
             self.require_encoder(fingerprint_of(encoder), "this model")
 
@@ -197,11 +201,21 @@ class Index:
                 raise ConfigurationError(f"{self.folder} would be left without a document: delete the folder instead")
             return self._publish(encoder, self.facts, [], gone, progress)
 
-    def search(self, query: str, top: int = 10, mode: str | None = None) -> list[Hit]:
+    def search(
+        self,
+        query: str,
+        top: int = 10,
+        mode: str | None = None,
+        *,
+        words: float | None = None,
+        feedback: int | None = None,
+    ) -> list[Hit]:
         """Encode a query with the prompt for queries, and return the documents that answer it, the best first.
 
         Args:
             mode: "dense" by meaning, "bm25" by words, or "hybrid" by both.  Default: the index's own.
+            words: the weight of words in "hybrid", 0 to 1.  Default: the index's own.
+            feedback: documents found first that the query is moved towards.  Default: the index's own.
 
         Raises:
             UserError: no query, one without a known word, or an encoder that is gone or did not make this index.
@@ -220,31 +234,72 @@ class Index:
         vector = encoder.embed([query], prompt=self.facts["fingerprint"]["query"])
         require_finite(vector, [query])
         vector = unit(vector).astype(np.float32)
-        (ranked,) = self.rank([query], vector, top, mode)
+        (ranked,) = self.rank([query], vector, top, mode, words=words, feedback=feedback)
         return self.hits(ranked, query, vector[0])
 
     def rank(
-        self, queries: Sequence[str], vectors: Float[np.ndarray, "Q D"], top: int, mode: str | None = None
+        self,
+        queries: Sequence[str],
+        vectors: Float[np.ndarray, "Q D"],
+        top: int,
+        mode: str | None = None,
+        *,
+        words: float | None = None,
+        feedback: int | None = None,
     ) -> list[list[tuple[int, float]]]:
         """Return, per query, documents and scores, the best first.
 
         Args:
             vectors: of the queries, of length 1.
-            mode: "dense", "bm25" or "hybrid".  Default: the index's own.
+            mode, words, feedback: as in ``search``.
         """
         mode = mode or self.mode
-        depth = top if mode == "dense" else max(top, POOL)
-        dense = [] if mode == "bm25" else self.dense.rank(vectors, depth)
-        if mode == "dense":
-            return [[*zip(documents.tolist(), cosines.tolist(), strict=True)] for documents, cosines in dense]
-        assert self._words is not None
-        words = [self._words.rank_words(query, self.deleted, depth) for query in queries]
+        weight = self.facts["search"]["words"] if words is None else words
+        feedback = self.facts["search"]["feedback"] if feedback is None else feedback
+        matches = [np.zeros(0)] * len(queries)
+        if mode != "dense":
+            if self._words is None:
+                raise ConfigurationError(f"{self.folder} holds no words: make an index to search it by {mode}")
+            matches = [self._words.score(query, self.deleted) for query in queries]
         if mode == "bm25":
-            return [[*zip(documents[:top].tolist(), scores[:top].tolist(), strict=True)] for documents, scores in words]
-        return [
-            fuse_rankings([by_meaning, by_words])[:top]
-            for (by_meaning, _), (by_words, _) in zip(dense, words, strict=True)
-        ]
+            return [[(int(each), float(row[each])) for each in best_words(row, top)] for row in matches]
+        ranked = self._rank_vectors(vectors, matches, max(top, feedback), weight)
+        if feedback:
+            moved = [self._moved(vector, row[:feedback]) for vector, row in zip(vectors, ranked, strict=True)]
+            ranked = self._rank_vectors(np.array(moved, np.float32), matches, top, weight)
+        return [row[:top] for row in ranked]
+
+    def _rank_vectors(
+        self, vectors: Float[np.ndarray, "Q D"], matches: Sequence[Float[np.ndarray, " _"]], top: int, weight: float
+    ) -> list[list[tuple[int, float]]]:
+        """Rank by cosine, and where there are matches of words by both: all that either ranks among its first."""
+        rankings, vectors = [], vectors * self._scale
+        dense = self.dense.rank(vectors, max(top, POOL) if len(matches[0]) else top)
+        for vector, (documents, cosines), words in zip(vectors, dense, matches, strict=True):
+            if len(words):
+                others = np.setdiff1d(best_words(words, max(top, POOL)), documents)
+                documents = np.concatenate([documents, others])
+                near = [self._cosine(document, vector) for document in others.tolist()]
+                cosines = add_words(np.concatenate([cosines, near]), words[documents], weight)  # of the best one is 1
+                order = np.lexsort((documents, -cosines))[:top]
+                documents, cosines = documents[order], cosines[order]
+            rankings.append([*zip(documents.tolist(), cosines.tolist(), strict=True)])
+        return rankings
+
+    def _cosine(self, document: int, vector: Float[np.ndarray, " D"]) -> float:
+        segment, local = self._locate(document)
+        return segment.nearest_passage(local, vector)[1]
+
+    def _moved(self, vector: Float[np.ndarray, " D"], ranked: Sequence[tuple[int, float]]) -> Float[np.ndarray, " D"]:
+        """Move a query towards the mean of the vectors by which documents were found."""
+        # Pseudo-relevance feedback, Rocchio 1971.
+        located = [self._locate(document) for document, _ in ranked]
+        found = [segment.nearest_vector(local, vector) for segment, local in located]
+        if not found:
+            return vector
+        mean = unit(np.mean(found, axis=0)[None])[0]
+        moved: np.ndarray = unit(((1 - FEEDBACK_SHARE) * vector + FEEDBACK_SHARE * mean)[None])[0]
+        return moved
 
     def hits(
         self, ranked: Sequence[tuple[int, float]], query: str, vector: Float[np.ndarray, " D"] | None

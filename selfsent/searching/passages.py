@@ -66,6 +66,11 @@ def search_text(document: Document, passages: int | None = None) -> SearchText |
     return SearchText(document.title, tuple(cut), opening, document.id)
 
 
+def split_sentences(text: str) -> list[str]:
+    """Split a text at the ends of its sentences."""
+    return [sentence.strip() for sentence in _SENTENCE_END.split(text) if sentence.strip()]
+
+
 def cut_passages(text: str, *, even: bool = True) -> Iterator[str]:
     """Cut a text at the ends of sentences into passages of 80 words at most.
 

@@ -13,6 +13,7 @@ from selfsent.encoder.open import open_encoder
 from selfsent.errors import ConfigurationError, CorpusError
 from selfsent.progress import SILENT, Progress
 from selfsent.searching.index import Hit, Index
+from selfsent.searching.modes import write_word_index
 from selfsent.searching.passages import search_texts
 from selfsent.searching.segment import Segment, split_into_segments
 from selfsent.searching.settings import IndexConfig
@@ -28,9 +29,11 @@ def search(
     top: int = 10,
     text_column: str = "text",
     id_column: str = "id",
+    words: float | None = None,
+    feedback: int | None = None,
     progress: Progress = SILENT,
 ) -> list[Hit]:
-    """Find the texts of a corpus that are nearest to a query in meaning.
+    """Find the texts of a corpus that are nearest to a query in meaning, and in words where the encoder says so.
 
     The corpus is encoded once: later searches take its vectors from the cache.
 
@@ -40,6 +43,8 @@ def search(
         top: how many texts to return.
         text_column: the column of a table that holds the text.
         id_column: the one by which hits name their texts, where there is one.
+        words: the weight of word matching, 0 to 1.  Default: what the encoder's folder says, or 0.
+        feedback: texts found first that the query is moved towards.  Default: what the encoder's folder says, or 0.
 
     Raises:
         UserError: no such model or corpus, or no text in it.
@@ -51,7 +56,7 @@ def search(
     if top < 1:
         raise ConfigurationError(f"top = {top} does not fit: give 1 or more")
     index = open_cached(model, corpus, text_column=text_column, id_column=id_column, progress=progress)
-    return index.search(query, top)
+    return index.search(query, top, "hybrid" if words else None, words=words, feedback=feedback)
 
 
 def open_cached(
@@ -62,14 +67,14 @@ def open_cached(
     id_column: str = "id",
     progress: Progress = SILENT,
 ) -> Index:
-    """Open the index of a corpus that the cache keeps for searches by meaning, or make it.
+    """Open the index of a corpus that the cache keeps, or make it.
 
     Its vectors are float32 and all of them are compared.
     """
     encoder = open_encoder(model, fastest=True, progress=progress)
     sources, config = resolve_sources([str(corpus)]), IndexConfig(mode="dense", exact_vectors=MANY)
     facts = new_facts(encoder, model, [corpus], sources, config, (text_column, id_column))
-    names = ("format", "fingerprint", "text column", "id column")
+    names = ("format", "fingerprint", "search", "text column", "id column")
     identity = [[source.identity() for source in sources], *(facts[name] for name in names)]
     digest = hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:24]
     folder = atomic.cache_folder("indexes", digest)
@@ -84,16 +89,21 @@ def open_cached(
         segment = Segment.make(documents, encoder, facts["fingerprint"]["document"], np.float32)
         segments[f"segment-{len(segments):05}"] = segment
         progress.report("encode", sum(map(len, segments.values())), len(texts))
-    facts |= {"mode": "dense", "segments": [*segments]}
-    index = Index(folder, facts, [*segments.values()], encoder)
-    index.reused = False
+    # Without the encoder's word for it, by meaning: nothing is measured for a search that may be the only one.
+    facts |= {"mode": facts["search"]["mode"] or "dense", "segments": [*segments], "words": "words"}
     try:
         with atomic.build_folder(folder) as scratch:
             for name, segment in segments.items():
                 segment.save(scratch / name)
+            titled = ((text.title, " ".join(text.passages)) for text in texts)
+            write_word_index(scratch / "words", titled, config.language, progress)
             atomic.write_sealed(scratch / MANIFEST, facts)
+        index = Index.open(folder, encoder)
     except OSError as error:  # a full disk, or a cache that is read-only
         progress.say(
-            f"warning: {folder} cannot be written ({error.strerror}): the next search encodes these texts again"
+            f"warning: {folder} cannot be written ({error.strerror}): the next search encodes these texts again, and "
+            "this one ranks by meaning alone"
         )
+        index = Index(folder, facts | {"mode": "dense", "words": None}, [*segments.values()], encoder)
+    index.reused = False
     return index

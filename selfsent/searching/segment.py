@@ -99,11 +99,18 @@ class Segment:
 
         The first sentence stands for the first passage.
         """
-        first, behind = np.searchsorted(self.passages, [document, document + 1])
-        rows = [document, *range(len(self) + first, len(self) + behind)]
-        cosines = self.vectors[rows].astype(np.float32) @ query
+        cosines = self._of(document) @ query
         best = int(cosines.argmax())
         return max(0, best - 1), float(cosines[best])
+
+    def nearest_vector(self, document: int, query: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the vector of a document that is nearest to a query, (D,)."""
+        vectors = self._of(document)
+        return vectors[int((vectors @ query).argmax())]
+
+    def _of(self, document: int) -> NDArray[np.float32]:
+        first, behind = np.searchsorted(self.passages, [document, document + 1])
+        return self.vectors[[document, *range(len(self) + first, len(self) + behind)]].astype(np.float32)
 
     def holds(self, texts: Sequence[SearchText]) -> bool:
         """Tell whether it is of exactly these texts."""

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic.dataclasses import dataclass
 
 from selfsent.config import FINITE, MANY, setting
+from selfsent.encoder.search_settings import WORDS
 
 Mode = Literal["dense", "bm25", "hybrid"]
 
@@ -15,9 +16,21 @@ class IndexConfig:
 
     mode: Literal["auto", "dense", "bm25", "hybrid"] = setting(
         "auto",
-        "of a search that names none: dense (by meaning), bm25 (by words), hybrid (both), or auto for what finds "
-        "more of the corpus' own documents by their first sentences",
+        "of a search that names none: dense (by meaning), bm25 (by words), hybrid (both), or auto for what the "
+        "encoder's folder says; where it says nothing, hybrid if words find more of the corpus' own documents by a "
+        "sentence from inside than meaning does, otherwise dense",
     )
+    words: float | None = setting(
+        None, f"weight of words in hybrid, 0 to 1; None: what the encoder's folder says, or {WORDS}", ge=0, le=1
+    )
+    feedback: int | None = setting(
+        None,
+        "documents found first that the query's vector is moved towards, before it is asked again; None: what the "
+        "encoder's folder says, or 0",
+        ge=0,
+        le=100,
+    )
+    language: str = setting("en", "of the stems that words are matched by (ISO 639-1)")
     passages: int | None = setting(
         None, "of a document that are searched, from the first, of at most 80 words each; None: all", ge=1, le=MANY
     )

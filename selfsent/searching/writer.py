@@ -16,7 +16,8 @@ import numpy as np
 from selfsent.corpus.sources import Source
 from selfsent.encoder.base import Encoder
 from selfsent.encoder.coverage import check_coverage
-from selfsent.encoder.folder import SHIPPED
+from selfsent.encoder.folder import SHIPPED, find_model
+from selfsent.encoder.search_settings import WORDS, read_search_settings
 from selfsent.errors import ConfigurationError, CorpusError, ResumeError, UserError
 from selfsent.progress import SILENT, Progress
 from selfsent.searching import nearest
@@ -28,7 +29,7 @@ from selfsent.storage import atomic, locks
 from selfsent.storage.windows import left_if_open
 
 MANIFEST = "index.json"
-FORMAT = 7  # raised whenever an older index cannot be read
+FORMAT = 8  # raised whenever an older index cannot be read
 _BEGUN = "begun.json"  # beside what is encoded so far; gone when the index is published
 _OWN = ("segment-", "words-", "deleted-", "lists-", "begun.", ".words-", ".deleted-", ".lists-", ".begun.")
 _OUTGROWN = 4  # times as many vectors as the lists were learned from: they are learned again
@@ -78,12 +79,32 @@ def new_facts(
         "id column": columns[1],
         "corpus": [lasting(name) for name in corpus],
         "sources": source_identities(sources),
+        "search": _search_settings(encoder, model, config),  # what a search takes where it says nothing else
         "mode": None,
         "measured": None,  # MRR@10 of each mode, where it was measured
         "segments": [],
         "deleted": None,
         "words": None,
         "lists": None,
+    }
+
+
+def _search_settings(encoder: Encoder, model: str | Path, config: IndexConfig) -> dict[str, Any]:
+    """Return how a search ranks, by the settings of the index and else by the encoder's folder.
+
+    ``scale`` holds the widths of the encoders of a pair, and by how much a query's vector is scaled in each.
+    """
+    kept = read_search_settings(find_model(model))
+    words, feedback = (kept.words or WORDS, kept.feedback) if kept else (WORDS, 0)
+    scale = []
+    if kept and kept.weights:
+        pairs = zip(encoder.encoders, encoder.weights, kept.weights, strict=True)
+        scale = [[each.width, asked / weight] for each, weight, asked in pairs]
+    return {
+        "words": words if config.words is None else config.words,
+        "feedback": feedback if config.feedback is None else config.feedback,
+        "mode": None if kept is None else "hybrid" if kept.words else "dense",
+        "scale": scale,
     }
 
 
@@ -130,7 +151,7 @@ def write_state(
     atomic.remove(folder / facts["words"])  # a killed command may have left those of other documents
     texts_of = (segment.text(number) for segment in segments for number in range(len(segment)))
     titled = ((title, " ".join(passages)) for title, passages, _ in texts_of)
-    write_word_index(folder / facts["words"], titled, progress)
+    write_word_index(folder / facts["words"], titled, facts["config"]["language"], progress)
     facts["lists"] = _grow_lists(folder, facts, [segment.vectors for segment in segments], progress)
     atomic.write_sealed(folder / MANIFEST, facts)
     _sweep(folder, facts)
@@ -264,9 +285,19 @@ def _begun(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _choose_mode(facts: dict[str, Any], encoder: Encoder, texts: Sequence[SearchText]) -> None:
-    """Set the mode of searches that name none, by measurement where the settings leave it open."""
-    mode, prompts = facts["config"]["mode"], facts["fingerprint"]
+    """Set the mode of searches that name none: by the settings, the encoder's folder, or measurement."""
+    mode, prompts, search = facts["config"]["mode"], facts["fingerprint"], facts["search"]
     if mode == "auto":
-        facts["measured"] = measure_modes(encoder, texts, prompts["query"], prompts["document"])
-        mode = max(facts["measured"], key=facts["measured"].__getitem__) if facts["measured"] else "hybrid"
+        mode = search["mode"]
+    if mode is None:
+        measured = measure_modes(
+            encoder,
+            texts,
+            prompts["query"],
+            prompts["document"],
+            words=search["words"],
+            language=facts["config"]["language"],
+        )
+        facts["measured"] = measured
+        mode = "hybrid" if measured is None or measured["bm25"] > measured["dense"] else "dense"
     facts["mode"] = mode

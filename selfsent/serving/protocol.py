@@ -121,6 +121,8 @@ class SearchRequest(_Body):
     top: int = Field(10, ge=1, le=100)
     index: str | None = Field(None, description="a name of GET /search; without one all of them are searched")
     mode: Literal["dense", "bm25", "hybrid"] | None = Field(None, description="None: as the index was made")
+    words: float | None = Field(None, ge=0, le=1, description="weight of words in hybrid; None: as the index was made")
+    feedback: int | None = Field(None, ge=0, le=100, description="documents found first that the query is moved to")
     counted: bool = Field(True, description="whether the drift gauge takes note of it")
 
 

@@ -54,7 +54,7 @@ def search_routes(indexes: ServedIndexes, models: ServedModels, embedder: Embedd
         vector = unit(vectors).astype(np.float32)
 
         def find() -> tuple[list[Hit], list[Any]]:
-            (ranked,) = index.rank([body.query], vector, body.top, mode)
+            (ranked,) = index.rank([body.query], vector, body.top, mode, words=body.words, feedback=body.feedback)
             hits = index.hits(ranked, body.query, vector[0])
             if is_unknown and not hits:
                 raise no_word

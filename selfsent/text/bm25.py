@@ -7,6 +7,7 @@ Zaragoza 2009, https://doi.org/10.1561/1500000019; the scores are computed by bm
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -14,26 +15,36 @@ from scipy.stats import rankdata
 
 from selfsent.runtime.imports import import_bm25s
 from selfsent.text import clean
+from selfsent.text.stems import stems
 
 PARAMETERS = {"method": "lucene", "k1": 1.5, "b": 0.75}  # of bm25s
 FUSION = 60  # k of reciprocal rank fusion, as in its paper
 HARD = 3  # negatives on either side of the answer
 
 
-def bm25_scores(queries: Sequence[str], passages: Sequence[str]) -> Float[np.ndarray, "N M"]:
-    """Return BM25's score of every passage for every query; 0 where they share no word."""
+def bm25_scores(
+    queries: Sequence[str], passages: Sequence[str], language: str | None = None
+) -> Float[np.ndarray, "N M"]:
+    """Return BM25's score of every passage for every query; 0 where they share no word.
+
+    Args:
+        language: of the stems that are matched; None: whole words are.
+    """
     scores = np.zeros((len(queries), len(passages)))
-    for row, word_scores in zip(scores, bm25_rows(queries, passages), strict=True):
+    for row, word_scores in zip(scores, bm25_rows(queries, passages, language), strict=True):
         row[:] = word_scores
     return scores
 
 
-def bm25_rows(queries: Sequence[str], passages: Sequence[str]) -> Iterator[Float[np.ndarray, " M"]]:
+def bm25_rows(
+    queries: Sequence[str], passages: Sequence[str], language: str | None = None
+) -> Iterator[Float[np.ndarray, " M"]]:
     """Yield BM25's score of every passage, one query after the other."""
+    words_of = clean.words if language is None else partial(stems, language=language)
     index = import_bm25s().BM25(**PARAMETERS)
-    index.index([clean.words(passage) for passage in passages], show_progress=False)
+    index.index([words_of(passage) for passage in passages], show_progress=False)
     for query in queries:
-        words = clean.words(query)
+        words = words_of(query)
         yield index.get_scores(words).astype(np.float64) if words else np.zeros(len(passages))
 
 

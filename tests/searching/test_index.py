@@ -15,6 +15,7 @@ from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import as_encoder
 from selfsent.encoder.save import save_encoder
+from selfsent.encoder.search_settings import SearchSettings, write_search_settings
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError
 from selfsent.progress import Progress
 from selfsent.searching import index as index_module
@@ -71,6 +72,10 @@ def folder(made, tmp_path):
 
 def unit(vectors):
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def embedded_vectors(encoder, text):
+    return unit(encode(encoder, embedded(text)))
 
 
 def embedded(text):
@@ -164,19 +169,70 @@ def test_words_at_the_end_of_a_document_are_found_and_shown(bert, tmp_path):
         assert len(hit.text.split()) <= 80
 
 
-def test_word_search_is_bm25_and_hybrid_the_reciprocal_rank_score_of_both(made):
-    texts, index = many(60), Index.open(made())
-    (scores,) = bm25_scores([QUERY], [f"{title(text)} {text}" for text in texts])
+def by_words(texts, query=QUERY):
+    (scores,) = bm25_scores([query], [f"{title(text)} {text}" for text in texts], "en")
+    return scores
+
+
+@pytest.mark.parametrize("exact", [1000, 0])
+def test_word_search_is_bm25_of_stems_and_hybrid_adds_its_share_of_the_best_score_to_the_cosine(made, exact):
+    texts, index = many(60), Index.open(made(exact_vectors=exact))
+    scores = by_words(texts)
     words = index.search(QUERY, 60, "bm25")
     np.testing.assert_allclose([hit.score for hit in words], scores[[hit.document for hit in words]], rtol=1e-5)
     assert len(words) == np.count_nonzero(scores)
     assert np.all(np.diff([hit.score for hit in words]) <= 0)
-    expected = dict.fromkeys(range(60), 0.0)
-    for ranking in (index.search(QUERY, 60, "dense"), words):
-        for rank, hit in enumerate(ranking, start=1):
-            expected[hit.document] += 1 / (60 + rank)
-    hybrid = index.search(QUERY, 60, "hybrid")
-    assert {hit.document: hit.score for hit in hybrid} == pytest.approx(expected)
+    cosines = {hit.document: hit.cosine for hit in index.search(QUERY, 60, "dense")}
+    for weight in (0.3, 0.8):
+        expected = {row: (1 - weight) * cosines[row] + weight * scores[row] / scores.max() for row in range(60)}
+        hits = index.search(QUERY, 60, "hybrid", words=None if weight == 0.3 else weight)
+        assert {hit.document: hit.score for hit in hits} == pytest.approx(expected, abs=1e-5)
+        assert np.all(np.diff([hit.score for hit in hits]) <= 0)
+
+
+def test_a_document_that_only_words_rank_has_its_cosine_added(bert, tmp_path, monkeypatch):
+    monkeypatch.setattr("selfsent.searching.index.POOL", 3)  # with 100, sixty documents are all in both rankings
+    index, scores = make_index(tmp_path, many(60), bert), by_words(many(60))
+    cosines = {hit.document: hit.cosine for hit in index.search(QUERY, 60, "dense")}
+    first = {*sorted(cosines, key=cosines.get)[-3:]} | {*np.argsort(-scores)[:3].tolist()}
+    hits = index.search(QUERY, 3, "hybrid", words=0.9)
+    every = {row: 0.1 * cosines[row] + 0.9 * scores[row] / scores.max() for row in first}
+    assert [hit.document for hit in hits] == sorted(every, key=every.get)[::-1][:3]
+
+
+def test_feedback_asks_again_with_a_query_halfway_to_the_mean_of_what_was_found(bert, made):
+    index, encoder = Index.open(made(mode="dense")), load_encoder(bert)
+    vector = unit(encode(encoder, [QUERY]))[0]
+    nearest = {
+        row: max(embedded_vectors(encoder, text), key=lambda each: each @ vector) for row, text in enumerate(many(60))
+    }
+    found = sorted(nearest, key=lambda row: -(nearest[row] @ vector))[:5]
+    mean = np.mean([nearest[row] for row in found], axis=0)
+    moved = unit((vector / 2 + mean / np.linalg.norm(mean) / 2)[None])[0]
+    expected = {row: max(embedded_vectors(encoder, text) @ moved) for row, text in enumerate(many(60))}
+    hits = index.search(QUERY, 60, feedback=5)
+    assert {hit.document: hit.score for hit in hits} == pytest.approx(expected, abs=3e-3)  # float16
+    assert [hit.document for hit in hits] != [hit.document for hit in index.search(QUERY, 60)]
+
+
+@pytest.mark.parametrize(
+    ("kept", "given", "mode", "words", "feedback"),
+    [
+        (SearchSettings(0.4, 3), {}, "hybrid", 0.4, 3),
+        (SearchSettings(0.0, 0), {}, "dense", 0.3, 0),  # asked for hybrid, the weight is the common one
+        (SearchSettings(0.4, 3), {"words": 0.1, "feedback": 0, "mode": "dense"}, "dense", 0.1, 0),
+    ],
+)
+def test_an_index_searches_as_the_folder_of_its_encoder_says_and_settings_come_before(
+    bert, tmp_path, kept, given, mode, words, feedback
+):
+    shutil.copytree(bert, tmp_path / "model")
+    write_search_settings(tmp_path / "model", kept)
+    index = make_index(tmp_path, many(60), tmp_path / "model", **given)
+    assert (index.mode, index.facts["search"]["words"], index.facts["search"]["feedback"]) == (mode, words, feedback)
+    assert index.facts["measured"] is None
+    asked = index.search(QUERY, 9, mode, words=words, feedback=feedback)
+    assert index.search(QUERY, 9) == asked
 
 
 def test_without_faiss_every_vector_is_compared(bert, made, tmp_path, monkeypatch):
@@ -220,12 +276,14 @@ def test_an_updated_index_answers_as_one_made_anew(bert, folder, tmp_path, exact
 
 
 def test_a_search_that_names_no_mode_takes_the_one_that_was_measured_or_set(bert, made, tmp_path, monkeypatch):
-    figures = {"dense": 1.0, "bm25": 3.0, "hybrid": 2.0}
-    monkeypatch.setattr("selfsent.searching.writer.measure_modes", lambda *_: figures)
-    index = make_index(tmp_path, many(60), bert)
-    assert index.mode == "bm25"
-    assert "bm25 (MRR@10 dense 1.0, bm25 3.0, hybrid 2.0)" in index.describe()
-    assert index.search(QUERY, 5) == index.search(QUERY, 5, "bm25")
+    for words, mode in ((3.0, "hybrid"), (1.0, "dense")):  # hybrid where words are ahead of meaning alone
+        figures = {"dense": 1.0, "bm25": words, "hybrid": 2.0}
+        monkeypatch.setattr("selfsent.searching.writer.measure_modes", lambda *_, figures=figures, **__: figures)
+        (tmp_path / mode).mkdir()
+        index = make_index(tmp_path / mode, many(60), bert)
+        assert index.mode == mode
+        assert f"{mode} (MRR@10 dense 1.0, bm25 {words}, hybrid 2.0)" in index.describe()
+        assert index.search(QUERY, 5) == index.search(QUERY, 5, mode)
     assert Index.open(made(exact_vectors=1000, mode="dense")).mode == "dense"
 
 
