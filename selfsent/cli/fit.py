@@ -17,6 +17,10 @@ def fit(
             "\\[default: the two that ship]"
         ),
     ] = None,
+    purpose: Annotated[
+        str | None,
+        typer.Option("--for", help="What the encoder is for: search, grouping or both  \\[default: both]"),
+    ] = None,
     minutes: Annotated[float | None, typer.Option(help="Time budget in minutes  \\[default: 10]")] = None,
     out: Annotated[Path, typer.Option(help="The folder of the selection")] = Path("runs/fit"),
     set_: Annotated[list[str] | None, settings_option("Change a setting: steps=500")] = None,
@@ -39,7 +43,7 @@ def fit(
         base=base or (),
         minutes=minutes,
         out=out,
-        settings=set_ or (),
+        settings=[*([f"purpose={purpose}"] if purpose else []), *(set_ or ())],
         resume=resume,
         progress=display,
     )

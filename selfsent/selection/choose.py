@@ -1,22 +1,27 @@
-"""Which candidate is kept, decided on documents that chose nothing, and said in words.
+"""Which candidate is kept for which job, and said in words.
 
-A candidate takes the place of the base only where the whole 95 % interval of its paired difference, over documents that
-chose nothing, lies above zero; on single lines general text may withhold that decision (``Comparison.reason``).
+For search of documents a gate decides by signals that agree with people (``gates``), and held-out documents that
+chose nothing may only veto it.  For grouping a gate decides on the neighbour map.  Static vectors by themselves, and a
+weak base trained on single lines, are kept only where the whole 95 % interval of the paired difference, over documents
+that chose nothing, lies above zero.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
+from selfsent.encoder.search_settings import SearchSettings
 from selfsent.evaluation.comparison import Comparison
 from selfsent.evaluation.label_free.scores import SCORE
 from selfsent.evaluation.score import Results
-from selfsent.selection.candidates.static_vectors import UNTRAINED
-from selfsent.selection.held_out_tests import MRR, difference, figure
-from selfsent.selection.scoreboard import STATIC_BASE, Candidate, Scoreboard
+from selfsent.selection.gates import STATIC_SEARCH
+from selfsent.selection.held_out_tests import difference, figure
+from selfsent.selection.scoreboard import Candidate, Scoreboard
+from selfsent.selection.search_test import MEANING, MRR
 
 BM25 = "BM25"
 _ENOUGH = 0.75  # of the best gain on single lines
+_MOST_ROWS = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,24 +32,78 @@ class Choice:
     base: Candidate
     sentences: list[str]
     rows: list[dict[str, Any]]
+    search: SearchSettings | None = None  # that are kept with the encoder
+    jobs: dict[str, Candidate] = field(default_factory=dict)  # what is best for "search" and for "grouping"
 
 
 def choose(board: Scoreboard) -> Choice:
-    """Choose the best candidate on the development documents, and keep it if the test documents agree."""
-    base, pair = board.reference, board.best(filter(attrgetter("is_pair"), board.candidates))
-    chosen = best_on_dev(board) if board.judged else base
-    shown = {id(each): each for each in (*board.bases, chosen, board.find(UNTRAINED), pair) if each is not None}
-    for candidate in shown.values():
-        candidate.scores |= {split: board.vectors.score(candidate, split) for split in ("test", "general test")}
-    change = None if chosen is base else _guarded(board, chosen, base)
-    kept = chosen if change is not None and change.decision == "better" else base
-    bm25, hybrid = _word_matching(board, kept)
-    sentences = [_no_change(board, base) if change is None else _first_sentence(board, change, kept, chosen, base)]
+    """Choose what is kept for search and for grouping, and which of the two is the one encoder."""
+    base = board.reference
+    grouped = board.find_first(attrgetter("groups")) or base
+    found, said, change = _for_search(board, base) if board.structured else _for_lines(board, base)
+    jobs = {"search": found, "grouping": grouped}
+    purpose = board.config.purpose
+    if purpose == "both":
+        purpose = "search" if board.structured or grouped is base else "grouping"
+    kept = jobs[purpose]
+    for candidate in {id(each): each for each in (*board.bases, *jobs.values())}.values():
+        board.score_on_test(candidate)
+    settings = _search_settings(board, found) if board.structured else None
+    sentences = [] if purpose == "grouping" and kept is not found and not board.structured else [said]
     if board.structured:
-        sentences += _on_search(kept, base, bm25, hybrid)
-        sentences += _on_pair(board, pair, kept)
+        sentences += _on_held_out(board, found, base, settings, change)
+    if board.config.purpose != "search":
+        sentences.insert(0 if purpose == "grouping" else len(sentences), _on_grouping(board, grouped, base))
     sentences += _on_general(kept, base)
-    return Choice(kept=kept, base=base, sentences=sentences, rows=_rows(board, kept, base, bm25, hybrid))
+    rows = _rows(board, kept, base, settings)
+    return Choice(
+        kept=kept, base=base, sentences=sentences, rows=rows, search=settings if kept is found else None, jobs=jobs
+    )
+
+
+def _for_search(board: Scoreboard, base: Candidate) -> tuple[Candidate, str, Comparison | None]:
+    """Return what is kept for search, a sentence on it, and how it compares with the base."""
+    pair, gate = board.find_first(attrgetter("is_pair")), board.search_gate
+    if board.transformer is None:
+        return _compared(board, base)
+    at = (
+        f"words find held-out sentences with MRR@10 {gate.words:.1f}, {board.transformer.name} with {gate.base:.1f}, "
+        f"and with {gate.meaning:.1f} where their rarer words are left out"
+    )
+    if pair is None:
+        return base, f"For search, keep {base.name} as it is: it is at home in this text: {at}.", None
+    change = _difference(board, pair, base)
+    if change.decision == "worse":
+        figures = change.figures("", f"of {base.name} on {_where(board)}")
+        return base, f"For search, keep {base.name} as it is: {pair.name} finds less: {figures}.", change
+    with_words = f", with words at {gate.search.words:.2g}"
+    return pair, f"For search, keep {pair.name}{with_words}: {at}.", change
+
+
+def _compared(board: Scoreboard, base: Candidate) -> tuple[Candidate, str, Comparison | None]:
+    """Keep the best candidate on the development documents if the test documents say that it is surely better."""
+    chosen = best_on_dev(board) if board.judged else base
+    if chosen is base:
+        return base, _no_change(board, base), None
+    change = _guarded(board, chosen, base)
+    figures = change.figures("", f"of {base.name} on {_where(board)}")
+    if change.decision == "better":
+        return chosen, f"Kept: {chosen.name} ({chosen.how}): {figures}.", change
+    reason = change.reason or f"the best candidate, {chosen.name}, is not surely above it"
+    return base, f"Keep {base.name} as it is: {reason}: {figures}.", change
+
+
+def _for_lines(board: Scoreboard, base: Candidate) -> tuple[Candidate, str, Comparison | None]:
+    """Keep a weak base trained on single lines where they say so; a strong one as it is."""
+    strong = board.strength()
+    if strong is None:
+        return _compared(board, base)
+    return (
+        base,
+        f"For search, keep {base.name} as it is: on general text it is no weak encoder ({strong.value:+.1f} against "
+        f"builtin-static, {strong.interval}), and single lines show too little to train such a one.",
+        None,
+    )
 
 
 def best_on_dev(board: Scoreboard) -> Candidate:
@@ -54,44 +113,37 @@ def best_on_dev(board: Scoreboard) -> Candidate:
     the best: from a weak base the one that went furthest from it, otherwise the one that changed least.  Labels
     agree with the first from a masked language model, with the second from sentence encoders (decision 0018).
     """
-    best = max(board.eligible, key=board.value)
+    eligible = [candidate for candidate in board.eligible if not candidate.groups]
+    best = max(eligible, key=board.value)
     if board.structured:
         return best
     weak = board.general_counts and board.strength("general dev") is None
     level = board.value(board.reference)
     enough = level + _ENOUGH * (board.value(best) - level)
-    near = [candidate for candidate in board.eligible if board.value(candidate) >= enough]
+    near = [candidate for candidate in eligible if board.value(candidate) >= enough]
     return max(near, key=lambda each: (each.fraction if weak else -each.fraction, board.value(each)))
+
+
+def _difference(board: Scoreboard, chosen: Candidate, base: Candidate) -> Comparison:
+    board.score_on_test(chosen)
+    board.score_on_test(base)
+    return difference(chosen.scores["test"], base.scores["test"], board.measure)
 
 
 def _guarded(board: Scoreboard, chosen: Candidate, base: Candidate) -> Comparison:
     """Compare the chosen candidate with its base; what general text says of single lines is a reason not to decide."""
-    change = difference(chosen.scores["test"], base.scores["test"], board.measure)
-    if board.structured or change.decision != "better":
-        return change
-    if board.loses(chosen, "general test"):
+    change = _difference(board, chosen, base)
+    if not board.structured and change.decision == "better" and board.loses(chosen, "general test"):
         return change.undecided(f"the best candidate, {chosen.name}, loses on general text")
-    strong = _too_strong(board, f"keep the best candidate, {chosen.name}")
-    return change.undecided(strong) if strong else change
+    return change
 
 
-def _too_strong(board: Scoreboard, action: str) -> str:
-    """Say why single lines may not replace the base, and what allows it; empty where they may."""
-    strong = None if board.config.replace_strong_base else board.strength()
-    if strong is None:
-        return ""
-    return (
-        f"on general text it is no weak encoder ({strong.value:+.1f} against {STATIC_BASE}, {strong.interval}), and "
-        f"single lines show too little to replace such a one; --set replace_strong_base=true lets them, to {action}"
-    )
-
-
-def _first_sentence(board: Scoreboard, change: Comparison, kept: Candidate, chosen: Candidate, base: Candidate) -> str:
-    figures = change.figures("", f"of {base.name} on {_where(board)}")
-    if kept is chosen:
-        return f"Kept: {chosen.name} ({chosen.how}): {figures}."
-    reason = change.reason or f"the best candidate, {chosen.name}, is not surely above it"
-    return f"Keep {base.name} as it is: {reason}: {figures}."
+def _search_settings(board: Scoreboard, found: Candidate) -> SearchSettings:
+    if found.is_static:
+        return STATIC_SEARCH
+    if found.is_pair or board.search_gate.dose == 0:
+        return board.search_gate.search
+    return SearchSettings()
 
 
 def _no_change(board: Scoreboard, base: Candidate) -> str:
@@ -101,7 +153,7 @@ def _no_change(board: Scoreboard, base: Candidate) -> str:
     if not others:
         if not board.structured and not any(base.is_transformer for base in board.bases):
             return f"{keep}: it has no layers, and on single lines only encoders with layers are trained."
-        return f"{keep}: {_too_strong(board, 'train candidates on them') or 'no other candidate was made'}."
+        return f"{keep}: no other candidate was made."
     figures = [(figure(other.scores["dev"], board.measure), other) for other in others]
     level, measured = figure(base.scores["dev"], board.measure), [pair for pair in figures if pair[0] is not None]
     value, best = max(measured, key=lambda pair: pair[0] or 0.0, default=(None, base))
@@ -121,90 +173,73 @@ def _where(board: Scoreboard) -> str:
     if facts.kind == "lines":
         return "held-out lines of this text, each to be found from a third of its words (MRR@10)"
     what = "pairs" if facts.kind == "pairs" else "sections of long documents" if facts.cut else "documents"
-    task = " (MRR@10)" if facts.kind == "pairs" else ", each to be found from its first sentence (MRR@10)"
-    return f"held-out {what} of this text{'' if board.measure == SCORE else task}"
+    return f"held-out {what} of this text, each to be found from a sentence, with and without its rarer words"
 
 
-def _word_matching(board: Scoreboard, kept: Candidate) -> tuple[Results | None, Results | None]:
-    """Score BM25 alone, and together with what is kept."""
-    if not board.structured:
-        return None, None
-    tests = board.vectors.tests["test"]
-    return tests.score_bm25(), tests.score_hybrid(board.vectors.of(kept, "test")) if tests.paired else None
+def _on_held_out(
+    board: Scoreboard, found: Candidate, base: Candidate, settings: SearchSettings | None, change: Comparison | None
+) -> list[str]:
+    """Say what the kept setting and word matching find on the documents that chose nothing."""
+    tests, said = board.vectors.tests["test"], []
+    if change is not None and found is not base:
+        change = difference(found.scores["test"], base.scores["test"], MRR)
+        said.append(
+            f"Found from a sentence inside: MRR@10 {change.after:.1f} against {change.before:.1f} ({change.interval})."
+        )
+    words = figure(tests.score_words(), MRR)
+    figures = [f"words (BM25) alone {words:.1f}"]
+    if settings is not None and settings.words:
+        both = figure(tests.score_with_words(board.vectors.of(found, "test"), settings.words), MRR)
+        figures.append(f"with words {both:.1f}")
+    said.append(f"The same by {' and '.join(figures)}.")
+    said.append("These tests are made of the text itself: where it matters, ask your own queries (the page has some).")
+    return said
 
 
-def _on_search(kept: Candidate, base: Candidate, bm25: Results | None, hybrid: Results | None) -> list[str]:
-    """Compare in finding a document's passage from its first sentence, alone and with the ranks of word matching."""
-    if bm25 is None or figure(kept.scores["test"], MRR) is None:
-        return []
-    sentences = []
-    if kept is not base:
-        change = difference(kept.scores["test"], base.scores["test"], MRR)
-        sentences.append(f"For search: {_mrr(change)}.")
-    change = difference(kept.scores["test"], bm25, MRR)
-    sentences.append(
-        {
-            "better": f"It finds more than word matching (BM25): {_mrr(change)}.",
-            "worse": f"Word matching (BM25) finds more: {_mrr(change)}: use it for search.",
-            "cannot tell": f"It cannot be told apart from word matching (BM25): {_mrr(change)}.",
-        }[change.decision]
-    )
-    if hybrid is not None:
-        change = difference(hybrid, kept.scores["test"], MRR)
-        more = {"better": "more", "worse": "less", "cannot tell": "about as much"}[change.decision]
-        figures = f"MRR@10 {change.after:.1f} ({change.interval} against it alone)"
-        sentences.append(f"Both together, their ranks fused, find {more}: {figures}.")
-    return sentences
-
-
-def _mrr(change: Comparison) -> str:
-    return f"MRR@10 {change.after:.1f} against {change.before:.1f} ({change.interval})"
-
-
-def _on_pair(board: Scoreboard, pair: Candidate | None, kept: Candidate) -> list[str]:
-    """Say whether a pair of encoders would have been kept, and be better than what is."""
-    if pair is None or pair.eligible or board.value(pair) <= max(map(board.value, board.eligible)):
-        return []
-    over_base, change = (
-        difference(pair.scores["test"], other.scores["test"], board.measure) for other in (board.reference, kept)
-    )
-    if not over_base.decision == change.decision == "better":
-        return []
-    return [
-        f"{pair.name[:1].upper()}{pair.name[1:]} would be {change.value:+.1f} above it ({change.interval}): "
-        "--set pair_of_encoders=true keeps such a pair."
-    ]
+def _on_grouping(board: Scoreboard, grouped: Candidate, base: Candidate) -> str:
+    """Say what is best for clusters, topics and intents."""
+    agree = f"{board.agreement:.0%} of its nearest neighbours are so by words, too"
+    if grouped is base:
+        return f"For grouping, keep {base.name} as it is: {agree}, which is too little for a neighbour map."
+    return f"For grouping, keep {grouped.name} ({grouped.how}): {agree}."
 
 
 def _on_general(kept: Candidate, base: Candidate) -> list[str]:
-    """Say what was lost or gained on general text, and what no test here measures."""
+    """Say what was lost or gained on general text."""
     if kept is base:
         return []
     change = difference(kept.scores["general test"], base.scores["general test"], SCORE)
-    said = f"On general text its score changes by {change.value:+.1f} ({change.interval})."
-    return [said, "Classifiers are not judged by this: compare them with labels (selfsent evaluate) where they matter."]
+    return [f"On general text its score changes by {change.value:+.1f} ({change.interval})."]
 
 
-def _rows(
-    board: Scoreboard, kept: Candidate, base: Candidate, bm25: Results | None, hybrid: Results | None
-) -> list[dict[str, Any]]:
+def _rows(board: Scoreboard, kept: Candidate, base: Candidate, settings: SearchSettings | None) -> list[dict[str, Any]]:
     """Return the table: candidates in the order of what they are chosen by, then word matching."""
     rows: list[dict[str, Any]] = []
-    for row in sorted(board.candidates, key=board.value, reverse=True):
+    ordered = sorted(board.candidates, key=board.value, reverse=True)
+    shown = {id(each) for each in sorted(ordered, key=lambda row: "test" not in row.scores)[: _MOST_ROWS - 2]}
+    for row in (each for each in ordered if id(each) in shown):
         note = "kept" if row is kept else "base" if row is base else row.note
         figures = _figures(row.scores, board.measure)
         rows.append({"name": row.name, "how": row.how, "seconds": row.seconds, "note": note, **figures})
-    matching = ((BM25, "word matching", bm25), (f"{kept.name} with {BM25}", "ranks of both fused, for search", hybrid))
-    for name, how, results in matching:
-        if results is not None:
-            figures = _figures({"test": results}, MRR)  # of its own tests one is missing, and others cannot be passed
-            rows.append({"name": name, "how": how, "seconds": 0.0, "note": "", **figures})
+    if not board.structured:
+        return rows
+    tests = {split: board.vectors.tests[split] for split in ("dev", "test")}
+    figures = _figures({split: test.score_words() for split, test in tests.items()}, SCORE)
+    rows.append({"name": BM25, "how": "word matching", "seconds": 0.0, "note": "", **figures})
+    if settings is not None and settings.words:
+        both = {
+            split: test.score_with_words(board.vectors.of(kept, split), settings.words) for split, test in tests.items()
+        }
+        name, figures = f"{kept.name} with words, {settings.words:.2g}", _figures(both, SCORE)
+        rows.append({"name": name, "how": "cosines and BM25 added", "seconds": 0.0, "note": "", **figures})
     return rows
 
 
 def _figures(scores: dict[str, Results], measure: str) -> dict[str, float | None]:
-    """Return the figures of the table; where MRR@10 is what counts, tests made of lines or pairs are not shown."""
+    """Return the figures of the table; where MRR@10 is what counts, the tests of lines are not shown."""
     splits = {split.replace(" ", "_"): results for split, results in scores.items()}
     shown = {split: results for split, results in splits.items() if measure == SCORE or "general" in split}
     table = {f"{split}_score": figure(results, SCORE) for split, results in shown.items()}
-    return table | {f"{split}_mrr": figure(results, MRR) for split, results in splits.items() if "general" not in split}
+    own = {split: results for split, results in splits.items() if "general" not in split}
+    table |= {f"{split}_mrr": figure(results, MRR) for split, results in own.items()}
+    return table | {f"{split}_meaning": figure(results, MEANING) for split, results in own.items()}

@@ -15,7 +15,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from selfsent.config import apply_settings, build_config, list_settings
 from selfsent.corpus.settings import CorpusConfig
@@ -23,6 +23,7 @@ from selfsent.corpus.sources import DEMO, corpus_sources, resolve_sources
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import encoder_digest
 from selfsent.encoder.save import save_encoder
+from selfsent.encoder.search_settings import write_search_settings
 from selfsent.errors import ConfigurationError, ResumeError
 from selfsent.evaluation.label_free.material import find_trained, has_learned_from
 from selfsent.objectives.registry import plan_objective
@@ -43,7 +44,7 @@ from selfsent.storage import atomic, locks
 from selfsent.storage.provenance import versions
 from selfsent.storage.run_folder import PLAN, SELECTION
 
-MODEL, REPORT, PAGE = "model", SELECTION, "fit.html"
+MODEL, OTHER, REPORT, PAGE = "model", "model-other", SELECTION, "fit.html"
 _EXAMPLES = 8  # searches on the page
 _BYTES_A_MINUTE = 6_000_000  # of text that is read for every minute
 _READ = {  # settings of corpus that a selection looks at
@@ -75,6 +76,7 @@ def fit(
     base: Sequence[str | Path] | str | Path = (),
     out: str | Path = "runs/fit",
     minutes: float | None = None,
+    purpose: Literal["search", "grouping", "both"] | None = None,
     settings: Sequence[str] | Mapping[str, object] = (),
     resume: bool = False,
     progress: Progress = SILENT,
@@ -88,6 +90,7 @@ def fit(
             ship.
         out: the folder of the selection; the encoder that is kept is its ``model``.
         minutes: of this machine's time, about.
+        purpose: what the encoder is for: "search", "grouping" (clusters, topics, intents, classes) or "both".
         settings: changes to ``FitConfig`` such as ``["steps=500"]`` or ``{"steps": 500}``.
         resume: resume the selection in ``out``, or return its result if it is finished; start it where there is none.
 
@@ -101,7 +104,8 @@ def fit(
         >>> encoder = selfsent.load(result.model)
     """
     settings = [setting.removeprefix("fit.") for setting in list_settings(settings)]  # as `settings fit` lists them
-    table = apply_settings({} if minutes is None else {"minutes": minutes}, settings)
+    given = {"minutes": minutes, "purpose": purpose}
+    table = apply_settings({key: value for key, value in given.items() if value is not None}, settings)
     _require_read(table.get("corpus", {}))
     config = build_config(FitConfig, table, "")
     sources = _different([str(source) for source in corpus_sources(texts, corpus) or [DEMO]])
@@ -110,7 +114,7 @@ def fit(
     folder = Path(out)
     _begun(folder, resume)  # refused before a name is looked up
     with locks.exclusive(folder):
-        command = _command(sources, names, settings, config.minutes)
+        command = _command(sources, names, settings, config)
         return _fit_in(folder, sources, names, config, command, resume=resume, progress=progress)
 
 
@@ -187,12 +191,20 @@ def _fit_in(
     work = Workspace(folder=candidates, text=text, config=config, budget=budget, board=board, progress=progress)
     make_candidates(work, names)
     choice = choose(board)
-    if not atomic.cached(folder / MODEL):
-        with atomic.build_folder(folder / MODEL) as scratch:
-            save_encoder(choice.kept.open(), scratch)
+    other = next((each for each in choice.jobs.values() if each is not choice.kept), choice.kept)
+    folders = {choice.kept.name: MODEL, other.name: OTHER} if config.purpose == "both" else {choice.kept.name: MODEL}
+    for candidate in (other, choice.kept):
+        if candidate.name in folders and not atomic.cached(folder / folders[candidate.name]):
+            with atomic.build_folder(folder / folders[candidate.name]) as scratch:
+                save_encoder(candidate.open(), scratch)
+                if choice.search and candidate is choice.jobs["search"]:
+                    write_search_settings(scratch, choice.search)
+                    atomic.seal(scratch)
     content = {
         "kept": choice.kept.name,
         "base": choice.base.name,
+        "jobs": {job: [each.name, folders.get(each.name)] for job, each in choice.jobs.items()},
+        "search": asdict(choice.search) if choice.search else None,
         "sentences": [*choice.sentences, *_read_before(names, sources)],
         "rows": choice.rows,
         "examples": _search(vectors, choice) if board.structured else [],
@@ -227,13 +239,14 @@ def _search(vectors: Vectors, choice: Choice) -> list[dict[str, Any]]:
     """Search with the base and with what was kept, for the page."""
     tests = vectors.tests["test"]
     shown = {candidate.name: vectors.of(candidate, "test") for candidate in (choice.base, choice.kept)}
-    return tests.search(shown, _EXAMPLES) if tests.paired else []
+    return tests.search(shown, _EXAMPLES)
 
 
-def _command(sources: Sequence[str], bases: Sequence[str], settings: Sequence[str], minutes: float) -> str:
+def _command(sources: Sequence[str], bases: Sequence[str], settings: Sequence[str], config: FitConfig) -> str:
     named = [word for base in bases for word in ("--base", base)]
-    changed = [word for setting in settings for word in ("--set", setting)]
-    return shlex.join(["selfsent", "fit", *sources, *named, "--minutes", f"{minutes:g}", *changed])
+    changed = [word for each in settings if not each.startswith("purpose=") for word in ("--set", each)]
+    job = ["--for", config.purpose] * (config.purpose != "both")
+    return shlex.join(["selfsent", "fit", *sources, *named, *job, "--minutes", f"{config.minutes:g}", *changed])
 
 
 def _begun(folder: Path, resume: bool) -> bool:

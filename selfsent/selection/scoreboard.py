@@ -3,7 +3,9 @@
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -17,8 +19,10 @@ from selfsent.evaluation.comparison import Comparison
 from selfsent.evaluation.label_free.scores import SCORE
 from selfsent.evaluation.score import Results
 from selfsent.progress import Progress
-from selfsent.selection.held_out_tests import MRR, HeldOutTests, difference, figure
+from selfsent.selection.gates import SearchGate
+from selfsent.selection.held_out_tests import difference, figure
 from selfsent.selection.material import Facts
+from selfsent.selection.search_test import MEANING, MRR
 from selfsent.selection.settings import FitConfig
 from selfsent.storage import atomic
 
@@ -43,9 +47,11 @@ class Candidate:
     # Its vectors of some texts, from those that a function gives of other candidates; None: the texts are encoded.
     derive: Callable[[Callable[["Candidate"], Float[np.ndarray, "N D"]]], Float[np.ndarray, "N D"]] | None = None
     is_transformer: bool = False  # not static vectors, nor a pair of encoders
-    is_pair: bool = False
+    is_static: bool = False  # static vectors
+    is_pair: bool = False  # made here
+    groups: bool = False  # made for grouping
     seconds: float = 0.0  # that making it took
-    eligible: bool = True  # may be kept: one folder of stock modules that descends from a base
+    eligible: bool = True  # may be kept by itself: it descends from a base
     fraction: float = 1.0  # of the way from the base to trained weights
     scores: dict[str, Results] = field(default_factory=dict)  # by split of the held-out documents
     note: str = ""  # why it is out, for the table
@@ -71,7 +77,7 @@ def short_name(source: str) -> str:
 class Vectors:
     """The vectors of candidates for the held-out texts: computed once, read from disk after that."""
 
-    def __init__(self, folder: Path, tests: dict[str, HeldOutTests], progress: Progress) -> None:
+    def __init__(self, folder: Path, tests: dict[str, Any], progress: Progress) -> None:
         """Keep the vectors in a folder.
 
         Args:
@@ -106,18 +112,17 @@ class Scoreboard:
     def __init__(self, facts: Facts, vectors: Vectors, config: FitConfig, progress: Progress) -> None:
         """Start without candidates.
 
-        Single lines have no structure to judge by: halves of lines reward word overlap, and call static vectors better
-        than they are.  They and pairs are judged by MRR@10, because no tests of documents can be made of them.
+        Documents and pairs are judged by ``search_test``.  Single lines have no structure to judge by: halves of lines
+        reward word overlap, and call static vectors better than they are.
         """
         self.facts, self.vectors, self.config, self.progress = facts, vectors, config, progress
         self.candidates: list[Candidate] = []
         self.bases: list[Candidate] = []
         self.english = True  # or another language that every base knows
-        documents = facts.kind != "lines" and all(vectors.tests[split].structured for split in SPLITS)
-        paired = all(vectors.tests[split].paired for split in SPLITS)
-        self.measure = MRR if paired and not documents else SCORE  # of this text
-        self.structured = documents or (paired and facts.kind == "pairs")
-        self.judged = documents or paired  # whether anything here may replace a base
+        self.judged = all(vectors.tests[split].paired for split in SPLITS)  # whether anything may replace a base
+        self.structured = self.judged and facts.kind != "lines"  # what can be searched
+        self.measure = SCORE if self.structured else MRR  # of this text
+        self.agreement = 0.0  # of the best base's neighbours with those by words
 
     def add(self, candidate: Candidate) -> None:
         """Score a candidate on the documents that choose, of this text and of general text, and say so."""
@@ -130,6 +135,16 @@ class Scoreboard:
         figures = [(what, figure(candidate.scores[split], name)) for what, split, name in told]
         said = ", ".join(f"{what} {value:.1f}" for what, value in figures if value is not None)
         self.progress.say(f"{candidate.name}: {said}")
+
+    def score_on_test(self, candidate: Candidate) -> None:
+        """Score a candidate on the documents that decide, once."""
+        for split in ("test", "general test"):
+            if split not in candidate.scores:
+                candidate.scores[split] = self.vectors.score(candidate, split)
+
+    def find_first(self, fits: Callable[[Candidate], bool]) -> Candidate | None:
+        """Return the first candidate that fits, if there is one."""
+        return next(filter(fits, self.candidates), None)
 
     def find(self, name: str) -> Candidate | None:
         """Return the candidate of a name, if there is one."""
@@ -152,8 +167,33 @@ class Scoreboard:
     @property
     def reference(self) -> Candidate:
         """The base that a candidate has to beat: the best of them."""
-        split = "dev" if self.structured or not self.english else "general dev"
-        return max(self.bases, key=lambda base: self.figure(base, split))
+        return max(self.bases, key=self._strength_of)
+
+    @property
+    def transformer(self) -> Candidate | None:
+        """The best base that is a transformer, if there is one."""
+        return max((base for base in self.bases if base.is_transformer), key=self._strength_of, default=None)
+
+    def _strength_of(self, base: Candidate) -> float:
+        """Return what bases are compared by: this text and general text alike, of single lines the latter alone."""
+        general = self.figure(base, "general dev") if self.english else 0.0
+        return general + (self.figure(base, "dev") if self.structured or not self.english else 0.0)
+
+    @cached_property
+    def search_gate(self) -> SearchGate:
+        """What the best base that is a transformer finds, and what words do."""
+        base = self.transformer
+        assert base is not None
+        self.score_on_test(base)
+        words = [self.vectors.tests[split].score_words() for split in SPLITS]
+        own = [base.scores[split] for split in SPLITS]
+        shipped = self.difference_to_shipped(base, "general dev") if self.english else None
+        return SearchGate(
+            words=float(np.mean([figure(results, MRR) for results in words])),
+            base=float(np.mean([figure(results, MRR) for results in own])),
+            meaning=float(np.mean([figure(results, MEANING) for results in own])),
+            weak=shipped is not None and shipped.decision != "better",
+        )
 
     @property
     def general_counts(self) -> bool:
@@ -193,9 +233,13 @@ class Scoreboard:
         """
         if self.structured or not self.general_counts:
             return None
+        change = self.difference_to_shipped(self.reference, split)
+        return change if change.decision != "worse" else None
+
+    def difference_to_shipped(self, base: Candidate, split: str) -> Comparison:
+        """Return how a base compares with the static vectors that ship."""
         # The name is that of its vectors on disk, too.
         taken = any(base.name == STATIC_BASE != base.source for base in self.bases)
         name = f"{STATIC_BASE}, as it ships" if taken else STATIC_BASE
         shipped = Candidate(name=name, how="as it is", open=lambda: load_encoder(STATIC_BASE), base=STATIC_BASE)
-        change = difference(self.vectors.score(self.reference, split), self.vectors.score(shipped, split), SCORE)
-        return change if change.decision != "worse" else None
+        return difference(self.vectors.score(base, split), self.vectors.score(shipped, split), SCORE)

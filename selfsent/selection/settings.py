@@ -1,5 +1,7 @@
 """The settings of a selection."""
 
+from typing import Literal
+
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
@@ -31,10 +33,9 @@ class FitConfig:
         le=1_000,
     )
     methods: tuple[str, ...] = setting(("scd",), "tried on single lines, which give no pairs; others: simcse, denosent")
-    replace_strong_base: bool = setting(
-        False, "by single lines alone, where the base is not surely below the static vectors that ship on general text"
+    purpose: Literal["search", "grouping", "both"] = setting(
+        "both", "what the encoder is for; grouping: clusters, topics, intents, classes"
     )
-    pair_of_encoders: bool = setting(False, "a pair of encoders may be kept; opening it needs selfsent")
     bootstrap: int = setting(1000, "resamples behind each interval", ge=100, le=1_000_000)
     seed: int = setting(42, "of all that is trained; the tests are drawn alike for every seed", ge=0, le=SEEDS)
     corpus: CorpusConfig = Field(default_factory=lambda: CorpusConfig())

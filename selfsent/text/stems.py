@@ -23,13 +23,15 @@ _KEPT = 1 << 18  # words whose stems are kept
 _LOCK = Lock()  # a stemmer works on the word that it holds
 
 
-def stems(text: str, language: str = "en") -> list[str]:
+def stems(text: str, language: str = "en", *, all_words: bool = False) -> list[str]:
     """Return the stems of the words of a text, in order, without stop words.
 
     Args:
         language: its code (ISO 639-1); of a language without an algorithm the words stay as they are.
+        all_words: stop words, too.
     """
-    words = [word for word in clean.words(text) if word not in _stop_words(language)]
+    left_out = frozenset[str]() if all_words else _stop_words(language)
+    words = [word for word in clean.words(text) if word not in left_out]
     return [_stem(word, language) for word in words] if language in _ALGORITHMS else words
 
 

@@ -6,8 +6,9 @@ A new way is a file here with one function, and a line in ``make_candidates``.
 from collections.abc import Sequence
 
 from selfsent.selection.candidates.averaged_weights import add_average, add_interpolated
-from selfsent.selection.candidates.bases import add_bases, bases_promise_more, train_bases
-from selfsent.selection.candidates.pairs import add_pairs
+from selfsent.selection.candidates.bases import add_bases, train_bases
+from selfsent.selection.candidates.neighbour_maps import add_neighbour_map
+from selfsent.selection.candidates.pairs import add_pair
 from selfsent.selection.candidates.static_vectors import add_static_vectors
 from selfsent.selection.candidates.whitened import add_partly_whitened
 from selfsent.selection.candidates.workspace import Workspace
@@ -18,35 +19,27 @@ DEFAULT_BASES = ("builtin", STATIC_BASE)
 
 def make_candidates(work: Workspace, bases: Sequence[str]) -> None:
     """Make every candidate, from some bases or those that ship, and score it on the documents that choose."""
-    if not work.board.structured:
-        _make_from_lines(work, bases or DEFAULT_BASES[:1])
-        return
-    add_bases(work, bases or DEFAULT_BASES)
-    named = work.board.static_named  # static vectors can be kept alone only where they descend from a base
-    if not named:
-        train_bases(work)
+    board, purpose = work.board, work.config.purpose
+    add_bases(work, bases or DEFAULT_BASES[: 2 if board.structured else 1])
+    if purpose != "grouping":
+        if board.structured:
+            _make_for_search(work)
+        elif board.strength() is None:  # otherwise what lines call better is often worse (decision 0018)
+            train_bases(work)
+            add_interpolated(work)
+    if purpose != "search":
+        add_neighbour_map(work)
+
+
+def _make_for_search(work: Workspace) -> None:
+    """Make static vectors of the text, train a weak base, and join the best of both."""
+    board = work.board
+    if board.transformer and not board.search_gate.dose:
+        return  # a base at home in the text: nothing beside it would help
     add_static_vectors(work)
-    bases_first = bases_promise_more(work)
-    if named and bases_first:
+    if board.transformer and board.search_gate.weak:  # training costs a strong base what people see in it
         train_bases(work)
     add_average(work)
-    if named and not bases_first:
-        train_bases(work)
     add_interpolated(work)
     add_partly_whitened(work)
-    add_pairs(work)
-
-
-def _make_from_lines(work: Workspace, bases: Sequence[str]) -> None:
-    """Make the candidates of a text without structure, from which no pairs can be made."""
-    lines = work.text.facts.kind == "lines"
-    task = "lines from a third of their words" if lines else "documents from their first sentences"
-    why = "single lines, or of too few documents to judge by" if lines else "documents that no test can be made of"
-    work.progress.say(
-        f"this text is made of {why}: a candidate has to find {task} more often than its base does, and must not "
-        "lose on general text; static vectors are no candidates"
-    )
-    add_bases(work, bases)
-    if work.config.replace_strong_base or work.board.strength() is None:  # otherwise no candidate would be kept
-        train_bases(work)
-        add_interpolated(work)
+    add_pair(work)

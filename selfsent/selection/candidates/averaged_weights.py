@@ -50,6 +50,7 @@ def add_average(work: Workspace) -> None:
         open=partial(_open_between, once.open, partial(load_encoder, again), 0.5),
         base=STATIC_BASE,
         seconds=once.seconds + seconds,
+        is_static=True,
         eligible=once.eligible,
         note=once.note,
     )
@@ -67,6 +68,7 @@ def add_interpolated(work: Workspace) -> None:
                 base=goal.base,
                 fraction=fraction,
                 is_transformer=goal.is_transformer,
+                is_static=goal.is_static,
                 eligible=goal.eligible,
                 note=goal.note,
             )

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
 from selfsent.encoder.coverage import check_coverage
 from selfsent.encoder.folder import SHIPPED
 from selfsent.encoder.inspect import transformer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import encoder_digest
-from selfsent.selection.candidates.static_vectors import STATIC
 from selfsent.selection.candidates.workspace import PAIRS, Workspace
 from selfsent.selection.scoreboard import Candidate, short_name
 
@@ -25,7 +26,6 @@ OF_METHODS = {  # what is published for BERT-base is too much for small encoders
     "denosent": ("objective.decoder_layers=4",),
 }
 FEWEST = 50  # steps: a shorter training is left out
-_HOPED = 5.0  # points that training on pairs may bring a base; it brought 1.1 to 5.3 (decision 0016)
 _RATES = (5e-4, 5e-5)  # peak rates of the encoder that ships and of others
 _SLOWER = 0.2  # of these rates where texts are their own positives
 
@@ -54,6 +54,7 @@ def add_bases(work: Workspace, sources: Sequence[str]) -> None:
             encoder = base.open()
             budget.require_same_base(name, encoder_digest(encoder), source)
             base.is_transformer = transformer_of(encoder) is not None
+            base.is_static = isinstance(encoder[0], StaticEmbedding)
             # What is lost on general text, which is English, counts nothing for text of another language.
             if check_coverage(encoder, board.vectors.tests["dev"].texts, name, work.progress).foreign:
                 board.english = False
@@ -61,13 +62,6 @@ def add_bases(work: Workspace, sources: Sequence[str]) -> None:
         if base.is_transformer:
             budget.measure_rate(encoder, work.text.pairs if board.structured else work.text.texts, base.slug)
         board.bases.append(base)
-
-
-def bases_promise_more(work: Workspace) -> bool:
-    """Tell whether training may lift a base that is a transformer above the static vectors of the text."""
-    board = work.board
-    static = max(board.value(candidate) for candidate in board.candidates if candidate.name == STATIC)
-    return any(base.is_transformer and board.value(base) + _HOPED >= static for base in board.bases)
 
 
 def train_bases(work: Workspace, fewest: int = FEWEST) -> None:

@@ -12,29 +12,32 @@ from selfsent.selection.candidates.workspace import Workspace
 from selfsent.selection.held_out_tests import unit_vectors
 from selfsent.selection.scoreboard import Candidate
 
-WEIGHTS = (0.3, 0.5, 0.7)  # of the first of the two
 
-
-def add_pairs(work: Workspace) -> None:
-    """Add the pair with every weight."""
-    board, asked = work.board, work.config.pair_of_encoders
+def add_pair(work: Workspace) -> None:
+    """Add the pair, with the weights that the gate of search says; none where it says that the base is at home."""
+    board = work.board
     first = board.best(candidate for candidate in board.candidates if candidate.is_transformer)
-    second = board.best(candidate for candidate in board.candidates if not candidate.is_transformer)
+    second = board.best(candidate for candidate in board.candidates if candidate.is_static)
     if first is None or second is None:
         return
-    for weight in WEIGHTS:
-        pair, weights = (first, second), (weight, 1 - weight)
-        candidate = Candidate(
-            name=f"pair of {first.name} and {second.name}, {weight:g} : {1 - weight:g}",
+    gate = board.search_gate
+    work.progress.say(
+        f"a sentence from inside: MRR@10 {gate.words:.1f} by words, {gate.base:.1f} by {board.reference.name}, "
+        f"{gate.meaning:.1f} without its rarer words; dose of the pair: {gate.dose:g}"
+    )
+    if not gate.dose:
+        return
+    pair, weights = (first, second), gate.pair
+    board.add(
+        Candidate(
+            name=f"pair of {first.name} and {second.name}, {weights[0]:.2g} : {weights[1]:.2g}",
             how="pair of encoders",
             open=partial(_join, pair, weights),
             derive=partial(_concatenate, pair, weights),
             is_pair=True,
             base=first.base,
-            eligible=asked,
-            note="" if asked else "two folders in one: --set pair_of_encoders=true allows it",
         )
-        board.add(candidate)
+    )
 
 
 def _join(pair: tuple[Candidate, Candidate], weights: tuple[float, float]) -> SentenceTransformer:

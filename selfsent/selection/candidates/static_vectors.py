@@ -26,8 +26,8 @@ def add_static_vectors(work: Workspace) -> None:
         (STATIC, "the same, trained on pairs of this text", trained, took),
     ):
         candidate = Candidate(name=name, how=how, open=partial(load_encoder, folder), base=STATIC_BASE, seconds=needed)
-        candidate.eligible = named and name == STATIC
-        candidate.note = "" if named else "made from no base that was named"
+        candidate.is_static, candidate.eligible = True, named and name == STATIC
+        candidate.note = "" if named else "beside a base: made from none that was named"
         work.board.add(candidate)
 
 

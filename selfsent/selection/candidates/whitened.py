@@ -1,4 +1,4 @@
-"""Partial whitening: the most promising candidates again, their embeddings partly whitened on the text.
+"""Partial whitening: the best static vectors again, partly whitened on the text.
 
 Nothing is trained, and the texts of the tests are not encoded again: their vectors are multiplied.
 """
@@ -25,12 +25,11 @@ _TEXTS = 4096  # that the covariance is measured on
 
 
 def add_partly_whitened(work: Workspace) -> None:
-    """Whiten the base, and the best that was trained of transformers and of static vectors."""
+    """Whiten the best static vectors: of transformers people see that it costs (decision 0032)."""
     board = work.board
-    trained = [candidate for candidate in board.candidates if candidate not in board.bases]
-    kinds = [[each for each in trained if each.is_transformer is kind] for kind in (True, False)]
+    best = board.best(candidate for candidate in board.candidates if candidate.is_static)
     sample = _sample(work.text.pairs)
-    for source in (board.reference, *filter(None, map(board.best, kinds))):
+    for source in filter(None, [best]):
         how = "embeddings partly whitened on this text"
         candidate = replace(source, name=f"{source.name}, partly whitened", how=how, source="", scores={})
         path = work.folder / f"{candidate.slug}.npy"
