@@ -106,9 +106,16 @@ def require_vocabulary(encoder: SentenceTransformer, name: str) -> None:
     Raises:
         EncoderError: says how many tokens there are, and how many the weights know.
     """
-    tokenizer, model = tokenizer_of(encoder), transformer_of(encoder)
-    table = encoder[0].get_submodule("embedding") if model is None else model.get_input_embeddings()
-    require_words(tokenizer.get_vocab(), tokenizer.all_special_tokens, len(table.get_parameter("weight")), name)
+    first = encoder[0]
+    if isinstance(first, StaticEmbedding):  # without its transformers tokenizer, which takes long to make
+        table = first.get_submodule("embedding")
+        added = first.tokenizer.get_added_tokens_decoder().values()
+        vocabulary, special = first.tokenizer.get_vocab(), [token.content for token in added if token.special]
+    else:
+        tokenizer, model = tokenizer_of(encoder), transformer_of(encoder)
+        table = first.get_submodule("embedding") if model is None else model.get_input_embeddings()
+        vocabulary, special = tokenizer.get_vocab(), tokenizer.all_special_tokens
+    require_words(vocabulary, special, len(table.get_parameter("weight")), name)
 
 
 def require_vectors(encoder: SentenceTransformer, name: str) -> None:

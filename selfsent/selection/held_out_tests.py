@@ -85,7 +85,8 @@ class HeldOutTests:
         results = Results(scores=[])
         if self.tests.every:
             rows = [self._row[text] for text in self.tests.texts]
-            results = score_vectors(self.tests, vectors[rows], name=name, resamples=self._resamples, seed=self._seed)
+            drawn = {"resamples": self._resamples, "seed": self._seed}
+            results = score_vectors(self.tests, vectors[rows], name=name, with_geometry=False, **drawn)
         if not self.paired:
             return results
         task = replace(read_heldout_retrieval((self._queries.queries, self._queries.passages)), clusters=self._clusters)

@@ -1,6 +1,7 @@
 """A selection on a small text: what it leaves behind, and that it ends the same however often it was killed."""
 
 import json
+import lzma
 import re
 import shutil
 from contextlib import contextmanager
@@ -9,16 +10,19 @@ import numpy as np
 import pytest
 from huggingface_hub import ModelCard
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from small_runs import Told
 from tiny import TEXTS
+from tokenizers import Tokenizer
 
 import selfsent
+from selfsent.encoder.folder import SHIPPED
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.pair_module import parts_of
 from selfsent.errors import ConfigurationError, CorpusError, ResumeError, UserError
 from selfsent.evaluation.comparison import Comparison
 from selfsent.progress import Progress
-from selfsent.selection import choose
+from selfsent.selection import choose, held_out_tests
 from selfsent.selection.scoreboard import Scoreboard
 from selfsent.storage import atomic
 
@@ -28,9 +32,21 @@ STATIC = "builtin-static"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
+def small(tmp_path_factory):
+    """A cache of its own, and of what ships a tenth: every candidate is opened and scored many times."""
+    static = load_encoder(STATIC)[0]
+    definition = json.loads(static.tokenizer.to_str())
+    definition["model"]["vocab"] = {token: row for token, row in definition["model"]["vocab"].items() if row < 3000}
+    table = static.embedding.weight.detach()[:3000, :64].contiguous()
+    folder = tmp_path_factory.mktemp("small")
+    vectors = StaticEmbedding(Tokenizer.from_str(json.dumps(definition)), embedding_weights=table)
+    SentenceTransformer(modules=[vectors], device="cpu").save(str(folder / "static"))
+    general = lzma.decompress(held_out_tests.GENERAL.read_bytes()).splitlines(keepends=True)
+    (folder / "general.jsonl").write_bytes(b"".join(general[:140]))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("SELFSENT_CACHE", str(tmp_path_factory.mktemp("fit-cache")))
+        patched.setenv("SELFSENT_CACHE", str(folder / "cache"))
+        patched.setitem(SHIPPED, STATIC, folder / "static")
+        patched.setattr(held_out_tests, "GENERAL", folder / "general.jsonl")
         yield
 
 

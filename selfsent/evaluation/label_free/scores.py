@@ -69,11 +69,13 @@ def score_vectors(
     name: str = "the encoder",
     resamples: int = 1000,
     seed: int = 0,
+    with_geometry: bool = True,
 ) -> Results:
     """Score an encoder by its vectors of ``tests.texts``, in their order.
 
     Args:
         name: of the encoder, for messages.
+        with_geometry: add alignment, uniformity and the like, which no score depends on.
 
     Raises:
         EncoderError: vectors hold NaN or infinity; the test is named.
@@ -98,6 +100,8 @@ def score_vectors(
         left, right = unit(rows(tests.nearness.queries)), unit(rows(tests.nearness.passages))
         cosines = np.round(np.einsum("nd,nd->n", left, right), 9)  # those that differ by less are equal
     scores = _score_tests(tests, "cosine", similarities, cosines, resamples, seed)
+    if not with_geometry:
+        return Results(scores=scores, fingerprint=tests.fingerprint)
     sample = vectors[:: -(-len(vectors) // _SAMPLE)]
     figures = {}
     if related := [test for test in tests.retrieval if test.name not in PERTURBATIONS]:
