@@ -7,9 +7,9 @@ import numpy as np
 from selfsent.evaluation.label_free.scores import SCORE
 from selfsent.evaluation.score import Results, measured
 from selfsent.progress import SILENT
-from selfsent.selection.held_out_tests import MRR
 from selfsent.selection.material import Facts
 from selfsent.selection.scoreboard import STATIC_BASE, Candidate, Scoreboard
+from selfsent.selection.search_test import MEANING, MRR
 from selfsent.selection.settings import FitConfig
 
 SPREAD = np.random.default_rng(0).normal(size=1000)  # the same draws for every candidate: differences are paired
@@ -21,6 +21,7 @@ def results(score, mrr=None, noise=0.0, seed=0):
     scores = [measured(SCORE, "structure", "mean", float(score), score + 3 * SPREAD + own, 100, {})]
     if mrr is not None:
         scores.append(measured("retrieval", "held-out", MRR, float(mrr), mrr + SPREAD + own, 100, {}))
+        scores.append(measured("retrieval", "held-out", MEANING, float(mrr) / 2, mrr / 2 + SPREAD + own, 100, {}))
     return Results(scores=scores)
 
 
@@ -41,12 +42,14 @@ def candidate(name, dev, test=None, general=80.0, base="", noise=0.0, mrr=None, 
 class Vectors:
     """Scores that were made up, and what was asked for; a candidate without any scores 50, or as ``values`` says."""
 
-    def __init__(self, scores, *, structured, paired, bm25=None, hybrid=None):
+    def __init__(self, scores, *, paired, words=None, both=None):
         self.scores, self.values, self.asked = scores, {}, []
-        made = {"structured": structured, "paired": paired, "texts": []}
-        self.tests = {split: SimpleNamespace(**made) for split in ("dev", "test")}
-        self.tests["test"].score_bm25 = lambda: bm25 or Results(scores=[])
-        self.tests["test"].score_hybrid = lambda vectors: hybrid[vectors]
+        words = words or results(40.0, 40.0)
+        found = {
+            "score_words": lambda: words,
+            "score_with_words": lambda vectors, weight: (both or {}).get(vectors, words),
+        }
+        self.tests = {split: SimpleNamespace(paired=paired, texts=[], **found) for split in ("dev", "test")}
 
     def of(self, candidate, split):
         return candidate.name
@@ -59,23 +62,23 @@ class Vectors:
         return results(80.0) if "general" in split else results(value, value)
 
 
-def scoreboard(*made, kind="documents", structured=None, paired=None, bases=1, static=90.0, english=True, **given):
+def scoreboard(*made, kind="documents", paired=True, bases=1, static=90.0, english=True, gate=None, **given):
     """A scoreboard of made-up candidates.
 
     Args:
-        structured: whether tests of documents can be made; default: of documents.
-        paired: whether there are queries and passages; default: except of documents.
+        paired: whether there are queries and passages.
         bases: how many of the candidates are bases, from the first on.
         static: score of the static vectors that ship on general text.
-        given: ``bm25`` and ``hybrid``, the scores of word matching and of both; else settings.
+        gate: signals of search.
+        given: ``words`` and ``both``, the scores of word matching and of both; else settings.
     """
-    matching = {key: given.pop(key) for key in ("bm25", "hybrid") if key in given}
-    structured = kind == "documents" if structured is None else structured
-    paired = (kind != "documents" or not structured or "hybrid" in matching) if paired is None else paired
+    matching = {key: given.pop(key) for key in ("words", "both") if key in given}
     every = {each.name: scores for each, scores in (candidate(STATIC_BASE, 0, general=static), *made)}
-    vectors = Vectors(every, structured=structured, paired=paired, **matching)
+    vectors = Vectors(every, paired=paired, **matching)
     facts = Facts(kind=kind, documents=500, texts=400, pairs=900, held_out=100, share=1.0, different=400)
     board = Scoreboard(facts, vectors, FitConfig(**given), SILENT)
     board.candidates = [each for each, _ in made]
     board.bases, board.english = board.candidates[:bases], english
+    if gate is not None:
+        board.search_gate = gate
     return board

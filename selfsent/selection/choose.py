@@ -49,8 +49,8 @@ def choose(board: Scoreboard) -> Choice:
     for candidate in {id(each): each for each in (*board.bases, *jobs.values())}.values():
         board.score_on_test(candidate)
     settings = _search_settings(board, found) if board.structured else None
-    sentences = [] if purpose == "grouping" and kept is not found and not board.structured else [said]
-    if board.structured:
+    sentences = [] if board.config.purpose == "grouping" else [said]
+    if board.structured and sentences:
         sentences += _on_held_out(board, found, base, settings, change)
     if board.config.purpose != "search":
         sentences.insert(0 if purpose == "grouping" else len(sentences), _on_grouping(board, grouped, base))
@@ -63,9 +63,9 @@ def choose(board: Scoreboard) -> Choice:
 
 def _for_search(board: Scoreboard, base: Candidate) -> tuple[Candidate, str, Comparison | None]:
     """Return what is kept for search, a sentence on it, and how it compares with the base."""
-    pair, gate = board.find_first(attrgetter("is_pair")), board.search_gate
     if board.transformer is None:
         return _compared(board, base)
+    pair, gate = board.find_first(attrgetter("is_pair")), board.search_gate
     at = (
         f"words find held-out sentences with MRR@10 {gate.words:.1f}, {board.transformer.name} with {gate.base:.1f}, "
         f"and with {gate.meaning:.1f} where their rarer words are left out"
@@ -141,9 +141,7 @@ def _guarded(board: Scoreboard, chosen: Candidate, base: Candidate) -> Compariso
 def _search_settings(board: Scoreboard, found: Candidate) -> SearchSettings:
     if found.is_static:
         return STATIC_SEARCH
-    if found.is_pair or board.search_gate.dose == 0:
-        return board.search_gate.search
-    return SearchSettings()
+    return board.search_gate.search if found.is_pair or board.transformer else SearchSettings()
 
 
 def _no_change(board: Scoreboard, base: Candidate) -> str:
@@ -180,20 +178,19 @@ def _on_held_out(
     board: Scoreboard, found: Candidate, base: Candidate, settings: SearchSettings | None, change: Comparison | None
 ) -> list[str]:
     """Say what the kept setting and word matching find on the documents that chose nothing."""
-    tests, said = board.vectors.tests["test"], []
+    tests = board.vectors.tests["test"]
+    at = f"MRR@10 {figure(base.scores['test'], MRR):.1f}"
     if change is not None and found is not base:
         change = difference(found.scores["test"], base.scores["test"], MRR)
-        said.append(
-            f"Found from a sentence inside: MRR@10 {change.after:.1f} against {change.before:.1f} ({change.interval})."
-        )
-    words = figure(tests.score_words(), MRR)
-    figures = [f"words (BM25) alone {words:.1f}"]
+        at = f"MRR@10 {change.after:.1f} against {change.before:.1f} ({change.interval})"
+    at += f"; words (BM25) alone {figure(tests.score_words(), MRR):.1f}"
     if settings is not None and settings.words:
         both = figure(tests.score_with_words(board.vectors.of(found, "test"), settings.words), MRR)
-        figures.append(f"with words {both:.1f}")
-    said.append(f"The same by {' and '.join(figures)}.")
-    said.append("These tests are made of the text itself: where it matters, ask your own queries (the page has some).")
-    return said
+        at += f", with words {both:.1f}"
+    return [
+        f"On held-out documents, from a sentence inside: {at}.",
+        "These tests are made of the text itself: where it matters, ask your own queries (the page has some).",
+    ]
 
 
 def _on_grouping(board: Scoreboard, grouped: Candidate, base: Candidate) -> str:
@@ -216,8 +213,9 @@ def _rows(board: Scoreboard, kept: Candidate, base: Candidate, settings: SearchS
     """Return the table: candidates in the order of what they are chosen by, then word matching."""
     rows: list[dict[str, Any]] = []
     ordered = sorted(board.candidates, key=board.value, reverse=True)
-    shown = {id(each) for each in sorted(ordered, key=lambda row: "test" not in row.scores)[: _MOST_ROWS - 2]}
-    for row in (each for each in ordered if id(each) in shown):
+    static = board.best(each for each in board.candidates if each.is_static)  # of many it is shown alone
+    shown = [each for each in ordered if "test" in each.scores or not each.is_static or each is static]
+    for row in shown[: _MOST_ROWS - 2]:
         note = "kept" if row is kept else "base" if row is base else row.note
         figures = _figures(row.scores, board.measure)
         rows.append({"name": row.name, "how": row.how, "seconds": row.seconds, "note": note, **figures})

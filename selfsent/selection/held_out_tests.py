@@ -22,7 +22,7 @@ from selfsent.evaluation.label_free.documents import parse_rows
 from selfsent.evaluation.label_free.held_out_retrieval import (
     read_heldout_retrieval,
 )
-from selfsent.evaluation.label_free.scores import SCORE, has_structure, score_vectors
+from selfsent.evaluation.label_free.scores import SCORE, score_vectors
 from selfsent.evaluation.score import Results
 from selfsent.selection.material import Material
 from selfsent.selection.search_test import MRR, RETRIEVAL, SearchTest, inside_pairs
@@ -69,11 +69,6 @@ class HeldOutTests:
         self._resamples, self._seed = resamples, seed
         self.texts = list(dict.fromkeys([*self.tests.texts, *queries.queries, *queries.passages]))
         self._row = {text: number for number, text in enumerate(self.texts)}
-
-    @property
-    def structured(self) -> bool:
-        """Whether there are tests made of the structure of documents; halves alone reward word overlap."""
-        return has_structure(self.tests)
 
     @property
     def paired(self) -> bool:

@@ -8,17 +8,20 @@ import numpy as np
 import pytest
 from scoreboards import candidate, results, scoreboard
 
-from selfsent.selection.candidates.static_vectors import UNTRAINED
 from selfsent.selection.choose import BM25, choose
+from selfsent.selection.gates import SearchGate
 
 LINES = {"kind": "lines"}
+ABROAD = SearchGate(words=50.0, base=40.0, meaning=5.0, weak=False)  # all is put beside the base
+HOME = SearchGate(words=50.0, base=60.0, meaning=30.0, weak=False)
 BASE, FINDS = ("base", 60), {"mrr": 58.0}
 KEEP = "Keep base as it is: "
 
 
 def scored(*made):
-    """Candidates by name and scores."""
-    return [candidate(name, dev, **given) for name, dev, given in ((*each, {})[:3] for each in made)]
+    """Candidates without layers by name and scores."""
+    plain = {"is_transformer": False, "mrr": 50.0}
+    return [candidate(name, dev, **{**plain, **given}) for name, dev, given in ((*each, {})[:3] for each in made)]
 
 
 def lines(*made):
@@ -73,7 +76,7 @@ CASES = {
         "own",
     ),
     "lines that cannot be judged keep their base": (
-        scored(("base", 0), ("found", 90, {"general": 99.0})),
+        lines(("base", 0), ("found", 90, {"general": 99.0})),
         LINES | {"paired": False},
         "base",
     ),
@@ -101,14 +104,6 @@ CASES = {
         )
         for gain, general, kept in ((7.4, 80.0, "part"), (7.6, 80.0, "whole"), (9.0, 79.0, "part"))
     },
-    **{
-        f"a base is as weak as it is whether or not a strong one may be replaced: {static}": (
-            lines(START, ("part", 60.0, PART), ("whole", 58.0)),
-            LINES | {"static": static, "replace_strong_base": True},
-            kept,
-        )
-        for static, kept in ((90.0, "whole"), (79.0, "part"))
-    },
 }
 
 
@@ -120,6 +115,7 @@ def test_what_is_kept(made, given, kept):
 OTHERS = scored(BASE, ("second", 55), ("lower", 50), ("out", 70, {"eligible": False}))
 FOUND = lines(("base", 50.0), ("better", 58.0))
 LOST = lines(("base", 50.0), ("found", 58.0, {"general": 79.0, "noise": 0.1}))
+WHERE = "on held-out documents of this text, each to be found from a sentence, with and without its rarer words"
 SEARCH = scored(("base", 60, {"mrr": 45.0}), ("better", 65, {"mrr": 50.0}))
 
 
@@ -134,13 +130,13 @@ SEARCH = scored(("base", 60, {"mrr": 45.0}), ("better", 65, {"mrr": 50.0}))
             f"{KEEP}the best candidate, better, is not surely above it: 63.0 against 60.0 of base",
         ),
         (scored(BASE, ("lucky", 90, {"test": 55})), {}, 0, "55.0 against 60.0"),
-        (OTHERS, {"bases": 2}, 0, f"{KEEP}of 2 other candidates none is above it on held-out documents of this text."),
+        (OTHERS, {"bases": 2}, 0, f"{KEEP}of 2 other candidates none is above it {WHERE}."),
         (
             scored(BASE, ("own", 70, {"general": 50.0})),
             {"general_loss": 1.0},
             0,
-            f"{KEEP}the best candidate, own, has 70.0 against 60.0 on held-out documents of this text, and changes by "
-            "-30.0 on general text (-30.0 to -30.0).",
+            f"{KEEP}the best candidate, own, has 70.0 against 60.0 {WHERE}, and changes by -30.0 on general text "
+            "(-30.0 to -30.0).",
         ),
         (FOUND, LINES, 0, "58.0 against 50.0 of base on held-out lines of this text"),
         (
@@ -151,57 +147,75 @@ SEARCH = scored(("base", 60, {"mrr": 45.0}), ("better", 65, {"mrr": 50.0}))
             "from a third of its words (MRR@10), and changes by -1.0 on general text (",
         ),
         (
-            FOUND,
-            {"kind": "pairs", "structured": False, "hybrid": {"better": results(0, 40.0)}, "bm25": results(0, 40.0)},
-            0,
-            "58.0 against 50.0 of base on held-out pairs of this text (MRR@10), a difference",
-        ),
-        (
-            FOUND,
-            {"structured": False, "hybrid": {"better": results(0, 40.0)}, "bm25": results(0, 40.0)},
-            0,
-            "58.0 against 50.0 of base on held-out documents of this text, each to be found from its first sentence "
-            "(MRR@10), a difference",
-        ),
-        (
             [candidate("vectors", 60, mrr=60, is_transformer=False)],
-            LINES | {"static": 80.0},
+            LINES,
             0,
             "Keep vectors as it is: it has no layers, and on single lines only encoders with layers are trained.",
         ),
-        (SEARCH, {"bm25": results(0, 60.0)}, 1, "For search: MRR@10 50.0 against 45.0 (+5.0 to +5.0)."),
-        *(
-            (SEARCH, {"bm25": results(0, bm25)}, 2, said)
-            for bm25, said in (
-                (60, "Word matching (BM25) finds more: MRR@10 50.0 against 60.0 (-10.0 to -10.0): use it for search."),
-                (40, "It finds more than word matching (BM25): MRR@10 50.0 against 40.0 (+10.0 to +10.0)."),
-                (50, "It cannot be told apart from word matching (BM25): MRR@10 50.0 against 50.0 (+0.0 to +0.0)."),
-            )
-        ),
-        *(
-            (SEARCH, {"bm25": results(0, 40.0), "hybrid": {"better": results(0, fused)}}, 3, f"fused, find {said}")
-            for fused, said in (
-                (53.0, "more: MRR@10 53.0 (+3.0 to +3.0 against it alone)."),
-                (48.0, "less: MRR@10 48.0 (-2.0 to -2.0 against it alone)."),
-                (50.0, "about as much: MRR@10 50.0 (+0.0 to +0.0 against it alone)."),
-            )
+        (
+            SEARCH,
+            {"words": results(0, 60.0)},
+            1,
+            "from a sentence inside: MRR@10 50.0 against 45.0 (+5.0 to +5.0); words (BM25) alone 60.0.",
         ),
         (
             scored(BASE, ("better", 70, {"general": 78.0})),
-            {},
-            -2,
-            "On general text its score changes by -2.0 (-2.0 to -2.0).",
-        ),
-        (
-            scored(BASE, ("better", 70)),
-            {},
+            {"purpose": "search"},
             -1,
-            "Classifiers are not judged by this: compare them with labels (selfsent evaluate) where they matter.",
+            "On general text its score changes by -2.0 (-2.0 to -2.0).",
         ),
     ],
 )
 def test_what_is_said(made, given, place, said):
     assert said in choose(scoreboard(*made, **given)).sentences[place]
+
+
+def pair_of(dev=70.0, **given):
+    """A base with layers, and the same beside static vectors."""
+    pair = {"is_transformer": False, "is_pair": True, "base": "base", "mrr": 55.0, **given}
+    return candidate("base", 60.0, mrr=45.0), candidate("base beside static vectors", dev, **pair)
+
+
+def test_a_pair_is_kept_with_the_search_settings_of_its_gate_unless_it_surely_finds_less():
+    choice = choose(scoreboard(*pair_of(60.5, noise=5.0), gate=ABROAD))  # though it is not surely above
+    assert (choice.kept.name, choice.search) == ("base beside static vectors", ABROAD.search)
+    assert choice.sentences[0] == (
+        "For search, keep base beside static vectors, with words at 0.2: words find held-out sentences with MRR@10 "
+        "50.0, base with 40.0, and with 5.0 where their rarer words are left out."
+    )
+    vetoed = choose(scoreboard(*pair_of(70.0, test=50.0), gate=ABROAD))
+    assert vetoed.kept.name == "base"
+    assert "base beside static vectors finds less: 50.0 against 60.0" in vetoed.sentences[0]
+
+
+def test_a_base_at_home_is_kept_with_feedback_and_without_words():
+    choice = choose(scoreboard(pair_of()[0], gate=HOME))
+    assert (choice.kept.name, choice.search) == ("base", HOME.search)
+    assert choice.sentences[0].startswith("For search, keep base as it is: it is at home in this text")
+    assert (choice.search.words, choice.search.feedback) == (0.0, 5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "purpose", "kept"),
+    [
+        ("documents", "both", "base beside static vectors"),
+        ("documents", "search", "base beside static vectors"),
+        ("documents", "grouping", "base, neighbour map"),
+        ("lines", "both", "base, neighbour map"),
+        ("lines", "search", "base"),
+        ("lines", "grouping", "base, neighbour map"),
+    ],
+)
+def test_each_job_has_its_best_and_the_text_says_which_is_the_one_encoder(kind, purpose, kept):
+    mapped = candidate("base, neighbour map", 30.0, is_transformer=False, groups=True, mrr=20.0)
+    made = (*pair_of()[: 1 if kind == "lines" else 2], mapped)
+    choice = choose(scoreboard(*made, kind=kind, purpose=purpose, gate=ABROAD, static=70.0))
+    assert choice.kept.name == kept
+    assert choice.jobs["grouping"].name == "base, neighbour map"
+    said = [sentence.split(",")[0] for sentence in choice.sentences if sentence.startswith("For ")]
+    search, grouping = "For search", "For grouping"
+    assert sorted(said) == {"both": [grouping, search], "search": [search], "grouping": [grouping]}[purpose]
+    assert (choice.search is not None) is (kind == "documents" and purpose != "grouping")
 
 
 def test_one_that_is_above_the_base_with_its_whole_interval_is_kept():
@@ -210,7 +224,7 @@ def test_one_that_is_above_the_base_with_its_whole_interval_is_kept():
     low, high = np.quantile(0.5 * np.random.default_rng(len("better")).normal(size=1000) + 3, (0.025, 0.975))
     assert low > 0
     assert choice.sentences[0] == (
-        "Kept: better (how better): 63.0 against 60.0 of base on held-out documents of this text, a difference of +3.0 "
+        f"Kept: better (how better): 63.0 against 60.0 of base {WHERE}, a difference of +3.0 "
         f"(95 % interval {low:+.1f} to {high:+.1f})."
     )
 
@@ -222,80 +236,35 @@ def test_the_test_documents_choose_nothing():
     assert ("second", "test") not in board.vectors.asked
 
 
-@pytest.mark.parametrize(("static", "asked"), [(79.0, False), (79.0, True), (80.0, False), (81.0, False)])
-def test_single_lines_replace_no_base_that_is_not_surely_below_what_ships_on_general_text(static, asked):
+@pytest.mark.parametrize("static", [79.0, 80.0, 81.0])
+def test_single_lines_replace_no_base_that_is_not_surely_below_what_ships_on_general_text(static):
     """The base has 80 there; of the same score it is not surely below."""
     made = lines(("base", 60), ("found", 70))
-    board = scoreboard(*made, kind="lines", static=static, replace_strong_base=asked)
-    if static <= 80 and not asked:
-        (sentence, *_) = choose(board).sentences
-        assert sentence.startswith(
-            f"{KEEP}on general text it is no weak encoder ({80 - static:+.1f} against builtin-static, "
+    choice = choose(scoreboard(*made, kind="lines", static=static))
+    if static <= 80:
+        assert choice.kept.name == "base"
+        assert choice.sentences[0].startswith(
+            f"For search, keep base as it is: on general text it is no weak encoder ({80 - static:+.1f} against "
         )
-        assert sentence.endswith(
-            "--set replace_strong_base=true lets them, to keep the best candidate, found: 70.0 against 60.0 "
-            "of base on held-out lines of this text, each to be found from a third of its words (MRR@10), a difference "
-            "of +10.0 (95 % interval +10.0 to +10.0)."
-        )
-        alone = choose(scoreboard(made[0], kind="lines", static=static))
-        assert alone.sentences[0].endswith("--set replace_strong_base=true lets them, to train candidates on them.")
     else:
-        assert choose(board).kept.name == "found"
-    documents = scored(("base", 60, {"mrr": 60}), ("found", 70, {"mrr": 70}))
-    assert choose(scoreboard(*documents, static=static, bm25=results(50, 50))).kept.name == "found"
-    made[1][1]["general test"] = results(75)  # it loses there, which that setting does not excuse
-    lost = choose(scoreboard(*made, kind="lines", static=static, replace_strong_base=asked))
-    assert lost.sentences[0].startswith(
-        f"{KEEP}the best candidate, found, loses on general text: 70.0 against 60.0 of base"
-    )
-    made[1][1]["general test"] = results(80)
-    board.english = False  # general text says nothing of another language
-    assert choose(board).kept.name == "found"
+        assert choice.kept.name == "found"
 
 
-@pytest.mark.parametrize(
-    ("dev", "test", "noise", "asked", "offered"),
-    [
-        (70, 70, 0.0, False, True),
-        (55, 70, 0.0, False, False),  # would not be chosen
-        (70, 61, 2.0, False, False),  # is not surely above the base
-        (58, 70, 0.0, True, False),  # may be kept
-    ],
-)
-def test_a_pair_that_would_be_kept_is_offered(dev, test, noise, asked, offered):
-    pair = ("pair of base and static", dev, {"test": test, "noise": noise, "eligible": asked, "is_pair": True})
-    choice = choose(scoreboard(*scored(BASE, ("static", 50), pair), pair_of_encoders=asked))
-    said = "Pair of base and static would be +10.0 above it (+10.0 to +10.0): --set pair_of_encoders=true"
-    assert (said in choice.sentences[-1]) is offered
-    assert any("would be" in sentence for sentence in choice.sentences) is offered
-
-
-def test_the_rows_are_in_the_order_of_what_is_chosen_by():
-    made = scored(BASE, ("third", 58), ("first", 70), (UNTRAINED, 65), ("pair", 90, {"eligible": False, "note": "two"}))
+def test_the_rows_are_in_the_order_of_what_is_chosen_by_and_of_static_vectors_the_best_is_shown():
+    static = {"is_static": True, "eligible": False}
+    made = scored(BASE, ("third", 58), ("first", 70), ("static", 65, static), ("untrained", 62, static))
     rows = choose(scoreboard(*made)).rows
-    assert [row["name"] for row in rows] == ["pair", "first", UNTRAINED, "base", "third", BM25]
-    assert [row["note"] for row in rows] == ["two", "kept", "", "base", "", ""]
-    assert rows[2]["test_score"] == 65  # untrained static vectors are shown on the test documents, too
-    assert "test_score" not in rows[4]
+    assert [row["name"] for row in rows] == ["first", "static", "base", "third", BM25]
+    assert [row["note"] for row in rows] == ["kept", "", "base", "", ""]
+    assert "test_score" not in rows[3]
 
 
-def test_the_rows_of_search_are_those_of_word_matching_and_of_every_base():
-    made = scored(("weak", 50, {"mrr": 40.0}), ("strong", 60, {"mrr": 45.0}), ("better", 65, {"mrr": 50.0}))
-    choice = choose(scoreboard(*made, bases=2, bm25=results(0, 44.0), hybrid={"better": results(0, 53.0)}))
+def test_the_rows_of_search_are_those_of_word_matching_with_and_without_what_is_kept():
+    base, pair = pair_of()
+    both = {pair[0].name: results(75.0, 66.0)}
+    choice = choose(scoreboard(base, pair, gate=ABROAD, words=results(41.0, 44.0), both=both))
     rows = {row["name"]: row for row in choice.rows}
-    assert choice.base.name == "strong"
-    assert {"test_score", "general_test_score"} < rows["weak"].keys()
-    assert (rows[BM25]["test_mrr"], rows[f"better with {BM25}"]["test_mrr"]) == (44.0, 53.0)
+    assert (rows[BM25]["test_mrr"], rows[BM25]["dev_meaning"]) == (44.0, 22.0)
+    assert rows[f"{pair[0].name} with words, 0.2"]["test_mrr"] == 66.0
     found = choose(scoreboard(*FOUND, kind="lines"))
     assert BM25 not in [row["name"] for row in found.rows]
-
-
-def test_pairs_are_judged_by_finding_the_other_side_and_general_text_by_its_score():
-    made = scored(("base", 60, {"mrr": 50}), ("finds", 55, {"mrr": 70, "general": 78}))
-    assert choose(scoreboard(*made, bm25=results(40, 55))).kept.name == "base"  # by the score it is worse
-    both = {"finds": results(0, 71.0)}
-    board = scoreboard(*made, kind="pairs", structured=False, bm25=results(40, 55), hybrid=both)
-    assert board.value(made[1][0]) == 70 - 0.5 * (80 - 78)
-    choice = choose(board)
-    assert choice.kept.name == "finds"
-    assert "70.0 against 50.0 of base" in choice.sentences[0]

@@ -1,7 +1,4 @@
-"""Scores on held-out documents: documents are resampled whole, and word matching is that of slow loops."""
-
-import math
-from collections import Counter
+"""Scores on held-out documents: documents are resampled whole, and retrieval is that of slow loops."""
 
 import numpy as np
 import pytest
@@ -9,8 +6,8 @@ import pytest
 from selfsent.corpus.held_out import HeldOutPairs
 from selfsent.corpus.sources import Document
 from selfsent.evaluation.label_free.scores import SCORE
-from selfsent.selection.held_out_tests import MRR, HeldOutTests, difference, figure
-from selfsent.text.bm25 import bm25_scores
+from selfsent.selection.held_out_tests import HeldOutTests, difference, figure
+from selfsent.selection.search_test import MRR
 from selfsent.text.clean import words
 
 NOUNS = [f"noun{number}" for number in range(80)]
@@ -110,64 +107,11 @@ def test_numbers_of_owners_may_have_gaps():
     assert gaps.get(SCORE, "mean") == plain.get(SCORE, "mean")
 
 
-def slow_bm25(queries, passages):
-    """Robertson and Zaragoza 2009 with Lucene's idf, k1 = 1.5 and b = 0.75: the scores of each query."""
-    bags_of = [Counter(words(one)) for one in passages]
-    lengths = [sum(bag.values()) for bag in bags_of]
-    mean = sum(lengths) / len(lengths)
-    for query in queries:
-        scores = [0.0] * len(passages)
-        for word in words(query):
-            having = sum(word in bag for bag in bags_of)
-            idf = math.log(1 + (len(passages) - having + 0.5) / (having + 0.5))
-            for place, bag in enumerate(bags_of):
-                saturated = bag[word] + 1.5 * (0.25 + 0.75 * lengths[place] / mean)
-                scores[place] += idf * bag[word] / saturated
-        yield scores
-
-
-def test_word_matching_is_that_of_slow_loops(retrieval):
-    pairs, made_of = retrieval
-    results = made_of.score_bm25()
-    expected = 100 * np.mean([*reciprocal_ranks(slow_bm25(pairs.queries, pairs.passages))])
-    assert 10 < expected < 100
-    assert figure(results, MRR) == pytest.approx(expected, abs=1e-3)
-
-
 def test_the_retrieval_of_vectors_is_that_of_slow_loops(retrieval):
     pairs, made_of = retrieval
     vectors = bags(made_of.texts)
     expected = 100 * np.mean([*reciprocal_ranks(cosines_of(made_of, vectors, pairs))])
     assert figure(made_of.score(vectors, "bags"), MRR) == pytest.approx(expected)
-
-
-def test_an_encoder_with_word_matching_finds_what_the_sum_of_reciprocal_ranks_finds(retrieval):
-    pairs, made_of = retrieval
-    vectors = np.random.default_rng(1).normal(size=(len(made_of.texts), 24)) + bags(made_of.texts, 24)
-    fused = []
-    matches = bm25_scores(pairs.queries, pairs.passages).tolist()  # tested above
-    for systems in zip(matches, cosines_of(made_of, vectors, pairs), strict=True):
-        sums = np.zeros(len(pairs))
-        for values in systems:
-            for passage, value in enumerate(values):
-                tied = sum(other == value for other in values)
-                sums[passage] += 1 / (60 + sum(other > value for other in values) + (tied + 1) / 2)
-        fused.append(sums)
-    expected = 100 * np.mean([*reciprocal_ranks(fused)])
-    assert figure(made_of.score_hybrid(vectors), MRR) == pytest.approx(expected, abs=1e-3)
-
-
-def test_an_encoder_is_compared_with_word_matching_query_by_query(retrieval):
-    """Equal vectors for a query and its answer find all: the difference is what word matching lacks."""
-    pairs, made_of = retrieval
-    vectors = np.random.default_rng(0).normal(size=(len(made_of.texts), 64))
-    for query, passage in zip(pairs.queries, pairs.passages, strict=True):
-        vectors[made_of.texts.index(query)] = vectors[made_of.texts.index(passage)]
-    perfect, bm25 = made_of.score(vectors, "perfect"), made_of.score_bm25()
-    change = difference(perfect, bm25, MRR)
-    own = bm25.get("retrieval", MRR)
-    assert figure(perfect, MRR) == 100
-    assert (change.low, change.high) == pytest.approx((100 - own.high, 100 - own.low))
 
 
 def test_an_encoder_does_not_differ_from_itself():
@@ -179,11 +123,10 @@ def test_an_encoder_does_not_differ_from_itself():
 
 def test_tests_without_texts_gives_nothing():
     none = make([])
-    assert (none.texts, none.structured) == ([], False)
+    assert none.texts == []
     results = none.score(np.zeros((0, 1), np.float32), "anything")
     assert results.scores == []
     assert figure(results, SCORE) is figure(results, MRR) is None
-    assert none.score_bm25().scores == []
 
 
 def test_what_is_not_tested_has_no_figure():
@@ -196,34 +139,9 @@ def test_what_is_not_tested_has_no_figure():
     assert figure(few.score(bags(few.texts), "bags"), MRR) is None
 
 
-@pytest.mark.parametrize(("sentences", "structured"), [(6, True), (1, False)])
-def test_single_lines_have_no_structure(sentences, structured):
-    draw = np.random.default_rng(0)
-    documents = made(80) if sentences > 1 else [Document(" ".join(draw.choice(NOUNS, 30)) + ".") for _ in range(80)]
-    found = make(documents)
-    assert found.structured is structured
-    assert found.tests.every  # the halves of lines are a test, too
-
-
 def test_without_resamples_there_are_scores_and_no_intervals():
     documents = made()
     one = make(documents, pairs=queries(documents), resamples=0)
-    scores = [*one.score(bags(one.texts), "bags").scores, *one.score_bm25().scores]
+    scores = one.score(bags(one.texts), "bags").scores
     assert {score.low for score in scores} == {score.replicates for score in scores} == {None}
     assert SCORE in {score.task for score in scores}
-
-
-def test_a_search_ranks_all_passages_as_a_loop_does(retrieval):
-    pairs, made_of = retrieval
-    vectors = bags(made_of.texts)
-    cosines = np.array(cosines_of(made_of, vectors, pairs))
-    examples = made_of.search({"bags": vectors}, 5)
-    assert len({example["query"] for example in examples}) == 5
-    for example in examples:
-        own = pairs.queries.index(example["query"])
-        order = sorted(range(len(pairs)), key=lambda passage, own=own: -cosines[own, passage])
-        system = example["systems"]["bags"]
-        assert [passage["text"] for passage in system["first"]] == [pairs.passages[row] for row in order[:3]]
-        assert [passage["own"] for passage in system["first"]] == [row == own for row in order[:3]]
-        assert system["place"] == order.index(own) + 1
-        assert list(example["systems"]) == ["BM25", "bags"]

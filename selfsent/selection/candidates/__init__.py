@@ -20,6 +20,11 @@ DEFAULT_BASES = ("builtin", STATIC_BASE)
 def make_candidates(work: Workspace, bases: Sequence[str]) -> None:
     """Make every candidate, from some bases or those that ship, and score it on the documents that choose."""
     board, purpose = work.board, work.config.purpose
+    if not board.structured:
+        work.progress.say(
+            "this text is made of single lines, or of too few documents to judge by: only a weak base is trained on "
+            "them, and static vectors are no candidates"
+        )
     add_bases(work, bases or DEFAULT_BASES[: 2 if board.structured else 1])
     if purpose != "grouping":
         if board.structured:

@@ -52,7 +52,6 @@ def add_average(work: Workspace) -> None:
         seconds=once.seconds + seconds,
         is_static=True,
         eligible=once.eligible,
-        note=once.note,
     )
     work.board.add(average)
 
@@ -70,7 +69,6 @@ def add_interpolated(work: Workspace) -> None:
                 is_transformer=goal.is_transformer,
                 is_static=goal.is_static,
                 eligible=goal.eligible,
-                note=goal.note,
             )
             work.board.add(between)
 

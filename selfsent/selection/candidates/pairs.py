@@ -30,8 +30,8 @@ def add_pair(work: Workspace) -> None:
     pair, weights = (first, second), gate.pair
     board.add(
         Candidate(
-            name=f"pair of {first.name} and {second.name}, {weights[0]:.2g} : {weights[1]:.2g}",
-            how="pair of encoders",
+            name=f"{first.name} beside static vectors, {weights[0]:.2g} : {weights[1]:.2g}",
+            how=f"a pair of encoders: {first.name} and {second.name}",
             open=partial(_join, pair, weights),
             derive=partial(_concatenate, pair, weights),
             is_pair=True,

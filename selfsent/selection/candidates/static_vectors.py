@@ -27,7 +27,6 @@ def add_static_vectors(work: Workspace) -> None:
     ):
         candidate = Candidate(name=name, how=how, open=partial(load_encoder, folder), base=STATIC_BASE, seconds=needed)
         candidate.is_static, candidate.eligible = True, named and name == STATIC
-        candidate.note = "" if named else "beside a base: made from none that was named"
         work.board.add(candidate)
 
 

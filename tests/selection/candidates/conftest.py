@@ -55,7 +55,8 @@ def workspace(tmp_path, base):
         path = tmp_path / "plan.json"
         budget = Steps(path, atomic.read_sealed(path, "") if path.is_file() else {}, enough, cost or {})
         text = SimpleNamespace(facts=board.facts, texts=tmp_path / "texts.jsonl", pairs=tmp_path / "pairs.jsonl")
-        config = FitConfig(**{"steps": 100, "batch_size": 8, **settings})
+        known = {key: value for key, value in settings.items() if key != "gate"}
+        config = FitConfig(**{"steps": 100, "batch_size": 8, **known})
         return Recorded(folder=tmp_path, text=text, config=config, budget=budget, board=board, progress=Told())
 
     return make

@@ -1,9 +1,8 @@
 """Where the time is too short for every training of a selection, the better half goes on, round by round."""
 
 import pytest
-from scoreboards import candidate
 
-from selfsent.selection.candidates.bases import bases_promise_more, train_bases
+from selfsent.selection.candidates.bases import train_bases
 
 METHODS = ("simcse", "scd", "whitenedcse")
 THREE = {"methods": METHODS}
@@ -97,13 +96,3 @@ def test_a_selection_that_is_killed_between_its_rounds_makes_the_same(workspace,
     train_bases(whole, fewest=25)
     assert trained(resumed) == trained(whole)
     assert resumed.asked == whole.asked
-
-
-@pytest.mark.parametrize(("static", "promise"), [(64.9, True), (65.1, False)])
-def test_a_base_promises_more_than_static_vectors_that_are_at_most_five_points_above_it(
-    workspace, base, static, promise
-):
-    vectors = candidate("static vectors", static, is_transformer=False)
-    assert bases_promise_more(workspace(base(dev=60.0), vectors, kind="documents")) is promise
-    fixed = base(dev=60.0, is_transformer=False)  # cannot be trained
-    assert bases_promise_more(workspace(fixed, vectors, kind="documents")) is False

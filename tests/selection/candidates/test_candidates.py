@@ -5,52 +5,76 @@ from scoreboards import candidate
 
 from selfsent.selection import candidates
 from selfsent.selection.candidates import make_candidates
-from selfsent.selection.candidates.pairs import add_pairs
+from selfsent.selection.candidates.pairs import add_pair
+from selfsent.selection.gates import SearchGate
 
-LAST = ["add_interpolated", "add_partly_whitened", "add_pairs"]
+LAST = ["add_average", "add_interpolated", "add_partly_whitened", "add_pair"]
+ABROAD = {"words": 50.0, "base": 40.0, "meaning": 5.0}
 
 
 @pytest.fixture
 def taken(monkeypatch):
     """The ways that are taken, each of which makes nothing."""
     taken = []
-    for name in ("add_bases", "train_bases", "add_static_vectors", "add_average", *LAST):
+    for name in ("add_bases", "train_bases", "add_static_vectors", "add_neighbour_map", *LAST):
         monkeypatch.setattr(candidates, name, lambda *given, name=name: taken.append(name))
     return taken
 
 
 @pytest.mark.parametrize(
-    ("named", "static", "order"),
+    ("gate", "ways"),
     [
-        (True, 54.0, ["add_static_vectors", "train_bases", "add_average"]),
-        (True, 56.0, ["add_static_vectors", "add_average", "train_bases"]),
-        (False, 56.0, ["train_bases", "add_static_vectors", "add_average"]),
+        (SearchGate(**ABROAD, weak=False), ["add_static_vectors", *LAST]),
+        (SearchGate(**ABROAD, weak=True), ["add_static_vectors", "train_bases", *LAST]),
+        (SearchGate(words=30.0, base=60.0, meaning=40.0, weak=False), []),  # at home in the text
     ],
 )
-def test_what_promises_more_has_the_time_first(workspace, taken, base, named, static, order):
-    """A base that training may lift above the static vectors is trained before their second training."""
-    made = [base(), base("builtin-static", 40.0, source="builtin-static", is_transformer=False)][: 1 + named]
-    work = workspace(*made, candidate("static vectors", static), kind="documents", bases=len(made))
-    make_candidates(work, ["any"])
-    assert taken == ["add_bases", *order, *LAST]
+def test_a_weak_base_is_trained_and_nothing_is_made_beside_one_that_is_at_home(workspace, taken, base, gate, ways):
+    make_candidates(workspace(base(), kind="documents", gate=gate), ["any"])
+    assert taken == ["add_bases", *ways, "add_neighbour_map"]
 
 
-@pytest.mark.parametrize(("static", "asked", "trains"), [(90.0, False, True), (70.0, False, False), (70.0, True, True)])
-def test_a_strong_base_learns_from_single_lines_only_where_that_was_asked_for(workspace, taken, static, asked, trains):
+def test_static_vectors_alone_need_no_gate(workspace, taken, base):
+    make_candidates(workspace(base(is_transformer=False), kind="documents"), ["any"])
+    assert taken == ["add_bases", "add_static_vectors", *LAST, "add_neighbour_map"]
+
+
+@pytest.mark.parametrize(("static", "trains"), [(90.0, True), (70.0, False)])
+def test_of_single_lines_a_weak_base_learns_alone(workspace, taken, static, trains):
     """The base has 80 on general text."""
-    make_candidates(workspace(static=static, replace_strong_base=asked), ["any"])
-    assert taken == ["add_bases", *["train_bases", "add_interpolated"] * trains]
+    make_candidates(workspace(static=static), ["any"])
+    assert taken == ["add_bases", *["train_bases", "add_interpolated"] * trains, "add_neighbour_map"]
 
 
-@pytest.mark.parametrize("asked", [False, True])
-def test_a_pair_is_of_the_best_of_both_kinds_and_may_be_kept_only_where_that_was_asked(workspace, base, asked):
-    static = [candidate(f"static {value}", value, is_transformer=False) for value in (55.0, 58.0, 57.0)]
-    made = base(), base("better", 60.0), *static
-    work = workspace(*made, kind="documents", bases=2, pair_of_encoders=asked)
-    add_pairs(work)
+@pytest.mark.parametrize(
+    ("purpose", "kind", "ways"),
+    [
+        ("grouping", "documents", ["add_neighbour_map"]),
+        ("grouping", "lines", ["add_neighbour_map"]),
+        ("search", "documents", ["add_static_vectors", *LAST]),
+        ("search", "lines", ["train_bases", "add_interpolated"]),
+    ],
+)
+def test_what_is_for_another_purpose_is_not_made(workspace, taken, purpose, kind, ways):
+    work = workspace(kind=kind, purpose=purpose, gate=SearchGate(**ABROAD, weak=False))
+    make_candidates(work, ["any"])
+    assert taken == ["add_bases", *ways]
+
+
+@pytest.mark.parametrize(
+    ("gate", "weights"),
+    [
+        (SearchGate(words=50.0, base=40.0, meaning=8.0, weak=False), "0.6 : 0.4"),
+        (SearchGate(words=50.0, base=40.0, meaning=12.0, weak=False), "0.8 : 0.2"),  # half of the dose
+        (SearchGate(words=50.0, base=40.0, meaning=12.0, weak=True), "0.3 : 0.7"),
+        (SearchGate(words=50.0, base=40.0, meaning=16.0, weak=False), None),
+        (SearchGate(words=50.0, base=58.0, meaning=5.0, weak=False), None),
+    ],
+)
+def test_a_pair_is_of_the_best_of_both_kinds_with_the_weights_of_the_gate(workspace, base, gate, weights):
+    static = [candidate(f"static {value}", value, is_transformer=False, is_static=True) for value in (55.0, 58.0, 57.0)]
+    work = workspace(base(), base("better", 60.0), *static, kind="documents", bases=2, gate=gate)
+    add_pair(work)
     pairs = [candidate for candidate in work.board.candidates if candidate.is_pair]
-    assert [pair.name for pair in pairs] == [
-        f"pair of better and static 58.0, {weights}" for weights in ("0.3 : 0.7", "0.5 : 0.5", "0.7 : 0.3")
-    ]
-    assert {pair.eligible for pair in pairs} == {asked}
-    assert all(("--set pair_of_encoders=true" in pair.note) is not asked for pair in pairs)
+    assert [pair.name for pair in pairs] == [f"better beside static vectors, {weights}"] * (weights is not None)
+    assert all("better and static 58.0" in pair.how for pair in pairs)

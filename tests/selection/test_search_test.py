@@ -1,0 +1,134 @@
+"""Searching held-out documents by a sentence from inside: by vectors, by words and by both, as slow loops do it."""
+
+import numpy as np
+import pytest
+
+from selfsent.corpus.sources import Document
+from selfsent.evaluation.label_free.scores import SCORE
+from selfsent.selection.held_out_tests import difference, figure
+from selfsent.selection.search_test import MEANING, MRR, SearchTest, inside_pairs, without_rarer_words
+from selfsent.text.bm25 import bm25_scores
+
+NOUNS = [f"noun{number}" for number in range(80)]
+
+
+def prose(draw, sentences, topic):
+    return "\n".join(" ".join(draw.choice([*topic, *topic, *NOUNS], 9)).capitalize() + "." for _ in range(sentences))
+
+
+def documents(count=60, sentences=6):
+    draw = np.random.default_rng(0)
+    return [Document(prose(draw, sentences, draw.choice(NOUNS, 20)), title=f"title {n}") for n in range(count)]
+
+
+@pytest.fixture(scope="module")
+def made():
+    pairs, _ = inside_pairs(documents())
+    return SearchTest(pairs.queries, pairs.passages, language="en", resamples=200)
+
+
+@pytest.fixture(scope="module")
+def vectors(made):
+    return np.random.default_rng(0).normal(size=(len(made.texts), 24)).astype(np.float32)
+
+
+def cosines(made, vectors, queries):
+    row = dict(zip(made.texts, vectors / np.linalg.norm(vectors, axis=1, keepdims=True), strict=True))
+    return [[float(row[query] @ row[passage]) for passage in made.passages] for query in queries]
+
+
+def mrr(rows):
+    """Of the diagonal's place in each row, within ten; ties share their ranks."""
+    found = []
+    for own, row in enumerate(rows):
+        first = 1 + sum(value > row[own] + 1e-9 for value in row)
+        ranks = range(first, first + sum(abs(value - row[own]) < 1e-9 for value in row))
+        found.append(np.mean([1 / rank if rank <= 10 else 0 for rank in ranks]))
+    return 100 * np.mean(found)
+
+
+def figures(results):
+    return [figure(results, name) for name in (MRR, MEANING, SCORE)]
+
+
+def expected(inside, meaning):
+    return pytest.approx([mrr(inside), mrr(meaning), (mrr(inside) + mrr(meaning)) / 2], abs=1e-3)
+
+
+def test_vectors_words_and_both_find_what_slow_loops_find(made, vectors):
+    near = [cosines(made, vectors, queries) for queries in (made.queries, made.without_words)]
+    words = [bm25_scores(queries, made.passages, "en") for queries in (made.queries, made.without_words)]
+    assert figures(made.score(vectors, "any")) == expected(*near)
+    assert figures(made.score_words()) == expected(*words)
+    both = [
+        [
+            [0.8 * c + 0.2 * w / max(row) for c, w in zip(cosine, row, strict=True)]
+            for cosine, row in zip(*side, strict=True)
+        ]
+        for side in zip(near, words, strict=True)
+    ]
+    assert figures(made.score_with_words(vectors, 0.2)) == expected(*both)
+
+
+def test_an_encoder_is_compared_with_words_query_by_query(made, vectors):
+    """Equal vectors for a query and its answer find all: the difference is what words lack."""
+    perfect = vectors.copy()
+    for query, passage in zip(made.queries, made.passages, strict=True):
+        perfect[made.texts.index(query)] = vectors[made.texts.index(passage)]
+    words = made.score_words()
+    change = difference(made.score(perfect, "perfect"), words, MRR)
+    own = words.get("retrieval", MRR)
+    assert (change.low, change.high) == pytest.approx((100 - own.high, 100 - own.low))
+
+
+def test_a_sentence_from_inside_is_taken_out_of_its_document():
+    given = [*documents(30), Document("one sentence that stands alone here."), Document("first of them.\ntoo short.")]
+    pairs, places = inside_pairs(given)
+    assert places == [*range(30)]
+    for query, passage, place in zip(pairs.queries, pairs.passages, places, strict=True):
+        first, *others = given[place].text.split("\n")
+        assert query in others
+        left = [first, *others]
+        left.remove(query)
+        assert passage == " ".join([given[place].title, *left])
+
+
+def test_of_many_documents_some_that_are_spread_over_them_are_searched(monkeypatch):
+    monkeypatch.setattr("selfsent.selection.search_test.MOST", 20)
+    assert inside_pairs(documents(60))[1] == [*range(0, 60, 3)]
+
+
+def test_a_query_loses_the_rarer_half_of_the_words_that_it_shares():
+    passages = ["the tested valve leaks", "the cat leaks", "the cat and the dog", "nothing"]
+    queries = ["Testing the valve, it leaks!", "the cat leaks", "a bird", "nothing"]
+    # test and valve are each in one passage, leak in two, the in three; bird is shared with none, one word has no half
+    assert without_rarer_words(queries, passages, "en") == ["the it leaks!", "the leaks", "a bird", "nothing"]
+
+
+def test_sections_of_one_document_are_resampled_together(made, vectors):
+    alone = made.score(vectors, "any").get("retrieval", MRR)
+    tens = np.arange(len(made.queries)) // 15 * 7  # whose numbers have gaps
+    few = SearchTest(made.queries, made.passages, language="en", resamples=200, clusters=tens)
+    owned = few.score(vectors, "any").get("retrieval", MRR)
+    assert owned.value == alone.value
+    assert (owned.low, owned.high) != (alone.low, alone.high)
+
+
+def test_too_few_queries_give_no_figure(made, vectors):
+    few = SearchTest(made.queries[:9], made.passages[:9], language="en", resamples=0)
+    assert not few.paired
+    assert few.score(vectors, "any").scores == few.score_words().scores == []
+
+
+def test_a_search_ranks_all_passages_as_a_loop_does(made, vectors):
+    near, words = cosines(made, vectors, made.queries), bm25_scores(made.queries, made.passages, "en")
+    examples = made.search({"any": vectors}, 5)
+    assert len({example["query"] for example in examples}) == 5
+    for example in examples:
+        own = made.queries.index(example["query"])
+        assert list(example["systems"]) == ["BM25", "any"]
+        for system, values in zip(example["systems"].values(), (words[own], near[own]), strict=True):
+            order = sorted(range(len(made.passages)), key=lambda row, values=values: -values[row])
+            assert [passage["text"] for passage in system["first"]] == [made.passages[row] for row in order[:3]]
+            assert [passage["own"] for passage in system["first"]] == [row == own for row in order[:3]]
+            assert system["place"] == order.index(own) + 1
