@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 
 import harness
 import numpy as np
-from hybrid_search import MODES, reciprocal_ranks
 
 from selfsent.encoder.open import open_encoder
 from selfsent.encoder.quantize import unit
@@ -21,6 +20,7 @@ from selfsent.searching.index import Index
 from selfsent.searching.settings import IndexConfig
 from selfsent.text import clean
 
+MODES = ("dense", "bm25", "hybrid")
 BEGINNING, LEAST = 80, 160  # words: where sentences are taken from behind, and those of a document
 SENTENCE = range(8, 41)
 
@@ -46,6 +46,16 @@ def draw(corpus: list[str], count: int, seed: int) -> tuple[list[str], list[str]
         if len(texts) == count:
             break
     return texts, inner, first, titles
+
+
+def reciprocal_ranks(index: Index, queries: list[str], vectors: np.ndarray, mode: str) -> np.ndarray:
+    """1 / rank of the answer to query i, which is document i; 0 behind the tenth."""
+    values = []
+    for answer, (query, vector) in enumerate(zip(queries, vectors, strict=True)):
+        (ranked,) = index.rank([query], vector[None], 10, mode)
+        documents = [document for document, _ in ranked]
+        values.append(1 / (1 + documents.index(answer)) if answer in documents else 0.0)
+    return 100 * np.array(values)
 
 
 def main() -> None:

@@ -144,9 +144,10 @@ def _label(score: Score) -> str:
 
 def fit_table(result: "Fitted") -> Table:
     """Lay out the candidates of a selection, best first, and word matching; what was not measured is a dash."""
-    table = _table(("candidate", "score", "general", "MRR@10", "test\nscore", "test\nMRR@10", "seconds", ""))
+    heads = ("MRR@10", "meaning", "general", "test\nMRR@10", "test\nmeaning", "seconds", "")
+    table = _table(("candidate", *heads))
     table.columns[-1].justify, table.columns[-1].no_wrap, table.columns[-1].overflow = "left", False, "fold"
-    keys = ("dev_score", "general_dev_score", "dev_mrr", "test_score", "test_mrr")
+    keys = ("dev_mrr", "dev_meaning", "general_dev_score", "test_mrr", "test_meaning")
     for row in result.rows:
         cells = ["-" if row.get(key) is None else f"{row[key]:.1f}" for key in keys]
         seconds = f"{row['seconds']:.0f}" if row["seconds"] else ""

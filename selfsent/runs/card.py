@@ -173,10 +173,10 @@ done with the weights depends on it, and on the licence of the base."""
 
 
 _FIGURES = {  # of a candidate in fit.json, and what they are called
-    "test_score": "score, documents that chose nothing",
     "test_mrr": "MRR@10, documents that chose nothing",
-    "dev_score": "score, documents that chose",
+    "test_meaning": "the same without rarer words",
     "dev_mrr": "MRR@10, documents that chose",
+    "dev_meaning": "the same without rarer words",
     "general_dev_score": "score, general text",
 }
 
@@ -185,11 +185,8 @@ def fit_card(content: Table, command: str, *, name: str) -> str:
     """Return the card of the encoder that a selection kept; every figure is one of fit.json."""
     rows = {row["name"]: row for row in content["rows"]}
     kept = rows.get(content["kept"], {})
-    scores = [
-        Score(task="retrieval", split="held-out", metric=metric, value=float(kept[key]), n=0)
-        for key, metric in (("test_score", "verdict score"), ("test_mrr", "mrr@10"))
-        if kept.get(key) is not None
-    ]
+    found = kept.get("test_mrr")
+    scores = [Score(task="retrieval", split="held-out", metric="mrr@10", value=found, n=0)] if found is not None else []
     lines = [f"| candidate | {' | '.join(_FIGURES.values())} |", f"|---|{'---|' * len(_FIGURES)}"]
     for row in content["rows"]:
         cells = ["" if row.get(key) is None else f"{row[key]:.2f}" for key in _FIGURES]

@@ -12,7 +12,8 @@ from selfsent.encoder.coverage import check_coverage
 from selfsent.encoder.open import open_encoder
 from selfsent.errors import ConfigurationError, CorpusError
 from selfsent.progress import SILENT, Progress
-from selfsent.searching.index import Hit, Index
+from selfsent.searching.index import Index
+from selfsent.searching.reader import Hit
 from selfsent.searching.modes import write_word_index
 from selfsent.searching.passages import search_texts
 from selfsent.searching.segment import Segment, split_into_segments

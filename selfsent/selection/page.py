@@ -9,7 +9,7 @@ from selfsent.selection.choose import BM25
 
 _MOST_BARS = 8
 _SEARCHES = {  # what finds what, by the kind of text
-    "documents": "First sentences find the passages of their held-out documents",
+    "documents": "A sentence from inside a held-out document finds the document without it",
     "pairs": "Texts find the other side of their held-out pairs",
     "lines": "A third of the words of held-out lines finds the line",
 }

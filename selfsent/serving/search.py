@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 
 from selfsent.encoder.quantize import unit
 from selfsent.runtime.templates import template_environment
-from selfsent.searching.index import Hit
+from selfsent.searching.reader import Hit
 from selfsent.serving.embedder import Embedder, Wanted
 from selfsent.serving.protocol import Refusal, SearchRequest, json_response
 from selfsent.serving.served import ServedIndex, ServedIndexes, ServedModels, rounded

@@ -94,7 +94,6 @@ index --update --out INDEX OTHER                            | name that, too, to
 index CORPUS --out x --set mode=magic                       | unknown mode 'magic'
 
 search nothing.txt query                                    | nothing.txt
-search CORPUS rain --model BERT --mode bm25                 | --mode is for an index
 search CORPUS ' ' --model BERT                              | the query is empty
 search INDEX rain --model BERT                              | is an index, which has its model and its texts
 search INDEX rain --text-column body                        | is an index, which has its model and its texts

@@ -313,7 +313,8 @@ def test_single_lines_are_judged_by_finding_them_from_a_third_of_their_words_and
     draw = np.random.default_rng(0)
     lines, told = [" ".join(draw.choice(WORDS, 14)) for _ in range(420)], Told()
     settings = [*QUICK, 'methods=["simcse", "scd"]']
-    result = selfsent.fit(lines, base=str(bert), out=tmp_path / "fit", minutes=1.0, settings=settings, progress=told)
+    asked = {"purpose": "search", "minutes": 1.0, "settings": settings, "progress": told}
+    result = selfsent.fit(lines, base=str(bert), out=tmp_path / "fit", **asked)
     (run,) = (tmp_path / "fit" / "candidates").glob("*scd*")
     objective = json.loads((run / "config.json").read_text())["recipe"]["objective"]
     assert objective == {"self_contrast_weight": 0.01, "projector_width": 1024}  # with 1 a small encoder is destroyed

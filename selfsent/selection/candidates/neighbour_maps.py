@@ -21,6 +21,7 @@ from selfsent.storage import atomic
 
 _TEXTS = 20_000  # that a map is fitted to, at most
 _COMPONENTS = 200  # of the texts' own TF-IDF
+_NO_MAP = AffineMap(np.zeros((0, 0), np.float32), np.zeros(0, np.float32))
 
 
 def add_neighbour_map(work: Workspace) -> None:
@@ -53,16 +54,21 @@ def _fit_map(work: Workspace, base: Candidate, path: Path) -> None:
     with work.text.texts.open(encoding="utf-8") as file:
         texts = list(dict.fromkeys(json.loads(line)["text"] for line in islice(file, _TEXTS)))
     encoder = base.open()
-    dose, agreement, affine = 0.0, 0.0, AffineMap(np.zeros((0, 0), np.float32), np.zeros(0, np.float32))
+    dose, agreement, affine = 0.0, 0.0, _NO_MAP
     if not parts_of(encoder) and encoder.truncate_dim is None and len(texts) >= 2 * NEIGHBOURS:
         if base.is_transformer:
             encoder.max_seq_length = min(encoder.max_seq_length or LENGTH, LENGTH)
-        vectors, words = encode(encoder, texts, progress=work.progress), _word_vectors(texts)
-        agreement = neighbour_agreement(vectors, words)
-        if dose := map_dose(agreement, len(texts)):
-            affine = fit_neighbour_map(vectors, words, dose=dose)
+        dose, agreement, affine = fit_map(encode(encoder, texts, progress=work.progress), texts)
     with atomic.sealed_file(path) as file:
         np.savez(file, agreement=agreement, dose=dose, matrix=affine.matrix, offset=affine.offset)
+
+
+def fit_map(vectors: Float[np.ndarray, "N D"], texts: list[str]) -> tuple[float, float, AffineMap]:
+    """Return the dose of the map that the vectors of texts ask for, the agreement behind it, and the map."""
+    words = _word_vectors(texts)
+    agreement = neighbour_agreement(vectors, words)
+    dose = map_dose(agreement, len(texts))
+    return dose, agreement, fit_neighbour_map(vectors, words, dose=dose) if dose else _NO_MAP
 
 
 def _word_vectors(texts: list[str]) -> Float[np.ndarray, "N E"]:
