@@ -2,8 +2,9 @@
 
     python benchmarks/judged_grouping.py DATA OUT --base builtin --base all-MiniLM-L6-v2 --sets banking77,emotion
 
-DATA holds ``mteb/``, ``senteval/`` and ``pairs/hwu64/full.jsonl`` in their authors' layouts.  The map is fitted, without
-labels, to lines drawn from the part of a set that trains; the labels of the other part judge it, at most 3,000 texts:
+DATA holds ``mteb/``, ``senteval/`` and ``pairs/hwu64/full.jsonl`` in their authors' layouts.
+The map is fitted, without labels, to lines drawn from the part of a set that trains; the labels of the other part judge
+it, at most 3,000 texts:
 
 few-shot    accuracy of a logistic regression of 8 texts a class, mean of 10 draws
 v-measure   of k-means with as many clusters as classes, mean of 5 starts

@@ -13,9 +13,9 @@ from selfsent.encoder.open import open_encoder
 from selfsent.errors import ConfigurationError, CorpusError
 from selfsent.progress import SILENT, Progress
 from selfsent.searching.index import Index
-from selfsent.searching.reader import Hit
 from selfsent.searching.modes import write_word_index
 from selfsent.searching.passages import search_texts
+from selfsent.searching.reader import Hit
 from selfsent.searching.segment import Segment, split_into_segments
 from selfsent.searching.settings import IndexConfig
 from selfsent.searching.writer import MANIFEST, new_facts
