@@ -28,7 +28,7 @@ class SearchSettings:
     """
 
     words: Annotated[float, Field(ge=0, le=1)] = 0.0
-    feedback: Annotated[int, Field(ge=0)] = 0
+    feedback: Annotated[int, Field(ge=0, le=100)] = 0
     weights: tuple[Annotated[float, Field(ge=0, le=1)], ...] = ()
 
 

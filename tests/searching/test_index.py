@@ -14,6 +14,7 @@ from selfsent.corpus.sources import Document
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import as_encoder
+from selfsent.encoder.pair_module import join_encoders
 from selfsent.encoder.save import save_encoder
 from selfsent.encoder.search_settings import SearchSettings, write_search_settings
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError
@@ -191,7 +192,7 @@ def test_word_search_is_bm25_of_stems_and_hybrid_adds_its_share_of_the_best_scor
 
 
 def test_a_document_that_only_words_rank_has_its_cosine_added(bert, tmp_path, monkeypatch):
-    monkeypatch.setattr("selfsent.searching.index.POOL", 3)  # with 100, sixty documents are all in both rankings
+    monkeypatch.setattr("selfsent.searching.reader.POOL", 3)  # with 100, sixty documents are all in both rankings
     index, scores = make_index(tmp_path, many(60), bert), by_words(many(60))
     cosines = {hit.document: hit.cosine for hit in index.search(QUERY, 60, "dense")}
     first = {*sorted(cosines, key=cosines.get)[-3:]} | {*np.argsort(-scores)[:3].tolist()}
@@ -233,6 +234,20 @@ def test_an_index_searches_as_the_folder_of_its_encoder_says_and_settings_come_b
     assert index.facts["measured"] is None
     asked = index.search(QUERY, 9, mode, words=words, feedback=feedback)
     assert index.search(QUERY, 9) == asked
+
+
+def test_a_search_weighs_the_encoders_of_a_pair_as_their_folder_says(bert, tmp_path):
+    parts = [load_encoder(bert), load_encoder("builtin-static")]
+    join_encoders(parts, (0.3, 0.7)).save(str(tmp_path / "model"))
+    write_search_settings(tmp_path / "model", SearchSettings(weights=(0.6, 0.4)))
+    hits = make_index(tmp_path, many(60), tmp_path / "model").search(QUERY, 60)
+
+    def nearest(text):
+        first, second = (embedded_vectors(part, text) @ unit(encode(part, [QUERY]))[0] for part in parts)
+        return max(0.6 * first + 0.4 * second)
+
+    expected = {row: nearest(text) for row, text in enumerate(many(60))}
+    assert {hit.document: hit.score for hit in hits} == pytest.approx(expected, abs=2e-3)  # float16
 
 
 def test_without_faiss_every_vector_is_compared(bert, made, tmp_path, monkeypatch):
