@@ -19,9 +19,7 @@ from selfsent.corpus.sources import Document, resolve_sources
 from selfsent.evaluation.comparison import Comparison, compare_scores
 from selfsent.evaluation.label_free.document_tests import LEAST, build_tests
 from selfsent.evaluation.label_free.documents import parse_rows
-from selfsent.evaluation.label_free.held_out_retrieval import (
-    read_heldout_retrieval,
-)
+from selfsent.evaluation.label_free.held_out_retrieval import read_heldout_retrieval
 from selfsent.evaluation.label_free.scores import SCORE, score_vectors
 from selfsent.evaluation.score import Results
 from selfsent.selection.material import Material
@@ -109,11 +107,6 @@ def make_tests(text: Material, config: FitConfig) -> dict[str, HeldOutTests | Se
         half = general[number::2]
         tests[f"general {split}"] = make(half, np.arange(len(half)), HeldOutPairs(), language="en")
     return tests
-
-
-def unit_vectors(vectors: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
-    """Scale every vector to length 1; one of zeros stays as it is."""
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
 def figure(results: Results, name: str) -> float | None:

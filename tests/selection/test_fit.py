@@ -165,7 +165,7 @@ def test_what_is_kept_for_search_is_a_pair_that_sentence_transformers_opens_with
 def test_every_figure_of_the_card_is_one_of_the_report(whole):
     result, _ = whole
     card = (result.model / "README.md").read_text(encoding="utf-8")
-    keys = ("test_score", "test_mrr", "dev_score", "dev_mrr", "general_dev_score")
+    keys = ("test_mrr", "test_meaning", "dev_mrr", "dev_meaning", "general_dev_score")
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in card.splitlines() if line[:2] == "| "]
     assert cells[1:] == [
         [row["name"], *("" if row.get(key) is None else f"{row[key]:.2f}" for key in keys)] for row in result.rows

@@ -39,12 +39,14 @@ def make_candidates(work: Workspace, bases: Sequence[str]) -> None:
 def _make_for_search(work: Workspace) -> None:
     """Make static vectors of the text, train a weak base, and join the best of both."""
     board = work.board
-    if board.transformer and not board.search_gate.dose:
+    weak = board.transformer is None or board.search_gate.weak
+    if not weak and not board.search_gate.dose:
         return  # a base at home in the text: nothing beside it would help
     add_static_vectors(work)
-    if board.transformer and board.search_gate.weak:  # training costs a strong base what people see in it
-        train_bases(work)
-    add_average(work)
-    add_interpolated(work)
-    add_partly_whitened(work)
+    if weak:  # training costs a strong base what people see in it, and the rest hardly counts beside it (decision 0032)
+        if board.transformer:
+            train_bases(work)
+        add_average(work)
+        add_interpolated(work)
+        add_partly_whitened(work)
     add_pair(work)

@@ -8,8 +8,8 @@ from jaxtyping import Float
 from sentence_transformers import SentenceTransformer
 
 from selfsent.encoder.pair_module import join_encoders
+from selfsent.encoder.quantize import unit
 from selfsent.selection.candidates.workspace import Workspace
-from selfsent.selection.held_out_tests import unit_vectors
 from selfsent.selection.scoreboard import Candidate
 
 
@@ -49,5 +49,5 @@ def _concatenate(
     weights: tuple[float, float],
     vectors_of: Callable[[Candidate], Float[np.ndarray, "N D"]],
 ) -> Float[np.ndarray, "N D"]:
-    sides = [unit_vectors(vectors_of(candidate)) for candidate in pair]
+    sides = [unit(vectors_of(candidate)) for candidate in pair]
     return np.hstack([weight**0.5 * side for weight, side in zip(weights, sides, strict=True)])

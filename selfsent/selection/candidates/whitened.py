@@ -16,7 +16,6 @@ from sentence_transformers import SentenceTransformer
 from selfsent.encoder.encode import encode
 from selfsent.encoder.pair_module import parts_of
 from selfsent.encoder.whitening import fit_partial_whitening, whiten_encoder
-from selfsent.selection.budget import LENGTH
 from selfsent.selection.candidates.workspace import Workspace
 from selfsent.selection.scoreboard import Candidate
 from selfsent.storage import atomic
@@ -26,21 +25,20 @@ _TEXTS = 4096  # that the covariance is measured on
 
 def add_partly_whitened(work: Workspace) -> None:
     """Whiten the best static vectors: of transformers people see that it costs (decision 0032)."""
-    board = work.board
-    best = board.best(candidate for candidate in board.candidates if candidate.is_static)
-    sample = _sample(work.text.pairs)
-    for source in filter(None, [best]):
-        how = "embeddings partly whitened on this text"
-        candidate = replace(source, name=f"{source.name}, partly whitened", how=how, source="", scores={})
-        path = work.folder / f"{candidate.slug}.npy"
-        with work.budget.timed(candidate.slug):
-            if path.is_file():
-                atomic.verify(path, f"delete {path} and add --resume to compute it again")
-            elif not _fit_matrix(source, sample, path):
-                continue
-        candidate.seconds = source.seconds + work.budget.seconds(candidate.slug)
-        candidate.open, candidate.derive = partial(_open, source, path), partial(_multiply, source, path)
-        board.add(candidate)
+    source = work.board.best(candidate for candidate in work.board.candidates if candidate.is_static)
+    if source is None:
+        return
+    how = "embeddings partly whitened on this text"
+    candidate = replace(source, name=f"{source.name}, partly whitened", how=how, source="", scores={})
+    path = work.folder / f"{candidate.slug}.npy"
+    with work.budget.timed(candidate.slug):
+        if path.is_file():
+            atomic.verify(path, f"delete {path} and add --resume to compute it again")
+        elif not _fit_matrix(source, _sample(work.text.pairs), path):
+            return
+    candidate.seconds = source.seconds + work.budget.seconds(candidate.slug)
+    candidate.open, candidate.derive = partial(_open, source, path), partial(_multiply, source, path)
+    work.board.add(candidate)
 
 
 def _fit_matrix(source: Candidate, sample: Sequence[str], path: Path) -> bool:
@@ -48,8 +46,6 @@ def _fit_matrix(source: Candidate, sample: Sequence[str], path: Path) -> bool:
     encoder = source.open()
     if encoder.truncate_dim or parts_of(encoder):  # no test has seen all dimensions; no map fits behind two
         return False
-    if source.is_transformer:
-        encoder.max_seq_length = min(encoder.max_seq_length or LENGTH, LENGTH)
     vectors = encode(encoder, sample)
     if len(vectors) < 2 * vectors.shape[1]:
         return False

@@ -24,7 +24,7 @@ def taken(monkeypatch):
 @pytest.mark.parametrize(
     ("gate", "ways"),
     [
-        (SearchGate(**ABROAD, weak=False), ["add_static_vectors", *LAST]),
+        (SearchGate(**ABROAD, weak=False), ["add_static_vectors", "add_pair"]),
         (SearchGate(**ABROAD, weak=True), ["add_static_vectors", "train_bases", *LAST]),
         (SearchGate(words=30.0, base=60.0, meaning=40.0, weak=False), []),  # at home in the text
     ],
@@ -51,7 +51,7 @@ def test_of_single_lines_a_weak_base_learns_alone(workspace, taken, static, trai
     [
         ("grouping", "documents", ["add_neighbour_map"]),
         ("grouping", "lines", ["add_neighbour_map"]),
-        ("search", "documents", ["add_static_vectors", *LAST]),
+        ("search", "documents", ["add_static_vectors", "add_pair"]),
         ("search", "lines", ["train_bases", "add_interpolated"]),
     ],
 )
