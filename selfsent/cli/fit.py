@@ -1,11 +1,20 @@
 """selfsent fit: the best encoder for a text, chosen without labels."""
 
+import sys
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from selfsent.cli.options import Resume, Texts, settings_option
+
+if TYPE_CHECKING:
+    from selfsent.cli.display import Display
+
+_ANSWERS = {"1": 1, "2": 2, "=": 0}
+_MOST_LETTERS = 600  # of a passage that is shown
 
 
 def fit(
@@ -21,6 +30,12 @@ def fit(
         str | None,
         typer.Option("--for", help="What the encoder is for: search, grouping or both  \\[default: both]"),
     ] = None,
+    queries: Annotated[
+        Path | None, typer.Option(help="Queries as people ask them, one a line, to show and judge what they find")
+    ] = None,
+    judge: Annotated[
+        int, typer.Option(help="Pairs of answers that you are asked to judge; the base is kept if you prefer it", min=0)
+    ] = 0,
     minutes: Annotated[float | None, typer.Option(help="Time budget in minutes  \\[default: 10]")] = None,
     out: Annotated[Path, typer.Option(help="The folder of the selection")] = Path("runs/fit"),
     set_: Annotated[list[str] | None, settings_option("Change a setting: steps=500")] = None,
@@ -43,6 +58,8 @@ def fit(
         base=base or (),
         minutes=minutes,
         out=out,
+        queries=queries,
+        ask=_asker(display, judge) if judge else None,
         settings=[*([f"purpose={purpose}"] if purpose else []), *(set_ or ())],
         resume=resume,
         progress=display,
@@ -57,3 +74,22 @@ def fit(
             "sentence-transformers/all-MiniLM-L6-v2, usually adds several points on English text."
         )
     display.print(f"model: {result.model}; a page with the figures: {result.page}")
+
+
+def _asker(display: "Display", most: int) -> Callable[[str, str, str], int | None]:
+    """Return what shows a query and two passages in the terminal and reads which of them answers better."""
+    numbers = count(1)
+
+    def ask(query: str, first: str, second: str) -> int | None:
+        number = next(numbers)
+        if number > most:
+            return None
+        shown = [each if len(each) <= _MOST_LETTERS else f"{each[:_MOST_LETTERS]}…" for each in (first, second)]
+        display.say(f"\n{number} of {most}: {query}\n  1: {shown[0]}\n  2: {shown[1]}")
+        answer = None
+        while answer not in (*_ANSWERS, ""):
+            display.say("which answers better? 1, 2, = for neither, Enter to stop")
+            answer = sys.stdin.readline().strip()
+        return _ANSWERS.get(answer)
+
+    return ask

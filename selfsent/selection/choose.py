@@ -16,10 +16,10 @@ from selfsent.evaluation.label_free.scores import SCORE
 from selfsent.evaluation.score import Results
 from selfsent.selection.gates import STATIC_SEARCH
 from selfsent.selection.held_out_tests import difference, figure
+from selfsent.selection.judging import BM25
 from selfsent.selection.scoreboard import Candidate, Scoreboard
 from selfsent.selection.search_test import MEANING, MRR
 
-BM25 = "BM25"
 _ENOUGH = 0.75  # of the best gain on single lines
 _MOST_ROWS = 12
 

@@ -13,11 +13,12 @@ import dataclasses
 import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from selfsent.config import apply_settings, build_config, list_settings
+from selfsent.corpus.held_out import SPLITS
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.corpus.sources import DEMO, corpus_sources, resolve_sources
 from selfsent.encoder.load import load_encoder
@@ -36,6 +37,7 @@ from selfsent.selection.candidates.static_vectors import STATIC
 from selfsent.selection.candidates.workspace import Workspace
 from selfsent.selection.choose import Choice, choose
 from selfsent.selection.held_out_tests import make_tests
+from selfsent.selection.judging import JUDGEMENTS, Ask, Searches, judge, read_queries, weigh
 from selfsent.selection.material import gather_material
 from selfsent.selection.page import render_selection
 from selfsent.selection.scoreboard import SEPARATORS, Scoreboard, Vectors, short_name
@@ -45,7 +47,6 @@ from selfsent.storage.provenance import versions
 from selfsent.storage.run_folder import PLAN, SELECTION
 
 MODEL, OTHER, REPORT, PAGE = "model", "model-other", SELECTION, "fit.html"
-_EXAMPLES = 8  # searches on the page
 _BYTES_A_MINUTE = 6_000_000  # of text that is read for every minute
 _READ = {  # settings of corpus that a selection looks at
     *("preset", "clean", "split", "language"),
@@ -77,6 +78,8 @@ def fit(
     out: str | Path = "runs/fit",
     minutes: float | None = None,
     purpose: Literal["search", "grouping", "both"] | None = None,
+    queries: str | Path | None = None,
+    ask: Ask | None = None,
     settings: Sequence[str] | Mapping[str, object] = (),
     resume: bool = False,
     progress: Progress = SILENT,
@@ -91,6 +94,10 @@ def fit(
         out: the folder of the selection; the encoder that is kept is its ``model``.
         minutes: of this machine's time, about.
         purpose: what the encoder is for: "search", "grouping" (clusters, topics, intents, classes) or "both".
+        queries: a file of queries as people ask them, without answers: the page shows what they find, and ``ask`` has
+            them judged.  Default: sentences of held-out documents.
+        ask: told a query and two passages, one found by the base and one by what is kept, and returns which answers
+            better: 1 or 2, 0 for neither, None to ask no more.  Where that surely is the base, it is kept.
         settings: changes to ``FitConfig`` such as ``["steps=500"]`` or ``{"steps": 500}``.
         resume: resume the selection in ``out``, or return its result if it is finished; start it where there is none.
 
@@ -114,8 +121,9 @@ def fit(
     folder = Path(out)
     _begun(folder, resume)  # refused before a name is looked up
     with locks.exclusive(folder):
-        command = _command(sources, names, settings, config)
-        return _fit_in(folder, sources, names, config, command, resume=resume, progress=progress)
+        asked = None if queries is None else str(queries)
+        command = _command(sources, names, asked, settings, config)
+        return _fit_in(folder, sources, names, config, command, asked, ask, resume=resume, progress=progress)
 
 
 def _require_read(corpus: object) -> None:
@@ -157,23 +165,31 @@ def _fit_in(
     names: list[str],
     config: FitConfig,
     command: str,
+    queries: str | None,
+    ask: Ask | None,
     *,
     resume: bool,
     progress: Progress,
 ) -> Fitted:
     """Run a selection in a folder that no other process works in."""
     begun = _begun(folder, resume)
+    own = [] if queries is None else read_queries(queries)
     if not begun:  # what is mistyped is refused before anything is written or read for minutes
         resolve_sources(sources)
         for method in config.methods:
             _require_sentences(method)
         for name in names:
             load_encoder(name)
-    budget = _open_plan(folder, {"sources": sources, "bases": names, "settings": asdict(config)}, begun, config.minutes)
+    budget = _open_plan(
+        folder,
+        {"sources": sources, "bases": names, "settings": asdict(config), "queries": queries},
+        begun,
+        config.minutes,
+    )
     identity = json.loads(json.dumps([source.identity() for source in resolve_sources(sources)]))
     if budget.once("text", "sources", identity) != identity:
         raise ResumeError(f"the text that {folder} was begun with has changed: put it back, or choose another --out")
-    if (folder / REPORT).is_file() and (folder / MODEL).is_dir():
+    if ask is None and (folder / REPORT).is_file() and (folder / MODEL).is_dir():
         for name in names:
             budget.require_same_base(short_name(name), encoder_digest(load_encoder(name)), name)
         atomic.verify(folder / MODEL, f"delete {folder / MODEL} and add --resume to make it again")
@@ -191,15 +207,12 @@ def _fit_in(
     work = Workspace(folder=candidates, text=text, config=config, budget=budget, board=board, progress=progress)
     make_candidates(work, names)
     choice = choose(board)
-    other = next((each for each in choice.jobs.values() if each is not choice.kept), choice.kept)
-    folders = {choice.kept.name: MODEL, other.name: OTHER} if config.purpose == "both" else {choice.kept.name: MODEL}
-    for candidate in (other, choice.kept):
-        if candidate.name in folders and not atomic.cached(folder / folders[candidate.name]):
-            with atomic.build_folder(folder / folders[candidate.name]) as scratch:
-                save_encoder(candidate.open(), scratch)
-                if choice.search and candidate is choice.jobs["search"]:
-                    write_search_settings(scratch, choice.search)
-                    atomic.seal(scratch)
+    searches = _searches(vectors, own) if board.structured else None
+    if searches is not None and own:
+        vectors.tests["queries"] = searches
+    examples = _find(vectors, searches, choice) if searches else []
+    choice = _ask_person(folder, examples, choice, ask)
+    folders = _save(folder, choice, config)
     content = {
         "kept": choice.kept.name,
         "base": choice.base.name,
@@ -207,7 +220,9 @@ def _fit_in(
         "search": asdict(choice.search) if choice.search else None,
         "sentences": [*choice.sentences, *_read_before(names, sources)],
         "rows": choice.rows,
-        "examples": _search(vectors, choice) if board.structured else [],
+        "queries": queries,
+        "searched": len(searches.passages) if searches else 0,
+        "examples": examples,
         "read": text.facts.line(),
         "text": asdict(text.facts),
         "settings": asdict(config),
@@ -235,17 +250,69 @@ def _read_before(names: Sequence[str], sources: Sequence[str]) -> list[str]:
     return [said] if learned else []
 
 
-def _search(vectors: Vectors, choice: Choice) -> list[dict[str, Any]]:
-    """Search with the base and with what was kept, for the page."""
-    tests = vectors.tests["test"]
-    shown = {candidate.name: vectors.of(candidate, "test") for candidate in (choice.base, choice.kept)}
-    return tests.search(shown, _EXAMPLES)
+def _save(folder: Path, choice: Choice, config: FitConfig) -> dict[str, str]:
+    """Save what was kept, and for both jobs the encoder of the other one; return the folder of each."""
+    other = next((each for each in choice.jobs.values() if each is not choice.kept), choice.kept)
+    folders = {choice.kept.name: MODEL}
+    if config.purpose == "both" and other is not choice.kept:
+        folders[other.name] = OTHER
+    for candidate in (other, choice.kept):
+        if candidate.name in folders and not atomic.cached(folder / folders[candidate.name]):
+            with atomic.build_folder(folder / folders[candidate.name]) as scratch:
+                save_encoder(candidate.open(), scratch)
+                if choice.search and candidate is choice.jobs["search"]:
+                    write_search_settings(scratch, choice.search)
+                    atomic.seal(scratch)
+    return folders
 
 
-def _command(sources: Sequence[str], bases: Sequence[str], settings: Sequence[str], config: FitConfig) -> str:
+def _searches(vectors: Vectors, own: Sequence[str]) -> Searches:
+    """Return the searches of the page: of queries of the user's own, otherwise of sentences of held-out documents."""
+    dev, test = (vectors.tests[split] for split in SPLITS)
+    if own:
+        return Searches(own, list(dict.fromkeys([*dev.passages, *test.passages])), test.language)
+    return Searches(test.queries, test.passages, test.language, own=range(len(test.queries)))
+
+
+def _find(vectors: Vectors, searches: Searches, choice: Choice) -> list[dict[str, Any]]:
+    """Search with the base, and with what was kept as it is to be searched with."""
+    split = "queries" if "queries" in vectors.tests else "test"
+    words = choice.search.words if choice.search else 0.0
+    systems = {choice.base.name: (vectors.of(choice.base, split), 0.0)}
+    systems[choice.kept.name] = (vectors.of(choice.kept, split), words)
+    return searches.find(vectors.tests[split].texts, systems)
+
+
+def _ask_person(folder: Path, examples: Sequence[Mapping[str, Any]], choice: Choice, ask: Ask | None) -> Choice:
+    """Have a person judge what base and kept encoder find, or take what one said before; return what follows."""
+    path, names = folder / JUDGEMENTS, (choice.base.name, choice.kept.name)
+    if ask is not None:
+        if not examples or choice.kept is choice.base or choice.kept is not choice.jobs["search"]:
+            raise ConfigurationError(
+                f"there is nothing to judge: {choice.kept.name} is kept, and "
+                + ("nothing is searched" if not examples else "no other encoder for search")
+            )
+        atomic.write_sealed(path, {"judged": judge(examples, *names, ask)})
+        for name in (REPORT, MODEL):  # of a finished selection, which is decided again
+            atomic.remove(folder / name)
+    if not path.is_file() or choice.kept is choice.base:
+        return choice
+    judged = atomic.read_sealed(path, f"delete {path}, and nothing that it says is counted")["judged"]
+    overruled, said = weigh(judged, *names)
+    if not overruled:
+        return replace(choice, sentences=[*choice.sentences, said])
+    jobs = choice.jobs | {"search": choice.base}
+    return replace(choice, kept=choice.base, jobs=jobs, search=None, sentences=[said, *choice.sentences[1:]])
+
+
+def _command(
+    sources: Sequence[str], bases: Sequence[str], queries: str | None, settings: Sequence[str], config: FitConfig
+) -> str:
     named = [word for base in bases for word in ("--base", base)]
     changed = [word for each in settings if not each.startswith("purpose=") for word in ("--set", each)]
     job = ["--for", config.purpose] * (config.purpose != "both")
+    if queries is not None:
+        named += ["--queries", queries]
     return shlex.join(["selfsent", "fit", *sources, *named, *job, "--minutes", f"{config.minutes:g}", *changed])
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from selfsent.report import plots
 from selfsent.report.page import open_templates
-from selfsent.selection.choose import BM25
+from selfsent.selection.judging import BM25
 
-_MOST_BARS = 8
+_MOST_BARS, _MOST_SEARCHES = 8, 10
 _SEARCHES = {  # what finds what, by the kind of text
     "documents": "A sentence from inside a held-out document finds the document without it",
     "pairs": "Texts find the other side of their held-out pairs",
@@ -50,7 +50,8 @@ def render_selection(content: Mapping[str, Any], command: str) -> str:
         drawings=drawings,
         command=command,
         word_matching=BM25,
-        searches=_SEARCHES[kind],
+        searches="Queries of yours find" if content.get("queries") else _SEARCHES[kind],
+        examples=content["examples"][:_MOST_SEARCHES],
         measure=measure,
     )
 

@@ -9,9 +9,8 @@ Of pairs, a text finds its positive in the same two ways.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -33,7 +32,6 @@ MRR, MEANING = f"mrr@{DEPTH}", "meaning"
 RETRIEVAL = "retrieval"
 MOST = 400  # documents that are searched, which a large encoder reads in minutes
 _QUERY, _REST = range(6, 61), 10  # words of a sentence that is a query; of the rest, at least
-_SHOWN = 3  # passages that a search shows
 
 
 class SearchTest:
@@ -83,25 +81,6 @@ class SearchTest:
         """Score an encoder and word matching together, the latter with a weight."""
         both = zip((self.queries, self.without_words), self._matches, strict=True)
         return self._results(*(add_words(self._cosines(vectors, queries), match, words) for queries, match in both))
-
-    def search(self, systems: Mapping[str, Float[np.ndarray, "N D"]], count: int) -> list[dict[str, Any]]:
-        """Return what some queries, drawn at random, find among all passages: by BM25, and by vectors of ``texts``.
-
-        Of each: the query, and by system the place of its own passage and the first ``_SHOWN`` passages.
-        """
-        drawn = np.random.default_rng(self._seed).permutation(len(self.queries))[:count]
-        similar = {"BM25": self._matches[0]} | {
-            name: self._cosines(vectors, self.queries) for name, vectors in systems.items()
-        }
-        examples = []
-        for own in drawn:
-            example: dict[str, Any] = {"query": self.queries[own], "systems": {}}
-            for name, values in similar.items():
-                order = np.argsort(-values[own], kind="stable")
-                first = [{"text": self.passages[row], "own": bool(row == own)} for row in order[:_SHOWN]]
-                example["systems"][name] = {"place": int(np.flatnonzero(order == own)[0]) + 1, "first": first}
-            examples.append(example)
-        return examples
 
     @cached_property
     def _matches(self) -> list[Float[np.ndarray, "N N"]]:

@@ -1,10 +1,13 @@
 """selfsent fit on the command line."""
 
+import io
 import json
 
 import pytest
 from commands import refused
 
+from selfsent.cli.display import Display
+from selfsent.cli.fit import _asker
 from selfsent.selection.fit import PLAN, REPORT
 from selfsent.selection.settings import FitConfig
 from selfsent.storage import atomic
@@ -33,10 +36,10 @@ def finished(tmp_path):
         (partial / "modules.json").write_text("[]")
     (tmp_path / "text.txt").write_text("A text.\n")
     settings = json.loads(json.dumps({**vars(FitConfig()), "corpus": vars(FitConfig().corpus)}))
-    asked = {"sources": ["text.txt"], "bases": [], "settings": settings}
+    asked = {"sources": ["text.txt"], "bases": [], "settings": settings, "queries": None}
     atomic.write_sealed(folder / PLAN, {"asked": asked, "steps": {}})
-    row = {"name": "builtin + pairs", "how": "simcse", "seconds": 61.4, "note": "kept", "dev_score": 61.26}
-    base = {"name": "builtin", "how": "as it is", "seconds": 0.0, "note": "base", "dev_score": None}
+    row = {"name": "builtin + pairs", "how": "simcse", "seconds": 61.4, "note": "kept", "dev_mrr": 61.26}
+    base = {"name": "builtin", "how": "as it is", "seconds": 0.0, "note": "base", "dev_mrr": None}
     report = {
         "kept": "builtin + pairs",
         "base": "builtin",
@@ -62,3 +65,17 @@ def test_other_settings_on_resuming_are_named(command, finished):
     refused(
         command, "was begun with other sources and bases", "fit", "x.txt", "--base", "b", "--out", "out", "--resume"
     )
+
+
+def test_a_person_is_shown_so_many_pairs_of_answers_and_asked_again_where_the_answer_is_none(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.StringIO("1\nthree\n=\n2\n"))
+    ask = _asker(Display(), 2)
+    assert [ask("who?", "a" * 700, "b"), ask("where?", "c", "d"), ask("why?", "e", "f")] == [1, 0, None]
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("which answers better?") == 3
+    assert "2 of 2: where?" in err
+    assert f"1: {'a' * 10}" in err.replace("\n", "")
+    assert "a" * 601 not in "".join(err.split())
+    assert _asker(Display(), 9)("what?", "g", "h") == 2
+    assert _asker(Display(), 9)("what?", "g", "h") is None  # the end of stdin

@@ -176,6 +176,30 @@ def test_every_figure_of_the_card_is_one_of_the_report(whole):
     assert values <= {round(kept[key], 2) for key in keys[:2] if kept[key] is not None}
 
 
+def test_a_person_who_prefers_the_base_has_it_kept_and_says_so_once(undecided, fit, whole, tmp_path):
+    base = whole[0].base
+    assert whole[0].kept != base
+    found = {row["query"]: row["systems"] for row in json.loads((tmp_path / "fit.json").read_text())["examples"]}
+
+    def ask(query, first, second):
+        by_base = [passage["text"] for passage in found[query][base]["first"]]
+        return 2 if first not in by_base else 1
+
+    result = fit(undecided, resume=True, ask=ask)
+    assert result.kept == base
+    assert result.sentences[0].endswith(f"{base} is kept.")
+    assert read_search_settings(result.model) is None
+    (undecided / "fit.json").unlink()
+    shutil.rmtree(result.model)
+    again = fit(undecided, resume=True)
+    assert again == result
+    other = fit(undecided, resume=True, ask=lambda *given: 3 - ask(*given))  # asked again, it is decided again
+    assert other.kept == whole[0].kept
+    assert other.sentences[-1].endswith("this agrees with the tests.")
+    assert read_search_settings(other.model) == read_search_settings(tmp_path / "model")
+    (undecided / "judgements.json").unlink()
+
+
 def test_a_finished_selection_is_returned_again(whole, fit):
     told = Told()
     assert fit(whole[0].folder, resume=True, progress=told) == whole[0]
@@ -325,6 +349,8 @@ def test_single_lines_are_judged_by_finding_them_from_a_third_of_their_words_and
     assert any("single lines, or of too few documents to judge by" in line for line in told.said)
     assert "held-out lines of this text, each to be found from a third of its words" in result.sentences[0]
     assert result.kept == bert.name or rows[result.kept]["test_mrr"] > rows[bert.name]["test_mrr"]
+    with pytest.raises(ConfigurationError, match="and nothing is searched"):
+        selfsent.fit(lines, base=str(bert), out=tmp_path / "fit", resume=True, ask=lambda *_: 1, **asked)
 
 
 @pytest.mark.parametrize(

@@ -118,17 +118,3 @@ def test_too_few_queries_give_no_figure(made, vectors):
     few = SearchTest(made.queries[:9], made.passages[:9], language="en", resamples=0)
     assert not few.paired
     assert few.score(vectors, "any").scores == few.score_words().scores == []
-
-
-def test_a_search_ranks_all_passages_as_a_loop_does(made, vectors):
-    near, words = cosines(made, vectors, made.queries), bm25_scores(made.queries, made.passages, "en")
-    examples = made.search({"any": vectors}, 5)
-    assert len({example["query"] for example in examples}) == 5
-    for example in examples:
-        own = made.queries.index(example["query"])
-        assert list(example["systems"]) == ["BM25", "any"]
-        for system, values in zip(example["systems"].values(), (words[own], near[own]), strict=True):
-            order = sorted(range(len(made.passages)), key=lambda row, values=values: -values[row])
-            assert [passage["text"] for passage in system["first"]] == [made.passages[row] for row in order[:3]]
-            assert [passage["own"] for passage in system["first"]] == [row == own for row in order[:3]]
-            assert system["place"] == order.index(own) + 1

@@ -37,6 +37,8 @@ def content():
             row("BM25", test_mrr=44.04),
         ],
         "examples": [{"query": "How & why?", "systems": {"BM25": found, "builtin": {**found, "place": 17}}}],
+        "queries": None,
+        "searched": 1200,
         "read": "text: 500 documents",
         "text": {"kind": "documents"},
         "versions": {"torch": "2"},
@@ -52,6 +54,7 @@ def test_the_figures_are_those_of_the_selection(content):
     drawn = {html.unescape(text) for text in re.findall(r">([^<>]+)</text>", bars)}
     assert {"word <vectors>", "BM25", "builtin"} <= drawn
     assert {"52.4", "44.0", "30.0"} <= drawn
+    assert "drawn at random, and what is found first among 1,200 held-out passages. ✓" in page
     assert "BM25: place 3" in page
     assert "builtin: place 17" in page
     assert "selfsent fit &#39;a b&#39;" in page
@@ -65,6 +68,14 @@ def test_texts_are_escaped_and_the_page_asks_nothing_of_the_network(content):
     assert not re.search(r"(?:src|href)=\"(?!#)", page)
     identifiers = re.findall(r"\bid=\"([^\"]+)\"", page)
     assert len(identifiers) == len(set(identifiers)) > 0
+
+
+def test_what_queries_of_the_users_own_find_has_no_place(content):
+    (example,) = content["examples"]
+    found = {name: {**system, "place": None} for name, system in example["systems"].items()}
+    page = render_selection(content | {"queries": "q.txt", "examples": [{**example, "systems": found}]}, "selfsent fit")
+    assert "Queries of yours find: 1 drawn at random" in page
+    assert "place" not in page[page.index("<h2>Searches") :]
 
 
 def test_without_tests_of_documents_there_is_no_search_and_no_figure(content):
