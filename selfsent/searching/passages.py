@@ -51,13 +51,16 @@ def embedded_texts(texts: Sequence[SearchText]) -> tuple[NDArray[np.int64], list
 
 
 def search_text(document: Document, passages: int | None = None) -> SearchText | None:
-    """Return what is searched of a document; None where it has no text.
+    """Return what is searched of a document, its title where it has nothing else; None where it has no text.
 
     Args:
         passages: how many of its passages, from the first; None: all.
     """
     document = Document(*map(clean.encodable, document))
     text = clean.one_line(" ".join(field for field in (document.summary, document.text) if field))
+    if not text:  # many a catalogue has titles alone
+        document = document._replace(text=document.title, title="")
+        text = clean.one_line(document.text)
     if not text:
         return None
     first = clean.one_line(document.summary) or _SENTENCE_END.split(text, maxsplit=1)[0]

@@ -55,6 +55,13 @@ def test_a_summary_is_the_first_thing_that_is_read_of_a_document():
     assert searched.passages == ("What it is about. In short. The rest. And more.",)
 
 
+def test_a_document_that_is_a_title_alone_is_found_by_it():
+    searched = search_text(Document("", title="On computing the factorial"))
+    assert (searched.title, searched.passages) == ("", ("On computing the factorial",))
+    assert embedded_texts([searched])[1] == ["On computing the factorial"]
+    assert search_text(Document(" ", title=" ")) is None
+
+
 def test_what_is_embedded_are_first_sentences_and_the_passages_that_say_more():
     long = f"{sentence(60, 'a')} {sentence(60, 'b')}"
     texts = [search_text(Document(text)) for text in ("One line.", long, "First. Second.")]
