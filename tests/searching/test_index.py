@@ -32,7 +32,7 @@ VOCABULARY = sorted({word for text in TEXTS for word in text.split()})
 
 
 def title(text):
-    return f"t{len(text)}"
+    return f"t{len(text)}" if text.strip() else ""
 
 
 def write(path, texts):
