@@ -189,7 +189,7 @@ def _on_held_out(
         at += f", with words {both:.1f}"
     return [
         f"On held-out documents, from a sentence inside: {at}.",
-        "These tests are made of the text itself: where it matters, ask your own queries (the page has some).",
+        "These tests are made of the text itself: where it matters, judge it yourself (--judge 20).",
     ]
 
 
