@@ -11,17 +11,20 @@ v-measure   of k-means with as many clusters as classes, mean of 5 starts
 MAP         every text ranks the others; those of its class are relevant
 nearest     accuracy of the class that most of the 10 nearest others have
 
-Written to OUT/<set>-<base>.json; what is there is not measured again.
+What the map costs a search is judged, too: the correlation on STS-B's test part, and for HWU64 how often a
+back-translation finds its line among all of them.  Written to OUT/<set>-<base>.json; what is there is not made again.
 """
 
 import argparse
 import json
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from statistics import mean
 
 import harness
 import numpy as np
+from scipy.stats import spearmanr
 
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
@@ -105,6 +108,28 @@ def judge(train: np.ndarray, test: np.ndarray, labels: list[str], answers: list[
     return [found, clusters, 100 * float(average.mean()), 100 * float(np.mean(most == classes))]
 
 
+def similarities(data: Path) -> tuple[list[str], list[str], list[float]]:
+    """Return the pairs of STS-B's test part and how similar people find them."""
+    path = data / "senteval" / "downstream" / "STS" / "STSBenchmark" / "sts-test.csv"
+    rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
+    return [row[5] for row in rows], [row[6] for row in rows], [float(row[4]) for row in rows]
+
+
+def costs(vectors_of: Callable[[list[str]], np.ndarray], name: str, data: Path) -> list[float]:
+    """Return the correlation on STS-B, and for HWU64 the percentage of back-translations that find their line."""
+    first, second, gold = similarities(data)
+    cosines = (unit(vectors_of(first)) * unit(vectors_of(second))).sum(axis=1)
+    found = [100 * float(spearmanr(cosines, gold).statistic)]
+    if name == "hwu64":
+        rows = map(json.loads, (data / "pairs" / name / "back-translations.jsonl").open(encoding="utf-8"))
+        lines = {row["src_text"]: row["tgt_texts"][0] for row in rows}
+        lines = {line: other for line, other in lines.items() if line.lower() != other.lower()}
+        asked, searched = unit(vectors_of([*lines.values()])), unit(vectors_of([*lines]))
+        nearest = np.concatenate([(part @ searched.T).argmax(axis=1) for part in np.array_split(asked, 20)])
+        found.append(100 * float(np.mean(nearest == np.arange(len(lines)))))
+    return found
+
+
 def measure(name: str, base: str, given: argparse.Namespace) -> dict:
     """Judge a base, and the base with the map of each size and draw."""
     train, test = read(name, given.data)
@@ -126,7 +151,17 @@ def measure(name: str, base: str, given: argparse.Namespace) -> dict:
             change = [round(new - old, 2) for new, old in zip(after, before, strict=True)]
             rows.append({"size": size, "draw": draw, "dose": dose, "agreement": round(agreement, 3), "change": change})
             print(name, base, rows[-1], flush=True)
-    return {"set": name, "base": short_name(base), "before": [round(value, 2) for value in before], "rows": rows}
+    known: dict[str, np.ndarray] = {}
+
+    def vectors_of(texts: list[str]) -> np.ndarray:
+        if texts[0] not in known:
+            known[texts[0]] = encode(encoder, texts)
+        return known[texts[0]]
+
+    cost = [costs(vectors_of, name, given.data)]
+    cost.append(costs(lambda texts: affine(vectors_of(texts)), name, given.data) if dose else cost[0])
+    figures = {"before": [round(value, 2) for value in before], "rows": rows, "costs": np.round(cost, 2).tolist()}
+    return {"set": name, "base": short_name(base), **figures}
 
 
 def table(out: Path) -> None:
@@ -136,6 +171,8 @@ def table(out: Path) -> None:
     for path in sorted(out.glob("*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
         harness.row(content["set"], content["base"], "as it is", "", "", *content["before"])
+        costs = "; ".join(f"{old:.1f} to {new:.1f}" for old, new in zip(*content["costs"], strict=True))
+        print(f"  STS-B{', back-translations found' * (content['set'] == 'hwu64')}: {costs}")
         for size in SIZES:
             some = [row for row in content["rows"] if row["size"] == size]
             change = np.mean([row["change"] for row in some], axis=0)
