@@ -32,6 +32,7 @@ def candidate(name, dev, test=None, general=80.0, base="", noise=0.0, mrr=None, 
     scores = {
         "dev": results(dev, mrr),
         "test": results(dev if test is None else test, mrr, noise, seed=len(name)),
+        "gate": results(dev, mrr),
         "general dev": results(general, noise=noise, seed=2 + len(name)),
         "general test": results(general, noise=noise, seed=1 + len(name)),
     }
@@ -49,7 +50,7 @@ class Vectors:
             "score_words": lambda: words,
             "score_with_words": lambda vectors, weight: (both or {}).get(vectors, words),
         }
-        self.tests = {split: SimpleNamespace(paired=paired, texts=[], **found) for split in ("dev", "test")}
+        self.tests = {split: SimpleNamespace(paired=paired, texts=[], **found) for split in ("dev", "test", "gate")}
 
     def of(self, candidate, split):
         return candidate.name

@@ -67,8 +67,8 @@ def _for_search(board: Scoreboard, base: Candidate) -> tuple[Candidate, str, Com
         return _compared(board, base)
     pair, gate = board.find_first(attrgetter("is_pair")), board.search_gate
     at = (
-        f"words find held-out sentences with MRR@10 {gate.words:.1f}, {board.transformer.name} with {gate.base:.1f}, "
-        f"and with {gate.meaning:.1f} where their rarer words are left out"
+        f"words find the documents of sentences with MRR@10 {gate.words:.1f}, {board.transformer.name} with "
+        f"{gate.base:.1f}, and with {gate.meaning:.1f} where their rarer words are left out"
     )
     if pair is None:
         return base, f"For search, keep {base.name} as it is: it is at home in this text: {at}.", None

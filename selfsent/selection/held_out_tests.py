@@ -22,8 +22,8 @@ from selfsent.evaluation.label_free.documents import parse_rows
 from selfsent.evaluation.label_free.held_out_retrieval import read_heldout_retrieval
 from selfsent.evaluation.label_free.scores import SCORE, score_vectors
 from selfsent.evaluation.score import Results
-from selfsent.selection.material import Material
-from selfsent.selection.search_test import MRR, RETRIEVAL, SearchTest, inside_pairs
+from selfsent.selection.material import GATE, Material
+from selfsent.selection.search_test import MOST, MRR, RETRIEVAL, SearchTest, inside_pairs
 from selfsent.selection.settings import FitConfig
 
 GENERAL = Path(__file__).parent.parent / "builtin" / "general.jsonl.xz"
@@ -90,6 +90,11 @@ class HeldOutTests:
 def make_tests(text: Material, config: FitConfig) -> dict[str, HeldOutTests | SearchTest]:
     """Make the tests of the held-out documents, and those of general text, half to choose and half to decide by."""
     tests: dict[str, HeldOutTests | SearchTest] = {}
+    if text.facts.kind != "lines":  # no candidate is chosen by it: it may be made of what others learn from
+        gate = text.queries(GATE)
+        tests[GATE] = SearchTest(
+            gate.queries[:MOST], gate.passages[:MOST], language=config.corpus.language, resamples=0
+        )
     general = [row for source in resolve_sources([str(GENERAL)]) for row in source.documents(CorpusConfig().columns)]
     make = partial(HeldOutTests, resamples=config.bootstrap)
     for number, split in enumerate(SPLITS):

@@ -3,6 +3,7 @@
     texts.jsonl     a document a line, for counting words; single lines as they are
     pairs.jsonl     two texts that belong together, from the structure of documents
     held_out.jsonl  split (dev or test), document, and the number of what it was cut from, a line each
+    queries.json    by split queries and the passages that they are to find; those of the gate are of all documents
 
 The pairs are those of corpus/structure.py.  A sentence that occurs in a held-out document is taken out of the others.
 """
@@ -10,6 +11,7 @@ The pairs are those of corpus/structure.py.  A sentence that occurs in a held-ou
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,10 +27,12 @@ from selfsent.errors import CorpusError
 from selfsent.evaluation.label_free.document_tests import LEAST
 from selfsent.evaluation.label_free.documents import dropped_words
 from selfsent.progress import Progress
+from selfsent.selection.search_test import MOST, inside_pairs
 from selfsent.storage import atomic
 from selfsent.text import clean
 from selfsent.text.structure import SENTENCE_WORDS, pairs_of_document
 
+GATE = "gate"  # the split of documents that may be trained on: what bases find in them decides what is made
 HELD_OUT = 1000  # documents in each of dev and test, at most
 _SHARE = 0.15  # of the documents, dev and test together
 _SMALL, _SHARE_OF_SMALL = 4000, 0.3  # below so many documents
@@ -113,9 +117,14 @@ class Material:
     def _held_rows(self, split: Split) -> list[list[Any]]:
         return [row[1:] for row in _rows(self._folder / "held_out.jsonl") if row[0] == split]
 
-    def queries(self, split: Split) -> HeldOutPairs:
-        """Return one query and its passage of each held-out document."""
-        return HeldOutPairs(**json.loads((self._folder / "queries.json").read_text(encoding="utf-8"))[split])
+    def queries(self, split: Split | str) -> HeldOutPairs:
+        """Return one query and its passage of each held-out document; for the gate, of documents of all of the text."""
+        stored = json.loads((self._folder / "queries.json").read_text(encoding="utf-8"))
+        if split == GATE and GATE not in stored:  # of pairs there is nothing but the held-out ones
+            return HeldOutPairs(
+                **{side: [*stored["dev"][side], *stored["test"][side]] for side in ("queries", "passages")}
+            )
+        return HeldOutPairs(**stored[split])
 
 
 def gather_material(
@@ -206,7 +215,9 @@ def _write(staged: Path, folder: Path, counts: dict[Kind, int], share: float, cu
             f"only {selection.documents:,} of {total:,} lines can be held out to choose an encoder by, and "
             f"{2 * LEAST} are needed: lines of {_LINE_WORDS} words or more, no two of them alike; {more}"
         )
-    queries = {split: asdict(getattr(selection.found, split)) for split in SPLITS}
+    queries = {str(split): asdict(getattr(selection.found, split)) for split in SPLITS}
+    if kind == "documents":
+        queries[GATE] = asdict(inside_pairs(_spread(staged, total))[0])
     (folder / "queries.json").write_text(json.dumps(queries), encoding="utf-8")
     texts, pairs, different = _write_training(staged, folder, taken, held_keys, lines=kind == "lines")
     if different < _LEAST_TRAINING:
@@ -218,6 +229,13 @@ def _write(staged: Path, folder: Path, counts: dict[Kind, int], share: float, cu
     counted = {"documents": total, "texts": texts, "pairs": pairs, "held_out": selection.documents}
     facts = Facts(kind=kind, **counted, share=share, cut=cut, different=different)
     (folder / "facts.json").write_text(json.dumps(asdict(facts)), encoding="utf-8")
+
+
+def _spread(staged: Path, total: int) -> list[Document]:
+    """Return some documents that are spread over the text."""
+    step = max(1, total // (4 * MOST))
+    rows = islice(_rows(staged), None, None, step)
+    return [Document("\n".join(sentences), title) for title, _, sentences, *_ in rows]
 
 
 def _fewer_positives(staged: Path) -> bool:

@@ -21,7 +21,7 @@ from selfsent.evaluation.score import Results
 from selfsent.progress import Progress
 from selfsent.selection.gates import SearchGate
 from selfsent.selection.held_out_tests import difference, figure
-from selfsent.selection.material import Facts
+from selfsent.selection.material import GATE, Facts
 from selfsent.selection.search_test import MEANING, MRR
 from selfsent.selection.settings import FitConfig
 from selfsent.storage import atomic
@@ -184,14 +184,12 @@ class Scoreboard:
         """What the best base that is a transformer finds, and what words do."""
         base = self.transformer
         assert base is not None
-        self.score_on_test(base)
-        words = [self.vectors.tests[split].score_words() for split in SPLITS]
-        own = [base.scores[split] for split in SPLITS]
         shipped = self.difference_to_shipped(base, "general dev") if self.english else None
+        own = self.vectors.score(base, GATE)
         return SearchGate(
-            words=float(np.mean([figure(results, MRR) for results in words])),
-            base=float(np.mean([figure(results, MRR) for results in own])),
-            meaning=float(np.mean([figure(results, MEANING) for results in own])),
+            words=figure(self.vectors.tests[GATE].score_words(), MRR) or 0.0,
+            base=figure(own, MRR) or 0.0,
+            meaning=figure(own, MEANING) or 0.0,
             weak=shipped is not None and shipped.decision != "better",
         )
 

@@ -126,18 +126,29 @@ def without_rarer_words(queries: Sequence[str], passages: Sequence[str], languag
 
 
 def inside_pairs(documents: Sequence[Document]) -> tuple[HeldOutPairs, list[int]]:
-    """Return a sentence from inside each document and the document without it, and which document each is of."""
-    pairs, places = HeldOutPairs(), []
-    step = max(1, -(-len(documents) // MOST))
-    for place, document in enumerate(documents):
-        sentences = [clean.one_line(line) for line in document.text.split("\n") if line.strip()]
-        suits = [number for number, each in enumerate(sentences) if number and clean.count_words(each) in _QUERY]
-        if place % step or not suits:
-            continue
-        chosen = suits[clean.content_key(" ".join(sentences)) % len(suits)]
-        rest = " ".join([document.title, *sentences[:chosen], *sentences[chosen + 1 :]]).strip()
-        if clean.count_words(rest) >= _REST and sentences[chosen] not in pairs.queries:
-            pairs.queries.append(sentences[chosen])
-            pairs.passages.append(rest)
-            places.append(place)
-    return pairs, places
+    """Return a sentence from inside each document and the document without it, and which document each is of.
+
+    Of more than ``MOST`` documents with such a sentence some are taken that are spread over all.
+    """
+    step = max(1, len(documents) // MOST)
+    found: dict[int, tuple[str, str]] = {}
+    for place in sorted(range(len(documents)), key=lambda place: (place % step, place)):
+        if len(found) == MOST:
+            break
+        if pair := _inside_and_rest(documents[place]):
+            found[place] = pair
+    found = {place: found[place] for place in sorted(found)}
+    different = {query: place for place, (query, _) in reversed(found.items())}  # the first of equal sentences
+    places = sorted(different.values())
+    queries, passages = ([found[place][side] for place in places] for side in (0, 1))
+    return HeldOutPairs(queries=queries, passages=passages), places
+
+
+def _inside_and_rest(document: Document) -> tuple[str, str] | None:
+    sentences = [clean.one_line(line) for line in document.text.split("\n") if line.strip()]
+    suits = [number for number, each in enumerate(sentences) if number and clean.count_words(each) in _QUERY]
+    if not suits:
+        return None
+    chosen = suits[clean.content_key(" ".join(sentences)) % len(suits)]
+    rest = " ".join([document.title, *sentences[:chosen], *sentences[chosen + 1 :]]).strip()
+    return (sentences[chosen], rest) if clean.count_words(rest) >= _REST else None

@@ -180,8 +180,8 @@ def test_a_pair_is_kept_with_the_search_settings_of_its_gate_unless_it_surely_fi
     choice = choose(scoreboard(*pair_of(60.5, noise=5.0), gate=ABROAD))  # though it is not surely above
     assert (choice.kept.name, choice.search) == ("base beside static vectors", ABROAD.search)
     assert choice.sentences[0] == (
-        "For search, keep base beside static vectors, with words at 0.2: words find held-out sentences with MRR@10 "
-        "50.0, base with 40.0, and with 5.0 where their rarer words are left out."
+        "For search, keep base beside static vectors, with words at 0.2: words find the documents of sentences with "
+        "MRR@10 50.0, base with 40.0, and with 5.0 where their rarer words are left out."
     )
     vetoed = choose(scoreboard(*pair_of(70.0, test=50.0), gate=ABROAD))
     assert vetoed.kept.name == "base"

@@ -153,6 +153,28 @@ def test_queries_are_of_the_documents_that_are_held_out_in_that_part(tmp_path):
             assert passage == " ".join(stored[split][query][1:])
 
 
+def test_queries_of_the_gate_are_of_all_documents_whether_held_out_or_not(tmp_path):
+    rows = documents(2100)
+    found = gather(write(tmp_path, rows), tmp_path / "text")
+    pairs, held = found.queries("gate"), {" ".join(row[3]) for row in held_rows(found)}
+    whole = {frozenset(row["text"].rstrip(".").split(". ")): row["text"] for row in rows}
+    parts = [
+        frozenset(f"{passage} {query}".rstrip(".").split(". "))
+        for query, passage in zip(pairs.queries, pairs.passages, strict=True)
+    ]
+    assert len({*parts}) == len(parts) == 400
+    of = [whole[part] for part in parts]
+    assert 0 < sum(text in held for text in of) < 400
+    places = sorted(row for row, text in enumerate(rows) if text["text"] in {*of})
+    assert max(np.diff(places)) < 60  # of 2,100 documents five apart on average
+
+
+def test_of_pairs_the_gate_has_those_that_are_held_out(tmp_path):
+    found = gather(write(tmp_path, with_positives(500)), tmp_path / "text")
+    dev, test, gate = (found.queries(split) for split in ("dev", "test", "gate"))
+    assert (gate.queries, gate.passages) == (dev.queries + test.queries, dev.passages + test.passages)
+
+
 def test_the_rows_of_a_document_do_not_depend_on_their_order(tmp_path):
     rows = documents(450)
     one = gather(write(tmp_path, rows), tmp_path / "one")

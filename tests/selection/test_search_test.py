@@ -95,7 +95,13 @@ def test_a_sentence_from_inside_is_taken_out_of_its_document():
 
 def test_of_many_documents_some_that_are_spread_over_them_are_searched(monkeypatch):
     monkeypatch.setattr("selfsent.selection.search_test.MOST", 20)
-    assert inside_pairs(documents(60))[1] == [*range(0, 60, 3)]
+    given = documents(60)
+    assert inside_pairs(given)[1] == [*range(0, 60, 3)]
+    for place in (0, 9, 30):  # whose place others take
+        given[place] = Document("one sentence that stands alone here.")
+    taken = inside_pairs(given)[1]
+    assert len(taken) == 20
+    assert {*range(0, 60, 3)} - {0, 9, 30} < {*taken}
 
 
 def test_a_query_loses_the_rarer_half_of_the_words_that_it_shares():
