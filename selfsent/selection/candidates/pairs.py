@@ -22,7 +22,7 @@ def add_pair(work: Workspace) -> None:
         return
     gate = board.search_gate
     work.progress.say(
-        f"a sentence from inside: MRR@10 {gate.words:.1f} by words, {gate.base:.1f} by {board.reference.name}, "
+        f"a sentence from inside: MRR@10 {gate.words:.1f} by words, {gate.base:.1f} by {first.base}, "
         f"{gate.meaning:.1f} without its rarer words; dose of the pair: {gate.dose:g}"
     )
     if not gate.dose:
