@@ -108,7 +108,7 @@ class Reader:
         scale = search.pop("scale", [])
         facts = {
             **{"config": asdict(IndexConfig()), "deleted": None, "lists": None, "words": "words", "mode": "dense"},
-            "search": {"words": WORDS, "feedback": 0, "scale": scale},
+            "search": {"words": WORDS, "feedback": 0, "scale": scale, "language": "en"},
         }
         segment = Segment.make(self.texts, _Given(self.collection, vectors), "", np.float32)
         queries = self.collection.queries

@@ -25,11 +25,13 @@ class SearchSettings:
         feedback: documents found first that the query is moved towards, before it is asked again; 0: it is asked once.
         weights: of the encoders of a pair in the cosine, where a query weighs them otherwise than the pair does; their
             sum is 1.
+        language: of the stems that words are matched by (ISO 639-1).
     """
 
     words: Annotated[float, Field(ge=0, le=1)] = 0.0
     feedback: Annotated[int, Field(ge=0, le=100)] = 0
     weights: tuple[Annotated[float, Field(ge=0, le=1)], ...] = ()
+    language: str = "en"
 
 
 def write_search_settings(folder: Path, settings: SearchSettings) -> None:

@@ -55,7 +55,8 @@ class IndexReader:
         # Of a query's vector, where a search weighs the encoders of a pair otherwise than its vectors do.
         widths, factors = zip(*facts["search"]["scale"] or [(1, 1.0)], strict=True)
         self._scale = np.repeat(np.array(factors, np.float32), widths)
-        self._words = WordIndex(folder / facts["words"], advice, self.config.language) if facts["words"] else None
+        language = facts["search"]["language"]
+        self._words = WordIndex(folder / facts["words"], advice, language) if facts["words"] else None
 
     def rank(
         self,

@@ -97,7 +97,7 @@ def open_cached(
             for name, segment in segments.items():
                 segment.save(scratch / name)
             titled = ((text.title, " ".join(text.passages)) for text in texts)
-            write_word_index(scratch / "words", titled, config.language, progress)
+            write_word_index(scratch / "words", titled, facts["search"]["language"], progress)
             atomic.write_sealed(scratch / MANIFEST, facts)
         index = Index.open(folder, encoder)
     except OSError as error:  # a full disk, or a cache that is read-only

@@ -30,7 +30,9 @@ class IndexConfig:
         ge=0,
         le=100,
     )
-    language: str = setting("en", "of the stems that words are matched by (ISO 639-1)")
+    language: str | None = setting(
+        None, "of the stems that words are matched by (ISO 639-1); None: what the encoder's folder says, or en"
+    )
     passages: int | None = setting(
         None, "of a document that are searched, from the first, of at most 80 words each; None: all", ge=1, le=MANY
     )

@@ -17,7 +17,7 @@ from selfsent.corpus.sources import Source
 from selfsent.encoder.base import Encoder
 from selfsent.encoder.coverage import check_coverage
 from selfsent.encoder.folder import SHIPPED, find_model
-from selfsent.encoder.search_settings import WORDS, read_search_settings
+from selfsent.encoder.search_settings import WORDS, SearchSettings, read_search_settings
 from selfsent.errors import ConfigurationError, CorpusError, ResumeError, UserError
 from selfsent.progress import SILENT, Progress
 from selfsent.searching import nearest
@@ -29,7 +29,7 @@ from selfsent.storage import atomic, locks
 from selfsent.storage.windows import left_if_open
 
 MANIFEST = "index.json"
-FORMAT = 8  # raised whenever an older index cannot be read
+FORMAT = 9  # raised whenever an older index cannot be read
 _BEGUN = "begun.json"  # beside what is encoded so far; gone when the index is published
 _OWN = ("segment-", "words-", "deleted-", "lists-", "begun.", ".words-", ".deleted-", ".lists-", ".begun.")
 _OUTGROWN = 4  # times as many vectors as the lists were learned from: they are learned again
@@ -96,6 +96,7 @@ def _search_settings(encoder: Encoder, model: str | Path, config: IndexConfig) -
     """
     kept = read_search_settings(find_model(model))
     words, feedback = (kept.words or WORDS, kept.feedback) if kept else (WORDS, 0)
+    language = config.language or (kept.language if kept else SearchSettings.language)
     scale = []
     if kept and kept.weights:
         pairs = zip(encoder.encoders, encoder.weights, kept.weights, strict=True)
@@ -105,6 +106,7 @@ def _search_settings(encoder: Encoder, model: str | Path, config: IndexConfig) -
         "feedback": feedback if config.feedback is None else config.feedback,
         "mode": None if kept is None else "hybrid" if kept.words else "dense",
         "scale": scale,
+        "language": language,
     }
 
 
@@ -151,7 +153,7 @@ def write_state(
     atomic.remove(folder / facts["words"])  # a killed command may have left those of other documents
     texts_of = (segment.text(number) for segment in segments for number in range(len(segment)))
     titled = ((title, " ".join(passages)) for title, passages, _ in texts_of)
-    write_word_index(folder / facts["words"], titled, facts["config"]["language"], progress)
+    write_word_index(folder / facts["words"], titled, facts["search"]["language"], progress)
     facts["lists"] = _grow_lists(folder, facts, [segment.vectors for segment in segments], progress)
     atomic.write_sealed(folder / MANIFEST, facts)
     _sweep(folder, facts)
@@ -296,7 +298,7 @@ def _choose_mode(facts: dict[str, Any], encoder: Encoder, texts: Sequence[Search
             prompts["query"],
             prompts["document"],
             words=search["words"],
-            language=facts["config"]["language"],
+            language=facts["search"]["language"],
         )
         facts["measured"] = measured
         mode = "hybrid" if measured is None or measured["bm25"] > measured["dense"] else "dense"

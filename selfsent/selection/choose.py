@@ -6,7 +6,7 @@ weak base trained on single lines, are kept only where the whole 95 % interval o
 that chose nothing, lies above zero.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
@@ -139,9 +139,12 @@ def _guarded(board: Scoreboard, chosen: Candidate, base: Candidate) -> Compariso
 
 
 def _search_settings(board: Scoreboard, found: Candidate) -> SearchSettings:
+    found_by = SearchSettings()
     if found.is_static:
-        return STATIC_SEARCH
-    return board.search_gate.search if found.is_pair or board.transformer else SearchSettings()
+        found_by = STATIC_SEARCH
+    elif found.is_pair or board.transformer:
+        found_by = board.search_gate.search
+    return replace(found_by, language=board.config.corpus.language)
 
 
 def _no_change(board: Scoreboard, base: Candidate) -> str:

@@ -222,6 +222,8 @@ def test_feedback_asks_again_with_a_query_halfway_to_the_mean_of_what_was_found(
         (SearchSettings(0.4, 3), {}, "hybrid", 0.4, 3),
         (SearchSettings(0.0, 0), {}, "dense", 0.3, 0),  # asked for hybrid, the weight is the common one
         (SearchSettings(0.4, 3), {"words": 0.1, "feedback": 0, "mode": "dense"}, "dense", 0.1, 0),
+        (SearchSettings(0.4, language="de"), {}, "hybrid", 0.4, 0),
+        (SearchSettings(0.4, language="de"), {"language": "fr"}, "hybrid", 0.4, 0),
     ],
 )
 def test_an_index_searches_as_the_folder_of_its_encoder_says_and_settings_come_before(
@@ -232,6 +234,7 @@ def test_an_index_searches_as_the_folder_of_its_encoder_says_and_settings_come_b
     index = make_index(tmp_path, many(60), tmp_path / "model", **given)
     assert (index.mode, index.facts["search"]["words"], index.facts["search"]["feedback"]) == (mode, words, feedback)
     assert index.facts["measured"] is None
+    assert index.facts["search"]["language"] == given.get("language", kept.language)
     asked = index.search(QUERY, 9, mode, words=words, feedback=feedback)
     assert index.search(QUERY, 9) == asked
 
