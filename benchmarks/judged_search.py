@@ -25,10 +25,11 @@ from typing import Any
 import harness
 import ir_measures
 import numpy as np
+from sentence_transformers import SentenceTransformer
 
 from selfsent.corpus.sources import Document
 from selfsent.encoder.encode import encode
-from selfsent.encoder.open import open_encoder
+from selfsent.encoder.open import as_encoder, open_encoder
 from selfsent.encoder.quantize import unit
 from selfsent.encoder.search_settings import WORDS
 from selfsent.evaluation.score import Results
@@ -166,7 +167,7 @@ def measure(collection: Collection, base: str, seed: int, given: argparse.Namesp
             made_here = candidate not in board.bases
             path = (out if made_here else given.out) / f"vectors-{collection.name}-{candidate.slug}.npy"
             if not path.is_file():
-                np.save(path, encode(candidate.open(), collection.encoded))
+                np.save(path, _embed(candidate.open(), collection))
             kept_vectors[candidate.name] = np.load(path)
         return kept_vectors[candidate.name]
 
@@ -202,6 +203,13 @@ def measure(collection: Collection, base: str, seed: int, given: argparse.Namesp
     if given.open:
         row["opened"] = _opened(collection, out / fitting.MODEL)
     return row
+
+
+def _embed(encoder: SentenceTransformer, collection: Collection) -> np.ndarray:
+    """Return the vectors of queries and documents, each behind its prompt."""
+    cut, prompt = len(dict.fromkeys(collection.queries.values())), as_encoder(encoder).task_prompt
+    sides = ("query", collection.encoded[:cut]), ("document", collection.encoded[cut:])
+    return np.vstack([encode(encoder, texts, prompt=prompt(task)) for task, texts in sides])
 
 
 def _own(scored: Candidate | Results) -> dict[str, float | None]:

@@ -4,7 +4,7 @@ cos(a, b) = sum_k w_k cos_k(a, b)        with sum_k w_k = 1 and cos_k the cosine
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +81,24 @@ class EncoderPair(Encoder):
         self, texts: list[str], prompt: str, width: int | None, precision: str, progress: Progress
     ) -> Float[np.ndarray, "N E"]:
         return self._join(
-            encoder.embed(texts, prompt=prompt, precision=precision, progress=progress) for encoder in self._encoders
+            encoder.embed(texts, prompt=own, precision=precision, progress=progress)
+            for encoder, own in zip(self._encoders, self._prompts_of_parts(prompt), strict=True)
         )
+
+    def tokenize(self, texts: Sequence[str], prompt: str = "", *, direction: str = "right") -> list[TokenizedText]:  # noqa: D102
+        columns = [
+            encoder.tokenize(texts, own, direction=direction)
+            for encoder, own in zip(self._encoders, self._prompts_of_parts(prompt), strict=True)
+        ]
+        return [
+            TokenizedText(
+                tuple(row for part in parts for row in part.rows), prompt, any(each.truncated for each in parts)
+            )
+            for parts in zip(*columns, strict=True)
+        ]
+
+    def _prompts_of_parts(self, prompt: str) -> list[str]:
+        return spread_prompt(prompt, [encoder.prompts for encoder in self._encoders])
 
     def embed_tokenized(self, texts: Sequence[TokenizedText]) -> Float[np.ndarray, "N D"]:  # noqa: D102
         def columns() -> Iterator[Float[np.ndarray, "N _"]]:
@@ -97,6 +113,16 @@ class EncoderPair(Encoder):
     def _join(self, columns: Iterator[Float[np.ndarray, "N _"]]) -> Float[np.ndarray, "N E"]:
         joined = [self._scale(vectors, weight) for vectors, weight in zip(columns, self._weights, strict=True)]
         return np.hstack(joined, dtype=np.float32)
+
+
+def spread_prompt(prompt: str, known: Sequence[Mapping[str, str | None]]) -> list[str]:
+    """Return what is put before the texts of each encoder: a prompt is for those that have some, where any has.
+
+    Args:
+        known: the prompts of each encoder, by name.
+    """
+    have = [any(prompts.values()) for prompts in known]
+    return [prompt if own or not any(have) else "" for own in have]
 
 
 def _scaled(vectors: Float[np.ndarray, "N _"], weight: float) -> Float[np.ndarray, "N _"]:

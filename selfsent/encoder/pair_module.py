@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from selfsent.encoder.base import read_settings
 from selfsent.encoder.folder import CLOSED
-from selfsent.encoder.pair import PAIR_FILE, read_weights
+from selfsent.encoder.pair import PAIR_FILE, read_weights, spread_prompt
 
 
 class PairModule(InputModule):
@@ -37,8 +37,9 @@ class PairModule(InputModule):
     def preprocess(self, inputs: Sequence[Any], prompt: str | None = None, **kwargs: Any) -> dict[str, Any]:  # noqa: ANN401
         """Tokenise the texts with every encoder's own tokenizer."""
         joined: dict[str, Any] = {}
-        for number, encoder in enumerate(self.parts):
-            features = encoder.preprocess(inputs, prompt=prompt, **kwargs)
+        prompts = spread_prompt(prompt or "", [part.prompts for part in self.parts])
+        for number, (encoder, own) in enumerate(zip(self.parts, prompts, strict=True)):
+            features = encoder.preprocess(inputs, prompt=own or None, **kwargs)
             joined |= {f"{number}.{name}": value for name, value in features.items()}
         return joined
 
@@ -91,8 +92,13 @@ def weights_of(encoder: SentenceTransformer) -> list[float] | None:
 
 
 def join_encoders(encoders: Sequence[SentenceTransformer], weights: Sequence[float]) -> SentenceTransformer:
-    """Join encoders; ``weights`` are their fractions of the cosine."""
-    return SentenceTransformer(modules=[PairModule(encoders, weights)], device="cpu").eval()
+    """Join encoders; ``weights`` are their fractions of the cosine, and prompts those of the first that has some."""
+    pair = SentenceTransformer(modules=[PairModule(encoders, weights)], device="cpu").eval()
+    prompted = next((encoder for encoder in encoders if any(encoder.prompts.values())), None)
+    if prompted is not None:
+        pair.prompts |= prompted.prompts
+        pair.default_prompt_name = prompted.default_prompt_name
+    return pair
 
 
 def open_pair(folder: Path, open_part: Callable[[Path], SentenceTransformer]) -> SentenceTransformer:

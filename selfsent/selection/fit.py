@@ -280,7 +280,7 @@ def _find(vectors: Vectors, searches: Searches, choice: Choice) -> list[dict[str
     words = choice.search.words if choice.search else 0.0
     systems = {choice.base.name: (vectors.of(choice.base, split), 0.0)}
     systems[choice.kept.name] = (vectors.of(choice.kept, split), words)
-    return searches.find(vectors.tests[split].texts, systems)
+    return searches.find(vectors.tests[split], systems)
 
 
 def _ask_person(folder: Path, examples: Sequence[Mapping[str, Any]], choice: Choice, ask: Ask | None) -> Choice:

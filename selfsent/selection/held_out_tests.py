@@ -66,6 +66,7 @@ class HeldOutTests:
         self._clusters = None if clusters is None else np.unique(clusters, return_inverse=True)[1]
         self._resamples, self._seed = resamples, seed
         self.texts = list(dict.fromkeys([*self.tests.texts, *queries.queries, *queries.passages]))
+        self.parts = [(None, self.texts)]  # similarity is symmetric: behind the prompt that a folder names as default
         self._row = {text: number for number, text in enumerate(self.texts)}
 
     @property

@@ -12,9 +12,9 @@ from jaxtyping import Float
 
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.corpus.sources import resolve_sources
-from selfsent.encoder.quantize import unit
 from selfsent.errors import CorpusError
 from selfsent.searching.modes import add_words
+from selfsent.selection.search_test import QueriesAndPassages
 from selfsent.text import clean
 from selfsent.text.bm25 import bm25_scores
 
@@ -25,7 +25,7 @@ _SHOWN = 3  # passages that a search shows
 Ask = Callable[[str, str, str], int | None]  # a query and two passages -> 1 or 2, 0 for neither, None to stop
 
 
-class Searches:
+class Searches(QueriesAndPassages):
     """Some queries and the passages that they search."""
 
     def __init__(
@@ -39,21 +39,22 @@ class Searches:
         drawn = np.random.default_rng(0).permutation(len(queries))[:MOST]
         self.queries, self.passages, self.language = [queries[row] for row in drawn], list(passages), language
         self._own = None if own is None else [own[row] for row in drawn]
-        self.texts = list(dict.fromkeys([*self.queries, *self.passages]))
+        super().__init__(self.queries, self.passages)
 
     def find(
-        self, texts: Sequence[str], systems: Mapping[str, tuple[Float[np.ndarray, "N D"], float]]
+        self, encoded: QueriesAndPassages, systems: Mapping[str, tuple[Float[np.ndarray, "N D"], float]]
     ) -> list[dict[str, Any]]:
-        """Return what each query finds: by BM25, and by vectors of ``texts`` with a weight of words.
+        """Return what each query finds: by BM25, and by vectors with a weight of words.
 
         Of each: the query, and by system the first ``_SHOWN`` passages and the place of its own.
+
+        Args:
+            encoded: whose texts the vectors are of: these queries and passages, or more.
         """
-        row_of = {text: number for number, text in enumerate(texts)}
-        rows = [[row_of[text] for text in side] for side in (self.queries, self.passages)]
         matches = bm25_scores(self.queries, self.passages, self.language)
         similar = {BM25: matches}
         for name, (vectors, words) in systems.items():
-            cosines = unit(vectors[rows[0]]) @ unit(vectors[rows[1]]).T
+            cosines = encoded.cosines(vectors, self.queries, self.passages)
             similar[name] = add_words(cosines, matches, words) if words else cosines
         orders = {name: np.argsort(-values, axis=1, kind="stable") for name, values in similar.items()}
         examples = []

@@ -15,6 +15,7 @@ from sentence_transformers import SentenceTransformer
 from selfsent.corpus.held_out import SPLITS
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.open import as_encoder
 from selfsent.evaluation.comparison import Comparison
 from selfsent.evaluation.label_free.scores import SCORE
 from selfsent.evaluation.score import Results
@@ -95,7 +96,14 @@ class Vectors:
         if path.is_file():
             atomic.verify(path, f"delete {path} and add --resume to compute it again")
         else:
-            vectors = encode(candidate.open(), self.tests[split].texts, progress=self._progress)
+            encoder = candidate.open()
+            prompt = as_encoder(encoder).task_prompt
+            vectors = np.vstack(
+                [
+                    encode(encoder, texts, prompt=task and prompt(task), progress=self._progress)
+                    for task, texts in self.tests[split].parts
+                ]
+            )
             path.parent.mkdir(parents=True, exist_ok=True)
             with atomic.sealed_file(path) as file:
                 np.save(file, vectors)

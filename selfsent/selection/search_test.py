@@ -9,8 +9,9 @@ Of pairs, a text finds its positive in the same two ways.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property, partial
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -34,7 +35,34 @@ MOST = 400  # documents that are searched, which a large encoder reads in minute
 _QUERY, _REST = range(6, 61), 10  # words of a sentence that is a query; of the rest, at least
 
 
-class SearchTest:
+class QueriesAndPassages:
+    """Texts that are encoded behind an encoder's prompt for queries, then those behind its prompt for documents.
+
+    Attributes:
+        parts: both, each with the task that names its prompt.
+        texts: all of them, in the order of their vectors.
+    """
+
+    def __init__(self, queries: Iterable[str], passages: Iterable[str]) -> None:
+        self.parts: list[tuple[Literal["query", "document"], list[str]]] = [
+            ("query", list(dict.fromkeys(queries))),
+            ("document", list(dict.fromkeys(passages))),
+        ]
+        (_, asked), (_, found) = self.parts
+        self.texts = [*asked, *found]
+        self._query_rows = {text: row for row, text in enumerate(asked)}
+        self._passage_rows = {text: len(asked) + row for row, text in enumerate(found)}
+
+    def cosines(
+        self, vectors: Float[np.ndarray, "T D"], queries: Sequence[str], passages: Sequence[str]
+    ) -> Float[np.ndarray, "Q N"]:
+        """Return the cosines of queries and passages among ``texts``, by the vectors of ``texts``."""
+        asked = unit(vectors[[self._query_rows[text] for text in queries]])
+        cosines: np.ndarray = asked @ unit(vectors[[self._passage_rows[text] for text in passages]]).T
+        return cosines
+
+
+class SearchTest(QueriesAndPassages):
     """Queries, the same without their rarer shared words, and the passages that they are to find."""
 
     def __init__(
@@ -58,8 +86,7 @@ class SearchTest:
         self._resamples, self._seed = resamples, seed
         self._clusters = None if clusters is None else np.unique(clusters, return_inverse=True)[1]
         self.without_words = without_rarer_words(self.queries, self.passages, language)
-        self.texts = list(dict.fromkeys([*self.queries, *self.without_words, *self.passages]))
-        self._row = {text: number for number, text in enumerate(self.texts)}
+        super().__init__([*self.queries, *self.without_words], self.passages)
 
     @property
     def paired(self) -> bool:
@@ -86,9 +113,8 @@ class SearchTest:
     def _matches(self) -> list[Float[np.ndarray, "N N"]]:
         return [bm25_scores(queries, self.passages, self.language) for queries in (self.queries, self.without_words)]
 
-    def _cosines(self, vectors: Float[np.ndarray, "N D"], queries: Sequence[str]) -> Float[np.ndarray, "N N"]:
-        asked, found = (unit(vectors[[self._row[text] for text in side]]) for side in (queries, self.passages))
-        return asked @ found.T
+    def _cosines(self, vectors: Float[np.ndarray, "T D"], queries: Sequence[str]) -> Float[np.ndarray, "N N"]:
+        return self.cosines(vectors, queries, self.passages)
 
     def _results(self, inside: Float[np.ndarray, "N N"], meaning: Float[np.ndarray, "N N"]) -> Results:
         values = np.column_stack(

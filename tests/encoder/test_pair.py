@@ -65,6 +65,33 @@ def test_texts_are_encoded_as_sentence_transformers_encodes_them(joined):
     assert joined.get_embedding_dimension() == 44
 
 
+def test_a_prompt_is_for_the_encoders_that_have_some(sides, bert, tmp_path):
+    prompts = {"query": "she reads ", "document": "the book "}
+    first = load_encoder(bert)
+    first.prompts |= prompts
+    joined = join_encoders([first, sides[1]], WEIGHTS)
+    save_encoder(joined, tmp_path / "model")
+    stock = SentenceTransformer(str(tmp_path / "model"), trust_remote_code=True, device="cpu")
+    assert (joined.prompts, stock.prompts) == (first.prompts, first.prompts)
+    for name, prompt in prompts.items():
+        parts = [first.encode([prompt + text for text in TEXTS]), sides[1].encode(TEXTS)]
+        parts = [part / np.linalg.norm(part, axis=1, keepdims=True) for part in parts]
+        expected = np.hstack([weight**0.5 * part for weight, part in zip(WEIGHTS, parts, strict=True)])
+        opened = open_encoder(tmp_path / "model")
+        by_name = {"query": stock.encode_query, "document": stock.encode_document}[name]
+        for found in (
+            encode_at(joined, TEXTS, prompt_name=name, precision="fp32"),
+            opened.embed(TEXTS, prompt=opened.task_prompt(name), precision="fp32"),
+            opened.embed_tokenized(opened.tokenize(TEXTS, prompt)),
+            by_name(TEXTS),
+        ):
+            np.testing.assert_allclose(found, expected, atol=1e-5)
+    without = encode_at(join_encoders(sides, WEIGHTS), TEXTS, prompt="the ", precision="fp32")  # no encoder has one
+    np.testing.assert_allclose(
+        without, encode(join_encoders(sides, WEIGHTS), [f"the {text}" for text in TEXTS]), atol=1e-6
+    )
+
+
 def test_a_text_and_longer_ones_beside_it_give_the_vector_that_it_has_alone(joined):
     alone = joined.encode(TEXTS[:1])
     np.testing.assert_allclose(joined.encode([TEXTS[0], " ".join(TEXTS)])[:1], alone, atol=1e-6)

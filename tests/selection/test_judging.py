@@ -5,6 +5,7 @@ import pytest
 
 from selfsent.errors import CorpusError
 from selfsent.selection.judging import Searches, judge, read_queries, weigh
+from selfsent.selection.search_test import QueriesAndPassages
 from selfsent.text.bm25 import bm25_scores
 
 PASSAGES = ["the valve leaks", "the cat sleeps", "a dog and a cat", "rain in the town", "the pump and the valve"]
@@ -14,11 +15,11 @@ QUERIES = ["a cat", "the valve", "old rain"]
 @pytest.mark.parametrize("words", [0.0, 0.4])
 @pytest.mark.parametrize("own", [None, [1, 4, 3]])
 def test_a_search_ranks_all_passages_as_a_loop_does(own, words):
-    texts = [*PASSAGES, "another", *QUERIES]
-    vectors = np.random.default_rng(0).normal(size=(len(texts), 8)).astype(np.float32)
-    of = dict(zip(texts, vectors / np.linalg.norm(vectors, axis=1, keepdims=True), strict=True))
+    encoded = QueriesAndPassages([*QUERIES, "another"], [*PASSAGES, "another"])
+    vectors = np.random.default_rng(0).normal(size=(len(encoded.texts), 8)).astype(np.float32)
+    of = dict(zip(encoded.texts, vectors / np.linalg.norm(vectors, axis=1, keepdims=True), strict=True))
     matches = bm25_scores(QUERIES, PASSAGES, "en")
-    examples = Searches(QUERIES, PASSAGES, "en", own=own).find(texts, {"any": (vectors, words)})
+    examples = Searches(QUERIES, PASSAGES, "en", own=own).find(encoded, {"any": (vectors, words)})
     assert {example["query"] for example in examples} == {*QUERIES}
     for example in examples:
         place = QUERIES.index(example["query"])

@@ -2,11 +2,22 @@
 
 import numpy as np
 import pytest
+from tiny import TEXTS
 
 from selfsent.corpus.sources import Document
+from selfsent.encoder.load import load_encoder
 from selfsent.evaluation.label_free.scores import SCORE
+from selfsent.progress import SILENT
 from selfsent.selection.held_out_tests import difference, figure
-from selfsent.selection.search_test import MEANING, MRR, SearchTest, inside_pairs, without_rarer_words
+from selfsent.selection.scoreboard import Candidate, Vectors
+from selfsent.selection.search_test import (
+    MEANING,
+    MRR,
+    QueriesAndPassages,
+    SearchTest,
+    inside_pairs,
+    without_rarer_words,
+)
 from selfsent.text.bm25 import bm25_scores
 
 NOUNS = [f"noun{number}" for number in range(80)]
@@ -68,6 +79,19 @@ def test_vectors_words_and_both_find_what_slow_loops_find(made, vectors):
         for side in zip(near, words, strict=True)
     ]
     assert figures(made.score_with_words(vectors, 0.2)) == expected(*both)
+
+
+def test_queries_and_passages_are_encoded_behind_their_prompts(bert, tmp_path):
+    """As ``encode_query`` and ``encode_document`` do it, also a text that is both."""
+    encoder = load_encoder(bert)
+    encoder.prompts |= {"query": "she reads ", "document": "the book "}
+    both = QueriesAndPassages(TEXTS[:4], TEXTS[2:])
+    candidate = Candidate(name="any", how="", open=lambda: encoder)
+    vectors = Vectors(tmp_path, {"dev": both}, SILENT).of(candidate, "dev")
+    sides = [encoder.encode_query(TEXTS[:4]), encoder.encode_document(TEXTS[2:])]
+    np.testing.assert_allclose(vectors, np.vstack(sides), atol=2e-2)  # bf16 where the machine has it
+    first, second = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in sides)
+    np.testing.assert_allclose(both.cosines(np.vstack(sides), TEXTS[:4], TEXTS[2:]), first @ second.T, atol=1e-6)
 
 
 def test_an_encoder_is_compared_with_words_query_by_query(made, vectors):
