@@ -35,7 +35,7 @@ ALLOWED = {
     "*": {"95 %": "level of every interval", "2 MiB": "limit on a line, row or answer"},
     "README.md": {"3.11": "version of Python", "2.0": "version of the licence"},
     "fit.md": {
-        "2.5 %": "false-positive rate of a 95 % interval, on one side",
+        **dict.fromkeys(("10 %", "7 %"), "of shared neighbours, from which on the neighbour map is made"),
         "70 %": "share of the minutes for making candidates",
         "6 MB": "text that is read for a minute",
         "8 %": "share of long rows from which on text is no single lines",
