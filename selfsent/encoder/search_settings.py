@@ -13,7 +13,7 @@ from selfsent.errors import EncoderError
 
 SEARCH_FILE = "search.json"
 WORDS = 0.3  # weight of word matching where it is mixed in and nothing says how much (decision 0032)
-FEEDBACK_SHARE = 0.5  # of the documents found first, in the query that is asked a second time
+FEEDBACK_SHARE = 0.3  # of the documents found first, in the query that is asked a second time
 
 
 @dataclass(frozen=True)

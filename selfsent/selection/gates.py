@@ -14,7 +14,7 @@ from jaxtyping import Float
 from selfsent.encoder.quantize import unit
 from selfsent.encoder.search_settings import WORDS, SearchSettings
 
-FEEDBACK = 5  # documents found first
+FEEDBACK, AT_HOME_FEEDBACK = 5, 10  # documents found first
 _AHEAD = 8.0  # points by which words may fall behind the base before nothing is done
 _AT_HOME, _ABROAD = 0.4, 0.2  # of its MRR that a base keeps without the rarer words: from here nothing, to here all
 _LEAST_DOSE = 0.2
@@ -59,7 +59,7 @@ class SearchGate:
         """How the pair is searched with, or the base where the dose is 0."""
         base, static, words = (0.45, 0.3, 0.25) if self.weak else (1 - 0.4 * self.dose, *[0.2 * self.dose] * 2)
         if not self.dose:
-            return SearchSettings(feedback=FEEDBACK)
+            return SearchSettings(feedback=AT_HOME_FEEDBACK)
         vectors = base + static
         return SearchSettings(round(words, 4), FEEDBACK, (round(base / vectors, 4), round(static / vectors, 4)))
 

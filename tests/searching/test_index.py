@@ -201,7 +201,7 @@ def test_a_document_that_only_words_rank_has_its_cosine_added(bert, tmp_path, mo
     assert [hit.document for hit in hits] == sorted(every, key=every.get)[::-1][:3]
 
 
-def test_feedback_asks_again_with_a_query_halfway_to_the_mean_of_what_was_found(bert, made):
+def test_feedback_asks_again_with_a_query_moved_towards_the_mean_of_what_was_found(bert, made):
     index, encoder = Index.open(made(mode="dense")), load_encoder(bert)
     vector = unit(encode(encoder, [QUERY]))[0]
     nearest = {
@@ -209,7 +209,7 @@ def test_feedback_asks_again_with_a_query_halfway_to_the_mean_of_what_was_found(
     }
     found = sorted(nearest, key=lambda row: -(nearest[row] @ vector))[:5]
     mean = np.mean([nearest[row] for row in found], axis=0)
-    moved = unit((vector / 2 + mean / np.linalg.norm(mean) / 2)[None])[0]
+    moved = unit((0.7 * vector + 0.3 * mean / np.linalg.norm(mean))[None])[0]
     expected = {row: max(embedded_vectors(encoder, text) @ moved) for row, text in enumerate(many(60))}
     hits = index.search(QUERY, 60, feedback=5)
     assert {hit.document: hit.score for hit in hits} == pytest.approx(expected, abs=3e-3)  # float16

@@ -32,7 +32,7 @@ def test_the_dose_falls_where_words_are_behind_and_where_meaning_finds(words, ke
         (5.0, False, (0.6, 0.4), SearchSettings(0.2, 5, (0.75, 0.25))),
         (15.0, False, (0.8, 0.2), SearchSettings(0.1, 5, (0.8889, 0.1111))),
         (40.0, True, (0.3, 0.7), SearchSettings(0.25, 5, (0.6, 0.4))),
-        (40.0, False, (1.0, 0.0), SearchSettings(0.0, 5)),
+        (40.0, False, (1.0, 0.0), SearchSettings(0.0, 10)),
     ],
 )
 def test_weights_of_the_pair_and_of_the_search_follow_the_dose(meaning, weak, pair, search):
