@@ -200,6 +200,15 @@ def test_a_person_who_prefers_the_base_has_it_kept_and_says_so_once(undecided, f
     (undecided / "judgements.json").unlink()
 
 
+def test_a_selection_from_before_there_was_an_option_is_resumed(finished, fit, whole):
+    plan = finished / "plan.json"
+    with changed(plan, lambda before: before):
+        content = atomic.read_sealed(plan, "")
+        del content["asked"]["queries"]
+        atomic.write_sealed(plan, content)
+        assert fit(finished, resume=True) == whole[0]
+
+
 def test_a_finished_selection_is_returned_again(whole, fit):
     told = Told()
     assert fit(whole[0].folder, resume=True, progress=told) == whole[0]
@@ -349,8 +358,9 @@ def test_single_lines_are_judged_by_finding_them_from_a_third_of_their_words_and
     assert any("single lines, or of too few documents to judge by" in line for line in told.said)
     assert "held-out lines of this text, each to be found from a third of its words" in result.sentences[0]
     assert result.kept == bert.name or rows[result.kept]["test_mrr"] > rows[bert.name]["test_mrr"]
-    with pytest.raises(ConfigurationError, match="and nothing is searched"):
-        selfsent.fit(lines, base=str(bert), out=tmp_path / "fit", resume=True, ask=lambda *_: 1, **asked)
+    again = selfsent.fit(lines, base=str(bert), out=tmp_path / "fit", resume=True, ask=pytest.fail, **asked)
+    assert (again.kept, again.sentences[:-1]) == (result.kept, result.sentences)  # no minutes are lost by asking
+    assert again.sentences[-1] == f"There was nothing to judge: {result.kept} is kept, and nothing is searched."
 
 
 @pytest.mark.parametrize(
