@@ -228,7 +228,7 @@ def _fit_in(
         "settings": asdict(config),
         "versions": versions(),
     }
-    write_card(folder / MODEL, fit_card(content, command, name=folder.resolve().name))
+    write_card(folder / MODEL, fit_card(content, command, name=folder.resolve().name, pair=choice.kept.is_pair))
     atomic.write_text(folder / PAGE, render_selection(content, command))
     atomic.write_sealed(folder / REPORT, content)  # last: it says that the selection is finished
     return _read(folder)

@@ -171,6 +171,10 @@ def test_every_figure_of_the_card_is_one_of_the_report(whole):
         [row["name"], *("" if row.get(key) is None else f"{row[key]:.2f}" for key in keys)] for row in result.rows
     ]
     assert result.sentences[0] in card
+    (block,) = re.findall("```python\n(.*?)```", card, re.DOTALL)
+    made = {}
+    exec(block.replace(f'"{result.folder.name}"', repr(str(result.model))), made)  # a pair opens by it
+    assert made["vectors"].shape == (1, made["model"].get_embedding_dimension())
     kept = next(row for row in result.rows if row["name"] == result.kept)
     values = {score.metric_value for score in ModelCard(card).data.eval_results or []}
     assert values <= {round(kept[key], 2) for key in keys[:2] if kept[key] is not None}
