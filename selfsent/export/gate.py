@@ -103,7 +103,7 @@ def export_card(facts: Table, judgement: ExportJudgement, *, name: str, language
     lost = "  **It was kept although it lost.**" if judgement.lost else ""
     equal = "" if cosine is None else f"The smallest cosine between both vectors of a text is {cosine:.6f}."
     interval = f"{change.value:+.2f} points (95 % interval {change.low:+.2f} to {change.high:+.2f})"
-    opened = OPENING.format(name=name)
+    opened = OPENING.format(name=name, more="")
     if facts["to"] in _GRAPHS:
         graph, weights = _GRAPHS[facts["to"]]
         opened = (_EACH if facts.get("tokenizers", 1) > 1 else _GRAPH).format(graph=graph) + weights

@@ -23,7 +23,7 @@ _TAGS = ("sentence-transformers", "sentence-similarity", "feature-extraction", "
 OPENING = """```python
 from sentence_transformers import SentenceTransformer
 
-model = SentenceTransformer("{name}")
+model = SentenceTransformer("{name}"{more})
 vectors = model.encode(["I cannot log in after the update"])
 ```"""
 
@@ -109,7 +109,9 @@ def _cell(score: Score) -> str:
     return f"{score.value:.2f} [{score.low:.2f}, {score.high:.2f}]"
 
 
-def _card(front: str, opening: str, measured: str, text: str, command: str, *, name: str, content: Table) -> str:
+def _card(
+    front: str, opening: str, measured: str, text: str, command: str, *, name: str, content: Table, more: str = ""
+) -> str:
     """Return the card of an encoder that was made from raw text; ``content`` has the versions that made it."""
     versions = ", ".join(f"{package} {version}" for package, version in content.get("versions", {}).items())
     return f"""{front}
@@ -117,7 +119,7 @@ def _card(front: str, opening: str, measured: str, text: str, command: str, *, n
 
 {opening}
 
-{OPENING.format(name=name)}
+{OPENING.format(name=name, more=more)}
 
 ## Measured
 
@@ -181,8 +183,8 @@ _FIGURES = {  # of a candidate in fit.json, and what they are called
 }
 
 
-def fit_card(content: Table, command: str, *, name: str) -> str:
-    """Return the card of the encoder that a selection kept; every figure is one of fit.json."""
+def fit_card(content: Table, command: str, *, name: str, pair: bool) -> str:
+    """Return the card of the encoder that a selection kept, perhaps a pair; every figure is one of fit.json."""
     rows = {row["name"]: row for row in content["rows"]}
     kept = rows.get(content["kept"], {})
     found = kept.get("test_mrr")
@@ -195,14 +197,15 @@ def fit_card(content: Table, command: str, *, name: str) -> str:
     language = content.get("settings", {}).get("corpus", {}).get("language")
     language = None if language == CorpusConfig.language else language  # the default tells nothing of the text
     opening = f"""A sentence encoder chosen by selfsent from raw text without labels: the candidate
-`{content["kept"]}`, compared with `{content["base"]}`."""
+`{content["kept"]}`, compared with `{content["base"]}`.{"  It opens where selfsent is installed." * pair}"""
     measured = f"{sentences}\n\n{table}\n\nPoints of 100.  Every figure is one of `fit.json`."
     licence = f"""{content.get("read", "")}
 
 The licence of the text was not told.  What may be done with the weights depends on it, and on the licence of \
 the base."""
     front = front_matter(name, scores, language=language)
-    return _card(front, opening, measured, licence, command, name=name, content=content)
+    more = ", trust_remote_code=True" * pair  # its folder names a class of selfsent
+    return _card(front, opening, measured, licence, command, name=name, content=content, more=more)
 
 
 def shown_name(base: object) -> str:

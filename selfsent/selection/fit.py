@@ -228,7 +228,7 @@ def _fit_in(
         "settings": asdict(config),
         "versions": versions(),
     }
-    write_card(folder / MODEL, fit_card(content, command, name=folder.resolve().name))
+    write_card(folder / MODEL, fit_card(content, command, name=folder.resolve().name, pair=choice.kept.is_pair))
     atomic.write_text(folder / PAGE, render_selection(content, command))
     atomic.write_sealed(folder / REPORT, content)  # last: it says that the selection is finished
     return _read(folder)
@@ -288,10 +288,9 @@ def _ask_person(folder: Path, examples: Sequence[Mapping[str, Any]], choice: Cho
     path, names = folder / JUDGEMENTS, (choice.base.name, choice.kept.name)
     if ask is not None:
         if not examples or choice.kept is choice.base or choice.kept is not choice.jobs["search"]:
-            raise ConfigurationError(
-                f"there is nothing to judge: {choice.kept.name} is kept, and "
-                + ("nothing is searched" if not examples else "no other encoder for search")
-            )
+            why = "no other encoder for search" if examples else "nothing is searched"
+            said = f"There was nothing to judge: {choice.kept.name} is kept, and {why}."
+            return replace(choice, sentences=[*choice.sentences, said])
         atomic.write_sealed(path, {"judged": judge(examples, *names, ask)})
         for name in (REPORT, MODEL):  # of a finished selection, which is decided again
             atomic.remove(folder / name)
@@ -337,7 +336,7 @@ def _open_plan(folder: Path, asked: dict[str, Any], begun: bool, minutes: float)
         atomic.write_sealed(path, plan)
         return Budget(path, plan, minutes)
     before = atomic.read_sealed(path, "a selection cannot be resumed without it; choose another --out")
-    if changed := [key for key in asked if before["asked"][key] != plan["asked"][key]]:
+    if changed := [key for key in asked if before["asked"].get(key) != plan["asked"][key]]:
         raise ResumeError(
             f"{folder} was begun with other {' and '.join(changed)}: repeat its command with --resume, or choose "
             "another --out"

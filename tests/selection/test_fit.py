@@ -171,6 +171,10 @@ def test_every_figure_of_the_card_is_one_of_the_report(whole):
         [row["name"], *("" if row.get(key) is None else f"{row[key]:.2f}" for key in keys)] for row in result.rows
     ]
     assert result.sentences[0] in card
+    (block,) = re.findall("```python\n(.*?)```", card, re.DOTALL)
+    made = {}
+    exec(block.replace(f'"{result.folder.name}"', repr(str(result.model))), made)  # a pair opens by it
+    assert made["vectors"].shape == (1, made["model"].get_embedding_dimension())
     kept = next(row for row in result.rows if row["name"] == result.kept)
     values = {score.metric_value for score in ModelCard(card).data.eval_results or []}
     assert values <= {round(kept[key], 2) for key in keys[:2] if kept[key] is not None}
@@ -198,6 +202,15 @@ def test_a_person_who_prefers_the_base_has_it_kept_and_says_so_once(undecided, f
     assert other.sentences[-1].endswith("this agrees with the tests.")
     assert read_search_settings(other.model) == read_search_settings(tmp_path / "model")
     (undecided / "judgements.json").unlink()
+
+
+def test_a_selection_from_before_there_was_an_option_is_resumed(finished, fit, whole):
+    plan = finished / "plan.json"
+    with changed(plan, lambda before: before):
+        content = atomic.read_sealed(plan, "")
+        del content["asked"]["queries"]
+        atomic.write_sealed(plan, content)
+        assert fit(finished, resume=True) == whole[0]
 
 
 def test_a_finished_selection_is_returned_again(whole, fit):
@@ -349,8 +362,9 @@ def test_single_lines_are_judged_by_finding_them_from_a_third_of_their_words_and
     assert any("single lines, or of too few documents to judge by" in line for line in told.said)
     assert "held-out lines of this text, each to be found from a third of its words" in result.sentences[0]
     assert result.kept == bert.name or rows[result.kept]["test_mrr"] > rows[bert.name]["test_mrr"]
-    with pytest.raises(ConfigurationError, match="and nothing is searched"):
-        selfsent.fit(lines, base=str(bert), out=tmp_path / "fit", resume=True, ask=lambda *_: 1, **asked)
+    again = selfsent.fit(lines, base=str(bert), out=tmp_path / "fit", resume=True, ask=pytest.fail, **asked)
+    assert (again.kept, again.sentences[:-1]) == (result.kept, result.sentences)  # no minutes are lost by asking
+    assert again.sentences[-1] == f"There was nothing to judge: {result.kept} is kept, and nothing is searched."
 
 
 @pytest.mark.parametrize(
