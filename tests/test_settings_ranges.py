@@ -16,6 +16,7 @@ from selfsent.config import build_config
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.errors import ConfigurationError
 from selfsent.pretraining.pretrain import PretrainConfig
+from selfsent.searching.settings import IndexConfig
 from selfsent.selection.settings import FitConfig
 from selfsent.training.train import resolve
 
@@ -118,6 +119,12 @@ def test_a_number_out_of_its_range_is_refused_with_the_range(setting, said):
 def test_a_corpus_that_cannot_be_is_refused(key, value, said):
     with pytest.raises(ConfigurationError, match=said):
         build_config(CorpusConfig, {key: value}, "corpus")
+
+
+def test_an_index_of_no_language_is_refused():
+    assert build_config(IndexConfig, {"language": "de"}, "").language == "de"
+    with pytest.raises(ConfigurationError, match="language must be a two-letter code of ISO 639-1"):
+        build_config(IndexConfig, {"language": "german"}, "")  # otherwise its words would silently have no stems
 
 
 @pytest.mark.parametrize("kind", [PretrainConfig, FitConfig])

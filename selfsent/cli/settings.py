@@ -38,8 +38,8 @@ def settings(
     methods = listed_methods()
     presets = {preset: name for name, method in methods.items() for preset in method.presets}
     if preview is not None:
-        require_methods(topic)
-        _preview(topic, preview)
+        require_methods(topic or "declutr")
+        _preview(topic or "declutr", preview)
     elif topic in methods or topic in presets:
         name = presets.get(topic, topic)
         _show_method(methods[name], listed_keys(name), methods[name].presets.get(topic, {}))

@@ -21,6 +21,12 @@ LANGUAGES = (  # ISO 639-1; the splitter takes any other word for English
 )
 
 
+def require_language(language: str) -> None:
+    """Refuse what is no code of a language."""
+    if language not in LANGUAGES.split():
+        raise ValueError(f"language must be a two-letter code of ISO 639-1, such as en or de, got {language!r}")
+
+
 @dataclass(frozen=True, kw_only=True, config=FINITE)
 class CorpusConfig:
     """How raw text becomes training texts."""
@@ -70,10 +76,7 @@ class CorpusConfig:
         return {**PRESETS.get(str(keys.get("preset")), {}), **keys}
 
     def __post_init__(self) -> None:
-        if self.language not in LANGUAGES.split():
-            raise ValueError(
-                f"language must be a two-letter code of ISO 639-1, such as en or de, got {self.language!r}"
-            )
+        require_language(self.language)
         if self.min_words is not None and self.max_words is not None and self.min_words > self.max_words:
             raise ValueError(f"min_words must not exceed max_words, got {self.min_words} and {self.max_words}")
         if self.positives == "adjacent" and self.order == "none":

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic.dataclasses import dataclass
 
 from selfsent.config import FINITE, MANY, setting
+from selfsent.corpus.settings import require_language
 from selfsent.encoder.search_settings import WORDS
 
 Mode = Literal["dense", "bm25", "hybrid"]
@@ -48,3 +49,6 @@ class IndexConfig:
     recall: float = setting(
         0.97, "recall@10 against exact search that the number of lists in a search is raised for", gt=0, le=1
     )
+
+    def __post_init__(self) -> None:
+        require_language(self.language or "en")

@@ -21,6 +21,7 @@ def test_spans_of_documents_are_printed_and_other_methods_have_none(command, tmp
     assert out.count("anchor ") == 2
     assert out.count("positive ") == 4
     assert "river is quiet" in out
+    assert command("settings", "--preview", str(tmp_path / "long.jsonl")) == (status, out, err)
     refused(command, "samples no spans", "settings", "scd", "--preview", str(tmp_path / "long.jsonl"))
     (tmp_path / "short.jsonl").write_text('{"text": "Too short."}\n', encoding="utf-8")
     refused(command, "no document of", "settings", "declutr", "--preview", str(tmp_path / "short.jsonl"))
