@@ -94,6 +94,8 @@ index --update --out INDEX OTHER                            | name that, too, to
 index CORPUS --out x --set mode=magic                       | unknown mode 'magic'
 
 search nothing.txt query                                    | nothing.txt
+search TEXT query --mode dense --words 0.3                   | --words changes nothing in --mode dense
+search TEXT query --mode bm25 --feedback 3                  | --feedback changes nothing in --mode bm25
 search CORPUS ' ' --model BERT                              | the query is empty
 search INDEX rain --model BERT                              | is an index, which has its model and its texts
 search INDEX rain --text-column body                        | is an index, which has its model and its texts
