@@ -58,8 +58,7 @@ def search(
     if query is not None and not query.strip():
         raise ConfigurationError("the query is empty: say what to look for, or leave it out to be asked")
     mode = _require_mode(mode) or ("hybrid" if words else None)
-    if (words and mode != "hybrid") or (feedback and mode == "bm25"):
-        option = "--words" if words and mode != "hybrid" else "--feedback"
+    if option := "--words" * bool(words and mode != "hybrid") or "--feedback" * bool(feedback and mode == "bm25"):
         raise ConfigurationError(f"{option} changes nothing in --mode {mode}: leave one of them out")
     if indexed:
         opened = _open_index(text, display)

@@ -71,7 +71,7 @@ def load_mlm_head(encoder: SentenceTransformer) -> MLMHead:
     model = transformer_of(encoder)
     if model is None:
         raise EncoderError(
-            "a masked-LM head needs an encoder with layers: these are static vectors, to be trained with mlm_weight=0"
+            "a masked-LM head needs an encoder with layers; static vectors are trained with objective.mlm_weight=0"
         )
     where = model.name_or_path or ""
     with quietly(), one_sentence(where):

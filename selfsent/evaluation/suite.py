@@ -51,11 +51,8 @@ def resolve_tasks(tasks: Sequence[str]) -> list[str]:
     """
     for name in tasks:
         if name not in GROUPS and name not in SINGLE and not is_custom(name):
-            raise unknown(
-                "task",
-                name,
-                [*task_names(), *(f"{kind}:{'FOLDER' if kind == 'retrieval' else 'FILE'}" for kind in KINDS)],
-            )
+            files = [f"{kind}:{'FOLDER' if kind == 'retrieval' else 'FILE'}" for kind in KINDS]
+            raise unknown("task", name, [*task_names(), *files])
     return list(dict.fromkeys(task for name in tasks for task in GROUPS.get(name, (name,))))
 
 

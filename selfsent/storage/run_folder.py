@@ -215,8 +215,7 @@ class Run:
         """
         path = self.folder / "config.json"
         if not path.exists():
-            page = self.folder / SELECTION
-            what = f"a selection, whose page is {page.with_suffix('.html')}" if page.exists() else "no run"
+            what = "a selection, whose page is fit.html" if (self.folder / SELECTION).exists() else "no run"
             raise ResumeError(f"{self.folder} holds {what}: expected a config.json, as train writes")
         if not holds_run(self.folder):
             raise ResumeError(f"{path} is not one that train writes: start a new run with another --out")

@@ -162,7 +162,7 @@ def json_config(folder):
 
 
 def test_without_a_mask_declutr_names_the_setting(vectors):
-    with pytest.raises(UserError, match="to be trained with mlm_weight=0"):
+    with pytest.raises(UserError, match=r"trained with objective\.mlm_weight=0"):
         DeCLUTR(DeCLUTR.Config(max_length=16, min_length=8), vectors)
 
 
