@@ -192,7 +192,7 @@ def test_a_base_at_home_is_kept_with_feedback_and_without_words():
     choice = choose(scoreboard(pair_of()[0], gate=HOME))
     assert (choice.kept.name, choice.search) == ("base", HOME.search)
     assert choice.sentences[0].startswith("For search, keep base as it is: it is at home in this text")
-    assert (choice.search.words, choice.search.feedback) == (0.0, 5)
+    assert (choice.search.words, choice.search.feedback) == (0.0, 10)
 
 
 @pytest.mark.parametrize(
