@@ -22,6 +22,7 @@ from selfsent.selection.search_test import MEANING, MRR
 
 _ENOUGH = 0.75  # of the best gain on single lines
 _MOST_ROWS = 12
+_FOR_GROUPING = "For grouping"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +56,18 @@ def choose(board: Scoreboard) -> Choice:
     if board.config.purpose != "search":
         sentences.insert(0 if purpose == "grouping" else len(sentences), _on_grouping(board, grouped, base))
     sentences += _on_general(kept, base)
-    rows = _rows(board, kept, base, settings)
-    return Choice(
-        kept=kept, base=base, sentences=sentences, rows=rows, search=settings if kept is found else None, jobs=jobs
-    )
+    search = settings if kept is found else None
+    rows = _rows(board, kept, base, search)
+    return Choice(kept=kept, base=base, sentences=sentences, rows=rows, search=search, jobs=jobs)
+
+
+def keep_base(choice: Choice, said: str) -> Choice:
+    """Keep the base for search, because a person who judged says so: what was said of the other one goes."""
+    notes = {choice.kept.name: "", choice.base.name: "kept"}
+    rows = [{**row, "note": notes.get(row["name"], row["note"])} for row in choice.rows]
+    sentences = [said, *(each for each in choice.sentences if each.startswith(_FOR_GROUPING))]
+    jobs = choice.jobs | {"search": choice.base}
+    return replace(choice, kept=choice.base, jobs=jobs, search=None, sentences=sentences, rows=rows)
 
 
 def _for_search(board: Scoreboard, base: Candidate) -> tuple[Candidate, str, Comparison | None]:
@@ -200,8 +209,8 @@ def _on_grouping(board: Scoreboard, grouped: Candidate, base: Candidate) -> str:
     """Say what is best for clusters, topics and intents."""
     agree = f"{board.agreement:.0%} of its nearest neighbours are so by words, too"
     if grouped is base:
-        return f"For grouping, keep {base.name} as it is: {agree}, which is too little for a neighbour map."
-    return f"For grouping, keep {grouped.name} ({grouped.how}): {agree}."
+        return f"{_FOR_GROUPING}, keep {base.name} as it is: {agree}, which is too little for a neighbour map."
+    return f"{_FOR_GROUPING}, keep {grouped.name} ({grouped.how}): {agree}."
 
 
 def _on_general(kept: Candidate, base: Candidate) -> list[str]:

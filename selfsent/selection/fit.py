@@ -35,7 +35,7 @@ from selfsent.selection.budget import Budget
 from selfsent.selection.candidates import make_candidates
 from selfsent.selection.candidates.static_vectors import STATIC
 from selfsent.selection.candidates.workspace import Workspace
-from selfsent.selection.choose import Choice, choose
+from selfsent.selection.choose import Choice, choose, keep_base
 from selfsent.selection.held_out_tests import make_tests
 from selfsent.selection.judging import JUDGEMENTS, Ask, Searches, judge, read_queries, weigh
 from selfsent.selection.material import gather_material
@@ -275,7 +275,7 @@ def _searches(vectors: Vectors, own: Sequence[str]) -> Searches:
 
 
 def _find(vectors: Vectors, searches: Searches, choice: Choice) -> list[dict[str, Any]]:
-    """Search with the base, and with what was kept as it is to be searched with."""
+    """Search with the base, and with what was kept, with words where it is to be searched with them."""
     split = "queries" if "queries" in vectors.tests else "test"
     words = choice.search.words if choice.search else 0.0
     systems = {choice.base.name: (vectors.of(choice.base, split), 0.0)}
@@ -298,10 +298,7 @@ def _ask_person(folder: Path, examples: Sequence[Mapping[str, Any]], choice: Cho
         return choice
     judged = atomic.read_sealed(path, f"delete {path}, and nothing that it says is counted")["judged"]
     overruled, said = weigh(judged, *names)
-    if not overruled:
-        return replace(choice, sentences=[*choice.sentences, said])
-    jobs = choice.jobs | {"search": choice.base}
-    return replace(choice, kept=choice.base, jobs=jobs, search=None, sentences=[said, *choice.sentences[1:]])
+    return keep_base(choice, said) if overruled else replace(choice, sentences=[*choice.sentences, said])
 
 
 def _command(

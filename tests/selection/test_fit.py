@@ -191,7 +191,10 @@ def test_a_person_who_prefers_the_base_has_it_kept_and_says_so_once(undecided, f
 
     result = fit(undecided, resume=True, ask=ask)
     assert result.kept == base
-    assert result.sentences[0].endswith(f"{base} is kept.")
+    said, *others = result.sentences
+    assert said.endswith(f"{base} is kept.")
+    assert all(sentence.startswith("For grouping") for sentence in others)  # and nothing of what was not kept
+    assert [row["name"] for row in result.rows if row["note"] == "kept"] == [base]
     assert read_search_settings(result.model) is None
     (undecided / "fit.json").unlink()
     shutil.rmtree(result.model)
