@@ -32,7 +32,7 @@ def candidate(name, dev, test=None, general=80.0, base="", noise=0.0, mrr=None, 
     scores = {
         "dev": results(dev, mrr),
         "test": results(dev if test is None else test, mrr, noise, seed=len(name)),
-        "gate": results(dev, mrr),
+        "gate": results(dev, mrr and mrr + 6),
         "general dev": results(general, noise=noise, seed=2 + len(name)),
         "general test": results(general, noise=noise, seed=1 + len(name)),
     }

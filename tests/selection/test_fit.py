@@ -156,6 +156,8 @@ def test_what_is_kept_for_search_is_a_pair_that_sentence_transformers_opens_with
     joined = np.hstack([0.3**0.5 * sides[0], 0.7**0.5 * sides[1]])
     np.testing.assert_allclose(opened, joined, atol=1e-5)
     assert read_search_settings(result.model) == SearchSettings(0.25, 5, (0.6, 0.4))
+    assert (result.folder / "model-other").is_dir()  # for grouping
+    assert read_search_settings(result.folder / "model-other") is None
     assert (
         Index.make([result.folder / "text" / "texts.jsonl"], result.folder.parent / "index", model=result.model).mode
         == "hybrid"
