@@ -18,9 +18,10 @@ FEEDBACK, AT_HOME_FEEDBACK = 5, 10  # documents found first
 _AHEAD = 8.0  # points by which words may fall behind the base before nothing is done
 _AT_HOME, _ABROAD = 0.4, 0.2  # of its MRR that a base keeps without the rarer words: from here nothing, to here all
 _LEAST_DOSE = 0.2
-_AGREE, _DISAGREE = 0.1, 0.07  # of the ten nearest neighbours that both have: from here all, to here nothing
+_AGREE, _DISAGREE = 0.2, 0.05  # of the ten nearest neighbours that both have: from here all, to here nothing
 _LINES, _FEW_LINES = 1000, 200  # lines: from here all, to here nothing
-_NEIGHBOURS, _SAMPLE = 10, 2000
+_NEIGHBOURS = 10
+_SAMPLE, _SAMPLES = 400, 5  # texts among which neighbours are looked for: the more there are, the fewer agree
 
 
 @dataclass(frozen=True)
@@ -79,13 +80,18 @@ def map_dose(agreement: float, lines: int) -> float:
 
 
 def neighbour_agreement(vectors: Float[np.ndarray, "N D"], words: Float[np.ndarray, "N E"]) -> float:
-    """Return which part of the ten nearest neighbours of a text, by some vectors, are so by others, too; 0 to 1."""
+    """Return which part of the ten nearest neighbours of a text, by some vectors, are so by others, too; 0 to 1.
+
+    The mean of samples of 400 texts each, so that texts of any number can be compared.
+    """
     sides = [unit(side).astype(np.float32) for side in (vectors, words)]
-    asked = np.random.default_rng(0).permutation(len(vectors))[:_SAMPLE]
-    nearest = []
-    for side in sides:
-        cosines = side[asked] @ side.T
-        cosines[np.arange(len(asked)), asked] = -np.inf
-        nearest.append(np.argpartition(-cosines, _NEIGHBOURS - 1, axis=1)[:, :_NEIGHBOURS])
-    shared = [len({*one.tolist()} & {*other.tolist()}) for one, other in zip(*nearest, strict=True)]
+    samples = min(_SAMPLES, max(1, len(vectors) // _SAMPLE))
+    order, shared = np.random.default_rng(0).permutation(len(vectors)), []
+    for sample in np.array_split(order[: samples * _SAMPLE], samples):
+        nearest = []
+        for side in sides:
+            cosines = side[sample] @ side[sample].T
+            np.fill_diagonal(cosines, -np.inf)
+            nearest.append(np.argpartition(-cosines, _NEIGHBOURS - 1, axis=1)[:, :_NEIGHBOURS])
+        shared += [len({*one.tolist()} & {*other.tolist()}) for one, other in zip(*nearest, strict=True)]
     return float(np.mean(shared)) / _NEIGHBOURS

@@ -43,7 +43,7 @@ def test_weights_of_the_pair_and_of_the_search_follow_the_dose(meaning, weak, pa
 
 @pytest.mark.parametrize(
     ("agreement", "lines", "dose"),
-    [(0.3, 5000, 1.0), (0.085, 5000, 0.5), (0.06, 5000, 0.0), (0.3, 600, 0.5), (0.3, 200, 0.0), (0.085, 300, 0.12)],
+    [(0.3, 5000, 1.0), (0.125, 5000, 0.5), (0.05, 5000, 0.0), (0.3, 600, 0.5), (0.3, 200, 0.0), (0.125, 300, 0.12)],
 )
 def test_the_neighbour_map_needs_neighbours_that_agree_and_lines_enough(agreement, lines, dose):
     assert map_dose(agreement, lines) == pytest.approx(dose, abs=0.006)
@@ -63,6 +63,14 @@ def test_agreement_is_the_part_of_ten_neighbours_that_a_loop_finds_in_both():
     assert 0.2 < expected < 0.9
     assert neighbour_agreement(one, other) == pytest.approx(expected)
     assert neighbour_agreement(one, one) == 1
+
+
+def test_agreement_does_not_depend_on_the_number_of_texts():
+    """Neighbours of 16 times as many texts are nearer, and fewer of them are shared, unless a sample is looked at."""
+    draw = np.random.default_rng(0)
+    one = draw.normal(size=(6400, 8))
+    other = one + draw.normal(size=one.shape)
+    assert neighbour_agreement(one[:400], other[:400]) == pytest.approx(neighbour_agreement(one, other), abs=0.03)
 
 
 @pytest.mark.parametrize(
