@@ -86,10 +86,12 @@ def _compare_on_tasks(display: "Display", before: str, after: str, tasks: list[s
     with loading("torch", display):
         from selfsent.cli.tables import difference_table
         from selfsent.evaluation import evaluate as scoring
+        from selfsent.evaluation.comparison import require_seeds
         from selfsent.runtime import hardware
 
-    hardware.choose_hardware()
     new, old = (split_tasks(models) for models in (after, before))
+    require_seeds(len(old), len(new))  # here, in the order of the command
+    hardware.choose_hardware()
     display.print(difference_table((before, after), *scoring.compare(new, old, tasks, **how)))
 
 

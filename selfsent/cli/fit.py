@@ -60,7 +60,8 @@ def fit(
         out=out,
         queries=queries,
         ask=_asker(display, judge) if judge else None,
-        settings=[*([f"purpose={purpose}"] if purpose else []), *(set_ or ())],
+        purpose=purpose,  # type: ignore[arg-type]  # another is refused, as a setting is
+        settings=set_ or (),
         resume=resume,
         progress=display,
     )

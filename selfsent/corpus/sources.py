@@ -124,6 +124,7 @@ def _resolve(name: str) -> list[Source]:
     except ValueError as error:  # a NUL byte
         raise CorpusError(f"{name!r} is no name of a file: name one that exists") from error
     if path.is_dir():
+        _require_no_model(path)
         files = [_file(p) for p in sorted(_files(path))]
         if not files:
             raise CorpusError(f"{path} holds no text: known files are {formats.KNOWN}")
@@ -138,6 +139,16 @@ def _resolve(name: str) -> list[Source]:
     near = get_close_matches(path.name, [*siblings, DEMO], n=1, cutoff=0.6)
     hint = f"did you mean {near[0]}?" if near else "name a file, a folder, a hub dataset (owner/name) or pydocs"
     raise CorpusError(f"{name} does not exist: {hint}")
+
+
+def _require_no_model(folder: Path) -> None:
+    """Refuse the folder of a model, or of a run that trained one, whose JSON would be read as text."""
+    trained = (folder / "model" / "modules.json").is_file() and (folder / atomic.LOCK_NAME).is_file()
+    if trained or (folder / "modules.json").is_file() or any(folder.glob("*.safetensors")):
+        raise CorpusError(
+            f"{folder} is a model and no text: name a text, and the model with --model or --base; "
+            f"selfsent index TEXT --model {folder} makes an index to search"
+        )
 
 
 def _files(folder: Path) -> Iterator[Path]:

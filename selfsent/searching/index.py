@@ -68,6 +68,12 @@ class Index(IndexReader):
             UserError: the folder is no index, or is damaged; or another encoder.
         """
         folder, opened = Path(folder), None if encoder is None else as_encoder(encoder)
+        if folder.is_file():
+            inside = is_index(folder.parent)
+            made = f"make one with selfsent index {folder} --out {folder.with_suffix('.index')}"
+            raise ConfigurationError(
+                f"{folder} is a file, and an index is a folder: {f'give {folder.parent}' if inside else made}"
+            )
         if not is_index(folder):
             raise ConfigurationError(f"{folder} is no index: make one with selfsent index CORPUS --out {folder}")
         advice = writer.advice_for(folder)

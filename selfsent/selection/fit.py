@@ -111,8 +111,10 @@ def fit(
         >>> encoder = selfsent.load(result.model)
     """
     settings = [setting.removeprefix("fit.") for setting in list_settings(settings)]  # as `settings fit` lists them
-    given = {"minutes": minutes, "purpose": purpose}
-    table = apply_settings({key: value for key, value in given.items() if value is not None}, settings)
+    given = {key: each for key, each in {"minutes": minutes, "purpose": purpose}.items() if each is not None}
+    for key in sorted({setting.partition("=")[0].strip() for setting in settings} & {*given}):
+        raise ConfigurationError(f"{key} is given twice, as {given[key]!r} and by --set: leave one of them out")
+    table = apply_settings(given, settings)
     _require_read(table.get("corpus", {}))
     config = build_config(FitConfig, table, "")
     sources = _different([str(source) for source in corpus_sources(texts, corpus) or [DEMO]])
@@ -228,7 +230,10 @@ def _fit_in(
         "settings": asdict(config),
         "versions": versions(),
     }
-    write_card(folder / MODEL, fit_card(content, command, name=folder.resolve().name, pair=choice.kept.is_pair))
+    for each in {choice.kept, *choice.jobs.values()}:
+        if where := folders.get(each.name):
+            name = f"{folder.resolve().name}{where.removeprefix(MODEL)}"
+            write_card(folder / where, fit_card({**content, "kept": each.name}, command, name=name, pair=each.is_pair))
     atomic.write_text(folder / PAGE, render_selection(content, command))
     atomic.write_sealed(folder / REPORT, content)  # last: it says that the selection is finished
     return _read(folder)

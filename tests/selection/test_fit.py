@@ -156,7 +156,8 @@ def test_what_is_kept_for_search_is_a_pair_that_sentence_transformers_opens_with
     joined = np.hstack([0.3**0.5 * sides[0], 0.7**0.5 * sides[1]])
     np.testing.assert_allclose(opened, joined, atol=1e-5)
     assert read_search_settings(result.model) == SearchSettings(0.25, 5, (0.6, 0.4))
-    assert (result.folder / "model-other").is_dir()  # for grouping
+    name = json.loads((result.folder / "fit.json").read_text())["jobs"]["grouping"][0]
+    assert f"the candidate\n`{name}`, compared with" in (result.folder / "model-other" / "README.md").read_text()
     assert read_search_settings(result.folder / "model-other") is None
     assert (
         Index.make([result.folder / "text" / "texts.jsonl"], result.folder.parent / "index", model=result.model).mode
