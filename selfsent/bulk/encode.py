@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from selfsent.bulk.outputs import require_output
+from selfsent.bulk.outputs import ranges_beside, read_ranges, require_output
 from selfsent.bulk.store import EncodePart, Store
 from selfsent.corpus import formats
 from selfsent.corpus.remote import is_url
@@ -29,8 +29,10 @@ from selfsent.encoder.quantize import QUANTIZED, needs_ranges, quantized_width
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, unknown
 from selfsent.progress import SILENT, Progress
 from selfsent.runtime.precision import require_dimensions
+from selfsent.storage.atomic import bytes_digest
 
 DTYPES = ("float32", "float16")
+CALIBRATION = 100  # different texts that ranges are taken from, at least, as sentence-transformers advises
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +77,7 @@ def encode_to(
     truncate_dim: int | None = None,
     precision: str = "auto",
     dtype: str = "float32",
+    ranges: str | Path | None = None,
     overwrite: bool = False,
     part: EncodePart | None = None,
     shard_rows: int = 16_384,
@@ -98,8 +101,9 @@ def encode_to(
         truncate_dim: keep this many leading dimensions.  Default: as many as the folder says, or all.
         precision: "fp32", "bf16", or "auto" for bf16 where this machine is faster at it.
         dtype: what is written: "float32", "float16", or packed as ``encoder.quantize`` does, "int8", "uint8",
-            "binary" or "ubinary".  The ranges of int8 and uint8 are those of the first block; they are written beside
-            the output, as ``NAME.ranges.npy`` (2, D), because queries need the same.
+            "binary" or "ubinary".
+        ranges: of int8 and uint8: a file that an earlier call left.  Default: those of the first block.  They are
+            written beside the output, as ``NAME.ranges.npy`` (2, D), because queries need the same.
         overwrite: replace an output of an earlier call, once the new one is whole; nothing else is ever replaced.
         part: encode this share alone; the output appears, with the bytes of an unsplit job, when all parts are done.
         shard_rows: of a block: its texts are sorted by length together, and at most its work is lost by a kill.
@@ -108,7 +112,8 @@ def encode_to(
 
     Raises:
         UserError: no such source or nothing in it; an output that exists or does not fit; an unfinished output of
-            another model, source or setting; a vector that is not finite; another process at the same output.
+            another model, source or setting; a vector that is not finite; another process at the same output; too few
+            texts for ranges, or ranges that do not fit.
 
     Examples:
         >>> encoder = selfsent.load("builtin")
@@ -134,11 +139,17 @@ def encode_to(
         shard_rows=shard_rows,
         chunk_characters=chunk_characters,
     )
+    kept = None if ranges is None else read_ranges(Path(ranges), dtype, width)
     sources = find_sources(source_names(corpus or ())) if texts is None else None
     strings = strings_of(texts or ()) if sources is None else _texts_in(sources, text_column)
     read = partial(checked_texts, encoder, strings, "this encoder", progress)
+    plan = _plan(job, sources, text_column) | ({} if kept is None else {"ranges": bytes_digest(kept)})
     engine = engine or (lambda job, blocks: (write_block(encoder, job, *block) for block in blocks))
-    rows, resumed, missing = _run(job, _plan(job, sources, text_column), read, engine, overwrite, progress)
+    rows, resumed, missing = _run(job, plan, read, engine, kept, overwrite, progress)
+    if needs_ranges(dtype) and not missing:
+        of = f"of {ranges}" if ranges else f"of the first {min(rows, shard_rows):,} texts"
+        beside = f"{output}/_ranges.npy" if is_url(output) else ranges_beside(Path(output))
+        progress.say(f"the ranges of {dtype} are those {of}; encode queries with the same: --ranges {beside}")
     written = str(output) if is_url(output) else Path(output)
     return Encoded(output=written, rows=rows, width=job.width, resumed=resumed, missing=missing)
 
@@ -196,6 +207,7 @@ def _run(
     plan: dict[str, Any],
     read: Callable[[], Iterator[str]],
     engine: Engine,
+    ranges: bytes | None,
     overwrite: bool,
     progress: Progress,
 ) -> tuple[int, int, tuple[int, ...]]:
@@ -203,6 +215,8 @@ def _run(
     store = job.store
     with store.claim():
         store.begin(plan, overwrite=overwrite, progress=progress)
+        if ranges is not None and not store.finished():
+            store.take_ranges(ranges)
         resumed = store.rows()
         try:
             rows = store.finished() or _write_shards(job, read(), engine, progress)
@@ -221,6 +235,7 @@ def _write_shards(job: BlockJob, texts: Iterator[str], engine: Engine, progress:
     shards = store.shards()
     done, zeros = sum(shard.rows for shard in shards.values()), 0
     first = needs_ranges(job.dtype) and not store.has_ranges()
+    texts = _calibrating(texts, job) if first else texts
     blocks = _blocks(
         (text for text, _ in zip(texts, numbers, strict=False)),
         job.shard_rows,
@@ -236,6 +251,28 @@ def _write_shards(job: BlockJob, texts: Iterator[str], engine: Engine, progress:
         store.files.discard()
         raise CorpusError("nothing to encode: the source held no texts")
     return total
+
+
+def _calibrating(texts: Iterator[str], job: BlockJob) -> Iterator[str]:
+    """Yield texts whose first block has enough different ones for ranges; of one text alone every value is the lowest.
+
+    Raises:
+        ConfigurationError: it has fewer.
+    """
+    taken, different = [], set()
+    for text in islice(texts, job.shard_rows):
+        taken.append(text)
+        different.add(text)
+        if len(different) >= CALIBRATION:
+            break
+    if 0 < len(different) < CALIBRATION:
+        if not job.store.is_split:
+            job.store.files.discard()
+        raise ConfigurationError(
+            f"{job.dtype} takes its ranges from the first {job.shard_rows:,} texts, and {len(different)} different ones "
+            f"are too few: give {CALIBRATION}, or --ranges of a larger output of this model, or another --dtype"
+        )
+    return chain(taken, texts)
 
 
 def _blocks(texts: Iterator[str], rows: int, wanted: Callable[[int], bool]) -> Iterator[Block]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from selfsent.corpus.remote import is_url, open_system, reported
-from selfsent.encoder.quantize import QUANTIZED
+from selfsent.encoder.quantize import QUANTIZED, needs_ranges
 from selfsent.errors import ConfigurationError, first_line
 from selfsent.storage import atomic
 
@@ -69,6 +69,26 @@ def require_ours(output: Path) -> None:
 def ranges_beside(output: Path) -> Path:
     """Return where the ranges of int8 and uint8 are written."""
     return output.with_name(f"{output.stem}.ranges.npy")
+
+
+def read_ranges(path: Path, dtype: str, width: int) -> bytes:
+    """Return the content of a file of ranges.
+
+    Raises:
+        ConfigurationError: it cannot be read, is of another width or holds no ranges; or the dtype needs none.
+    """
+    if not needs_ranges(dtype):
+        raise ConfigurationError(f"--ranges changes nothing with --dtype {dtype}: leave it out, or give int8 or uint8")
+    try:
+        ranges = np.load(io.BytesIO(path.read_bytes()))
+    except (OSError, ValueError, EOFError) as error:
+        raise ConfigurationError(f"ranges {path} cannot be read ({first_line(error)}): give a NAME.ranges.npy") from error
+    fits = isinstance(ranges, np.ndarray) and ranges.shape == (2, width) and ranges.dtype == np.float32
+    if not fits or not np.isfinite(ranges).all() or not (ranges[0] <= ranges[1]).all():
+        raise ConfigurationError(
+            f"ranges {path} do not fit: give those that an output of this model, {width} wide, left as NAME.ranges.npy"
+        )
+    return npy_bytes(ranges)
 
 
 def write_shards(file: BinaryIO, suffix: str, shards: Sequence[Path], facts: Mapping[str, Any]) -> None:

@@ -200,6 +200,10 @@ class Store:
         """Tell whether the ranges of int8 and uint8 are there."""
         return self.part.ranges in self._marked()
 
+    def take_ranges(self, content: bytes) -> None:
+        """Use these ranges, of a file, and not those of block 0."""
+        self._write_marked(self.part.ranges, 2, content)
+
     def pack(self, vectors: NDArray[np.float32], dtype: str, number: int) -> NDArray[Any]:
         """Return vectors as they are written; the ranges of block 0 serve all others, after a kill, too.
 

@@ -37,6 +37,9 @@ def encode(
     dtype: Annotated[
         str, typer.Option(help="Of the output: float32, float16, int8, uint8, binary or ubinary")
     ] = "float32",
+    ranges: Annotated[
+        Path | None, typer.Option(help="NAME.ranges.npy of an earlier output  \\[default: of the first 16,384 texts]")
+    ] = None,
     truncate_dim: Annotated[int | None, typer.Option(help="Keep this many leading dimensions", min=1)] = None,
     overwrite: Overwrite = False,
     part: Annotated[
@@ -86,6 +89,7 @@ def encode(
             prompt_name=prompt_name,
             precision=precision,
             dtype=dtype,
+            ranges=ranges,
             truncate_dim=truncate_dim,
             overwrite=overwrite,
             part=share,

@@ -14,13 +14,14 @@ from pyarrow import parquet
 from sentence_transformers.util import quantize_embeddings
 from tiny import TEXTS
 
+from selfsent.bulk import encode as bulk
 from selfsent.bulk.encode import DTYPES
 from selfsent.bulk.store import EncodePart, Store
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder, torch
 from selfsent.encoder.open import open_encoder
 from selfsent.encoder.transformers_encoder import TransformersEncoder
-from selfsent.errors import ResumeError, UserError
+from selfsent.errors import ConfigurationError, ResumeError, UserError
 from selfsent.progress import Progress
 from selfsent.storage import atomic, locks
 
@@ -310,6 +311,25 @@ def test_packed_output_is_that_of_sentence_transformers_and_the_ranges_lie_besid
     if dtype.endswith("int8"):
         ranges = np.load(tmp_path / "vectors.ranges.npy")
         np.testing.assert_array_equal(quantize_embeddings(vectors, dtype, ranges=ranges), theirs)
+
+
+def test_queries_take_the_ranges_of_the_text_and_a_few_texts_have_none(bert, source, tmp_path, monkeypatch):
+    encoder, few, said = load_encoder(bert), tmp_path / "few.npy", []
+    progress = Progress()
+    progress.say = said.append
+    encode_to(tmp_path / "many.npy", encoder, [source], dtype="int8", progress=progress)
+    ranges = tmp_path / "many.ranges.npy"
+    assert f"first 8 texts; encode queries with the same: --ranges {ranges}" in said[-1]
+    monkeypatch.setattr("selfsent.bulk.encode.CALIBRATION", 100)
+    for texts in (TEXTS[:1], TEXTS[:1] * 500):
+        with pytest.raises(ConfigurationError, match="int8 takes its ranges from the first .* 1 different ones are too"):
+            bulk.encode_to(few, encoder, texts=texts, dtype="int8")
+    before = sorted(path.name for path in tmp_path.iterdir())
+    assert before == ["many.npy", "many.ranges.npy", "texts.txt"]
+    bulk.encode_to(few, encoder, texts=TEXTS[:1], dtype="int8", precision="fp32", ranges=ranges)
+    vectors = encode(encoder, TEXTS[:1], precision="fp32")
+    np.testing.assert_array_equal(np.load(few), quantize_embeddings(vectors, "int8", ranges=np.load(ranges)))
+    assert (tmp_path / "few.ranges.npy").read_bytes() == ranges.read_bytes()
 
 
 @pytest.mark.parametrize("times", [1, 2, 3])

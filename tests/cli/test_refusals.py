@@ -6,6 +6,7 @@ import shlex
 import sys
 from contextlib import redirect_stdout, suppress
 
+import numpy as np
 import pytest
 from commands import run
 from tiny import TEXTS
@@ -59,6 +60,9 @@ fit --set corpus=5                                          | corpus = 5 does no
 fit --set corpus.min_words=9                                | corpus.min_words changes nothing in a selection
 fit --base a/twin --base b/twin                             | two bases are called twin: rename one
 fit --minutes 0                                             | minutes = 0
+fit --for search --set purpose=grouping                     | purpose is given twice, as 'search' and by --set
+fit --for cooking                                           | unknown purpose 'cooking'
+fit --minutes 5 --set fit.minutes=6                         | minutes is given twice, as 5.0 and by --set
 fit nothing.txt                                             | nothing.txt
 fit FEW                                 | 2 documents or lines are too few to choose an encoder by: give 400 or more
 
@@ -73,6 +77,7 @@ compare TEXT builtin builtin --tasks sts                    | TEXT changes nothi
 compare builtin builtin --tasks sts --json x.json           | --json changes nothing in a comparison on --tasks
 compare builtin builtin --tasks sts --details               | --details changes nothing in a comparison on --tasks
 compare builtin builtin --data .                            | --data changes nothing in a comparison on text
+compare a,b c --tasks sts                                   | 2 and 1 models cannot be compared
 compare builtin builtin --tasks retrieval                   | the task retrieval is not compared
 compare nothing.txt builtin BERT                            | nothing.txt
 compare TEXT builtin no/such/folder                         | 'no/such/folder' cannot be found
@@ -81,6 +86,10 @@ compare TEXT builtin builtin                                | are the same encod
 encode nothing.txt                                          | nothing.txt
 encode TEXT --part 3/2                                      | part '3/2' does not fit
 encode TEXT --part 1/2 --engine ray                         | --part is for other schedulers
+encode TEXT --dtype int8                                    | int8 takes its ranges from the first 16,384 texts, and 6
+encode TEXT --ranges TEXT                                   | --ranges changes nothing with --dtype float32
+encode TEXT --dtype int8 --ranges TEXT                      | cannot be read
+encode TEXT --dtype uint8 --ranges WIDE                     | do not fit: give those that an output of this model, 256
 encode TEXT --workers 2                                     | --workers is for --engine ray
 
 index                                                       | no text was given
@@ -94,6 +103,8 @@ index --update --out INDEX OTHER                            | name that, too, to
 index CORPUS --out x --set mode=magic                       | unknown mode 'magic'
 
 search nothing.txt query                                    | nothing.txt
+search BERT query                                           | is a model and no text: name a text
+train BERT --method simcse                                  | is a model and no text: name a text
 search TEXT query --mode dense --words 0.3                   | --words changes nothing in --mode dense
 search TEXT query --mode bm25 --feedback 3                  | --feedback changes nothing in --mode bm25
 search CORPUS ' ' --model BERT                              | the query is empty
@@ -108,6 +119,8 @@ serve --port 99999                                          | between 0 and 6553
 serve BERT --port 0 --api-key ' '                           | the API key is empty
 serve BERT --port 0 --set deadline=0                        | deadline
 serve --port 0 --index FOLDER                               | is no index
+serve --port 0 --index CORPUS                               | is a file, and an index is a folder: make one with
+serve --port 0 --index INDEX/index.json                     | is a file, and an index is a folder: give INDEX
 
 reproduce scd-tabel-1                                       | did you mean 'scd-table-1'
 reproduce scd-table-1 --scale tiny                          | scale 'tiny' does not fit: choose one of small, full
@@ -131,9 +144,11 @@ def places(bert, tmp_path_factory):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     (folder / "FEW.jsonl").rename(folder / "FEW.txt")
     (folder / "FEW.txt").write_text("one line of words\nanother line of words\n")
+    np.save(folder / "WIDE", np.stack([np.zeros(300), np.ones(300)]).astype(np.float32))
     for name in ("FOLDER", "a/twin", "b/twin"):
         (folder / name).mkdir(parents=True)
     names = {name: folder / f"{name}.jsonl" for name in files}
+    names["WIDE"] = folder / "WIDE.npy"
     return names | {"FEW": folder / "FEW.txt", "BERT": bert, "FOLDER": folder / "FOLDER", "INDEX": folder / "INDEX"}
 
 
