@@ -296,5 +296,6 @@ def _open_layers(folder: Path, shape: BertShape) -> BertLayers:
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read tensors into memory: the process dies at one that is mapped to a file that another program cuts off."""
     with safe_open(path, framework="pt") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dict
+        return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - no dict

@@ -26,7 +26,7 @@ from selfsent.encoder.inspect import (
     tokenizer_of,
     transformer_of,
 )
-from selfsent.encoder.static import require_words
+from selfsent.encoder.static import require_unknown_token, require_words
 from selfsent.errors import ConfigurationError, EncoderError, UserError, first_line
 from selfsent.progress import SILENT, Progress
 
@@ -111,6 +111,7 @@ def require_vocabulary(encoder: SentenceTransformer, name: str) -> None:
         table = first.get_submodule("embedding")
         added = first.tokenizer.get_added_tokens_decoder().values()
         vocabulary, special = first.tokenizer.get_vocab(), [token.content for token in added if token.special]
+        require_unknown_token(first.tokenizer, name)
     else:
         tokenizer, model = tokenizer_of(encoder), transformer_of(encoder)
         table = first.get_submodule("embedding") if model is None else model.get_input_embeddings()

@@ -138,7 +138,11 @@ def _require_module(entry: ModuleEntry) -> None:
                 "as transformers' save_pretrained writes them"
             )
         raise EncoderError(f"{entry.folder} has no model.safetensors, the weights of its {entry.kind}: {AGAIN}")
-    if entry.kind in _WEIGHTED - {"StaticEmbedding"}:  # which may be stored as small integers, and has no settings
+    if entry.kind == "StaticEmbedding":  # which has no settings, and may be stored in int8, with numbers of its rows
+        for name, (kind, _) in read_headers(entry.folder).items():
+            if name.startswith("embedding") and kind[0] not in "FB" and kind != "I8":
+                raise EncoderError(f"{name} in the weights of {entry.folder} holds {kind}: give floats or int8")
+    elif entry.kind in _WEIGHTED:
         _require_floats(entry)
     if entry.kind == "Dense":
         activation = read_table(entry.folder / "config.json").get("activation_function", "torch.nn.Tanh")
@@ -189,7 +193,7 @@ def read_headers(folder: Path) -> dict[str, tuple[str, int]]:
     """Return the data type of every tensor in the weights of a folder, and how many values it has; none is read."""
     headers: dict[str, tuple[str, int]] = {}
     for path in folder.glob("model*.safetensors"):
-        with safe_open(path, framework="pt") as weights:
+        with safe_open(path, framework="np") as weights:
             for name in weights.keys():  # noqa: SIM118 - no dict
                 tensor = weights.get_slice(name)
                 headers[name] = tensor.get_dtype(), math.prod(tensor.get_shape())

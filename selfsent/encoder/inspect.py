@@ -18,6 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTok
 
 from selfsent.encoder import prompt
 from selfsent.encoder.base import UNLIMITED
+from selfsent.encoder.static import unknown_token
 from selfsent.errors import EncoderError
 
 LIKE_BERT = "BERT, RoBERTa, DistilBERT, MPNet or ELECTRA"  # what to give where another encoder does not fit
@@ -41,11 +42,11 @@ def tokenizer_of(encoder: SentenceTransformer) -> PreTrainedTokenizerBase:
     definition = json.loads(encoder[0].tokenizer.to_str())
     definition |= {"post_processor": None, "truncation": None, "padding": None}
     added = {token["content"] for token in definition["added_tokens"]}
-    specials = {f"{role}_token": f"[{role.upper()}]" for role in ("unk", "pad", "mask", "cls", "sep")}
-    return PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer.from_str(json.dumps(definition)),
-        **{role: token for role, token in specials.items() if token in added},
-    )
+    specials = {f"{role}_token": f"[{role.upper()}]" for role in ("pad", "mask", "cls", "sep")}
+    specials = {role: token for role, token in specials.items() if token in added}
+    if unknown := unknown_token(encoder[0].tokenizer):
+        specials["unk_token"] = unknown
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(definition)), **specials)
 
 
 def prompt_weights(encoder: SentenceTransformer) -> WordWeights | None:

@@ -3,28 +3,34 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from inspect import signature
+from itertools import chain
 from pathlib import Path
 from threading import RLock
+from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import (
     Dense,
+    Normalize,
     Pooling,
     StaticEmbedding,
     Transformer,
     WeightedLayerPooling,
     WordWeights,
 )
+from tokenizers import Tokenizer
 from torch import nn
 from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PreTrainedModel
 from transformers.utils import logging
 
 from selfsent.encoder import prompt
+from selfsent.encoder.base import read_settings
 from selfsent.encoder.checks import limit_length, require_transformer, require_vectors, require_vocabulary
 from selfsent.encoder.dropout import install_dropout, set_dropout
 from selfsent.encoder.embed import install_word_dropout
-from selfsent.encoder.folder import CLOSED, PAIR, ModuleEntry, find_model, one_sentence, read_modules
+from selfsent.encoder.folder import CLOSED, PAIR, ModuleEntry, find_model, one_sentence, read_headers, read_modules
 from selfsent.encoder.inspect import pooling_name, transformer_of
 from selfsent.encoder.pair_module import open_pair
 from selfsent.errors import ConfigurationError, EncoderError, unknown
@@ -81,6 +87,8 @@ def load_encoder(
         if first.kind == "Transformer":
             require_transformer(first.folder)
         encoder = _open(folder, first, pooling, template)
+        for tensor in chain(encoder.parameters(), encoder.buffers()):
+            tensor.data = tensor.data.clone()  # and not mapped to a file, which another program may write into
         require_vocabulary(encoder, str(name))
         for module in encoder:
             if isinstance(module, WordWeights):
@@ -107,8 +115,8 @@ def _plain(encoder: SentenceTransformer) -> SentenceTransformer:
 
 
 def _open(folder: Path, first: ModuleEntry, pooling: str | None, template: str | None) -> SentenceTransformer:
-    encoder = None
-    if (folder / "modules.json").exists() and pooling in (None, "prompt", "mean"):
+    encoder = _open_int8(folder, first) if first.kind == "StaticEmbedding" else None
+    if encoder is None and (folder / "modules.json").exists() and pooling in (None, "prompt", "mean"):
         kwargs = {}
         if first.kind == "Transformer":
             # In fp32 from the start: modules behind a transformer in fp16 would be rounded to it.
@@ -119,6 +127,26 @@ def _open(folder: Path, first: ModuleEntry, pooling: str | None, template: str |
     if encoder is None or pooling not in own or template is not None:
         encoder = assemble(first.folder, pooling or "mean", template or prompt.TEMPLATE)
     return encoder
+
+
+def _open_int8(folder: Path, first: ModuleEntry) -> SentenceTransformer | None:
+    """Open static vectors in int8, as model2vec writes them, as floats, which torch trains; None: they are floats."""
+    if "I8" not in {kind for kind, _ in read_headers(first.folder).values()}:
+        return None
+    behind = [entry.kind for entry in read_modules(folder)[1:]]
+    if {*behind} - {"Normalize"}:
+        raise EncoderError(f"{folder} has {behind[0]} behind static vectors in int8: save its vectors as floats")
+    (path,) = first.folder.glob("model*.safetensors")
+    tensors, settings = load_file(path), read_settings(folder)
+    table = tensors["embedding.weight" if "embedding.weight" in tensors else "embeddings"].float()
+    if "mapping" in tensors:  # the row of every token
+        table = table[tensors["mapping"].long()]
+    if "weights" in tensors:
+        table = (table * tensors["weights"][:, None]).float()
+    static = StaticEmbedding(Tokenizer.from_file(str(first.folder / "tokenizer.json")), embedding_weights=table)
+    names = ("prompts", "default_prompt_name", "truncate_dim", "similarity_fn_name")
+    kept: Any = {key: settings.get(key) for key in names}
+    return SentenceTransformer(modules=[static, *(Normalize() for _ in behind)], device="cpu", **kept)
 
 
 def assemble(where: Path, pooling: str, template: str) -> SentenceTransformer:

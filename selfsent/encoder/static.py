@@ -50,8 +50,8 @@ class StaticEncoder(Encoder):
 
     @cached_property
     def readers(self) -> Sequence[TextReader]:  # noqa: D102 - of the base class, as the others
-        added = {token.content for token in self._tokenizer.get_added_tokens_decoder().values()}
-        unknown = self._tokenizer.token_to_id("[UNK]") if "[UNK]" in added else None
+        token = unknown_token(self._tokenizer)
+        unknown = None if token is None else self._tokenizer.token_to_id(token)
         bare = Tokenizer.from_str(json.dumps(_bare(self._tokenizer)))
         return [TextReader(bare, max_length=UNLIMITED, size=len(self._table), unknown=unknown, special=False)]
 
@@ -118,6 +118,7 @@ def open_static(folder: Path, entries: Sequence[ModuleEntry], name: str) -> Stat
         return None
     added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     require_words(tokenizer.get_vocab(), added, len(table), name)
+    require_unknown_token(tokenizer, name)
     encoder = StaticEncoder(table, tokenizer, unit=len(entries) == 2)
     if not encoder.take_settings(read_settings(folder)):
         return None
@@ -138,6 +139,31 @@ def require_words(vocabulary: dict[str, int], special: Iterable[str], rows: int,
         raise EncoderError(
             f"the tokenizer of {name} is not that of its weights: it has {len(vocabulary):,} tokens numbered up "
             f"to {highest:,}, and the weights have {rows:,}; copy both from one place"
+        )
+
+
+def unknown_token(tokenizer: Tokenizer) -> str | None:
+    """Return the token of unknown words, which need not be an added one; None where they are dropped or spelled."""
+    added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    model = tokenizer.model
+    if hasattr(model, "unk_token"):
+        return model.unk_token or ("[UNK]" if "[UNK]" in added else None)
+    definition = json.loads(tokenizer.to_str())["model"]  # Unigram, whose number is not to be had otherwise
+    number = definition.get("unk_id")
+    return None if number is None else str(definition["vocab"][number][0])
+
+
+def require_unknown_token(tokenizer: Tokenizer, name: str) -> None:
+    """Refuse a tokenizer that stops at a word that it does not know.
+
+    Raises:
+        EncoderError: it has no token for one.
+    """
+    token = unknown_token(tokenizer)
+    if tokenizer.token_to_id(token or "") is None and (token or type(tokenizer.model).__name__ == "Unigram"):
+        raise EncoderError(
+            f"the tokenizer of {name} has no token for words that it does not know, such as those of another script, "
+            f"and stops at the first: add {token or 'one'} to tokenizer.json, and its row to the weights"
         )
 
 

@@ -91,6 +91,15 @@ def test_vectors_and_digest_are_those_of_the_encoder_that_is_trained(saved, fami
     is_the_same(saved(family, pooling))
 
 
+@pytest.mark.parametrize("opens", [open_encoder, load_encoder])
+def test_an_open_encoder_does_not_change_with_its_file(saved, opens):
+    folder = saved()
+    opened, expected = as_encoder(opens(folder)), load_encoder(folder).encode(TEXTS)
+    for weights in folder.rglob("*.safetensors"):  # in place, as no writer of ours does
+        weights.write_bytes(b"\0" * weights.stat().st_size)
+    np.testing.assert_allclose(opened.embed(TEXTS, precision="fp32"), expected, atol=5e-6)
+
+
 @pytest.mark.parametrize("family", sorted({*FAMILIES} - {*KNOWN}))
 def test_other_families_are_left_to_transformers(saved, family):
     assert isinstance(open_encoder(saved(family)), TransformersEncoder)

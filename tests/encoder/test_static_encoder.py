@@ -1,5 +1,6 @@
 """Static vectors without torch: the vectors, digest and refusals of the same folder opened by sentence-transformers."""
 
+import json
 import subprocess
 import sys
 
@@ -71,6 +72,18 @@ def table(change):
     )
 
 
+def vocabulary(change):
+    """Change the words of a tokenizer, of which none is an added token then, as in model2vec's."""
+
+    def changed(folder):
+        definition = json.loads((folder / "tokenizer.json").read_text())
+        definition["added_tokens"], definition["post_processor"] = [], None
+        change(definition["model"]["vocab"])
+        (folder / "tokenizer.json").write_text(json.dumps(definition))
+
+    return changed
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -79,6 +92,8 @@ def table(change):
         (lambda folder: (folder / "model.safetensors").write_bytes(b"x" * 80), "damaged"),
         (table(lambda values: values * torch.nan), "not finite"),
         (table(lambda values: values[:20].clone()), "not that of its weights"),
+        (table(lambda values: values.to(torch.uint8)), "holds U8: give floats or int8"),
+        (vocabulary(lambda words: words.update(gnu=words.pop("[UNK]"))), r"no token for words that .* add \[UNK\]"),
         (lambda folder: (folder / "config_sentence_transformers.json").write_text("[]"), "no table"),
         (
             lambda folder: change_json(folder / "config_sentence_transformers.json", default_prompt_name="none such"),
@@ -92,6 +107,29 @@ def test_a_damaged_folder_is_refused_as_it_is_for_training(folder, damage, messa
     for opens in (open_encoder, load_encoder):
         with pytest.raises(EncoderError, match=message):
             opens(folder)
+
+
+@pytest.mark.parametrize("name", ["embedding.weight", "embeddings"])  # sentence-transformers' and model2vec's
+@pytest.mark.parametrize("folder", ["plain", "with prompts"], indirect=True)
+def test_vectors_in_int8_are_opened_as_the_same_numbers_in_floats(folder, name):
+    weights = folder / "model.safetensors"
+    rows = np.clip(load_file(weights)["embedding.weight"] * 5, -127, 127).astype(np.int8)
+    save_file({"embedding.weight": rows.astype(np.float32)}, weights)
+    expected = SentenceTransformer(str(folder)).encode_query(TEXTS)
+    back = {"mapping": np.arange(len(rows))[::-1].copy()}
+    save_file({name: rows} if name == "embedding.weight" else {name: rows[::-1].copy()} | back, weights)
+    light, heavy = open_encoder(folder), as_encoder(load_encoder(folder))
+    assert light.digest == heavy.digest
+    for opened in (light, heavy):
+        np.testing.assert_allclose(opened.embed(TEXTS, prompt=opened.task_prompt("query")), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("folder", ["plain"], indirect=True)
+def test_a_token_of_unknown_words_is_known_as_such_where_it_is_no_added_one(folder):
+    vocabulary(lambda words: None)(folder)
+    for opened in (open_encoder(folder), as_encoder(load_encoder(folder))):
+        assert opened.known_tokens(["the 猫"]) == [[["the", None]]]
+        assert opened.knows_nothing("猫 北京")
 
 
 def test_other_encoders_are_opened_by_sentence_transformers(bert):
