@@ -20,7 +20,16 @@ from selfsent.searching.passages import SearchText, search_text, search_texts
 from selfsent.searching.reader import Hit, IndexReader
 from selfsent.searching.segment import DOCUMENTS, Segment, missing_and_new
 from selfsent.searching.settings import IndexConfig
-from selfsent.searching.writer import FORMAT, MANIFEST, fingerprint_of, is_index, source_identities, write_state
+from selfsent.searching.writer import (
+    FORMAT,
+    MANIFEST,
+    fingerprint_of,
+    is_index,
+    source_identities,
+    stamp_of,
+    stamps_of,
+    write_state,
+)
 from selfsent.storage import atomic, locks
 
 _TRIES = 5  # to open an index that is published again and again meanwhile
@@ -78,11 +87,15 @@ class Index(IndexReader):
             raise ConfigurationError(f"{folder} is no index: make one with selfsent index CORPUS --out {folder}")
         advice = writer.advice_for(folder)
         for left in range(_TRIES, -1, -1):
+            first = stamp_of(folder / MANIFEST)  # before it is read
             facts = atomic.read_sealed(folder / MANIFEST, advice)
             if facts.get("format") != FORMAT:
                 raise ResumeError(f"{folder} is an index of another version: {advice}")
             try:
-                return cls(folder, facts, [Segment.open(folder / name, advice) for name in facts["segments"]], opened)
+                stamps = stamps_of(folder, facts) | {folder / MANIFEST: first}
+                index = cls(folder, facts, [Segment.open(folder / name, advice) for name in facts["segments"]], opened)
+                index.stamps = stamps
+                return index
             except (ResumeError, OSError):  # another process may have published another state, and removed this one
                 if not left or atomic.read_sealed(folder / MANIFEST, advice)["state"] == facts["state"]:
                     raise
@@ -184,18 +197,23 @@ class Index(IndexReader):
     ) -> list[Hit]:
         """Encode a query with the prompt for queries, and return the documents that answer it, the best first.
 
+        An index whose folder holds another state by now is opened anew before.
+
         Args:
             mode: "dense" by meaning, "bm25" by words, or "hybrid" by both.  Default: the index's own.
             words: the weight of words in "hybrid", 0 to 1.  Default: the index's own.
             feedback: documents found first that the query is moved towards.  Default: the index's own.
 
         Raises:
-            UserError: no query, one without a known word, or an encoder that is gone or did not make this index.
+            UserError: no query, one without a known word, an encoder that is gone or did not make this index, or a
+                folder that was emptied, damaged or replaced by an index of another encoder.
         """
         if not query.strip():
             raise ConfigurationError("the query is empty: say what to look for")
         if top < 1:
             raise ConfigurationError(f"top = {top} does not fit: give 1 or more")
+        if not self.is_current():
+            vars(self).update(vars(Index.open(self.folder, self._encoder)))
         encoder = self.load_encoder()
         if measure_coverage(encoder, [query]).lost:
             if (mode or self.mode) != "dense":  # the number of a spare part, say: its words may be in the documents

@@ -36,6 +36,7 @@ class IndexReader:
 
     def __init__(self, folder: Path, facts: dict[str, Any], segments: Sequence[Segment]) -> None:
         self.folder, self.facts = folder, facts
+        self.stamps: dict[Path, writer.FileStamp] = {}  # of its files as they were opened
         self.config = IndexConfig(**facts["config"])
         self._segments, advice = segments, writer.advice_for(folder)
         self._starts = np.cumsum([0, *map(len, segments)])
@@ -57,6 +58,18 @@ class IndexReader:
         self._scale = np.repeat(np.array(factors, np.float32), widths)
         language = facts["search"]["language"]
         self._words = WordIndex(folder / facts["words"], advice, language) if facts["words"] else None
+
+    def is_current(self) -> bool:
+        """Tell whether the folder still holds the state that was opened."""
+        return self.stamps == {file: writer.stamp_of(file) for file in self.stamps}
+
+    def is_intact(self) -> bool:
+        """Tell whether no file that is mapped was written to; one that was replaced stays as it is while it is open."""
+        for file, stamp in self.stamps.items():
+            now = writer.stamp_of(file)
+            if now and stamp and now != stamp and now[0] == stamp[0]:
+                return False
+        return True
 
     def rank(
         self,

@@ -20,6 +20,7 @@ from selfsent.encoder.quantize import unit
 from selfsent.searching.passages import SearchText, embedded_texts
 from selfsent.storage import atomic
 
+MAPPED = ("vectors.npy", "keys.npy", "offsets.npy", "texts.jsonl")
 DOCUMENTS, PASSAGES = 8_192, 16_384  # of a segment, about, at most: what a kill loses, and what memory holds
 
 

@@ -23,11 +23,12 @@ from selfsent.progress import SILENT, Progress
 from selfsent.searching import nearest
 from selfsent.searching.modes import measure_modes, write_word_index
 from selfsent.searching.passages import SearchText, search_texts
-from selfsent.searching.segment import DOCUMENTS, Segment, split_into_segments
+from selfsent.searching.segment import DOCUMENTS, MAPPED, Segment, split_into_segments
 from selfsent.searching.settings import IndexConfig
 from selfsent.storage import atomic, locks
 from selfsent.storage.windows import left_if_open
 
+FileStamp = tuple[int, int, int] | None
 MANIFEST = "index.json"
 FORMAT = 9  # raised whenever an older index cannot be read
 _BEGUN = "begun.json"  # beside what is encoded so far; gone when the index is published
@@ -38,6 +39,29 @@ _OUTGROWN = 4  # times as many vectors as the lists were learned from: they are 
 def is_index(folder: str | Path) -> bool:
     """Tell whether a folder is an index."""
     return (Path(folder) / MANIFEST).is_file()
+
+
+def stamps_of(folder: Path, facts: dict[str, Any]) -> dict[Path, FileStamp]:
+    """Return what tells, for a few microseconds each, whether ``index.json`` and the files that are mapped changed.
+
+    Files of ours are replaced, and the old one stays mapped; another program may write into one, or cut it off, and
+    what is mapped is then of another index, or kills the process that reads it.
+    """
+    files = [folder / MANIFEST, *(folder / name / mapped for name in facts["segments"] for mapped in MAPPED)]
+    if facts["words"]:
+        files += sorted((folder / facts["words"]).glob("*.npy"))
+    if facts["lists"]:
+        files.append(folder / facts["lists"]["file"])
+    return {file: stamp_of(file) for file in files}
+
+
+def stamp_of(file: Path) -> FileStamp:
+    """Return number, size and time of change of a file; None where there is none."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def advice_for(folder: Path) -> str:

@@ -40,7 +40,9 @@ def search_routes(indexes: ServedIndexes, models: ServedModels, embedder: Embedd
         return json_response({"query": clean.encodable(body.query), "results": results})
 
     async def _search(served: ServedIndex, body: SearchRequest, request: Request) -> dict[str, Any]:
-        began, index, model = time.monotonic(), served.index, models.find(served.model)
+        began = time.monotonic()
+        served = await asyncio.get_running_loop().run_in_executor(thread, indexes.current, served.name)
+        index, model = served.index, models.find(served.model)
         if model.digest != index.facts["fingerprint"]["digest"]:
             raise Refusal("Backend", f"{model.name} changed since {served.name} was made: make the index again")
         no_word = Refusal("Tokenizer", f"{model.name} knows no word of the query: ask in the language of its texts")
@@ -54,6 +56,8 @@ def search_routes(indexes: ServedIndexes, models: ServedModels, embedder: Embedd
         vector = unit(vectors).astype(np.float32)
 
         def find() -> tuple[list[Hit], list[Any]]:
+            if not index.is_intact():
+                raise Refusal("Backend", f"{served.name} was changed while it was searched: ask again")
             (ranked,) = index.rank([body.query], vector, body.top, mode, words=body.words, feedback=body.feedback)
             hits = index.hits(ranked, body.query, vector[0])
             if is_unknown and not hits:
@@ -79,7 +83,7 @@ def search_routes(indexes: ServedIndexes, models: ServedModels, embedder: Embedd
     @router.get("/search/map")
     async def list_points(index: str) -> Response:
         """Return some of the documents of an index and where they are on its map, from -1 to 1."""
-        points = await asyncio.get_running_loop().run_in_executor(thread, indexes.find(index).map_points)
+        points = await asyncio.get_running_loop().run_in_executor(thread, lambda: indexes.current(index).map_points())
         return json_response({"index": index, "points": points})
 
     @router.get("/")

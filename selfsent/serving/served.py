@@ -17,7 +17,7 @@ from selfsent.progress import SILENT, Progress
 from selfsent.runtime.hardware import one_thread
 from selfsent.searching.index import Index
 from selfsent.searching.overview import DriftGauge, Overview, survey_index
-from selfsent.searching.writer import MANIFEST
+from selfsent.searching.writer import MANIFEST, stamp_of
 from selfsent.serving.protocol import Refusal
 
 Stamp = tuple[tuple[object, ...], ...]  # name, size, time of change of every file that counts; () where there is none
@@ -215,6 +215,7 @@ class ServedIndexes(ServedByName[ServedIndex]):
     def __init__(self, folders: Sequence[Path], models: ServedModels) -> None:
         super().__init__()
         self._models = models
+        self._refused: dict[str, tuple[list[Any], str]] = {}  # in which state, and why
         for folder in folders:
             name = folder.name or str(folder)
             name = str(folder) if name in self._served else name
@@ -235,9 +236,29 @@ class ServedIndexes(ServedByName[ServedIndex]):
             raise ConfigurationError(f"{folder} was made with another state of {source}: make the index again")
         return ServedIndex(name, folder, stamp, index, model.name)
 
+    def current(self, name: str) -> ServedIndex:
+        """Return an index of this name, opened anew where its folder holds another state by now.
+
+        Raises:
+            Refusal: there is none of this name, or it was emptied or damaged.
+        """
+        if self.find(name).index.is_current():
+            return self.find(name)
+        with self._lock:
+            served = self.find(name)
+            if served.index.is_current():  # another request has opened it meanwhile
+                return served
+            state: list[Any] = [*map(stamp_of, served.index.stamps), *(model.digest for model in self._models)]
+            before, why = self._refused.get(name, (None, ""))
+            if state != before:  # otherwise it would be read again for every request
+                try:
+                    self._served[name] = opened = self._open(name, served.source)
+                    return opened
+                except (SelfsentError, OSError) as error:
+                    why = f"{name} was changed while it was served: {error}"
+                    self._refused[name] = state, why
+            raise Refusal("Backend", why)
+
     def _stamp(self, source: str) -> Stamp:
-        try:
-            status = (Path(source) / MANIFEST).stat()  # what an index publishes last
-        except OSError:
-            return ()
-        return ((status.st_ino, status.st_size, status.st_mtime_ns),)
+        stamp = stamp_of(Path(source) / MANIFEST)  # what an index publishes last
+        return (stamp,) if stamp else ()

@@ -1,6 +1,7 @@
 """An index: what it finds is what slow loops find; it changes as its corpus does, and refuses another encoder."""
 
 import json
+import os
 import shutil
 import sys
 
@@ -17,7 +18,7 @@ from selfsent.encoder.open import as_encoder
 from selfsent.encoder.pair_module import join_encoders
 from selfsent.encoder.save import save_encoder
 from selfsent.encoder.search_settings import SearchSettings, write_search_settings
-from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError
+from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError, UserError
 from selfsent.progress import Progress
 from selfsent.searching import index as index_module
 from selfsent.searching import nearest
@@ -370,6 +371,28 @@ def test_a_damaged_index_is_not_searched(folder, pattern, how):
     damage(path, how)
     with pytest.raises(ResumeError, match="make the index again"):
         Index.open(index)
+
+
+@pytest.mark.parametrize("how", ["overwritten", "replaced", "emptied", "cut"])
+def test_an_index_that_changes_while_it_is_open_answers_as_it_is_now_or_says_so(bert, folder, tmp_path, how):
+    index = Index.open(folder())
+    before = index.search(QUERY)
+    if how in ("emptied", "cut"):  # within a page: where all of it is gone, what reads it is killed
+        (cut,) = index.folder.glob("segment-*/vectors.npy")
+        os.truncate(cut, 200) if how == "cut" else shutil.rmtree(index.folder)
+        message = "cut off or changed since it was written" if how == "cut" else "is no index"
+        with pytest.raises(UserError, match=message):
+            index.search(QUERY)
+        return
+    (tmp_path / "other").mkdir()
+    other = make_index(tmp_path / "other", many(60)[::-1], bert)
+    if how == "replaced":
+        shutil.rmtree(index.folder)
+    for path in [path for path in other.folder.rglob("*") if path.is_file()]:  # as cp does: into a file that is there
+        copied = index.folder / path.relative_to(other.folder)
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        copied.write_bytes(path.read_bytes())
+    assert before != index.search(QUERY) == other.search(QUERY)
 
 
 def test_bad_input_is_refused_in_one_sentence(bert, folder, tmp_path):

@@ -1,6 +1,7 @@
 """/search over indexes, and its page in a browser, which loads nothing from elsewhere."""
 
 import json
+import os
 import shutil
 import threading
 
@@ -139,7 +140,6 @@ def test_an_index_that_was_brought_up_to_date_is_opened_again_and_one_that_was_n
         assert indexes.reload_changed() == []
         write_corpus(corpus, [*TEXTS, added])
         Index.open(folder).update([corpus])
-        assert added not in texts()  # the files that it has open are gone from the folder
         assert indexes.reload_changed(progress) == ["index"]
         assert "reloaded index: 7 documents" in said[0]
         assert added in texts()
@@ -147,7 +147,36 @@ def test_an_index_that_was_brought_up_to_date_is_opened_again_and_one_that_was_n
         assert listed["documents"] == 7
         points = client.get("/search/map", params={"index": "index"}).json()["points"]
         assert "<b>6</b>" in {point["title"] for point in points}
+        write_corpus(corpus, TEXTS)
+        Index.open(folder).update([corpus])
+        assert added not in texts()  # nobody asked for a reload
     assert len(before.index) == 6
+
+
+@pytest.mark.parametrize("how", ["emptied", "cut"])
+def test_an_index_that_is_damaged_while_it_is_served_is_refused_until_it_is_mended(
+    bert, folders, tmp_path, how, monkeypatch
+):
+    folder = shutil.copytree(folders / "trained.index", tmp_path / "index")
+    with TestClient(build(bert, folder)) as client:
+        before = found_by(client, query=QUERY)["hits"]
+        shutil.move(folder, tmp_path / "kept")
+        if how == "cut":
+            shutil.copytree(tmp_path / "kept", folder)
+            assert found_by(client, query=QUERY)["hits"] == before
+            (cut,) = folder.glob("segment-*/texts.jsonl")
+            os.truncate(cut, 20)
+        said = {"cut": "texts.jsonl was cut off or changed since it was written", "emptied": "is no index: make one"}
+        for _ in range(2):
+            answer = client.post("/search", json={"query": QUERY})
+            assert answer.status_code == 424
+            assert f"index was changed while it was served: {folder}" in answer.json()["error"]
+            assert said[how] in answer.json()["error"]
+            monkeypatch.setattr(Index, "open", None)  # read once, and not for every request
+        monkeypatch.undo()
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.move(tmp_path / "kept", folder)
+        assert found_by(client, query=QUERY)["hits"] == before
 
 
 def test_an_index_that_cannot_be_opened_again_is_said_and_stays_open(folders, tmp_path):
