@@ -57,6 +57,7 @@ class BlockJob:
     width: int  # of what is written
     precision: str
     dtype: str
+    ranges: bytes  # of a file; empty: those of the first block
     shard_rows: int
     chunk_characters: int
 
@@ -102,8 +103,8 @@ def encode_to(
         precision: "fp32", "bf16", or "auto" for bf16 where this machine is faster at it.
         dtype: what is written: "float32", "float16", or packed as ``encoder.quantize`` does, "int8", "uint8",
             "binary" or "ubinary".
-        ranges: of int8 and uint8: a file that an earlier call left.  Default: those of the first block.  They are
-            written beside the output, as ``NAME.ranges.npy`` (2, D), because queries need the same.
+        ranges: of int8 and uint8: a file of an earlier call.  Default: those of the first block.  They are written
+            beside the output, as ``NAME.ranges.npy`` (2, D), because queries need the same.
         overwrite: replace an output of an earlier call, once the new one is whole; nothing else is ever replaced.
         part: encode this share alone; the output appears, with the bytes of an unsplit job, when all parts are done.
         shard_rows: of a block: its texts are sorted by length together, and at most its work is lost by a kill.
@@ -112,18 +113,14 @@ def encode_to(
 
     Raises:
         UserError: no such source or nothing in it; an output that exists or does not fit; an unfinished output of
-            another model, source or setting; a vector that is not finite; another process at the same output; too few
-            texts for ranges, or ranges that do not fit.
+            another model, source or setting; a vector that is not finite; another process at the same output; ranges
+            that do not fit, or too few texts for them.
 
     Examples:
         >>> encoder = selfsent.load("builtin")
         >>> selfsent.encode_to("vectors.npy", encoder, ["tickets.jsonl"])
     """
-    if isinstance(encoder, str | Path):
-        raise ConfigurationError(f"encode_to takes an encoder and not its name: selfsent.load({str(encoder)!r})")
-    if (corpus is None) == (texts is None):
-        raise ConfigurationError("give encode_to either a corpus, names of sources, or texts, the strings themselves")
-    encoder = as_encoder(encoder)
+    encoder = _require_given(encoder, corpus, texts)
     require_dimensions(truncate_dim, encoder.width)
     _require_fitting(output, dtype, part, stream=texts is not None)
     width = truncate_dim or encoder.width
@@ -136,22 +133,33 @@ def encode_to(
         width=quantized_width(width, dtype) if dtype in QUANTIZED else width,
         precision="bf16" if encoder.in_bf16(precision) else "fp32",
         dtype=dtype,
+        ranges=read_ranges(ranges, dtype, width),
         shard_rows=shard_rows,
         chunk_characters=chunk_characters,
     )
-    kept = None if ranges is None else read_ranges(Path(ranges), dtype, width)
     sources = find_sources(source_names(corpus or ())) if texts is None else None
     strings = strings_of(texts or ()) if sources is None else _texts_in(sources, text_column)
     read = partial(checked_texts, encoder, strings, "this encoder", progress)
-    plan = _plan(job, sources, text_column) | ({} if kept is None else {"ranges": bytes_digest(kept)})
     engine = engine or (lambda job, blocks: (write_block(encoder, job, *block) for block in blocks))
-    rows, resumed, missing = _run(job, plan, read, engine, kept, overwrite, progress)
-    if needs_ranges(dtype) and not missing:
-        of = f"of {ranges}" if ranges else f"of the first {min(rows, shard_rows):,} texts"
-        beside = f"{output}/_ranges.npy" if is_url(output) else ranges_beside(Path(output))
-        progress.say(f"the ranges of {dtype} are those {of}; encode queries with the same: --ranges {beside}")
+    rows, resumed, missing = _run(job, _plan(job, sources, text_column), read, engine, overwrite, progress)
     written = str(output) if is_url(output) else Path(output)
+    if needs_ranges(dtype) and not missing:
+        _say_ranges(written, dtype, ranges or f"the first {min(rows, shard_rows):,} texts", progress)
     return Encoded(output=written, rows=rows, width=job.width, resumed=resumed, missing=missing)
+
+
+def _require_given(encoder: TextEncoder, corpus: object, texts: object) -> Encoder:
+    """Refuse the name of an encoder, and texts that are given twice or not at all."""
+    if isinstance(encoder, str | Path):
+        raise ConfigurationError(f"encode_to takes an encoder and not its name: selfsent.load({str(encoder)!r})")
+    if (corpus is None) == (texts is None):
+        raise ConfigurationError("give encode_to either a corpus, names of sources, or texts, the strings themselves")
+    return as_encoder(encoder)
+
+
+def _say_ranges(written: Path | str, dtype: str, of: str | Path, progress: Progress) -> None:
+    beside = ranges_beside(written) if isinstance(written, Path) else f"{written}/_ranges.npy"
+    progress.say(f"the ranges of {dtype} are those of {of}; encode queries with the same: --ranges {beside}")
 
 
 def _require_fitting(output: str | Path, dtype: str, part: EncodePart | None, *, stream: bool) -> None:
@@ -198,8 +206,10 @@ def _plan(job: BlockJob, sources: Sequence[Source] | None, text_column: str) -> 
         "precision": job.precision,
         "dtype": job.dtype,
         "block": [job.shard_rows, job.chunk_characters],
+        **({"ranges": bytes_digest(job.ranges)} if job.ranges else {}),
+        **({"parts": job.store.part.of} if job.store.is_split else {}),
     }
-    return dict(json.loads(json.dumps(plan | ({"parts": job.store.part.of} if job.store.is_split else {}))))
+    return dict(json.loads(json.dumps(plan)))
 
 
 def _run(
@@ -207,7 +217,6 @@ def _run(
     plan: dict[str, Any],
     read: Callable[[], Iterator[str]],
     engine: Engine,
-    ranges: bytes | None,
     overwrite: bool,
     progress: Progress,
 ) -> tuple[int, int, tuple[int, ...]]:
@@ -215,8 +224,8 @@ def _run(
     store = job.store
     with store.claim():
         store.begin(plan, overwrite=overwrite, progress=progress)
-        if ranges is not None and not store.finished():
-            store.take_ranges(ranges)
+        if job.ranges and not store.finished():
+            store.take_ranges(job.ranges)
         resumed = store.rows()
         try:
             rows = store.finished() or _write_shards(job, read(), engine, progress)
@@ -269,8 +278,8 @@ def _calibrating(texts: Iterator[str], job: BlockJob) -> Iterator[str]:
         if not job.store.is_split:
             job.store.files.discard()
         raise ConfigurationError(
-            f"{job.dtype} takes its ranges from the first {job.shard_rows:,} texts, and {len(different)} different ones "
-            f"are too few: give {CALIBRATION}, or --ranges of a larger output of this model, or another --dtype"
+            f"{job.dtype} takes its ranges from the first {job.shard_rows:,} texts, and {len(different)} different are "
+            f"too few: give {CALIBRATION}, or --ranges of a larger output of this model, or another --dtype"
         )
     return chain(taken, texts)
 

@@ -71,18 +71,20 @@ def ranges_beside(output: Path) -> Path:
     return output.with_name(f"{output.stem}.ranges.npy")
 
 
-def read_ranges(path: Path, dtype: str, width: int) -> bytes:
-    """Return the content of a file of ranges.
+def read_ranges(path: str | Path | None, dtype: str, width: int) -> bytes:
+    """Return the content of a file of ranges; nothing where none is given.
 
     Raises:
         ConfigurationError: it cannot be read, is of another width or holds no ranges; or the dtype needs none.
     """
+    if path is None:
+        return b""
     if not needs_ranges(dtype):
         raise ConfigurationError(f"--ranges changes nothing with --dtype {dtype}: leave it out, or give int8 or uint8")
     try:
-        ranges = np.load(io.BytesIO(path.read_bytes()))
+        ranges = np.load(io.BytesIO(Path(path).read_bytes()))
     except (OSError, ValueError, EOFError) as error:
-        raise ConfigurationError(f"ranges {path} cannot be read ({first_line(error)}): give a NAME.ranges.npy") from error
+        raise ConfigurationError(f"ranges {path} cannot be read ({first_line(error)}): give .ranges.npy") from error
     fits = isinstance(ranges, np.ndarray) and ranges.shape == (2, width) and ranges.dtype == np.float32
     if not fits or not np.isfinite(ranges).all() or not (ranges[0] <= ranges[1]).all():
         raise ConfigurationError(

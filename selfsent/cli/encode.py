@@ -37,9 +37,7 @@ def encode(
     dtype: Annotated[
         str, typer.Option(help="Of the output: float32, float16, int8, uint8, binary or ubinary")
     ] = "float32",
-    ranges: Annotated[
-        Path | None, typer.Option(help="NAME.ranges.npy of an earlier output  \\[default: of the first 16,384 texts]")
-    ] = None,
+    ranges: Annotated[Path | None, typer.Option(help="NAME.ranges.npy of a larger output, for int8 and uint8")] = None,
     truncate_dim: Annotated[int | None, typer.Option(help="Keep this many leading dimensions", min=1)] = None,
     overwrite: Overwrite = False,
     part: Annotated[
