@@ -77,6 +77,13 @@ class _Handler(BaseHTTPRequestHandler):
             return self.answer(200, {"transfer": "basic", "objects": found})
         return self.answer(404, {"error": f"no {self.path}"})
 
+    def do_GET(self):
+        self.hub.requests.append((self.path, self.headers.get("Authorization")))
+        name = self.path.removeprefix("/api/models/")
+        if name not in self.hub.repositories:
+            return self.answer(404, {"error": f"no {self.path}"})
+        return self.answer(200, {"id": name, "private": self.hub.repositories[name]["private"]})
+
     def commit(self, body):
         name = self.path.removeprefix("/api/models/").removesuffix("/commit/main")
         files = self.hub.repositories[name]["files"]

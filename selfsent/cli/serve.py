@@ -31,6 +31,8 @@ def serve(
 
     Example: selfsent serve runs/demo/model --index runs/demo.index
     """
+    import os
+
     from selfsent.cli.display import Display
     from selfsent.errors import ConfigurationError
     from selfsent.runtime.imports import loading
@@ -42,23 +44,26 @@ def serve(
             from selfsent.runtime import hardware
             from selfsent.serving import server
             from selfsent.serving.application import build_application
+            from selfsent.serving.protocol import is_loopback
             from selfsent.serving.served import ServedIndexes, ServedModels
             from selfsent.serving.settings import ServeConfig
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"selfsent serve needs {error.name}: install it with pip install '.[serve]' in the checkout"
         ) from error
+    if api_key is None:
+        api_key = os.environ.get("SELFSENT_API_KEY")  # where it is empty, which typer takes for none
     if api_key is not None and not api_key.strip():
-        raise ConfigurationError("the API key is empty: give one, or leave it out")
+        raise ConfigurationError("the API key is empty (--api-key or SELFSENT_API_KEY): give one, or leave it out")
     limits = config.build_config(ServeConfig, config.apply_settings({}, set_ or ()), "")
     with server.open_port(host, port) as socket:
         machine = hardware.choose_hardware(precision=limits.precision)
         models = ServedModels(model or (), device=machine.device, precision=machine.precision)
         indexes = ServedIndexes(index or (), models)
         models.require_some()
-        application = build_application(models, limits, api_key=api_key, indexes=indexes)
+        application = build_application(models, limits, api_key=api_key, indexes=indexes, host=host)
         address = f"http://{host if ':' not in host else f'[{host}]'}:{socket.getsockname()[1]}"
-        if not server.is_loopback(host) and api_key is None:
+        if not is_loopback(host) and api_key is None:
             display.say("warning: everyone who reaches this machine may use the server: give --api-key")
         for one in indexes:
             display.say(f"{one.name} by {one.model}: {one.index.describe()}")

@@ -1,20 +1,35 @@
-"""Push a model folder to the hub, whole or not at all: one commit, its card completed by what the user tells."""
+"""Push a model folder to the hub, whole or not at all: one commit, its card completed by what the user tells.
 
-from collections.abc import Iterator
+Only files with names that a model's have are sent.  Whatever else lies in the folder stays there.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from huggingface_hub import CommitOperationAdd, HfApi, ModelCard
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError, OfflineModeIsEnabled
 from huggingface_hub.utils._validators import validate_repo_id
 
-from selfsent.encoder.folder import verify_files
+from selfsent.encoder.folder import read_table, verify_files
 from selfsent.errors import ConfigurationError, EncoderError, UserError, first_line
 from selfsent.evaluation.label_free.material import find_trained
 from selfsent.progress import SILENT, Progress
 from selfsent.runs.card import CARD, front_matter
 from selfsent.storage import atomic
 
+# The files of a model as sentence-transformers, transformers and selfsent write them.
+_FILES = """
+    modules.json config.json config_sentence_transformers.json sentence_*_config.json generation_config.json
+    preprocessor_config.json tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json unigram.json
+    vocab.json vocab.txt merges.txt sentencepiece.bpe.model spiece.model spm.model tokenizer.model
+    model.safetensors model-*-of-*.safetensors model.safetensors.index.json model.onnx model_*.onnx model*.onnx_data
+    pair.json search.json export.json scores.json README.md LICENSE LICENSE.txt LICENSE.md NOTICE .checksums
+"""
+_FOLDERS = re.compile(r"\d+(_\w+)?|onnx")  # 1_Pooling, and the encoders of a pair
+_SHOWN = 10  # names of what is left out
 _LOGIN = "log in with hf auth login, or set HF_TOKEN"
 _AGAIN = "nothing was committed, so that the repository is as before"
 
@@ -23,28 +38,29 @@ def push_model(
     model: str | Path,
     repository: str,
     *,
-    private: bool = False,
+    public: bool = False,
     licence: str | None = None,
     language: str | None = None,
     progress: Progress = SILENT,
 ) -> str:
     """Upload the folder of a model in one commit; return the address of the repository.
 
-    The token is the one that ``hf auth login`` keeps, or ``HF_TOKEN``.  A repository that does not exist is made.
+    Sent are the files that a model has by their names, and nothing else; ``progress`` is told which.  The token is
+    the one that ``hf auth login`` keeps, or ``HF_TOKEN``.  A repository that does not exist is made.
 
     Args:
         model: the folder of a model, of a run or of an export.
         repository: "owner/name".
-        private: of a repository that is made.
+        public: the repository is one that everybody sees; otherwise it is made private, and a public one is refused.
         licence: of the weights, an identifier of the hub such as "apache-2.0", for the card.
         language: of the text, such as "en", for the card.
 
     Raises:
-        UserError: no such folder, or files that changed; a name, token or permission that does not fit; a hub that
-            limits requests or fails.
+        UserError: no such folder, or files that changed or are links; a name, visibility, token or permission that
+            does not fit; a hub that limits requests or fails.
 
     Examples:
-        >>> print(selfsent.push_model("runs/tickets", "owner/tickets", private=True, language="en"))
+        >>> print(selfsent.push_model("runs/tickets", "owner/tickets", language="en"))
     """
     folder = Path(find_trained(model))
     if not any((folder / name).is_file() for name in ("modules.json", "config.json")):
@@ -58,27 +74,58 @@ def push_model(
         raise ConfigurationError(
             f"repository {repository!r} does not fit ({first_line(error)}): give owner/name"
         ) from error
-    files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if _belongs(path, folder)}
+    files, left = _files_of(folder)
     scores = folder.parent / "scores.json"
-    if folder.name == "model" and scores.is_file():
+    if folder.name == "model" and scores.is_file() and not scores.is_symlink():
         files["scores.json"] = scores  # every figure of the card is one of it
+    _show(files, left, f"{repository} ({'public' if public else 'private'})", progress)
     operations = [CommitOperationAdd(name, path) for name, path in files.items() if name != CARD]
     card = _completed(folder, repository, licence, language)
     operations.append(CommitOperationAdd(CARD, card.encode()))
     api = HfApi()
     progress.report("push", 0, len(operations))
     with _one_sentence(repository):
-        address = api.create_repo(repository, private=private, exist_ok=True)
+        address = api.create_repo(repository, private=not public, exist_ok=True)
+        if not public and not api.model_info(repository).private:  # one that was there
+            raise ConfigurationError(f"repository {repository} is public: add --public, or name another; {_AGAIN}")
         api.create_commit(repository, operations, commit_message="Upload a sentence encoder by selfsent")
     progress.report("push", len(operations), len(operations))
     return str(address)
 
 
-def _belongs(path: Path, folder: Path) -> bool:
-    """Tell whether a file is of the model: the checksums are, locks and what was left half written are not."""
-    return path.is_file() and not any(
-        atomic.is_unfinished(place) for place in [path, *path.parents] if place != folder and folder in place.parents
-    )
+def _files_of(folder: Path) -> tuple[dict[str, Path], list[str]]:
+    """Return the files of a model by their names in the repository, and the names of what else lies in its folder.
+
+    Raises:
+        EncoderError: a file of the model is a link, a pipe or a device, or is not known by its name.
+    """
+    files: dict[str, Path] = {}
+    left: list[str] = []
+    folders = [folder]
+    for place in folders:
+        for path in sorted(place.iterdir()):
+            name = path.relative_to(folder).as_posix()
+            if path.is_dir() and not path.is_symlink() and _FOLDERS.fullmatch(path.name):
+                folders.append(path)
+            elif any(fnmatchcase(path.name, pattern) for pattern in _FILES.split()):
+                if path.is_symlink() or not path.is_file():
+                    raise EncoderError(f"{path} is no plain file, and links are not followed: copy the file there")
+                files[name] = path
+            elif not atomic.is_unfinished(path):
+                left.append(name)
+    written = read_table(folder / atomic.CHECKSUMS) if (folder / atomic.CHECKSUMS).exists() else {}
+    for name in written.keys() - files.keys():
+        raise EncoderError(f"{folder / name} has no name of a file of a model, and is not pushed: save the model anew")
+    return files, left
+
+
+def _show(files: Mapping[str, Path], left: Sequence[str], where: str, progress: Progress) -> None:
+    """Say what is sent, and what lies beside it."""
+    size = sum(path.stat().st_size for path in files.values()) / 1e6
+    progress.say(f"to {where}, {len(files)} files, {size:,.1f} MB: {', '.join(sorted(files))}")
+    if left:
+        more = f" and {len(left) - _SHOWN:,} more" if len(left) > _SHOWN else ""
+        progress.say(f"not sent, as no files of a model: {', '.join(left[:_SHOWN])}{more}")
 
 
 def _completed(folder: Path, repository: str, licence: str | None, language: str | None) -> str:
@@ -105,6 +152,8 @@ def _one_sentence(repository: str) -> Iterator[None]:
     """Turn what the hub answers, or its client raises, into one sentence that says what to do."""
     try:
         yield
+    except UserError:
+        raise
     except LocalTokenNotFoundError as error:
         raise ConfigurationError(f"there is no token for the hub: {_LOGIN}") from error
     except OfflineModeIsEnabled as error:

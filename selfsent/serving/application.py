@@ -17,7 +17,7 @@ from selfsent.errors import ConfigurationError
 from selfsent.serving.batcher import Batcher
 from selfsent.serving.embedder import Embedder
 from selfsent.serving.embeddings import embedding_routes
-from selfsent.serving.protocol import Refusal, ServerMetrics
+from selfsent.serving.protocol import KnownHosts, Refusal, ServerMetrics
 from selfsent.serving.search import search_routes
 from selfsent.serving.served import ServedIndexes, ServedModels
 from selfsent.serving.settings import ServeConfig
@@ -33,16 +33,24 @@ _KNOWN = ("/embed", "/similarity", "/tokenize", "/info", "/health", "/metrics", 
 
 
 class Gateway:
-    """What every request passes first: its origin, the key, the number of requests in work, and the size of the body.
+    """What every request passes first: its origin, host and key, the number of requests in work, the size of the body.
 
     An ASGI middleware; a body is read whole before the application sees the request.
     """
 
     def __init__(
-        self, application: Application, config: ServeConfig, metrics: ServerMetrics, api_key: str | None
+        self,
+        application: Application,
+        config: ServeConfig,
+        metrics: ServerMetrics,
+        api_key: str | None,
+        hosts: KnownHosts | None = None,
     ) -> None:
         self._application, self._config, self._metrics = application, config, metrics
         self._key = None if api_key is None else api_key.strip().encode()  # a file ends in a newline
+        if self._key == b"":  # which a client that sends none would match
+            raise ConfigurationError("the API key is empty: give one, or leave it out")
+        self._hosts = hosts
         self._in_work = 0
         self.answered = 0  # requests with a status below 400, probes left out
         # Outside of all else: a browser asks without the key whether it may ask, and shows a page no refusal otherwise.
@@ -77,6 +85,7 @@ class Gateway:
         self._in_work += counts
         try:
             try:
+                self._require_known_host(scope)
                 self._authorise(scope)
                 if counts and self._in_work > self._config.max_concurrent_requests:
                     raise Refusal("Overloaded", "the model is overloaded: too many requests are in work, try again")
@@ -101,6 +110,16 @@ class Gateway:
     def refused(self, refusal: Refusal) -> None:
         """Count a refusal."""
         self._metrics.failures.labels(refusal.kind.lower()).inc()
+
+    def _require_known_host(self, scope: Scope) -> None:
+        for name, value in scope["headers"]:
+            host = value.decode("latin-1")
+            if name == b"host" and self._hosts is not None and host not in self._hosts:
+                raise Refusal(
+                    "Misdirected",
+                    f"this server does not answer to the host {host[:200]!r}: ask it by its address, or start it with "
+                    "--set 'allow_hosts=[\"NAME\"]'",
+                )
 
     def _authorise(self, scope: Scope) -> None:
         if self._key is None or scope["path"] in _OPEN:
@@ -151,13 +170,19 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 def build_application(
-    models: ServedModels, config: ServeConfig, *, api_key: str | None = None, indexes: ServedIndexes | None = None
+    models: ServedModels,
+    config: ServeConfig,
+    *,
+    api_key: str | None = None,
+    indexes: ServedIndexes | None = None,
+    host: str | None = None,
 ) -> Gateway:
     """Return the application, whose thread computes between its start and its shutdown.
 
     Args:
         api_key: what clients send as ``Authorization: Bearer KEY``; None: whoever reaches the server may use it.
         indexes: what /search and the page look through; without any there are neither.
+        host: what the server listens on, by which it knows the names it answers to; None: it answers to every name.
     """
     metrics = ServerMetrics()
     batcher = Batcher(
@@ -182,7 +207,8 @@ def build_application(
     application.include_router(embedding_routes(models, embedder, batcher, metrics))
     if indexes:
         application.include_router(search_routes(indexes, models, embedder))
-    gateway = Gateway(application, config, metrics, api_key)
+    hosts = None if host is None else KnownHosts(host, config.allow_hosts)
+    gateway = Gateway(application, config, metrics, api_key, hosts)
 
     @application.exception_handler(Refusal)
     async def refused(request: Request, refusal: Refusal) -> Response:

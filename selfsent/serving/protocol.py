@@ -3,6 +3,10 @@
 The protocols are OpenAI's embeddings (below /v1) and text-embeddings-inference.
 """
 
+import re
+import socket
+from collections.abc import Sequence
+from ipaddress import ip_address
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -18,6 +22,7 @@ _KINDS = {
     "MethodNotAllowed": (405, 405, "invalid_request_error", "methodnotallowed"),
     "Timeout": (408, 408, "invalid_request_error", "timeout"),
     "Validation": (413, 400, "invalid_request_error", "validation"),
+    "Misdirected": (421, 421, "invalid_request_error", "misdirected"),
     "TooLong": (413, 400, "invalid_request_error", "context_length_exceeded"),  # a text; "Validation" outside /v1
     "Tokenizer": (422, 400, "invalid_request_error", "tokenizer"),
     "Backend": (424, 424, "server_error", "backend"),
@@ -50,6 +55,37 @@ class Refusal(Exception):
         else:
             content = {"error": self.message, "error_type": "Validation" if self.kind == "TooLong" else self.kind}
         return json_response(content, status, {**_HEADERS.get(self.kind, {}), **(headers or {})})
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine reaches a host name."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class KnownHosts:
+    """The names in the header Host that a server answers to.
+
+    A web page may let its own name resolve to the address of a server that only the reader's machine or network
+    reaches (DNS rebinding), and then read its answers.  Its requests bear that name; an address cannot be rebound.
+    """
+
+    def __init__(self, host: str, allowed: Sequence[str]) -> None:
+        self._local, self._all = is_loopback(host), "*" in allowed
+        own = socket.gethostname() if host in ("0.0.0.0", "::", "") else host
+        self._names = {name.lower().rstrip(".") for name in ("localhost", own, *allowed)}
+
+    def __contains__(self, header: str) -> bool:
+        match = re.fullmatch(r"(\[[^\[\]]+\]|[^:]+)(:\d+)?", header.strip())
+        name = match[1].strip("[]").lower().rstrip(".") if match else ""
+        if self._all or name in self._names:
+            return True
+        try:
+            return ip_address(name).is_loopback or not self._local
+        except ValueError:
+            return False
 
 
 Ids = list[Annotated[int, Field(ge=0, le=2**31 - 1)]]

@@ -5,7 +5,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ipaddress import ip_address
 
 import uvicorn
 
@@ -49,14 +48,6 @@ def open_port(host: str, port: int) -> socket.socket:
         raise ConfigurationError(
             f"cannot listen on {host}:{port} ({error.strerror or error}): give another --port, or 0 for any"
         ) from error
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches a host name."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def listen(

@@ -28,3 +28,6 @@ class ServeConfig:
     allow_origins: tuple[str, ...] = setting(
         (), "origins, such as https://example.org, whose pages may call the server from a browser; * for all"
     )
+    allow_hosts: tuple[str, ...] = setting(
+        (), "names, such as search.example.org, that requests may have in the header Host; * for all"
+    )

@@ -117,6 +117,7 @@ search INDEX ' '                                            | the query is empty
 serve --port 0                                              | no model was given
 serve --port 99999                                          | between 0 and 65535
 serve BERT --port 0 --api-key ' '                           | the API key is empty
+serve --port 99999 --api-key=                                | the API key is empty
 serve BERT --port 0 --set deadline=0                        | deadline
 serve --port 0 --index FOLDER                               | is no index
 serve --port 0 --index CORPUS                               | is a file, and an index is a folder: make one with
@@ -173,3 +174,10 @@ def test_what_cannot_work_is_refused_in_one_sentence(line, message, places, requ
     assert message in err.strip().splitlines()[-1], err
     assert "Traceback" not in err
     assert before == {path: path.stat().st_mtime_ns for path in before}
+
+
+def test_a_server_whose_key_is_an_empty_variable_does_not_start_without_one(monkeypatch, capsys):
+    monkeypatch.setenv("SELFSENT_API_KEY", "")
+    status, _, err = run(monkeypatch, capsys, "serve", "--port", "99999")
+    assert (status, err.count("\n")) == (1, 1)
+    assert "the API key is empty (--api-key or SELFSENT_API_KEY)" in err

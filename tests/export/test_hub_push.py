@@ -1,5 +1,7 @@
 """A model is pushed whole or not at all, and every answer of the hub becomes one sentence."""
 
+import shutil
+
 import pytest
 from commands import run as command
 from fake_hub import reached
@@ -11,10 +13,19 @@ from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import EncoderError, UserError
 from selfsent.export.hub import push_model
+from selfsent.progress import Progress
 from selfsent.storage import atomic
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of the hub's library
 CARD = "---\nlanguage: en\ntags:\n- selfsent\n---\n\n# A card\n\nWritten by somebody.\n"
+
+
+class Told(Progress):
+    def __init__(self):
+        self.lines = []
+
+    def say(self, message):
+        self.lines.append(message)
 
 
 @pytest.fixture
@@ -38,7 +49,7 @@ def run(tmp_path_factory):
 
 def test_every_file_arrives_and_opens_as_the_same_encoder(hub, run, tmp_path):
     hub.large = (".safetensors",)  # through large-file storage, the others in the commit
-    address = push_model(run, "me/tickets", private=True)
+    address = push_model(run, "me/tickets")
     assert address.endswith("/me/tickets")
     stored = hub.repositories["me/tickets"]
     assert stored["private"] is True
@@ -96,6 +107,58 @@ def test_a_hub_that_nobody_serves_is_one_sentence(run, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "x")
     with pytest.raises(UserError, match="cannot be reached"):
         push_model(run, "me/tickets")
+
+
+def test_nothing_but_the_files_of_a_model_is_sent_and_all_are_named_first(hub, run, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(run / "model", folder)
+    own = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - {".selfsent"}
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    for name in (
+        ".env",
+        "notes.txt",
+        "credentials.json",
+        "id_rsa",
+        "1_Pooling/.netrc",
+        ".git/config",
+        "data/vocab.txt",
+    ):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("secret")
+    (folder / "passwd").symlink_to("/etc/passwd")
+    (folder / "2_Dense").symlink_to(tmp_path)
+    told = Told()
+    push_model(folder, "me/tickets", progress=told)
+    assert {*hub.repositories["me/tickets"]["files"]} == own
+    first, left, *rest = told.lines
+    assert rest == []
+    assert {*first.split(": ")[1].split(", ")} == own
+    assert first.startswith("to me/tickets (private), ")
+    assert all(name in left for name in (".env", ".git", "1_Pooling/.netrc", "passwd", "2_Dense", "credentials.json"))
+
+
+@pytest.mark.parametrize("name", ["README.md", "model.safetensors", "vocab.txt", "onnx/model.onnx"])
+def test_a_file_of_a_model_that_is_a_link_is_refused(hub, run, tmp_path, name):
+    folder = tmp_path / "model"
+    shutil.copytree(run / "model", folder)
+    (folder / ".checksums").unlink()
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to("/etc/hostname")
+    with pytest.raises(EncoderError, match=f"{name} is no plain file, and links are not followed"):
+        push_model(folder, "me/tickets")
+    assert hub.requests == []
+
+
+def test_a_repository_is_private_and_a_public_one_gets_nothing_unless_that_is_asked_for(hub, run):
+    hub.repositories["me/tickets"] = {"private": False, "files": {}}
+    with pytest.raises(UserError, match="me/tickets is public: add --public, or name another; nothing was committed"):
+        push_model(run, "me/tickets")
+    assert hub.repositories["me/tickets"]["files"] == {}
+    push_model(run, "me/tickets", public=True)
+    assert hub.repositories["me/tickets"]["files"]
+    push_model(run, "me/other", public=True)
+    assert hub.repositories["me/other"]["private"] is False
 
 
 @pytest.mark.parametrize("name", ["tickets", "a/b/c", "me/../x", "me/"])

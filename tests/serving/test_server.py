@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,7 +20,8 @@ from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError
 from selfsent.searching.index import Index
-from selfsent.serving.server import is_loopback, open_port
+from selfsent.serving.protocol import KnownHosts, is_loopback
+from selfsent.serving.server import open_port
 
 
 @contextmanager
@@ -51,10 +53,10 @@ def folder(bert, tmp_path_factory):
     return folder
 
 
-def post(port, body, path="/embed"):
+def post(port, body, path="/embed", **headers):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
-        connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
+        connection.request("POST", path, json.dumps(body), {"content-type": "application/json", **headers})
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
     finally:
@@ -109,6 +111,8 @@ def test_hangup_opens_an_index_that_was_brought_up_to_date_and_a_client_that_lea
         half.endheaders(b'{"inputs"')
         half.close()
         assert post(port, {"inputs": TEXTS})[0] == 200
+        status, answer = post(port, {"query": "rain"}, "/search", host=f"evil.example:{port}")
+        assert (status, answer["error_type"]) == (421, "Misdirected")
         corpus.write_text("\n".join([*TEXTS, added]) + "\n")
         Index.open(tmp_path / "index").update([corpus])
         process.send_signal(signal.SIGHUP)
@@ -132,6 +136,30 @@ def test_a_port_that_is_taken_is_said():
 def test_only_addresses_of_this_machine_are_called_so():
     assert all(is_loopback(host) for host in ("127.0.0.1", "::1", "localhost"))
     assert not any(is_loopback(host) for host in ("0.0.0.0", "example.org"))
+
+
+LOCAL = ("localhost:8080", "127.0.0.1:8080", "[::1]:8080", "127.0.0.1", "LocalHost", "localhost.:80", "[::1]")
+REBOUND = ("evil.example:8080", "127.0.0.1.evil.example", "localhost.evil.example", "", "[", "::1]:80", "x@localhost")
+
+
+@pytest.mark.parametrize(
+    ("host", "allowed", "known", "unknown"),
+    [
+        ("127.0.0.1", (), LOCAL, (*REBOUND, "192.168.1.5:8080", "embed.lan")),
+        ("localhost", ("Search.example",), (*LOCAL, "search.example:80"), REBOUND),
+        ("::1", ("*",), (*LOCAL, *REBOUND), ()),
+        ("192.168.1.5", (), (*LOCAL, "192.168.1.5:8080"), REBOUND),
+        ("embed.lan", (), (*LOCAL, "embed.lan:8080", "192.168.1.5:8080"), (*REBOUND, "other.lan")),
+        ("0.0.0.0", (), (*LOCAL, "192.168.1.5:8080", "[fe80::1]:80", socket.gethostname()), REBOUND),
+        ("::", ("a.example",), (*LOCAL, "10.0.0.1", "a.example"), REBOUND),
+    ],
+)
+def test_a_server_answers_to_its_own_names_and_to_addresses_but_to_no_name_that_was_rebound(
+    host, allowed, known, unknown
+):
+    hosts = KnownHosts(host, allowed)
+    assert [name for name in known if name not in hosts] == []
+    assert [name for name in unknown if name in hosts] == []
 
 
 OPEN_AND_EMBED = """
