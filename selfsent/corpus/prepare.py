@@ -20,6 +20,7 @@ from selfsent.corpus.dataset import HELD_OUT_DOCUMENTS, Corpus, write_facts
 from selfsent.corpus.held_out import Kind
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.corpus.sources import Document, Source, resolve_sources
+from selfsent.corpus.statistics import CorpusStatistics
 from selfsent.corpus.tokenize import CorpusEngine, TextRules, TokenizedTexts, WordPieces, split_document
 from selfsent.errors import ConfigurationError, CorpusError
 from selfsent.progress import SILENT, Progress
@@ -29,7 +30,7 @@ from selfsent.text import clean
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-FORMAT = 5  # of the folder; raised whenever the same input would give another corpus
+FORMAT = 6  # of the folder; raised whenever the same input would give another corpus
 
 _ROWS = 1 << 15  # stored at a time
 _LONGEST = 4096  # tokens; longer texts count as this long in the statistics
@@ -96,8 +97,12 @@ def corpus_texts(
         left_out: counts those that are too short or too long.
     """
     left_out = Counter() if left_out is None else left_out
+    account = CorpusStatistics()
     for document, rules in _documents(resolve_sources(sources), config, "sentences", progress):
-        for text in split_document(document, rules)[2]:
+        taken: list[str] = []
+        texts = split_document(document, rules, taken)[2]
+        account.take_markup(taken)
+        for text in texts:
             count = clean.count_words(text)
             if count in rules.words:
                 yield text
@@ -105,16 +110,23 @@ def corpus_texts(
                 left_out[f"of fewer than {rules.words.start} words"] += 1
             else:
                 left_out[f"of more than {rules.words.stop - 1} words"] += 1
+    for line in account.markup_lines():
+        progress.say(line)
 
 
 def read_texts(
     sources: Sequence[str], config: CorpusConfig, progress: Progress = SILENT
 ) -> Iterator[tuple[Document, str, list[str]]]:
     """Yield every document that has text, its cleaned summary, and its sentences or its single line."""
+    account = CorpusStatistics()
     for document, rules in _documents(resolve_sources(sources), config, "sentences", progress):
-        _, summary, sentences = split_document(document, rules)
+        taken: list[str] = []
+        _, summary, sentences = split_document(document, rules, taken)
+        account.take_markup(taken)
         if sentences:
             yield document, clean.one_line(summary), sentences
+    for line in account.markup_lines():
+        progress.say(line)
 
 
 def corpus_documents(sources: Sequence[str], config: CorpusConfig, progress: Progress = SILENT) -> Iterator[Document]:

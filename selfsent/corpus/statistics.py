@@ -3,6 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from selfsent.text import clean
+
+_EXAMPLES = 3  # of markup that are shown
+
 
 @dataclass(kw_only=True)
 class CorpusStatistics:
@@ -12,6 +16,8 @@ class CorpusStatistics:
     documents: int = 0  # rows or lines in them
     empty_documents: int = 0  # of these, without a single word
     cleaned_documents: int = 0  # of these, with markup or invisible characters removed
+    markup: int = 0  # pieces of markup that were removed: tags, scripts, comments, links
+    markup_examples: Sequence[str] = ()  # the first of them that differ
     texts: int = 0  # sentences, lines or whole documents
     too_short: int = 0
     too_long: int = 0
@@ -30,6 +36,18 @@ class CorpusStatistics:
     truncated: float = 0.0  # share of the kept texts
     unknown: float = 0.0  # share of tokens that are the unknown token
     examples: Sequence[tuple[str, str]] = ()  # near-duplicates: (kept, dropped)
+
+    def take_markup(self, pieces: Sequence[str]) -> None:
+        """Count pieces of markup that were removed, and keep examples."""
+        self.markup += len(pieces)
+        if pieces and len(self.markup_examples) < _EXAMPLES:
+            shown = [*self.markup_examples, *(_shorten(clean.encodable(piece)) for piece in pieces)]
+            self.markup_examples = list(dict.fromkeys(shown))[:_EXAMPLES]
+
+    def markup_lines(self) -> list[str]:
+        """Return what was removed as markup, for example; no line if nothing was."""
+        head = f"{self.markup:,} pieces of markup were removed, for example:"
+        return [head, *(f"  {piece}" for piece in self.markup_examples)] if self.markup else []
 
     def dropped(self) -> list[tuple[str, int]]:
         """Return (why, how many) for the texts that are not kept."""
@@ -50,7 +68,7 @@ class CorpusStatistics:
         rows = [
             ("documents read", self.documents, f"from {self.files} source{'s' * (self.files != 1)}"),
             ("  empty", self.empty_documents, ""),
-            ("  cleaned of markup", self.cleaned_documents, ""),
+            ("  cleaned", self.cleaned_documents, ""),
             ("  held out", self.held_out_documents, f"with {self.held_out_texts:,} texts"),
             ("texts found", self.texts, ""),
             *((f"  {why}", count, "") for why, count in self.dropped()),
@@ -73,10 +91,12 @@ class CorpusStatistics:
         number = max(len(f"{count:,}") for _, count, _ in rows)
         lines = [f"{name:<{label}}  {count:>{number},}  {note}".rstrip() for name, count, note in rows]
         lines.append(self.word_pieces())
+        lines += self.markup_lines()
         for kept, dropped in self.examples:
             lines += ["near-duplicate, for example:", f"  kept     {_shorten(kept)}", f"  dropped  {_shorten(dropped)}"]
         return lines
 
 
 def _shorten(text: str, width: int = 96) -> str:
+    text = " ".join(text.split())
     return text if len(text) <= width else f"{text[: width - 1]}…"

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _TEXTS = 4096  # tokenised at a time,
 _LETTERS = 1 << 20  # or as many as have so many letters together
+_PIECE = 200  # characters of a piece of markup that are kept to be shown
 _CHAIN = 8  # consecutive rows that are neighbours at most: pairs tied by a common side never share a batch
 
 
@@ -94,18 +95,21 @@ class TextRules(NamedTuple):
         return range(least, most + 1 if sentences and most is not None else sys.maxsize)
 
 
-def split_document(document: Document, rules: TextRules) -> tuple[str, str, list[str]]:
+def split_document(document: Document, rules: TextRules, taken: list[str] | None = None) -> tuple[str, str, list[str]]:
     """Return the cleaned text and summary of a document, and its sentences, or its single line if it is not split.
 
     Without cleaning a line is what it was, an empty one a space, and a whole document loses runs of white space alone.
+
+    Args:
+        taken: is given the pieces of markup that cleaning removed.
     """
     if not rules.config.clean and not rules.split:
         text = clean.encodable(document.text)
         return document.text, "", [(clean.one_line(text) if rules.whole else text) or " "]
-    text = clean.clean_text(document.text)
+    text = clean.clean_text(document.text, taken)
     if not rules.split:
         return text, "", [line] if (line := clean.one_line(text)) else []
-    summary = clean.clean_text(document.summary)
+    summary = clean.clean_text(document.summary, taken)
     language = rules.config.language
     return text, summary, clean.sentences(summary, language) + clean.sentences(text, language)
 
@@ -114,6 +118,7 @@ class SplitDocument(NamedTuple):
     """The texts of one document: all that can be said of it without the others."""
 
     cleaned: bool  # whether cleaning changed it
+    markup: list[str]  # the beginnings of the pieces of markup that cleaning removed
     summary: str  # cleaned, in one line
     sentences: list[str]  # of a document that is kept whole; otherwise those of ``texts``
     texts: list[str]  # that have a fitting number of words,
@@ -128,18 +133,20 @@ class SplitDocument(NamedTuple):
 
 def split_texts(document: Document, rules: TextRules) -> SplitDocument:
     """Clean and split one document."""
+    taken: list[str] = []
     positive = "" if rules.config.positives == "adjacent" else clean.encodable(document.positive)
     if rules.config.clean:
-        positive = clean.one_line(clean.clean_text(positive))
+        positive = clean.one_line(clean.clean_text(positive, taken))
     if positive:
         rules = rules._replace(split=False)  # texts of pairs are short on purpose
-    text, summary, sentences = split_document(document, rules)
+    text, summary, sentences = split_document(document, rules, taken)
     candidates = [" ".join(sentences)] if rules.whole and sentences else sentences
     words = [clean.count_words(candidate) for candidate in candidates]
     kept_places = [position for position, number in enumerate(words) if number in rules.words]
     texts = [candidates[position] for position in kept_places]
     return SplitDocument(
         cleaned=text != document.text,
+        markup=[piece[:_PIECE] for piece in taken],
         summary=clean.one_line(summary),
         sentences=sentences if rules.whole else texts,
         texts=texts,
@@ -334,6 +341,7 @@ class TokenizedTexts:
         positive, texts, keys, places = split.positive, split.texts, split.keys, split.places
         self.has_pairs = self.has_pairs or bool(positive)
         counts.cleaned_documents += split.cleaned
+        counts.take_markup(split.markup)
         counts.empty_documents += split.empty
         counts.texts += split.candidates
         counts.too_short += split.too_short

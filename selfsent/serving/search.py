@@ -52,8 +52,7 @@ def search_routes(indexes: ServedIndexes, models: ServedModels, embedder: Embedd
             raise no_word
         mode = "bm25" if is_unknown else mode  # the number of a spare part, say: its words may be in the documents
         wanted = Wanted(truncate=True, prompt=index.facts["fingerprint"]["query"])
-        vectors, _ = await embedder.vectors(request, model, [body.query], wanted)
-        vector = unit(vectors).astype(np.float32)
+        vector = unit((await embedder.vectors(request, model, [body.query], wanted))[0]).astype(np.float32)
 
         def find() -> tuple[list[Hit], list[Any]]:
             if not index.is_intact():

@@ -48,7 +48,10 @@ def articles(count):
 
 class Recorded(Progress):
     def __init__(self):
-        self.reports = []
+        self.reports, self.said = [], []
+
+    def say(self, message):
+        self.said.append(message)
 
     def report(self, stage, done, total=None):
         self.reports.append((stage, done, total))
@@ -125,6 +128,21 @@ def test_the_account_reads_aligned_and_shows_a_near_duplicate(prepare):
     text = "\n".join(prepare(lines(50) + twin + "\n", held_out=0).account.lines())
     assert "documents read     51  from 1 source\n" in text
     assert f"  kept     {sentence(3)}\n  dropped  {twin}" in text
+
+
+def test_what_cleaning_took_is_counted_and_shown(prepare, tmp_path):
+    debris = ["<!-- a\n\ud800 -->of <i>one</i>", "<i>of</i> Either<A, B>", "<hr>of"]
+    found = prepare(table([(line, None) for line in debris]) + articles(2), "a.jsonl", held_out=0, min_words=1)
+    assert everything(found)[:3] == ["of one", "of Either<A, B>", "of"]
+    account = "\n".join(found.account.lines())
+    assert "  cleaned        3\n" in account
+    shown = ["6 pieces of markup were removed, for example:", "  <!-- a ? -->", "  <i>", "  </i>"]
+    assert account.splitlines()[-4:] == shown
+    for read in (preparing.read_texts, preparing.corpus_texts):
+        progress = Recorded()
+        list(read([str(tmp_path / "a.jsonl")], CorpusConfig(min_words=1), progress))
+        assert progress.said == shown
+    assert "markup" not in "\n".join(prepare(lines(9), held_out=0).account.lines())
 
 
 def test_the_first_of_copies_stays(prepare):

@@ -1,5 +1,7 @@
 """Markup goes, prose stays, and sentences end where a reader would end them."""
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,10 +23,47 @@ from selfsent.text import clean
         ("one\r\ntwo\rthree\u2028four", "one\ntwo\nthree\nfour"),
         ("می\u200cخواهم", "می\u200cخواهم"),
         ("lone \ud800 surrogate", "lone  surrogate"),
+        ("&lt;table&gt; and &lt;b&gt;x&lt;/b&gt;", "<table> and <b>x</b>"),
+        ('<a title="1>0" href=x>z</a><IMG SRC=\'a\'\nALT="b">', " z  "),
+        ("<!DOCTYPE html><html><p>One<p>Two<td>3<br/>4</html>", "   One Two 3 4 "),
+        ("<script>a</script>b<script>c</script>", " b "),
+        ("x <script>if (a<b) { s = '<i>' + \"<!--\" }</SCRIPT > y<style>p > a { b: c }</style>", "x   y "),
+        ("<div class='a'> of a line, and of another </div>", "  of a line, and of another  "),
     ],
 )
 def test_debris_is_removed_and_text_is_not(raw, plain):
     assert clean.clean_text(raw) == plain
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("Either<A, B>", "Option<U>", "Map<S, List<U>>", "Pair<P>", "Box<Option>", "fn f<B: Clone>(b: B)"),
+        *("std::vector<int>", "a < b and c > d", "x <b and c> d", "for (i=0; i<p && p>3;)", "if a<b>c", "i <3 u"),
+        *("<jane@example.org>", "<a@example.org>", "<https://a.org/b>", "cp <source> <s> [<option>]", "the <b> tag"),
+        *('<ticket id="1">x</ticket>', "<dependency>\n<T>x</T>\n</dependency>"),
+        *("a <script> tag", "<!-- that never ends", "<![CDATA[ x", "<?php", "</", "<"),
+    ],
+)
+def test_what_is_not_markup_for_a_reader_of_html_stays(text):
+    taken = []
+    assert clean.clean_text(f"{text} <hr> x", taken) == f"{text}   x"
+    assert taken == ["<hr>"]
+
+
+def test_what_is_opened_and_never_closed_is_searched_for_once(monkeypatch):
+    """Or a text of scripts that never end would take the square of its length."""
+    searched = []
+    end = SimpleNamespace(search=lambda text, start: searched.append(start))
+    monkeypatch.setattr(clean, "_UNREAD", {"script": end})
+    clean.clean_text("<script>" * 50)
+    assert searched == [8]
+
+
+def test_what_was_removed_is_listed():
+    taken = []
+    clean.clean_text("a<br>b <!-- c --> <script>d</script> [http://e.org f] Option<U>", taken)
+    assert taken == ["<br>", "<!-- c -->", "<script>d</script>", "[http://e.org f]"]
 
 
 def test_sentences_end_where_a_reader_ends_them():
