@@ -34,6 +34,7 @@ _BINARY = (b"\x89PNG", b"GIF8", b"%PDF", b"(\xb5/\xfd")  # binary files whose fi
 
 _MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 _GAP = re.compile(r"[ \t\r\n]*")
+_SEPARATORS = (",", ";", "\t", "|")
 _BATCH = 16  # rows of a Parquet file that are in memory together, each of which may have ``LONGEST`` bytes
 _XZ_MEMORY = 1 << 28  # bytes for the dictionary of an .xz file, which may ask for 4 GB; xz -9 takes 64 MiB
 
@@ -78,7 +79,7 @@ class OpenFile:
                     if piece.startswith(mark):
                         raise CorpusError(f"{self.path} is {encoding}: save it as UTF-8")
             if b"\0" in piece or (begins and self.line == 1 and piece.startswith(_BINARY)):
-                raise CorpusError(f"{self} is not text but binary, or not UTF-8: give a file of one of {KNOWN}")
+                raise CorpusError(f"{self} is not text but binary, or UTF-16: save as UTF-8, or give {KNOWN}")
             begins = piece.endswith(b"\n")
             if self.line == 1 and not begins and b"\r" in piece.rstrip(b"\r"):
                 raise CorpusError(f"{self.path} ends its lines by CR alone, as old Macs did: save it with LF or CR LF")
@@ -299,6 +300,16 @@ def _require_distinct(where: object, header: Sequence[str], columns: Columns | N
         raise CorpusError(f"{where} has the column {name!r} twice: rename one of them")
 
 
+def _separator(line: str, usual: str, quoting: Literal[0, 3], columns: Columns | None) -> str:
+    """Return what parts the names of a header: what finds the column of text, otherwise most names."""
+
+    def names(separator: str) -> tuple[bool, bool, int]:
+        cells = [cell.strip() for cell in next(csv.reader([line], delimiter=separator, quoting=quoting), [])]
+        return columns is not None and columns.text in cells, '"' not in "".join(cells), len(cells)
+
+    return max((usual, *_SEPARATORS), key=names)
+
+
 def _csv_rows(
     file: OpenFile, columns: Columns | None, delimiter: str = ",", quoting: Literal[0, 3] = csv.QUOTE_MINIMAL
 ) -> Iterator[_Located]:
@@ -313,9 +324,14 @@ def _csv_rows(
                 raise too_long(f"{file.path}, the row that begins in line {begins}")
             yield line
 
-    rows = csv.reader(lines(), delimiter=delimiter, quoting=quoting, strict=True)
+    every = lines()
     try:
-        header = next(rows, [])
+        first = next(every, "")
+        told = first[4:].strip("\r\n") if first.startswith("sep=") else ""  # to Excel
+        if told not in _SEPARATORS:
+            told, every = _separator(first, delimiter, quoting, columns), chain([first], every)
+        rows = csv.reader(every, delimiter=told, quoting=quoting, strict=True)
+        header = [name.strip() for name in next(rows, [])]
         held, begins = 0, file.line + 1
         _require_distinct(file, header, columns)
         for cells in rows:

@@ -9,6 +9,7 @@ import lzma
 import os
 import tracemalloc
 from dataclasses import replace
+from datetime import date
 from functools import partial
 from pathlib import Path
 
@@ -164,6 +165,40 @@ def test_a_pipe_is_refused_instead_of_being_waited_for(tmp_path, inside):
 def test_a_name_that_no_file_can_have_is_refused(name):
     with pytest.raises(CorpusError):
         read(name)
+
+
+TABLES = [
+    *(("a.csv", f'"id"{sep} text\r\n1{sep}"one, ""2"";\t|\r\nthree"\r\n{sep}\r\n'.encode()) for sep in ",;\t|"),
+    ("a.tsv", b'id;text\n1;"one, ""2"";\t|\r\nthree"\n;\n'),
+    ("a.csv", b'sep=;\r\nid;text\r\n1;"one, ""2"";\t|\r\nthree"\r\n;'),
+    ("a.csv", b'\xef\xbb\xbfsep=|\nid|text\n1|"one, ""2"";\t|\r\nthree"\n|'),
+]
+
+
+@pytest.mark.parametrize(("name", "data"), TABLES, ids=range(len(TABLES)))
+def test_the_separator_of_a_table_is_found(tmp_path, name, data):
+    path = write(tmp_path / name, data)
+    assert [d.text for d in read(path)] == ['one, "2";\t|\r\nthree', ""]
+    assert [[*row] for _, row in read_rows(path)] == [["id", "text"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("data", "columns"),
+    [
+        (b"name, first;text;date\na, b;one;2\n", {"name, first": "a, b", "text": "one", "date": "2"}),
+        (b'text,"a;b;c"\none,2\n', {"text": "one", "a;b;c": "2"}),
+        (b"a;b;c,text\n2,one\n", {"a;b;c": "2", "text": "one"}),
+        (b"text\none\n", {"text": "one"}),
+    ],
+)
+def test_the_separator_is_the_one_that_finds_the_column_of_text(tmp_path, data, columns):
+    path = write(tmp_path / "a.csv", data)
+    assert [d.text for d in read(path)] == ["one"]
+    if b"c,text" not in data:  # without a name to look for, what parts the header into more is taken
+        assert [row for _, row in read_rows(path)] == [columns]
+    else:
+        with pytest.raises(CorpusError, match="line 2 has 1 cells and the header 3: mend"):
+            list(read_rows(path))
 
 
 NAMES = [f"a{form}{packing}" for form in formats.FORMATS for packing in ("", *formats.COMPRESSIONS)]
@@ -332,6 +367,16 @@ REFUSALS = [
         for data in (b"GIF89a\x01\x02", b"line\nab\0c\n", b"\x89PNG\r\n\x1a\n")
     ),
     *(("a.txt", "text".encode(name), f"is {name}: save it as UTF-8") for name in ("UTF-16", "UTF-32")),
+    *(
+        ("a.csv", "id,text\n1,é\n".encode(name), "binary, or UTF-16: save as UTF-8")
+        for name in ("UTF-16-LE", "UTF-16-BE")
+    ),
+    ("a.csv", "id;text\n1;café “x”\n".encode("cp1252"), r"line 2 is not UTF-8 \(byte 0xe9\): save the file as UTF-8"),
+    ("a.csv", b"id;text\n1;one;two\n", r"line 2 has 3 cells and the header 2: mend"),
+    ("a.csv", b"id^text\n1^x\n", r"no column 'text': name the one that holds the text, of id\^text"),
+    ("a.csv", b"sep=^\nid^text\n1^x\n", r"no column 'text': name the one that holds the text, of sep=\^"),
+    ("a.jsonl", b'{"text": "a"}\n{"text": 3.5}\n', r"line 2: column 'text' holds a float: it must hold text"),
+    ("a.parquet", as_parquet([{"text": date(2024, 1, 31)}]), r"column 'text' holds a date: it must hold text"),
     *((name, b"one\rtwo\rthree\r", BY_CR) for name in ("a.txt", "a.jsonl", "a.csv")),
     *(
         (f"a.txt{suffix}", pack(b"good\n" * 70_000 + b"caf\xe9\n"), r"line 70001 is not UTF-8 \(byte 0xe9\): save")

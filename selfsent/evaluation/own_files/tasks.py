@@ -7,7 +7,7 @@
     retrieval:FOLDER      corpus.jsonl (_id, text, optionally title), queries.jsonl (_id, text), qrels/test.tsv (BEIR)
 
 Tables are .csv, .tsv, .jsonl, .json or .parquet.  A column may have another of the names below, or be the only one
-left.
+left, unless that holds numbers or dates.
 """
 
 import os
@@ -34,6 +34,7 @@ NAMES = {
     "text1": ("text1", "sentence1", "left", "question1"),
     "text2": ("text2", "sentence2", "right", "question2"),
 }
+_NUMBER = re.compile(r"[\d\s.,:/+%TZ-]*")  # or a date
 _GRADE = re.compile(r"-?[0-9]{1,9}")
 YES, NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no"}
 
@@ -188,6 +189,10 @@ def _columns(path: Path, rows: Rows, *kinds: str) -> list[list[str]]:
     columns = [_column(path, [*rows[0][1]], kind) for kind in kinds]
     if len({*columns}) < len(columns):
         raise DataError(f"{path} needs the columns {', '.join(map(repr, kinds))}: it has {columns[0]!r} alone")
+    for kind, column in zip(kinds, columns, strict=True):
+        guessed = kind != "label" and column not in NAMES[kind]
+        if guessed and all(_NUMBER.fullmatch(str(row.get(column))) for _, row in rows):
+            raise DataError(f"{path} has no column {kind!r}, and {column!r} holds numbers or dates: call it {kind!r}")
     return [
         [(_label if kind == "label" else _text)(where, row.get(column)) for where, row in rows]
         for kind, column in zip(kinds, columns, strict=True)

@@ -57,8 +57,8 @@ def test_texts_and_classes_of_a_given_split_that_spoil_its_scores_are_told(tmp_p
 
 
 def test_the_only_other_column_is_the_label(tmp_path):
-    path = write(tmp_path / "t.csv", "text,topic\na,x\nb,y\nc,x\n")
-    assert tasks.read_custom_task(f"clustering:{path}").labels == ["x", "y", "x"]
+    path = write(tmp_path / "t.csv", "text,topic\n7,1\n8,2\n9,1\n")  # numbers, in a column that is called text
+    assert tasks.read_custom_task(f"clustering:{path}").labels == ["1", "2", "1"]
 
 
 def test_pairs(tmp_path):
@@ -123,6 +123,19 @@ def test_retrieval_in_beirs_layout(tmp_path, header):
         ("classification", "t.csv", "text,label,split\na,x,one\nb,y,two\n", "'split' should say train or test"),
         ("classification", "t.csv", "text,label\n", "holds no rows"),
         ("classification", "t.csv", "a,b,c\n1,2,3\n", "has no column 'text': it has 'a', 'b', 'c'"),
+        (
+            "classification",
+            "t.csv",
+            "id;label\n1;x\n2,5;y\n",
+            "no column 'text', and 'id' holds numbers or dates: call",
+        ),
+        ("clustering", "t.tsv", "label\tdate\nx\t2024-01-31\ny\t3/2/24 10:00\n", "'date' holds numbers or dates: call"),
+        (
+            "classification",
+            "t.csv",
+            "text^label\na^x\n",
+            "needs the columns 'text', 'label': it has 'text.label' alone",
+        ),
         ("classification", "t.csv", "text\nx\n", "has no column 'label'|needs the columns"),
         ("clustering", "t.jsonl", '{"text": "a", "label": "x"}\n{"text"\n', "line 2 is not valid JSON"),
         ("clustering", "t.jsonl", '["a"]\n', "holds a str"),
