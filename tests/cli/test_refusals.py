@@ -60,9 +60,9 @@ fit --set corpus=5                                          | corpus = 5 does no
 fit --set corpus.min_words=9                                | corpus.min_words changes nothing in a selection
 fit --base a/twin --base b/twin                             | two bases are called twin: rename one
 fit --minutes 0                                             | minutes = 0
-fit --for search --set purpose=grouping                     | purpose is given twice, as 'search' and by --set
-fit --for cooking                                           | unknown purpose 'cooking'
-fit --minutes 5 --set fit.minutes=6                         | minutes is given twice, as 5.0 and by --set
+fit nothing.txt --for search --set purpose=grouping           | purpose is given twice, as 'search' and by --set
+fit nothing.txt --for cooking                               | unknown purpose 'cooking'
+fit nothing.txt --minutes 5 --set fit.minutes=6             | minutes is given twice, as 5.0 and by --set
 fit nothing.txt                                             | nothing.txt
 fit FEW                                 | 2 documents or lines are too few to choose an encoder by: give 400 or more
 

@@ -377,9 +377,9 @@ def test_a_damaged_index_is_not_searched(folder, pattern, how):
 def test_an_index_that_changes_while_it_is_open_answers_as_it_is_now_or_says_so(bert, folder, tmp_path, how):
     index = Index.open(folder())
     before = index.search(QUERY)
-    if how in ("emptied", "cut"):  # within a page: where all of it is gone, what reads it is killed
+    if how in ("emptied", "cut"):  # within a page: a read behind the last page would kill this process
         (cut,) = index.folder.glob("segment-*/vectors.npy")
-        os.truncate(cut, 200) if how == "cut" else shutil.rmtree(index.folder)
+        os.truncate(cut, cut.stat().st_size - 8) if how == "cut" else shutil.rmtree(index.folder)
         message = "cut off or changed since it was written" if how == "cut" else "is no index"
         with pytest.raises(UserError, match=message):
             index.search(QUERY)
