@@ -268,7 +268,8 @@ def lines_of_text(tmp_path):
     draw = np.random.default_rng(0)
     path = tmp_path / "text.txt"
     rows = [" ".join(draw.choice(WORDS, 14)) for _ in range(400)]
-    path.write_text("\n".join(f"{row} <script>{number}</script>" for number, row in enumerate(rows)), encoding="utf-8")
+    rows = [f"{row} <script>{number}" for number, row in enumerate(rows)]  # never closed, cleaning leaves it
+    path.write_text("\n".join(rows), encoding="utf-8")
     return path
 
 
