@@ -2,7 +2,7 @@
 
 On five collections that people judged and from three bases, static vectors and words beside a base gained where words
 find held-out sentences about as well as it does, and where it finds few of them without their rarer words.  Where it
-finds them by meaning it is at home, and both cost (decision 0032).  By labels of five sets of short texts the
+finds them by meaning it is at home, and both cost (decision 0032).  By labels of seven sets of short texts the
 neighbour map gains where neighbours by the base and by words agree (decision 0033).
 """
 
