@@ -161,7 +161,7 @@ def test_the_table_of_fit_is_by_encode_query_and_encode_document(model, theirs, 
             return score(self, vectors, name)
 
         monkeypatch.setattr(kind, "score", scored)
-    settings = ["steps=50", "batch_size=8", "static_steps=25", "static_batch_size=16", "bootstrap=10"]
+    settings = ["steps=50", "batch_size=8", "static_steps=25", "static_batch_size=16", "bootstrap=100"]
     found = selfsent.fit(corpus=documents, base=model, out=tmp_path / "fit", minutes=0.1, settings=settings)
     own = [(tests, vectors) for tests, vectors, name in seen if name == "prompted"]
     assert {type(tests) for tests, _ in own} == {HeldOutTests, SearchTest}

@@ -276,6 +276,31 @@ def test_a_selection_whose_text_or_base_has_changed_is_not_resumed(state, module
         fit(folder, resume=True)
 
 
+def test_a_base_that_cannot_be_opened_is_a_row_that_says_why_and_the_others_go_on(fit, bert, tmp_path):
+    shutil.copytree(bert, tmp_path / "broken")
+    weights = tmp_path / "broken" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    told, bases = Told(), ("no/such/folder", str(tmp_path / "broken"), STATIC)
+    result = fit(tmp_path / "fit", bases=bases, more=("static_twice=no",), purpose="grouping", progress=told)
+    notes = {row["name"]: row["note"] for row in result.rows}
+    assert "'no/such/folder' cannot be found" in notes["no/such/folder"]
+    assert "cut short or damaged" in notes["broken"]
+    assert result.base == STATIC
+    assert sum(line.startswith("left out: ") for line in told.said) == 2
+    assert "cannot be found" in (result.folder / "fit.html").read_text(encoding="utf-8")
+    assert fit(tmp_path / "fit", bases=bases, more=("static_twice=no",), purpose="grouping", resume=True) == result
+
+
+def test_a_selection_none_of_whose_bases_can_be_opened_is_refused(fit, bert, tmp_path):
+    with pytest.raises(
+        UserError, match=r"^none of 2 bases can be used: model 'no/such' cannot be.*; model 'nor/this' cannot"
+    ):
+        fit(tmp_path / "fit", bases=("no/such", "nor/this"))
+    with pytest.raises(UserError, match=r"^model 'no/such' cannot be found"):
+        fit(tmp_path / "fit", bases=("no/such",))
+    assert not list((tmp_path / "fit").glob("*"))
+
+
 def test_a_selection_without_its_plan_is_not_resumed(undecided, fit):
     (undecided / "plan.json").unlink()
     with pytest.raises(ResumeError, match=r"plan\.json cannot be read .*: a selection cannot be resumed without it"):
