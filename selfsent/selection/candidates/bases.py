@@ -64,9 +64,10 @@ def add_bases(work: Workspace, sources: Sequence[str]) -> None:
             _add_base(work, base)
         except (ResumeError, StorageError):  # which no other base would mend
             raise
-        except UserError as error:
-            failed.append(error)
-            board.leave_out(base, str(error))
+        except (UserError, RuntimeError) as error:  # the latter of torch: too little memory, an unsupported operation
+            used = f"{name} cannot be used: {first_line(error)}"
+            failed.append(error if isinstance(error, UserError) else EncoderError(used))
+            board.leave_out(base, str(failed[-1]))
     if not board.bases:
         raise no_base(failed)
 
@@ -183,7 +184,7 @@ def _train(work: Workspace, training: BaseTraining, name: str, shares: int, fewe
             )
     except (ResumeError, StorageError):
         raise
-    except (UserError, RuntimeError) as error:  # the latter of torch: too little memory, an operation it does not have
+    except (UserError, RuntimeError) as error:
         work.board.leave_out(made, first_line(error))
         return None
     made.open = partial(load_encoder, model)
