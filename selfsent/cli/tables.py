@@ -18,6 +18,7 @@ from selfsent.evaluation.label_free.scores import SCORE, SCORED
 from selfsent.evaluation.label_free.verdict import Verdict
 from selfsent.evaluation.score import Results, Score
 from selfsent.evaluation.suite import absence
+from selfsent.evaluation.task import said_prompts
 
 if TYPE_CHECKING:
     from selfsent.selection.fit import Fitted
@@ -53,7 +54,12 @@ def results_table(results: Mapping[str, Results], beside: Mapping[str, Results] 
             table.add_row(_label(score), *cells, f"{score.n:,}")
         tables.append(table)
     missing = [Text(f"{task} is missing: {absence(place)}") for task, place in first.missing.items()]
-    return Group(*tables, *missing)
+    return Group(*tables, *missing, *_prompts(first))
+
+
+def _prompts(results: Results, name: str = "") -> list[Text]:
+    said = said_prompts(score.protocol for score in results.scores)
+    return [Text(f"{name}{said}")] if said else []
 
 
 def verdict_table(verdict: Verdict) -> Table:
@@ -87,7 +93,7 @@ def difference_table(names: Sequence[str], after: Results, before: Results, diff
             ahead = "" if difference.above is None else f"{100 * difference.above:.0f} %"
             table.add_row(_label(new), f"{old.value:.2f}", f"{new.value:.2f}", difference.cell, ahead)
     head = [Text(f"{place}: {name.replace(',', ', ')}") for place, name in zip(("before", "after"), names, strict=True)]
-    return Group(*head, table)
+    return Group(*head, table, *_prompts(before, "before: "), *_prompts(after, "after: "))
 
 
 def seeds_table(runs: Sequence["Trained"]) -> Table:

@@ -21,6 +21,7 @@ from selfsent.runtime.precision import require_dimensions, require_precision
 from selfsent.text import clean
 
 UNLIMITED = 1 << 20  # tokens: the maximum length of static vectors, which have none
+Role = Literal["default", "query", "document"]  # what a text is to an encoder, which chooses its prompt
 has_letter = re.compile(r"[^\W_]").search
 
 
@@ -237,13 +238,15 @@ class Encoder(ABC):
             raise ConfigurationError(f"unknown prompt {name!r}: this encoder has no prompts; leave it out")
         return "" if name is None else self.prompts[name] or ""
 
-    def task_prompt(self, task: Literal["query", "document"]) -> str:
+    def task_prompt(self, task: Role) -> str:
         """Return the prompt for search, as sentence-transformers' ``encode_query`` and ``encode_document`` choose it.
+
+        "default" is the one for texts of which nothing else is said.
 
         Some folders have a ``passage`` or ``corpus`` prompt beside an empty ``document`` that sentence-transformers
         adds itself: the first with text in it is taken.
         """
-        names = ["query"] if task == "query" else ["document", "passage", "corpus"]
+        names = {"default": [], "query": ["query"], "document": ["document", "passage", "corpus"]}[task]
         present = sorted((name for name in names if name in self.prompts), key=lambda name: not self.prompts[name])
         return self.resolve_prompt(next(iter(present), None))
 

@@ -49,7 +49,6 @@ def load_encoder(
     template: str | None = None,
     max_length: int | None = None,
     dropout: float | None = None,
-    prompts: bool = True,
 ) -> SentenceTransformer:
     """Open an encoder, ready for training and encoding.
 
@@ -60,7 +59,6 @@ def load_encoder(
         max_length: tokens of a text, special ones included and a prompt's own not; longer texts are cut.  Static
             vectors read everything.  Default: the encoder's own.
         dropout: the rate for every site.  Default: the encoder's own rates.
-        prompts: keep the folder's prompts and truncation for ``encode``; training reads and embeds plain texts.
 
     Raises:
         UserError: no such folder or name, not an encoder of text, damaged weights, an unknown pooling, or a template
@@ -82,8 +80,7 @@ def load_encoder(
         if first.kind in _FIXED and pooling not in (None, *["mean"] * (first.kind == "StaticEmbedding")):
             raise EncoderError(f"{str(name)!r} holds {_FIXED[first.kind]}: leave pooling {pooling!r} out")
         if first.kind == PAIR:
-            pair = open_pair(folder, load_encoder)
-            return pair if prompts else _plain(pair)
+            return open_pair(folder, load_encoder)
         if first.kind == "Transformer":
             require_transformer(first.folder)
         encoder = _open(folder, first, pooling, template)
@@ -102,16 +99,8 @@ def load_encoder(
             install_word_dropout(encoder[0].float())
         if dropout is not None:
             set_dropout(encoder, dropout)
-        if not prompts:
-            _plain(encoder)
         require_vectors(encoder.eval(), str(name))
         return encoder
-
-
-def _plain(encoder: SentenceTransformer) -> SentenceTransformer:
-    """Leave out the prompts and the truncation of a folder."""
-    encoder.prompts, encoder.default_prompt_name, encoder.truncate_dim = {}, None, None
-    return encoder
 
 
 def _open(folder: Path, first: ModuleEntry, pooling: str | None, template: str | None) -> SentenceTransformer:
@@ -126,6 +115,12 @@ def _open(folder: Path, first: ModuleEntry, pooling: str | None, template: str |
     own = () if encoder is None else (None, pooling_name(encoder).removeprefix("weighted_"))
     if encoder is None or pooling not in own or template is not None:
         encoder = assemble(first.folder, pooling or "mean", template or prompt.TEMPLATE)
+        settings = read_settings(folder)
+        encoder.prompts |= {name: text or "" for name, text in settings.get("prompts", {}).items()}
+        encoder.default_prompt_name, encoder.truncate_dim = (
+            settings.get(name) for name in ("default_prompt_name", "truncate_dim")
+        )
+        encoder.similarity_fn_name = settings.get("similarity_fn_name")
     return encoder
 
 

@@ -38,6 +38,7 @@ def save_encoder(encoder: SentenceTransformer, folder: Path, *, head: nn.Linear 
             prompts={name: prompt or "" for name, prompt in encoder.prompts.items()},
             default_prompt_name=encoder.default_prompt_name,
             truncate_dim=encoder.truncate_dim,
+            similarity_fn_name=encoder.similarity_fn_name,
         ).save(str(folder), create_model_card=False)
     for number, part in enumerate(parts_of(encoder)):
         save_encoder(part, folder / str(number))

@@ -87,26 +87,25 @@ def evaluate(
         return {"model": Results(scores=public_scores)}
     if searched:
         held_out = _held_out_part(encoder, corpus, progress)
-    embed = partial(encoder.embed, prompt=encoder.resolve_prompt(), precision=precision, progress=progress)
-    other = _whitened_on(whiten_on, whitening, embed, progress) if whitening and whiten_on else None
+    embed = partial(encoder.embed, precision=precision, progress=progress)
+    plain = partial(embed, prompt=encoder.task_prompt("default"))
+    other = _whitened_on(whiten_on, whitening, plain, progress) if whitening and whiten_on else None
     suite = read_suite(own, data, held_out=held_out, classifier=classifier, stop_on=stop_on)
     for line in suite.notes:
         progress.say(line)
     if not prepared:  # pairs that a run held out are of the text that it was trained on, which was checked
         check_coverage(encoder, suite.sentences, "this encoder", progress)
     progress.say(f"encoding {len(suite.sentences):,} different texts (tasks: {len(suite.tasks)})")
-    vectors = embed(suite.sentences)
+    vectors = suite.prompted.encode(embed, encoder.task_prompt)
     score = partial(suite.score, bootstrap=bootstrap, progress=progress)
     protocol = {"pooling": encoder.pooling, "max_length": encoder.max_length}
-
-    scored = score(vectors, protocol=protocol)
+    scored = score(vectors, protocol=protocol, encoder=encoder)
     results = {"model": replace(scored, scores=scored.scores + public_scores)}
     for kind in whitening:
         transform = partial(whiten_target, kind) if other is None else Whitening(kind=kind).fit(other).transform
         on = "target" if other is None else f"{len(other):,} texts of {', '.join(Path(n).name for n in whiten_on)}"
-        results[f"{kind} whitening"] = score(
-            vectors, protocol={**protocol, "whitening": f"{kind}, {on}"}, transform=transform
-        )
+        how = {**protocol, "whitening": f"{kind}, {on}"}
+        results[f"{kind} whitening"] = score(vectors, protocol=how, transform=transform, encoder=encoder)
         for task in sorted(results[f"{kind} whitening"].missing.keys() - results["model"].missing.keys()):
             progress.say(f"{kind} whitening of {task} is left out: {results[f'{kind} whitening'].missing[task]}")
     pooled = _pooled(encoder, suite.sentences, poolings, precision, progress) if poolings else {}

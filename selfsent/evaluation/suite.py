@@ -1,7 +1,7 @@
 """Tasks by name: the texts they need, and scores from the vectors of those texts.
 
 suite = read_suite(["sts", "transfer"], data)   # reads and checks the files
-vectors = encode(suite.sentences)               # every distinct text of all tasks, once
+vectors = suite.prompted.embed(encoder)         # every distinct text of all tasks, once, behind its prompt
 results = suite.score(vectors)                  # trains classifiers where a task has them
 """
 
@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from selfsent.encoder.base import TextEncoder
 from selfsent.errors import ConfigurationError, DataError, EncoderError, unknown
 from selfsent.evaluation import hub
 from selfsent.evaluation.data_sets import PROBING, TASKS, TRANSFER, YEARS
@@ -23,7 +24,7 @@ from selfsent.evaluation.senteval import declutr_averages, relatedness
 from selfsent.evaluation.senteval.classification import Classification
 from selfsent.evaluation.senteval.cross_validation import CLASSIFIERS
 from selfsent.evaluation.senteval.relatedness import StopOn
-from selfsent.evaluation.task import Task, Vectors, fingerprint
+from selfsent.evaluation.task import PromptedTexts, Task, Vectors, fingerprint, used_prompts
 from selfsent.progress import SILENT, Prefixed, Progress
 
 HeldOut = tuple[Sequence[str], Sequence[str]]  # queries, and the passage that answers each
@@ -62,8 +63,13 @@ class Suite:
 
     tasks: list[Task]
     missing: dict[str, Path | str]  # where the data was expected, or why there is none
-    sentences: list[str]
+    prompted: PromptedTexts
     differing: dict[str, str]  # task -> its files that are not the known ones, where there are any
+
+    @property
+    def sentences(self) -> list[str]:
+        """The texts, in the order of their vectors."""
+        return self.prompted.texts
 
     @property
     def notes(self) -> list[str]:
@@ -87,6 +93,7 @@ class Suite:
         bootstrap: int = 1000,
         seed: int = 0,
         protocol: Mapping[str, object] = MappingProxyType({}),
+        encoder: TextEncoder | None = None,
         transform: Callable[[Vectors], Vectors] | None = None,
         progress: Progress = SILENT,
     ) -> Results:
@@ -95,6 +102,7 @@ class Suite:
         Args:
             bootstrap: resamples behind each interval; 0 leaves the intervals out.
             protocol: what only the caller knows (pooling, max_length, model); goes into every score.
+            encoder: whose prompts the texts were encoded behind, for the protocol; None: without any.
             transform: applied to the vectors of each task, whitening fitted to the task for example; a task for which
                 it cannot be done is missing.
 
@@ -105,15 +113,16 @@ class Suite:
         """
         if vectors.ndim != 2 or len(vectors) != len(self.sentences):
             raise ValueError(f"expected {len(self.sentences)} vectors, got an array of shape {vectors.shape}")
-        row = {text: index for index, text in enumerate(self.sentences)}
         scores: list[Score] = []
         missing = dict(self.missing)
         for number, task in enumerate(self.tasks, start=1):
-            given = vectors[[row[text] for text in task.texts]]
+            given = vectors[self.prompted.rows(task.prompted)]
             _require_finite(task, given)
             always: dict[str, object] = {"data": task.fingerprint, "bootstrap": f"{bootstrap} resamples, seed {seed}"}
             if task.name in self.differing:
                 always["differs"] = self.differing[task.name]
+            if encoder is not None:
+                always |= used_prompts(encoder, [role for role, _ in task.prompted])
             numbered = Prefixed(progress, f"task {number} of {len(self.tasks)}, ")
             try:
                 given = given if transform is None else transform(given)
@@ -183,8 +192,8 @@ def read_suite(
             found.append(task)
     if not found:
         raise DataError(f"no task has data: {'; '.join(f'{k}: {absence(place)}' for k, place in missing.items())}")
-    sentences = list(dict.fromkeys(text for task in found for text in task.texts))
-    return Suite(tasks=found, missing=missing, sentences=sentences, differing=differing)
+    prompted = PromptedTexts(text for task in found for text in task.prompted)
+    return Suite(tasks=found, missing=missing, prompted=prompted, differing=differing)
 
 
 def absence(place: Path | str) -> str:

@@ -11,6 +11,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from selfsent.corpus.sources import Document, source_names
 from selfsent.encoder.encode import encode
 from selfsent.encoder.folder import read_table
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.open import as_encoder
 from selfsent.encoder.pair_module import parts_of
 from selfsent.encoder.save import save_encoder
 from selfsent.encoder.whitening import fit_partial_whitening, require_one_encoder, whiten_encoder, whole_width
@@ -116,31 +118,25 @@ def export_model(
     # They are learned from what the verdict does not look at: it takes half as many again as it is given.
     most = min(documents, max(_JUDGED, len(drawn) // 3)) if drawn else documents
     material = choose_tests(folder, sources, documents=most, reading=reading, progress=progress)
-    with locks.exclusive(target, folder=False), atomic.replacing(target) as partial:
-        partial.mkdir()
+    with locks.exclusive(target, folder=False), atomic.replacing(target) as scratch:
+        scratch.mkdir()
         if to in _FROM_TEXT:
             texts = _texts(drawn, material, reading.language)
             encoder = encoder.to(hardware.choose_hardware().device)
-            save_encoder(_learn(encoder, to, texts, width, precision, progress), partial)
+            save_encoder(_learn(encoder, to, texts, width, precision, progress), scratch)
         else:
-            _write_onnx(encoder, partial, int8=to == "onnx-int8")
-        judgement = judge_export(
-            material.tests,
-            encode(encoder, material.tests.texts, precision=precision, progress=progress),
-            exported_vectors(partial, material.tests.texts, progress),
-            note=material.note,
-            same_axes=to not in _FROM_TEXT,
-        )
+            _write_onnx(encoder, scratch, int8=to == "onnx-int8")
+        judgement = _judge(encoder, scratch, to, material, precision, progress)
         if judgement.lost and not accept_loss:
             raise EncoderError(
                 f"{to} loses, and nothing was written.  {judgement.sentence}  Add --accept-loss to keep it all the same"
             )
-        size = sum(path.stat().st_size for path in partial.rglob("*") if path.is_file()) / 1e6
+        size = sum(path.stat().st_size for path in scratch.rglob("*") if path.is_file()) / 1e6
         facts = {"model": shown_name(model), "to": to, "megabytes": round(size, 2), "versions": versions()}
         if to not in _FROM_TEXT and onnx.tokenizer_count(encoder) > 1:
             facts["tokenizers"] = onnx.tokenizer_count(encoder)
-        atomic.write_sealed(partial / FACTS, {**facts, **judgement.as_dict(), "accepted_loss": judgement.lost})
-        write_card(partial, export_card(facts, judgement, name=target.name, language=reading.language))
+        atomic.write_sealed(scratch / FACTS, {**facts, **judgement.as_dict(), "accepted_loss": judgement.lost})
+        write_card(scratch, export_card(facts, judgement, name=target.name, language=reading.language))
     return Exported(folder=target, megabytes=size, judgement=judgement)
 
 
@@ -154,11 +150,27 @@ def _require_format(to: str, width: int) -> None:
             onnx.require_onnx(package)
 
 
-def exported_vectors(folder: Path, texts: Sequence[str], progress: Progress = SILENT) -> NDArray[np.float32]:
+def exported_vectors(
+    folder: Path, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT
+) -> NDArray[np.float32]:
     """Return the (N, D) vectors that an export gives texts, by the runtime that it was written for."""
     if any((folder / name).is_file() for name in GRAPHS):
-        return OnnxEncoder(folder).encode(texts, progress=progress)
-    return encode(load_encoder(folder), texts, progress=progress)
+        return OnnxEncoder(folder).encode(texts, prompt=prompt, progress=progress)
+    return encode(load_encoder(folder), texts, prompt=prompt, progress=progress)
+
+
+def _judge(
+    encoder: SentenceTransformer, folder: Path, to: str, material: VerdictMaterial, precision: str, progress: Progress
+) -> ExportJudgement:
+    """Compare an encoder with its export, each behind its own prompts."""
+    texts, reads = material.tests.prompted, as_encoder(load_encoder(folder) if to in _FROM_TEXT else encoder)
+    return judge_export(
+        material.tests,
+        texts.embed(encoder, precision=precision, progress=progress),
+        texts.encode(partial(exported_vectors, folder, progress=progress), reads.task_prompt),
+        note=material.note,
+        same_axes=to not in _FROM_TEXT,
+    )
 
 
 def _learn(

@@ -32,6 +32,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from selfsent.encoder.inspect import tokenizer_of, transformer_of
+from selfsent.encoder.pair import spread_prompt
 from selfsent.encoder.pair_module import parts_of, weights_of
 from selfsent.encoder.save import read_length
 from selfsent.errors import ConfigurationError, EncoderError, first_line
@@ -77,8 +78,13 @@ def require_one_graph(encoder: SentenceTransformer, name: str) -> None:
 
 
 def share_tokens(encoders: Sequence[SentenceTransformer]) -> bool:
-    """Tell whether encoders read the same token ids of every text; static vectors read all of it; no special ones."""
+    """Tell whether encoders read the same token ids of every text, with the same prompt before it.
+
+    Static vectors read all of it, and no special ones.
+    """
     if any(isinstance(one[0], StaticEmbedding) for one in encoders):
+        return False
+    if len({*spread_prompt("a prompt", [one.prompts for one in encoders])}) > 1:
         return False
     return len({repr(_reading(tokenizer_of(one), read_length(one))) for one in encoders}) == 1
 

@@ -7,7 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
+from selfsent.encoder.base import read_settings
 from selfsent.encoder.folder import read_table
+from selfsent.encoder.pair import spread_prompt
 from selfsent.errors import EncoderError, first_line
 from selfsent.export.onnx import require_onnx
 from selfsent.progress import SILENT, Progress
@@ -53,8 +55,8 @@ class _Reader:
 class OnnxEncoder:
     """An exported folder, opened.
 
-    Its ``tokenizer.json`` cuts texts at the length of the encoder; the folder's default prompt is put before them.  Of
-    encoders side by side that read different tokens each has a tokenizer, in a folder of its number.
+    Its ``tokenizer.json`` cuts texts at the length of the encoder.  Of encoders side by side that read different tokens
+    each has a tokenizer, in a folder of its number, and a prompt is for those that have some.
     """
 
     def __init__(self, folder: Path, *, threads: int = 0) -> None:
@@ -79,6 +81,7 @@ class OnnxEncoder:
             inputs = [entry.name for entry in self._session.get_inputs()]
             numbers = [name.removeprefix("input_ids_") for name in inputs if name.startswith("input_ids_")]
             self._readers = [_Reader(folder / number, inputs, f"_{number}") for number in numbers]
+            self._prompts = [read_settings(folder / number).get("prompts") or {} for number in numbers]
             self._readers = self._readers or [_Reader(folder, inputs, "")]
         except Exception as error:  # of either library, in its own words
             raise EncoderError(f"{graphs[0]} cannot be opened ({first_line(error)}): export it again") from error
@@ -87,9 +90,13 @@ class OnnxEncoder:
         self._prompt = (settings.get("prompts") or {}).get(settings.get("default_prompt_name") or "", "") or ""
         self._width = settings.get("truncate_dim")
 
-    def encode(self, texts: Sequence[str], *, progress: Progress = SILENT) -> NDArray[np.float32]:
-        """Return the (N, D) embeddings, in the order of the texts."""
-        lengths = np.maximum.reduce([reader.read([self._prompt + text for text in texts]) for reader in self._readers])
+    def encode(
+        self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT
+    ) -> NDArray[np.float32]:
+        """Return the (N, D) embeddings, in the order of the texts; ``prompt`` replaces the folder's default one."""
+        prompts = spread_prompt(self._prompt if prompt is None else prompt, self._prompts or [{}])
+        read = zip(self._readers, prompts, strict=True)
+        lengths = np.maximum.reduce([reader.read([own + text for text in texts]) for reader, own in read])
         order = np.argsort(-lengths, kind="stable").tolist()
         vectors: NDArray[np.float32] | None = None
         done = 0

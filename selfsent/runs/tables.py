@@ -18,7 +18,7 @@ AVERAGE = f"average of 7: {' '.join(SETS)}"
 
 # May differ between the models of one column: it belongs to the model, not to the measurement.
 _OF_THE_MODEL = (
-    *("pooling", "max_length", "bootstrap", "model", "similarity"),
+    *("pooling", "max_length", "bootstrap", "model", "similarity", "prompts"),
     *("regulariser", "fits", "passes", "seeds", "spread over seeds"),
     "differs",  # a file from the known one: where that changed what was read, "data" says so
 )

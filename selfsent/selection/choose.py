@@ -231,6 +231,7 @@ def _rows(board: Scoreboard, kept: Candidate, base: Candidate, settings: SearchS
         note = "kept" if row is kept else "base" if row is base else row.note
         figures = _figures(row.scores, board.measure)
         rows.append({"name": row.name, "how": row.how, "seconds": row.seconds, "note": note, **figures})
+    rows += [{"name": row.name, "how": row.how, "seconds": 0.0, "note": row.note} for row in board.left_out]
     if not board.structured:
         return rows
     tests = {split: board.vectors.tests[split] for split in ("dev", "test")}

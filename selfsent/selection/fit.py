@@ -21,18 +21,21 @@ from selfsent.config import apply_settings, build_config, list_settings
 from selfsent.corpus.held_out import SPLITS
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.corpus.sources import DEMO, corpus_sources, resolve_sources
+from selfsent.encoder.base import Role
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import encoder_digest
 from selfsent.encoder.save import save_encoder
 from selfsent.encoder.search_settings import write_search_settings
-from selfsent.errors import ConfigurationError, ResumeError
+from selfsent.errors import ConfigurationError, EncoderError, ResumeError, UserError
 from selfsent.evaluation.label_free.material import find_trained, has_learned_from
+from selfsent.evaluation.task import said_prompts, used_prompts
 from selfsent.objectives.registry import plan_objective
 from selfsent.progress import SILENT, Progress
 from selfsent.runs.card import fit_card, write_card
 from selfsent.runtime import hardware
 from selfsent.selection.budget import Budget
 from selfsent.selection.candidates import make_candidates
+from selfsent.selection.candidates.bases import no_base, open_base
 from selfsent.selection.candidates.static_vectors import STATIC
 from selfsent.selection.candidates.workspace import Workspace
 from selfsent.selection.choose import Choice, choose, keep_base
@@ -47,6 +50,7 @@ from selfsent.storage.provenance import versions
 from selfsent.storage.run_folder import PLAN, SELECTION
 
 MODEL, OTHER, REPORT, PAGE = "model", "model-other", SELECTION, "fit.html"
+_WRITE_AGAIN = "delete it and add --resume to write it again"
 _BYTES_A_MINUTE = 6_000_000  # of text that is read for every minute
 _READ = {  # settings of corpus that a selection looks at
     *("preset", "clean", "split", "language"),
@@ -118,7 +122,7 @@ def fit(
     _require_read(table.get("corpus", {}))
     config = build_config(FitConfig, table, "")
     sources = _different([str(source) for source in corpus_sources(texts, corpus) or [DEMO]])
-    names = _different([str(find_trained(name)) for name in ([base] if isinstance(base, str | Path) else base)])
+    names = _different([_found(name) for name in ([base] if isinstance(base, str | Path) else base)])
     _require_names(names)
     folder = Path(out)
     _begun(folder, resume)  # refused before a name is looked up
@@ -180,8 +184,7 @@ def _fit_in(
         resolve_sources(sources)
         for method in config.methods:
             _require_sentences(method)
-        for name in names:
-            load_encoder(name)
+        _require_base(names)
     budget = _open_plan(
         folder,
         {"sources": sources, "bases": names, "settings": asdict(config), "queries": queries},
@@ -192,7 +195,8 @@ def _fit_in(
     if budget.once("text", "sources", identity) != identity:
         raise ResumeError(f"the text that {folder} was begun with has changed: put it back, or choose another --out")
     if ask is None and (folder / REPORT).is_file() and (folder / MODEL).is_dir():
-        for name in names:
+        left_out = atomic.read_sealed(folder / REPORT, _WRITE_AGAIN)["left_out"]
+        for name in [name for name in names if short_name(name) not in left_out]:
             budget.require_same_base(short_name(name), encoder_digest(load_encoder(name)), name)
         atomic.verify(folder / MODEL, f"delete {folder / MODEL} and add --resume to make it again")
         progress.say(f"the selection in {folder} is finished: nothing is left to do")
@@ -220,8 +224,9 @@ def _fit_in(
         "base": choice.base.name,
         "jobs": {job: [each.name, folders.get(each.name)] for job, each in choice.jobs.items()},
         "search": asdict(choice.search) if choice.search else None,
-        "sentences": [*choice.sentences, *_read_before(names, sources)],
+        "sentences": [*choice.sentences, *_read_before(names, sources), *_say_prompts(choice)],
         "rows": choice.rows,
+        "left_out": [each.name for each in board.left_out],
         "queries": queries,
         "searched": len(searches.passages) if searches else 0,
         "examples": examples,
@@ -239,6 +244,25 @@ def _fit_in(
     return _read(folder)
 
 
+def _found(base: str | Path) -> str:
+    try:
+        return str(find_trained(base))
+    except EncoderError:  # which is said where it is opened
+        return str(base)
+
+
+def _require_base(names: Sequence[str]) -> None:
+    """Refuse bases none of which can be opened; where one can, the others become rows that say why they cannot."""
+    failed: list[UserError] = []
+    for name in names:
+        try:
+            open_base(name)
+        except UserError as error:
+            failed.append(error)
+    if failed and len(failed) == len(names):
+        raise no_base(failed)
+
+
 def _require_sentences(method: str) -> None:
     """Refuse a method that cannot learn from single lines, before minutes of scoring."""
     if plan_objective(method, {}).unit != "sentences":
@@ -253,6 +277,13 @@ def _read_before(names: Sequence[str], sources: Sequence[str]) -> list[str]:
     learned = " and ".join(short_name(name) for name in names if has_learned_from(name, sources))
     said = f"{learned} learned from this text before: scores of it, and of what was made from it, may be too high."
     return [said] if learned else []
+
+
+def _say_prompts(choice: Choice) -> list[str]:
+    """Say which prompts the kept encoder was searched with, and is to be used with."""
+    roles: tuple[Role, ...] = ("query", "document", "default")
+    said = said_prompts([used_prompts(choice.kept.open(), roles)])
+    return [f"By {choice.kept.name} {said}."] if said else []
 
 
 def _save(folder: Path, choice: Choice, config: FitConfig) -> dict[str, str]:
@@ -347,6 +378,6 @@ def _open_plan(folder: Path, asked: dict[str, Any], begun: bool, minutes: float)
 
 
 def _read(folder: Path) -> Fitted:
-    content = atomic.read_sealed(folder / REPORT, "delete it and add --resume to write it again")
+    content = atomic.read_sealed(folder / REPORT, _WRITE_AGAIN)
     figures = {key: content[key] for key in ("kept", "base", "sentences", "rows")}
     return Fitted(folder=folder, model=folder / MODEL, page=folder / PAGE, **figures)

@@ -22,6 +22,7 @@ from selfsent.evaluation.label_free.documents import parse_rows
 from selfsent.evaluation.label_free.held_out_retrieval import read_heldout_retrieval
 from selfsent.evaluation.label_free.scores import SCORE, score_vectors
 from selfsent.evaluation.score import Results
+from selfsent.evaluation.task import PromptedTexts
 from selfsent.selection.material import GATE, Material
 from selfsent.selection.search_test import MOST, MRR, RETRIEVAL, SearchTest, inside_pairs
 from selfsent.selection.settings import FitConfig
@@ -29,7 +30,7 @@ from selfsent.selection.settings import FitConfig
 GENERAL = Path(__file__).parent.parent / "builtin" / "general.jsonl.xz"
 
 
-class HeldOutTests:
+class HeldOutTests(PromptedTexts):
     """The tests of one split of the held-out documents, and their texts in one list, so that they are encoded once."""
 
     def __init__(
@@ -65,9 +66,12 @@ class HeldOutTests:
         self._queries = queries
         self._clusters = None if clusters is None else np.unique(clusters, return_inverse=True)[1]
         self._resamples, self._seed = resamples, seed
-        self.texts = list(dict.fromkeys([*self.tests.texts, *queries.queries, *queries.passages]))
-        self.parts = [(None, self.texts)]  # similarity is symmetric: behind the prompt that a folder names as default
-        self._row = {text: number for number, text in enumerate(self.texts)}
+        of_tests = [text for test in self.tests.every for text in test.prompted]
+        self._task = None
+        if self.paired:
+            task = read_heldout_retrieval((queries.queries, queries.passages))
+            self._task = replace(task, clusters=self._clusters)
+        super().__init__([*of_tests, *(self._task.prompted if self._task else ())])
 
     @property
     def paired(self) -> bool:
@@ -78,14 +82,16 @@ class HeldOutTests:
         """Score an encoder by its vectors of ``texts``."""
         results = Results(scores=[])
         if self.tests.every:
-            rows = [self._row[text] for text in self.tests.texts]
-            drawn = {"resamples": self._resamples, "seed": self._seed}
-            results = score_vectors(self.tests, vectors[rows], name=name, with_geometry=False, **drawn)
-        if not self.paired:
+            of_tests = self.tests.prompted
+            rows = self.rows((role, text) for role, part in of_tests.parts.items() for text in part)
+            results = score_vectors(
+                self.tests, vectors[rows], name=name, resamples=self._resamples, seed=self._seed, with_geometry=False
+            )
+        if self._task is None:
             return results
-        task = replace(read_heldout_retrieval((self._queries.queries, self._queries.passages)), clusters=self._clusters)
-        own = vectors[[self._row[text] for text in task.texts]]
-        return replace(results, scores=results.scores + task.score(own, resamples=self._resamples, seed=self._seed))
+        own = vectors[self.rows(self._task.prompted)]
+        scores = self._task.score(own, resamples=self._resamples, seed=self._seed)
+        return replace(results, scores=results.scores + scores)
 
 
 def make_tests(text: Material, config: FitConfig) -> dict[str, HeldOutTests | SearchTest]:

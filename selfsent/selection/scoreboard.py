@@ -13,9 +13,7 @@ from jaxtyping import Float
 from sentence_transformers import SentenceTransformer
 
 from selfsent.corpus.held_out import SPLITS
-from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.open import as_encoder
 from selfsent.evaluation.comparison import Comparison
 from selfsent.evaluation.label_free.scores import SCORE
 from selfsent.evaluation.score import Results
@@ -96,14 +94,7 @@ class Vectors:
         if path.is_file():
             atomic.verify(path, f"delete {path} and add --resume to compute it again")
         else:
-            encoder = candidate.open()
-            prompt = as_encoder(encoder).task_prompt
-            vectors = np.vstack(
-                [
-                    encode(encoder, texts, prompt=task and prompt(task), progress=self._progress)
-                    for task, texts in self.tests[split].parts
-                ]
-            )
+            vectors = self.tests[split].embed(candidate.open(), progress=self._progress)
             path.parent.mkdir(parents=True, exist_ok=True)
             with atomic.sealed_file(path) as file:
                 np.save(file, vectors)
@@ -126,6 +117,7 @@ class Scoreboard:
         self.facts, self.vectors, self.config, self.progress = facts, vectors, config, progress
         self.candidates: list[Candidate] = []
         self.bases: list[Candidate] = []
+        self.left_out: list[Candidate] = []  # that could not be opened, trained or scored
         self.english = True  # or another language that every base knows
         self.judged = all(vectors.tests[split].paired for split in SPLITS)  # whether anything may replace a base
         self.structured = self.judged and facts.kind != "lines"  # what can be searched
@@ -143,6 +135,13 @@ class Scoreboard:
         figures = [(what, figure(candidate.scores[split], name)) for what, split, name in told]
         said = ", ".join(f"{what} {value:.1f}" for what, value in figures if value is not None)
         self.progress.say(f"{candidate.name}: {said}")
+
+    def leave_out(self, candidate: Candidate, why: str) -> None:
+        """Leave a candidate out that cannot be made, and say why."""
+        candidate.note = f"left out: {why}"
+        self.candidates = [each for each in self.candidates if each is not candidate]
+        self.left_out.append(candidate)
+        self.progress.say(f"left out: {candidate.name}: {why}")
 
     def score_on_test(self, candidate: Candidate) -> None:
         """Score a candidate on the documents that decide, once."""

@@ -11,7 +11,6 @@ Of pairs, a text finds its positive in the same two ways.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property, partial
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -24,6 +23,7 @@ from selfsent.evaluation.label_free.document_tests import LEAST
 from selfsent.evaluation.label_free.held_out_retrieval import DEPTH, count_nearer, expected_scores
 from selfsent.evaluation.label_free.scores import SCORE
 from selfsent.evaluation.score import Results, Score, measured
+from selfsent.evaluation.task import PromptedTexts, queries_and_documents
 from selfsent.searching.modes import add_words
 from selfsent.text import clean
 from selfsent.text.bm25 import bm25_scores
@@ -35,30 +35,18 @@ MOST = 400  # documents that are searched, which a large encoder reads in minute
 _QUERY, _REST = range(6, 61), 10  # words of a sentence that is a query; of the rest, at least
 
 
-class QueriesAndPassages:
-    """Texts that are encoded behind an encoder's prompt for queries, then those behind its prompt for documents.
-
-    Attributes:
-        parts: both, each with the task that names its prompt.
-        texts: all of them, in the order of their vectors.
-    """
+class QueriesAndPassages(PromptedTexts):
+    """Texts that are encoded behind an encoder's prompt for queries, then those behind its prompt for documents."""
 
     def __init__(self, queries: Iterable[str], passages: Iterable[str]) -> None:
-        self.parts: list[tuple[Literal["query", "document"], list[str]]] = [
-            ("query", list(dict.fromkeys(queries))),
-            ("document", list(dict.fromkeys(passages))),
-        ]
-        (_, asked), (_, found) = self.parts
-        self.texts = [*asked, *found]
-        self._query_rows = {text: row for row, text in enumerate(asked)}
-        self._passage_rows = {text: len(asked) + row for row, text in enumerate(found)}
+        super().__init__(queries_and_documents(queries, passages))
 
     def cosines(
         self, vectors: Float[np.ndarray, "T D"], queries: Sequence[str], passages: Sequence[str]
     ) -> Float[np.ndarray, "Q N"]:
-        """Return the cosines of queries and passages among ``texts``, by the vectors of ``texts``."""
-        asked = unit(vectors[[self._query_rows[text] for text in queries]])
-        cosines: np.ndarray = asked @ unit(vectors[[self._passage_rows[text] for text in passages]]).T
+        """Return the cosines of queries and passages, by the vectors of ``texts``."""
+        asked = unit(vectors[self.rows(("query", text) for text in queries)])
+        cosines: np.ndarray = asked @ unit(vectors[self.rows(("document", text) for text in passages)]).T
         return cosines
 
 

@@ -30,6 +30,7 @@ from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import encoder_digest
 from selfsent.encoder.pair_module import parts_of
 from selfsent.encoder.save import save_encoder
+from selfsent.encoder.whitening import whole_width
 from selfsent.errors import ConfigurationError, EncoderError
 from selfsent.evaluation.label_free.verdict import judge_held_out
 from selfsent.evaluation.score import Results, Score
@@ -134,7 +135,8 @@ def _train_in(
         progress.say(f"{folder} holds no run to resume: a new one is started")
     text = group.rank_zero_first(lambda: _prepare_text(recipe, corpus_config, encoder, plan, progress))
     torch.manual_seed(recipe.seed)
-    objective = plan.build(encoder).to(machine.device)
+    with whole_width(encoder):  # a folder's truncation is for those who use it
+        objective = plan.build(encoder).to(machine.device)
     if objective.needs_dropout:
         check_dropout(encoder, objective.dropout_views(), progress, paired=text.paired)
     rows, batches = _plan_batches(recipe, text, plan, objective, progress)
@@ -175,7 +177,7 @@ def _publish(run: Run, recipe: Recipe, trainer: Trainer, text: Corpus, outcome: 
     return _score_before_and_after(run, recipe, trained, text, outcome, trainer.progress)
 
 
-def _open_base(recipe: Recipe, *, dropout: float | None = None, prompts: bool = True) -> SentenceTransformer:
+def _open_base(recipe: Recipe, *, dropout: float | None = None) -> SentenceTransformer:
     options = recipe.encoder
     return load_encoder(
         recipe.base,
@@ -183,13 +185,12 @@ def _open_base(recipe: Recipe, *, dropout: float | None = None, prompts: bool = 
         template=options.template,
         max_length=options.max_length,
         dropout=dropout,
-        prompts=prompts,
     )
 
 
 def _load_base(recipe: Recipe, progress: Progress) -> tuple[SentenceTransformer, Hardware]:
     machine = hardware.choose_hardware(**asdict(recipe.hardware))
-    encoder = _open_base(recipe, dropout=recipe.encoder.dropout, prompts=False)
+    encoder = _open_base(recipe, dropout=recipe.encoder.dropout)
     if parts_of(encoder):
         raise EncoderError(f"{recipe.base} is a pair of encoders, which is not trained: give one of them")
     if transformer_of(encoder) is None and recipe.hardware.precision == "auto":

@@ -59,7 +59,7 @@ class Validator:
         """Score the encoder as it is."""
         scores: dict[str, float] = {}
         if self._suite is not None:
-            vectors = encode(encoder, self._suite.sentences)
+            vectors = self._suite.prompted.embed(encoder)
             results = self._suite.score(vectors, bootstrap=0)
             for name in self.names:
                 if name != "sts-dev":
@@ -68,8 +68,7 @@ class Validator:
                 scores["sts-dev"] = float(np.mean([scores[name] for name in STS_DEV]))
             for task in self._suite.tasks:
                 if isinstance(task, STS) and task.name == "stsb-dev":
-                    row = {text: index for index, text in enumerate(self._suite.sentences)}
-                    both = vectors[[row[text] for text in task.texts]]
+                    both = vectors[self._suite.prompted.rows(task.prompted)]
                     half = len(both) // 2
                     scores["stsb_alignment"] = geometry.alignment(both[:half], both[half:], task.gold)
                     scores["stsb_uniformity"] = geometry.uniformity(both)

@@ -42,6 +42,7 @@ def finished(tmp_path):
     base = {"name": "builtin", "how": "as it is", "seconds": 0.0, "note": "base", "dev_mrr": None}
     report = {
         "kept": "builtin + pairs",
+        "left_out": [],
         "base": "builtin",
         "sentences": ["Kept: it.", "Second sentence."],
         "rows": [row, base],

@@ -74,15 +74,6 @@ def test_a_base_without_a_pooling_of_its_own_is_averaged(bert, encoder, tmp_path
     assert pooling_name(load_encoder(tmp_path)) == "cls"
 
 
-def test_training_opens_a_folder_without_its_prompts_and_truncation(encoder, tmp_path):
-    encoder.prompts, encoder.default_prompt_name, encoder.truncate_dim = {"query": "the cat "}, "query", 4
-    save_encoder(encoder, tmp_path)
-    encoder.prompts, encoder.default_prompt_name, encoder.truncate_dim = {}, None, None
-    plain = encode(encoder, TEXTS, precision="fp32")
-    np.testing.assert_array_equal(encode(load_encoder(tmp_path, prompts=False), TEXTS, precision="fp32"), plain)
-    assert abs(encode(load_encoder(tmp_path), TEXTS, precision="fp32") - plain[:, :4]).max() > 1e-3
-
-
 @pytest.mark.parametrize("pooling", [None, "cls"])
 def test_damaged_weights_are_one_sentence(bert, tmp_path, pooling):
     save_encoder(load_encoder(bert), tmp_path / "model")

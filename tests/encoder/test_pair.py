@@ -145,8 +145,6 @@ def test_prompts_and_width_of_the_folder_hold_for_both_together(sides, tmp_path)
         vectors = found.embed(TEXTS, prompt=found.resolve_prompt(), precision="fp32")
         np.testing.assert_allclose(vectors, expected, atol=1e-5)
     assert opened.digest == direct.digest
-    plain = load_encoder(tmp_path / "model", prompts=False)
-    assert (plain.prompts, plain.default_prompt_name, plain.truncate_dim) == ({}, None, None)
 
 
 def test_of_an_encoder_that_is_cut_its_first_dimensions_are_joined(sides, bert, tmp_path):

@@ -23,7 +23,9 @@ from selfsent.storage import atomic
 def noisy(monkeypatch):
     """Exports whose vectors say nothing of their texts, as int8 of a broken layer would be."""
     draw = np.random.default_rng(0)
-    monkeypatch.setattr(export, "exported_vectors", lambda _, texts, __: draw.normal(size=(len(texts), 8)).astype("f4"))
+    monkeypatch.setattr(
+        export, "exported_vectors", lambda _, texts, **__: draw.normal(size=(len(texts), 8)).astype("f4")
+    )
     monkeypatch.setattr(export, "_write_onnx", lambda encoder, folder, int8: (folder / "onnx").mkdir())
 
 

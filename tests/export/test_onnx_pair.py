@@ -17,6 +17,7 @@ from selfsent.encoder.load import load_encoder
 from selfsent.encoder.pair_module import join_encoders
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import EncoderError
+from selfsent.export import export as export_module
 from selfsent.export import onnx as onnx_module
 from selfsent.export.export import export_model
 from selfsent.export.onnx_session import OnnxEncoder
@@ -171,3 +172,17 @@ def test_a_side_that_no_graph_can_express_is_refused(encoders):
     nested = join_encoders([encoder, encoders["words"]], WEIGHTS)
     with pytest.raises(EncoderError, match="begins with PairModule"):
         onnx_module.require_one_graph(nested, "pair")
+
+
+@pytest.mark.parametrize("second", ["words", "other"])
+def test_a_default_prompt_is_put_before_the_side_that_has_some(encoders, second, tmp_path):
+    first = load_encoder(make_base(tmp_path / "base", seed=3), max_length=32)  # as the other: it would share its tokens
+    first.prompts, first.default_prompt_name = {"query": "she reads ", "document": "a book "}, "query"
+    both = first, encoders[second]
+    save_encoder(join_encoders(both, WEIGHTS), tmp_path / "pair")
+    export_module._write_onnx(load_encoder(tmp_path / "pair"), tmp_path / "graph", int8=False)
+    for name, given in (("query", None), ("document", "a book ")):
+        sides = first.encode_query(HARD) if name == "query" else first.encode_document(HARD), both[1].encode(HARD)
+        rows = [weight**0.5 * unit(side) for weight, side in zip(WEIGHTS, sides, strict=True)]
+        found = OnnxEncoder(tmp_path / "graph").encode(HARD, prompt=given)
+        np.testing.assert_allclose(found, np.hstack(rows), atol=1e-5)

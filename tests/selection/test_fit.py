@@ -12,7 +12,7 @@ from huggingface_hub import ModelCard
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from small_runs import Told
-from tiny import TEXTS
+from tiny import TEXTS, make_base
 from tokenizers import Tokenizer
 
 import selfsent
@@ -275,6 +275,43 @@ def test_a_selection_whose_text_or_base_has_changed_is_not_resumed(state, module
     monkeypatch.setattr(f"selfsent.selection.{module}.encoder_digest", lambda encoder: "of another base")
     with pytest.raises(ResumeError, match=r"the base .*bert.* has changed since this selection was begun"):
         fit(folder, resume=True)
+
+
+def test_a_base_that_cannot_be_opened_or_scored_is_a_row_that_says_why_and_the_others_go_on(
+    fit, bert, tmp_path, monkeypatch
+):
+    shutil.copytree(bert, tmp_path / "broken")
+    weights = tmp_path / "broken" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    make_base(tmp_path / "large", seed=9)
+    one_by_one = held_out_tests.HeldOutTests.score
+
+    def scored(self, vectors, name):
+        if name == "large":
+            raise RuntimeError("out of memory\nat 0x0")
+        return one_by_one(self, vectors, name)
+
+    monkeypatch.setattr(held_out_tests.HeldOutTests, "score", scored)
+    told, bases = Told(), (str(tmp_path / "large"), "no/such/folder", str(tmp_path / "broken"), STATIC)
+    result = fit(tmp_path / "fit", bases=bases, more=("static_twice=no",), purpose="grouping", progress=told)
+    notes = {row["name"]: row["note"] for row in result.rows}
+    assert "'no/such/folder' cannot be found" in notes["no/such/folder"]
+    assert "cut short or damaged" in notes["broken"]
+    assert notes["large"] == "left out: large cannot be used: out of memory"
+    assert result.base == STATIC
+    assert sum(line.startswith("left out: ") for line in told.said) == 3
+    assert "cannot be found" in (result.folder / "fit.html").read_text(encoding="utf-8")
+    assert fit(tmp_path / "fit", bases=bases, more=("static_twice=no",), purpose="grouping", resume=True) == result
+
+
+def test_a_selection_none_of_whose_bases_can_be_opened_is_refused(fit, bert, tmp_path):
+    with pytest.raises(
+        UserError, match=r"^none of 2 bases can be used: model 'no/such' cannot be.*; model 'nor/this' cannot"
+    ):
+        fit(tmp_path / "fit", bases=("no/such", "nor/this"))
+    with pytest.raises(UserError, match=r"^model 'no/such' cannot be found"):
+        fit(tmp_path / "fit", bases=("no/such",))
+    assert not list((tmp_path / "fit").glob("*"))
 
 
 def test_a_selection_without_its_plan_is_not_resumed(undecided, fit):

@@ -65,7 +65,9 @@ def bags(texts, width=32, seed=0):
 def test_every_text_of_every_test_is_encoded_once():
     documents = made()
     made_of = make(documents, pairs=queries(documents))
-    assert len(made_of.texts) == len(set(made_of.texts))
+    encoded = []
+    made_of.encode(lambda texts, prompt: encoded.extend(texts) or np.zeros((len(texts), 2)), lambda role: "")
+    assert sorted(encoded) == sorted({*made_of.texts})
     assert {*queries(documents).queries, *queries(documents).passages, *made_of.tests.texts} == set(made_of.texts)
 
 

@@ -24,9 +24,11 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from selfsent.evaluation.label_free.documents import PERTURBATIONS, ParsedDocument, distinct_texts
+from selfsent.evaluation.task import Prompted, PromptedTexts, queries_and_documents
 from selfsent.text import clean
 from selfsent.text.bm25 import bm25_scores, hard_negatives
 
+NEARNESS = "nearness"
 LEAST = 50  # queries of a test: with fewer, its interval is too wide to be of use
 _TITLE_WORDS = 2
 _SENTENCE_WORDS = range(5, 61)  # longer ones are lists, or failed splits
@@ -58,6 +60,13 @@ class PairTest:
         """All queries, then all passages."""
         return self.queries + self.passages
 
+    @property
+    def prompted(self) -> list[Prompted]:
+        """The texts with what they are: in retrieval queries and documents; nearness is symmetric."""
+        if self.name == NEARNESS:
+            return [("default", text) for text in self.texts]
+        return queries_and_documents(self.queries, self.passages)
+
     @cached_property
     def bm25(self) -> Float[np.ndarray, "N N"]:
         """BM25's score of every passage for every query."""
@@ -85,9 +94,14 @@ class DocumentTests:
         return self.retrieval + ([self.nearness] if self.nearness else [])
 
     @cached_property
-    def texts(self) -> list[str]:
+    def prompted(self) -> PromptedTexts:
         """Every different text of all tests."""
-        return list(dict.fromkeys(text for test in self.every for text in test.texts))
+        return PromptedTexts(text for test in self.every for text in test.prompted)
+
+    @property
+    def texts(self) -> list[str]:
+        """The same, in the order of their vectors."""
+        return self.prompted.texts
 
     @property
     def fingerprint(self) -> str:
@@ -114,7 +128,7 @@ def build_tests(documents: Sequence[ParsedDocument], *, seed: int = 0, details: 
             left_out[name] = f"{found} of {len(documents):,} documents have {needs}, {LEAST} are needed"
     nearness = _nearness_test(documents, draws)
     if nearness is None:
-        left_out["nearness"] = f"fewer than {LEAST} documents have four sentences"
+        left_out[NEARNESS] = f"fewer than {LEAST} documents have four sentences"
     return DocumentTests(
         retrieval=retrieval, nearness=nearness, left_out=left_out, documents=len(documents), details=details
     )
@@ -214,7 +228,7 @@ def _nearness_test(documents: Sequence[ParsedDocument], draws: Sequence[np.rando
     others = (np.arange(len(rows)) + shifts) % len(rows)
     passages = [[*own[i], queries[nearest[i]], queries[others[i]]] for i in range(len(rows))]
     return PairTest(
-        name="nearness",
+        name=NEARNESS,
         queries=[query for query in queries for _ in range(6)],
         passages=[passage for six in passages for passage in six],
         documents=np.repeat(np.array(rows, np.int64), 6),

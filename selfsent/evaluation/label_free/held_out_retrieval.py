@@ -16,7 +16,7 @@ from selfsent.evaluation import bootstrap
 from selfsent.evaluation.comparison import Comparison
 from selfsent.evaluation.geometry import uniformity
 from selfsent.evaluation.score import Results, Score, measured
-from selfsent.evaluation.task import Task, Vectors, fingerprint
+from selfsent.evaluation.task import Prompted, Task, Vectors, fingerprint, queries_and_documents
 from selfsent.progress import SILENT, Progress
 from selfsent.text.bm25 import bm25_rows
 
@@ -42,6 +42,11 @@ class HeldOutRetrieval(Task):
     def texts(self) -> list[str]:
         """All queries, then all passages."""
         return self.queries + self.passages
+
+    @property
+    def prompted(self) -> list[Prompted]:
+        """Queries and passages."""
+        return queries_and_documents(self.queries, self.passages)
 
     def score(self, vectors: Vectors, *, resamples: int, seed: int, progress: Progress = SILENT) -> list[Score]:
         """Score vectors given in the order of ``texts``; intervals resample the queries.

@@ -10,11 +10,13 @@ encoders of known quality (``benchmarks/verdict_validation.py``).  Intervals res
 system and test.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from selfsent.encoder.base import TextEncoder
 from selfsent.encoder.quantize import unit
 from selfsent.errors import CorpusError, EncoderError
 from selfsent.evaluation import bootstrap, geometry
@@ -22,6 +24,7 @@ from selfsent.evaluation.label_free.document_tests import LEAST, DocumentTests, 
 from selfsent.evaluation.label_free.documents import PERTURBATIONS
 from selfsent.evaluation.label_free.held_out_retrieval import TIE, count_nearer, expected_scores
 from selfsent.evaluation.score import Results, Score, measured
+from selfsent.evaluation.task import used_prompts
 
 SCORED: tuple[tuple[str, str], ...] = (
     ("summary", "mrr@10"),
@@ -70,44 +73,50 @@ def score_vectors(
     resamples: int = 1000,
     seed: int = 0,
     with_geometry: bool = True,
+    encoder: TextEncoder | None = None,
 ) -> Results:
     """Score an encoder by its vectors of ``tests.texts``, in their order.
 
     Args:
         name: of the encoder, for messages.
+        encoder: whose prompts the texts were encoded behind, for the protocol; None: without any.
         with_geometry: add alignment, uniformity and the like, which no score depends on.
 
     Raises:
         EncoderError: vectors hold NaN or infinity; the test is named.
     """
-    row = {text: number for number, text in enumerate(tests.texts)}
     finite = np.isfinite(vectors).all(axis=1)
     for test in tests.every:
-        if broken := [text for text in dict.fromkeys(test.texts) if not finite[row[text]]]:
+        places = tests.prompted.rows(test.prompted)
+        if broken := list(dict.fromkeys(tests.texts[row] for row in places if not finite[row])):
             raise EncoderError(
                 f"{name} gives NaN or infinity for {len(broken)} texts of the test {test.name}, first for "
                 f"{broken[0][:60]!r}: its weights are broken or its precision is too low"
             )
 
-    def rows(texts: Sequence[str]) -> Float[np.ndarray, "N D"]:
-        return vectors[[row[text] for text in texts]]
+    def sides(test: PairTest) -> list[Float[np.ndarray, "N D"]]:
+        return np.split(vectors[tests.prompted.rows(test.prompted)], 2)
 
     def similarities(test: PairTest) -> Float[np.ndarray, "N N"]:
-        return unit(rows(test.queries)) @ unit(rows(test.passages)).T
+        queries, passages = map(unit, sides(test))
+        found: np.ndarray = queries @ passages.T
+        return found
 
     cosines = None
     if tests.nearness is not None:
-        left, right = unit(rows(tests.nearness.queries)), unit(rows(tests.nearness.passages))
+        left, right = map(unit, sides(tests.nearness))
         cosines = np.round(np.einsum("nd,nd->n", left, right), 9)  # those that differ by less are equal
     scores = _score_tests(tests, "cosine", similarities, cosines, resamples, seed)
+    if encoder is not None and (used := used_prompts(encoder, tests.prompted.parts)):
+        scores = [replace(score, protocol={**score.protocol, **used}) for score in scores]
     if not with_geometry:
         return Results(scores=scores, fingerprint=tests.fingerprint)
-    sample = vectors[:: -(-len(vectors) // _SAMPLE)]
+    different = [*{text: row for row, text in reversed([*enumerate(tests.texts)])}.values()][::-1]
+    sample = vectors[different[:: -(-len(different) // _SAMPLE)]]
     figures = {}
     if related := [test for test in tests.retrieval if test.name not in PERTURBATIONS]:
-        queries = [text for test in related for text in test.queries]
-        answers = [text for test in related for text in test.passages]
-        figures["alignment"] = geometry.alignment(rows(queries), rows(answers))
+        queries, answers = map(np.vstack, zip(*map(sides, related), strict=True))
+        figures["alignment"] = geometry.alignment(queries, answers)
     for measure in (geometry.uniformity, geometry.mean_cosine, geometry.effective_rank):
         figures[measure.__name__] = measure(sample)
     if len(sample) > _NEIGHBOURS:

@@ -31,6 +31,7 @@ from selfsent.evaluation.label_free.scores import (
     score_vectors,
 )
 from selfsent.evaluation.score import Results
+from selfsent.evaluation.task import said_prompts
 from selfsent.progress import SILENT, Progress
 from selfsent.storage.provenance import versions
 
@@ -153,9 +154,8 @@ def verdict(
     results: dict[str, Results] = {}
 
     def score(encoder: Encoder, name: str) -> Results:
-        prompt = encoder.resolve_prompt()
-        vectors = encoder.embed(tests.texts, prompt=prompt, precision=precision, progress=progress)
-        return score_vectors(tests, vectors, name=name, resamples=bootstrap, seed=seed)
+        vectors = tests.prompted.embed(encoder, precision=precision, progress=progress)
+        return score_vectors(tests, vectors, name=name, resamples=bootstrap, seed=seed, encoder=encoder)
 
     for system, model in models.items():
         encoder = open_encoder(model, fastest=True, progress=progress)
@@ -177,8 +177,14 @@ def verdict(
     results["bm25"] = score_bm25(tests, resamples=bootstrap, seed=seed)
     figures = [{one.metric: one.value for one in results[name].scores if one.task == "geometry"} for name in models]
     alarms = [f"Beware: {alarm}." for alarm in geometry.collapse_alarms(figures[1], figures[0])]
-    notes = [*(alarms or ["No sign of a collapse."]), f"{note[:1].upper()}{note[1:]}."]
+    notes = [*(alarms or ["No sign of a collapse."]), f"{note[:1].upper()}{note[1:]}.", *_say_prompts(results)]
     return judge_tests(tests, results, notes=notes, facts=facts, read=note if material.read else "")
+
+
+def _say_prompts(results: Mapping[str, Results]) -> list[str]:
+    """Say which prompts were put before the texts, of each encoder that has some."""
+    said = {name: said_prompts(score.protocol for score in results[name].scores) for name in ("base", "trained")}
+    return [f"By the {name} encoder {prompts}." for name, prompts in said.items() if prompts]
 
 
 def _find_both(base: str | Path, trained: str | Path) -> dict[str, str | Path]:

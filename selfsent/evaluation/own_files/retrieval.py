@@ -15,7 +15,7 @@ from selfsent.encoder.quantize import unit
 from selfsent.errors import DataError
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.score import Score, measured
-from selfsent.evaluation.task import Task, Vectors
+from selfsent.evaluation.task import Prompted, Task, Vectors, queries_and_documents
 from selfsent.progress import SILENT, Progress
 
 DEPTH = 1000  # documents kept of each ranking
@@ -45,6 +45,11 @@ class Ranking(Task):
     def texts(self) -> list[str]:
         """All queries, then all documents."""
         return self.queries + self.documents
+
+    @property
+    def prompted(self) -> list[Prompted]:
+        """Queries and documents."""
+        return queries_and_documents(self.queries, self.documents)
 
     def content(self) -> Iterable[str | bytes]:
         """Yield texts, grades and candidates."""

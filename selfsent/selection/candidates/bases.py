@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from selfsent.encoder.coverage import check_coverage
@@ -17,6 +18,8 @@ from selfsent.encoder.folder import SHIPPED
 from selfsent.encoder.inspect import transformer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import encoder_digest
+from selfsent.errors import EncoderError, ResumeError, StorageError, UserError, first_line
+from selfsent.evaluation.label_free.material import find_trained
 from selfsent.selection.candidates.workspace import PAIRS, Workspace
 from selfsent.selection.scoreboard import Candidate, short_name
 
@@ -45,23 +48,56 @@ class BaseTraining:
 
 
 def add_bases(work: Workspace, sources: Sequence[str]) -> None:
-    """Score every base, measure how fast it encodes, and notice a text in a language that it does not know."""
-    board, budget = work.board, work.budget
+    """Score every base, measure how fast it encodes, and notice a text in a language that it does not know.
+
+    A base that cannot be used is left out, with a row that says why.
+
+    Raises:
+        UserError: no base can be used.
+    """
+    board = work.board
+    failed: list[UserError] = []
     for source in sources:
-        name, opened = short_name(source), partial(load_encoder, source)
+        name, opened = short_name(source), partial(open_base, source)
         base = Candidate(name=name, how="as it is", open=opened, base=name, source=source, fraction=0.0)
-        with budget.timed(base.slug):
-            encoder = base.open()
-            budget.require_same_base(name, encoder_digest(encoder), source)
-            base.is_transformer = transformer_of(encoder) is not None
-            base.is_static = isinstance(encoder[0], StaticEmbedding)
-            # What is lost on general text, which is English, counts nothing for text of another language.
-            if check_coverage(encoder, board.vectors.tests["dev"].texts, name, work.progress).foreign:
-                board.english = False
-            board.add(base)
-        if base.is_transformer:
-            budget.measure_rate(encoder, work.text.pairs if board.structured else work.text.texts, base.slug)
-        board.bases.append(base)
+        try:
+            _add_base(work, base)
+        except (ResumeError, StorageError):  # which no other base would mend
+            raise
+        except (UserError, RuntimeError) as error:  # the latter of torch: too little memory, an unsupported operation
+            used = f"{name} cannot be used: {first_line(error)}"
+            failed.append(error if isinstance(error, UserError) else EncoderError(used))
+            board.leave_out(base, str(failed[-1]))
+    if not board.bases:
+        raise no_base(failed)
+
+
+def open_base(source: str) -> SentenceTransformer:
+    """Open a base; of a run that has none yet, the error says so."""
+    return load_encoder(find_trained(source))
+
+
+def no_base(failed: Sequence[UserError]) -> UserError:
+    """Return the error that says why no base can be used."""
+    if len(failed) == 1:
+        return failed[0]
+    return EncoderError(f"none of {len(failed)} bases can be used: {'; '.join(map(str, failed))}")
+
+
+def _add_base(work: Workspace, base: Candidate) -> None:
+    board, budget = work.board, work.budget
+    with budget.timed(base.slug):
+        encoder = base.open()
+        budget.require_same_base(base.name, encoder_digest(encoder), base.source)
+        base.is_transformer = transformer_of(encoder) is not None
+        base.is_static = isinstance(encoder[0], StaticEmbedding)
+        foreign = check_coverage(encoder, board.vectors.tests["dev"].texts, base.name, work.progress).foreign
+        board.add(base)
+    # What is lost on general text, which is English, counts nothing for text of another language.
+    board.english = board.english and not foreign
+    if base.is_transformer:
+        budget.measure_rate(encoder, work.text.pairs if board.structured else work.text.texts, base.slug)
+    board.bases.append(base)
 
 
 def train_bases(work: Workspace, fewest: int = FEWEST) -> None:
@@ -133,18 +169,24 @@ def _train(work: Workspace, training: BaseTraining, name: str, shares: int, fewe
     how = f"{training.method}, {training.steps} steps"
     made = Candidate(name=name, how=how, open=base.open, base=base.name, is_transformer=True)
     work.progress.say(f"training: {name}, {steps} steps of {batch} texts")
-    with work.budget.timed(made.slug):
-        model = work.train(
-            training.method,
-            training.texts,
-            work.folder / made.slug,
-            base=training.begun or base.source,
-            settings=training.settings,
-            steps=steps,
-            batch=batch,
-            rate=rate,
-            seed=config.seed,
-        )
+    try:
+        with work.budget.timed(made.slug):
+            model = work.train(
+                training.method,
+                training.texts,
+                work.folder / made.slug,
+                base=training.begun or base.source,
+                settings=training.settings,
+                steps=steps,
+                batch=batch,
+                rate=rate,
+                seed=config.seed,
+            )
+    except (ResumeError, StorageError):
+        raise
+    except (UserError, RuntimeError) as error:
+        work.board.leave_out(made, first_line(error))
+        return None
     made.open = partial(load_encoder, model)
     made.seconds = work.budget.seconds(made.slug) + (training.made.seconds if training.made else 0.0)
     training.begun, training.made = model, made

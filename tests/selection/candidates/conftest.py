@@ -18,7 +18,7 @@ class Steps(Budget):
 
     def __init__(self, path, content, enough, cost):
         super().__init__(path, content, 5.0)
-        self.enough, self.cost, self.dies = enough, cost, ()
+        self.enough, self.cost, self.dies, self.fails = enough, cost, (), {}
 
     def steps_left(self, slug, batch):
         return (self.enough - sum(self._content.get("steps", {}).values())) / self.cost.get(slug, 1.0)
@@ -32,6 +32,8 @@ class Recorded(Workspace):
 
     def train(self, method, texts, folder, *, base, settings, steps, batch, rate, seed):
         self.asked.append((method, str(base), steps, rate, seed))
+        if base in self.budget.fails:
+            raise self.budget.fails[base]
         if len(self.asked) in self.budget.dies:
             raise KeyboardInterrupt
         return folder / "model"

@@ -2,6 +2,7 @@
 
 import pytest
 
+from selfsent.errors import EncoderError, ResumeError, StorageError
 from selfsent.selection.candidates.bases import train_bases
 
 METHODS = ("simcse", "scd", "whitenedcse")
@@ -48,6 +49,28 @@ def test_a_slow_base_has_all_its_steps_where_the_time_is_enough_for_all(workspac
     )  # 100 + 250 of these
     train_bases(work, fewest=25)
     assert trained(work) == {"quick + scd": "scd, 100 steps", "slow + scd": "scd, 100 steps"}
+
+
+@pytest.mark.parametrize(
+    "error", [EncoderError("it has no dropout: give another"), RuntimeError("out of memory\nat 0")]
+)
+def test_a_base_that_cannot_be_trained_is_left_out_with_the_reason_and_the_others_go_on(workspace, base, error):
+    work = workspace(base("one"), base("two"), bases=2, methods=("scd",))
+    work.budget.fails = {"one-folder": error}
+    train_bases(work, fewest=25)
+    assert trained(work) == {"two + scd": "scd, 100 steps"}
+    assert [(each.name, each.note) for each in work.board.left_out] == [
+        ("one + scd", f"left out: {str(error).splitlines()[0]}")
+    ]
+    assert [base.name for base in work.board.bases] == ["one", "two"]  # as they are they can be used
+
+
+@pytest.mark.parametrize("error", [ResumeError("it was changed"), StorageError("the disk is full")])
+def test_what_no_other_base_would_mend_ends_the_trainings(workspace, base, error):
+    work = workspace(base("one"), base("two"), bases=2, methods=("scd",))
+    work.budget.fails = {"one-folder": error}
+    with pytest.raises(type(error)):
+        train_bases(work, fewest=25)
 
 
 def test_a_training_that_no_time_is_left_for_is_left_out_and_said(workspace):
