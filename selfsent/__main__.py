@@ -72,6 +72,7 @@ def _fail(message: str, status: int) -> None:
 
     if status == 130 and launched_number():
         sys.exit(status)  # all processes stopped, and the first says so
+    message = message if len(message) < 2000 else f"{message[:1500]} ... {message[-400:]}"  # one that quotes a file
     print(printable(f"error: {message}" if status == 1 else message), file=sys.stderr)  # noqa: T201
     sys.exit(status)
 

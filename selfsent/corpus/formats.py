@@ -1,6 +1,7 @@
 """Lines and rows of one file, whatever its format and compression; an error names the line.
 
-No line, cell or row is longer than ``LONGEST``, so that memory does not grow with what a file holds.
+No line, cell or row is longer than ``LONGEST``, and what must be unpacked as a whole has a limit, too, so that memory
+does not grow with what a file holds.
 """
 
 import bz2
@@ -11,7 +12,6 @@ import io
 import json
 import lzma
 import re
-import shutil
 import tempfile
 import zlib
 from collections import Counter
@@ -23,6 +23,7 @@ from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
+from selfsent.corpus import limits
 from selfsent.corpus.remote import RemoteFile
 from selfsent.errors import CorpusError, UserError, first_line
 
@@ -342,12 +343,15 @@ def _parquet_rows(file: OpenFile, columns: Columns | None) -> Iterator[_Located]
                 if stream.peek(4)[:4] != b"PAR1":
                     raise pa.ArrowInvalid("its first bytes are others")
                 stream = stack.enter_context(tempfile.TemporaryFile())
-                shutil.copyfileobj(file.stream, stream)
+                _copy_bounded(file, stream)
+            limits.require_short_footer(file.path, stream)
             table = parquet.ParquetFile(stream, page_checksum_verification=True)
             names = list(table.schema_arrow.names)
             if columns is not None and columns.text in names:
                 names = [name for name in names if name in columns.names()]
             _require_distinct(file.path, names, columns)
+            if columns is not None and columns.text in names:
+                limits.require_flat(file.path, table.schema_arrow, names, columns.id)
             _require_short(file.path, table.metadata)
             for batch in table.iter_batches(batch_size=_BATCH, columns=names):
                 for row in batch.to_pylist():
@@ -364,13 +368,24 @@ def _parquet_rows(file: OpenFile, columns: Columns | None) -> Iterator[_Located]
             raise CorpusError(f"{file.path} is no Parquet file: {first_line(error)}") from error
 
 
+def _copy_bounded(file: OpenFile, target: Any) -> None:  # noqa: ANN401 - TemporaryFile has no type
+    """Unpack a file, unless it is made to fill the disk."""
+    size = 0
+    while block := file.stream.read(1 << 20):
+        size += len(block)
+        limits.require_bounded(file.path, size, file.packed.tell())
+        target.write(block)
+
+
 def _require_short(path: Path | RemoteFile, metadata: Any) -> None:  # noqa: ANN401 - pyarrow has no types
-    """Refuse a Parquet file whose values are too long on average, before they are unpacked."""
+    """Refuse a Parquet file whose values are too long on average, or packed too well, before they are unpacked."""
     for group in range(metadata.num_row_groups):
         for column in range(metadata.num_columns):
             chunk = metadata.row_group(group).column(column)
             if chunk.total_uncompressed_size > (chunk.num_values + 1) * LONGEST:
                 raise too_long(f"a value of {path}")
+            what = f"column {chunk.path_in_schema[:80]!r} of {path}"
+            limits.require_bounded(what, chunk.total_uncompressed_size, chunk.total_compressed_size)
 
 
 # The last argument names the columns to read; None: all.

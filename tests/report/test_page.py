@@ -276,7 +276,7 @@ def test_only_a_page_of_its_own_is_replaced_unless_that_is_asked_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to(tmp_path / "nothing")
     for name in ("pipe", "link"):
-        with pytest.raises(UserError, match="exists, and this command did not write it: choose another --out$"):
+        with pytest.raises(UserError, match=r"exists, and this command did not write it: choose another --out$"):
             page.write_report([folder], tmp_path / name, overwrite=True)
 
 
