@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 
+from selfsent.runtime.ending import ending_at_second_signal
 from selfsent.runtime.launch import launched, launched_number, require_one
 
 _RESUMED = {"fit", "train", "sweep", "pretrain", "reproduce"}  # with --resume, wherever they were stopped
@@ -29,7 +30,8 @@ def main() -> None:
     try:
         if launched() > 1 and not {"train", "pretrain"} & set(sys.argv[1:2]):
             require_one(f"selfsent {' '.join(sys.argv[1:2])}")
-        app()
+        with ending_at_second_signal():
+            app()
     except EndedElsewhere as error:
         _fail(f"process {launched_number()}: {error}", 1)
     except UserError as error:
@@ -72,6 +74,7 @@ def _fail(message: str, status: int) -> None:
 
     if status == 130 and launched_number():
         sys.exit(status)  # all processes stopped, and the first says so
+    message = message if len(message) < 2000 else f"{message[:1500]} ... {message[-400:]}"  # one that quotes a file
     print(printable(f"error: {message}" if status == 1 else message), file=sys.stderr)  # noqa: T201
     sys.exit(status)
 

@@ -21,6 +21,8 @@ from selfsent.cli.options import (
 if TYPE_CHECKING:
     from selfsent.cli.display import Display
 
+_WRITTEN_BY = "selfsent compare"  # by which its own file is known
+
 
 def compare(
     *,  # so that the optional first argument may have a default
@@ -106,7 +108,7 @@ def _compare_on_text(
         from selfsent.evaluation.label_free.verdict import verdict
         from selfsent.storage import atomic, locks
 
-    with locks.reserved(json):
+    with locks.reserved(json, _WRITTEN_BY):
         result = verdict(before, after, texts, **how)
         display.print(verdict_table(result))
         for name, why in result.left_out.items():
@@ -116,6 +118,6 @@ def _compare_on_text(
             display.print(sentence, style=None if number else "bold")
         if json is not None:
             try:
-                atomic.write_json(json, result.as_dict())
+                atomic.write_json(json, {"written_by": _WRITTEN_BY, **result.as_dict()})
             except OSError as error:
                 raise ConfigurationError(f"cannot write {json}: {error.strerror}") from error

@@ -52,7 +52,7 @@ def evaluate(
         from selfsent.storage import locks
 
     names = split_tasks(tasks)
-    with locks.reserved(json):
+    with locks.reserved(json, scoring.SCORES_BY):
         hardware.choose_hardware()
         results = scoring.evaluate(
             model,

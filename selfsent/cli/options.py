@@ -47,7 +47,7 @@ Precision = Annotated[str, typer.Option(help="Of the computation: auto, bf16 or 
 
 PairsFile = Annotated[Path, typer.Option("--out", "-o", help=".parquet or .jsonl file to write")]
 MaxTexts = Annotated[int | None, typer.Option(min=1, help="Stop after so many texts  \\[default: all]")]
-Json = Annotated[Path | None, typer.Option(help="Also write the scores to this file")]
+Json = Annotated[Path | None, typer.Option(help="Also write the scores to this file; an earlier one is replaced")]
 
 Seed = Annotated[int | None, typer.Option(help="The first seed of every random draw  \\[default: 42]")]
 Resume = Annotated[bool, typer.Option("--resume", help="Resume what is in --out")]

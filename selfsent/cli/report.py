@@ -11,9 +11,10 @@ def report(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="The page, which is replaced; RUN/report.html, or, of several runs, report.html unless given"
+            help="The page; an earlier one is replaced.  RUN/report.html, or, of several runs, report.html unless given"
         ),
     ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace --out also where it is no such page")] = False,
 ) -> None:
     """Write one self-contained HTML page: verdict, scores, curves, map, neighbours, and how to repeat the run.
 
@@ -28,5 +29,5 @@ def report(
         from selfsent.runtime import hardware
 
     hardware.choose_hardware()
-    path = write_report(runs, out, progress=display)
+    path = write_report(runs, out, overwrite=overwrite, progress=display)
     display.print(f"report: {path} ({path.stat().st_size / 1e6:.1f} MB); open it in any browser, without a network")

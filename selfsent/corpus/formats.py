@@ -1,6 +1,7 @@
 """Lines and rows of one file, whatever its format and compression; an error names the line.
 
-No line, cell or row is longer than ``LONGEST``, so that memory does not grow with what a file holds.
+No line, cell or row is longer than ``LONGEST``, and what must be unpacked as a whole has a limit, too, so that memory
+does not grow with what a file holds.
 """
 
 import bz2
@@ -8,13 +9,10 @@ import codecs
 import csv
 import gzip
 import io
-import json
 import lzma
 import re
-import shutil
 import tempfile
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +21,7 @@ from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
+from selfsent.corpus import json_values, limits
 from selfsent.corpus.remote import RemoteFile
 from selfsent.errors import CorpusError, UserError, first_line
 
@@ -207,7 +206,7 @@ def _json_rows(file: OpenFile, columns: Columns | None) -> Iterator[_Located]:
     every = chain([first] * bool(first), parts)
     if first.strip() == b"{":
         raise CorpusError(f"{file} holds one object over many lines: write an object a line, or a list of objects")
-    rows: Iterator[tuple[object, Any]] = ((file, _parsed(line, file)) for line in file.lines(every))
+    rows: Iterator[tuple[object, Any]] = ((file, json_values.parsed(line, file)) for line in file.lines(every))
     if first.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"["):
         rows = _json_items(file, every)
     for where, row in rows:
@@ -233,13 +232,13 @@ def _json_items(file: OpenFile, parts: Iterable[bytes]) -> Iterator[tuple[object
             where, character = f"{file.path}, item {number}", text[at]
             if expected == "item":
                 try:
-                    item, at = _JSON.raw_decode(text, at)
+                    item, at = json_values.JSON.raw_decode(text, at)
                 except (ValueError, RecursionError) as error:
                     if len(text) - at > LONGEST:
                         raise too_long(f"{where} is not valid JSON, or it") from error
                     if piece:
                         break  # there may be more of it
-                    raise _invalid_json(where, error) from error
+                    raise json_values.invalid(where, error) from error
                 yield where, item
                 number, expected = number + 1, ","
             elif character == "]" and expected in ("]", ","):
@@ -249,7 +248,7 @@ def _json_items(file: OpenFile, parts: Iterable[bytes]) -> Iterator[tuple[object
             elif character == expected:
                 at, expected = at + 1, "]" if character == "[" else "item"
             else:
-                raise _invalid_json(where, ValueError(f"{character!r} before it"))
+                raise json_values.invalid(where, ValueError(f"{character!r} before it"))
         text = text[at:]
         failed = len(text)
     if expected:
@@ -261,42 +260,9 @@ def _end_of_gap(text: str, start: int) -> int:
     return gap.end() if gap else start
 
 
-def _parsed(line: str, where: object) -> Any:  # noqa: ANN401 - JSON is anything
-    try:
-        return _JSON.decode(line)
-    except (ValueError, RecursionError) as error:
-        raise _invalid_json(where, error) from error
-
-
-def _invalid_json(where: object, error: Exception) -> CorpusError:
-    reason = str(error)
-    if isinstance(error, json.JSONDecodeError):
-        reason = f"{error.msg} at column {error.colno}"
-    elif isinstance(error, RecursionError):
-        reason = "it is nested too deeply"
-    elif "digits" in reason:  # of Python's limit for the conversion of integers
-        reason = "a number has too many digits"
-    return CorpusError(f"{where} is not valid JSON ({reason}): mend it")
-
-
-def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        raise ValueError(f"{_doubled([name for name, _ in pairs])!r} is there twice")
-    return row
-
-
-_JSON = json.JSONDecoder(object_pairs_hook=_object)
-
-
-def _doubled(names: Sequence[str]) -> str:
-    """Return a name that is there twice, or ""; nameless columns are what some tools put after the last."""
-    return next((name for name, count in Counter(names).items() if name and count > 1), "")
-
-
 def _require_distinct(where: object, header: Sequence[str], columns: Columns | None) -> None:
     read = [name for name in header if columns is None or name in columns.names()]
-    if name := _doubled(read):
+    if name := json_values.doubled(read):
         raise CorpusError(f"{where} has the column {name!r} twice: rename one of them")
 
 
@@ -358,12 +324,15 @@ def _parquet_rows(file: OpenFile, columns: Columns | None) -> Iterator[_Located]
                 if stream.peek(4)[:4] != b"PAR1":
                     raise pa.ArrowInvalid("its first bytes are others")
                 stream = stack.enter_context(tempfile.TemporaryFile())
-                shutil.copyfileobj(file.stream, stream)
+                _copy_bounded(file, stream)
+            limits.require_short_footer(file.path, stream)
             table = parquet.ParquetFile(stream, page_checksum_verification=True)
             names = list(table.schema_arrow.names)
             if columns is not None and columns.text in names:
                 names = [name for name in names if name in columns.names()]
             _require_distinct(file.path, names, columns)
+            if columns is not None and columns.text in names:
+                limits.require_flat(file.path, table.schema_arrow, names, columns.id)
             _require_short(file.path, table.metadata)
             for batch in table.iter_batches(batch_size=_BATCH, columns=names):
                 for row in batch.to_pylist():
@@ -380,13 +349,24 @@ def _parquet_rows(file: OpenFile, columns: Columns | None) -> Iterator[_Located]
             raise CorpusError(f"{file.path} is no Parquet file: {first_line(error)}") from error
 
 
+def _copy_bounded(file: OpenFile, target: Any) -> None:  # noqa: ANN401 - TemporaryFile has no type
+    """Unpack a file, unless it is made to fill the disk."""
+    size = 0
+    while block := file.stream.read(1 << 20):
+        size += len(block)
+        limits.require_bounded(file.path, size, file.packed.tell())
+        target.write(block)
+
+
 def _require_short(path: Path | RemoteFile, metadata: Any) -> None:  # noqa: ANN401 - pyarrow has no types
-    """Refuse a Parquet file whose values are too long on average, before they are unpacked."""
+    """Refuse a Parquet file whose values are too long on average, or packed too well, before they are unpacked."""
     for group in range(metadata.num_row_groups):
         for column in range(metadata.num_columns):
             chunk = metadata.row_group(group).column(column)
             if chunk.total_uncompressed_size > (chunk.num_values + 1) * LONGEST:
                 raise too_long(f"a value of {path}")
+            what = f"column {chunk.path_in_schema[:80]!r} of {path}"
+            limits.require_bounded(what, chunk.total_uncompressed_size, chunk.total_compressed_size)
 
 
 # The last argument names the columns to read; None: all.

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -299,7 +300,8 @@ def _opened(source: Source) -> AbstractContextManager[formats.OpenFile]:
 
 def _document(row: Row, where: object, columns: Columns) -> Document:
     if columns.text not in row:
-        names = ", ".join(map(str, row)) or "none at all"
+        names = ", ".join(str(name)[:80] for name in islice(row, 20)) or "none at all"
+        names += f" and {len(row) - 20:,} more" if len(row) > 20 else ""
         raise CorpusError(
             f"{where} has no column {columns.text!r}: name the one that holds the text, of {names} (--text-column "
             "NAME, or --set corpus.text_column=NAME where there is no such option)"

@@ -51,6 +51,7 @@ def find_model(name: str | Path) -> Path:
     if str(name) in SHIPPED:
         return SHIPPED[str(name)]
     folder, name = Path(name), str(name)
+    require_plain(folder)
     if folder.is_file():
         raise EncoderError(f"{folder} is a file: give the folder of the model, or a name on the hub")
     if folder.is_dir():
@@ -206,9 +207,11 @@ def verify_files(folder: Path) -> None:
     A model's card, which people write into, may change.
 
     Raises:
-        EncoderError: a file is missing or has changed.
+        EncoderError: a file is missing, has changed, or is none.
     """
     sums = folder / atomic.CHECKSUMS
+    for path in (sums, *(path for depth in (1, 2, 3) for path in folder.glob("/".join(["[!.]*"] * depth)))):
+        require_plain(path)
     for name, digest in read_table(sums).items() if sums.exists() else ():
         path = folder / name
         if path.suffix == ".md":
@@ -224,6 +227,12 @@ def verify_files(folder: Path) -> None:
                 f"{path} was cut off or changed since it was written: {AGAIN}, or remove {sums} if you changed it "
                 "yourself"
             )
+
+
+def require_plain(path: Path) -> None:
+    """Refuse a pipe, a socket or a device, and a link to one, which may never end."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise EncoderError(f"{path} is a pipe, a socket or a device: a model consists of files; {AGAIN}")
 
 
 @contextmanager

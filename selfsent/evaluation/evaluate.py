@@ -27,6 +27,8 @@ from selfsent.progress import SILENT, Progress
 from selfsent.storage import atomic
 from selfsent.storage.provenance import versions
 
+SCORES_BY = "selfsent evaluate"  # by which its own file is known
+
 if TYPE_CHECKING:
     from mteb.abstasks.abstask import AbsTask
     from sentence_transformers import SentenceTransformer
@@ -195,6 +197,7 @@ def compare(
 def write_scores(path: Path, results: Mapping[str, Results], model: str) -> None:
     """Write the result of ``evaluate`` as JSON: the scores of the model, and those of its baselines by name."""
     content = {
+        "written_by": SCORES_BY,
         **results["model"].as_dict(),
         "model": model,
         "versions": versions(),

@@ -23,6 +23,7 @@ from selfsent.errors import ConfigurationError, EncoderError
 from selfsent.objectives import registry
 from selfsent.objectives.base import Examples, Rows, Terms
 from selfsent.storage import atomic
+from selfsent.storage.run_folder import Run
 
 _WEIGHTS = "objective.safetensors"  # beside the model: heads and decoders that only training needs
 
@@ -85,8 +86,14 @@ class ObjectiveLoss(nn.Module):
         return {"objective": type(self.objective).__name__, "settings": str(self.objective.config)}
 
     def save(self, folder: str | Path) -> Path:
-        """Write the trained model, with the head that the method keeps, and the objective's own weights beside it."""
+        """Write the trained model, with the head that the method keeps, and the objective's own weights beside it.
+
+        Raises:
+            ConfigurationError: the folder holds something else than an earlier call left.
+        """
         target = Path(folder)
+        if not (target / _WEIGHTS).is_file():
+            Run.require_free(target, "name another folder")
         with atomic.replacing(target) as partial:
             partial.mkdir()
             save_encoder(self.model, partial, head=self.objective.exported_head())

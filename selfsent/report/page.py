@@ -33,6 +33,7 @@ from selfsent.storage import atomic, locks
 MAX_SAMPLES = 4  # recipes whose encoders are opened
 MAP_SIZE = 360, 300  # of the map's drawing
 _MARGIN = 8
+_MARKER = '<meta name="generator" content="selfsent report">'  # by which a page of ours is known
 # Title and meaning of each score that is measured during training, in the order of the page.
 _SCORES = {
     "retrieval": ("held-out retrieval, MRR@10", "On held-out documents that select the best weights; higher is better"),
@@ -51,15 +52,22 @@ _SCORES = {
 _MEANINGS = {"scores": "On development data", "terms": "Weighted term of the loss", "figures": "Not trained on"}
 
 
-def write_report(folders: Sequence[str | Path], out: str | Path | None = None, *, progress: Progress = SILENT) -> Path:
+def write_report(
+    folders: Sequence[str | Path],
+    out: str | Path | None = None,
+    *,
+    overwrite: bool = False,
+    progress: Progress = SILENT,
+) -> Path:
     """Write one self-contained HTML page about one run or several; return its path.
 
     Args:
         folders: of runs; those that differ in the seed alone are shown as mean and spread.
-        out: the page, which is replaced; None: report.html in the folder of the run, or, of several, here.
+        out: the page; an earlier one is replaced.  None: report.html in the folder of the run, or, of several, here.
+        overwrite: replace any other file, too.
 
     Raises:
-        UserError: a folder holds no run that can be read, or the page cannot be written.
+        UserError: a folder holds no run that can be read, or the page cannot be written or would replace another file.
 
     Examples:
         >>> print(selfsent.write_report(["runs/tickets"], "tickets.html"))
@@ -69,7 +77,8 @@ def write_report(folders: Sequence[str | Path], out: str | Path | None = None, *
         raise ConfigurationError("there is nothing to report on: give the folder of a run, such as runs/simcse")
     runs = [read.read_run(folder) for folder in by_folder.values()]
     out = Path(out) if out is not None else (runs[0].folder if len(runs) == 1 else Path()) / "report.html"
-    with locks.reserved(out):
+    otherwise = "choose another --out" + ("" if overwrite else ", or add --overwrite to replace it")
+    with locks.reserved(out, "" if overwrite else _MARKER, otherwise=otherwise):
         groups = read.group_runs(runs)
         cache: dict[object, Vectors] = {}
         samples: list[EmbeddedSample | str] = []

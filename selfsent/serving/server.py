@@ -5,11 +5,13 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 import uvicorn
 
 from selfsent.errors import ConfigurationError
 from selfsent.progress import SILENT, Progress
+from selfsent.runtime.ending import end_soon
 from selfsent.serving.application import Gateway
 from selfsent.serving.served import ServedIndexes, ServedModels
 
@@ -31,6 +33,13 @@ class _Server(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End when all is answered; at a second signal within seconds."""
+        if self.should_exit:  # uvloop has the pipe of the signals
+            self.force_exit = True
+            end_soon()
+        super().handle_exit(sig, frame)
 
 
 def open_port(host: str, port: int) -> socket.socket:

@@ -17,6 +17,7 @@ from selfsent.storage.windows import release
 
 LOCK_NAME = ".selfsent"  # the lock in an output folder; it stays there, and tells that the folder was written by us
 
+_HEAD = 1 << 12  # bytes in which a file that we write says so
 _UNKNOWN = "another process"
 _held: dict[Path, str] = {}  # lock files of this process, and what it wrote into them
 
@@ -60,17 +61,34 @@ def exclusive(target: Path, *, folder: bool = True, wait: bool = False) -> Itera
 
 
 @contextmanager
-def reserved(target: Path | None) -> Iterator[None]:
+def reserved(target: Path | None, marker: str = "", *, otherwise: str = "name another file") -> Iterator[None]:
     """Refuse a file that cannot be written before any work is done for it, and keep other processes away from it.
 
+    Args:
+        marker: what a file that may be replaced has in its first ``_HEAD`` bytes; "": any file may be.
+        otherwise: what to do where it does not have that.
+
     Raises:
-        ConfigurationError: it is a folder, nothing can be written there, or another process is writing it.
+        ConfigurationError: it is a folder, a device or somebody else's file, nothing can be written there, or another
+            process is writing it.
     """
     if target is not None and (target.is_dir() or not target.parent.is_dir()):
         wrong = "it is a folder" if target.is_dir() else f"there is no folder {target.parent}"
         raise ConfigurationError(f"cannot write {target}: {wrong}; name a file in a folder that you can write to")
+    if target is not None and os.path.lexists(target) and not _replaceable(target, marker.encode()):
+        raise ConfigurationError(f"{target} exists, and this command did not write it: {otherwise}")
     with nullcontext() if target is None else exclusive(target, folder=False):
         yield
+
+
+def _replaceable(target: Path, marker: bytes) -> bool:
+    try:
+        if not target.is_file():  # a device, a pipe, or a link to nothing
+            return False
+        with target.open("rb") as file:
+            return marker in file.read(_HEAD)
+    except OSError:
+        return False
 
 
 def require_held() -> None:

@@ -117,6 +117,8 @@ def test_train_resume_evaluate_encode_and_search_follow_each_other(command, tmp_
     assert status == 0, err
     written = json.loads((tmp_path / "scores.json").read_text())
     assert {"scores", "model", "versions"} <= set(written)
+    with locks.reserved(tmp_path / "scores.json", "selfsent evaluate"):  # which the same command may replace
+        pass
     assert written["model"] == "run/model"
 
 
@@ -137,6 +139,9 @@ def test_a_file_of_scores_that_cannot_be_written_is_refused_before_scoring(
     monkeypatch.setattr(verdict, "verdict", None)
     refused(command, f"cannot write {place}", *words, "--json", place)
     assert (tmp_path / "run" / "notes").read_text() == "mine"
+    (tmp_path / "mine.json").write_text('{"scores": "mine"}')
+    refused(command, "mine.json exists, and this command did not write it: name another", *words, "--json", "mine.json")
+    assert (tmp_path / "mine.json").read_text() == '{"scores": "mine"}'
     with locks.exclusive(tmp_path / "scores.json", folder=False):
         refused(command, "is writing scores.json", *words, "--json", "scores.json")
 

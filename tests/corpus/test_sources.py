@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from selfsent.corpus import formats
+from selfsent.corpus import formats, limits
 from selfsent.corpus.sources import Columns, file_identity, read_rows, resolve_sources, spool_texts
 from selfsent.errors import CorpusError
 from selfsent.storage import atomic
@@ -337,6 +337,64 @@ def test_a_text_that_is_too_long_is_refused_before_it_is_read_whole(tmp_path, mo
     monkeypatch.setattr(formats, "LONGEST", 64)
     with pytest.raises(CorpusError, match=rf"{name}.* is longer than .*, the most that one text may have: split it"):
         read(write(tmp_path / name, content))
+
+
+def in_parquet(rows, *, names=("text",), **options):
+    file = io.BytesIO()
+    parquet.write_table(pa.table(dict.fromkeys(names, rows)), file, **options)
+    return file.getvalue()
+
+
+def test_what_is_packed_too_well_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
+    """Pages of a Parquet file are unpacked as a whole, and one that is packed again goes to the disk first."""
+    rows = ["a" * 1000] * 400
+    one_page = in_parquet(rows, use_dictionary=False, compression="zstd")
+    assert len(one_page) < 5000
+    wrong = r"a\.parquet.* unpacks to more than 100 times its size and 0 MiB, the most that is unpacked at once: write"
+    for at_once, refused in ((1 << 18, True), (1 << 20, False)):
+        monkeypatch.setattr(limits, "_AT_ONCE", at_once)
+        for name, content in (
+            ("a.parquet", one_page),
+            ("a.parquet.gz", gzip.compress(in_parquet(rows, use_dictionary=False, compression="none"))),
+        ):
+            path = write(tmp_path / name, content)
+            if refused:
+                with pytest.raises(CorpusError, match=wrong):
+                    read(path)
+            else:
+                assert [document.text for document in read(path)] == rows
+    groups = in_parquet(rows, use_dictionary=False, compression="zstd", row_group_size=100)  # each below the limit
+    monkeypatch.setattr(limits, "_AT_ONCE", 1 << 18)
+    assert len(read(write(tmp_path / "b.parquet", groups))) == 400
+
+
+def test_a_parquet_file_of_too_many_columns_is_refused_before_they_are_listed(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.parquet", in_parquet(["a"], names=["text", *(f"c{number}" for number in range(30))]))
+    assert len(read(path)) == 1
+    monkeypatch.setattr(limits, "_FOOTER", 1000)
+    with pytest.raises(
+        CorpusError, match=r"a\.parquet has 0 MiB that describe its columns .* write it anew with fewer"
+    ):
+        read(path)
+
+
+def test_a_column_of_lists_is_refused_before_a_list_is_unpacked(tmp_path):
+    path = write(tmp_path / "a.parquet", in_parquet([["a" * 1000] * 100_000]))
+    assert path.stat().st_size < 10_000
+    tracemalloc.start()
+    with pytest.raises(CorpusError, match=r"a\.parquet: column 'text' holds a list<.*>: it must hold text"):
+        read(path)
+    assert tracemalloc.get_traced_memory()[1] < 10_000_000  # unpacked it has 100 million bytes
+    tracemalloc.stop()
+
+
+def test_columns_without_end_make_no_message_without_end(tmp_path):
+    path = write(tmp_path / "a.jsonl", as_jsonl([dict.fromkeys(["n" * 5000, *map(str, range(9000))], 1)]))
+    with pytest.raises(
+        CorpusError, match=r"no column 'text': .* n{80}, 0, 1, .*, 18 and 8,981 more \(--text-column"
+    ) as said:
+        read(path)
+    assert len(str(said.value)) < 1000
 
 
 def test_a_text_in_memory_that_is_too_long_is_refused_by_its_number(tmp_path, monkeypatch):

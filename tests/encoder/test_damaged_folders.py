@@ -1,5 +1,6 @@
 """A damaged model folder gives the same vectors as before, or one sentence: never others, and never a traceback."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.pair_module import join_encoders
 from selfsent.encoder.save import save_encoder
-from selfsent.errors import UserError
+from selfsent.errors import EncoderError, UserError
 
 # Written by another program there are no checksums, and these make another model that is just as valid.
 VALID = (
@@ -70,3 +71,21 @@ def test_damage_is_refused_or_changes_nothing(folders, layout, tmp_path):
             np.testing.assert_array_equal(found, expected, err_msg=damage[0])
 
     check()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes and devices of POSIX")
+@pytest.mark.parametrize(
+    "name", ["", ".checksums", "config.json", "tokenizer.json", "model.safetensors", "1_x/config.json"]
+)
+@pytest.mark.parametrize("endless", ["pipe", "/dev/zero"])
+def test_a_pipe_or_a_device_in_place_of_a_file_is_refused_at_once(bert, tmp_path, name, endless):
+    folder = tmp_path / "model"
+    shutil.copytree(bert, folder)
+    if not name:
+        shutil.rmtree(folder)
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    os.mkfifo(path) if endless == "pipe" else path.symlink_to(endless)
+    with pytest.raises(EncoderError, match=f"{path.name} is a pipe, a socket or a device: a model consists of files"):
+        load_encoder(folder)

@@ -88,6 +88,15 @@ def test_their_trainer_trains_the_head_and_saves_what_opens(bert, tmp_path):
     assert all(torch.equal(fresh.objective.state_dict()[name], after[name]) for name in after)
 
 
+def test_a_folder_of_something_else_is_not_replaced(bert, tmp_path):
+    loss = ObjectiveLoss(load_encoder(bert), "simcse")
+    (tmp_path / "notes").write_text("mine")
+    with pytest.raises(ConfigurationError, match="exists: name another folder"):
+        loss.save(tmp_path)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("notes", "mine")]
+    assert loss.save(tmp_path / "new") == loss.save(tmp_path / "new")
+
+
 def test_static_vectors_are_read_from_one_long_row():
     model = load_encoder("builtin-static").train()
     loss = ObjectiveLoss(model, "simcse", ["head=false"])

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import statistics
 
@@ -261,6 +262,22 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path, out
     folder = write_run(tmp_path / "run")
     with pytest.raises(UserError, match="cannot write"):
         page.write_report([folder], tmp_path / out)
+
+
+def test_only_a_page_of_its_own_is_replaced_unless_that_is_asked_for(tmp_path):
+    folder = write_run(tmp_path / "run")
+    for out in (folder / "report.html", tmp_path / "thesis.html"):
+        assert page.write_report([folder], out) == page.write_report([folder], out)
+        out.write_text("<!DOCTYPE html><title>mine</title>")
+        with pytest.raises(UserError, match=f"{out.name} exists, and this command did not write it: .* --overwrite"):
+            page.write_report([folder], None if out.parent == folder else out)
+        assert "mine" in out.read_text()
+        assert "selfsent report" in page.write_report([folder], out, overwrite=True).read_text()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    for name in ("pipe", "link"):
+        with pytest.raises(UserError, match=r"exists, and this command did not write it: choose another --out$"):
+            page.write_report([folder], tmp_path / name, overwrite=True)
 
 
 @pytest.fixture

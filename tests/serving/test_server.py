@@ -124,6 +124,21 @@ def test_hangup_opens_an_index_that_was_brought_up_to_date_and_a_client_that_lea
         assert process.wait(60) == 0
 
 
+def test_a_second_signal_ends_a_server_that_waits_for_a_request(folder):
+    with server(f"m={folder}", "--set", "body_timeout=3600") as (process, port):
+        half = http.client.HTTPConnection("127.0.0.1", port)
+        half.putrequest("POST", "/embed")
+        half.putheader("content-length", "100")
+        half.endheaders(b'{"inputs"')
+        assert post(port, {"inputs": TEXTS})[0] == 200  # the half was read before
+        process.terminate()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(2)
+        process.terminate()
+        process.wait(60)
+        half.close()
+
+
 def test_a_port_that_is_taken_is_said():
     with open_port("127.0.0.1", 0) as taken:
         number = taken.getsockname()[1]
