@@ -15,6 +15,7 @@ def serve(
     index: Annotated[
         list[Path] | None, typer.Option(help="A folder of selfsent index; adds /search and a page; may be repeated")
     ] = None,
+    name: Annotated[str | None, typer.Option(help="What clients call the model; by default its folder's name")] = None,
     host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 for every one")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0 for any that is free")] = 8080,
     api_key: Annotated[
@@ -25,7 +26,7 @@ def serve(
     ] = 0.0,
     set_: Annotated[list[str] | None, settings_option("Change a limit: max_batch_tokens=4096")] = None,
 ) -> None:
-    """Serve embeddings, as OpenAI and text-embeddings-inference do, and search over indexes.
+    """Serve embeddings, as OpenAI, Cohere and text-embeddings-inference do, and search over indexes.
 
     `selfsent settings serve` lists the limits.  SIGHUP reloads models and indexes; Ctrl-C ends when all is answered.
 
@@ -55,6 +56,10 @@ def serve(
         api_key = os.environ.get("SELFSENT_API_KEY")  # where it is empty, which typer takes for none
     if api_key is not None and not api_key.strip():
         raise ConfigurationError("the API key is empty (--api-key or SELFSENT_API_KEY): give one, or leave it out")
+    if name is not None:
+        if len(model or ()) != 1:
+            raise ConfigurationError("--name is for one model: give several as NAME=FOLDER")
+        model = [f"{name}={model[0]}"] if model else None
     limits = config.build_config(ServeConfig, config.apply_settings({}, set_ or ()), "")
     with server.open_port(host, port) as socket:
         machine = hardware.choose_hardware(precision=limits.precision)

@@ -12,12 +12,15 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import HTMLResponse
 
 from selfsent.errors import ConfigurationError
 from selfsent.serving.batcher import Batcher
 from selfsent.serving.embedder import Embedder
 from selfsent.serving.embeddings import embedding_routes
 from selfsent.serving.protocol import KnownHosts, Refusal, ServerMetrics
+from selfsent.serving.ranking import ranking_routes
+from selfsent.serving.reference import reference_page
 from selfsent.serving.search import search_routes
 from selfsent.serving.served import ServedIndexes, ServedModels
 from selfsent.serving.settings import ServeConfig
@@ -29,7 +32,10 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _OPEN = ("/", "/health", "/metrics")  # without the key: the page holds no text, and probes have no key
-_KNOWN = ("/embed", "/similarity", "/tokenize", "/info", "/health", "/metrics", "/search", "/v1/embeddings", "/")
+_KNOWN = (
+    *("/embed", "/similarity", "/tokenize", "/rerank", "/info", "/health", "/metrics", "/search", "/"),
+    *("/v1/embeddings", "/embeddings", "/v1/rerank", "/v2/rerank", "/v2/embed"),
+)
 
 
 class Gateway:
@@ -202,11 +208,17 @@ def build_application(
             batcher.stop()
             embedder.close()
 
-    # The pages of FastAPI's own documentation load scripts from another server; /openapi.json does not.
+    # The pages of FastAPI's own documentation load scripts from another server.
     application = FastAPI(title="selfsent", lifespan=lifespan, docs_url=None, redoc_url=None)
     application.include_router(embedding_routes(models, embedder, batcher, metrics))
+    application.include_router(ranking_routes(models, embedder))
     if indexes:
         application.include_router(search_routes(indexes, models, embedder))
+
+    @application.get("/docs", include_in_schema=False)
+    async def reference() -> Response:
+        return HTMLResponse(reference_page(application.openapi()))
+
     hosts = None if host is None else KnownHosts(host, config.allow_hosts)
     gateway = Gateway(application, config, metrics, api_key, hosts)
 

@@ -32,25 +32,26 @@ def embedding_routes(models: ServedModels, embedder: Embedder, batcher: Batcher,
     """Build the routes."""
     router = APIRouter()
 
+    @router.post("/embeddings", include_in_schema=False)
     @router.post("/v1/embeddings")
     async def openai_embeddings(body: OpenAIEmbeddings, request: Request) -> Response:
         """Return embeddings at length 1, as OpenAI does."""
         model = models.find(body.model)
         wanted = Wanted(truncate=body.truncate, prompt_name=body.prompt_name)
         vectors, tokens = await embedder.vectors(request, model, _items(body.input), wanted)
-        vectors = _shaped(vectors, body.dimensions, normalize=True)
-        rows: Any = vectors
-        if body.encoding_format == "base64":
-            rows = [base64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in vectors]
+        vectors = shaped(vectors, body.dimensions, normalize=True)
+        rows: Any = in_base64(vectors) if body.encoding_format == "base64" else vectors
         data = [{"object": "embedding", "index": number, "embedding": row} for number, row in enumerate(rows)]
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return json_response({"object": "list", "data": data, "model": model.name, "usage": usage})
 
+    @router.get("/models", include_in_schema=False)
     @router.get("/v1/models")
     async def openai_models() -> Response:
         """List the models."""
         return json_response({"object": "list", "data": [_openai_model(model) for model in models]})
 
+    @router.get("/models/{name:path}", include_in_schema=False)
     @router.get("/v1/models/{name:path}")
     async def openai_model(name: str) -> Response:
         """Describe one model."""
@@ -61,7 +62,7 @@ def embedding_routes(models: ServedModels, embedder: Embedder, batcher: Batcher,
         """Return one vector for each text."""
         wanted = _wanted(body.truncate, body.truncation_direction, body.prompt_name)
         vectors, _ = await embedder.vectors(request, models.find(body.model), _items(body.inputs), wanted)
-        return json_response(_shaped(vectors, body.dimensions, normalize=body.normalize))
+        return json_response(shaped(vectors, body.dimensions, normalize=body.normalize))
 
     @router.post("/similarity")
     async def similarities(body: SimilarityRequest, request: Request) -> Response:
@@ -104,6 +105,11 @@ def embedding_routes(models: ServedModels, embedder: Embedder, batcher: Batcher,
     return router
 
 
+def in_base64(vectors: NDArray[np.float32]) -> list[str]:
+    """Return each vector as its little-endian bytes in base64."""
+    return [base64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in vectors]
+
+
 def _items(inputs: Input) -> Sequence[Item]:
     """Return the texts of an input: one text, one list of ids, or several of either."""
     if isinstance(inputs, str):
@@ -116,7 +122,12 @@ def _wanted(truncate: bool | None, direction: str, prompt_name: str | None) -> W
     return Wanted(truncate=truncate, direction=direction.lower(), prompt_name=prompt_name)
 
 
-def _shaped(vectors: NDArray[np.float32], dimensions: int | None, *, normalize: bool) -> NDArray[np.float32]:
+def shaped(vectors: NDArray[np.float32], dimensions: int | None, *, normalize: bool) -> NDArray[np.float32]:
+    """Return so many leading dimensions of vectors, at length 1 if asked.
+
+    Raises:
+        Refusal: there are not so many.
+    """
     if dimensions is not None and dimensions > vectors.shape[1]:
         raise Refusal("Tokenizer", f"dimensions {dimensions} do not fit: this model has {vectors.shape[1]}")
     vectors = vectors[:, :dimensions]

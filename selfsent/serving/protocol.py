@@ -1,6 +1,6 @@
 """What clients and server say to each other: bodies of requests, refusals in either protocol's form, metrics.
 
-The protocols are OpenAI's embeddings (below /v1) and text-embeddings-inference.
+The protocols are OpenAI's embeddings (below /v1), text-embeddings-inference, and Cohere's (below /v2).
 """
 
 import re
@@ -29,6 +29,7 @@ _KINDS = {
     "Overloaded": (429, 429, "rate_limit_error", "overloaded"),
     "Unhealthy": (503, 503, "invalid_request_error", "unhealthy"),
 }
+OPENAI = ("/v1/", "/embeddings", "/models")  # paths of OpenAI's protocol: some clients leave /v1 out
 _HEADERS = {"Unauthorized": {"www-authenticate": "Bearer"}, "Overloaded": {"retry-after": "1"}}
 
 
@@ -46,12 +47,14 @@ class Refusal(Exception):
         self.kind, self.message, self.status = kind, message, _KINDS[kind][0]
 
     def response(self, path: str, headers: dict[str, str] | None = None) -> Response:
-        """Return the answer at a path: OpenAI's form below /v1, elsewhere that of text-embeddings-inference."""
+        """Return the answer at a path, in the form of the protocol that it belongs to."""
         content: dict[str, Any]
         status, openai_status, openai_type, code = _KINDS[self.kind]
-        if path.startswith("/v1/"):
+        if path.startswith(OPENAI):
             status = openai_status
             content = {"error": {"message": self.message, "type": openai_type, "param": None, "code": code}}
+        elif path.startswith("/v2/"):  # Cohere's
+            status, content = openai_status, {"message": self.message}
         else:
             content = {"error": self.message, "error_type": "Validation" if self.kind == "TooLong" else self.kind}
         return json_response(content, status, {**_HEADERS.get(self.kind, {}), **(headers or {})})
@@ -93,13 +96,13 @@ Input = str | Ids | list[str | Ids]
 Direction = Literal["Left", "Right", "left", "right"]
 
 
-class _Body(BaseModel):
+class Body(BaseModel):
     """A body, whose other keys are ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
 
-class OpenAIEmbeddings(_Body):
+class OpenAIEmbeddings(Body):
     """POST /v1/embeddings."""
 
     input: Input = Field(description="a text, or several; token ids are those of the model, as /tokenize gives them")
@@ -111,7 +114,7 @@ class OpenAIEmbeddings(_Body):
     prompt_name: str | None = Field(None, description="beyond OpenAI: a prompt of the model's folder")
 
 
-class _Options(_Body):
+class _Options(Body):
     truncate: bool | None = Field(None, description="cut texts that are too long, or answer 413")
     truncation_direction: Direction = "right"
     prompt_name: str | None = Field(None, description="a prompt of the model's folder, put before every text")
@@ -126,14 +129,14 @@ class EmbedRequest(_Options):
     model: str | None = None
 
 
-class SimilarityInputs(_Body):
+class SimilarityInputs(Body):
     """One text, and those it is compared with."""
 
     source_sentence: str
     sentences: list[str]
 
 
-class SimilarityRequest(_Body):
+class SimilarityRequest(Body):
     """POST /similarity."""
 
     inputs: SimilarityInputs
@@ -141,7 +144,7 @@ class SimilarityRequest(_Body):
     model: str | None = None
 
 
-class TokenizeRequest(_Body):
+class TokenizeRequest(Body):
     """POST /tokenize."""
 
     inputs: str | list[str]
@@ -150,7 +153,7 @@ class TokenizeRequest(_Body):
     model: str | None = None
 
 
-class SearchRequest(_Body):
+class SearchRequest(Body):
     """POST /search."""
 
     query: str

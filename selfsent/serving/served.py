@@ -60,7 +60,7 @@ class ServedByName(ABC, Generic[ServedT]):
         return iter(list(self._served.values()))
 
     def find(self, name: str | None) -> ServedT:
-        """Return what has this name, or the first.
+        """Return what has this name or source, or the first.
 
         Raises:
             Refusal: there is none of this name.
@@ -68,6 +68,9 @@ class ServedByName(ABC, Generic[ServedT]):
         if name is None:
             return next(iter(self._served.values()))
         if name not in self._served:
+            for served in self:
+                if served.source == name:
+                    return served
             raise Refusal("NotFound", f"unknown {self.kind} {name[:200]!r}: this server has {', '.join(self._served)}")
         return self._served[name]
 
@@ -111,10 +114,10 @@ class ServedModel(Served):
 
 
 class ServedModels(ServedByName[ServedModel]):
-    """Models by name.
+    """Models by name; one alone answers to every name, as clients that ask for one of OpenAI's expect.
 
     Args:
-        names: sources, or NAME=SOURCE.
+        names: sources, or NAME=SOURCE.  A folder is called as it is, ``runs/tickets/model`` ``tickets``.
 
     Raises:
         UserError: a name twice, or a model that cannot be opened.
@@ -128,8 +131,25 @@ class ServedModels(ServedByName[ServedModel]):
         for argument in names:
             name, equals, source = argument.partition("=")
             if not equals or Path(argument).exists():  # a folder may have an equals sign in its name
-                name = source = argument
-            self.open_model(name, source)
+                self.open_model(argument)
+            else:
+                self.open_model(source, name)
+
+    def find(self, name: str | None) -> ServedModel:
+        """Return the model of this name, or the first; the only one by whatever name.
+
+        Raises:
+            Refusal: there are several, and none of this name.
+        """
+        return super().find(None if len(self) == 1 else name)
+
+    def _short(self, source: str) -> str:
+        """Return what a model is called: a folder by its last name that says something."""
+        if source in SHIPPED or not Path(source).is_dir():
+            return source
+        parts = [part for part in Path(source).resolve().parts[1:] if part not in ("model", "encoder")]
+        name = parts[-1] if parts else source
+        return source if name in self._served else name
 
     def require_some(self) -> None:
         """Refuse to serve nothing.
@@ -140,8 +160,9 @@ class ServedModels(ServedByName[ServedModel]):
         if not self._served:
             raise ConfigurationError("no model was given: name a folder, a name on the hub, or builtin")
 
-    def open_model(self, name: str, source: str) -> ServedModel:
+    def open_model(self, source: str, name: str | None = None) -> ServedModel:
         """Open one more model."""
+        name = self._short(source) if name is None else name
         if name in self._served:
             raise ConfigurationError(f"model {name!r} is named twice: give the second as OTHER_NAME={source}")
         self._served[name] = self._open(name, source)
@@ -230,8 +251,8 @@ class ServedIndexes(ServedByName[ServedIndex]):
         stamp, index = self._stamp(folder), Index.open(folder)
         digest, source = index.facts["fingerprint"]["digest"], index.facts["model"]
         model = next((model for model in self._models if model.digest == digest), None)
-        if model is None and source not in [model.name for model in self._models]:
-            model = self._models.open_model(source, source)
+        if model is None and source not in [model.source for model in self._models]:
+            model = self._models.open_model(source)
         if model is None or model.digest != digest:
             raise ConfigurationError(f"{folder} was made with another state of {source}: make the index again")
         return ServedIndex(name, folder, stamp, index, model.name)

@@ -2,6 +2,8 @@
 
 import base64
 import json
+import re
+import shutil
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from selfsent.encoder.save import save_encoder
 from selfsent.errors import ConfigurationError
 from selfsent.progress import Progress
 from selfsent.serving.application import build_application
+from selfsent.serving.protocol import Refusal
 from selfsent.serving.served import ServedModels
 from selfsent.serving.settings import ServeConfig
 
@@ -112,6 +115,42 @@ def test_tokenize_gives_ids_and_places_that_embed_takes(client, models):
     assert bare == [tokens[0][1:-1]]
 
 
+@pytest.fixture
+def ranked(models):
+    """Places and cosines of all texts, the nearest to the first of them first, as sentence-transformers has them."""
+    module = models.find("tiny").encoder.module
+    query, documents = module.encode_query(TEXTS[:1], normalize_embeddings=True), module.encode_document(TEXTS)
+    cosines = documents @ query[0] / np.linalg.norm(documents, axis=1)
+    order = np.argsort(-cosines, kind="stable")
+    return order.tolist(), cosines[order]
+
+
+def test_rerank_is_by_encode_query_and_encode_document(client, ranked):
+    places, cosines = ranked
+    answer = client.post("/rerank", json={"query": TEXTS[0], "texts": TEXTS, "return_text": True}).json()
+    assert [(row["index"], row["text"]) for row in answer] == [(place, TEXTS[place]) for place in places]
+    np.testing.assert_allclose([row["score"] for row in answer], cosines, atol=2e-6)
+    asked = {"query": TEXTS[0], "documents": [TEXTS[0], *({"text": text} for text in TEXTS[1:])], "top_n": 2}
+    for path in ("/v1/rerank", "/v2/rerank"):
+        answer = client.post(path, json=asked | {"return_documents": True}).json()["results"]
+        assert [(row["index"], row["document"]["text"]) for row in answer] == [(p, TEXTS[p]) for p in places[:2]]
+        np.testing.assert_allclose([row["relevance_score"] for row in answer], cosines[:2], atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("role", "prompt"), [("search_query", "the cat "), ("search_document", ""), ("clustering", "")]
+)
+def test_cohere_embeds_by_role_at_length_1(client, close, role, prompt):
+    body = {"texts": TEXTS, "input_type": role, "model": "tiny", "embedding_types": ["float", "base64"]}
+    answer = client.post("/v2/embed", json=body).json()
+    close(answer["embeddings"]["float"], TEXTS, prompt=prompt)
+    read = [np.frombuffer(base64.b64decode(row), "<f4") for row in answer["embeddings"]["base64"]]
+    np.testing.assert_array_equal(np.array(read), np.array(answer["embeddings"]["float"], np.float32))
+    assert client.post("/v2/embed", json=body | {"texts": [LONG]}).status_code == 200  # it is cut
+    refused = client.post("/v2/embed", json=body | {"texts": [LONG], "truncate": "NONE"})
+    assert (refused.status_code, "64 tokens" in refused.json()["message"]) == (400, True)
+
+
 def test_lone_surrogates_are_read_as_encode_reads_them(client, close):
     content = b'{"inputs": "rain \\ud800"}'
     close(client.post("/embed", content=content, headers=JSON).json(), ["rain ?"])
@@ -181,6 +220,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(client, body, status, kind
         ("/v1/embeddings", {"input": "rain", "dimensions": 33}, 400, "tokenizer", "this model has 32"),
         ("/v1/models/gpt", None, 404, "model_not_found", "tiny, builtin-static"),
         ("/v1/nothing", {}, 404, "model_not_found", "there is no /v1/nothing here"),
+        ("/embeddings", {"input": ""}, 400, "empty", "the input is empty"),
     ],
 )
 def test_errors_below_v1_have_the_form_of_openai(client, path, body, status, code, message):
@@ -194,7 +234,10 @@ def test_errors_below_v1_have_the_form_of_openai(client, path, body, status, cod
 def test_the_schema_names_every_route_and_loads_nothing_from_elsewhere(client):
     paths = client.get("/openapi.json").json()["paths"]
     assert {"/v1/embeddings", "/embed", "/similarity", "/tokenize", "/info", "/health", "/metrics"} <= set(paths)
-    assert client.get("/docs").status_code == 404
+    page = client.get("/docs").text
+    assert all(f"<code>POST {path}</code>" in page for path in ("/v1/embeddings", "/rerank", "/v2/embed"))
+    assert "dimensions" in page
+    assert not re.search("(src|href)=.?(http|/)", page)
     assert client.get("/embed").status_code == 405
     assert client.get("/none").json()["error_type"] == "NotFound"
 
@@ -280,6 +323,22 @@ def test_a_folder_that_cannot_be_opened_is_said_once_for_each_reason(reloaded):
     (folder / "modules.json").write_bytes(modules)
     assert write("config.json", b"{") == []
     assert "config.json" in said[-1]  # another reason
+
+
+def test_a_folder_has_a_short_name_and_a_model_alone_answers_to_every_name(bert, tmp_path):
+    folders = [tmp_path / name for name in ("tickets/model", "other", "again/tickets")]
+    for folder in folders:
+        shutil.copytree(bert, folder)
+    source, other, again = map(str, folders)
+    alone = ServedModels([source])
+    assert [model.name for model in alone] == ["tickets"]
+    assert alone.find("text-embedding-3-small") is alone.find(source) is alone.find("tickets")
+    several = ServedModels([source, other, again])
+    assert [model.name for model in several] == ["tickets", "other", again]
+    assert several.find(source) is several.find("tickets")
+    assert several.find("other").source == other
+    with pytest.raises(Refusal, match=r"unknown model 'text-embedding-3-small': this server has tickets, other, "):
+        several.find("text-embedding-3-small")
 
 
 def test_a_name_given_twice_and_no_name_are_refused():
