@@ -47,7 +47,9 @@ def reproduce(
     set_: Annotated[list[str] | None, settings_option("Of small scale, such as steps=20")] = None,
     out: Annotated[Path, typer.Option(help="The folder of runs, scores and tables")] = Path("runs/reproduce"),
     resume: Resume = False,
-    plan: Annotated[bool, typer.Option("--plan", help="Show what would be run, and its cost, and stop")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Show what each row is, what would be run, and its cost, and stop")
+    ] = False,
 ) -> None:
     """List the tables and figures of the papers, or measure some again and compare them with the published values.
 
@@ -60,6 +62,7 @@ def reproduce(
     with loading("torch and transformers", display):
         from selfsent.config import apply_settings, build_config
         from selfsent.errors import ConfigurationError
+        from selfsent.reproduction.describe import describe
         from selfsent.reproduction.measure import plan_reproduction, summary_lines
         from selfsent.reproduction.measure import reproduce as measure
         from selfsent.reproduction.scale import ReproduceOptions, SmallScale
@@ -82,7 +85,10 @@ def reproduce(
         left_out=without or (),
     )
     if plan or not (names or all_):
-        _show_plan(plan_reproduction(names or (), options, out), options, display)
+        planned = plan_reproduction(names or (), options, out)
+        for artifact in planned if names else ():
+            display.print("\n".join([*describe(artifact.plan, options), ""]))
+        _show_plan(planned, options, display)
         return
     outcomes = measure(names or (), options, out, resume=resume, progress=display)
     for line in summary_lines(outcomes):

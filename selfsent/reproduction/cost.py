@@ -89,7 +89,8 @@ def training_cost(recipe: Recipe) -> Cost:
     """Return what one training costs."""
     size = recipe.train.batch_size * recipe.train.accumulation
     texts = sum(PUBLISHED_TEXTS.get(text, 0) for text in recipe.texts)
-    steps = recipe.train.steps or max(1, math.ceil(recipe.train.epochs * texts / size))
+    whole = math.floor if recipe.train.drop_last else math.ceil
+    steps = recipe.train.steps or max(1, whole(recipe.train.epochs * texts / size))
     layers, width, words = _shape(recipe.base)
     encoder = 12 * layers * width**2  # weights beside the word embeddings
     plan = registry.plan_objective(recipe.method, recipe.objective)

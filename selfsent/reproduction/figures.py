@@ -10,6 +10,7 @@ Two figures show what a method does to text rather than what it scores, and are 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice
+from textwrap import fill
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
@@ -36,7 +37,7 @@ from selfsent.objectives.declutr import DeCLUTR
 from selfsent.objectives.registry import plan_objective
 from selfsent.progress import SILENT, Progress
 from selfsent.report.style import STYLE
-from selfsent.reproduction.findings import Cell
+from selfsent.reproduction.findings import Cell, name_measured
 from selfsent.reproduction.plan import ArtifactPlan
 from selfsent.runs.read import Curve
 
@@ -52,7 +53,6 @@ _DOCUMENTS = 2_000  # at most: those that are read
 _BINS = 40  # about
 _BETA = {"anchors": (4, 2), "positives": (2, 4)}
 _TEXTS = 512  # whose features are whitened together
-_SHUFFLES = 12  # positives of a text that are drawn
 _SHOWN = 4  # texts whose positives are drawn
 
 Span = tuple[int, int]
@@ -99,6 +99,12 @@ def _name_lines(axes: Axes, names: Sequence[str], label: str) -> None:
     axes.set_xlabel(label)
 
 
+def _label(cells: Cells, measure: str) -> str:
+    """Return the name of an axis: of the published measure, and below it of ours where tasks are missing."""
+    ours = name_measured(measure, *(of_row.get(measure) for of_row in cells.values()))
+    return measure if ours == measure else f"paper: {measure}\nhere: {fill(ours, 60)}"
+
+
 def _draw_dots(plan: ArtifactPlan, cells: Cells) -> Figure:
     """Draw one line a row: ours with its error bar, and the published value."""
     measure = plan.artifact.main.name
@@ -109,7 +115,7 @@ def _draw_dots(plan: ArtifactPlan, cells: Cells) -> Figure:
             axes.errorbar(cell.value, line, xerr=_error_bars([cell]), fmt="o", color=OURS, capsize=2, label="here")
         if measure in row.published:
             axes.plot(row.published[measure], line, **_PUBLISHED)
-    _name_lines(axes, [row.name for row in rows], measure)
+    _name_lines(axes, [row.name for row in rows], _label(cells, measure))
     return figure
 
 
@@ -157,7 +163,7 @@ def _draw_lines(plan: ArtifactPlan, cells: Cells) -> Figure:
         axes.set_xscale("log")
     axes.set_xticks(across, [f"{x:g}" for x in across])
     axes.set_xticks([], minor=True)
-    axes.set_ylabel(measure)
+    axes.set_ylabel(_label(cells, measure))
     return figure
 
 
@@ -177,7 +183,7 @@ def _draw_scatter(plan: ArtifactPlan, cells: Cells) -> Figure:
     axes.margins(x=0.2, y=0.1)  # room for the names
     _write_names(axes, [(name, (values[across], values[along])) for name, values, *_ in points])
     if shades:
-        figure.colorbar(ScalarMappable(scale, "viridis"), ax=axes, label=colour)
+        figure.colorbar(ScalarMappable(scale, "viridis"), ax=axes, label=_label(cells, colour))
     axes.plot([], [], "o", color=OURS, label="here")
     axes.plot([], [], **_PUBLISHED)
     axes.set_xlabel(across)
@@ -334,7 +340,8 @@ def _draw_whitening(recipe: Recipe, progress: Progress) -> Sketch:
         )
     raw = torch.from_numpy(encode(load_encoder(recipe.base, pooling=recipe.encoder.pooling), texts)).double()
     features = raw - raw.mean(dim=0)
-    white, positives = whiten_twice(features, recipe.seed)
+    count = plan_objective(recipe.method, recipe.objective).table()["num_views"] - 1  # beside the anchor
+    white, positives = whiten_twice(features, recipe.seed, count)
     group = int(np.abs(_group_correlations(features.numpy())).argmax())
     pair = [2 * group, 2 * group + 1]
     figure = Figure(figsize=(8.4, 3.6), layout="constrained")
@@ -358,12 +365,12 @@ def _draw_whitening(recipe: Recipe, progress: Progress) -> Sketch:
 
 
 def whiten_twice(
-    features: Float[torch.Tensor, "N D"], seed: int
+    features: Float[torch.Tensor, "N D"], seed: int, count: int = 2
 ) -> tuple[Float[torch.Tensor, "N D"], Float[torch.Tensor, "S N D"]]:
-    """Whiten groups of two neighbouring features; and again after each of several shuffles."""
+    """Whiten groups of two neighbouring features; and again after each of ``count`` shuffles."""
     groups = features.shape[1] // 2
     draw = torch.Generator().manual_seed(seed)
-    shuffles = [torch.randperm(features.shape[1], generator=draw) for _ in range(_SHUFFLES)]
+    shuffles = [torch.randperm(features.shape[1], generator=draw) for _ in range(count)]
     whitened = torch.stack([group_whiten(features, groups, permutation=shuffle) for shuffle in shuffles])
     return group_whiten(features, groups), whitened
 

@@ -6,8 +6,9 @@ Below three seeds nothing can be concluded about a training.  Two encoders witho
 rows.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -35,6 +36,7 @@ class Cell:
     of: int  # scores that the measure has
     replicates: Float[np.ndarray, "S R"] | None = None
     sub_sampled: tuple[str, ...] = ()  # its tasks whose data are a part of the published ones
+    without: tuple[str, ...] = ()  # its tasks that were not measured
 
     @property
     def value(self) -> float:
@@ -45,6 +47,12 @@ class Cell:
     def spread(self) -> float | None:
         """The deviation over the seeds."""
         return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else None
+
+
+def name_measured(measure: str, *cells: Cell | None) -> str:
+    """Return the name of a measure; with the tasks that it lacks, a mean has not the name of the published one."""
+    lacking = dict.fromkeys(task for cell in cells if cell for task in cell.without)
+    return f"{measure} without {', '.join(lacking)}" if lacking else measure
 
 
 class RowDifference(NamedTuple):
@@ -65,14 +73,12 @@ class ClaimFinding:
     direction: Direction = "not measured"
     lead: RowDifference | None = None
     reasons: tuple[str, ...] = ()  # why it cannot be told, and what the figures leave out
+    measured: str = ""  # the measure by what it is without; empty: the claim's
 
     @property
     def sentence(self) -> str:
         """The finding in one sentence."""
-        claim = self.claim
-        relation = "above" if claim.margin is None else f"within {claim.margin:g} of"
-        text = f"{claim.first} {relation} {claim.second} in {claim.measure}"
-        text += f" (paper {self.paper:+.2f})" if self.paper is not None else ""
+        text = self.claim.words(self.measured or self.claim.measure, self.paper)
         text += f": {_DIRECTIONS.get(self.direction, self.direction)}"
         if self.lead is not None:
             text += f", {self.lead.value:+.2f}"
@@ -82,25 +88,30 @@ class ClaimFinding:
 
 
 def find_cell(measure: Measure, results: Sequence[Results]) -> Cell | None:
-    """Return the value of a measure for the results of each seed; None where none of its scores was measured.
+    """Return the value of a measure for the results of each seed; None where a block has no score that was measured.
 
     A score that is missing is left out of the mean.
     """
     values, replicates = [], []
     parts = 0
+    without: tuple[str, ...] = ()
     sub_sampled: dict[str, None] = {}
     for result in results:
         groups = [[_find_score(result, part) for part in group] for group in measure.groups]
-        measured = [[score for score in group if score] for group in groups if None not in group]
-        if not measured:
+        starts = np.cumsum((0, *(measure.blocks or (len(groups),))))
+        blocks = [
+            [[score for score in group if score] for group in groups[start:end] if None not in group]
+            for start, end in pairwise(starts)
+        ]
+        if not all(blocks):
             return None
-        scores = [score for group in measured for score in group]
-        parts = len(scores)
+        scores = [score for block in blocks for group in block for score in group]
+        absent = [part.task for part, score in zip(chain(*measure.groups), chain(*groups), strict=True) if not score]
+        parts, without = len(scores), tuple(dict.fromkeys(absent))
         sub_sampled |= {score.task: None for score in scores if "rows" in score.protocol}  # is in no other protocol
-        values.append(float(np.mean([np.mean([score.value for score in group]) for group in measured])))
+        values.append(float(_mean_of_blocks(blocks, lambda score: np.array(score.value))))
         if all(score.replicates is not None for score in scores):
-            of_groups = [np.mean([score.replicates for score in group], axis=0) for group in measured]  # type: ignore[arg-type]
-            replicates.append(np.mean(of_groups, axis=0))
+            replicates.append(_mean_of_blocks(blocks, lambda score: np.array(score.replicates)))
     drawn = np.stack(replicates) if len(replicates) == len(values) else None
     low, high = (None, None) if drawn is None else np.quantile(drawn.mean(axis=0), (0.025, 0.975)).tolist()
     return Cell(
@@ -111,7 +122,14 @@ def find_cell(measure: Measure, results: Sequence[Results]) -> Cell | None:
         of=sum(map(len, measure.groups)),
         replicates=drawn,
         sub_sampled=tuple(sub_sampled),
+        without=without,
     )
+
+
+def _mean_of_blocks(blocks: list[list[list[Score]]], value: Callable[[Score], np.ndarray]) -> np.ndarray:
+    """Average a value over each group's scores, over the groups of each block, and over the blocks."""
+    of_groups = [[np.mean([value(score) for score in group], axis=0) for group in block] for block in blocks]
+    return np.asarray(np.mean([np.mean(block, axis=0) for block in of_groups], axis=0))
 
 
 def _find_score(result: Results, part: ScorePart) -> Score | None:
@@ -138,7 +156,7 @@ def judge_claims(plan: ArtifactPlan, cells: Mapping[str, Mapping[str, Cell]]) ->
         finding = _judge(plan, claim, cells, level)
         if earlier is not claim and finding.lead is not None:
             reason = f"the same two runs as {earlier.first} and {earlier.second} at this scale"
-            finding = ClaimFinding(claim=claim, paper=finding.paper, reasons=(reason,))
+            finding = replace(finding, direction="not measured", lead=None, reasons=(reason,))
         findings.append(finding)
     return findings
 
@@ -148,10 +166,7 @@ def _judge(
 ) -> ClaimFinding:
     names = claim.first, claim.second
     first, second = (cells.get(name, {}).get(claim.measure) for name in names)
-    published = [plan.artifact.row(name).published.get(claim.measure) for name in names]
-    paper = claim.paper
-    if paper is None and published[0] is not None and published[1] is not None:
-        paper = published[0] - published[1]
+    paper = plan.artifact.published_lead(claim)
     if first is None or second is None:
         return ClaimFinding(claim=claim, paper=paper)
     rows = {row.row.name: row for row in plan.rows}
@@ -174,7 +189,10 @@ def _judge(
         if first.replicates is None or second.replicates is None:
             reasons.append("the interval is over the seeds alone")
     reasons += _left_out(first, second)
-    return ClaimFinding(claim=claim, paper=paper, direction=direction, lead=lead, reasons=tuple(reasons))
+    measured = name_measured(claim.measure, first, second)
+    return ClaimFinding(
+        claim=claim, paper=paper, direction=direction, lead=lead, reasons=tuple(reasons), measured=measured
+    )
 
 
 def decide_direction(low: float, high: float, margin: float | None) -> Direction:

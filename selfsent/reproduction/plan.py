@@ -146,14 +146,14 @@ def plan_row(row: ArtifactRow, options: ReproduceOptions) -> PlannedRow:
 
 def _recipe_and_needs(source: Training, options: ReproduceOptions) -> tuple[Recipe, list[str]]:
     """Return the recipe of a training for the first seed, and the weights and texts that it lacks."""
-    recipe = _spelled_out(training_recipe(source, options.first_seed, options))
+    recipe = spell_out(training_recipe(source, options.first_seed, options))
     kind, texts = kind_of(source, options), texts_of(source, options)
     needs = [] if has_weights(recipe.base) else [f"weights {recipe.base}"]
     needs += [] if texts else [f"data {kind} ({OPTION[kind]})"]
     return recipe, needs + [f"data {name}" for name in texts if not _has_text(name)]
 
 
-def _spelled_out(recipe: Recipe) -> Recipe:
+def spell_out(recipe: Recipe) -> Recipe:
     """Return a recipe with every default of its objective and corpus, and without published scores.
 
     Rows that are one training by different words, such as a default that one of them names, are then equal.

@@ -19,6 +19,7 @@ the recipe's own [paper] table ("recipe average": only that column).
     [sts]                             # a set of columns
     STS12 = "sts12"                   # task | metric | aggregation | split of a score; the last ones have defaults
     average = {mean = ["sts"]}        # the mean of sets or columns; of its own set, of the columns above
+    Avg. = {means = ["x", "y"]}       # the mean of the means of sets: each set counts alike, however many tasks it has
     mrpc = ["mrpc | accuracy |", "mrpc | f1 |"]       # one part of such a mean: the mean of two scores of a task
 """
 
@@ -60,10 +61,11 @@ class ScorePart(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, config=FINITE)
 class Measure:
-    """A column: the mean over groups of the mean over each group's scores."""
+    """A column: the mean over groups of the mean over each group's scores; with blocks, the mean of their means."""
 
     name: str
     groups: tuple[tuple[ScorePart, ...], ...]
+    blocks: tuple[int, ...] = ()  # how many groups each block has, in order; empty: one block of all
 
     @property
     def tasks(self) -> list[str]:
@@ -103,6 +105,7 @@ class ArtifactRow:
     published: Mapping[str, float] = field(default_factory=dict)  # by the name of the measure
     x: float | None = None  # where a figure has a numeric axis
     series: str = ""  # the line that it belongs to
+    note: str = ""  # what the paper's description leaves open about it
 
 
 @dataclass(frozen=True, kw_only=True, config=FINITE)
@@ -114,6 +117,12 @@ class PaperClaim:
     measure: str
     margin: float | None = None
     paper: float | None = None  # the difference, where the rows have no published values
+
+    def words(self, measure: str, paper: float | None) -> str:
+        """Return it in words, of a measure by the name that it has here."""
+        relation = "above" if self.margin is None else f"within {self.margin:g} of"
+        text = f"{self.first} {relation} {self.second} in {measure}"
+        return text if paper is None else f"{text} (paper {paper:+.2f})"
 
 
 @dataclass(frozen=True, kw_only=True, config=FINITE)
@@ -148,6 +157,13 @@ class Artifact:
     def row(self, name: str) -> ArtifactRow:
         """Return a row by name."""
         return next(row for row in self.rows if row.name == name)
+
+    def published_lead(self, claim: PaperClaim) -> float | None:
+        """Return the published difference of a claim; None where the paper prints none."""
+        values = [self.row(name).published.get(claim.measure) for name in (claim.first, claim.second)]
+        if claim.paper is not None or values[0] is None or values[1] is None:
+            return claim.paper
+        return values[0] - values[1]
 
     @property
     def main(self) -> Measure:
@@ -193,12 +209,16 @@ def parse_columns(text: str, file: str) -> ColumnSets:
     def read(name: str, table: dict[str, Any]) -> tuple[Measure, ...]:
         sets[name] = ()
         for column, written in table.items():
+            blocks: tuple[int, ...] = ()
             if isinstance(written, dict):
-                groups = tuple(group for measure in _find_columns(written["mean"], sets) for group in measure.groups)
+                names = written["means"] if "means" in written else written["mean"]
+                of_names = [[group for one in _find_columns([each], sets) for group in one.groups] for each in names]
+                groups = tuple(group for found in of_names for group in found)
+                blocks = tuple(map(len, of_names)) if "means" in written else ()
             else:
                 scores = [written] if isinstance(written, str) else written
                 groups = (tuple(ScorePart(*map(str.strip, score.split("|"))) for score in scores),)
-            sets[name] += (Measure(name=column, groups=groups),)
+            sets[name] += (Measure(name=column, groups=groups, blocks=blocks),)
         return sets[name]
 
     return _read_tables(text, file, read)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from selfsent.reproduction.figures import CurveSet, Sketch, draw_artifact
-from selfsent.reproduction.findings import Cell, ClaimFinding
+from selfsent.reproduction.findings import Cell, ClaimFinding, name_measured
 from selfsent.reproduction.plan import ArtifactPlan, PlannedRow
 from selfsent.storage import atomic
 
@@ -47,29 +47,41 @@ def table_lines(outcome: ArtifactOutcome) -> tuple[list[str], list[list[str]]]:
     """Return heads and rows for people: of each row the published values, and below them ours."""
     if outcome.sketch:
         return outcome.sketch.heads, outcome.sketch.rows
-    measures = outcome.plan.artifact.measures
+    columns = _columns(outcome)
     rows = []
     for planned in outcome.plan.rows:
         row, cells = planned.row, outcome.cells.get(planned.row.name, {})
         if row.published:
-            values = [row.published.get(measure.name) for measure in measures]
-            rows.append([row.name, PAPER, *("" if value is None else f"{value:.2f}" for value in values)])
+            rows.append([row.name, PAPER, *(_format(row.published.get(column)) for column in columns)])
         if cells:
-            ours = [format_cell(cells.get(measure.name)) for measure in measures]
-            rows.append(["" if row.published else row.name, OURS, *ours])
+            ours = {name_measured(name, cell): format_cell(cell) for name, cell in cells.items()}
+            rows.append(["" if row.published else row.name, OURS, *(ours.get(column, "") for column in columns)])
         elif not row.published:
-            rows.append([row.name, "-", *[""] * len(measures)])
-    return ["row", "from", *(measure.name for measure in measures)], rows
+            rows.append([row.name, "-", *[""] * len(columns)])
+    return ["row", "from", *columns], rows
+
+
+def _columns(outcome: ArtifactOutcome) -> list[str]:
+    """Return the names of the columns: those of the paper, each followed by what was measured in part only."""
+    names: dict[str, None] = {}
+    for measure in outcome.plan.artifact.measures:
+        cells = (of_row.get(measure.name) for of_row in outcome.cells.values())
+        names |= dict.fromkeys([measure.name, *(name_measured(measure.name, cell) for cell in cells)])
+    return [*names]
+
+
+def _format(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
 
 
 def format_cell(cell: Cell | None) -> str:
     """Write a value, with its deviation over the seeds or the interval over the test rows.
 
-    "*": parts are missing; "†": some of the data are sub-sampled.
+    "†": some of the data are sub-sampled.
     """
     if cell is None:
         return ""
-    text = f"{cell.value:.2f}" + ("*" if cell.parts < cell.of else "") + ("†" if cell.sub_sampled else "")
+    text = f"{cell.value:.2f}" + ("†" if cell.sub_sampled else "")
     if cell.spread is not None:
         return f"{text} ± {cell.spread:.2f}"
     if cell.low is None or cell.high is None:
@@ -90,8 +102,8 @@ def explain_values(outcome: ArtifactOutcome) -> list[str]:
         )
     lines = [f"{PAPER}: as published.  {OURS}: measured, {seeds}.", outcome.scale]
     cells = [cell for row in outcome.cells.values() for cell in row.values()]
-    if any(cell.parts < cell.of for cell in cells):
-        lines.append(f"* without {', '.join(outcome.plan.missing)}: not the mean that the paper prints.")
+    if any(cell.without for cell in cells):
+        lines.append("A mean whose name says what it is without is not the one that the paper prints.")
     if sub_sampled := dict.fromkeys(task for cell in cells for task in cell.sub_sampled):
         lines.append(f"† with sub-sampled data of {', '.join(sub_sampled)}: not comparable with the paper's.")
     return lines + note
@@ -103,6 +115,8 @@ def row_notes(plan: ArtifactPlan) -> list[str]:
     for planned in plan.rows:
         name = planned.row.name
         first = next(row for row in plan.rows if row.key == planned.key)
+        if planned.row.note:
+            notes.append(f"{name}: {planned.row.note}")
         if planned.needs:
             notes.append(f"{name}: needs {', '.join(planned.needs)}")
         elif not planned.key:
@@ -136,14 +150,15 @@ def _csv_rows(outcome: ArtifactOutcome) -> Iterator[Sequence[object]]:
         return
     yield ["row", "measure", "paper", "here", "low", "high", "deviation", "seeds", "scores", "of"]
     for planned in outcome.plan.rows:
-        for measure in outcome.plan.artifact.measures:
-            paper = planned.row.published.get(measure.name, "")
-            cell = outcome.cells.get(planned.row.name, {}).get(measure.name)
+        cells = outcome.cells.get(planned.row.name, {})
+        ours = {name_measured(name, cell): cell for name, cell in cells.items()}
+        for column in _columns(outcome):
+            paper, cell = planned.row.published.get(column, ""), ours.get(column)
             measured: list[object] = [""] * 7
             if cell is not None:
                 measured = [cell.value, cell.low, cell.high, cell.spread, len(cell.values), cell.parts, cell.of]
             if cell is not None or paper != "":
-                yield [planned.row.name, measure.name, paper, *measured]
+                yield [planned.row.name, column, paper, *measured]
 
 
 def _content(outcome: ArtifactOutcome) -> dict[str, Any]:
@@ -176,7 +191,7 @@ def _row_content(planned: PlannedRow, cells: Mapping[str, Cell]) -> dict[str, An
     here = {}
     for measure, cell in cells.items():
         table = {name: value for name, value in vars(cell).items() if name != "replicates"}
-        here[measure] = {**table, "value": cell.value, "spread": cell.spread}
+        here[name_measured(measure, cell)] = {**table, "value": cell.value, "spread": cell.spread}
     return {
         "name": planned.row.name,
         "paper": dict(planned.row.published),

@@ -64,7 +64,7 @@ def test_the_rows_own_settings_hold_at_small_scale():
     rows = {row.name: row for row in CATALOG["scd-batch-size"].rows}
     assert training_recipe(rows["batches of 256"].source, 1, options).train.batch_size == 256
     grid = {row.name: row for row in CATALOG["scd-grid"].rows}
-    assert training_recipe(grid["dropout_high 0.24"].source, 1, options).objective["dropout_high"] == 0.24
+    assert training_recipe(grid["BERT-base, as printed"].source, 1, options).objective["dropout_high"] == 0.15
 
 
 def test_the_recipe_alone_is_what_full_scale_trains():
