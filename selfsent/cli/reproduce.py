@@ -62,7 +62,7 @@ def reproduce(
     with loading("torch and transformers", display):
         from selfsent.config import apply_settings, build_config
         from selfsent.errors import ConfigurationError
-        from selfsent.reproduction.describe import describe
+        from selfsent.reproduction.describe import describe_rows
         from selfsent.reproduction.measure import plan_reproduction, summary_lines
         from selfsent.reproduction.measure import reproduce as measure
         from selfsent.reproduction.scale import ReproduceOptions, SmallScale
@@ -87,7 +87,7 @@ def reproduce(
     if plan or not (names or all_):
         planned = plan_reproduction(names or (), options, out)
         for artifact in planned if names else ():
-            display.print("\n".join([*describe(artifact.plan, options), ""]))
+            display.print("\n".join([*describe_rows(artifact.plan, options), ""]))
         _show_plan(planned, options, display)
         return
     outcomes = measure(names or (), options, out, resume=resume, progress=display)

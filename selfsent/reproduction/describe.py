@@ -12,7 +12,7 @@ from selfsent.reproduction.spec import Measure, Training
 _SAID = ("schedule", "warmup_steps", "weight_decay")  # of training: beside rate, batch, steps and validation
 
 
-def describe(plan: ArtifactPlan, options: ReproduceOptions) -> Iterator[str]:
+def describe_rows(plan: ArtifactPlan, options: ReproduceOptions) -> Iterator[str]:
     """Yield the lines of a table or figure; what all of its trainings share is said once.
 
     Validation is that of a run with ``--data``.

@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from selfsent.evaluation.score import Results, Score
-from selfsent.reproduction.describe import describe
+from selfsent.reproduction.describe import describe_rows
 from selfsent.reproduction.figures import draw_sketch
 from selfsent.reproduction.findings import find_cell, name_measured
 from selfsent.reproduction.plan import plan_artifacts, spell_out
@@ -399,7 +399,7 @@ def test_positives_of_whitenedcses_figure_1b_are_as_many_as_in_training(tmp_path
 def lines_of(name, **options):
     given = ReproduceOptions(**options)
     (plan,) = plan_artifacts([CATALOG[name]], given)
-    return [line.strip() for line in describe(plan, given)]
+    return [line.strip() for line in describe_rows(plan, given)]
 
 
 def test_a_plan_says_what_each_row_is_what_all_share_and_how_it_is_averaged():
