@@ -1,9 +1,9 @@
-# The same commands on a laptop and in CI: make install, dev, demo, settings, check, docs, test, wheel-test.
+# The same commands on a laptop and in CI: make install, dev, demo, picture, settings, check, docs, test, wheel-test.
 PYTHON ?= python3
 BIN := .venv/bin
 TORCH_CPU ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: install dev demo serve-demo settings check docs test wheel-test
+.PHONY: install dev demo picture serve-demo settings check docs test wheel-test
 
 # torch first: on Linux the plain package brings several gigabytes of CUDA. Without an NVIDIA GPU its CPU build is
 # taken from PyTorch's own index, where that answers within five seconds.
@@ -33,6 +33,10 @@ demo: install
 	rm -rf runs/demo
 	$(BIN)/selfsent fit pydocs --minutes 5 --out runs/demo
 	$(BIN)/selfsent search pydocs "delete a directory with everything in it" --model runs/demo/model
+
+# docs/fit.svg: what the selection of `make demo` prints.
+picture: demo
+	$(BIN)/python docs/screen.py docs/fit.svg fit pydocs --minutes 5 --out runs/demo --resume
 
 serve-demo: install
 	$(BIN)/pip install --quiet --editable ".[serve]" -c constraints.txt

@@ -36,7 +36,7 @@ def command(model: str, out: Path, arguments: argparse.Namespace) -> list[str]:
     folder, _, pooling = model.partition("@")
     words = ("evaluate", folder, "--tasks", arguments.tasks, "--data", arguments.data)
     pooled = ("--pooling", pooling) if pooling else ()
-    return harness.selfsent(*words, "--classifier", arguments.classifier, "--json", out, *pooled)
+    return harness.selfsent(*words, "--classifier", arguments.classifier, "--out", out, *pooled)
 
 
 def value(content: dict, task: str, split: str | None, metric: str) -> dict | None:

@@ -44,7 +44,7 @@ def plain_loop(model: str, data: Path, out: Path, bf16: bool) -> None:
 def ours(model: str, data: Path, out: Path) -> list[str]:
     """Return the command that a user types."""
     program = Path(sys.executable).with_name("selfsent")
-    return [str(program), "evaluate", model, "--tasks", "sts", "--data", str(data), "--json", str(out)]
+    return [str(program), "evaluate", model, "--tasks", "sts", "--data", str(data), "--out", str(out)]
 
 
 def main() -> None:

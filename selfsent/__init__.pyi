@@ -11,6 +11,7 @@ from selfsent.export.hub import push_model as push_model
 from selfsent.objectives.base import Objective as Objective
 from selfsent.objectives.sentence_transformers_loss import ObjectiveLoss as ObjectiveLoss
 from selfsent.pretraining.pretrain import pretrain as pretrain
+from selfsent.progress import Bar as Bar
 from selfsent.progress import Progress as Progress
 from selfsent.report.page import write_report as write_report
 from selfsent.searching.index import Index as Index

@@ -70,7 +70,7 @@ def _again() -> str:
 
 
 def _fail(message: str, status: int) -> None:
-    from selfsent.cli.display import printable  # the message may quote a text, a title or the name of a file
+    from selfsent.runtime.printed import printable  # the message may quote a text, a title or the name of a file
 
     if status == 130 and launched_number():
         sys.exit(status)  # all processes stopped, and the first says so

@@ -1,6 +1,9 @@
 """Progress callbacks.  The base class does nothing; a progress bar overrides what it shows."""
 
+import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
 
 
 class Progress:
@@ -37,6 +40,64 @@ class Progress:
 
 
 SILENT = Progress()
+
+
+class Bar(Progress):
+    """Shows bars of tqdm in a notebook or a terminal, plain ones where ipywidgets is absent, and every line.
+
+    Examples:
+        >>> selfsent.fit(corpus="tickets.jsonl", progress=selfsent.Bar())
+    """
+
+    def __init__(self) -> None:
+        if find_spec("ipywidgets"):
+            from tqdm.auto import tqdm  # where it is absent, this one warns
+        else:
+            from tqdm import tqdm
+        self._tqdm: Any = tqdm
+        self._bar: Any = None
+        self._stage = ""
+
+    def say(self, message: str) -> None:
+        """Print a line above the bar."""
+        self._tqdm.write(message, file=sys.stderr)
+
+    def report(self, stage: str, done: int, total: int | None = None) -> None:
+        """Move the bar of a stage."""
+        if self._bar is None or stage != self._stage:
+            self._start(stage, done, total, "texts")
+        self._move(done)
+        if done == total:
+            self.end()
+
+    def begin(self, step: int, steps: int, unit: str) -> None:
+        """Start the bar of a training."""
+        self._start("train", step, steps, "steps")
+
+    def step(self, step: int, units: int, terms: Mapping[str, float]) -> None:
+        """Move the bar of a training, and show the terms of the loss."""
+        self._move(step, {name: f"{value:.3f}" for name, value in terms.items()})
+
+    def evaluated(self, step: int, scores: Mapping[str, float], best: bool) -> None:
+        """Print the scores of an evaluation."""
+        figures = "  ".join(f"{name} {value:.2f}" for name, value in scores.items())
+        self.say(f"step {step:,}: {figures}{'  (best so far)' if best else ''}")
+
+    def end(self) -> None:
+        """Close the bar."""
+        if self._bar is not None:
+            self._bar.close()
+        self._bar = None
+
+    def _start(self, stage: str, done: int, total: int | None, unit: str) -> None:
+        self.end()
+        self._stage = stage
+        self._bar = self._tqdm(desc=stage, initial=done, total=total, unit=f" {unit}", leave=False)
+
+    def _move(self, done: int, state: Mapping[str, str] | None = None) -> None:
+        if self._bar is not None:
+            self._bar.set_postfix(state or {}, refresh=False)
+            self._bar.update(done - self._bar.n)
 
 
 class Prefixed(Progress):

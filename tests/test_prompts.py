@@ -93,7 +93,7 @@ def test_evaluate_ranks_by_encode_query_and_encode_document_and_says_so(command,
     same = [("text1", "text2", "label"), *zip(queries, passages, ["1", "0"] * 20, strict=True)]
     (tmp_path / "pairs.tsv").write_text("".join("\t".join(row) + "\n" for row in same))
     tasks = f"retrieval:{tmp_path / 'own'},pairs:{tmp_path / 'pairs.tsv'}"
-    status, out, _ = command("evaluate", model, "--tasks", tasks, "--json", tmp_path / "scores.json", "--bootstrap", 0)
+    status, out, _ = command("evaluate", model, "--tasks", tasks, "--out", tmp_path / "scores.json", "--bootstrap", 0)
     assert status == 0
     scores = json.loads((tmp_path / "scores.json").read_text())["scores"]
     found = {score["metric"]: score for score in scores}

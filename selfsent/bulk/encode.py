@@ -29,14 +29,15 @@ from selfsent.encoder.quantize import QUANTIZED, needs_ranges, quantized_width
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, unknown
 from selfsent.progress import SILENT, Progress
 from selfsent.runtime.precision import require_dimensions
+from selfsent.runtime.printed import Printed, Shown
 from selfsent.storage.atomic import bytes_digest
 
 DTYPES = ("float32", "float16")
 CALIBRATION = 100  # different texts that ranges are taken from, at least, as sentence-transformers advises
 
 
-@dataclass(frozen=True, kw_only=True)
-class Encoded:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Encoded(Printed):
     """What was written."""
 
     output: Path | str
@@ -44,6 +45,14 @@ class Encoded:
     width: int
     resumed: int  # rows that an earlier, unfinished job had encoded
     missing: tuple[int, ...] = ()  # the parts that are not done; the output is not there before they are
+
+    def shown(self) -> Shown:
+        """Return what was written, or what is missing for that."""
+        if self.missing:
+            others = ", ".join(map(str, self.missing[:20])) + (" ..." if len(self.missing) > 20 else "")
+            return Shown([f"this part is done; {self.output} is made when these are, too: {others}"])
+        kept = f", {self.resumed:,} of them before" if self.resumed else ""
+        return Shown([f"wrote {self.output}: {self.rows:,} texts{kept}, {self.width} wide"])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from selfsent.cli.evaluate import evaluate
 from selfsent.cli.export import export
 from selfsent.cli.fit import fit
 from selfsent.cli.index import index
+from selfsent.cli.options import with_json
 from selfsent.cli.pairs import app as pairs
 from selfsent.cli.pretrain import pretrain
 from selfsent.cli.push import push
@@ -42,10 +43,10 @@ for command in (
     encode,
     index,
     search,
-    serve,
     settings,
 ):
-    app.command()(command)
+    app.command()(with_json(command))
+app.command()(serve)
 app.add_typer(pairs, name="pairs")
 
 

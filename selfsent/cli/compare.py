@@ -9,10 +9,10 @@ from selfsent.cli.options import (
     Classifier,
     Data,
     Documents,
-    Json,
     Language,
     MaxLength,
     Precision,
+    Scores,
     StopOn,
     TextColumn,
     Texts,
@@ -38,7 +38,7 @@ def compare(
     max_length: MaxLength = None,
     classifier: Classifier = "senteval_full",
     stop_on: StopOn = "pearson",
-    json: Json = None,
+    out: Scores = None,
     documents: Documents = 1000,
     static: Annotated[bool, typer.Option(help="Also score static word vectors of the same text")] = True,
     language: Language = "en",
@@ -46,7 +46,7 @@ def compare(
     details: Annotated[bool, typer.Option("--details", help="Also run the tests that enter no score")] = False,
     bootstrap: Annotated[int, typer.Option(help="Resamples behind each 95 % interval", min=100)] = 1000,
     precision: Precision = "auto",
-) -> None:
+) -> object:
     """Decide whether AFTER is better than BEFORE: better, worse, or cannot tell.
 
     Without --tasks the structure of your own text decides.  With --tasks labels do, by a paired bootstrap; BEFORE and
@@ -61,12 +61,12 @@ def compare(
     display = Display()
     how: dict[str, Any] = {"precision": precision, "bootstrap": bootstrap, "progress": display}
     if tasks is not None:
-        _require_default("--tasks", text=text, json=json, details=details)
+        _require_default("--tasks", text=text, out=out, details=details)
         how |= {"data": data, "max_length": max_length, "classifier": classifier, "stop_on": stop_on}
         return _compare_on_tasks(display, before, after, split_tasks(tasks), how)
     _require_default("text without labels", data=data, max_length=max_length)
     how |= {"documents": documents, "static": static, "language": language, "text_column": text_column}
-    _compare_on_text(display, before, after, text or ["pydocs"], json, how | {"details": details})
+    return _compare_on_text(display, before, after, text or ["pydocs"], out, how | {"details": details})
 
 
 def _require_default(basis: str, **options: object) -> None:
@@ -79,7 +79,7 @@ def _require_default(basis: str, **options: object) -> None:
             raise ConfigurationError(f"{option} changes nothing in a comparison on {basis}: leave it out")
 
 
-def _compare_on_tasks(display: "Display", before: str, after: str, tasks: list[str], how: dict[str, Any]) -> None:
+def _compare_on_tasks(display: "Display", before: str, after: str, tasks: list[str], how: dict[str, Any]) -> object:
     from selfsent.errors import ConfigurationError
     from selfsent.runtime.imports import loading
 
@@ -94,12 +94,14 @@ def _compare_on_tasks(display: "Display", before: str, after: str, tasks: list[s
     new, old = (split_tasks(models) for models in (after, before))
     require_seeds(len(old), len(new))  # here, in the order of the command
     hardware.choose_hardware()
-    display.print(difference_table((before, after), *scoring.compare(new, old, tasks, **how)))
+    compared = scoring.compare(new, old, tasks, **how)
+    display.print(difference_table((before, after), *compared))
+    return compared
 
 
 def _compare_on_text(
-    display: "Display", before: str, after: str, texts: list[str], json: Json, how: dict[str, Any]
-) -> None:
+    display: "Display", before: str, after: str, texts: list[str], out: Scores, how: dict[str, Any]
+) -> object:
     from selfsent.runtime.imports import loading
 
     with loading("torch", display):
@@ -108,7 +110,7 @@ def _compare_on_text(
         from selfsent.evaluation.label_free.verdict import verdict
         from selfsent.storage import atomic, locks
 
-    with locks.reserved(json, _WRITTEN_BY):
+    with locks.reserved(out, _WRITTEN_BY):
         result = verdict(before, after, texts, **how)
         display.print(verdict_table(result))
         for name, why in result.left_out.items():
@@ -116,8 +118,9 @@ def _compare_on_text(
         display.print("")
         for number, sentence in enumerate(result.sentences):
             display.print(sentence, style=None if number else "bold")
-        if json is not None:
+        if out is not None:
             try:
-                atomic.write_json(json, {"written_by": _WRITTEN_BY, **result.as_dict()})
+                atomic.write_json(out, {"written_by": _WRITTEN_BY, **result.as_dict()})
             except OSError as error:
-                raise ConfigurationError(f"cannot write {json}: {error.strerror}") from error
+                raise ConfigurationError(f"cannot write {out}: {error.strerror}") from error
+    return result

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -16,10 +16,6 @@ from selfsent.cli.options import (
     Workers,
     require_engine,
 )
-
-if TYPE_CHECKING:
-    from selfsent.bulk.encode import Encoded
-    from selfsent.cli.display import Display
 
 
 def encode(
@@ -46,7 +42,7 @@ def encode(
     ] = None,
     engine: Engine = "embedded",
     workers: Workers = None,
-) -> None:
+) -> object:
     """Encode texts into a matrix of embeddings, one row per text, in their order.
 
     An empty line is a text, too.  Encoding of files is resumable: after a kill, run the same command again.
@@ -100,16 +96,8 @@ def encode(
         display.say(f"stopped with {rows:,} texts kept" + (": run the same command again to resume" if rows else ""))
         raise
     display.end()
-    _report(display, done, part)
-
-
-def _report(display: "Display", done: "Encoded", part: str | None) -> None:
-    if done.missing:
-        others = ", ".join(map(str, done.missing[:20])) + (" ..." if len(done.missing) > 20 else "")
-        display.say(f"part {part} is done; {done.output} is made when these are, too: {others}")
-        return
-    kept = f", {done.resumed:,} of them before" if done.resumed else ""
-    display.say(f"wrote {done.output}: {done.rows:,} texts{kept}, {done.width} wide")
+    display.print(str(done))
+    return done
 
 
 def _standard_input() -> Iterator[str]:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from selfsent.cli.options import Classifier, Corpus, Data, Json, MaxLength, ModelArgument, Precision, StopOn
+from selfsent.cli.options import Classifier, Corpus, Data, MaxLength, ModelArgument, Precision, Scores, StopOn
 
 TASKS = (
     "Commas between: sts, stsb, geometry, retrieval, transfer, mr, probing, downstream, banking77 ...; own files: "
@@ -18,7 +18,7 @@ def evaluate(
     tasks: Annotated[str, typer.Option(help=TASKS)] = "sts",
     data: Data = None,
     corpus: Corpus = None,
-    json: Json = None,
+    out: Scores = None,
     mteb_results: Annotated[Path | None, typer.Option(help="Also write mteb:NAME here, for mteb to read")] = None,
     pooling: Annotated[
         str | None,
@@ -35,7 +35,7 @@ def evaluate(
     stop_on: StopOn = "pearson",
     bootstrap: Annotated[int, typer.Option(help="Resamples behind each 95 % interval; 0: none", min=0)] = 1000,
     precision: Precision = "auto",
-) -> None:
+) -> object:
     """Score a model; every score states its split, aggregation and interval.
 
     The task retrieval searches documents of --corpus, pydocs unless given.  selfsent compare compares two models.
@@ -52,7 +52,7 @@ def evaluate(
         from selfsent.storage import locks
 
     names = split_tasks(tasks)
-    with locks.reserved(json, scoring.SCORES_BY):
+    with locks.reserved(out, scoring.SCORES_BY):
         hardware.choose_hardware()
         results = scoring.evaluate(
             model,
@@ -74,8 +74,9 @@ def evaluate(
         display.print(results_table(results))
         for name, scored in results.items() if {"downstream", "probing"} & {*names} else ():
             display.print(f"{name}: {declutr_averages.summary(declutr_averages.averages(scored.scores))}")
-        if json is not None:  # last: a full disk costs no scores
-            scoring.write_scores(json, results, model)
+        if out is not None:  # last: a full disk costs no scores
+            scoring.write_scores(out, results, model)
+    return results
 
 
 def split_tasks(tasks: str) -> list[str]:

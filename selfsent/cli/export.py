@@ -33,7 +33,7 @@ def export(
         str | None, typer.Option(help="Column of tables that holds the text  \\[default: text, or what the run read]")
     ] = None,
     precision: Precision = "auto",
-) -> None:
+) -> object:
     """Write an encoder as ONNX, with int8 weights, as static word vectors or partly whitened, unless it loses by it.
 
     Example: selfsent export runs/tickets --to onnx-int8
@@ -60,6 +60,5 @@ def export(
         progress=display,
     )
     display.end()
-    display.say(done.judgement.sentence)
-    kept = ", which lost and is kept all the same" if done.judgement.lost else ""
-    display.say(f"wrote {done.folder}: {done.megabytes:.1f} MB{kept}")
+    display.print("\n".join(done.shown().sentences))
+    return done

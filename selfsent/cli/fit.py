@@ -40,7 +40,7 @@ def fit(
     out: Annotated[Path, typer.Option(help="The folder of the selection")] = Path("runs/fit"),
     set_: Annotated[list[str] | None, settings_option("Change a setting: steps=500")] = None,
     resume: Resume = False,
-) -> None:
+) -> object:
     """Find the best encoder for your text: candidates are trained and compared on documents that none has seen.
 
     The base is kept unless a candidate is surely better.  `selfsent settings fit` lists what --set changes.
@@ -50,6 +50,7 @@ def fit(
 
     display = Display()
     with loading("torch and transformers", display):
+        from selfsent.cli.search import search_line
         from selfsent.cli.tables import fit_table
         from selfsent.selection.fit import fit as select
 
@@ -75,6 +76,8 @@ def fit(
             "sentence-transformers/all-MiniLM-L6-v2, usually adds several points on English text."
         )
     display.print(f"model: {result.model}; a page with the figures: {result.page}")
+    display.print(search_line(result.folder, result.model))
+    return result
 
 
 def _asker(display: "Display", most: int) -> Callable[[str, str, str], int | None]:

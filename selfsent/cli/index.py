@@ -23,7 +23,7 @@ def index(
     text_column: TextColumn = "text",
     id_column: IdColumn = "id",
     set_: Annotated[list[str] | None, settings_option("Change a setting: mode=dense")] = None,
-) -> None:
+) -> object:
     """Index a corpus: its texts are encoded and written to a folder that searches open.
 
     With --update only documents that are new are encoded, and those that are gone are deleted.
@@ -70,5 +70,5 @@ def index(
     else:
         raise ConfigurationError("no text was given: name a file, a folder, a hub dataset or pydocs")
     display.end()
-    display.say(f"{changed.added:,} documents added, {changed.deleted:,} deleted, {changed.kept:,} kept")
-    display.print(f"{out}: {made.describe()}")
+    display.print(f"{changed}\n{out}: {made.describe()}")
+    return {"folder": out, "documents": len(made), **vars(changed)}

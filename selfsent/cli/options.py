@@ -1,11 +1,19 @@
 """Arguments and options that several commands share, each declared once."""
 
+import inspect
+import json as reader
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from selfsent.cli.completion import complete_recipe, complete_setting
+from selfsent.runtime.launch import launched_number
+from selfsent.runtime.printed import plain
 
 _TEXT = "Files, folders or hub names of data sets, or 'pydocs', the Python documentation"
 Texts = Annotated[list[str] | None, typer.Argument(metavar="TEXT", help=f"{_TEXT}  \\[default: pydocs]")]
@@ -47,7 +55,9 @@ Precision = Annotated[str, typer.Option(help="Of the computation: auto, bf16 or 
 
 PairsFile = Annotated[Path, typer.Option("--out", "-o", help=".parquet or .jsonl file to write")]
 MaxTexts = Annotated[int | None, typer.Option(min=1, help="Stop after so many texts  \\[default: all]")]
-Json = Annotated[Path | None, typer.Option(help="Also write the scores to this file; an earlier one is replaced")]
+Scores = Annotated[
+    Path | None, typer.Option("--out", "-o", help="Also write the scores to this file; an earlier one is replaced")
+]
 
 Seed = Annotated[int | None, typer.Option(help="The first seed of every random draw  \\[default: 42]")]
 Resume = Annotated[bool, typer.Option("--resume", help="Resume what is in --out")]
@@ -59,6 +69,27 @@ Workers = Annotated[int | None, typer.Option(help="Of the engine ray  \\[default
 def settings_option(help: str, metavar: str = "KEY=VALUE") -> Any:  # noqa: ANN401 - typer's
     """Declare ``--set``, which changes a setting of the command and may be repeated."""
     return typer.Option("--set", autocompletion=complete_setting, metavar=metavar, help=f"{help}; may be repeated")
+
+
+def with_json(command: Callable[..., object]) -> Callable[..., None]:
+    """Add ``--json`` to a command: what it returns is printed, and what it prints goes to standard error."""
+    option = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object, all else on stderr")]
+
+    @wraps(command)
+    def run(*, json: bool, **given: object) -> None:
+        if not json:
+            command(**given)
+            return
+        with redirect_stdout(sys.stderr):
+            result = plain(command(**given))
+        if not launched_number():  # of several processes the first speaks
+            typer.echo(reader.dumps(result or {}, allow_nan=False))
+
+    signature = inspect.signature(command)
+    added = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=option)
+    vars(run)["__signature__"] = signature.replace(parameters=[*signature.parameters.values(), added])
+    run.__annotations__ = {**command.__annotations__, "json": option}
+    return run
 
 
 def require_engine(engine: str, workers: int | None) -> None:

@@ -18,6 +18,7 @@ from selfsent.cli.options import (
     Split,
     TextColumn,
     settings_option,
+    with_json,
 )
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ app = typer.Typer(
 
 
 @app.command()
+@with_json
 def mine(
     text: SomeTexts,
     model: Model = "builtin",
@@ -48,7 +50,7 @@ def mine(
     positive_column: Annotated[str, typer.Option(help="Where a row has it, its text's positive")] = "positive",
     language: Language = "en",
     set_: Annotated[list[str] | None, settings_option("Change a setting: margin=1.3")] = None,
-) -> None:
+) -> object:
     """Find near-paraphrases, or hard negatives, in raw text, and write them as a corpus of pairs.
 
     `selfsent settings mine` lists what --set changes.
@@ -74,10 +76,11 @@ def mine(
         language=language,
         progress=display,
     )
-    _print(display, summary, "pairs" if kind == "paraphrases" else "rows of text, positive and negative")
+    return _print(display, summary, "pairs" if kind == "paraphrases" else "rows of text, positive and negative")
 
 
 @app.command()
+@with_json
 def structure(
     text: SomeTexts,
     out: PairsFile = Path("structure.parquet"),
@@ -90,7 +93,7 @@ def structure(
     max_pairs: Annotated[int | None, typer.Option(min=1, help="Of each kind, at most  \\[default: all]")] = None,
     text_column: TextColumn = "text",
     language: Language = "en",
-) -> None:
+) -> object:
     """Pair texts by the structure of their documents: no model, no labels.
 
     A sentence and the next one; the summary, or else the first sentence, and what follows; the title and the text; the
@@ -104,10 +107,11 @@ def structure(
     display = Display()
     how: dict[str, Any] = {"kinds": kinds} if kinds else {}
     how |= {"max_adjacent": max_adjacent, "max_pairs": max_pairs, "text_column": text_column, "language": language}
-    _print(display, structure_pairs(text, out, **how, progress=display))
+    return _print(display, structure_pairs(text, out, **how, progress=display))
 
 
 @app.command()
+@with_json
 def translate(
     text: SomeTexts,
     via: Annotated[
@@ -125,7 +129,7 @@ def translate(
     batch_size: Annotated[int, typer.Option(min=1, help="Texts of a batch; more is faster on a GPU")] = 32,
     precision: Precision = "auto",
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads  \\[default: one per core]")] = None,
-) -> None:
+) -> object:
     """Translate texts into another language and back; decoding settings are the models' own unless you change them.
 
     Translations are cached: stopped or killed, the same command resumes.
@@ -151,10 +155,11 @@ def translate(
         display.say(f"warning: {warning}")
     how: dict[str, Any] = {"max_texts": max_texts, "split": split, "text_column": text_column}
     summary = _produce(display, text, backend, out, **how)
-    _print(display, summary, speed="sentences/s there and back")
+    return _print(display, summary, speed="sentences/s there and back")
 
 
 @app.command()
+@with_json
 def rewrite(
     text: SomeTexts,
     endpoint: Annotated[str, typer.Option(metavar="URL", help="Base URL of a chat server, usually ending in /v1")],
@@ -174,7 +179,7 @@ def rewrite(
         tuple[float, float] | None, typer.Option(metavar="IN OUT", help="Of a million tokens sent, and received")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Start without asking")] = False,
-) -> None:
+) -> object:
     """Rewrite each text in other words with a chat server; the estimated cost is shown first.
 
     A key is read from OPENAI_API_KEY.  Answers are cached: killed, the same command resumes and pays nothing twice.
@@ -207,9 +212,11 @@ def rewrite(
     _print(display, summary, speed=f"sentences/s with {backend.tokens_in:,} tokens in, {backend.tokens_out:,} out")
     if summary.failed:
         display.print("Run the same command again to retry those that failed.")
+    return summary
 
 
 @app.command()
+@with_json
 def convert(
     first: Annotated[Path, typer.Argument(metavar="FILE", help="Lines of text, or a table")],
     second: Annotated[
@@ -227,7 +234,7 @@ def convert(
     ignore_figures: Annotated[
         bool, typer.Option("--ignore-figures", help="Leave out pairs that differ in figures alone")
     ] = False,
-) -> None:
+) -> object:
     """Convert pairs that you have.
 
     Example: selfsent pairs convert train.source.xz --out pairs.parquet
@@ -246,7 +253,7 @@ def convert(
         ignore_figures=ignore_figures,
         progress=display,
     )
-    _print(display, summary)
+    return _print(display, summary)
 
 
 def _produce(
@@ -274,12 +281,13 @@ def _produce(
     return produce_pairs(read, backend, out, left_out=left_out, progress=display, **options)
 
 
-def _print(display: "Display", summary: "PairsSummary", rows: str = "pairs", speed: str = "") -> None:
-    """Print a sample, the counts, the speed and where the pairs are."""
+def _print(display: "Display", summary: "PairsSummary", rows: str = "pairs", speed: str = "") -> "PairsSummary":
+    """Print a sample, the counts, the speed and where the pairs are; return the summary."""
     display.end()
     for text, other in summary.sample:
         display.print(f"  {text}\n  {other}\n")
-    display.print(str(summary))
+    display.print(summary.counts)
     if speed and summary.made:
         display.print(f"{summary.made / summary.seconds:,.1f} {speed}")
     display.print(f"wrote {summary.out}: {summary.pairs:,} {rows}, for `selfsent train {summary.out}`")
+    return summary

@@ -36,7 +36,7 @@ def pretrain(
     data: Data = None,
     set_: Annotated[list[str] | None, settings_option("Change a setting: learning_rate=5e-4")] = None,
     resume: Resume = False,
-) -> None:
+) -> object:
     """Train an encoder from scratch, for a language or domain that has none; or, with --base, continue on your text.
 
     The result opens with SentenceTransformer and, except for static vectors, with AutoModelForMaskedLM; it is a base
@@ -66,9 +66,5 @@ def pretrain(
         resume=resume,
         progress=display,
     )
-    if result.scores:
-        display.print("  ".join(f"{name} {value:.2f}" for name, value in result.scores.items()))
-    if result.steps:
-        speed = f"{result.tokens_per_second:,.0f} a second"
-        display.print(f"{result.steps:,} steps, {result.tokens / 1e6:,.1f} M tokens, {speed}")
-    display.print(f"model: {result.model}   opens with SentenceTransformer({str(result.model)!r})")
+    display.print(str(result))
+    return result

@@ -11,7 +11,7 @@ def push(
     public: Annotated[bool, typer.Option("--public", help="To a repository that everybody sees")] = False,
     license: Annotated[str | None, typer.Option(help="Of the weights, for the card, such as apache-2.0")] = None,
     language: Annotated[str | None, typer.Option(help="Of the text, for the card, such as en")] = None,
-) -> None:
+) -> object:
     """Upload a model with its card to the hub, in one commit: to a private repository, unless --public is given.
 
     Only files with names that a model's have are sent; the list is shown first.
@@ -27,4 +27,5 @@ def push(
 
     address = push_model(model, repository, public=public, licence=license, language=language, progress=display)
     display.end()
-    display.say(f"pushed to {address}")
+    display.print(f"pushed to {address}")
+    return {"address": address}

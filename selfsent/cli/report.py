@@ -15,7 +15,7 @@ def report(
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace --out also where it is no such page")] = False,
-) -> None:
+) -> object:
     """Write one self-contained HTML page: verdict, scores, curves, map, neighbours, and how to repeat the run.
 
     Seeds of one recipe are shown as mean and spread; several recipes side by side.
@@ -31,3 +31,4 @@ def report(
     hardware.choose_hardware()
     path = write_report(runs, out, overwrite=overwrite, progress=display)
     display.print(f"report: {path} ({path.stat().st_size / 1e6:.1f} MB); open it in any browser, without a network")
+    return {"page": path}

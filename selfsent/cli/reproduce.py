@@ -50,7 +50,7 @@ def reproduce(
     plan: Annotated[
         bool, typer.Option("--plan", help="Show what each row is, what would be run, and its cost, and stop")
     ] = False,
-) -> None:
+) -> object:
     """List the tables and figures of the papers, or measure some again and compare them with the published values.
 
     Each ends in a sentence for every claim of the paper: same direction, opposite, or cannot tell.
@@ -89,11 +89,12 @@ def reproduce(
         for artifact in planned if names else ():
             display.print("\n".join([*describe_rows(artifact.plan, options), ""]))
         _show_plan(planned, options, display)
-        return
+        return {artifact.plan.artifact.id: artifact.plan.artifact.title for artifact in planned}
     outcomes = measure(names or (), options, out, resume=resume, progress=display)
     for line in summary_lines(outcomes):
         display.print(line)
     display.print(f"in {out}: summary.md, and .md, .csv, .json and .png of {len(outcomes)}")
+    return {outcome.plan.artifact.id: outcome for outcome in outcomes}
 
 
 def _show_plan(planned: "Sequence[PlannedArtifact]", options: "ReproduceOptions", display: "Display") -> None:

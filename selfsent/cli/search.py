@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import re
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -35,7 +37,7 @@ def search(
         typer.Option(help="Texts found first that the query is moved towards  \\[default: as made or kept]", min=0),
     ] = None,
     jsonl: Annotated[bool, typer.Option("--jsonl", help="Print every hit as a line of JSON, for programs")] = False,
-) -> None:
+) -> object:
     """Search a corpus by meaning: its texts are encoded once and kept for the next search.
 
     Example: selfsent search pydocs "delete a directory" --model runs/demo/model
@@ -66,6 +68,7 @@ def search(
         opened = _open_corpus(model or "builtin", text, text_column, id_column, display)
     asked = formats.OpenFile(Path("standard input"))
     asked.stream = sys.stdin.buffer
+    found = []
     for line in [query] if query is not None else filter(str.strip, asked.lines()):
         try:
             hits = opened.search(line.strip(), top, mode, words=words, feedback=feedback)
@@ -74,6 +77,7 @@ def search(
                 raise
             display.say(f"warning: {error}")  # the next line may be one that it knows
             continue
+        found.append({"query": line.strip(), "hits": hits})
         if jsonl:
             for rank, hit in enumerate(hits, 1):
                 # not by the display, which would break a long line
@@ -82,10 +86,31 @@ def search(
                 )
             continue
         for hit in hits:
-            head = " ".join(
-                [f"[{clean.one_line(hit.id)}]"] * bool(hit.id) + [f"{clean.one_line(hit.title)}:"] * bool(hit.title)
-            )
-            display.print(f"{hit.score:.3f}  {head}{' ' * bool(head)}{hit.text}")
+            display.print(hit.line)
+    return {"searches": found} if query is None else found[0]
+
+
+def search_line(folder: Path, model: Path) -> str:
+    """Return a command that can be copied and run: it searches the text of a run or a selection with its encoder.
+
+    It looks for the words that the text begins with.
+    """
+    from selfsent.corpus.prepare import first_texts
+    from selfsent.corpus.settings import CorpusConfig
+    from selfsent.storage.atomic import read_sealed
+    from selfsent.storage.run_folder import PLAN, Run
+
+    if (folder / PLAN).is_file():
+        asked = read_sealed(folder / PLAN, "repeat the selection")["asked"]
+        sources, reading = asked["sources"], asked["settings"]["corpus"]
+    else:
+        recipe = Run(folder).config()["recipe"]
+        sources, reading = recipe["texts"], recipe["corpus"]
+    column = reading.get("text_column", "text")
+    texts = first_texts(sources[:1], CorpusConfig(text_column=column), 1)
+    words = " ".join(re.findall(r"\w+", " ".join(texts)[:1000])[:8])
+    named = ["--text-column", column] * (column != "text")
+    return shlex.join(["selfsent", "search", str(sources[0]), words, "--model", str(model), *named])
 
 
 def _open_corpus(model: str, corpus: str, text_column: str, id_column: str, display: "Display") -> "Index":

@@ -29,7 +29,7 @@ def settings(
     preview: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Print spans that declutr samples from the first documents")
     ] = None,
-) -> None:
+) -> object:
     """List the methods and every key that --set takes, with its default, unit and meaning; or those of one method.
 
     The keys of objective.* belong to the method.  Those of selfsent pretrain begin with pretrain. and static. here,
@@ -42,7 +42,7 @@ def settings(
         _preview(topic or "declutr", preview)
     elif topic in methods or topic in presets:
         name = presets.get(topic, topic)
-        _show_method(methods[name], listed_keys(name), methods[name].presets.get(topic, {}))
+        return _show_method(methods[name], listed_keys(name), methods[name].presets.get(topic, {}))
     else:
         every = _every_key()
         chosen = [setting for setting in every if setting.key.startswith(topic)]
@@ -55,7 +55,8 @@ def settings(
             raise unknown("method or key", topic, alike or [*methods, *presets, *sections])
         if not topic:
             _list_methods(methods)
-        _table(chosen)
+        return _table(chosen)
+    return None
 
 
 def _every_key() -> list[Setting]:
@@ -74,27 +75,30 @@ def _list_methods(methods: dict[str, Method]) -> None:
     typer.echo("\nselfsent settings METHOD shows one; selfsent train TEXT --method METHOD trains with it.\n")
 
 
-def _show_method(method: Method, keys: Iterable[Setting], preset: Mapping[str, object] = MappingProxyType({})) -> None:
+def _show_method(
+    method: Method, keys: Iterable[Setting], preset: Mapping[str, object] = MappingProxyType({})
+) -> object:
     changes = {key.removeprefix("objective."): value for key, value in preset.items()}
     typer.echo(method.about)
     typer.echo(f"\nKeys, for --set objective.KEY=VALUE{'; * differs in this preset' if changes else ''}:\n")
-    _table([setting._replace(default=changes.get(setting.key, setting.default)) for setting in keys], changes)
+    listed = _table([setting._replace(default=changes.get(setting.key, setting.default)) for setting in keys], changes)
     for name, changed in method.presets.items():
         typer.echo(f"\npreset {name}: " + ", ".join(f"{key}={value}" for key, value in changed.items()))
+    return listed
 
 
-def _table(keys: Iterable[Setting], marked: Container[str] = ()) -> None:
+def _table(keys: Iterable[Setting], marked: Container[str] = ()) -> object:
     keys = list(keys)
     width = max((len(setting.key) for setting in keys), default=0)
     for key, default, kind, description in keys:
         typer.echo(f" {'*' if key in marked else ' '} {key:<{width}}  {default!s:<12}  {description}  [{kind}]")
+    return {"settings": keys}
 
 
 def _preview(name: str, corpus: str) -> None:
     """Print the spans that a method samples from the first documents of a corpus that are long enough."""
     import numpy as np
 
-    from selfsent.cli.display import printable
     from selfsent.corpus.prepare import corpus_documents
     from selfsent.corpus.settings import CorpusConfig
     from selfsent.encoder.inspect import tokenizer_of
@@ -102,6 +106,7 @@ def _preview(name: str, corpus: str) -> None:
     from selfsent.errors import ConfigurationError, CorpusError
     from selfsent.objectives.declutr import DeCLUTR
     from selfsent.objectives.registry import find_method, plan_objective
+    from selfsent.runtime.printed import printable
 
     if find_method(name)[0] is not DeCLUTR:
         raise ConfigurationError(f"{name} samples no spans: --preview is for declutr")

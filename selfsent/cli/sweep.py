@@ -35,7 +35,7 @@ def sweep(
     seed: Seed = None,
     data: Data = None,
     resume: Resume = False,
-) -> None:
+) -> object:
     """Train a recipe under many settings, and say whether the best is better than the recipe.
 
     The best is chosen by dev scores; the held-out test says whether it is better, corrected for the number of settings.
@@ -77,3 +77,4 @@ def sweep(
     if rivals := describe_rivals(outcome):
         display.print(rivals)
     display.print(f"in {outcome.folder}: sweep.json, sweep.md, sweep.csv, sweep.png, and the runs of every trial")
+    return outcome

@@ -1,10 +1,8 @@
 """Tables of scores for the terminal; where they do not fit, rich folds the names of the scores."""
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import groupby
-from pathlib import PurePath
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -24,6 +22,10 @@ if TYPE_CHECKING:
     from selfsent.selection.fit import Fitted
     from selfsent.training.run import Trained
 
+FIT_FIGURES = (
+    "Points, 100 is best: how high a sentence from inside ranks its document (MRR@10); again without the rare words "
+    "that the two share; tests made of general text; the first two on documents that chose nothing."
+)
 _SYSTEMS = 3  # of one table; their names fold well in 80 columns
 
 
@@ -45,13 +47,13 @@ def results_table(results: Mapping[str, Results], beside: Mapping[str, Results] 
     for start in range(0, len(results), width):
         shown = [*results][start : start + width]
         table = _table(("score", *(name.replace(" ", "\n") for name in shown), "n"))
-        for score in filter(_is_main, first.scores):
+        for score in (score for score in first.scores if score.is_main):
             same = {name: [one for one in results[name].scores if one.key == score.key] for name in shown}
             cells = [
-                (_interval(found[0]) if name in whole else f"{found[0].value:.2f}") if found else ""
+                (found[0].cell if name in whole else f"{found[0].value:.2f}") if found else ""
                 for name, found in same.items()
             ]
-            table.add_row(_label(score), *cells, f"{score.n:,}")
+            table.add_row(score.label, *cells, f"{score.n:,}")
         tables.append(table)
     missing = [Text(f"{task} is missing: {absence(place)}") for task, place in first.missing.items()]
     return Group(*tables, *missing, *_prompts(first))
@@ -89,9 +91,9 @@ def difference_table(names: Sequence[str], after: Results, before: Results, diff
     scores = [{score.key: score for score in results.scores} for results in (before, after)]
     for difference in differences:
         old, new = (known[difference.key] for known in scores)
-        if _is_main(new):
+        if new.is_main:
             ahead = "" if difference.above is None else f"{100 * difference.above:.0f} %"
-            table.add_row(_label(new), f"{old.value:.2f}", f"{new.value:.2f}", difference.cell, ahead)
+            table.add_row(new.label, f"{old.value:.2f}", f"{new.value:.2f}", difference.cell, ahead)
     head = [Text(f"{place}: {name.replace(',', ', ')}") for place, name in zip(("before", "after"), names, strict=True)]
     return Group(*head, table, *_prompts(before, "before: "), *_prompts(after, "after: "))
 
@@ -127,35 +129,13 @@ def _table(headers: Sequence[str], title: str | None = None) -> Table:
     return table
 
 
-def _interval(score: Score) -> str:
-    if score.low is None or score.high is None or math.isnan(score.low):
-        return f"{score.value:.2f}"
-    return f"{score.value:.2f} [{score.low:.1f}, {score.high:.1f}]"
+def fit_table(result: "Fitted") -> Group:
+    """Lay out the candidates of a selection, best first, and word matching, and say what the figures are."""
+    from selfsent.selection.choose import candidate_rows
 
-
-def _is_main(score: Score) -> bool:
-    # The JSON also has mean and wmean over sub-files, and Pearson; a terminal shows what the literature quotes.
-    return score.metric == "recall" or (score.aggregation in ("", "all") and score.metric != "pearson")
-
-
-def _label(score: Score) -> str:
-    kind, colon, place = score.task.partition(":")  # an own file goes by its name, not by its whole path
-    # "average of 7" needs no list: their rows stand above.
-    task = kind if kind.startswith("average of ") else kind + colon + PurePath(place).name
-    label = [task, score.split, score.metric, score.aggregation]
-    if "classifier" in score.protocol and score.metric != "recall":
-        label.append(f"({score.protocol['classifier']})")  # numbers of different classifiers differ by points
-    return " ".join(part for part in label if part)
-
-
-def fit_table(result: "Fitted") -> Table:
-    """Lay out the candidates of a selection, best first, and word matching; what was not measured is a dash."""
-    heads = ("MRR@10", "meaning", "general", "test\nMRR@10", "test\nmeaning", "seconds", "")
-    table = _table(("candidate", *heads))
+    heads, rows = candidate_rows(result.rows)
+    table = _table([head.replace(": ", ":\n").replace(" its ", " its\n").replace(" rare", "\nrare") for head in heads])
     table.columns[-1].justify, table.columns[-1].no_wrap, table.columns[-1].overflow = "left", False, "fold"
-    keys = ("dev_mrr", "dev_meaning", "general_dev_score", "test_mrr", "test_meaning")
-    for row in result.rows:
-        cells = ["-" if row.get(key) is None else f"{row[key]:.1f}" for key in keys]
-        seconds = f"{row['seconds']:.0f}" if row["seconds"] else ""
-        table.add_row(row["name"], *cells, seconds, row["note"], style="bold" if row["note"] == "kept" else None)
-    return table
+    for row in rows:
+        table.add_row(*row, style="bold" if row[-1] == "kept" else None)
+    return Group(table, Text(FIT_FIGURES))

@@ -46,7 +46,7 @@ def train(
     ] = False,
     engine: Engine = "embedded",
     workers: Workers = None,
-) -> None:
+) -> object:
     """Train a sentence encoder from raw text.
 
     Every key of a recipe can be changed with --set; `selfsent settings` lists them.  What --prepare-only made lies in
@@ -72,6 +72,7 @@ def train(
     if prepare_only:
         return _prepare(display, method, text, base, set_ or [], engine, workers)
     with loading("torch and transformers", display):
+        from selfsent.cli.search import search_line
         from selfsent.cli.tables import results_table, seeds_table
         from selfsent.evaluation.label_free.scores import BASELINES
         from selfsent.training.train import train
@@ -82,7 +83,9 @@ def train(
         several = train(method, seeds=seeds, **how)
         display.print(seeds_table(several.runs))
         display.print(f"\n{several.verdict}", style="bold")
-        return display.print(f"models: {several.folder}/seed-*/model")
+        display.print(f"models: {several.folder}/seed-*/model")
+        display.print(search_line(several.runs[0].folder, several.runs[0].model))
+        return several
     result = train(method, **how)
     beside = {BASELINES[name]: scores for name, scores in result.baselines.items()}
     display.print(results_table({"base encoder": result.before, "trained encoder": result.after}, beside))
@@ -93,6 +96,8 @@ def train(
         f"{outcome.texts_per_second:,.0f} texts/s while training"
     )
     display.print(f"model: {result.model}   opens with SentenceTransformer({str(result.model)!r})")
+    display.print(search_line(result.folder, result.model))
+    return result
 
 
 def _prepare(
@@ -103,7 +108,7 @@ def _prepare(
     settings: list[str],
     engine: str,
     workers: int | None,
-) -> None:
+) -> object:
     """Prepare the text of a recipe as its training would, and say what was kept of it."""
     from selfsent.runtime.imports import loading
 
@@ -134,3 +139,4 @@ def _prepare(
     for line in text.account.lines():
         display.print(line)
     display.say(f"{'found in the cache' if text.reused else 'prepared'}: {text.folder}")  # which wraps no line
+    return {"folder": text.folder, "texts": text.account.lines()}

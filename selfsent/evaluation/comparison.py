@@ -13,7 +13,7 @@ interval must not decide withholds the decision with ``Comparison.undecided``, w
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -21,13 +21,14 @@ from jaxtyping import Float
 from selfsent.errors import ConfigurationError
 from selfsent.evaluation.score import Key, Results, Score, require_comparable
 from selfsent.evaluation.significance import LEAST_SEEDS, LEVEL, compare_pairs, correct_holm, interval_over_seeds
+from selfsent.runtime.printed import Printed, Shown
 
 Decision = Literal["better", "worse", "cannot tell"]
 _OPENINGS = {"better": "Better", "worse": "Worse, do not use it", "cannot tell": "Cannot tell"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Comparison(Printed):
     """How one score of B, ``after``, differs from that of A, ``before``, and what follows from it."""
 
     task: str  # what was measured, as of ``Score``
@@ -102,10 +103,37 @@ class Comparison:
         reason = f": {self.reason}" if self.reason else ""
         return f"{opening}{reason}. {f'{what}: ' if what else ''}{figures}."
 
+    def shown(self) -> Shown:
+        """Return the decision as a sentence."""
+        return Shown([self.sentence(" ".join(part for part in self.key if part))])
+
     def _between(self, after: str, before: str) -> str:
         if self.decision == "cannot tell":
             return f"Cannot tell whether {after} is better than {before}"
         return f"{after} is {self.decision} than {before}"
+
+
+def show_differences(differences: Sequence[Comparison], sentences: Sequence[str] = ()) -> Shown:
+    """Return sentences and a table of differences."""
+    rows = [
+        [" ".join(part for part in each.key if part), f"{each.before:.2f}", f"{each.after:.2f}", each.cell]
+        for each in differences
+    ]
+    return Shown(sentences, ["score", "before", "after", "difference"], rows)
+
+
+class _Compared(NamedTuple):
+    after: Results
+    before: Results
+    differences: list[Comparison]
+
+
+class Compared(Printed, _Compared):
+    """The scores of two models or recipes, and how much the first lies above the second."""
+
+    def shown(self) -> Shown:
+        """Return a table of the differences."""
+        return show_differences(self.differences)
 
 
 def decision_of(low: float | None, high: float | None) -> Decision:

@@ -17,8 +17,8 @@ from selfsent.encoder.coverage import check_coverage
 from selfsent.encoder.open import as_encoder, open_encoder
 from selfsent.errors import ConfigurationError
 from selfsent.evaluation import mteb
-from selfsent.evaluation.comparison import Comparison, average_seeds, compare_results, require_seeds
-from selfsent.evaluation.score import Results
+from selfsent.evaluation.comparison import Compared, average_seeds, compare_results, require_seeds
+from selfsent.evaluation.score import Results, Scored
 from selfsent.evaluation.senteval.declutr_averages import averages
 from selfsent.evaluation.senteval.relatedness import StopOn
 from selfsent.evaluation.suite import DEFAULT_CLASSIFIER, HeldOut, read_suite, resolve_tasks
@@ -52,7 +52,7 @@ def evaluate(
     bootstrap: int = 1000,
     mteb_results: str | Path | None = None,
     progress: Progress = SILENT,
-) -> dict[str, Results]:
+) -> Scored:
     """Score a model, and training-free baselines of the same encoder beside it, from one reading of the data.
 
     Args:
@@ -86,7 +86,7 @@ def evaluate(
     cache = atomic.cache_folder("mteb", "")
     public_scores = mteb.score_mteb(encoder, public, cache, output, precision=precision, progress=progress)
     if public and not own:
-        return {"model": Results(scores=public_scores)}
+        return Scored(model=Results(scores=public_scores))
     if searched:
         held_out = _held_out_part(encoder, corpus, progress)
     embed = partial(encoder.embed, precision=precision, progress=progress)
@@ -102,7 +102,7 @@ def evaluate(
     score = partial(suite.score, bootstrap=bootstrap, progress=progress)
     protocol = {"pooling": encoder.pooling, "max_length": encoder.max_length}
     scored = score(vectors, protocol=protocol, encoder=encoder)
-    results = {"model": replace(scored, scores=scored.scores + public_scores)}
+    results = Scored(model=replace(scored, scores=scored.scores + public_scores))
     for kind in whitening:
         transform = partial(whiten_target, kind) if other is None else Whitening(kind=kind).fit(other).transform
         on = "target" if other is None else f"{len(other):,} texts of {', '.join(Path(n).name for n in whiten_on)}"
@@ -111,7 +111,8 @@ def evaluate(
         for task in sorted(results[f"{kind} whitening"].missing.keys() - results["model"].missing.keys()):
             progress.say(f"{kind} whitening of {task} is left out: {results[f'{kind} whitening'].missing[task]}")
     pooled = _pooled(encoder, suite.sentences, poolings, precision, progress) if poolings else {}
-    return results | {name: score(pooled[name], protocol={**protocol, "pooling": name}) for name in pooled}
+    results |= {name: score(pooled[name], protocol={**protocol, "pooling": name}) for name in pooled}
+    return results
 
 
 def _whitened_on(
@@ -169,7 +170,7 @@ def compare(
     second: "Sequence[str | Path | SentenceTransformer]",
     tasks: Sequence[str] = ("sts",),
     **options: Any,  # noqa: ANN401  what evaluate takes
-) -> tuple[Results, Results, list[Comparison]]:
+) -> Compared:
     """Score two recipes by the models of their seeds, and return how much the first lies above the second.
 
     Args:
@@ -191,7 +192,7 @@ def compare(
         raise ConfigurationError("tasks of mteb cannot be compared: their scores have no resamples; leave them out")
     require_seeds(len(first), len(second))
     one, two = ([evaluate(seed, tasks, **options)["model"] for seed in seeds] for seeds in (first, second))
-    return average_seeds(one), average_seeds(two), compare_results(one, two)
+    return Compared(average_seeds(one), average_seeds(two), compare_results(one, two))
 
 
 def write_scores(path: Path, results: Mapping[str, Results], model: str) -> None:

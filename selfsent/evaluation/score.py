@@ -1,8 +1,9 @@
 """Scores with their protocol, and averages."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Any
 
@@ -10,12 +11,13 @@ import numpy as np
 from jaxtyping import Float
 
 from selfsent.errors import ConfigurationError
+from selfsent.runtime.printed import Printed, Shown
 
 Key = tuple[str, str, str, str]  # task, split, metric, aggregation
 
 
-@dataclass(frozen=True, kw_only=True)
-class Score:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Score(Printed):
     """One number with what was measured and how."""
 
     task: str  # "sts12"
@@ -34,9 +36,36 @@ class Score:
         """What was measured: only scores with equal keys may be compared."""
         return self.task, self.split, self.metric, self.aggregation
 
+    @property
+    def is_main(self) -> bool:
+        """Whether the literature quotes it; JSON also has mean and wmean over sub-files, and Pearson."""
+        return self.metric == "recall" or (self.aggregation in ("", "all") and self.metric != "pearson")
 
-@dataclass(frozen=True, kw_only=True)
-class Results:
+    @property
+    def label(self) -> str:
+        """What tables call it."""
+        kind, colon, place = self.task.partition(":")  # an own file goes by its name, not by its whole path
+        # "average of 7" needs no list: their rows stand above.
+        task = kind if kind.startswith("average of ") else kind + colon + PurePath(place).name
+        label = [task, self.split, self.metric, self.aggregation]
+        if "classifier" in self.protocol and self.metric != "recall":
+            label.append(f"({self.protocol['classifier']})")  # numbers of different classifiers differ by points
+        return " ".join(part for part in label if part)
+
+    @property
+    def cell(self) -> str:
+        """The figure and its interval as tables show them, ``76.31 [74.9, 77.8]``."""
+        if self.low is None or self.high is None or math.isnan(self.low):
+            return f"{self.value:.2f}"
+        return f"{self.value:.2f} [{self.low:.1f}, {self.high:.1f}]"
+
+    def shown(self) -> Shown:
+        """Return the figure with what was measured."""
+        return Shown([f"{self.label}: {self.cell}, n = {self.n:,}"])
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Results(Printed):
     """The scores of one model, the tasks whose data are missing, and a fingerprint of the data."""
 
     scores: list[Score]
@@ -58,6 +87,10 @@ class Results:
         """Return the average over the STS sets, or with "accuracy" over the transfer tasks; None below two tasks."""
         averages = (score for score in self.scores if score.task.startswith("average of "))
         return next((score for score in averages if score.metric == metric), None)
+
+    def shown(self) -> Shown:
+        """Return a table of the scores."""
+        return show_scores({"points": self})
 
     def as_dict(self) -> dict[str, object]:
         """Return the content of a JSON file: everything but the replicates."""
@@ -84,6 +117,26 @@ class Results:
         drawn = [replicates.get(f"{name} {place}") for place in range(len(content["scores"]))]
         scores = [Score(**score, replicates=of) for score, of in zip(content["scores"], drawn, strict=True)]
         return cls(scores=scores, missing=dict(content["missing"]), fingerprint=content["fingerprint"])
+
+
+class Scored(Printed, dict[str, Results]):
+    """Results by name: of a "model", and of the baselines that were scored beside it."""
+
+    def shown(self) -> Shown:
+        """Return a table of the scores, a column for each."""
+        return show_scores(self)
+
+
+def show_scores(results: Mapping[str, Results]) -> Shown:
+    """Return a table of the main scores of several systems, those of the first in their order."""
+    systems = [{score.key: score for score in system.scores} for system in results.values()]
+    rows = [
+        [score.label, *(system[key].cell if key in system else "-" for system in systems), f"{score.n:,}"]
+        for key, score in systems[0].items()
+        if score.is_main
+    ]
+    missing = [f"{task} is missing: {why}" for task, why in next(iter(results.values())).missing.items()]
+    return Shown(missing, ["score", *results, "n"], rows)
 
 
 def average(scores: Sequence[Score]) -> Score:

@@ -40,6 +40,7 @@ from selfsent.export.static import LEAST, WIDTH, bare_tokenizer, distil_static
 from selfsent.progress import SILENT, Progress
 from selfsent.runs.card import shown_name, write_card
 from selfsent.runtime import hardware
+from selfsent.runtime.printed import Printed, Shown
 from selfsent.storage import atomic, locks
 from selfsent.storage.provenance import versions
 from selfsent.storage.run_folder import Run
@@ -55,13 +56,18 @@ _LEARNED = 5_000  # documents, at most
 _OF_RUN = ("text_column", "title_column", "summary_column", "language", "split")  # that its text is read with
 
 
-@dataclass(frozen=True, kw_only=True)
-class Exported:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Exported(Printed):
     """What was written, and what the gate measured."""
 
     folder: Path
     megabytes: float  # of the whole folder
     judgement: ExportJudgement
+
+    def shown(self) -> Shown:
+        """Return what the gate says, and what was written."""
+        kept = ", which lost and is kept all the same" if self.judgement.lost else ""
+        return Shown([self.judgement.sentence, f"wrote {self.folder}: {self.megabytes:.1f} MB{kept}"])
 
 
 def export_model(

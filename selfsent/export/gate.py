@@ -14,12 +14,13 @@ from selfsent.evaluation.label_free.scores import SCORE, score_vectors
 from selfsent.evaluation.label_free.verdict import describe_tests
 from selfsent.evaluation.score import Results
 from selfsent.runs.card import OPENING, figures_of, front_matter, score_table
+from selfsent.runtime.printed import Printed, Shown
 
 NOISE = 0.05  # points: a difference that is printed as 0.0 is none
 
 
-@dataclass(frozen=True)
-class ExportJudgement:
+@dataclass(frozen=True, repr=False)
+class ExportJudgement(Printed):
     """The verdict's figures of an encoder and of its export, on the same tests."""
 
     original: Results
@@ -33,6 +34,10 @@ class ExportJudgement:
     def lost(self) -> bool:
         """Whether the 95 % interval of the difference lies below zero, by more than is printed as 0.0."""
         return self.comparison.decision == "worse"
+
+    def shown(self) -> Shown:
+        """Return the sentence."""
+        return Shown([self.sentence])
 
     def as_dict(self) -> dict[str, Any]:
         """Return what belongs into a JSON file."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from selfsent.corpus.sources import read_rows
 from selfsent.errors import ConfigurationError, CorpusError, UserError
+from selfsent.runtime.printed import Printed, Shown
 from selfsent.storage import atomic
 from selfsent.text import clean
 
@@ -26,8 +27,8 @@ _ROWS = 1 << 14  # of a row group
 _SAMPLE = 5  # pairs to show
 
 
-@dataclass(kw_only=True)
-class PairsSummary:
+@dataclass(kw_only=True, repr=False)
+class PairsSummary(Printed):
     """How many texts became pairs, and why the others did not."""
 
     out: Path
@@ -51,11 +52,17 @@ class PairsSummary:
             return True
         return False
 
-    def __str__(self) -> str:
+    @property
+    def counts(self) -> str:
+        """How many texts, what was dropped and why, and how many pairs."""
         failed = {f"failed: {reason}": count for reason, count in self.failed.items()}
         counts = {"texts": self.texts, "made now": self.made, **self.dropped, **failed}
         shown = {name: count for name, count in counts.items() if count} | {"pairs": self.pairs}
         return "; ".join(f"{name} {count:,}" for name, count in shown.items())
+
+    def shown(self) -> Shown:
+        """Return the counts, and the first pairs."""
+        return Shown([self.counts, f"in {self.out}"], ["text", "positive"], self.sample)
 
 
 def check_pairs_file(path: Path, sources: Iterable[Path | None] = ()) -> None:

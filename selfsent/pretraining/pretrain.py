@@ -5,7 +5,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -28,6 +28,7 @@ from selfsent.encoder.load import load_encoder
 from selfsent.errors import ConfigurationError, CorpusError, UserError, unknown
 from selfsent.evaluation.suite import Suite, read_suite
 from selfsent.pretraining import masked_lm
+from selfsent.pretraining.pretrained import Pretrained
 from selfsent.progress import SILENT, Progress
 from selfsent.runtime import distributed, hardware
 from selfsent.runtime.launch import require_one
@@ -86,18 +87,6 @@ class PretrainConfig:
             raise ConfigurationError(
                 "static brings its own vocabulary and vectors: leave vocabulary, warm_start and factors out"
             )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pretrained:
-    """The result of a pretraining; of static vectors only the paths."""
-
-    folder: Path
-    model: Path
-    steps: int = 0
-    tokens: int = 0
-    tokens_per_second: float = 0.0
-    scores: dict[str, float] = field(default_factory=dict)
 
 
 def pretrain(

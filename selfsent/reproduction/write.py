@@ -10,13 +10,14 @@ from typing import Any
 from selfsent.reproduction.figures import CurveSet, Sketch, draw_artifact
 from selfsent.reproduction.findings import Cell, ClaimFinding, name_measured
 from selfsent.reproduction.plan import ArtifactPlan, PlannedRow
+from selfsent.runtime.printed import Printed, Shown
 from selfsent.storage import atomic
 
 PAPER, OURS = "paper", "here"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ArtifactOutcome:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ArtifactOutcome(Printed):
     """A table or figure, measured."""
 
     plan: ArtifactPlan
@@ -27,6 +28,14 @@ class ArtifactOutcome:
     scale: str  # how the runs differ from the published ones
     folder: Path
     sketch: Sketch | None = None  # of a figure without scores
+
+    def shown(self) -> Shown:
+        """Return what becomes of the paper's claims, and the table."""
+        return Shown([self.plan.artifact.title, *(each.sentence for each in self.findings)], *table_lines(self))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the content of its JSON file."""
+        return _content(self)
 
 
 def write_artifact(outcome: ArtifactOutcome) -> None:

@@ -167,7 +167,7 @@ def _read_scores(path: Path) -> Table:
 
 
 def _read_verdict(path: Path) -> Table:
-    """Read what a user had ``--json`` write into the folder, which has no checksum."""
+    """Read what a user had ``--out`` write into the folder, which has no checksum."""
     if not path.is_file():
         return {}
     try:

@@ -15,9 +15,10 @@ from selfsent.encoder.open import as_encoder, open_encoder
 from selfsent.encoder.quantize import unit
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError, UserError
 from selfsent.progress import SILENT, Progress
+from selfsent.runtime.printed import Printed, Shown
 from selfsent.searching import writer
 from selfsent.searching.passages import SearchText, search_text, search_texts
-from selfsent.searching.reader import Hit, IndexReader
+from selfsent.searching.reader import Hits, IndexReader
 from selfsent.searching.segment import DOCUMENTS, Segment, missing_and_new
 from selfsent.searching.settings import IndexConfig
 from selfsent.searching.writer import (
@@ -37,16 +38,20 @@ _TRIES = 5  # to open an index that is published again and again meanwhile
 _NAMES = {"width": "width", "document": "prompt for documents", "query": "prompt for queries", "digest": "model"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Changed:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Changed(Printed):
     """What a call did to an index, in documents."""
 
     added: int
     deleted: int
     kept: int
 
+    def shown(self) -> Shown:
+        """Return the three counts."""
+        return Shown([f"{self.added:,} documents added, {self.deleted:,} deleted, {self.kept:,} kept"])
 
-class Index(IndexReader):
+
+class Index(Printed, IndexReader):
     """An index that is open.
 
     ``Index.make`` makes one of a corpus, and ``Index.open`` opens its folder.
@@ -194,7 +199,7 @@ class Index(IndexReader):
         *,
         words: float | None = None,
         feedback: int | None = None,
-    ) -> list[Hit]:
+    ) -> Hits:
         """Encode a query with the prompt for queries, and return the documents that answer it, the best first.
 
         An index whose folder holds another state by now is opened anew before.
@@ -226,6 +231,10 @@ class Index(IndexReader):
         vector = unit(vector).astype(np.float32)
         (ranked,) = self.rank([query], vector, top, mode, words=words, feedback=feedback)
         return self.hits(ranked, query, vector[0])
+
+    def shown(self) -> Shown:
+        """Return where it is and how it is searched."""
+        return Shown([f"{self.folder}: {self.describe()}"])
 
     def describe(self) -> str:
         """Say how it is searched."""

@@ -11,16 +11,18 @@ from jaxtyping import Float, Int
 from selfsent.encoder.quantize import unit
 from selfsent.encoder.search_settings import FEEDBACK_SHARE
 from selfsent.errors import ConfigurationError
+from selfsent.runtime.printed import Printed, Shown
 from selfsent.searching import writer
 from selfsent.searching.modes import POOL, WordIndex, add_words, best_words, passage_with
 from selfsent.searching.nearest import DenseRanking, IVFIndex, faiss_available
 from selfsent.searching.segment import Segment
 from selfsent.searching.settings import IndexConfig
 from selfsent.storage import atomic
+from selfsent.text.clean import one_line
 
 
-@dataclass(frozen=True)
-class Hit:
+@dataclass(frozen=True, repr=False)
+class Hit(Printed):
     """A document that was found, and the passage of it that is nearest to the query."""
 
     document: int  # its number in the index
@@ -29,6 +31,29 @@ class Hit:
     title: str
     text: str  # the passage
     id: str = ""  # in its corpus, where that has a column of them
+
+    @property
+    def head(self) -> str:
+        """Its id and title, where it has them."""
+        return " ".join([f"[{one_line(self.id)}]"] * bool(self.id) + [f"{one_line(self.title)}:"] * bool(self.title))
+
+    @property
+    def line(self) -> str:
+        """What it was ranked by, its head, and the passage."""
+        return f"{self.score:.3f}  {self.head}{' ' * bool(self.head)}{self.text}"
+
+    def shown(self) -> Shown:
+        """Return its line."""
+        return Shown([self.line])
+
+
+class Hits(Printed, list[Hit]):
+    """The documents that a search found, the best first."""
+
+    def shown(self) -> Shown:
+        """Return a table of them."""
+        rows = [[f"{hit.score:.3f}", f"{hit.head} {hit.text}"] for hit in self]
+        return Shown([] if rows else ["nothing was found"], ["score", "passage"], rows)
 
 
 class IndexReader:
@@ -135,14 +160,12 @@ class IndexReader:
         moved: np.ndarray = unit(((1 - FEEDBACK_SHARE) * vector + FEEDBACK_SHARE * mean)[None])[0]
         return moved
 
-    def hits(
-        self, ranked: Sequence[tuple[int, float]], query: str, vector: Float[np.ndarray, " D"] | None
-    ) -> list[Hit]:
+    def hits(self, ranked: Sequence[tuple[int, float]], query: str, vector: Float[np.ndarray, " D"] | None) -> Hits:
         """Return ranked documents, each with its cosine and its passage that is nearest to the query.
 
         Without a vector the cosine is 0, and the passage the one that holds most words of the query.
         """
-        hits = []
+        hits = Hits()
         for document, score in ranked:
             segment, local = self._locate(document)
             title, passages, name = segment.text(local)

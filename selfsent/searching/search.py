@@ -15,7 +15,7 @@ from selfsent.progress import SILENT, Progress
 from selfsent.searching.index import Index
 from selfsent.searching.modes import write_word_index
 from selfsent.searching.passages import search_texts
-from selfsent.searching.reader import Hit
+from selfsent.searching.reader import Hits
 from selfsent.searching.segment import Segment, split_into_segments
 from selfsent.searching.settings import IndexConfig
 from selfsent.searching.writer import MANIFEST, new_facts
@@ -33,7 +33,7 @@ def search(
     words: float | None = None,
     feedback: int | None = None,
     progress: Progress = SILENT,
-) -> list[Hit]:
+) -> Hits:
     """Find the texts of a corpus that are nearest to a query in meaning, and in words where the encoder says so.
 
     The corpus is encoded once: later searches take its vectors from the cache.

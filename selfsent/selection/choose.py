@@ -6,6 +6,7 @@ weak base trained on single lines, are kept only where the whole 95 % interval o
 that chose nothing, lies above zero.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
@@ -22,6 +23,13 @@ from selfsent.selection.search_test import MEANING, MRR
 
 _ENOUGH = 0.75  # of the best gain on single lines
 _MOST_ROWS = 12
+_COLUMNS = {  # of the table, and what a reader calls them
+    "dev_mrr": "finds its document",
+    "dev_meaning": "without rare words",
+    "general_dev_score": "general text",
+    "test_mrr": "test: finds its document",
+    "test_meaning": "test: without rare words",
+}
 _FOR_GROUPING = "For grouping"
 
 
@@ -241,7 +249,7 @@ def _rows(board: Scoreboard, kept: Candidate, base: Candidate, settings: SearchS
         both = {
             split: test.score_with_words(board.vectors.of(kept, split), settings.words) for split, test in tests.items()
         }
-        name, figures = f"{kept.name} with words, {settings.words:.2g}", _figures(both, SCORE)
+        name, figures = f"{kept.name}, with words (BM25) at {settings.words:.2g}", _figures(both, SCORE)
         rows.append({"name": name, "how": "cosines and BM25 added", "seconds": 0.0, "note": "", **figures})
     return rows
 
@@ -254,3 +262,10 @@ def _figures(scores: dict[str, Results], measure: str) -> dict[str, float | None
     own = {split: results for split, results in splits.items() if "general" not in split}
     table |= {f"{split}_mrr": figure(results, MRR) for split, results in own.items()}
     return table | {f"{split}_meaning": figure(results, MEANING) for split, results in own.items()}
+
+
+def candidate_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Return heads and rows for people: figures in points, 0 to 100; what was not measured is a dash."""
+    cells = [["-" if row.get(key) is None else f"{row[key]:.1f}" for key in _COLUMNS] for row in rows]
+    head = ["candidate", *_COLUMNS.values(), ""]
+    return head, [[row["name"], *figures, row["note"]] for row, figures in zip(rows, cells, strict=True)]

@@ -33,12 +33,13 @@ from selfsent.objectives.registry import plan_objective
 from selfsent.progress import SILENT, Progress
 from selfsent.runs.card import fit_card, write_card
 from selfsent.runtime import hardware
+from selfsent.runtime.printed import Printed, Shown
 from selfsent.selection.budget import Budget
 from selfsent.selection.candidates import make_candidates
 from selfsent.selection.candidates.bases import no_base, open_base
 from selfsent.selection.candidates.static_vectors import STATIC
 from selfsent.selection.candidates.workspace import Workspace
-from selfsent.selection.choose import Choice, choose, keep_base
+from selfsent.selection.choose import Choice, candidate_rows, choose, keep_base
 from selfsent.selection.held_out_tests import make_tests
 from selfsent.selection.judging import JUDGEMENTS, Ask, Searches, judge, read_queries, weigh
 from selfsent.selection.material import gather_material
@@ -58,8 +59,8 @@ _READ = {  # settings of corpus that a selection looks at
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fitted:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Fitted(Printed):
     """The encoder that was kept, and every figure behind the choice."""
 
     folder: Path
@@ -70,8 +71,11 @@ class Fitted:
     rows: list[dict[str, Any]]  # of the table, one a candidate
     page: Path  # the same with figures and searches, in HTML
 
-    def __str__(self) -> str:
-        return " ".join(self.sentences)
+    def shown(self) -> Shown:
+        """Return what was kept and why, and the candidates, the best first."""
+        said = [*self.sentences[:2], f"model: {self.model}; a page with the figures: {self.page}"]
+        heads, rows = candidate_rows(self.rows)  # of which those of the documents that chose nothing are on the page
+        return Shown(said, [*heads[:4], heads[-1]], [[*row[:4], row[-1]] for row in rows])
 
 
 def fit(

@@ -19,7 +19,7 @@ from selfsent.text import clean
 from selfsent.text.bm25 import bm25_scores
 
 JUDGEMENTS = "judgements.json"
-BM25 = "BM25"
+BM25 = "words alone (BM25)"
 MOST = 50  # queries
 _SHOWN = 3  # passages that a search shows
 Ask = Callable[[str, str, str], int | None]  # a query and two passages -> 1 or 2, 0 for neither, None to stop

@@ -28,9 +28,9 @@ from selfsent.storage import atomic
 STATIC_BASE = "builtin-static"  # the static vectors that ship: the general half of the text's own
 TOLERATED = 0.25  # points lost on general text that count as none
 
-# What is made of a base has its name and one of these behind it, as "<base> + pairs" and "<base>, partly whitened", or
-# as "<base> beside static vectors, 0.6 : 0.4": no base is called like a candidate.
-SEPARATORS = (" + ", ", ", " beside ")
+# What is made of a base has its name and one of these behind it, as "<base>, trained" and "<base>, partly whitened", or
+# as "<base> beside static vectors of your text": no base is called like a candidate.
+SEPARATORS = (", ", " beside ")
 _SLUG = 60  # letters of a folder's name, at most
 
 

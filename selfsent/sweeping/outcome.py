@@ -12,6 +12,7 @@ import numpy as np
 from selfsent.evaluation.comparison import Comparison, Decision
 from selfsent.evaluation.label_free.held_out_retrieval import guard_held_out
 from selfsent.evaluation.significance import LEVEL
+from selfsent.runtime.printed import Printed, Shown
 from selfsent.storage import atomic
 from selfsent.sweeping.picture import draw_sweep
 from selfsent.sweeping.trials import AS_IT_IS, SweepTrial, name_setting, short_value
@@ -20,8 +21,8 @@ from selfsent.training.run import RETRIEVAL
 JSON = "sweep.json"
 
 
-@dataclass(frozen=True, kw_only=True)
-class SweepOutcome:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SweepOutcome(Printed):
     """What a sweep gave: every trial, the recipe as it is first, and what may be concluded."""
 
     folder: Path
@@ -33,6 +34,10 @@ class SweepOutcome:
     best: SweepTrial  # by the dev score
     finding: Literal[Decision, "reference"]  # of the best against the recipe, unless it is the recipe itself
     decision: str
+
+    def shown(self) -> Shown:
+        """Return the decision, and every trial."""
+        return Shown([self.decision, f"in {self.folder}"], *table_rows(self))
 
 
 def guard_trial(trial: SweepTrial) -> Comparison | None:

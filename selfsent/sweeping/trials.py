@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from selfsent.errors import ConfigurationError, ResumeError, first_line, unknown
+from selfsent.runtime.printed import Printed, Shown
 from selfsent.storage import atomic
 from selfsent.sweeping.space import SweptKey, grid_points, random_points
 
@@ -35,8 +36,8 @@ MOST = 10_000  # of a grid, where nobody said how many
 _STATE, _REASON, _SAME = "state", "reason", "same as"
 
 
-@dataclass(frozen=True, kw_only=True)
-class SweepTrial:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SweepTrial(Printed):
     """One setting of a sweep and how it ended; scores are means over the seeds, in points."""
 
     number: int | None = None  # None: the recipe as it is
@@ -68,6 +69,11 @@ class SweepTrial:
     def name(self) -> str:
         """How tables call it."""
         return "recipe" if self.number is None else f"{self.number}"
+
+    def shown(self) -> Shown:
+        """Return what was changed, and how it ended."""
+        how = self.reason or (f"dev {self.dev:.2f}" if self.dev is not None else "")
+        return Shown([f"{name_setting(self.settings)}: {self.state}{f', {how}' if how else ''}"])
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

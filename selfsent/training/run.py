@@ -33,13 +33,14 @@ from selfsent.encoder.save import save_encoder
 from selfsent.encoder.whitening import whole_width
 from selfsent.errors import ConfigurationError, EncoderError
 from selfsent.evaluation.label_free.verdict import judge_held_out
-from selfsent.evaluation.score import Results, Score
+from selfsent.evaluation.score import Results, Score, show_scores
 from selfsent.objectives import registry
 from selfsent.objectives.base import Objective
 from selfsent.objectives.registry import ObjectivePlan
 from selfsent.progress import SILENT, Progress
 from selfsent.runtime import distributed, hardware
 from selfsent.runtime.hardware import Hardware
+from selfsent.runtime.printed import Printed, Shown
 from selfsent.storage.provenance import versions
 from selfsent.storage.run_folder import Run, first_difference, writing
 from selfsent.training.batches import Batches
@@ -51,8 +52,8 @@ from selfsent.training.validation import Validator
 RETRIEVAL = "retrieval"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trained:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Trained(Printed):
     """What a run gave: where the model is, the same scores before and after, and those of what needs no training."""
 
     folder: Path
@@ -88,6 +89,11 @@ class Trained:
         """
         before, after = (self._test_score(results) for results in (self.before, self.after))
         return None if before is None or after is None else (before, after)
+
+    def shown(self) -> Shown:
+        """Return the verdict, and the scores before and after."""
+        table = show_scores({"trained encoder": self.after, "base encoder": self.before})
+        return table._replace(sentences=[self.verdict, f"model: {self.model}", *table.sentences])
 
     def _test_score(self, results: Results) -> Score | None:
         labelled = None if self.outcome.selected_by in (RETRIEVAL, "last") else results.average()

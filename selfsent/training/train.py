@@ -21,20 +21,29 @@ from selfsent.evaluation.comparison import Comparison, compare_scores
 from selfsent.evaluation.label_free.held_out_retrieval import guard_held_out
 from selfsent.objectives import registry
 from selfsent.progress import SILENT, Progress, Quiet
+from selfsent.runtime.printed import Printed, Shown
 from selfsent.storage import locks
 from selfsent.storage.run_folder import Run
 from selfsent.training.run import RETRIEVAL, Trained, train_run
 from selfsent.training.tracking import AnyTracker
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainedSeeds:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TrainedSeeds(Printed):
     """What several seeds of one recipe gave."""
 
     folder: Path
     runs: list[Trained]
     comparison: Comparison | None  # with the base encoder; None: nothing was held out
     verdict: str
+
+    def shown(self) -> Shown:
+        """Return the verdict, and the scores of every seed."""
+        scores = [[getattr(run, name) for name in ("dev", "base_test", "test")] for run in self.runs]
+        cells = [["-" if score is None else f"{score:.2f}" for score in row] for row in scores]
+        rows = [[f"{run.seed}", *row] for run, row in zip(self.runs, cells, strict=True)]
+        said = [self.verdict, f"models: {self.folder}/seed-*/model"]
+        return Shown(said, ["seed", "dev", "test of the base", "test"], rows)
 
 
 @overload

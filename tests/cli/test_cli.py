@@ -112,7 +112,7 @@ def test_train_resume_evaluate_encode_and_search_follow_each_other(command, tmp_
         assert origin in err
 
     status, out, err = command(
-        "evaluate", "run/model", "--tasks", "retrieval", "--corpus", text, "--json", "scores.json"
+        "evaluate", "run/model", "--tasks", "retrieval", "--corpus", text, "--out", "scores.json"
     )
     assert status == 0, err
     written = json.loads((tmp_path / "scores.json").read_text())
@@ -137,13 +137,13 @@ def test_a_file_of_scores_that_cannot_be_written_is_refused_before_scoring(
     (tmp_path / "run" / "notes").write_text("mine")
     monkeypatch.setattr(hardware, "choose_hardware", None)  # nothing is begun
     monkeypatch.setattr(verdict, "verdict", None)
-    refused(command, f"cannot write {place}", *words, "--json", place)
+    refused(command, f"cannot write {place}", *words, "--out", place)
     assert (tmp_path / "run" / "notes").read_text() == "mine"
     (tmp_path / "mine.json").write_text('{"scores": "mine"}')
-    refused(command, "mine.json exists, and this command did not write it: name another", *words, "--json", "mine.json")
+    refused(command, "mine.json exists, and this command did not write it: name another", *words, "--out", "mine.json")
     assert (tmp_path / "mine.json").read_text() == '{"scores": "mine"}'
     with locks.exclusive(tmp_path / "scores.json", folder=False):
-        refused(command, "is writing scores.json", *words, "--json", "scores.json")
+        refused(command, "is writing scores.json", *words, "--out", "scores.json")
 
 
 def test_search_reads_queries_from_standard_input_and_skips_empty_ones(command, bert, text, monkeypatch):
@@ -336,7 +336,7 @@ def test_evaluate_trains_the_classifier_that_was_asked_for_and_says_so(command, 
     (tmp_path / "data" / "probing").mkdir(parents=True)
     (tmp_path / "data" / "probing" / "past_present.txt").write_text("\n".join(rows) + "\n")
     words = ["evaluate", bert, "--tasks", "probing", "--data", "data", "--classifier", "senteval_fast"]
-    status, out, err = command(*words, "--json", "scores.json")
+    status, out, err = command(*words, "--out", "scores.json")
     assert status == 0, err
     assert "past_present test accuracy (senteval_fast)" in " ".join(out.split())
     assert "probing none (0 of 10 tasks); missing:" in " ".join(out.split())
@@ -361,7 +361,7 @@ def labelled(tmp_path):
 def test_own_files_are_evaluated_beside_each_other(command, labelled, tmp_path):
     base = make_base(tmp_path / "base")
     tasks = f"classification:{labelled},clustering:{labelled}"
-    status, out, err = command("evaluate", base, "--tasks", tasks, "--json", tmp_path / "scores.json")
+    status, out, err = command("evaluate", base, "--tasks", tasks, "--out", tmp_path / "scores.json")
     assert status == 0, err
     scores = json.loads((tmp_path / "scores.json").read_text())["scores"]
     assert [(score["metric"], score["n"]) for score in scores] == [

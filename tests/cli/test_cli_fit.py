@@ -38,10 +38,10 @@ def finished(tmp_path):
     settings = json.loads(json.dumps({**vars(FitConfig()), "corpus": vars(FitConfig().corpus)}))
     asked = {"sources": ["text.txt"], "bases": [], "settings": settings, "queries": None}
     atomic.write_sealed(folder / PLAN, {"asked": asked, "steps": {}})
-    row = {"name": "builtin + pairs", "how": "simcse", "seconds": 61.4, "note": "kept", "dev_mrr": 61.26}
+    row = {"name": "builtin, trained", "how": "simcse", "seconds": 61.4, "note": "kept", "dev_mrr": 61.26}
     base = {"name": "builtin", "how": "as it is", "seconds": 0.0, "note": "base", "dev_mrr": None}
     report = {
-        "kept": "builtin + pairs",
+        "kept": "builtin, trained",
         "left_out": [],
         "base": "builtin",
         "sentences": ["Kept: it.", "Second sentence."],
@@ -55,8 +55,8 @@ def test_a_finished_selection_is_printed_again(command, finished):
     status, out, _ = command("fit", "text.txt", "--out", "out", "--resume")
     assert status == 0
     lines = out.splitlines()
-    (kept,) = [line for line in lines if "builtin + pairs" in line]
-    assert [cell.strip() for cell in kept.split("│")[2:-1]] == ["61.3", "-", "-", "-", "-", "61", "kept"]
+    (kept,) = [line for line in lines if "builtin, trained" in line]
+    assert [cell.strip() for cell in kept.split("│")[2:-1]] == ["61.3", "-", "-", "-", "-", "kept"]
     assert lines.index("Kept: it.") + 1 == lines.index("Second sentence.")
     assert "model: out/model" in out
 

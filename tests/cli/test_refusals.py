@@ -74,7 +74,7 @@ evaluate builtin --tasks classification:none.csv            | there is no file o
 evaluate builtin --tasks clasification:none.csv             | did you mean 'classification:FILE'
 
 compare TEXT builtin builtin --tasks sts                    | TEXT changes nothing in a comparison on --tasks
-compare builtin builtin --tasks sts --json x.json           | --json changes nothing in a comparison on --tasks
+compare builtin builtin --tasks sts --out x.json            | --out changes nothing in a comparison on --tasks
 compare builtin builtin --tasks sts --details               | --details changes nothing in a comparison on --tasks
 compare builtin builtin --data .                            | --data changes nothing in a comparison on text
 compare a,b c --tasks sts                                   | 2 and 1 models cannot be compared

@@ -265,6 +265,6 @@ def test_the_rows_of_search_are_those_of_word_matching_with_and_without_what_is_
     choice = choose(scoreboard(base, pair, gate=ABROAD, words=results(41.0, 44.0), both=both))
     rows = {row["name"]: row for row in choice.rows}
     assert (rows[BM25]["test_mrr"], rows[BM25]["dev_meaning"]) == (44.0, 22.0)
-    assert rows[f"{pair[0].name} with words, 0.2"]["test_mrr"] == 66.0
+    assert rows[f"{pair[0].name}, with words (BM25) at 0.2"]["test_mrr"] == 66.0
     found = choose(scoreboard(*FOUND, kind="lines"))
     assert BM25 not in [row["name"] for row in found.rows]

@@ -25,6 +25,7 @@ from selfsent.progress import Progress
 from selfsent.searching.index import Index
 from selfsent.selection import held_out_tests
 from selfsent.selection.gates import SearchGate
+from selfsent.selection.judging import BM25
 from selfsent.selection.scoreboard import Scoreboard
 from selfsent.storage import atomic
 
@@ -126,19 +127,23 @@ def test_a_selection_leaves_its_encoder_its_figures_and_all_that_a_resumption_ne
     content = json.loads((result.folder / "fit.json").read_text())
     assert (content["kept"], content["base"], content["sentences"]) == (result.kept, result.base, result.sentences)
     assert (content["settings"]["steps"], content["text"]["kind"]) == (50, "documents")
-    assert json.loads((result.folder / "plan.json").read_text())["steps"]["static vectors"] == 25
-    assert str(result) == " ".join(result.sentences)
+    assert json.loads((result.folder / "plan.json").read_text())["steps"]["static vectors of your text"] == 25
+    assert result.sentences[0][:90] in str(result)
 
 
 def test_the_rows_are_bases_the_best_static_vectors_the_pair_and_word_matching(whole, bert):
     result, said = whole
     rows = {row["name"]: row for row in result.rows}
-    pair = f"{bert.name} beside static vectors, 0.3 : 0.7"  # a tiny BERT is weak
-    assert {bert.name, STATIC, f"{bert.name} + pairs", pair, "BM25", f"{pair} with words, 0.25"} <= rows.keys()
+    pair = f"{bert.name}, trained beside static vectors of your text"  # a tiny BERT is weak
+    assert {bert.name, STATIC, f"{bert.name}, trained", pair, BM25, f"{pair}, with words (BM25) at 0.25"} <= rows.keys()
     assert result.kept == pair
     scored = {line.split(": score")[0] for line in said if ": score " in line}
-    assert rows.keys() - {"BM25", f"{pair} with words, 0.25"} < scored
-    static = {"static vectors, untrained", "static vectors", "static vectors, averaged"}
+    assert rows.keys() - {BM25, f"{pair}, with words (BM25) at 0.25"} < scored
+    static = {
+        "static vectors of your text, untrained",
+        "static vectors of your text",
+        "static vectors of your text, averaged",
+    }
     assert static < scored
     assert len(static & rows.keys()) <= 1
     assert [row["name"] for row in result.rows if row["note"] == "kept"] == [result.kept]
@@ -400,8 +405,8 @@ def test_single_lines_are_judged_by_finding_them_from_a_third_of_their_words_and
     assert objective == {"self_contrast_weight": 0.01, "projector_width": 1024}  # with 1 a small encoder is destroyed
     assert result.base == bert.name
     rows = {row["name"]: row for row in result.rows}
-    assert f"{bert.name} + simcse" in rows
-    assert not any("static vectors" in name or name == "BM25" for name in rows)
+    assert f"{bert.name}, trained by simcse" in rows
+    assert not any("static vectors" in name or name == BM25 for name in rows)
     assert any("single lines, or of too few documents to judge by" in line for line in told.said)
     assert "held-out lines of this text, each to be found from a third of its words" in result.sentences[0]
     assert result.kept == bert.name or rows[result.kept]["test_mrr"] > rows[bert.name]["test_mrr"]
@@ -427,7 +432,12 @@ def test_a_mistyped_name_is_refused_before_anything_is_written(given, named, tex
 
 @pytest.mark.parametrize(
     "names",
-    [["static vectors"], ["static vectors, averaged"], ["mine", "mine + pairs"], ["mine", "mine, partly whitened"]],
+    [
+        ["static vectors of your text"],
+        ["static vectors of your text, averaged"],
+        ["mine", "mine, trained"],
+        ["mine", "mine, partly whitened"],
+    ],
 )
 def test_a_base_does_not_share_its_name_with_a_candidate(names, bert, fit, tmp_path):
     for name in names:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from selfsent.errors import CorpusError
-from selfsent.selection.judging import Searches, judge, read_queries, weigh
+from selfsent.selection.judging import BM25, Searches, judge, read_queries, weigh
 from selfsent.selection.search_test import QueriesAndPassages
 from selfsent.text.bm25 import bm25_scores
 
@@ -26,7 +26,7 @@ def test_a_search_ranks_all_passages_as_a_loop_does(own, words):
         near = [float(of[example["query"]] @ of[passage]) for passage in PASSAGES]
         parts = matches[place] / max(matches[place])
         both = [(1 - words) * cosine + words * part for cosine, part in zip(near, parts, strict=True)]
-        assert list(example["systems"]) == ["BM25", "any"]
+        assert list(example["systems"]) == [BM25, "any"]
         for system, values in zip(example["systems"].values(), (matches[place], both), strict=True):
             order = sorted(range(len(PASSAGES)), key=lambda row, values=values: -values[row])
             assert [found["text"] for found in system["first"]] == [PASSAGES[row] for row in order[:3]]
@@ -35,7 +35,7 @@ def test_a_search_ranks_all_passages_as_a_loop_does(own, words):
 
 
 def example(query, base, kept):
-    found = {"base": base, "kept": kept, "BM25": "xyz"}
+    found = {"base": base, "kept": kept, BM25: "xyz"}
     return {
         "query": query,
         "systems": {name: {"first": [{"text": each} for each in row]} for name, row in found.items()},

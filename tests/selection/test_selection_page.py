@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from selfsent.selection.judging import BM25
 from selfsent.selection.page import render_selection
 
 
@@ -34,9 +35,9 @@ def content():
             ),
             row("builtin", "base", dev_score=40.0, general_dev_score=44.8, test_mrr=30.0, dev_mrr=None),
             row("left out", dev_score=39.0, general_dev_score=44.0),
-            row("BM25", test_mrr=44.04),
+            row(BM25, test_mrr=44.04),
         ],
-        "examples": [{"query": "How & why?", "systems": {"BM25": found, "builtin": {**found, "place": 17}}}],
+        "examples": [{"query": "How & why?", "systems": {BM25: found, "builtin": {**found, "place": 17}}}],
         "queries": None,
         "searched": 1200,
         "read": "text: 500 documents",
@@ -52,7 +53,7 @@ def test_the_figures_are_those_of_the_selection(content):
     assert cells[7:14] == ["–", "–", "44.8", "30.0", "–", "12", "base"]
     bars = page[page.index("<figure>") : page.index("</figure>")]
     drawn = {html.unescape(text) for text in re.findall(r">([^<>]+)</text>", bars)}
-    assert {"word <vectors>", "BM25", "builtin"} <= drawn
+    assert {"word <vectors>", BM25, "builtin"} <= drawn
     assert {"52.4", "44.0", "30.0"} <= drawn
     assert "drawn at random, and what is found first among 1,200 held-out passages. ✓" in page
     assert "BM25: place 3" in page

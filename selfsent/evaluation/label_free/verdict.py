@@ -18,7 +18,13 @@ from selfsent.encoder.folder import find_model, one_sentence, read_modules
 from selfsent.encoder.open import open_encoder
 from selfsent.errors import ConfigurationError, UserError
 from selfsent.evaluation import geometry
-from selfsent.evaluation.comparison import Comparison, Decision, compare_results, compare_scores
+from selfsent.evaluation.comparison import (
+    Comparison,
+    Decision,
+    compare_results,
+    compare_scores,
+    show_differences,
+)
 from selfsent.evaluation.label_free.document_tests import LEAST, DocumentTests
 from selfsent.evaluation.label_free.held_out_retrieval import LABELS, guard_held_out
 from selfsent.evaluation.label_free.material import DOCUMENTS, choose_tests, find_trained
@@ -33,11 +39,12 @@ from selfsent.evaluation.label_free.scores import (
 from selfsent.evaluation.score import Results
 from selfsent.evaluation.task import said_prompts
 from selfsent.progress import SILENT, Progress
+from selfsent.runtime.printed import Printed, Shown
 from selfsent.storage.provenance import versions
 
 
-@dataclass(frozen=True)
-class Verdict:
+@dataclass(frozen=True, repr=False)
+class Verdict(Printed):
     """Whether a trained encoder is better than its base, and the figures behind it."""
 
     comparison: Comparison  # in the score
@@ -52,8 +59,9 @@ class Verdict:
         """Better, worse, or cannot tell."""
         return self.comparison.decision
 
-    def __str__(self) -> str:
-        return " ".join(self.sentences)
+    def shown(self) -> Shown:
+        """Return the sentences and a table of the differences."""
+        return show_differences(self.differences, self.sentences)
 
     def as_dict(self) -> dict[str, object]:
         """Return what belongs into a JSON file."""

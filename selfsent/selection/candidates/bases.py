@@ -128,7 +128,7 @@ def _trainings(work: Workspace) -> list[BaseTraining]:
     if not structured:
         ways = [(method, text.texts, (*LINES, *OF_METHODS.get(method, ()))) for method in work.config.methods]
     return [
-        BaseTraining(f"{base.name} + {'pairs' if structured else way[0]}", base, *way)
+        BaseTraining(f"{base.name}, trained{'' if structured else f' by {way[0]}'}", base, *way)
         for base in work.board.bases
         if base.is_transformer
         for way in ways

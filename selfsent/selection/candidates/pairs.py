@@ -9,6 +9,7 @@ from sentence_transformers import SentenceTransformer
 
 from selfsent.encoder.pair_module import join_encoders
 from selfsent.encoder.quantize import unit
+from selfsent.selection.candidates.static_vectors import STATIC
 from selfsent.selection.candidates.workspace import Workspace
 from selfsent.selection.scoreboard import Candidate
 
@@ -30,8 +31,8 @@ def add_pair(work: Workspace) -> None:
     pair, weights = (first, second), gate.pair
     board.add(
         Candidate(
-            name=f"{first.name} beside static vectors, {weights[0]:.2g} : {weights[1]:.2g}",
-            how=f"a pair of encoders: {first.name} and {second.name}",
+            name=f"{first.name} beside {STATIC}",
+            how=f"a pair of encoders, {weights[0]:.2g} : {weights[1]:.2g}: {first.name} and {second.name}",
             open=partial(_join, pair, weights),
             derive=partial(_concatenate, pair, weights),
             is_pair=True,

@@ -11,7 +11,7 @@ from selfsent.selection.scoreboard import STATIC_BASE, Candidate
 from selfsent.storage import atomic
 from selfsent.word_vectors.joined import build_joined_vectors
 
-STATIC = "static vectors"
+STATIC = "static vectors of your text"
 UNTRAINED = f"{STATIC}, untrained"
 FOLDER, _COUNTED = "static-vectors", "counted"
 

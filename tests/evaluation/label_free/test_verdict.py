@@ -292,7 +292,7 @@ def test_a_corpus_too_small_for_any_test_is_refused(bert, other, tmp_path):
 
 def test_the_command_prints_a_table_and_a_verdict_and_writes_json(bert, other, corpus, tmp_path, monkeypatch, capsys):
     words = ["compare", corpus, bert, other, "--documents", "200", "--bootstrap", "100", "--no-static"]
-    status, out, err = command(monkeypatch, capsys, *words, "--json", tmp_path / "said.json")
+    status, out, err = command(monkeypatch, capsys, *words, "--out", tmp_path / "said.json")
     assert status == 0, err
     said = json.loads((tmp_path / "said.json").read_text())
     with locks.reserved(tmp_path / "said.json", "selfsent compare"):  # which the same command may replace

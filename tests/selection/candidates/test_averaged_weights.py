@@ -50,27 +50,29 @@ def test_other_layers_are_refused(other, folders, tmp_path):
 
 
 def test_the_average_is_the_mean_of_two_trainings(workspace, base, folders):
-    once = candidate("static vectors", 60.0, is_transformer=False, open=partial(load_encoder, folders[0]))
+    once = candidate("static vectors of your text", 60.0, is_transformer=False, open=partial(load_encoder, folders[0]))
     work = workspace(base(), once, kind="documents")
     shutil.copytree(folders[1], work.folder / "static-vectors" / "trained-again" / "model")
     add_average(work)
     expected = interpolate(*map(load_encoder, folders), 0.5).encode(TEXTS)
-    np.testing.assert_array_equal(work.board.find("static vectors, averaged").open().encode(TEXTS), expected)
+    np.testing.assert_array_equal(
+        work.board.find("static vectors of your text, averaged").open().encode(TEXTS), expected
+    )
 
 
 @pytest.mark.parametrize(("twice", "seconds", "made"), [(True, 200.0, True), (True, 211.0, False), (False, 1.0, False)])
 def test_static_vectors_are_trained_again_where_the_time_is_enough_for_it(workspace, base, twice, seconds, made):
     """70 % of five minutes are 210 seconds."""
-    once = candidate("static vectors", 60.0, seconds=seconds, is_transformer=False)
+    once = candidate("static vectors of your text", 60.0, seconds=seconds, is_transformer=False)
     work = workspace(base(), once, kind="documents", static_twice=twice)
     add_average(work)
-    assert (work.board.find("static vectors, averaged") is not None) is made
+    assert (work.board.find("static vectors of your text, averaged") is not None) is made
     assert [asked[-1] for asked in work.asked] == [43] * made  # the seed behind the usual one
 
 
 @pytest.mark.parametrize(("loss", "dev", "tried"), [(5.0, 70.0, True), (5.0, 40.0, False), (0.2, 70.0, False)])
 def test_weights_are_tried_where_general_text_loses_and_they_could_be_the_best(base, loss, dev, tried):
-    made = base(), base("other", 60.0), candidate("base + pairs", dev, general=80.0 - loss, base="base")
+    made = base(), base("other", 60.0), candidate("base, trained", dev, general=80.0 - loss, base="base")
     assert bool(find_ways(scoreboard(*made, bases=2))) is tried
 
 

@@ -8,7 +8,7 @@ from selfsent.selection.candidates.bases import train_bases
 METHODS = ("simcse", "scd", "whitenedcse")
 THREE = {"methods": METHODS}
 SCORES = {"simcse": 60, "scd": 70, "whitenedcse": 65}
-VALUES = {f"base + {method}, round {number}": value for number in (1, 2) for method, value in SCORES.items()}
+VALUES = {f"base, trained by {method}, round {number}": value for number in (1, 2) for method, value in SCORES.items()}
 
 
 def trained(work):
@@ -22,9 +22,13 @@ def test_the_better_half_goes_on_and_the_last_has_most_of_the_time(workspace):
     assert (
         trained(work)
         == {
-            **{f"base + {method}, round 1": f"{method}, 25 steps" for method in METHODS},  # 225 / 3 rounds / 3
-            **{f"base + {method}, round 2": f"{method}, 50 steps" for method in METHODS[1:]},  # and 150 / 2 / 2, in 25s
-            "base + scd": "scd, 100 steps",  # and all that was asked for
+            **{
+                f"base, trained by {method}, round 1": f"{method}, 25 steps" for method in METHODS
+            },  # 225 / 3 rounds / 3
+            **{
+                f"base, trained by {method}, round 2": f"{method}, 50 steps" for method in METHODS[1:]
+            },  # and 150 / 2 / 2, in 25s
+            "base, trained by scd": "scd, 100 steps",  # and all that was asked for
         }
     )
     starts = [start for _, start, *_ in work.asked]
@@ -38,7 +42,7 @@ def test_the_better_half_goes_on_and_the_last_has_most_of_the_time(workspace):
 def test_with_time_for_all_or_for_no_first_round_there_is_one_round(workspace, enough, each):
     work = workspace(enough=enough, **THREE)
     train_bases(work, fewest=25)
-    names = [f"base + {method}" for method in METHODS]
+    names = [f"base, trained by {method}" for method in METHODS]
     assert set(trained(work)) == set(names)
     assert trained(work)[names[0]] == f"simcse, {each} steps"
 
@@ -48,7 +52,7 @@ def test_a_slow_base_has_all_its_steps_where_the_time_is_enough_for_all(workspac
         base("quick"), base("slow"), enough=400, cost={"slow": 2.5}, bases=2, methods=("scd",)
     )  # 100 + 250 of these
     train_bases(work, fewest=25)
-    assert trained(work) == {"quick + scd": "scd, 100 steps", "slow + scd": "scd, 100 steps"}
+    assert trained(work) == {"quick, trained by scd": "scd, 100 steps", "slow, trained by scd": "scd, 100 steps"}
 
 
 @pytest.mark.parametrize(
@@ -58,9 +62,9 @@ def test_a_base_that_cannot_be_trained_is_left_out_with_the_reason_and_the_other
     work = workspace(base("one"), base("two"), bases=2, methods=("scd",))
     work.budget.fails = {"one-folder": error}
     train_bases(work, fewest=25)
-    assert trained(work) == {"two + scd": "scd, 100 steps"}
+    assert trained(work) == {"two, trained by scd": "scd, 100 steps"}
     assert [(each.name, each.note) for each in work.board.left_out] == [
-        ("one + scd", f"left out: {str(error).splitlines()[0]}")
+        ("one, trained by scd", f"left out: {str(error).splitlines()[0]}")
     ]
     assert [base.name for base in work.board.bases] == ["one", "two"]  # as they are they can be used
 
@@ -77,7 +81,7 @@ def test_a_training_that_no_time_is_left_for_is_left_out_and_said(workspace):
     work = workspace(enough=24, methods=("scd",))
     train_bases(work, fewest=25)
     assert trained(work) == {}
-    assert work.progress.said == ["left out: base + scd: 10 minutes are too few; give more --minutes"]
+    assert work.progress.said == ["left out: base, trained by scd: 10 minutes are too few; give more --minutes"]
 
 
 @pytest.mark.parametrize(

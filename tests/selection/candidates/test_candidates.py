@@ -76,5 +76,6 @@ def test_a_pair_is_of_the_best_of_both_kinds_with_the_weights_of_the_gate(worksp
     work = workspace(base(), base("better", 60.0), *static, kind="documents", bases=2, gate=gate)
     add_pair(work)
     pairs = [candidate for candidate in work.board.candidates if candidate.is_pair]
-    assert [pair.name for pair in pairs] == [f"better beside static vectors, {weights}"] * (weights is not None)
+    assert [pair.name for pair in pairs] == ["better beside static vectors of your text"] * (weights is not None)
+    assert all(f"pair of encoders, {weights}: " in pair.how for pair in pairs)
     assert all("better and static 58.0" in pair.how for pair in pairs)
