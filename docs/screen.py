@@ -1,4 +1,4 @@
-"""Draw what a command prints:  python docs/screen.py docs/fit.svg fit pydocs --out runs/demo --resume."""
+"""Draw what a command prints:  python docs/screen.py docs/fit.svg fit pydocs --out runs/fit."""
 
 import os
 import re

@@ -88,8 +88,7 @@ def reproduce(
         planned = plan_reproduction(names or (), options, out)
         for artifact in planned if names else ():
             display.print("\n".join([*describe_rows(artifact.plan, options), ""]))
-        _show_plan(planned, options, display)
-        return {artifact.plan.artifact.id: artifact.plan.artifact.title for artifact in planned}
+        return _show_plan(planned, options, display)
     outcomes = measure(names or (), options, out, resume=resume, progress=display)
     for line in summary_lines(outcomes):
         display.print(line)
@@ -97,8 +96,8 @@ def reproduce(
     return {outcome.plan.artifact.id: outcome for outcome in outcomes}
 
 
-def _show_plan(planned: "Sequence[PlannedArtifact]", options: "ReproduceOptions", display: "Display") -> None:
-    """Print state and cost of each, and of all together."""
+def _show_plan(planned: "Sequence[PlannedArtifact]", options: "ReproduceOptions", display: "Display") -> object:
+    """Print state and cost of each, and of all together; return the costs."""
     from selfsent.cli.tables import text_table
     from selfsent.reproduction.cost import H100, format_bytes, format_hours, plan_cost, time_machine
     from selfsent.reproduction.scale import explain_scale
@@ -133,3 +132,4 @@ def _show_plan(planned: "Sequence[PlannedArtifact]", options: "ReproduceOptions"
         f"{timed or 'none'} here (a timed step of two layers).  Memory is the largest training's, beside the program "
         "itself.  Scoring comes on top."
     )
+    return {artifact.plan.artifact.id: artifact.cost for artifact in planned}

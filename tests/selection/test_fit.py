@@ -134,7 +134,7 @@ def test_a_selection_leaves_its_encoder_its_figures_and_all_that_a_resumption_ne
 def test_the_rows_are_bases_the_best_static_vectors_the_pair_and_word_matching(whole, bert):
     result, said = whole
     rows = {row["name"]: row for row in result.rows}
-    pair = f"{bert.name}, trained beside static vectors of your text"  # a tiny BERT is weak
+    pair = f"{bert.name} beside static vectors of your text"  # a tiny BERT is weak
     assert {bert.name, STATIC, f"{bert.name}, trained", pair, BM25, f"{pair}, with words (BM25) at 0.25"} <= rows.keys()
     assert result.kept == pair
     scored = {line.split(": score")[0] for line in said if ": score " in line}

@@ -56,7 +56,7 @@ def test_the_figures_are_those_of_the_selection(content):
     assert {"word <vectors>", BM25, "builtin"} <= drawn
     assert {"52.4", "44.0", "30.0"} <= drawn
     assert "drawn at random, and what is found first among 1,200 held-out passages. ✓" in page
-    assert "BM25: place 3" in page
+    assert "words alone (BM25): place 3" in page
     assert "builtin: place 17" in page
     assert "selfsent fit &#39;a b&#39;" in page
 
