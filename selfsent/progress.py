@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -50,11 +51,8 @@ class Bar(Progress):
     """
 
     def __init__(self) -> None:
-        if find_spec("ipywidgets"):
-            from tqdm.auto import tqdm  # where it is absent, this one warns
-        else:
-            from tqdm import tqdm
-        self._tqdm: Any = tqdm
+        # Where ipywidgets is absent, tqdm.auto warns.
+        self._tqdm: Any = import_module("tqdm.auto" if find_spec("ipywidgets") else "tqdm").tqdm
         self._bar: Any = None
         self._stage = ""
 
