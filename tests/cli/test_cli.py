@@ -97,9 +97,9 @@ def test_train_resume_evaluate_encode_and_search_follow_each_other(command, tmp_
     assert np.load("vectors.npy").shape == (300, 32)
     refused(command, "ends in .npy", "encode", text, "--model", "run/model", "--out", "vectors.csv")
     refused(command, "vectors.npy exists", "encode", text, "--model", "run/model", "--out", "vectors.npy")
-    status, _, err = command("encode", text, text, "--model", "run/model", "--out", "vectors", "--dtype", "float16")
+    status, out, err = command("encode", text, text, "--model", "run/model", "--out", "vectors", "--dtype", "float16")
     assert status == 0, err
-    assert "wrote vectors: 600 texts, 32 wide" in err
+    assert "wrote vectors: 600 texts, 32 wide" in out
     first = np.load("vectors/vectors-000000.npy")[:300]
     np.testing.assert_allclose(first, np.load("vectors.npy"), atol=5e-3)
 
