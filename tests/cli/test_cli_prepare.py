@@ -38,7 +38,7 @@ def test_it_says_what_is_kept_and_dropped_and_training_finds_the_corpus(command,
 
 
 def test_parts_by_the_command_line_say_which_are_missing(command, bert, text, tmp_path):
-    status, out, err = command("encode", text, "--model", bert, "--out", "parts.npy", "--part", "2/2")
+    status, out, _ = command("encode", text, "--model", bert, "--out", "parts.npy", "--part", "2/2")
     assert (status, "when these are, too: 1" in out) == (0, True)
     status, out, _ = command("encode", text, "--model", bert, "--out", "parts.npy", "--part", "1/2")
     assert (status, "wrote parts.npy: 325 texts" in out) == (0, True)
