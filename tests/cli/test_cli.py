@@ -240,9 +240,9 @@ def test_encode_reports_on_ctrl_c_what_is_kept_and_resumes(command, tmp_path, mo
         status, _, err = command("encode", lines, "--model", "builtin-static", "--out", "vectors.npy")
     assert status == 130
     assert "stopped with 32,768 texts kept: run the same command again to resume" in err
-    status, _, err = command("encode", lines, "--model", "builtin-static", "--out", "vectors.npy")
-    assert status == 0
-    assert "32,768 of them before" in err
+    status, out, err = command("encode", lines, "--model", "builtin-static", "--out", "vectors.npy")
+    assert status == 0, err
+    assert "32,768 of them before" in out
 
 
 def test_encode_resumes_after_a_full_disk(command, text, bert, monkeypatch):
