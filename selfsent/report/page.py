@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Float
 from jinja2 import Environment
 from markupsafe import Markup
+from numpy.typing import ArrayLike
 
 from selfsent.errors import ConfigurationError, UserError
 from selfsent.evaluation.label_free.scores import BASELINES
@@ -31,7 +32,7 @@ from selfsent.runtime.templates import template_environment
 from selfsent.storage import atomic, locks
 
 MAX_SAMPLES = 4  # recipes whose encoders are opened
-MAP_SIZE = 360, 300  # of the map's drawing
+MAP_SIZE = 360, 300  # of a map's drawing, as map.html has it
 _MARGIN = 8
 _MARKER = '<meta name="generator" content="selfsent report">'  # by which a page of ours is known
 # Title and meaning of each score that is measured during training, in the order of the page.
@@ -106,7 +107,6 @@ def render_page(groups: Sequence[Group], samples: Sequence[EmbeddedSample | str]
         "time": lambda seconds: timedelta(seconds=round(seconds)),
         "command": lambda run: command_of_pretraining(run) if run.pretraining else command_of_run(run),
         "corpus": read.corpus_of_run,
-        "placed": map_points,
         "cosines": plots.draw_cosines,
         "shape": plots.shape_of,
         "dashes": plots.dash_pattern,
@@ -120,7 +120,6 @@ def render_page(groups: Sequence[Group], samples: Sequence[EmbeddedSample | str]
         sections=tables.sections(groups),
         panels={kind: _draw(groups, kind) for kind in _MEANINGS},
         scores=_SCORES,
-        map_size=MAP_SIZE,
         differences=read.differences(groups),
         corpora={run.config.get("corpus", {}).get("fingerprint", ""): run for run in runs},
         versions=dict.fromkeys(", ".join(map(" ".join, run.config.get("versions", {}).items())) for run in runs),
@@ -136,7 +135,7 @@ def open_templates() -> Environment:
         return Markup(re.sub(r"(\bid=\"|href=\"#|url\(#)", prefix, drawing.svg))
 
     environment = template_environment()
-    environment.filters |= {"svg": svg, "figure": tables.format_value, "comma": "{:,.0f}".format}
+    environment.filters |= {"svg": svg, "figure": tables.format_value, "comma": "{:,.0f}".format, "placed": map_points}
     return environment
 
 
@@ -181,8 +180,9 @@ def _measured_on(group: Group, kind: str, name: str) -> str:
     return str(data or group.first.config.get("corpus", {}).get("fingerprint", ""))
 
 
-def map_points(points: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
+def map_points(places: ArrayLike) -> Float[np.ndarray, "N 2"]:
     """Scale points to the drawing of the map, both axes alike and the second upwards."""
+    points = np.asarray(places, dtype=np.float64)
     low, high = points.min(axis=0), points.max(axis=0)
     space = np.array(MAP_SIZE) - 2 * _MARGIN
     scale = float(np.min(space / np.maximum(high - low, 1e-9)))

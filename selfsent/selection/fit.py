@@ -28,7 +28,7 @@ from selfsent.encoder.save import save_encoder
 from selfsent.encoder.search_settings import write_search_settings
 from selfsent.errors import ConfigurationError, EncoderError, ResumeError, UserError
 from selfsent.evaluation.label_free.material import find_trained, has_learned_from
-from selfsent.evaluation.task import said_prompts, used_prompts
+from selfsent.evaluation.task import PromptedTexts, said_prompts, used_prompts
 from selfsent.objectives.registry import plan_objective
 from selfsent.progress import SILENT, Progress
 from selfsent.runs.card import fit_card, write_card
@@ -40,9 +40,10 @@ from selfsent.selection.candidates.bases import no_base, open_base
 from selfsent.selection.candidates.static_vectors import STATIC
 from selfsent.selection.candidates.workspace import Workspace
 from selfsent.selection.choose import Choice, candidate_rows, choose, keep_base
+from selfsent.selection.groups import MOST, map_groups
 from selfsent.selection.held_out_tests import make_tests
 from selfsent.selection.judging import JUDGEMENTS, Ask, Searches, judge, read_queries, weigh
-from selfsent.selection.material import gather_material
+from selfsent.selection.material import Material, gather_material
 from selfsent.selection.page import render_selection
 from selfsent.selection.scoreboard import SEPARATORS, Scoreboard, Vectors, short_name
 from selfsent.selection.settings import FitConfig
@@ -234,6 +235,7 @@ def _fit_in(
         "queries": queries,
         "searched": len(searches.passages) if searches else 0,
         "examples": examples,
+        "groups": _groups(vectors, text, choice),
         "read": text.facts.line(),
         "text": asdict(text.facts),
         "settings": asdict(config),
@@ -321,6 +323,14 @@ def _find(vectors: Vectors, searches: Searches, choice: Choice) -> list[dict[str
     systems = {choice.base.name: (vectors.of(choice.base, split), 0.0)}
     systems[choice.kept.name] = (vectors.of(choice.kept, split), words)
     return searches.find(vectors.tests[split], systems)
+
+
+def _groups(vectors: Vectors, text: Material, choice: Choice) -> dict[str, Any] | None:
+    """Return the map of held-out texts by the base and by the encoder for grouping."""
+    held = [f"{document.title} {document.text}".strip() for document in text.held_out("test")[0]]
+    vectors.tests["groups"] = PromptedTexts(("default", each) for each in dict.fromkeys(held[:MOST]))
+    systems = {each.name: vectors.of(each, "groups") for each in (choice.base, choice.jobs["grouping"])}
+    return map_groups(vectors.tests["groups"].texts, systems)
 
 
 def _ask_person(folder: Path, examples: Sequence[Mapping[str, Any]], choice: Choice, ask: Ask | None) -> Choice:

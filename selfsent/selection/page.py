@@ -53,6 +53,7 @@ def render_selection(content: Mapping[str, Any], command: str) -> str:
         searches="Queries of yours find" if content.get("queries") else _SEARCHES[kind],
         examples=content["examples"][:_MOST_SEARCHES],
         measure=measure,
+        groups=content.get("groups"),
     )
 
 

@@ -97,3 +97,18 @@ def test_single_lines_are_shown_by_what_they_were_chosen_by(content):
     assert "A third of the words of held-out lines finds the line" in page
     assert "MRR@10 on this text" in page
     assert "First sentences" not in page
+
+
+def test_groups_are_drawn_for_every_encoder_and_named_as_text(content):
+    points = [[0.0, 0.0], [1.0, 1.0], [2.0, 0.5]]
+    groups = {
+        "texts": ["<b>one</b>", "two", "three"],
+        "clusters": [0, 1, 0],
+        "names": [["card", "<i>"], ["parcel"]],
+        "points": {"builtin": points, "word <vectors>": points},
+    }
+    page = render_selection({**content, "groups": groups}, "selfsent fit")
+    assert page.count("<title>&lt;b&gt;one&lt;/b&gt;</title>") == 2
+    assert "card, &lt;i&gt;" in page
+    assert "<h4>word &lt;vectors&gt;</h4>" in page
+    assert "<h2>Groups</h2>" not in render_selection({**content, "groups": None}, "selfsent fit")
