@@ -4,7 +4,6 @@ Results go to standard output, everything else to standard error.  What stands i
 hide, overwrite or colour what a terminal shows, so that every control character is replaced first.
 """
 
-import re
 import time
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -14,17 +13,10 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as ProgressBar
 from rich.segment import Segment
 
-from selfsent.progress import Progress
+from selfsent.progress import Progress, printable
 from selfsent.runtime.launch import launched_number
 
 _PAUSE = 10.0  # seconds between plain lines
-# Control characters but for tabs and line ends, marks that turn the direction of writing, lone surrogates.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def printable(text: str) -> str:
-    """Replace by U+FFFD what a terminal would obey or could not show."""
-    return _CONTROL.sub("\ufffd", text)
 
 
 class SafeConsole(Console):

@@ -94,7 +94,6 @@ def _preview(name: str, corpus: str) -> None:
     """Print the spans that a method samples from the first documents of a corpus that are long enough."""
     import numpy as np
 
-    from selfsent.cli.display import printable
     from selfsent.corpus.prepare import corpus_documents
     from selfsent.corpus.settings import CorpusConfig
     from selfsent.encoder.inspect import tokenizer_of
@@ -102,6 +101,7 @@ def _preview(name: str, corpus: str) -> None:
     from selfsent.errors import ConfigurationError, CorpusError
     from selfsent.objectives.declutr import DeCLUTR
     from selfsent.objectives.registry import find_method, plan_objective
+    from selfsent.progress import printable
 
     if find_method(name)[0] is not DeCLUTR:
         raise ConfigurationError(f"{name} samples no spans: --preview is for declutr")

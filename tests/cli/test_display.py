@@ -3,7 +3,8 @@
 import pytest
 from rich.table import Table
 
-from selfsent.cli.display import Display, printable
+from selfsent.cli.display import Display
+from selfsent.progress import printable
 
 
 @pytest.fixture
