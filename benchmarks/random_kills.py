@@ -1,13 +1,15 @@
-"""Kill commands with SIGKILL at random moments, repeat them, and compare everything that they leave with a whole run's.
+"""Stop commands by signals at random moments, repeat them, and compare everything that they leave with a whole run's.
 
-Example: python benchmarks/random_kills.py --minutes 15 --json kills.json
+    python benchmarks/random_kills.py --minutes 15 --json kills.json
+    python benchmarks/random_kills.py encode index structure --minutes 5
 
-Each command (train, pretrain, fit, sweep, train on a text whose corpus has to be prepared, encode to a file and to
-shards, index, export) is run once to its end; then, in turn, it is started in an empty folder, killed after a random
-share of the time that it took, started again (with --resume, where the command has that), sometimes killed again, and
-let end.  Times, and scores of speed, are left out of the comparison.  Each
-is forked from this process, so that a kill meets its work and not the import of its libraries.
-``kill_and_resume.py`` kills trainings of every method by the step that they have reached.
+Each command that writes is run once to its end; then, in turn, it is started from what it found, stopped by SIGKILL,
+SIGTERM or SIGINT after a random share of the time that it took, started again (with --resume, where the command has
+that), sometimes stopped again, and let end.  After SIGTERM and SIGINT it has to leave with 143 and 130 and without a
+traceback.  Times, and scores of speed, are left out of the comparison; make no commit
+meanwhile, which outputs name.  Each is forked from this process, so that a
+signal meets its work and not the import of its libraries.  ``kill_and_resume.py`` kills trainings of every method by
+the step that they have reached.
 """
 
 import importlib
@@ -36,18 +38,22 @@ SMALL = [
     "hardware.threads=1",
 ]
 IMPORTED = ["training.train", "pretraining.pretrain", "selection.fit", "sweeping.sweep", "cli.display"]
-IMPORTED += ["evaluation.label_free.verdict", "bulk.encode", "searching.index", "export.export"]
+IMPORTED += ["evaluation.label_free.verdict", "bulk.encode", "searching.index", "export.export", "pairs.mine"]
+IMPORTED += ["pairs.structure", "report.page", "searching.search"]
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 TIMES = {"seconds", "texts_per_second", "tokens_per_second", "checksum"}  # a checksum covers the times beside it
-AGAIN = 0.3  # of the kills are followed by a second one
+AGAIN = 0.3  # of the stops are followed by a second one
 
 
 def write_texts(folder: Path, words: Sequence[str] = ()) -> tuple[Path, Path]:
-    """Write a file of lines and one of documents, the same on every machine."""
+    """Write a file of lines and one of documents, the same on every machine, and two of the first lines beside them."""
     draw = random.Random(0)
     syllables = ["ka", "lo", "mi", "ten", "sor", "va", "du", "ri", "pel", "no"]
     words = words or ["".join(draw.choices(syllables, k=draw.randint(1, 3))) for _ in range(800)]
     lines, documents = folder / "lines.txt", folder / "documents.jsonl"
-    lines.write_text("\n".join(" ".join(draw.choices(words, k=12)) for _ in range(3000)), encoding="utf-8")
+    drawn = [" ".join(draw.choices(words, k=12)) for _ in range(3000)]
+    for file, count in ((lines, 3000), (folder / "few.txt", 300), (folder / "one.txt", 1)):
+        file.write_text("\n".join(drawn[:count]), encoding="utf-8")
     rows = []
     for _ in range(500):
         topic = draw.sample(words, 12)
@@ -79,9 +85,29 @@ def commands(lines: Path, documents: Path) -> dict[str, list[str]]:
             ),
             *out,
         ],
-        "encode": ["encode", str(lines), "--out", "OUT/embeddings.npy"],
-        "shards": ["encode", str(lines), "--out", "OUT/shards"],
-        "index": ["index", str(documents), "--model", "builtin", "--out", "OUT"],
+        "encode": ["encode", str(lines.with_name("few.txt")), "--out", "OUT/embeddings.npy"],
+        "shards": ["encode", *20 * [str(lines)], "--model", "builtin-static", "--out", "OUT/shards"],
+        "index": ["index", str(documents), "--model", "builtin-static", "--out", "OUT"],
+        "update": [  # of an index of one document
+            *("index", str(lines.with_name("one.txt")), str(documents), "--update", "--out", "OUT"),
+        ],
+        "search": ["search", str(documents), "kalo", "--model", "builtin-static"],  # OUT is its cache
+        "structure": ["pairs", "structure", str(documents), "--out", "OUT/pairs.parquet"],
+        "mine": [
+            "pairs",
+            "mine",
+            str(lines),
+            "--model",
+            "builtin-static",
+            "--set",
+            "margin=0.1",
+            "--out",
+            "OUT/pairs.jsonl",
+        ],
+        "evaluate": [
+            *("evaluate", "builtin-static", "--tasks", "retrieval", "--corpus", str(documents)),
+            *("--json", "OUT/scores.json"),
+        ],
         "export": [
             *("export", "builtin", "--to", "static", "--corpus", str(documents), "--documents", "60"),
             *("--accept-loss", "--overwrite", "--out", "OUT"),
@@ -94,17 +120,17 @@ def start(words: list[str], out: Path, cache: Path) -> int:
     pid = os.fork()
     if pid:
         return pid
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background job of a shell ignores
+    os.environ["SELFSENT_CACHE"] = str(cache)
+    out.mkdir(exist_ok=True)
+    said = os.open(out.with_name(f"{out.name}.log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+    sys.argv = ["selfsent", *(word.replace("OUT", str(out)) for word in words)]
     status = 1
     try:
-        os.setsid()
-        os.environ["SELFSENT_CACHE"] = str(cache)
-        out.mkdir(exist_ok=True)
-        said = os.open(out.with_name(f"{out.name}.log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(said, 1)
-        os.dup2(said, 2)
-        sys.argv = ["selfsent", *(word.replace("OUT", str(out)) for word in words)]
-        selfsent.__main__.main()
-        status = 0
+        selfsent.__main__.program()
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
@@ -118,18 +144,28 @@ def start(words: list[str], out: Path, cache: Path) -> int:
 def finish(words: list[str], out: Path, cache: Path) -> tuple[int, str]:
     """Run a command to its end; return its status and what it said."""
     _, status = os.waitpid(start(words, out, cache), 0)
-    return status, out.with_name(f"{out.name}.log").read_text(encoding="utf-8", errors="replace")
+    return status, said_by(out)
 
 
-def kill_after(seconds: float, words: list[str], out: Path, cache: Path) -> bool:
-    """Start a command and kill it; return whether it was still running."""
+def said_by(out: Path) -> str:
+    """Return what the last command for an output said."""
+    return out.with_name(f"{out.name}.log").read_text(encoding="utf-8", errors="replace")
+
+
+def stop_after(seconds: float, by: signal.Signals, words: list[str], out: Path, cache: Path) -> tuple[bool, str]:
+    """Start a command and send it a signal; return whether it was still running, and what was wrong with its end."""
     pid, until = start(words, out, cache), time.monotonic() + seconds
     while time.monotonic() < until:
         if os.waitpid(pid, os.WNOHANG)[0]:
-            return False
+            return False, ""
         time.sleep(0.005)
-    os.kill(pid, signal.SIGKILL)
-    return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+    os.kill(pid, by)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if status == 0 or status == -by:  # it had ended, or nothing of it is left to be said
+        return status != 0, ""
+    said = said_by(out)
+    wrong = status != 128 + by or "Traceback" in said or not said.rstrip().rpartition("\n")[2].startswith("stopped")
+    return True, f"status {status}: {said[-1500:]}" if wrong else ""
 
 
 def without_times(value: object) -> object:
@@ -151,12 +187,20 @@ def content(folder: Path) -> dict[str, object]:
     return files
 
 
+def begin(out: Path, caches: Sequence[Path], before: Path) -> None:
+    """Give a command what it found at first, and nothing of what it did."""
+    for used in (out, *caches):
+        shutil.rmtree(used, ignore_errors=True)
+    if before.exists():
+        shutil.copytree(before, out)
+
+
 def main() -> None:
-    """Kill until the time is up, and print a line for each kill."""
+    """Stop commands until the time is up, and print a line for each repetition."""
     parser = harness.options(__doc__)
     parser.add_argument("names", nargs="*", help="commands  [default: all]")
     parser.add_argument("--minutes", type=float, default=15.0)
-    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--seed", type=int, default=0, help="of the moments and the signals")
     arguments = parser.parse_args()
 
     for module in IMPORTED:
@@ -164,42 +208,52 @@ def main() -> None:
     folder = Path(mkdtemp(prefix="random-kills-"))
     words = commands(*write_texts(folder))
     draw, until = random.Random(arguments.seed), time.monotonic() + 60 * arguments.minutes
+    caches = {"prepare": folder / "cache-prepare", "search": folder / "search"}
     expected, taken = {}, {}
     for name in arguments.names or words:
-        out, began = folder / name, time.monotonic()
-        cache = folder / ("cache-prepare" if name == "prepare" else "cache")
+        out, cache = folder / name, caches.get(name, folder / "cache")
+        if name == "update":
+            first = ["index", str(folder / "one.txt"), "--model", "builtin-static", "--out", "OUT"]
+            finish(first, folder / "before-update", cache)
+        begin(out, (), folder / f"before-{name}")
+        began = time.monotonic()
         status, said = finish(words[name], out, cache)
         if status:
             sys.exit(f"{name} ended with {status}: {said[-2000:]}")
         taken[name], expected[name] = time.monotonic() - began, content(out)
-    figures = {name: {"kills": 0, "identical": 0} for name in expected}
+        print(f"{name}: {taken[name]:.1f} s, {len(expected[name])} files", flush=True)
+    figures = {name: {by.name: 0 for by in SIGNALS} | {"stops": 0, "identical": 0, "wrong": []} for name in expected}
     while time.monotonic() < until:
-        name = min(
-            figures, key=lambda command: figures[command]["kills"] * taken[command]
-        )  # about as much time for each
-        out, cache = folder / name, folder / ("cache-prepare" if name == "prepare" else "cache")
-        kills = 0
-        while not kills or draw.random() < AGAIN:
-            if not kills:
-                for used in (out, *([cache] if name == "prepare" else [])):
-                    shutil.rmtree(used, ignore_errors=True)
-            late = not kill_after(draw.uniform(0.05, 1.0) * taken[name], words[name], out, cache)
-            kills = 0 if late else kills + 1
+        # About as much time for each.
+        name = min(figures, key=lambda command: figures[command]["stops"] * taken[command])
+        out, cache, figure = folder / name, caches.get(name, folder / "cache"), figures[name]
+        begin(out, [cache] if name == "prepare" else [], folder / f"before-{name}")
+        stops: list[str] = []
+        while not stops or draw.random() < AGAIN:
+            by, share = draw.choice(SIGNALS), draw.uniform(0.02, 1.0)
+            running, wrong = stop_after(share * taken[name], by, words[name], out, cache)
+            if not running:
+                begin(out, [cache] if name == "prepare" else [], folder / f"before-{name}")
+                stops = []
+                continue
+            stops.append(by.name)
+            if wrong:
+                figure["wrong"].append(f"{by.name} at {share:.2f}: {wrong}")
         status, said = finish(words[name], out, cache)
         now = content(out)
-        wrong = [file for file in {**expected[name], **now} if now.get(file) != expected[name].get(file)]
-        same = not status and not wrong
-        figures[name]["kills"] += kills
-        figures[name]["identical"] += kills * same
-        print(
-            f"{name}: {kills} kills, {'identical' if same else f'DIFFERENT {wrong}'}{said[-500:] if status else ''}",
-            flush=True,
-        )
+        differ = [file for file in {**expected[name], **now} if now.get(file) != expected[name].get(file)]
+        if status or differ:
+            figure["wrong"].append(f"after {stops}: status {status}, {differ} differ: {said[-1500:]}")
+        for by in stops:
+            figure[by] += 1
+        figure["stops"] += len(stops)
+        figure["identical"] += len(stops) * (not status and not differ)
+        print(f"{name}: {', '.join(stops)}: {figure['wrong'][-1:] if status or differ else 'identical'}", flush=True)
     for name, figure in figures.items():
-        print(f"{name}: {figure['identical']} of {figure['kills']} kills ended as the whole run ({taken[name]:.0f} s)")
+        print(f"{name}: {figure['identical']} of {figure['stops']} ended as the whole run; wrong: {figure['wrong']}")
     shutil.rmtree(folder)
-    harness.keep_figures(arguments, figures)
-    sys.exit(any(figure["identical"] != figure["kills"] for figure in figures.values()))
+    harness.keep_figures(arguments, figures, seed=arguments.seed, seconds=taken)
+    sys.exit(any(figure["wrong"] or figure["identical"] != figure["stops"] for figure in figures.values()))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,25 @@
 A caller's mistake in Python is a ``ValueError``; what we ourselves guarantee is an ``assert``.
 """
 
+import errno
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+# What a machine refuses whatever a command asks for, by the number of the error, and what to do.
+_MACHINE = {
+    errno.ENOSPC: ("no space is left on the disk", "free some"),
+    errno.EDQUOT: ("the quota of the disk is used up", "free some space"),
+    errno.EIO: ("the disk fails", "look at the messages of the system, or take another disk"),
+    errno.EROFS: ("the disk can only be read", "make it writable, or name another place"),
+    errno.EMFILE: ("this process may open no more files", "raise the limit with ulimit -n"),
+    errno.ENFILE: ("this machine can open no more files", "end other programs"),
+    0: ("no more threads can be started", "raise the limit with ulimit -u"),
+    errno.ENOMEM: ("memory is used up", "end other programs, or ask for smaller batches"),
+}
+# Libraries in Rust, Arrow and torch give the number or the matter in their text alone.
+_NUMBERED = re.compile(r"(?:os error|errno:?) (\d+)", re.IGNORECASE)
+_TOLD = {"t allocate memory": errno.ENOMEM, "out of memory": errno.ENOMEM, "t start new thread": 0}
 
 
 class SelfsentError(Exception):
@@ -86,3 +103,25 @@ def unknown(kind: str, name: str, known: Iterable[str], meant: str = "") -> Conf
 def first_line(error: BaseException) -> str:
     """Return the first line of an error of another library, or its type where it says nothing."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def machine_failure(error: BaseException | None, place: object = "") -> str:
+    """Return one sentence on the room, the rights to write or the memory that a machine lacks; "": it is another error.
+
+    Args:
+        error: it, or what it was raised from, is the machine's.
+        place: what was written, where the error names no file.
+    """
+    while error is not None:
+        number = error.errno if isinstance(error, OSError) else None
+        if isinstance(error, MemoryError):
+            number = errno.ENOMEM
+        elif number is None and not isinstance(error, SelfsentError):
+            told = _NUMBERED.search(str(error))
+            number = int(told[1]) if told else next((_TOLD[part] for part in _TOLD if part in str(error)), None)
+        if number in _MACHINE:
+            what, remedy = _MACHINE[number]
+            where = f" at {named}" if (named := getattr(error, "filename", None) or place) else ""
+            return f"{what}{where}: {remedy}, and repeat the command; what was saved before is whole"
+        error = error.__cause__
+    return ""

@@ -1,10 +1,19 @@
 """Progress callbacks.  The base class does nothing; a progress bar overrides what it shows."""
 
+import re
 import sys
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
+
+# Control characters but for tabs and line ends, marks that turn the direction of writing, lone surrogates.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Replace by U+FFFD what a terminal would obey or could not show."""
+    return _CONTROL.sub("\ufffd", text)
 
 
 class Progress:

@@ -1,17 +1,25 @@
-"""Every state of the disk in which a process can die, and every damage to what it left: for tests of resumption."""
+"""Every state of the disk in which a process can die, every moment at which a machine can fail or a signal can come,
+and every damage to what was left: for tests of resumption.
+"""
 
 import errno
 import os
 import shutil
+import signal
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import xxhash
 
-from selfsent.errors import UserError
+from selfsent.errors import UserError, machine_failure
 from selfsent.storage import atomic
 
 Content = dict[str, bytes]
+Moment = tuple[str, Path]  # an operation on a file, which is about to happen
+
+_hear: Callable[[str, Path], None] | None = None
 
 
 class Killed(BaseException):
@@ -86,7 +94,7 @@ def full_disk_at(wanted: tuple[str, str], act: Callable[[], object]) -> str | No
     except UserError as error:
         return str(error)
     except OSError as error:
-        return str(error) if error.errno == errno.ENOSPC else None  # has its sentence on the command line
+        return machine_failure(error) or None
     finally:
         atomic.fault = None
     return None
@@ -116,3 +124,55 @@ def damage(place, how):
         place.unlink()
     else:
         place.write_bytes(content[: len(content) // 2] if how == "cut" else content)
+
+
+def _opened(event: str, arguments: tuple) -> None:
+    if _hear is not None and event == "open" and isinstance(arguments[0], str | bytes | os.PathLike):
+        _hear("open", Path(os.fsdecode(arguments[0])))
+
+
+sys.addaudithook(_opened)  # which stays
+
+
+@contextmanager
+def each_moment(root: Path, act: Callable[[Moment], None]) -> Iterator[None]:
+    """Call ``act`` in a block before every operation of ``atomic`` and every opening of a file below a folder."""
+    global _hear
+    acting = False
+
+    def hear(operation: str, path: Path) -> None:
+        nonlocal acting
+        if not acting and root in path.absolute().parents:
+            acting = True
+            try:
+                act((operation, path))
+            finally:
+                acting = False
+
+    _hear = atomic.fault = hear
+    try:
+        yield
+    finally:
+        _hear = atomic.fault = None
+
+
+@contextmanager
+def trouble_at(number: int, trouble: int, root: Path) -> Iterator[list[Moment]]:
+    """Let a signal come, or the machine fail with an error of the system, at a moment of a block; yield the moments.
+
+    Args:
+        number: of the moment; beyond the last nothing happens.
+    """
+    moments: list[Moment] = []
+
+    def act(moment: Moment) -> None:
+        moments.append(moment)
+        if len(moments) != number + 1:
+            return
+        if isinstance(trouble, signal.Signals):
+            signal.raise_signal(trouble)
+        else:
+            raise OSError(trouble, os.strerror(trouble), str(moment[1]))
+
+    with each_moment(root, act):
+        yield moments

@@ -106,7 +106,6 @@ def _compare_on_text(
 
     with loading("torch", display):
         from selfsent.cli.tables import verdict_table
-        from selfsent.errors import ConfigurationError
         from selfsent.evaluation.label_free.verdict import verdict
         from selfsent.storage import atomic, locks
 
@@ -119,8 +118,5 @@ def _compare_on_text(
         for number, sentence in enumerate(result.sentences):
             display.print(sentence, style=None if number else "bold")
         if out is not None:
-            try:
-                atomic.write_json(out, {"written_by": _WRITTEN_BY, **result.as_dict()})
-            except OSError as error:
-                raise ConfigurationError(f"cannot write {out}: {error.strerror}") from error
+            atomic.write_json(out, {"written_by": _WRITTEN_BY, **result.as_dict()})
     return result

@@ -13,9 +13,8 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as ProgressBar
 from rich.segment import Segment
 
-from selfsent.progress import Progress
+from selfsent.progress import Progress, printable
 from selfsent.runtime.launch import launched_number
-from selfsent.runtime.printed import printable
 
 _PAUSE = 10.0  # seconds between plain lines
 

@@ -56,7 +56,7 @@ def encode(
     from selfsent.bulk.outputs import require_output
     from selfsent.bulk.store import Store, parse_part
     from selfsent.encoder.open import open_encoder
-    from selfsent.errors import ConfigurationError
+    from selfsent.errors import ConfigurationError, Interrupted
 
     require_output(out)
     share = parse_part(part) if part else None
@@ -93,8 +93,8 @@ def encode(
     except KeyboardInterrupt:
         display.end()
         rows = Store.of(out).rows()
-        display.say(f"stopped with {rows:,} texts kept" + (": run the same command again to resume" if rows else ""))
-        raise
+        again = ": run the same command again to resume" if rows else ""
+        raise Interrupted(f"stopped with {rows:,} texts kept{again}") from None
     display.end()
     display.print(str(done))
     return done

@@ -106,7 +106,7 @@ def _preview(name: str, corpus: str) -> None:
     from selfsent.errors import ConfigurationError, CorpusError
     from selfsent.objectives.declutr import DeCLUTR
     from selfsent.objectives.registry import find_method, plan_objective
-    from selfsent.runtime.printed import printable
+    from selfsent.progress import printable
 
     if find_method(name)[0] is not DeCLUTR:
         raise ConfigurationError(f"{name} samples no spans: --preview is for declutr")

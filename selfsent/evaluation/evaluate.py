@@ -206,7 +206,4 @@ def write_scores(path: Path, results: Mapping[str, Results], model: str) -> None
     }
     if any("classifier" in score.protocol for score in results["model"].scores):
         content["declutr_averages"] = asdict(averages(results["model"].scores))
-    try:
-        atomic.write_json(path, content)
-    except OSError as error:
-        raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
+    atomic.write_json(path, content)

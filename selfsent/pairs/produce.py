@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from selfsent.errors import CorpusError, UserError
+from selfsent.errors import CorpusError, Interrupted, UserError
 from selfsent.pairs.cache import OutputCache, identity_digest
 from selfsent.pairs.write import PairsSummary, check_pairs_file, write_pairs
 from selfsent.progress import SILENT, Progress
@@ -93,8 +93,9 @@ def produce_pairs(
         except KeyboardInterrupt:
             progress.end()
             done = len(cache) - cache.remaining()[0]
-            progress.say(f"stopped with {done:,} of {len(cache):,} texts done: run the same command again to resume")
-            raise
+            raise Interrupted(
+                f"stopped with {done:,} of {len(cache):,} texts done: run the same command again to resume"
+            ) from None
         if failed and cache.remaining()[0] == len(cache):
             raise UserError(f"none of {len(cache):,} texts got an output ({next(iter(failed))}): no {out} is written")
         summary = PairsSummary(out=out, texts=len(cache), made=cache.made, seconds=seconds, failed=failed)

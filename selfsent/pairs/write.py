@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from selfsent.corpus.sources import read_rows
-from selfsent.errors import ConfigurationError, CorpusError, UserError
+from selfsent.errors import ConfigurationError, CorpusError
 from selfsent.runtime.printed import Printed, Shown
 from selfsent.storage import atomic
 from selfsent.text import clean
@@ -95,7 +95,7 @@ def write_pairs(
 
     Raises:
         ConfigurationError: as ``check_pairs_file``.
-        UserError: the file cannot be written.
+        OSError: the file cannot be written.
     """
     rows = (
         {"text": text, "positive": positive, **provenance(backend, settings, digest, created)}
@@ -118,21 +118,18 @@ def write_rows(path: Path, rows: Iterable[dict[str, Any]], kinds: dict[str, str]
 
     Raises:
         ConfigurationError: as ``check_pairs_file``.
-        UserError: the file cannot be written.
+        OSError: the file cannot be written.
     """
     check_pairs_file(path)
     rows = ({name: row[name] for name in kinds} for row in rows)
-    try:
-        with atomic.replacing_file(path) as file:
-            if path.suffix == ".jsonl":
-                file.writelines((json.dumps(row, ensure_ascii=False) + "\n").encode() for row in rows)
-                return
-            import pyarrow as pa
-            from pyarrow import parquet
+    with atomic.replacing_file(path) as file:
+        if path.suffix == ".jsonl":
+            file.writelines((json.dumps(row, ensure_ascii=False) + "\n").encode() for row in rows)
+            return
+        import pyarrow as pa
+        from pyarrow import parquet
 
-            schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in kinds.items()])
-            with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
-                while group := list(islice(rows, _ROWS)):
-                    writer.write_table(pa.Table.from_pylist(group, schema=schema))
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
+        schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in kinds.items()])
+        with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+            while group := list(islice(rows, _ROWS)):
+                writer.write_table(pa.Table.from_pylist(group, schema=schema))

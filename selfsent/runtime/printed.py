@@ -9,18 +9,13 @@ from html import escape
 from io import StringIO
 from typing import Any, NamedTuple
 
+from selfsent.progress import printable
+
 LINES = 12
 _WIDTH = 100  # of a line of text
 _FEWEST = 4  # rows of a table that sentences leave room for
 _CELL = 50  # letters
-# Control characters but for tabs and line ends, marks that turn the direction of writing, lone surrogates.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _FIGURE = re.compile(r"[-+]?[\d.,]+( .*)?|-?")
-
-
-def printable(text: str) -> str:
-    """Replace by U+FFFD what a terminal would obey or could not show."""
-    return _CONTROL.sub("\ufffd", text)
 
 
 class Shown(NamedTuple):

@@ -56,9 +56,16 @@ def replacing(target: Path) -> Iterator[Path]:
         if target.is_dir() and not target.is_symlink():  # no rename replaces a folder that holds something
             remove(target)
         rename(partial, target)
-    except BaseException:
+    except BaseException as error:
+        _name(error, target)
         remove(partial)
         raise
+
+
+def _name(error: BaseException, target: Path) -> None:
+    """Name what was written in an error of the system that names nothing: a disk is full while a file is open."""
+    if isinstance(error, OSError) and error.filename is None and error.errno:
+        error.filename = str(target)
 
 
 @contextmanager
@@ -312,6 +319,9 @@ def build_folder(target: Path) -> Iterator[Path]:
         except OSError:
             if not target.is_dir():
                 raise
+    except BaseException as error:
+        _name(error, target)
+        raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
         release(lock, remove=True)

@@ -1,6 +1,5 @@
 """The checkpoints of a run, whole or not there; what is damaged is refused by the name of its file."""
 
-import errno
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from selfsent.errors import StorageError, first_line
+from selfsent.errors import StorageError, first_line, machine_failure
 from selfsent.storage import atomic
 
 KEPT = 2  # checkpoints: should the newest be damaged by the disk, the one before it is still there
@@ -90,9 +89,8 @@ def saving(target: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
-        number = error.errno if isinstance(error, OSError) else None
         reason = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
-        remedy = "make it writable" if number in (errno.EACCES, errno.EPERM, errno.EROFS) else "free some space"
         raise StorageError(
-            f"cannot write {target}: {reason}; what was saved before is intact: {remedy} and add --resume"
+            machine_failure(error, target)
+            or f"cannot write {target}: {reason}; what was saved before is whole: make room and add --resume"
         ) from error

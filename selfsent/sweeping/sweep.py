@@ -4,7 +4,6 @@ Every setting is trained with the same seeds, in ordinary runs ``OUT/trial-007/s
 they are compared with, in ``OUT/recipe/seed-42``.  The choice uses dev scores alone, the comparison test scores alone.
 """
 
-import errno
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,7 +17,7 @@ from selfsent.corpus.settings import CorpusConfig
 from selfsent.corpus.sources import corpus_sources, resolve_sources
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import encoder_digest
-from selfsent.errors import ConfigurationError, ResumeError, StorageError, UserError
+from selfsent.errors import ConfigurationError, ResumeError, StorageError, UserError, machine_failure
 from selfsent.evaluation.comparison import compare_settings, compare_with_best
 from selfsent.evaluation.label_free.held_out_retrieval import LEAST_HELD_OUT
 from selfsent.evaluation.score import Score
@@ -243,8 +242,7 @@ class _Sweep:
         except (ResumeError, StorageError):
             raise  # of the folder or the disk, not of the settings
         except UserError as error:
-            cause = error.__cause__
-            if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            if machine_failure(error):
                 raise
             return replace(trial, state="failed", reason=str(error))
         self.tried[identity] = trial

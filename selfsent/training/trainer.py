@@ -6,12 +6,10 @@ that was stopped anywhere and resumed from its last checkpoint ends, to the bit,
 """
 
 import math
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
-from types import FrameType
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -28,6 +26,7 @@ from selfsent.evaluation.geometry import collapse_alarms
 from selfsent.objectives.base import Batch, Examples, Objective, Rows, Terms
 from selfsent.progress import Progress
 from selfsent.runtime import distributed
+from selfsent.runtime.ending import stop_requested
 from selfsent.runtime.hardware import Hardware
 from selfsent.runtime.randomness import seed_step, text_generator
 from selfsent.storage.run_folder import Run
@@ -178,7 +177,7 @@ class Trainer:
         try:
             if not state.step:
                 self.evaluate(candidate=False)  # fails here, not hours later, if the score to select by does not exist
-            with _stop_requested() as asked, row_gradients(self.learner):
+            with stop_requested() as asked, row_gradients(self.learner):
                 while state.step < self.steps and not state.stopped:
                     started = time.perf_counter()
                     self.learner.train()
@@ -375,25 +374,3 @@ def total_steps(config: TrainConfig, batches: BatchPlan) -> int:
     if config.steps is not None:
         return config.steps
     return max(1, math.ceil(config.epochs * batches.steps_per_epoch / config.accumulation))
-
-
-@contextmanager
-def _stop_requested() -> Iterator[Callable[[], bool]]:
-    """Turn a first Ctrl-C or SIGTERM into a request that the loop answers after its step; a second one kills."""
-    requested = False
-
-    def request(number: int, frame: FrameType | None) -> None:
-        nonlocal requested
-        if requested:
-            raise KeyboardInterrupt
-        requested = True
-
-    try:
-        before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread: the caller handles signals there
-        before = {}
-    try:
-        yield lambda: requested
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

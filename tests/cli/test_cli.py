@@ -42,7 +42,7 @@ def full_disk(operation, _):
 
 def test_a_full_disk_is_one_sentence_that_names_the_file(command, monkeypatch, bert, text):
     monkeypatch.setattr(atomic, "fault", full_disk)
-    refused(command, "no space is left on the disk for ids.npy", "train", text, "--method", "simcse", "--base", bert)
+    refused(command, "no space is left on the disk at ids.npy", "train", text, "--method", "simcse", "--base", bert)
 
 
 def test_a_disk_that_cannot_be_written_is_one_sentence_that_names_the_file(command, monkeypatch, text):
@@ -222,7 +222,7 @@ def test_ctrl_c_before_anything_is_saved_says_how_to_go_on(command, bert, text, 
     status, _, err = command(name, text, *words)
     assert status == 130
     assert err.rstrip().endswith(
-        f"stopped\nresume with: selfsent train {text} --method simcse --base {bert} --resume" if advised else "stopped"
+        f"stopped; resume with: selfsent train {text} --method simcse --base {bert} --resume" if advised else "stopped"
     )
 
 

@@ -4,7 +4,7 @@ import pytest
 from rich.table import Table
 
 from selfsent.cli.display import Display
-from selfsent.runtime.printed import printable
+from selfsent.progress import printable
 
 
 @pytest.fixture

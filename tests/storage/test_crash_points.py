@@ -110,7 +110,7 @@ def test_a_disk_that_is_full_at_any_write_of_a_training_loses_nothing(training):
         put_back(seen[0][1], folder)
         said = full_disk_at(place, train)
         if said is not None:
-            assert "No space left on device" in said, place
+            assert "no space is left on the disk" in said, place
             assert "\n" not in said
             train()
         assert without_times(folder) == expected, place

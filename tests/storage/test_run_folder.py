@@ -80,7 +80,7 @@ def test_a_full_disk_leaves_the_old_checkpoint_intact_and_nothing_half_written(t
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))  # weights need 40,000 bytes
     try:
-        with pytest.raises(UserError, match=r"cannot write .*step-00000002.*what was saved before is intact"):
+        with pytest.raises(UserError, match=r"cannot write .*step-00000002.*what was saved before is whole"):
             run.checkpoints.save(2, weights(2.0), {})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -18,7 +18,7 @@ from selfsent.encoder.folder import SHIPPED
 from selfsent.encoder.inspect import transformer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import encoder_digest
-from selfsent.errors import EncoderError, ResumeError, StorageError, UserError, first_line
+from selfsent.errors import EncoderError, ResumeError, StorageError, UserError, first_line, machine_failure
 from selfsent.evaluation.label_free.material import find_trained
 from selfsent.selection.candidates.workspace import PAIRS, Workspace
 from selfsent.selection.scoreboard import Candidate, short_name
@@ -65,6 +65,8 @@ def add_bases(work: Workspace, sources: Sequence[str]) -> None:
         except (ResumeError, StorageError):  # which no other base would mend
             raise
         except (UserError, RuntimeError) as error:  # the latter of torch: too little memory, an unsupported operation
+            if isinstance(error, UserError) and machine_failure(error):
+                raise
             used = f"{name} cannot be used: {first_line(error)}"
             failed.append(error if isinstance(error, UserError) else EncoderError(used))
             board.leave_out(base, str(failed[-1]))
@@ -185,6 +187,8 @@ def _train(work: Workspace, training: BaseTraining, name: str, shares: int, fewe
     except (ResumeError, StorageError):
         raise
     except (UserError, RuntimeError) as error:
+        if isinstance(error, UserError) and machine_failure(error):
+            raise
         work.board.leave_out(made, first_line(error))
         return None
     made.open = partial(load_encoder, model)
