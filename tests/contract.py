@@ -7,12 +7,18 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
+import pytest
+from tiny import TEXTS
 
+import selfsent
 from selfsent.config import Recipe
 from selfsent.objectives import registry
+from selfsent.training import run as running
+from selfsent.training import trainer
 from selfsent.training.train import resolve
 
 
@@ -72,3 +78,35 @@ def distance(sample: Any, cdf: Callable[[Any], Any]) -> float:
     """Return Kolmogorov's distance of whole numbers from a distribution, times the root of their count."""
     values, counts = np.unique(np.asarray(sample), return_counts=True)
     return float(np.abs(counts.cumsum() / counts.sum() - cdf(values)).max() * np.sqrt(counts.sum()))
+
+
+class Built(Exception):
+    """Raised where training would begin."""
+
+
+def build(
+    patched: pytest.MonkeyPatch, folder: Path, base: Path, text: Path, /, method: str = "simcse", **tables: Any
+) -> Any:
+    """Return the trainer that a recipe makes of a base and a text, before its first step."""
+    kept = []
+
+    class Kept(trainer.Trainer):
+        def train(self) -> Any:
+            kept.append(self)
+            raise Built
+
+    patched.setattr(running, "Trainer", Kept)
+    tables["hardware"] = {"threads": 1, "precision": "fp32", "device": "cpu"} | tables.get("hardware", {})
+    tables["corpus"] = {"deduplicate": "none", "held_out": 0} | tables.get("corpus", {})
+    given = recipe(folder, method, **({"base": str(base), "texts": [str(text)]} | tables))
+    with pytest.raises(Built):
+        selfsent.train(given, out=Path(mkdtemp(dir=folder)) / "run")
+    return kept[0]
+
+
+def write_lines(path: Path, count: int = 50, words: int = 4) -> Path:
+    """Write lines that all differ, of ``words`` to ``words`` + 9 words."""
+    draw = np.random.default_rng(0)
+    known = sorted({word for text in TEXTS for word in text.split()})
+    path.write_text("\n".join(" ".join(draw.choice(known, words + i % 10)) for i in range(count)), encoding="utf-8")
+    return path
