@@ -84,6 +84,26 @@ def test_steps_and_batches(changes, steps, sizes, made):
     assert seen == [len(built.batches(step)) for step in range(count)]
 
 
+@contract("train", "accumulation")
+def test_a_step_takes_the_mean_gradient_of_its_batches(made):
+    gradients = []
+    for count in (1, 2):
+        accumulated = {"accumulation": count, "allow_accumulation": True}
+        built = made(train={"batch_size": 8, "max_grad_norm": 0.0, **accumulated})
+        built.restore()
+        built.learner.train()
+        weight = built.encoder[0].model.encoder.layer[0].output.dense.weight
+        if count == 1:
+            for index in (0, 1):
+                built._backward(index)
+                gradients.append(weight.grad.clone())
+                built.optimizer.zero_grad()
+            continue
+        built.optimizer.step = lambda weight=weight: gradients.append(weight.grad.clone())
+        built.train_step()
+    assert torch.allclose(gradients[2], (gradients[0] + gradients[1]) / 2, atol=1e-6)
+
+
 @contract("train", "bucketed")
 @pytest.mark.parametrize("bucketed", [True, False])
 def test_batches_of_similar_length(bucketed, made):
@@ -141,7 +161,7 @@ def test_updates(changes, made):
     built = made(train={"batch_size": 8, "steps": 20, "learning_rate": 1e-3, **changes})
     built.restore()
     named = dict(built.encoder[0].model.named_parameters())
-    watched = [named["encoder.layer.0.output.dense.weight"], named["encoder.layer.0.output.LayerNorm.bias"]]
+    watched = [named["encoder.layer.0.output.dense.weight"], named["encoder.layer.0.output.LayerNorm.weight"]]
     known = [{"p": p.detach().double().clone(), "m": 0.0, "v": 0.0} for p in watched]
     update, gradients = built.optimizer.step, []
     built.optimizer.step = lambda: (gradients.append([p.grad.double().clone() for p in watched]), update())
