@@ -48,7 +48,9 @@ if TYPE_CHECKING:
 
 LIST = Path(__file__).with_name("mutants.json")
 PRELOADED = "torch numpy transformers sentence_transformers datasets safetensors.torch scipy.stats xxhash filelock"
-PRELOADED += " sklearn.linear_model pydantic typer rich jaxtyping beartype matplotlib.pyplot pyarrow"
+PRELOADED += (
+    " hypothesis.strategies sklearn.linear_model pydantic typer rich jaxtyping beartype matplotlib.pyplot pyarrow"
+)
 HANGS = 90  # seconds beyond all others after which tests have hung
 MEMORY = 8 * 2**30  # bytes, also of a file: a mutant may loop
 
@@ -107,12 +109,13 @@ class Ending(NamedTuple):
     ran: int
 
 
-def play(tree: Path, tests: Sequence[str], seconds: float, hangs: float) -> Ending:
+def play(tree: Path, tests: Sequence[str], seconds: float, hangs: float, *further: str) -> Ending:
     """Run tests in a forked child, which imports the package of the tree in its present state.
 
     Args:
         seconds: after them no further test is started.
         hangs: seconds after which the child is killed.
+        further: options of pytest.
     """
     home, events = tree.parent, tree.parent / "events"
     for scratch in ("cache", "tmp"):
@@ -133,7 +136,7 @@ def play(tree: Path, tests: Sequence[str], seconds: float, hangs: float) -> Endi
             options = ["-x", "-p", "no:cacheprovider", f"--basetemp={home / 'tmp' / 'pytest'}"]
             options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # the parent has imported plugins
             files = dict.fromkeys(test.partition("::")[0] for test in tests)
-            status = pytest.main([*options, *files], plugins=[Watch(tests, seconds, events)])
+            status = pytest.main([*options, *further, *files], plugins=[Watch(tests, seconds, events)])
         finally:
             os._exit(status)
     ends, done = time.monotonic() + hangs, False

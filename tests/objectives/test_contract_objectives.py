@@ -485,7 +485,7 @@ FIRST = 1000  # the first token of a document, so that a token says where it sta
 SPANS = {"min_length": 4, "max_length": 40}
 
 
-def cut(made, count=120, length=700):
+def cut(made, count=90, length=700):
     """Cut documents, and return for each its spans: (start, end) of every anchor and of the positives of each."""
     documents = [[2, *range(FIRST, FIRST + length), 3] for _ in range(count)]
     views = made.views(Examples(documents, None, lambda i: np.random.default_rng([7, i])))
@@ -612,7 +612,7 @@ def test_declutr_span_unit(tmp_path):
     lengths = {}
     for unit_of in ("wordpiece", "whitespace"):
         made = objective(tmp_path, "declutr", encoder, min_length=4, max_length=60, span_unit=unit_of)
-        views = made.views(Examples([document] * 100, None, lambda i: np.random.default_rng([7, i])))
+        views = made.views(Examples([document] * 50, None, lambda i: np.random.default_rng([7, i])))
         starts = [encoder.tokenizer.convert_ids_to_tokens(row[1]) for row in views["positive"]]
         assert all(not start.startswith("##") for start in starts) == (unit_of == "whitespace")
         lengths[unit_of] = np.array([len(row) - 2 for row in views["positive"]])
