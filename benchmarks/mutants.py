@@ -38,15 +38,19 @@ from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from mutant_coverage import Covering, cover
 from mutant_list import SEED, Mutant, Tree, locate, make
+
+if TYPE_CHECKING:
+    from mutant_coverage import Covering
 
 LIST = Path(__file__).with_name("mutants.json")
 PRELOADED = "torch numpy transformers sentence_transformers datasets safetensors.torch scipy.stats xxhash filelock"
-PRELOADED += " sklearn.linear_model pydantic typer rich jaxtyping beartype matplotlib.pyplot pyarrow"
+PRELOADED += (
+    " hypothesis.strategies sklearn.linear_model pydantic typer rich jaxtyping beartype matplotlib.pyplot pyarrow"
+)
 HANGS = 90  # seconds beyond all others after which tests have hung
 MEMORY = 8 * 2**30  # bytes, also of a file: a mutant may loop
 
@@ -67,10 +71,11 @@ class Watch:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
-        """Keep the tests of the list, in its order."""
+        """Keep the tests of the list, in its order; a test named without its parameters stands for all of them."""
         self.session = session
-        chosen = [item for item in items if item.nodeid in self.rank]
-        items[:] = sorted(chosen, key=lambda item: (self.files[item.nodeid.partition("::")[0]], self.rank[item.nodeid]))
+        listed = {item: self.rank.get(item.nodeid, self.rank.get(item.nodeid.partition("[")[0])) for item in items}
+        chosen = [item for item, place in listed.items() if place is not None]
+        items[:] = sorted(chosen, key=lambda item: (self.files[item.nodeid.partition("::")[0]], listed[item]))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Note a file that cannot be imported."""
@@ -104,12 +109,13 @@ class Ending(NamedTuple):
     ran: int
 
 
-def play(tree: Path, tests: Sequence[str], seconds: float, hangs: float) -> Ending:
+def play(tree: Path, tests: Sequence[str], seconds: float, hangs: float, *further: str) -> Ending:
     """Run tests in a forked child, which imports the package of the tree in its present state.
 
     Args:
         seconds: after them no further test is started.
         hangs: seconds after which the child is killed.
+        further: options of pytest.
     """
     home, events = tree.parent, tree.parent / "events"
     for scratch in ("cache", "tmp"):
@@ -130,7 +136,7 @@ def play(tree: Path, tests: Sequence[str], seconds: float, hangs: float) -> Endi
             options = ["-x", "-p", "no:cacheprovider", f"--basetemp={home / 'tmp' / 'pytest'}"]
             options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # the parent has imported plugins
             files = dict.fromkeys(test.partition("::")[0] for test in tests)
-            status = pytest.main([*options, *files], plugins=[Watch(tests, seconds, events)])
+            status = pytest.main([*options, *further, *files], plugins=[Watch(tests, seconds, events)])
         finally:
             os._exit(status)
     ends, done = time.monotonic() + hangs, False
@@ -154,7 +160,7 @@ def play(tree: Path, tests: Sequence[str], seconds: float, hangs: float) -> Endi
 class Worker:
     """Tries mutants in a copy of the tree; the libraries are imported once, the package in a fork for each mutant."""
 
-    def __init__(self, tree: Tree, covering: Covering, home: Path, options: argparse.Namespace) -> None:
+    def __init__(self, tree: Tree, covering: "Covering", home: Path, options: argparse.Namespace) -> None:
         self.tree, self.covering, self.options, self.copy = tree, covering, options, home / "tree"
         self.clean: dict[str, bool] = {}  # does a test pass without a mutant
         self.changes = 0
@@ -222,6 +228,8 @@ class Worker:
 
 def work(number: int, rows: Sequence[Mutant], options: argparse.Namespace, claims: str) -> None:
     """Try the mutants that no other process has taken."""
+    from mutant_coverage import Covering  # needs pytest-cov, as cover does
+
     tree = Tree(options.tree)
     worker = Worker(tree, Covering(tree, options.coverage, options.durations), options.work / str(number), options)
     moved = tomllib.loads(options.moved.read_text()) if options.moved else {}
@@ -334,6 +342,8 @@ def main() -> int:
         rows = ",\n ".join(json.dumps(row) for row in make(Tree(options.tree.resolve())))
         options.list.write_text(f"[\n {rows}\n]\n", encoding="utf-8")
     elif options.command == "cover":
+        from mutant_coverage import cover
+
         tree, database, durations = map(Path.resolve, (options.tree, options.coverage, options.durations))
         return cover(tree, database, durations, options.processes)
     elif options.command == "run":

@@ -22,6 +22,7 @@ SECTIONS = {  # how the name of a file begins: the heading it stands under
     "speed": "Speed",
     "scale": "Scale and exactness",
     "gpu": "GPU",
+    "planted": "Tests",
 }
 SCALES = """\
 Spearman's correlation, MRR@10, accuracy and the verdict's score are in points, 0 to 100.  The average of six STS sets
