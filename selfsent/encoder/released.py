@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PICKLE, ALLENNLP = "pytorch_model.bin", ("weights.th", "best.th")
-_TOKENIZER = (
-    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    *("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model"),
-)
+_VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
+_TOKENIZER = (*_VOCABULARIES, "merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 _COPIED = (".json", ".txt", ".model", ".safetensors")
 _IN_ALLENNLP = "_text_field_embedder.token_embedder_tokens.transformer_model."
 _FORMAT = 1  # of what is written into the cache; a change of it leaves older folders unread
@@ -67,7 +65,7 @@ def plain_folder(path: Path) -> Path | None:
         if _kind(path) is None:
             return None
         verify_files(path)
-    read = [path] if path.is_file() else sorted(file for file in _files(path) if file.suffix != ".md")
+    read = [path] if path.is_file() else sorted(_files(path))
     digests = [[file.relative_to(path).as_posix(), atomic.file_digest(file)] for file in read]
     target = atomic.cache_folder("released", atomic.bytes_digest(json.dumps([_FORMAT, *digests]).encode())[:32])
     if not target.is_dir():
@@ -94,19 +92,17 @@ def training_heads(path: str | Path) -> "dict[str, Tensor]":
 def _kind(folder: Path) -> str | None:
     if any((folder / name).is_file() for name in ALLENNLP):
         return "allennlp"
-    config = folder / "config.json"
-    names = str(read_table(config).get("architectures")) if config.is_file() else ""
-    if not (folder / "modules.json").exists():
-        if "DenoSent" in names:
-            return "denosent"
-        if "ForCL" in names:
-            return "contrastive"
-    return "pickled" if list(_pickles(folder)) else None
+    if (folder / "config.json").is_file() and not (folder / "modules.json").exists():
+        names = str(read_table(folder / "config.json").get("architectures"))
+        for part, kind in {"DenoSent": "denosent", "ForCL": "contrastive"}.items():
+            if part in names:
+                return kind
+    return "pickled" if any(_pickles(folder)) else None
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield what a model consists of: settings, vocabularies and weights, at most one folder deep."""
-    for pattern in ("[!.]*", "[!.]*/[!.]*"):
+    """Yield what a model consists of: settings, vocabularies and weights, its own and those of modules."""
+    for pattern in ("[!.]*", "[0-9]*_*/[!.]*"):
         for file in folder.glob(pattern):
             if file.is_file() and (file.suffix in _COPIED or file.name in (PICKLE, *ALLENNLP)):
                 yield file
@@ -116,9 +112,6 @@ def _pickles(folder: Path) -> Iterator[Path]:
     for file in _files(folder):
         if file.name == PICKLE and not any(file.parent.glob("model*.safetensors")):
             yield file
-
-
-# --- reading ---
 
 
 @contextmanager
@@ -142,14 +135,11 @@ def _unpack(path: Path, scratch: Path) -> None:
         for number, member in enumerate(archive):  # headers are read one by one: nothing is unpacked beyond the room
             name, room = Path(member.name), room - member.size
             if name.is_absolute() or ".." in name.parts or not (member.isfile() or member.isdir()):
-                raise EncoderError(
-                    f"the archive {path} holds {member.name[:80]!r}, a link or a name outside of it: it may hold files"
-                )
+                what = f"holds {member.name[:80]!r}, a link or a name outside of it: it may hold files"
+                raise EncoderError(f"the archive {path} {what}")
             if room < 0 or number >= _MEMBERS:
-                raise EncoderError(
-                    f"the archive {path} would unpack to more than {_GROWTH} times its size or {_MEMBERS} files, which "
-                    "no weights do: it is not unpacked"
-                )
+                what = f"would unpack to more than {_GROWTH} times its size or {_MEMBERS} files, which no weights do"
+                raise EncoderError(f"the archive {path} {what}: it is not unpacked")
             if member.isfile() and len(name.parts) == 1 and name.name in ("config.json", *ALLENNLP, *_TOKENIZER):
                 content = archive.extractfile(member)
                 assert content is not None
@@ -183,11 +173,11 @@ def read_pickle(path: Path) -> "dict[str, Tensor]":
             f"({first_line(error)[:120]}): give the weights as model.safetensors, as save_pretrained writes them"
         ) from error
     tensors = content if isinstance(content, dict) else {}
-    if not tensors or not all(isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in tensors.items()):
-        raise EncoderError(f"{path} holds a {type(content).__name__} and no table of tensors: give a state_dict")
-    if any(tensor.layout != torch.strided for tensor in tensors.values()) or 2 * size < sum(
-        tensor.nelement() * tensor.element_size() for tensor in tensors.values()
+    if not tensors or not all(
+        isinstance(k, str) and type(v) is torch.Tensor and not v.is_sparse for k, v in tensors.items()
     ):
+        raise EncoderError(f"{path} holds a {type(content).__name__} and no table of tensors: give a state_dict")
+    if sum(tensor.nelement() * tensor.element_size() for tensor in tensors.values()) > 2 * size:
         raise EncoderError(f"the tensors of {path} are larger than the file: {AGAIN}")
     seen, kept = set[Any](), dict[str, torch.Tensor]()
     for key, tensor in tensors.items():  # of tensors that are one in memory, such as a tied output layer, the first
@@ -214,7 +204,7 @@ def _pickled(folder: Path) -> Checkpoint:
     """Read a folder of transformers: SCD's, SimCSE's and DeCLUTR's after their own scripts, or anybody's."""
     tensors = _read_weights(folder)
     heads = {key: tensors.pop(key) for key in [*tensors] if re.match(r"(projector|bn|mlp)\.", key)}
-    scd = any(key.startswith("projector.") for key in heads) and not (folder / "modules.json").exists()
+    scd = any(key.startswith("projector.") for key in heads)
     return Checkpoint(read_table(folder / "config.json"), tensors, heads, "cls" if scd else None)
 
 
@@ -222,8 +212,7 @@ def _contrastive(folder: Path) -> Checkpoint:
     """Read what SimCSE, SCD and WhitenedCSE save while they train: ``bert.*`` beside the heads of training."""
     tensors, config = _read_weights(folder), read_table(folder / "config.json")
     family = str(config.get("model_type"))
-    own = re.compile(rf"{family}\.")
-    heads = {key: tensors.pop(key) for key in [*tensors] if not own.match(key)}
+    heads = {key: tensors.pop(key) for key in [*tensors] if not key.startswith(f"{family}.")}
     for key in [key for key in heads if key.startswith("lm_head.")]:
         tensors[f"cls.predictions.{key.removeprefix('lm_head.')}" if family == "bert" else key] = heads.pop(key)
     # SimCSE evaluates supervised encoders with its MLP, which is a pooler.  WhitenedCSE's whitens before it; SCD's is
@@ -231,8 +220,7 @@ def _contrastive(folder: Path) -> Checkpoint:
     if {key for key in heads if "num_batches" not in key} == {"mlp.dense.weight", "mlp.dense.bias"}:
         for part in ("weight", "bias"):
             tensors[f"{family}.pooler.dense.{part}"] = heads[f"mlp.dense.{part}"]
-    config["architectures"] = [name.replace("ForCL", "Model") for name in config["architectures"]]
-    return Checkpoint(config, tensors, heads, "cls")
+    return Checkpoint(config | {"architectures": None}, tensors, heads, "cls")
 
 
 def _denosent(folder: Path) -> Checkpoint:
@@ -243,9 +231,9 @@ def _denosent(folder: Path) -> Checkpoint:
         renamed = {"encoder": f"bert.{rest}", "prediction_head": f"cls.{rest}"}.get(part)
         (heads if renamed is None else tensors)[renamed or key] = tensor
     poolings = {"mask": "prompt", "cls": "cls", "mean": "mean"}
-    if own.get("pooler", "mask") not in poolings:
+    pooling = poolings.get(own.get("pooler", "mask"))
+    if pooling is None:
         raise EncoderError(f"{folder} pools by {own['pooler']!r}, which DenoSent does not know: give mask, cls or mean")
-    pooling = poolings[own.get("pooler", "mask")]
     template = own.get("prompt_format", "[X] means [MASK]") if pooling == "prompt" else None
     base = own.get("encoder_name_or_path")
     return Checkpoint(_config(tensors, base), tensors, heads, pooling, template, own.get("max_length", 32), base)
@@ -267,12 +255,10 @@ def _allennlp(folder: Path) -> Checkpoint:
         raise EncoderError(f"config.json of {folder} is none of DeCLUTR: it names no pretrained transformer") from error
     mean = kind == "bag_of_embeddings" and pool.get("averaged", not pool)
     if not (whole and tensors and (mean or (kind == "cls_pooler" and not pool.get("cls_is_last_token")))):
-        raise EncoderError(
-            f"config.json of {folder} pools otherwise than DeCLUTR does ({str(kind)[:40]}): known are the mean "
-            "(bag_of_embeddings, averaged) and the first token (cls_pooler) of the last layer"
-        )
-    pooling = "mean" if mean else "cls"
-    return Checkpoint(_config(tensors, base), tensors, heads, pooling, None, tokenizer.get("max_length"), base)
+        known = "known are the mean (bag_of_embeddings, averaged) and the first token (cls_pooler) of the last layer"
+        raise EncoderError(f"config.json of {folder} pools otherwise than DeCLUTR does ({str(kind)[:40]}): {known}")
+    pooling, length = "mean" if mean else "cls", tokenizer.get("max_length")
+    return Checkpoint(_config(tensors, base), tensors, heads, pooling, None, length, base)
 
 
 _READERS = {"pickled": _pickled, "contrastive": _contrastive, "denosent": _denosent, "allennlp": _allennlp}
@@ -284,18 +270,15 @@ def _config(tensors: "Mapping[str, Tensor]", base: str | None) -> dict[str, Any]
         return read_table(known / "config.json")
     inner = {re.sub(r"^(bert|roberta)\.", "", key): tensor for key, tensor in tensors.items()}
     layers = {int(key.split(".")[2]) for key in inner if re.match(r"encoder\.layer\.\d+\.", key)}
+    kinds = ("word", "position", "token_type")
     try:
-        sizes = {
-            name: inner[f"embeddings.{name}_embeddings.weight"].shape for name in ("word", "position", "token_type")
-        }
+        sizes = {kind: inner[f"embeddings.{kind}_embeddings.weight"].shape for kind in kinds}
         wide = inner["encoder.layer.0.intermediate.dense.weight"].shape[0]
     except (KeyError, IndexError) as error:
-        what = f"the weights are not BERT's or RoBERTa's, and the settings of {base!r} are not on this machine"
-        raise EncoderError(f"{what}: {_fetch(base)}") from error
+        raise EncoderError(_absent(f"the weights are not BERT's, and the settings of {base!r}", base)) from error
     roberta = sizes["token_type"][0] == 1  # BERT has two segments
     return {
         "model_type": "roberta" if roberta else "bert",
-        "architectures": ["RobertaForMaskedLM" if roberta else "BertForMaskedLM"],
         "vocab_size": sizes["word"][0],
         "hidden_size": sizes["word"][1],
         "num_hidden_layers": len(layers),
@@ -304,7 +287,7 @@ def _config(tensors: "Mapping[str, Tensor]", base: str | None) -> dict[str, Any]
         "max_position_embeddings": sizes["position"][0],
         "type_vocab_size": sizes["token_type"][0],
         "layer_norm_eps": 1e-5 if roberta else 1e-12,
-        **({"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2} if roberta else {"pad_token_id": 0}),
+        "pad_token_id": 1 if roberta else 0,
     }
 
 
@@ -320,24 +303,19 @@ def _in_cache(base: str | None) -> Path | None:
         return None
 
 
-def _fetch(base: str | None) -> str:
-    return f"get them with `hf download {base} --include '*.json' '*.txt'`, which puts them into the hub's cache"
-
-
-# --- writing ---
+def _absent(what: str, base: str | None) -> str:
+    return f"{what} are not on this machine: get them with `hf download {base} --include '*.json' '*.txt'`"
 
 
 def _write(folder: Path, path: Path, scratch: Path) -> None:
     """Write a checkpoint as a plain folder, its head that guesses words included, from which training can go on."""
-    kind = _kind(folder)
-    if kind == "pickled" and (folder / "modules.json").exists():
-        _write_modules(folder, scratch)
+    kind = _kind(folder) or "pickled"
+    checkpoint = None if kind == "pickled" and (folder / "modules.json").exists() else _READERS[kind](folder)
+    if checkpoint is None or checkpoint.pooling is None:
+        _write_anew(folder, scratch)
         return
-    checkpoint = _READERS[kind or "pickled"](folder)
     _write_transformer(checkpoint, scratch)
     _copy_tokenizer([folder, path.parent] if path.is_file() else [folder], checkpoint.base, scratch)
-    if checkpoint.pooling is None:
-        return
     from selfsent.encoder.load import load_encoder
     from selfsent.encoder.save import save_encoder
 
@@ -362,8 +340,8 @@ def _write_transformer(checkpoint: Checkpoint, scratch: Path) -> None:
     (scratch / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
 
 
-def _write_modules(folder: Path, scratch: Path) -> None:
-    """Copy a folder of sentence-transformers with every pickle in it as safetensors."""
+def _write_anew(folder: Path, scratch: Path) -> None:
+    """Copy a folder with every pickle in it as safetensors."""
     pickles = set(_pickles(folder))
     for file in _files(folder):
         place = scratch / file.relative_to(folder)
@@ -376,16 +354,15 @@ def _write_modules(folder: Path, scratch: Path) -> None:
 
 def _copy_tokenizer(places: list[Path], base: str | None, scratch: Path) -> None:
     """Copy the tokenizer from beside the weights, or of the base that they name, and write it as tokenizer.json."""
-    for place in [*places, *filter(None, [_in_cache(base)])]:
+    known = _in_cache(base)
+    for place in (*places, *([known] if known else [])):
         names = [name for name in _TOKENIZER if (place / name).is_file()]
-        if any(name.startswith(("tokenizer.json", "vocab", "sentencepiece", "spiece")) for name in names):
+        if {*names} & {*_VOCABULARIES}:
             for name in names:
                 shutil.copyfile(place / name, scratch / name)
             break
     else:
-        raise EncoderError(
-            f"{places[0]} holds no tokenizer, and that of {base!r} is not on this machine: {_fetch(base)}"
-        )
+        raise EncoderError(_absent(f"{places[0]} holds no tokenizer, and the files of {base!r}", base))
     if not (scratch / "tokenizer.json").exists():
         from transformers import AutoTokenizer
 

@@ -269,7 +269,7 @@ def saved(content):
         (saved([torch.zeros(2)]), "holds a list and no table of tensors"),
         (saved({"x": 1}), "holds a dict and no table of tensors"),
         (lambda f: (f / "pytorch_model.bin").unlink(), "has neither model.safetensors nor pytorch_model.bin"),
-        (lambda f: (f / "tokenizer.json").unlink(), "holds no tokenizer, and that of None"),
+        (lambda f: (f / "tokenizer.json").unlink(), "holds no tokenizer, and the files of None are not"),
     ],
 )
 def test_a_file_that_is_more_than_tensors_is_one_sentence(change, message, tmp_path, cache):
@@ -320,7 +320,7 @@ def test_an_archive_without_its_tokenizer_says_how_to_get_it(tmp_path):
     with tarfile.open(place, "w:gz") as again:
         for name in ("config.json", "weights.th"):
             again.add(tmp_path / "released" / name, name)
-    message = "that of 'distilroberta-base' is not on this machine: get them with `hf download distilroberta-base"
+    message = "the files of 'distilroberta-base' are not on this machine: get them with `hf download distilroberta-base"
     with pytest.raises(EncoderError, match=message):
         selfsent.load(place)
     make_tokens("roberta").save_pretrained(tmp_path)  # beside the archive
