@@ -214,7 +214,8 @@ def embed_inputs(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, 
             f"give an encoder like {LIKE_BERT}"
         )
     states: Tensor = layer(input_ids=tokens["input_ids"])
-    projection = getattr(model, "embeddings_project", None)  # ELECTRA, where words are narrower than states
+    projection = getattr(model, "embeddings_project", None)  # ELECTRA and ALBERT, where words are narrower than states
+    projection = projection or getattr(getattr(model, "encoder", None), "embedding_hidden_mapping_in", None)
     return states if projection is None else projection(states)
 
 
