@@ -22,8 +22,9 @@ from tokenizers import Tokenizer
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast, RobertaConfig, RobertaForMaskedLM
 
-sys.path[:0] = [str(harness.ROOT / "tests" / "encoder"), str(harness.ROOT / "tests")]
-import test_released as layouts  # noqa: E402 - found by the line above
+sys.path.insert(0, str(harness.ROOT / "tests"))
+sys.path.insert(0, str(harness.ROOT / "tests" / "encoder"))
+import test_released as layouts
 from tiny import TEXTS, make_tokenizer
 
 from selfsent.encoder.load import load_encoder, quietly

@@ -79,8 +79,8 @@ def _bits(count: int, device: torch.device) -> Int16[Tensor, " N"]:
 def attend(
     module: nn.Module,
     query: Float[Tensor, "N H T K"],
-    key: Float[Tensor, "N H T K"],
-    value: Float[Tensor, "N H T K"],
+    key: Float[Tensor, "N G T K"],
+    value: Float[Tensor, "N G T K"],
     attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
