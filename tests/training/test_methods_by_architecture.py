@@ -73,4 +73,4 @@ def test_a_refusal_names_the_methods_that_work(method, family, tmp_path, monkeyp
     base = other(tmp_path / "base", family)
     documents = [" ".join(np.random.default_rng(i).choice(TEXTS, 300)) for i in range(8)]
     with pytest.raises(EncoderError, match=r"; methods that train it are declutr with objective\.mlm_weight=0, distil"):
-        selfsent.train(documents, method=method, base=str(base), out=tmp_path / "run")
+        selfsent.train(method, texts=documents, base=str(base), out=tmp_path / "run")
