@@ -39,7 +39,10 @@ WORDS = [
     "quiet",
     "fast",
 ]
-FAMILIES = ["bert", "roberta", "distilbert", "mpnet", "electra", "xlm-roberta", "roberta-prelayernorm"]
+FAMILIES = [
+    *("bert", "roberta", "distilbert", "mpnet", "electra", "xlm-roberta", "roberta-prelayernorm"),
+    *("modernbert", "deberta-v2", "albert", "nomic_bert", "gte"),
+]
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
@@ -84,7 +87,16 @@ def make_base(folder: Path, family: str = "bert", dropout: float = 0.1, layers: 
         "hidden_dropout_prob": dropout,
         "attention_probs_dropout_prob": dropout,
     }
-    extra = {"electra": {"embedding_size": 32}}.get(family, {})
+    extra = {
+        "electra": {"embedding_size": 32},
+        "albert": {"embedding_size": 16, "hidden_act": "gelu"},
+        # Of four layers' kinds two: one that sees every token, and one that sees two to either side.
+        "modernbert": {"attention_dropout": dropout, "embedding_dropout": dropout, "mlp_dropout": dropout}
+        | {"global_attn_every_n_layers": 2, "local_attention": 4, "norm_bias": True}
+        | {"cls_token_id": 2, "bos_token_id": 2, "sep_token_id": 3, "eos_token_id": 3},
+        "deberta-v2": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_biased_input": False}
+        | {"share_att_key": True, "norm_rel_ebd": "layer_norm", "position_buckets": 8},  # as DeBERTa-v3 has it
+    }.get(family, {})
     config = AutoConfig.for_model(
         family,
         vocab_size=len(tokenizer),

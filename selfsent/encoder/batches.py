@@ -58,7 +58,7 @@ def encode_rows(
     done, order = 0, sorted(range(len(rows)), key=lambda i: -len(rows[i]))
     with torch.inference_mode():
         while done < len(order):
-            batch = order[done : done + max(1, budget // len(rows[order[done]]))]
+            batch = order[done : done + max(1, budget // max(1, len(rows[order[done]])))]
             vectors = [tensor.cpu().numpy() for tensor in embed([rows[i] for i in batch])]
             arrays = arrays or [np.empty((len(rows), vector.shape[1]), np.float32) for vector in vectors]
             for array, vector in zip(arrays, vectors, strict=True):

@@ -10,7 +10,19 @@ from typing import Any
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-from transformers import MODEL_FOR_MASKED_LM_MAPPING, AutoConfig, AutoModel, PreTrainedModel
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_MASKED_LM_MAPPING,
+    AutoConfig,
+    AutoModel,
+    MT5Config,
+    MT5EncoderModel,
+    PreTrainedModel,
+    T5Config,
+    T5EncoderModel,
+    UMT5Config,
+    UMT5EncoderModel,
+)
 
 from selfsent.encoder.base import UNLIMITED, require_finite_weights
 from selfsent.encoder.dropout import dropout_rate, dropout_rates, dropout_sites
@@ -31,10 +43,12 @@ from selfsent.errors import ConfigurationError, EncoderError, UserError, first_l
 from selfsent.progress import SILENT, Progress
 
 _NAMED = 3  # tensors in a message
+# Of these, which have a decoder, too, the encoder alone is opened, as sentence-transformers does.
+HALVES: dict[type, Any] = {T5Config: T5EncoderModel, MT5Config: MT5EncoderModel, UMT5Config: UMT5EncoderModel}
 
 
 def require_transformer(folder: Path) -> None:
-    """Refuse a folder whose transformer is no bidirectional encoder, or whose weights are not those of its settings.
+    """Refuse a folder whose transformer reads no text into states, or whose weights are not those of its settings.
 
     Only names and shapes are read.  transformers itself draws what is missing at random, and says so in a report that
     nothing forces anybody to read.
@@ -43,10 +57,12 @@ def require_transformer(folder: Path) -> None:
         EncoderError: not an encoder, or weights that are missing, left over or of another shape.
     """
     config = AutoConfig.from_pretrained(folder, **CLOSED)
-    if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or getattr(config, "is_encoder_decoder", False):
+    half = type(config) in HALVES
+    known = half or type(config) in MODEL_FOR_MASKED_LM_MAPPING or type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
+    if not known or (getattr(config, "is_encoder_decoder", False) and not half):
         raise EncoderError(
             f"{str(folder)!r} is no encoder: its model type is {config.model_type!r}; "
-            f"give a bidirectional one, such as {LIKE_BERT}"
+            f"give a bidirectional one, such as {LIKE_BERT}, a T5, or a decoder such as Qwen3"
         )
     tensors = len(read_headers(folder))
     if not 0 < getattr(config, "num_hidden_layers", 1) <= tensors:  # otherwise all of them would be built first
@@ -54,7 +70,7 @@ def require_transformer(folder: Path) -> None:
             f"config.json of {folder} does not fit its weights: it says {config.num_hidden_layers} layers, and the "
             f"weights are {tensors} tensors; {AGAIN}"
         )
-    model, loading = AutoModel.from_pretrained(
+    model, loading = HALVES.get(type(config), AutoModel).from_pretrained(
         folder,
         device_map="meta",
         ignore_mismatched_sizes=True,
@@ -62,7 +78,16 @@ def require_transformer(folder: Path) -> None:
         output_loading_info=True,
         **CLOSED,
     )
+    loading["unexpected_keys"] = {
+        key for key in loading["unexpected_keys"] if not (half and key.startswith("decoder."))
+    }
     require_loaded(folder, model, loading, needed=lambda key: not key.startswith("pooler."))
+
+
+def is_decoder(folder: Path) -> bool:
+    """Tell whether every token of a folder's transformer sees those before it alone, so that the last sees the text."""
+    kind = type(AutoConfig.from_pretrained(folder, **CLOSED))
+    return kind in MODEL_FOR_CAUSAL_LM_MAPPING and kind not in MODEL_FOR_MASKED_LM_MAPPING and kind not in HALVES
 
 
 def require_loaded(
@@ -172,7 +197,7 @@ def require_dropout(encoder: SentenceTransformer) -> None:
     advice = f"this method needs an encoder like {LIKE_BERT}"
     if kinds != {True, False}:
         missing = "attention" if False in kinds else "hidden-state" if True in kinds else "any"
-        raise UserError(f"the {missing} dropout of a {family!r} encoder cannot be set from outside: {advice}")
+        raise EncoderError(f"the {missing} dropout of a {family!r} encoder cannot be set from outside: {advice}")
     tokens = collate(encoder, [_probe_tokens(encoder, "the quick brown fox jumps over the lazy dog")])
     training = encoder.training
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -188,7 +213,7 @@ def require_dropout(encoder: SentenceTransformer) -> None:
     encoder.train(training)
     if not (still and attention and hidden):
         which = "some" if not still else "attention" if not attention else "hidden-state"
-        raise UserError(f"{which} dropout of a {family!r} encoder escapes its dropout modules: {advice}")
+        raise EncoderError(f"{which} dropout of a {family!r} encoder escapes its dropout modules: {advice}")
 
 
 def check_dropout(

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int16
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers import MODEL_FOR_MASKED_LM_MAPPING, AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.masking_utils import eager_mask
 
 from selfsent.encoder.inspect import transformer_of
@@ -79,8 +79,8 @@ def _bits(count: int, device: torch.device) -> Int16[Tensor, " N"]:
 def attend(
     module: nn.Module,
     query: Float[Tensor, "N H T K"],
-    key: Float[Tensor, "N H T K"],
-    value: Float[Tensor, "N H T K"],
+    key: Float[Tensor, "N G T K"],
+    value: Float[Tensor, "N G T K"],
     attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
@@ -88,6 +88,8 @@ def attend(
 ) -> tuple[Tensor, Tensor | None]:
     """Compute attention with the module's own dropout on its weights: fused, or as two products and a softmax."""
     site = getattr(module, "dropout", None)
+    if key.shape[1] < query.shape[1]:  # grouped: several heads of queries share one of keys
+        key, value = (states.repeat_interleave(query.shape[1] // key.shape[1], dim=1) for states in (key, value))
     if fused_attention_fits(query.device.type) and not (isinstance(site, Dropout) and site.rows):
         rate = (site.p if isinstance(site, nn.Dropout) else dropout) if module.training else 0.0
         mask = None if attention_mask is None else attention_mask.to(query.dtype)
@@ -125,19 +127,30 @@ def dropout_sites(model: nn.Module) -> list[DropoutSite]:
     sites = []
     for name, module in parents.items():
         if isinstance(module, nn.Dropout):
-            # An attention block is the module that holds the query projection, under any of its usual names.
-            block = parents[name.rpartition(".")[0]]
-            sites.append(DropoutSite(module, any(hasattr(block, q) for q in ("query", "q_lin", "q", "query_proj"))))
+            # An attention block is the module that holds the query projection, under any of its usual names, or the
+            # rate of its attention, which ``install_dropout`` gives a module of its own.
+            above, _, last = name.rpartition(".")
+            block = parents[above]
+            own = any(hasattr(block, q) for q in ("query", "q_lin", "q", "query_proj"))
+            sites.append(DropoutSite(module, own or (last == "dropout" and hasattr(block, "attention_dropout"))))
     return sites
 
 
 def install_dropout(model: PreTrainedModel) -> None:
-    """Give ``model`` our dropout modules and our attention."""
+    """Give ``model`` our dropout modules, and our attention where it is a bidirectional encoder.
+
+    Decoders have attention of other kinds, too (with a cap on its logits, with sinks), which ours would not compute.
+    """
+    ours = model._can_set_attn_implementation() and type(model.config) in MODEL_FOR_MASKED_LM_MAPPING
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             if type(child) is nn.Dropout:
                 setattr(module, name, Dropout(child.p).train(child.training))
-    if model._can_set_attn_implementation():
+        # ModernBERT and its like keep the rate of their attention as a number, which ours takes from a module.
+        rate = getattr(module, "attention_dropout", None)
+        if ours and isinstance(rate, float) and not hasattr(module, "dropout"):
+            module.dropout = Dropout(rate).train(module.training)
+    if ours:
         model.set_attn_implementation(ATTENTION)
 
 

@@ -25,7 +25,7 @@ from torch.utils.checkpoint import checkpoint
 from selfsent.encoder.batches import Tokens, pad_rows
 from selfsent.encoder.dropout import Dropout
 from selfsent.encoder.inspect import LIKE_BERT, family_of, transformer_of
-from selfsent.errors import UserError
+from selfsent.errors import EncoderError
 
 WORD_DROPOUT = 0.1  # the rate of static vectors
 _chunk: ContextVar[int | None] = ContextVar("_chunk", default=None)
@@ -91,6 +91,7 @@ def _set_rates(dropouts: Sequence[nn.Dropout], rates: Sequence[tuple[float, tupl
 
 def collate(encoder: SentenceTransformer, rows: Sequence[Sequence[int]], width: int | None = None) -> Tokens:
     """Pad rows of token ids, special tokens included, to the longest of them, or to ``width``."""
+    rows = [row or [_padding(encoder)] for row in rows]  # a decoder may have no special tokens
     return pad_rows(rows, _padding(encoder), encoder.device, width)
 
 
@@ -209,12 +210,13 @@ def embed_inputs(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, 
     model = transformer_of(encoder)
     layer = getattr(model, "embeddings", None)
     if model is None or layer is None:
-        raise UserError(
+        raise EncoderError(
             f"a {family_of(encoder)!r} encoder has no embedding layer of its own to take inputs from: "
             f"give an encoder like {LIKE_BERT}"
         )
     states: Tensor = layer(input_ids=tokens["input_ids"])
-    projection = getattr(model, "embeddings_project", None)  # ELECTRA, where words are narrower than states
+    projection = getattr(model, "embeddings_project", None)  # ELECTRA and ALBERT, where words are narrower than states
+    projection = projection or getattr(getattr(model, "encoder", None), "embedding_hidden_mapping_in", None)
     return states if projection is None else projection(states)
 
 

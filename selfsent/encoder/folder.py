@@ -25,8 +25,9 @@ PAIR = "PairModule"  # the one module that is not of sentence-transformers
 _INPUTS = ("Transformer", "StaticEmbedding")
 _WEIGHTED = {*_INPUTS, "Dense", "LayerNorm", "WeightedLayerPooling"}
 _MODULES = _WEIGHTED | {"Dropout", "Normalize", "Pooling", "WordWeights"}
-# Of a model on the hub, neither pickles nor code.
+# Of a model on the hub, no code, and pickles where it has no other weights.
 _FETCHED = ("*.json", "*.safetensors", "*.txt", "*.model", atomic.CHECKSUMS)
+_PICKLES = ("pytorch_model.bin", "*/pytorch_model.bin")
 _SMALL = 1 << 16  # sizes that take no memory to speak of
 _NOT_FETCHED = ("onnx/*", "openvino/*")
 AGAIN = "copy the folder again, whole"
@@ -43,7 +44,8 @@ class ModuleEntry(NamedTuple):
 def find_model(name: str | Path) -> Path:
     """Return the folder of a model: of one that ships, or as given; one on the hub is fetched into the hub's cache.
 
-    Of the folder of a run or of a selection it is the ``model`` in it.
+    Of the folder of a run or of a selection it is the ``model`` in it; of a checkpoint as its authors released it, the
+    plain folder that ``released`` makes of it in the cache.
 
     Raises:
         EncoderError: no such folder or name.
@@ -52,21 +54,34 @@ def find_model(name: str | Path) -> Path:
         return SHIPPED[str(name)]
     folder, name = Path(name), str(name)
     require_plain(folder)
-    if folder.is_file():
-        raise EncoderError(f"{folder} is a file: give the folder of the model, or a name on the hub")
-    if folder.is_dir():
-        inner = folder / "model"
-        return inner if not (folder / "modules.json").exists() and (inner / "modules.json").is_file() else folder
+    if folder.is_dir() and not (folder / "modules.json").exists() and (folder / "model" / "modules.json").is_file():
+        folder = folder / "model"
+    if folder.exists():
+        return _plain(folder)
     from huggingface_hub import snapshot_download
 
     try:
         if len(folder.parts) > 2 or folder.is_absolute():
             raise OSError("no such folder")
-        return Path(snapshot_download(name, allow_patterns=[*_FETCHED], ignore_patterns=[*_NOT_FETCHED]))
+        found = Path(snapshot_download(name, allow_patterns=[*_FETCHED], ignore_patterns=[*_NOT_FETCHED]))
+        if not any(found.rglob("model*.safetensors")):  # read as tensors alone
+            found = Path(
+                snapshot_download(name, allow_patterns=[*_FETCHED, *_PICKLES], ignore_patterns=[*_NOT_FETCHED])
+            )
     except Exception as error:  # no such name, no connection, no permission: each layer has its own
         raise EncoderError(
             f"model {name!r} cannot be found ({first_line(error)}): give 'builtin', a folder, or a name on the hub"
         ) from error
+    return _plain(found)
+
+
+def _plain(path: Path) -> Path:
+    from selfsent.encoder.released import plain_folder  # which is above: it writes encoders
+
+    found = plain_folder(path)
+    if found is None and path.is_file():
+        raise EncoderError(f"{path} is a file: give the folder of the model, or a name on the hub")
+    return found or path
 
 
 def read_modules(folder: Path) -> list[ModuleEntry]:
@@ -132,12 +147,6 @@ def _require_module(entry: ModuleEntry) -> None:
     if entry.kind == "StaticEmbedding" and not (entry.folder / "tokenizer.json").is_file():
         raise EncoderError(f"{entry.folder} has no tokenizer: expected tokenizer.json, which lists its words")
     if entry.kind in _WEIGHTED and not any(entry.folder.glob("model*.safetensors")):
-        pickled = next(entry.folder.glob("pytorch_model*.bin"), None)
-        if pickled is not None:
-            raise EncoderError(
-                f"{pickled} is a pickle, which can hold code and is not read: give the weights as model.safetensors, "
-                "as transformers' save_pretrained writes them"
-            )
         raise EncoderError(f"{entry.folder} has no model.safetensors, the weights of its {entry.kind}: {AGAIN}")
     if entry.kind == "StaticEmbedding":  # which has no settings, and may be stored in int8, with numbers of its rows
         for name, (kind, _) in read_headers(entry.folder).items():

@@ -27,7 +27,7 @@ from transformers.utils import logging
 
 from selfsent.encoder import prompt
 from selfsent.encoder.base import read_settings
-from selfsent.encoder.checks import limit_length, require_transformer, require_vectors, require_vocabulary
+from selfsent.encoder.checks import is_decoder, limit_length, require_transformer, require_vectors, require_vocabulary
 from selfsent.encoder.dropout import install_dropout, set_dropout
 from selfsent.encoder.embed import install_word_dropout
 from selfsent.encoder.folder import CLOSED, PAIR, ModuleEntry, find_model, one_sentence, read_headers, read_modules
@@ -37,7 +37,7 @@ from selfsent.errors import ConfigurationError, EncoderError, unknown
 from selfsent.runtime.imports import without_collection
 
 _LOADING = RLock()
-POOLINGS = ("cls", "cls_pooler", "first_last", "first_last_paper", "mean", "prompt", "top2")
+POOLINGS = ("cls", "cls_pooler", "first_last", "first_last_paper", "lasttoken", "mean", "prompt", "top2")
 _OF_LAYERS = {"first_last_paper": 0, "first_last": 1, "top2": -1}  # the first layer of the mean; the other is the last
 _FIXED = {"StaticEmbedding": "static vectors, which are averaged", PAIR: "a pair of encoders"}
 
@@ -54,7 +54,8 @@ def load_encoder(
 
     Args:
         name: "builtin", "builtin-static", "builtin-mlm", a folder, or a name on the Hugging Face hub.
-        pooling: one of ``POOLINGS``; ``mean`` keeps a folder's word weights.  Default: the folder's, or ``mean``.
+        pooling: one of ``POOLINGS``; ``mean`` keeps a folder's word weights.  Default: the folder's, or
+            ``mean``, or of a decoder ``lasttoken``, whose state alone has seen the whole text.
         template: what ``prompt`` puts around a text.  Default: the folder's, or ``prompt.TEMPLATE``.
         max_length: tokens of a text, special ones included and a prompt's own not; longer texts are cut.  Static
             vectors read everything.  Default: the encoder's own.
@@ -114,7 +115,8 @@ def _open(folder: Path, first: ModuleEntry, pooling: str | None, template: str |
     # A mean with weights for words counts as that folder's mean.
     own = () if encoder is None else (None, pooling_name(encoder).removeprefix("weighted_"))
     if encoder is None or pooling not in own or template is not None:
-        encoder = assemble(first.folder, pooling or "mean", template or prompt.TEMPLATE)
+        usual = "lasttoken" if is_decoder(first.folder) else "mean"
+        encoder = assemble(first.folder, pooling or usual, template or prompt.TEMPLATE)
         settings = read_settings(folder)
         encoder.prompts |= {name: text or "" for name, text in settings.get("prompts", {}).items()}
         encoder.default_prompt_name, encoder.truncate_dim = (
@@ -185,7 +187,8 @@ def pooling_modules(pooling: str, model: PreTrainedModel, mask_weights: WordWeig
             raise EncoderError("this encoder was opened without a prompt: open it with pooling='prompt'")
         # With weight 1 for the mask and 0 for every other token, the mean is exactly the state of the mask.
         modules.append(mask_weights)
-    modules.append(Pooling(width, "cls" if pooling.startswith("cls") else "mean"))
+    mode = "cls" if pooling.startswith("cls") else "lasttoken" if pooling == "lasttoken" else "mean"
+    modules.append(Pooling(width, mode))
     if pooling == "cls_pooler":
         pooler = getattr(getattr(model, "pooler", None), "dense", None)
         if pooler is None:

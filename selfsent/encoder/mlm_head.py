@@ -24,6 +24,9 @@ _MLM_HEADS = (  # the dense layer, LayerNorm and activation of a head; no activa
     tuple(f"cls.predictions.transform.{name}" for name in ("dense", "LayerNorm", "transform_act_fn")),  # BERT
     ("lm_head.dense", "lm_head.layer_norm"),  # RoBERTa, XLM-R, MPNet
     ("vocab_transform", "vocab_layer_norm", "activation"),  # DistilBERT
+    ("head.dense", "head.norm", "head.act"),  # ModernBERT
+    ("predictions.dense", "predictions.LayerNorm", "predictions.activation"),  # ALBERT
+    tuple(f"cls.predictions.transform.{name}" for name in ("dense", "layer_norm", "transform_act_fn")),  # NomicBERT
     tuple(f"generator_predictions.{name}" for name in ("dense", "LayerNorm", "activation")),  # ELECTRA's generator
 )
 

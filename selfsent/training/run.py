@@ -3,6 +3,7 @@
 recipe -> encoder, corpus, objective, batches -> Trainer -> model folder -> scores before and after
 """
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from selfsent.corpus.dataset import Corpus, DocumentRows
 from selfsent.corpus.prepare import first_texts, prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.corpus.sources import DEMO
-from selfsent.encoder.checks import check_dropout
+from selfsent.encoder.checks import check_dropout, require_dropout
 from selfsent.encoder.coverage import BEGINNING, check_coverage
 from selfsent.encoder.inspect import (
     describe_encoder,
@@ -31,7 +32,7 @@ from selfsent.encoder.open import encoder_digest
 from selfsent.encoder.pair_module import parts_of
 from selfsent.encoder.save import save_encoder
 from selfsent.encoder.whitening import whole_width
-from selfsent.errors import ConfigurationError, EncoderError
+from selfsent.errors import ConfigurationError, EncoderError, UserError
 from selfsent.evaluation.label_free.verdict import judge_held_out
 from selfsent.evaluation.score import Results, Score, show_scores
 from selfsent.objectives import registry
@@ -141,10 +142,13 @@ def _train_in(
         progress.say(f"{folder} holds no run to resume: a new one is started")
     text = group.rank_zero_first(lambda: _prepare_text(recipe, corpus_config, encoder, plan, progress))
     torch.manual_seed(recipe.seed)
-    with whole_width(encoder):  # a folder's truncation is for those who use it
-        objective = plan.build(encoder).to(machine.device)
-    if objective.needs_dropout:
-        check_dropout(encoder, objective.dropout_views(), progress, paired=text.paired)
+    try:
+        with whole_width(encoder):  # a folder's truncation is for those who use it
+            objective = plan.build(encoder).to(machine.device)
+        if objective.needs_dropout:
+            check_dropout(encoder, objective.dropout_views(), progress, paired=text.paired)
+    except EncoderError as error:
+        raise EncoderError(f"{error}; methods that train it are {', '.join(fitting_methods(encoder))}") from error
     rows, batches = _plan_batches(recipe, text, plan, objective, progress)
     validator = Validator(text.held_out, recipe.data if group.first else None, objective.selection)
     select = group.on_first(lambda: validator.select(recipe.train.select))
@@ -171,6 +175,25 @@ def _train_in(
     )
     outcome = trainer.train()
     return group.on_first(lambda: _publish(run, recipe, trainer, text, outcome))
+
+
+def fitting_methods(encoder: SentenceTransformer) -> list[str]:
+    """Return the methods that can train an encoder with their usual settings, or with those beside their name."""
+    fitting = []
+    for method in registry.method_names():
+        kind = registry.load_method(method)
+        needs = {"teacher": "builtin"} if hasattr(kind.Config(), "teacher") else {}
+        for more in [{}, {"mlm_weight": 0.0}] if hasattr(kind.Config(), "mlm_weight") else [{}]:
+            try:
+                with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), whole_width(encoder):
+                    warnings.simplefilter("ignore")
+                    if kind(kind.Config(**needs, **more), encoder).needs_dropout:
+                        require_dropout(encoder)
+            except UserError:
+                continue
+            fitting.append(f"{method} with objective.mlm_weight=0" if more else method)
+            break
+    return fitting
 
 
 def _publish(run: Run, recipe: Recipe, trainer: Trainer, text: Corpus, outcome: TrainingOutcome) -> Trained:

@@ -11,7 +11,7 @@ import torch
 from damage import change_json, change_tensors, static_vectors, unsealed
 from tiny import FAMILIES, TEXTS, make_base, make_tokenizer
 from torch import nn
-from transformers import AutoModelForSequenceClassification, ModernBertConfig, ModernBertForMaskedLM
+from transformers import AutoModelForSequenceClassification, EuroBertConfig, EuroBertForMaskedLM
 
 from selfsent.encoder.checks import require_dropout
 from selfsent.encoder.dropout import dropout_rates
@@ -261,11 +261,11 @@ class Bomb:
 
 
 @pytest.mark.parametrize("kind", ["plain", "saved", "static"])
-def test_a_pickle_is_never_read(kind, request, tmp_path):
+def test_a_pickle_never_runs(kind, request, tmp_path):
     folder = request.getfixturevalue(kind)
     (folder / "model.safetensors").unlink()
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb(str(tmp_path / "ran"))))
-    with pytest.raises(EncoderError, match=r"pytorch_model.bin is a pickle, which can hold code and is not read"):
+    with pytest.raises(EncoderError, match=r"pytorch_model.bin is a pickle that holds more than tensors"):
         load_encoder(folder)
     assert not (tmp_path / "ran").exists()
 
@@ -309,10 +309,9 @@ def test_the_dropout_of_every_family_is_reached(family, tmp_path):
 
 def test_a_family_whose_dropout_is_out_of_reach_is_refused_by_name(tmp_path):
     size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    tokens = {"pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3}
-    rates = {"attention_dropout": 0.1, "embedding_dropout": 0.1, "mlp_dropout": 0.1}
+    tokens = {"pad_token_id": 0, "mask_token_id": 4, "bos_token_id": 2, "eos_token_id": 3}
     with quietly():
-        ModernBertForMaskedLM(ModernBertConfig(vocab_size=39, **size, **tokens, **rates)).save_pretrained(tmp_path)
+        EuroBertForMaskedLM(EuroBertConfig(vocab_size=39, **size, **tokens)).save_pretrained(tmp_path)
     make_tokenizer().save_pretrained(tmp_path)
-    with pytest.raises(UserError, match="dropout of a 'modernbert' encoder"):
+    with pytest.raises(UserError, match="the hidden-state dropout of a 'eurobert' encoder cannot be set"):
         require_dropout(load_encoder(tmp_path, pooling="cls"))

@@ -30,7 +30,8 @@ def test_embedded_inputs_are_the_states_before_the_first_layer(family, tmp_path)
     with torch.no_grad():
         states = embed_inputs(encoder, tokens)
         expected = transformer_of(encoder)(**tokens, output_hidden_states=True).hidden_states[0]
-    torch.testing.assert_close(states, expected)
+    real = tokens["attention_mask"].bool()  # DeBERTa's are zero at padding, which no other token sees
+    torch.testing.assert_close(states[real], expected[real])
 
 
 def test_a_family_without_an_embedding_layer_of_its_own_is_refused(bert, batch):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 from tiny import PROMPT, TEXTS
-from transformers import GPT2Config, GPT2Model, PreTrainedModel
+from transformers import PreTrainedModel, ViTConfig, ViTModel
 
 from selfsent.encoder.encode import encode
 from selfsent.encoder.inspect import mask_id, pooling_name, template_length
@@ -53,11 +53,13 @@ def test_the_usual_prompt_goes_around_the_built_in_encoder():
 
 def test_what_is_no_encoder_is_refused(tmp_path, bert):
     with quietly():
-        GPT2Model(GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=64)).save_pretrained(tmp_path / "gpt")
+        ViTModel(ViTConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2)).save_pretrained(
+            tmp_path / "vit"
+        )
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("no model")
     for name, message in {
-        tmp_path / "gpt": "is no encoder: its model type is 'gpt2'",
+        tmp_path / "vit": "is no encoder: its model type is 'vit'",
         tmp_path / "empty": "holds no encoder",
         tmp_path / "file": "is a file",
         tmp_path / "a" / "b" / "nowhere": "cannot be found .no such folder",

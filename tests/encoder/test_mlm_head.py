@@ -52,7 +52,8 @@ def test_a_checkpoint_without_an_mlm_head_gets_a_fresh_one_and_says_so(family, t
     encoder = load_encoder(tmp_path, pooling="mean")
     with pytest.warns(UserWarning, match="holds no masked-LM head: a fresh one"):
         head = load_mlm_head(encoder)
-    assert head.dense.weight.std().item() == pytest.approx(0.02, rel=0.15)
+    usual = {"modernbert": 0.02 / (2 * 2) ** 0.5}.get(family, 0.02)  # which divides by the root of twice its layers
+    assert head.dense.weight.std().item() == pytest.approx(usual, rel=0.15)
     assert not head.bias.any()
 
 

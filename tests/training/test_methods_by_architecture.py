@@ -1,0 +1,77 @@
+"""Every method trains every architecture, or refuses it in one sentence that names the methods that do."""
+
+import numpy as np
+import pytest
+import torch
+from tiny import FAMILIES, TEXTS, make_base, make_examples, make_tokenizer
+from transformers import AutoConfig, AutoModel
+
+import selfsent
+from selfsent.encoder.checks import check_dropout
+from selfsent.encoder.embed import collate
+from selfsent.encoder.load import load_encoder, quietly
+from selfsent.errors import EncoderError
+from selfsent.objectives import registry
+from selfsent.training.run import fitting_methods
+
+OTHERS = {
+    "t5": {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "eos_token_id": 3},
+    "qwen3": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    | {"num_key_value_heads": 2, "head_dim": 8, "bos_token_id": 2, "eos_token_id": 3},
+}
+WITHOUT_DROPOUT = ["declutr with objective.mlm_weight=0", "distil"]
+
+
+def other(folder, family):
+    sizes = {"vocab_size": len(make_tokenizer()), "max_position_embeddings": 80, "pad_token_id": 0}
+    with quietly(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        AutoModel.from_config(AutoConfig.for_model(family, **sizes | OTHERS[family])).save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def small(method):
+    usual = method.Config()
+    sizes = {"projector_width": 32, "teacher": "builtin", "decoder_layers": 2, "decoder_width": 64}
+    return {name: value for name, value in sizes.items() if hasattr(usual, name)}
+
+
+def step(encoder, name, **changes):
+    method = registry.load_method(name)
+    objective = method(method.Config(**small(method), **changes), encoder)
+    if objective.needs_dropout:
+        check_dropout(encoder, objective.dropout_views())
+    rows = encoder.tokenizer(TEXTS)["input_ids"]
+    columns = {key: collate(encoder, view) for key, view in objective.views(make_examples(objective, rows)).items()}
+    terms = objective(encoder.train(), columns)
+    sum(terms.values()).backward()
+    assert all(term.isfinite() for term in terms.values())
+    layers = [p.grad for name, p in encoder.named_parameters() if "layer" in name.lower() and p.ndim == 2]
+    assert layers
+    assert any(grad is not None and grad.any() for grad in layers)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("method", registry.method_names())
+def test_every_method_trains_every_bidirectional_encoder(method, family, tmp_path):
+    step(load_encoder(make_base(tmp_path, family), pooling="mean"), method)
+
+
+@pytest.mark.parametrize("family", [*OTHERS])
+def test_what_needs_no_dropout_trains_t5_and_decoders(family, tmp_path):
+    other(tmp_path, family)
+    assert fitting_methods(load_encoder(tmp_path)) == WITHOUT_DROPOUT
+    step(load_encoder(tmp_path), "declutr", mlm_weight=0.0)
+    step(load_encoder(tmp_path), "distil")
+
+
+@pytest.mark.parametrize("family", [*OTHERS])
+@pytest.mark.parametrize("method", ["simcse", "scd", "whitenedcse", "denosent"])
+def test_a_refusal_names_the_methods_that_work(method, family, tmp_path, monkeypatch):
+    monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
+    base = other(tmp_path / "base", family)
+    words = " ".join(TEXTS).split()
+    documents = [" ".join(np.random.default_rng(i).choice(words, 9)) for i in range(40)]
+    with pytest.raises(EncoderError, match=r"; methods that train it are declutr with objective\.mlm_weight=0, distil"):
+        selfsent.train(method, texts=documents, base=str(base), out=tmp_path / "run")
