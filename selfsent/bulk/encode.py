@@ -32,6 +32,7 @@ from selfsent.runtime.precision import require_dimensions
 from selfsent.storage.atomic import bytes_digest
 
 DTYPES = ("float32", "float16")
+_UNIT = 1e-2  # from 1: of float16 and bf16, too
 CALIBRATION = 100  # different texts that ranges are taken from, at least, as sentence-transformers advises
 
 
@@ -145,6 +146,9 @@ def encode_to(
     written = str(output) if is_url(output) else Path(output)
     if needs_ranges(dtype) and not missing:
         _say_ranges(written, dtype, ranges or f"the first {min(rows, shard_rows):,} texts", progress)
+    length = float(np.linalg.norm(encoder.embed(["a"], truncate_dim=truncate_dim, precision=precision)))
+    if length and abs(length - 1) > _UNIT:
+        progress.say("the vectors have other lengths than 1, as this encoder gives them: compare them by cosine")
     return Encoded(output=written, rows=rows, width=job.width, resumed=resumed, missing=missing)
 
 
