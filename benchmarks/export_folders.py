@@ -81,8 +81,9 @@ def environment(folder: Path, packages: Sequence[str]) -> Path:
 def open_all(python: Path, texts: Path, folders: Sequence[Path]) -> dict[str, str]:
     """Encode the texts by each folder in another environment; return what was said of those that do not open."""
     words = [str(python), "-W", "ignore", "-c", PROGRAM, str(texts), *map(str, folders)]
-    quiet = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": ""}
-    ended = subprocess.run(words, capture_output=True, text=True, env=quiet, check=True)
+    ours = str(harness.ROOT) if python == Path(sys.executable) else ""
+    quiet = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": ours}
+    ended = subprocess.run(words, capture_output=True, text=True, env=quiet, check=True, cwd=texts.parent)
     return dict(json.loads(line) for line in ended.stdout.splitlines() if line.startswith('["'))
 
 
