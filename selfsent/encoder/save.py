@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Dense, Normalize, StaticEmbedding
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize
 from torch import nn
 
 from selfsent.encoder.base import UNLIMITED
@@ -33,9 +33,6 @@ def save_encoder(encoder: SentenceTransformer, folder: Path, *, head: nn.Linear 
     if adds_unit(whole):
         last = len(whole) - 1
         (folder / f"{last}_Normalize").rename(folder / f"{last}{UNIT}")
-    if isinstance(encoder[0], StaticEmbedding):  # as model2vec reads it, which would not normalise otherwise
-        content = {"model_type": "model2vec", "architectures": ["StaticModel"], "normalize": True}
-        (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     for number, part in enumerate(parts_of(encoder)):
         save_encoder(part, folder / str(number))
     changes: dict[str, Callable[[Any], Any]] = {
