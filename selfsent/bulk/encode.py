@@ -119,19 +119,17 @@ def encode_to(
             that do not fit, or too few texts for them.
 
     Examples:
-        >>> encoder = selfsent.load("builtin")
-        >>> selfsent.encode_to("vectors.npy", encoder, ["tickets.jsonl"])
+        >>> selfsent.encode_to("vectors.npy", selfsent.load("builtin"), ["tickets.jsonl"])
     """
     encoder = _require_given(encoder, corpus, texts)
     require_dimensions(truncate_dim, encoder.width)
     _require_fitting(output, dtype, part, stream=texts is not None)
     width = truncate_dim or encoder.width
+    defaults = prompt_name is None and prompt is None
     job = BlockJob(
         store=Store.of(output, part),
         model=encoder.digest,
-        prompt=encoder.task_prompt("document")
-        if prompt_name is prompt is None
-        else encoder.resolve_prompt(prompt_name, prompt),
+        prompt=encoder.task_prompt("document") if defaults else encoder.resolve_prompt(prompt_name, prompt),
         dimensions=truncate_dim,
         width=quantized_width(width, dtype) if dtype in QUANTIZED else width,
         precision="bf16" if encoder.in_bf16(precision) else "fp32",
