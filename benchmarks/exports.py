@@ -21,7 +21,7 @@ from pathlib import Path
 import harness
 import numpy as np
 import onnx
-from opens_elsewhere import LOWEST, TEXTS, TORCH, environment
+from export_folders import LOWEST, TEXTS, TORCH, environment
 
 from selfsent.corpus.prepare import corpus_documents
 from selfsent.corpus.settings import CorpusConfig

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from selfsent.bulk.outputs import ranges_beside, read_ranges, require_output
 from selfsent.bulk.store import EncodePart, Store
@@ -33,6 +34,7 @@ from selfsent.runtime.printed import Printed, Shown
 from selfsent.storage.atomic import bytes_digest
 
 DTYPES = ("float32", "float16")
+_UNIT = 1e-2  # from 1: of float16 and bf16, too
 CALIBRATION = 100  # different texts that ranges are taken from, at least, as sentence-transformers advises
 
 
@@ -126,8 +128,7 @@ def encode_to(
             that do not fit, or too few texts for them.
 
     Examples:
-        >>> encoder = selfsent.load("builtin")
-        >>> selfsent.encode_to("vectors.npy", encoder, ["tickets.jsonl"])
+        >>> selfsent.encode_to("vectors.npy", selfsent.load("builtin"), ["tickets.jsonl"])
     """
     encoder = _require_given(encoder, corpus, texts)
     require_dimensions(truncate_dim, encoder.width)
@@ -154,6 +155,7 @@ def encode_to(
     written = str(output) if is_url(output) else Path(output)
     if needs_ranges(dtype) and not missing:
         _say_ranges(written, dtype, ranges or f"the first {min(rows, shard_rows):,} texts", progress)
+    _say_lengths(encoder.embed(["a"], truncate_dim=truncate_dim, precision=precision), progress)
     return Encoded(output=written, rows=rows, width=job.width, resumed=resumed, missing=missing)
 
 
@@ -164,6 +166,12 @@ def _require_given(encoder: TextEncoder, corpus: object, texts: object) -> Encod
     if (corpus is None) == (texts is None):
         raise ConfigurationError("give encode_to either a corpus, names of sources, or texts, the strings themselves")
     return as_encoder(encoder)
+
+
+def _say_lengths(vectors: NDArray[np.float32], progress: Progress) -> None:
+    length = float(np.linalg.norm(vectors))
+    if length and abs(length - 1) > _UNIT:
+        progress.say("the vectors have other lengths than 1, as this encoder gives them: compare them by cosine")
 
 
 def _say_ranges(written: Path | str, dtype: str, of: str | Path, progress: Progress) -> None:

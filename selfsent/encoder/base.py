@@ -7,6 +7,7 @@
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -123,6 +124,7 @@ class Encoder(ABC):
     pooling: str
     max_length: int
     parameters: int
+    unit_added = False  # whether the last module is the Normalize that ``save_encoder`` adds
     _dimensions: int  # of which ``truncate_dim`` are kept
 
     def __init__(self) -> None:
@@ -197,6 +199,19 @@ class Encoder(ABC):
         width = truncate_dim if truncate_dim is not None else self.truncate_dim
         texts = [clean.encodable(text) for text in texts]
         return self._embed(texts, prompt, width, precision, progress)[:, :width]
+
+    def before_unit(self) -> "Encoder":
+        """Return the encoder without the Normalize that ``save_encoder`` added, for whoever looks at lengths."""
+        if not self.unit_added:
+            return self
+        plain = copy(self)
+        vars(plain).pop("digest", None)
+        plain._drop_unit()
+        plain.unit_added = False
+        return plain
+
+    def _drop_unit(self) -> None:
+        raise NotImplementedError
 
     @abstractmethod
     def _embed(

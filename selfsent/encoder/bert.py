@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from selfsent.encoder.base import TextReader, TokenizedText, read_settings, require_finite_weights
 from selfsent.encoder.batches import LayersEncoder, encode_rows, pad_rows, ready_layers
 from selfsent.encoder.bert_layers import BertLayers, BertShape
-from selfsent.encoder.folder import ModuleEntry, read_table
+from selfsent.encoder.folder import UNIT, ModuleEntry, read_table
 from selfsent.encoder.static import require_words
 from selfsent.progress import Progress
 
@@ -130,6 +130,9 @@ class BertEncoder(LayersEncoder):
         self.device = torch.device(device)
         return self
 
+    def _drop_unit(self) -> None:
+        self._steps = self._steps._replace(unit=False)
+
     def _embed(
         self, texts: list[str], prompt: str, width: int | None, precision: str, progress: Progress
     ) -> Float[np.ndarray, "N D"]:
@@ -218,6 +221,7 @@ def _open(folder: Path, entries: Sequence[ModuleEntry], name: str) -> BertEncode
         for role in ("unk_token", "pad_token")
     )
     encoder = BertEncoder(layers, tokenizer, steps, behind, padding=padding or 0, unknown=unknown)
+    encoder.unit_added = entries[-1].folder.name.endswith(UNIT)
     _known(encoder.take_settings(read_settings(folder)))
     return encoder
 

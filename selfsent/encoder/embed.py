@@ -24,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 
 from selfsent.encoder.batches import Tokens, pad_rows
 from selfsent.encoder.dropout import Dropout
-from selfsent.encoder.inspect import LIKE_BERT, family_of, transformer_of
+from selfsent.encoder.inspect import LIKE_BERT, adds_unit, family_of, transformer_of
 from selfsent.errors import EncoderError
 
 WORD_DROPOUT = 0.1  # the rate of static vectors
@@ -117,7 +117,8 @@ def _embed(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, "B D"]
 
 
 def _pool(encoder: SentenceTransformer, features: dict[str, Tensor]) -> Float[Tensor, "B D"]:
-    for module in list(encoder)[1:]:
+    # The Normalize that save_encoder added is no part of what is trained.
+    for module in list(encoder)[1 : -1 if adds_unit(encoder) else None]:
         features = module(features)
     embeddings = features["sentence_embedding"]
     return embeddings if embeddings.dtype == torch.float64 else embeddings.float()

@@ -22,6 +22,7 @@ SHIPPED = {  # the encoders that come with the package
     "builtin-mlm": _HERE / "masked_lm",  # which builtin was trained from; with the head that guesses words
 }
 PAIR = "PairModule"  # the one module that is not of sentence-transformers
+UNIT = "_UnitLength"  # how the path of the Normalize that save_encoder adds ends: training and classifiers skip it
 _INPUTS = ("Transformer", "StaticEmbedding")
 _WEIGHTED = {*_INPUTS, "Dense", "LayerNorm", "WeightedLayerPooling"}
 _MODULES = _WEIGHTED | {"Dropout", "Normalize", "Pooling", "WordWeights"}

@@ -18,6 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTok
 
 from selfsent.encoder import prompt
 from selfsent.encoder.base import UNLIMITED
+from selfsent.encoder.folder import UNIT
 from selfsent.encoder.static import unknown_token
 from selfsent.errors import EncoderError
 
@@ -47,6 +48,11 @@ def tokenizer_of(encoder: SentenceTransformer) -> PreTrainedTokenizerBase:
     if unknown := unknown_token(encoder[0].tokenizer):
         specials["unk_token"] = unknown
     return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(definition)), **specials)
+
+
+def adds_unit(encoder: SentenceTransformer) -> bool:
+    """Tell whether the last module is the Normalize that ``save_encoder`` added to what was trained."""
+    return getattr(encoder[-1], UNIT, False)
 
 
 def prompt_weights(encoder: SentenceTransformer) -> WordWeights | None:

@@ -30,7 +30,16 @@ from selfsent.encoder.base import read_settings
 from selfsent.encoder.checks import is_decoder, limit_length, require_transformer, require_vectors, require_vocabulary
 from selfsent.encoder.dropout import install_dropout, set_dropout
 from selfsent.encoder.embed import install_word_dropout
-from selfsent.encoder.folder import CLOSED, PAIR, ModuleEntry, find_model, one_sentence, read_headers, read_modules
+from selfsent.encoder.folder import (
+    CLOSED,
+    PAIR,
+    UNIT,
+    ModuleEntry,
+    find_model,
+    one_sentence,
+    read_headers,
+    read_modules,
+)
 from selfsent.encoder.inspect import pooling_name, transformer_of
 from selfsent.encoder.pair_module import open_pair
 from selfsent.errors import ConfigurationError, EncoderError, unknown
@@ -112,6 +121,8 @@ def _open(folder: Path, first: ModuleEntry, pooling: str | None, template: str |
             # In fp32 from the start: modules behind a transformer in fp16 would be rounded to it.
             kwargs = {"dtype": torch.float32, "use_safetensors": True, **without_pooler(first.folder)}
         encoder = SentenceTransformer(str(folder), device="cpu", model_kwargs=kwargs, **CLOSED)
+        if read_modules(folder)[-1].folder.name.endswith(UNIT):
+            setattr(encoder[-1], UNIT, True)
     # A mean with weights for words counts as that folder's mean.
     own = () if encoder is None else (None, pooling_name(encoder).removeprefix("weighted_"))
     if encoder is None or pooling not in own or template is not None:

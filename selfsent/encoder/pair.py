@@ -112,7 +112,8 @@ class EncoderPair(Encoder):
 
     def _join(self, columns: Iterator[Float[np.ndarray, "N _"]]) -> Float[np.ndarray, "N E"]:
         joined = [self._scale(vectors, weight) for vectors, weight in zip(columns, self._weights, strict=True)]
-        return np.hstack(joined, dtype=np.float32)
+        # Once more: a text of which one encoder knows no word has a part of zeros.
+        return self._scale(np.hstack(joined, dtype=np.float32), 1.0)
 
 
 def spread_prompt(prompt: str, known: Sequence[Mapping[str, str | None]]) -> list[str]:

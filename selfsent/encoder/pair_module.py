@@ -50,7 +50,7 @@ class PairModule(InputModule):
             own = {name.partition(".")[2]: value for name, value in features.items() if name.startswith(f"{number}.")}
             vectors = encoder(own)["sentence_embedding"].float()[:, : encoder.truncate_dim]
             parts.append(scaled(vectors, weight))
-        return {**features, "sentence_embedding": torch.cat(parts, dim=1)}
+        return {**features, "sentence_embedding": scaled(torch.cat(parts, dim=1), 1.0)}
 
     def get_embedding_dimension(self) -> int:
         """Return the sum of the encoders' widths."""

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Dense
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize
 from torch import nn
 
 from selfsent.encoder.base import UNLIMITED
 from selfsent.encoder.bert import POOLING_FLAGS, TEXT_DEFAULTS
-from selfsent.encoder.inspect import max_length_of, tokenizer_of, transformer_of
+from selfsent.encoder.folder import UNIT
+from selfsent.encoder.inspect import adds_unit, max_length_of, tokenizer_of, transformer_of
 from selfsent.encoder.load import may_have_pooler, quietly
 from selfsent.encoder.pair_module import parts_of
 from selfsent.storage import atomic
@@ -25,25 +26,17 @@ def save_encoder(encoder: SentenceTransformer, folder: Path, *, head: nn.Linear 
     Args:
         head: saved behind the pooling with a tanh, for methods that keep their head.
     """
-    modules = list(encoder)
-    if head is not None:
-        dense = Dense(head.in_features, head.out_features, activation_function=nn.Tanh())
-        dense.linear.load_state_dict({name: value.detach().clone() for name, value in head.state_dict().items()})
-        modules.append(dense)
     _settle_tokenizer(encoder)
+    whole = unit_length(encoder, head=head)
     with quietly():
-        SentenceTransformer(
-            modules=modules,
-            device=str(encoder.device),
-            prompts={name: prompt or "" for name, prompt in encoder.prompts.items()},
-            default_prompt_name=encoder.default_prompt_name,
-            truncate_dim=encoder.truncate_dim,
-            similarity_fn_name=encoder.similarity_fn_name,
-        ).save(str(folder), create_model_card=False)
+        whole.save(str(folder), create_model_card=False)
+    if adds_unit(whole):
+        last = len(whole) - 1
+        (folder / f"{last}_Normalize").rename(folder / f"{last}{UNIT}")
     for number, part in enumerate(parts_of(encoder)):
         save_encoder(part, folder / str(number))
     changes: dict[str, Callable[[Any], Any]] = {
-        "modules.json": lambda entries: [entry | {"type": _older_type(entry["type"])} for entry in entries],
+        "modules.json": lambda entries: [_older_entry(entry, whole) for entry in entries],
         "tokenizer_config.json": lambda settings: settings | _older_class(settings),
         "sentence_bert_config.json": lambda settings: _with_older_transformer_names(settings, encoder),
         "*_Pooling/config.json": _with_older_pooling_names,
@@ -56,6 +49,35 @@ def save_encoder(encoder: SentenceTransformer, folder: Path, *, head: nn.Linear 
             content = change(json.loads(path.read_text(encoding="utf-8")))
             path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     atomic.seal(folder)
+
+
+def unit_length(encoder: SentenceTransformer, *, head: nn.Linear | None = None) -> SentenceTransformer:
+    """Return an encoder of the same modules that ends in a Normalize, so that its vectors have length 1.
+
+    A pair of encoders has none: its vectors have that length by themselves.
+
+    Args:
+        head: as of ``save_encoder``.
+    """
+    modules = list(encoder)
+    if adds_unit(encoder):  # behind the head again
+        modules.pop()
+    if head is not None:
+        dense = Dense(head.in_features, head.out_features, activation_function=nn.Tanh())
+        dense.linear.load_state_dict({name: value.detach().clone() for name, value in head.state_dict().items()})
+        modules.append(dense)
+    if not isinstance(modules[-1], Normalize) and not parts_of(encoder):
+        modules.append(Normalize())
+        setattr(modules[-1], UNIT, True)
+    with quietly():
+        return SentenceTransformer(
+            modules=modules,
+            device=str(encoder.device),
+            prompts={name: prompt or "" for name, prompt in encoder.prompts.items()},
+            default_prompt_name=encoder.default_prompt_name,
+            truncate_dim=encoder.truncate_dim,
+            similarity_fn_name=encoder.similarity_fn_name,
+        ).train(encoder.training)
 
 
 def _settle_tokenizer(encoder: SentenceTransformer) -> None:
@@ -73,9 +95,16 @@ def read_length(encoder: SentenceTransformer) -> int:
     return min(max_length_of(encoder), getattr(config, "max_position_embeddings", UNLIMITED))
 
 
-def _older_type(name: str) -> str:
-    library, *_, kind = name.split(".")
-    return f"{library}.models.{kind}" if library == "sentence_transformers" else name
+def _older_entry(entry: dict[str, Any], encoder: SentenceTransformer) -> dict[str, Any]:
+    """Give a module of ``modules.json`` its older class, and say where the Normalize at the end was added."""
+    library, *_, kind = entry["type"].split(".")
+    if library == "sentence_transformers":
+        entry["type"] = f"{library}.models.{kind}"
+    if kind == "StaticEmbedding":
+        entry["path"] = "."  # "" means a transformer to sentence-transformers before 5
+    if entry["idx"] == len(encoder) - 1 and adds_unit(encoder):
+        entry["path"] = f"{entry['idx']}{UNIT}"
+    return entry
 
 
 def _older_class(settings: dict[str, Any]) -> dict[str, str]:

@@ -26,7 +26,7 @@ from selfsent.encoder.base import (
     read_settings,
     require_finite_weights,
 )
-from selfsent.encoder.folder import ModuleEntry
+from selfsent.encoder.folder import UNIT, ModuleEntry
 from selfsent.errors import EncoderError
 from selfsent.progress import Progress
 
@@ -58,6 +58,9 @@ class StaticEncoder(Encoder):
     @cached_property
     def digest(self) -> str:  # noqa: D102
         return vectors_digest(self._table, self._tokenizer, [*self._settings, self._unit])
+
+    def _drop_unit(self) -> None:
+        self._unit = False
 
     def _tokenize_all(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         return flattened([read.ids for read in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)])
@@ -120,6 +123,7 @@ def open_static(folder: Path, entries: Sequence[ModuleEntry], name: str) -> Stat
     require_words(tokenizer.get_vocab(), added, len(table), name)
     require_unknown_token(tokenizer, name)
     encoder = StaticEncoder(table, tokenizer, unit=len(entries) == 2)
+    encoder.unit_added = entries[-1].folder.name.endswith(UNIT)
     if not encoder.take_settings(read_settings(folder)):
         return None
     require_finite_weights(encoder.embed(["a"]), name)

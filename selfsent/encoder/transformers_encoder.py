@@ -32,6 +32,7 @@ from selfsent.encoder.bert import (
 from selfsent.encoder.bert_layers import BertLayers, BertShape
 from selfsent.encoder.embed import collate
 from selfsent.encoder.inspect import (
+    adds_unit,
     embedding_width,
     is_linear_map,
     max_length_of,
@@ -65,6 +66,12 @@ class TransformersEncoder(LayersEncoder):
         self.parameters = sum(parameter.numel() for parameter in module.parameters())
         self._static = isinstance(module[0], StaticEmbedding)
         self._behind = list(module)[1:]  # the modules behind the layers
+        self.unit_added = adds_unit(module)
+
+    def _drop_unit(self) -> None:
+        training = self.module.training
+        self.module = SentenceTransformer(modules=list(self.module)[:-1], device=str(self.device)).train(training)
+        self._behind = self._behind[:-1]
 
     @property
     def width(self) -> int:  # noqa: D102 - of the base class, as the others

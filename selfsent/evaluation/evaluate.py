@@ -89,7 +89,7 @@ def evaluate(
         return Scored(model=Results(scores=public_scores))
     if searched:
         held_out = _held_out_part(encoder, corpus, progress)
-    embed = partial(encoder.embed, precision=precision, progress=progress)
+    embed = partial(encoder.before_unit().embed, precision=precision, progress=progress)
     plain = partial(embed, prompt=encoder.task_prompt("default"))
     other = _whitened_on(whiten_on, whitening, plain, progress) if whitening and whiten_on else None
     suite = read_suite(own, data, held_out=held_out, classifier=classifier, stop_on=stop_on)

@@ -51,8 +51,11 @@ class PromptedTexts:
         return [self._row[text] for text in texts]
 
     def embed(self, encoder: TextEncoder, **options: Any) -> Vectors:  # noqa: ANN401  what Encoder.embed takes
-        """Return the vectors that an encoder gives ``texts``."""
-        reads = as_encoder(encoder)
+        """Return the vectors that an encoder gives ``texts``, of the length that training gave them.
+
+        No cosine depends on it, and a classifier does.
+        """
+        reads = as_encoder(encoder).before_unit()
         return self.encode(partial(reads.embed, **options), reads.task_prompt)
 
     def encode(self, embed: Callable[..., Vectors], prompt_for: Callable[[Role], str]) -> Vectors:

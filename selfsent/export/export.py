@@ -28,7 +28,7 @@ from selfsent.encoder.folder import read_table
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import as_encoder
 from selfsent.encoder.pair_module import parts_of
-from selfsent.encoder.save import save_encoder
+from selfsent.encoder.save import save_encoder, unit_length
 from selfsent.encoder.whitening import fit_partial_whitening, require_one_encoder, whiten_encoder, whole_width
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, unknown
 from selfsent.evaluation.label_free.documents import parse_documents
@@ -186,12 +186,13 @@ def _learn(
     if to == "static":
         return distil_static(encoder, texts, width=width, precision=precision, progress=progress)
     with whole_width(encoder):
-        vectors = encode(encoder, texts, precision=precision, progress=progress)
+        vectors = encode(as_encoder(encoder).before_unit(), texts, precision=precision, progress=progress)
     return whiten_encoder(copy.deepcopy(encoder), fit_partial_whitening(vectors))
 
 
 def _write_onnx(encoder: SentenceTransformer, folder: Path, *, int8: bool) -> None:
     """Write graph, tokenizer and settings; the layers' own weights are in the graph alone."""
+    encoder = unit_length(encoder)
     save_encoder(encoder, folder)
     parts = parts_of(encoder)
     # What lies in folders inside that of one encoder is asked for by sentence-transformers, whatever the graph holds.

@@ -171,7 +171,7 @@ class _Graph(nn.Module):
             own = {name.removesuffix(end): value for name, value in tokens.items() if name.endswith(end)}
             vector = part(own or tokens)["sentence_embedding"][:, :width]
             sides.append(weight**0.5 * F.normalize(vector.float(), dim=1))
-        return (torch.cat(sides, dim=1),)
+        return (F.normalize(torch.cat(sides, dim=1), dim=1),)
 
 
 def _taken(encoder: SentenceTransformer) -> list[str]:

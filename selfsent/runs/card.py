@@ -20,6 +20,7 @@ CARD = "README.md"
 _GEOMETRY = ("alignment", "uniformity")  # of held-out pairs, among the scores of the task retrieval
 _KINDS = {"classification": "text-classification", "clustering": "clustering", "retrieval": "text-retrieval"}
 _TAGS = ("sentence-transformers", "sentence-similarity", "feature-extraction", "selfsent")
+_WIDGET = ("I cannot log in after the update", "The password is refused since Monday", "The invoice is wrong")
 OPENING = """```python
 from sentence_transformers import SentenceTransformer
 
@@ -85,6 +86,7 @@ def front_matter(
         base_model=base if base and base.count("/") == 1 and not Path(base).exists() else None,
         model_name=name if results else None,
         eval_results=results or None,
+        widget=[{"source_sentence": _WIDGET[0], "sentences": [*_WIDGET[1:]]}],
     )
     return f"---\n{data.to_yaml()}\n---\n"
 

@@ -164,6 +164,9 @@ def seal(folder: Path) -> None:
     digests = {path.relative_to(folder).as_posix(): file_digest(path) for path in files}
     _announce("write", folder / CHECKSUMS)
     (folder / CHECKSUMS).write_text(json.dumps(digests, indent=1), encoding="utf-8")
+    mode = (folder / CHECKSUMS).stat().st_mode  # what the umask allows; safetensors writes for the owner alone
+    for path in files:
+        path.chmod(mode)
 
 
 @contextmanager

@@ -51,9 +51,10 @@ def vectors(encoder, texts, prompt=""):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_vectors_and_token_ids_are_the_same_however_a_folder_is_opened(encoders, prepared, kind, tmp_path):
-    expected = encoders[kind].encode(HARD)
     save_encoder(encoders[kind], tmp_path / "model")
-    heavy, direct = prepared(kind), prepared(open_encoder(tmp_path / "model"))
+    kept = load_encoder(tmp_path / "model")
+    expected = kept.encode(HARD)
+    heavy, direct = prepared(kept), prepared(open_encoder(tmp_path / "model"))
     assert not isinstance(direct, TransformersEncoder)
     assert heavy.parameters == direct.parameters
     for encoder in (heavy, direct):

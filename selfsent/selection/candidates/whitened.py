@@ -14,6 +14,7 @@ from jaxtyping import Float
 from sentence_transformers import SentenceTransformer
 
 from selfsent.encoder.encode import encode
+from selfsent.encoder.open import as_encoder
 from selfsent.encoder.pair_module import parts_of
 from selfsent.encoder.whitening import fit_partial_whitening, whiten_encoder
 from selfsent.selection.candidates.workspace import Workspace
@@ -46,7 +47,7 @@ def _fit_matrix(source: Candidate, sample: Sequence[str], path: Path) -> bool:
     encoder = source.open()
     if encoder.truncate_dim or parts_of(encoder):  # no test has seen all dimensions; no map fits behind two
         return False
-    vectors = encode(encoder, sample)
+    vectors = encode(as_encoder(encoder).before_unit(), sample)
     if len(vectors) < 2 * vectors.shape[1]:
         return False
     with atomic.sealed_file(path) as file:
