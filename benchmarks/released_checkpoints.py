@@ -27,7 +27,8 @@ sys.path.insert(0, str(harness.ROOT / "tests" / "encoder"))
 import test_released as layouts
 from tiny import TEXTS, make_tokenizer
 
-from selfsent.encoder.load import load_encoder, quietly
+from selfsent.encoder.assemble import quietly
+from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import open_encoder
 from selfsent.encoder.released import plain_folder
 

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from torch import nn
 from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedTokenizerFast
 
-from selfsent.encoder.load import quietly
+from selfsent.encoder.assemble import quietly
 from selfsent.objectives.base import Examples, Objective
 
 TEXTS = [

@@ -11,7 +11,7 @@ import sentencepiece
 import torch
 from transformers import MarianConfig, MarianMTModel
 
-from selfsent.encoder.load import quietly
+from selfsent.encoder.assemble import quietly
 
 WORDS = ["apple", "bread", "chair", "dance", "eagle", "fruit", "grape", "house", "island", "juice", "kettle", "lemon"]
 LONGEST = 8  # words of a text that the models learn

@@ -45,8 +45,7 @@ class ModuleEntry(NamedTuple):
 def find_model(name: str | Path) -> Path:
     """Return the folder of a model: of one that ships, or as given; one on the hub is fetched into the hub's cache.
 
-    Of the folder of a run or of a selection it is the ``model`` in it; of a checkpoint as its authors released it, the
-    plain folder that ``released`` makes of it in the cache.
+    Of the folder of a run or of a selection it is the ``model`` in it.
 
     Raises:
         EncoderError: no such folder or name.
@@ -58,7 +57,7 @@ def find_model(name: str | Path) -> Path:
     if folder.is_dir() and not (folder / "modules.json").exists() and (folder / "model" / "modules.json").is_file():
         folder = folder / "model"
     if folder.exists():
-        return _plain(folder)
+        return folder
     from huggingface_hub import snapshot_download
 
     try:
@@ -73,16 +72,7 @@ def find_model(name: str | Path) -> Path:
         raise EncoderError(
             f"model {name!r} cannot be found ({first_line(error)}): give 'builtin', a folder, or a name on the hub"
         ) from error
-    return _plain(found)
-
-
-def _plain(path: Path) -> Path:
-    from selfsent.encoder.released import plain_folder  # which is above: it writes encoders
-
-    found = plain_folder(path)
-    if found is None and path.is_file():
-        raise EncoderError(f"{path} is a file: give the folder of the model, or a name on the hub")
-    return found or path
+    return found
 
 
 def read_modules(folder: Path) -> list[ModuleEntry]:

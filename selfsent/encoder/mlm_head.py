@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoModelForMaskedLM, PreTrainedModel
 
+from selfsent.encoder.assemble import quietly
 from selfsent.encoder.batches import Tokens
 from selfsent.encoder.checks import require_loaded
 from selfsent.encoder.folder import CLOSED, one_sentence
 from selfsent.encoder.inspect import LIKE_BERT, mask_id, transformer_of
-from selfsent.encoder.load import quietly
 from selfsent.errors import EncoderError
 from selfsent.functional import vocabulary_loss
 from selfsent.runtime import distributed

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from selfsent.encoder.base import Encoder, TextEncoder, read_settings
-from selfsent.encoder.folder import PAIR, find_model, one_sentence, read_modules
+from selfsent.encoder.folder import PAIR, one_sentence, read_modules
 from selfsent.encoder.pair import EncoderPair, read_weights
+from selfsent.encoder.released import find_encoder
 from selfsent.encoder.static import StaticEncoder, open_static
 from selfsent.progress import SILENT, Progress
 from selfsent.runtime.imports import loading
@@ -30,7 +31,7 @@ def open_encoder(
         UserError: as ``load_encoder``.
     """
     with one_sentence(str(name)):
-        folder = find_model(name)
+        folder = find_encoder(name)
         encoder = _open_directly(folder, str(name), progress)
     if isinstance(encoder, StaticEncoder):
         return encoder

@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from selfsent.encoder.folder import AGAIN, CLOSED, read_table, require_plain, verify_files
+from selfsent.encoder.folder import AGAIN, CLOSED, find_model, read_table, require_plain, verify_files
 from selfsent.errors import EncoderError, first_line
 from selfsent.storage import atomic
 
@@ -46,6 +46,19 @@ class Checkpoint(NamedTuple):
     template: str | None = None  # of pooling "prompt"
     max_length: int | None = None
     base: str | None = None  # whose tokenizer it has, where that is not in the folder
+
+
+def find_encoder(name: str | Path) -> Path:
+    """Return the folder of an encoder as ``find_model``; of a released checkpoint, the plain one in the cache.
+
+    Raises:
+        EncoderError: as both.
+    """
+    path = find_model(name)
+    found = plain_folder(path)
+    if found is None and path.is_file():
+        raise EncoderError(f"{path} is a file: give the folder of the model, or a name on the hub")
+    return found or path
 
 
 def plain_folder(path: Path) -> Path | None:
@@ -316,13 +329,17 @@ def _write(folder: Path, path: Path, scratch: Path) -> None:
         return
     _write_transformer(checkpoint, scratch)
     _copy_tokenizer([folder, path.parent] if path.is_file() else [folder], checkpoint.base, scratch)
-    from selfsent.encoder.load import load_encoder
+    from selfsent.encoder.assemble import assemble, quietly
+    from selfsent.encoder.checks import limit_length
+    from selfsent.encoder.prompt import TEMPLATE
     from selfsent.encoder.save import save_encoder
 
-    with TemporaryDirectory() as plain:  # modules around the transformer are written as for any encoder
+    with TemporaryDirectory() as plain, quietly():  # modules around the transformer are written as for any encoder
         base = shutil.copytree(scratch, Path(plain) / "base")
-        _, _, _, pooling, template, length, _ = checkpoint
-        save_encoder(load_encoder(base, pooling=pooling, template=template, max_length=length), Path(plain) / "whole")
+        limit_length(
+            encoder := assemble(base, checkpoint.pooling, checkpoint.template or TEMPLATE), checkpoint.max_length
+        )
+        save_encoder(encoder.eval(), Path(plain) / "whole", as_is=True)
         shutil.copytree(Path(plain) / "whole", scratch, dirs_exist_ok=True)
     _write_transformer(checkpoint, scratch)  # whole again: modules alone have neither pooler nor head
 

@@ -9,25 +9,28 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize
 from torch import nn
 
+from selfsent.encoder.assemble import may_have_pooler, quietly
 from selfsent.encoder.base import UNLIMITED
 from selfsent.encoder.bert import POOLING_FLAGS, TEXT_DEFAULTS
 from selfsent.encoder.folder import UNIT
 from selfsent.encoder.inspect import adds_unit, max_length_of, tokenizer_of, transformer_of
-from selfsent.encoder.load import may_have_pooler, quietly
 from selfsent.encoder.pair_module import parts_of
 from selfsent.storage import atomic
 
 
-def save_encoder(encoder: SentenceTransformer, folder: Path, *, head: nn.Linear | None = None) -> None:
+def save_encoder(
+    encoder: SentenceTransformer, folder: Path, *, head: nn.Linear | None = None, as_is: bool = False
+) -> None:
     """Save as a plain folder of stock modules that ``SentenceTransformer(folder)`` opens without selfsent.
 
     The settings have the names that sentence-transformers used before 5.4, which 6.2 reads as well.
 
     Args:
         head: saved behind the pooling with a tanh, for methods that keep their head.
+        as_is: leave the length of its vectors as it is, for what others made.  Default: 1, by a Normalize at the end.
     """
     _settle_tokenizer(encoder)
-    whole = unit_length(encoder, head=head)
+    whole = encoder if as_is else unit_length(encoder, head=head)
     with quietly():
         whole.save(str(folder), create_model_card=False)
     if adds_unit(whole):

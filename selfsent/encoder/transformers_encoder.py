@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from selfsent.corpus.word_lookup import WordLookup
+from selfsent.encoder.assemble import POOLINGS, pooling_modules
 from selfsent.encoder.base import TextReader, TokenizedText
 from selfsent.encoder.batches import LayersEncoder, Tokens, encode_rows, ready_layers
 from selfsent.encoder.bert import (
@@ -41,7 +42,6 @@ from selfsent.encoder.inspect import (
     tokenizer_of,
     transformer_of,
 )
-from selfsent.encoder.load import POOLINGS, pooling_modules
 from selfsent.encoder.static import embed_blocks, flattened, vectors_digest
 from selfsent.errors import EncoderError, unknown
 from selfsent.progress import SILENT, Progress

@@ -18,8 +18,8 @@ import xxhash
 from safetensors import SafetensorError
 from transformers import AutoConfig, GenerationConfig, MarianMTModel
 
+from selfsent.encoder.assemble import quietly
 from selfsent.encoder.checks import require_loaded
-from selfsent.encoder.load import quietly
 from selfsent.errors import ConfigurationError, EncoderError, first_line
 from selfsent.pairs.cache import Generated, OutputCache
 from selfsent.pairs.produce import Backend

@@ -27,11 +27,11 @@ from transformers import PreTrainedTokenizerFast, RobertaPreLayerNormConfig, Rob
 from selfsent.config import FINITE, setting
 from selfsent.corpus.dataset import Corpus
 from selfsent.corpus.held_out import HeldOut
+from selfsent.encoder.assemble import quietly
 from selfsent.encoder.batches import Tokens
 from selfsent.encoder.embed import collate, embed_tokens, embed_with_tokens
 from selfsent.encoder.encode import encode
 from selfsent.encoder.inspect import mask_id, max_length_of, transformer_of
-from selfsent.encoder.load import quietly
 from selfsent.encoder.mlm_head import MLMHead, assemble_masked_lm, load_mlm_head, replace_tokens, word_embeddings
 from selfsent.encoder.save import save_encoder
 from selfsent.evaluation.suite import Suite

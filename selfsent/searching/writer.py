@@ -16,7 +16,8 @@ import numpy as np
 from selfsent.corpus.sources import Source
 from selfsent.encoder.base import Encoder
 from selfsent.encoder.coverage import check_coverage
-from selfsent.encoder.folder import SHIPPED, find_model
+from selfsent.encoder.folder import SHIPPED
+from selfsent.encoder.released import find_encoder
 from selfsent.encoder.search_settings import WORDS, SearchSettings, read_search_settings
 from selfsent.errors import ConfigurationError, CorpusError, ResumeError, UserError
 from selfsent.progress import SILENT, Progress
@@ -118,7 +119,7 @@ def _search_settings(encoder: Encoder, model: str | Path, config: IndexConfig) -
 
     ``scale`` holds the widths of the encoders of a pair, and by how much a query's vector is scaled in each.
     """
-    kept = read_search_settings(find_model(model))
+    kept = read_search_settings(find_encoder(model))
     words, feedback = (kept.words or WORDS, kept.feedback) if kept else (WORDS, 0)
     language = config.language or (kept.language if kept else SearchSettings.language)
     scale = []

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from selfsent.encoder.base import Encoder
-from selfsent.encoder.folder import SHIPPED, find_model
+from selfsent.encoder.folder import SHIPPED
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import as_encoder
+from selfsent.encoder.released import find_encoder
 from selfsent.errors import ConfigurationError, SelfsentError
 from selfsent.progress import SILENT, Progress
 from selfsent.runtime.hardware import one_thread
@@ -180,7 +181,7 @@ class ServedModels(ServedByName[ServedModel]):
         folder = SHIPPED.get(source) or Path(source)
         if not folder.is_dir():
             return ()
-        folder = find_model(folder)  # in the folder of a run, whose other files change
+        folder = find_encoder(folder)  # in the folder of a run, whose other files change
         try:
             files = [(path, path.stat()) for path in sorted(folder.rglob("*")) if path.is_file()]
         except OSError:  # it is being replaced

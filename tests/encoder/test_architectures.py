@@ -12,7 +12,8 @@ from tokenizers import processors
 from torch import nn
 from transformers import AutoConfig, AutoModel
 
-from selfsent.encoder.load import load_encoder, quietly
+from selfsent.encoder.assemble import quietly
+from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import as_encoder, open_encoder
 from selfsent.encoder.save import save_encoder
 

@@ -13,10 +13,11 @@ from tiny import FAMILIES, TEXTS, make_base, make_tokenizer
 from torch import nn
 from transformers import AutoModelForSequenceClassification, EuroBertConfig, EuroBertForMaskedLM
 
+from selfsent.encoder.assemble import quietly
 from selfsent.encoder.checks import require_dropout
 from selfsent.encoder.dropout import dropout_rates
 from selfsent.encoder.encode import encode
-from selfsent.encoder.load import load_encoder, quietly
+from selfsent.encoder.load import load_encoder
 from selfsent.encoder.mlm_head import load_mlm_head
 from selfsent.encoder.open import encoder_digest
 from selfsent.encoder.pair_module import join_encoders

@@ -8,9 +8,10 @@ from sentence_transformers import SentenceTransformer
 from tiny import PROMPT, TEXTS
 from transformers import PreTrainedModel, ViTConfig, ViTModel
 
+from selfsent.encoder.assemble import quietly
 from selfsent.encoder.encode import encode
 from selfsent.encoder.inspect import mask_id, pooling_name, template_length
-from selfsent.encoder.load import load_encoder, quietly
+from selfsent.encoder.load import load_encoder
 from selfsent.encoder.mlm_head import load_mlm_head
 from selfsent.encoder.open import as_encoder
 from selfsent.encoder.quantize import unit

@@ -10,9 +10,10 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from tiny import FAMILIES, TEXTS, make_base, make_tokenizer, masked_language_model
 from transformers import AutoModel, AutoModelForMaskedLM
 
+from selfsent.encoder.assemble import quietly
 from selfsent.encoder.embed import collate, embed_tokens
 from selfsent.encoder.inspect import mask_id
-from selfsent.encoder.load import load_encoder, quietly
+from selfsent.encoder.load import load_encoder
 from selfsent.encoder.mlm_head import load_mlm_head, mask_tokens, word_embeddings
 from selfsent.errors import UserError
 

@@ -6,10 +6,11 @@ import torch
 from tiny import FAMILIES, HARD, PROMPT, TEXTS, make_base
 from transformers import AutoModel
 
+from selfsent.encoder.assemble import quietly
 from selfsent.encoder.embed import embed, embed_tokens
 from selfsent.encoder.encode import encode
 from selfsent.encoder.inspect import tokenizer_of
-from selfsent.encoder.load import load_encoder, quietly
+from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import as_encoder
 from selfsent.errors import UserError
 from selfsent.runtime import hardware

@@ -14,8 +14,9 @@ from torch import nn
 from transformers import BertConfig, BertForMaskedLM, RobertaConfig, RobertaForMaskedLM
 
 import selfsent
+from selfsent.encoder.assemble import quietly
 from selfsent.encoder.encode import encode
-from selfsent.encoder.load import load_encoder, quietly
+from selfsent.encoder.load import load_encoder
 from selfsent.encoder.mlm_head import load_mlm_head
 from selfsent.encoder.open import open_encoder
 from selfsent.encoder.released import training_heads

@@ -13,10 +13,11 @@ from tiny import HARD, TEXTS, make_base, make_tokenizer
 from torch import nn
 from transformers import AutoModel
 
+from selfsent.encoder.assemble import quietly
 from selfsent.encoder.embed import collate, embed
 from selfsent.encoder.encode import encode
 from selfsent.encoder.inspect import transformer_of
-from selfsent.encoder.load import load_encoder, quietly
+from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import as_encoder
 from selfsent.encoder.quantize import unit
 from selfsent.encoder.save import save_encoder

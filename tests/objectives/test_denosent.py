@@ -10,9 +10,10 @@ from torch import nn
 from torch.nn import functional as F
 from transformers import BertConfig, BertForMaskedLM
 
+from selfsent.encoder.assemble import quietly
 from selfsent.encoder.embed import collate, embed, embed_inputs
 from selfsent.encoder.inspect import transformer_of
-from selfsent.encoder.load import load_encoder, quietly
+from selfsent.encoder.load import load_encoder
 from selfsent.encoder.mlm_head import load_mlm_head, word_embeddings
 from selfsent.errors import UserError
 from selfsent.objectives.denosent import Decoder, DenoSent

@@ -7,9 +7,10 @@ from tiny import FAMILIES, TEXTS, make_base, make_examples, make_tokenizer
 from transformers import AutoConfig, AutoModel
 
 import selfsent
+from selfsent.encoder.assemble import quietly
 from selfsent.encoder.checks import check_dropout
 from selfsent.encoder.embed import collate
-from selfsent.encoder.load import load_encoder, quietly
+from selfsent.encoder.load import load_encoder
 from selfsent.errors import EncoderError
 from selfsent.objectives import registry
 from selfsent.training.run import fitting_methods

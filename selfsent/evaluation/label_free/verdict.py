@@ -14,8 +14,9 @@ from selfsent.corpus.settings import CorpusConfig
 from selfsent.corpus.sources import source_names
 from selfsent.encoder.base import Encoder
 from selfsent.encoder.coverage import check_coverage
-from selfsent.encoder.folder import find_model, one_sentence, read_modules
+from selfsent.encoder.folder import one_sentence, read_modules
 from selfsent.encoder.open import open_encoder
+from selfsent.encoder.released import find_encoder
 from selfsent.errors import ConfigurationError, UserError
 from selfsent.evaluation import geometry
 from selfsent.evaluation.comparison import (
@@ -201,7 +202,7 @@ def _find_both(base: str | Path, trained: str | Path) -> dict[str, str | Path]:
         raise ConfigurationError(f"base and trained are the same encoder, {base}: give those before and after training")
     for model in models.values():
         with one_sentence(str(model)):  # one that is not there, or damaged, is refused before any text is read
-            read_modules(find_model(model))
+            read_modules(find_encoder(model))
     return models
 
 
