@@ -153,9 +153,9 @@ def encode_to(
     engine = engine or (lambda job, blocks: (write_block(encoder, job, *block) for block in blocks))
     rows, resumed, missing = _run(job, _plan(job, sources, text_column), read, engine, overwrite, progress)
     written = str(output) if is_url(output) else Path(output)
+    _say_lengths(encoder.embed(["a"], truncate_dim=truncate_dim, precision=precision), progress)
     if needs_ranges(dtype) and not missing:
         _say_ranges(written, dtype, ranges or f"the first {min(rows, shard_rows):,} texts", progress)
-    _say_lengths(encoder.embed(["a"], truncate_dim=truncate_dim, precision=precision), progress)
     return Encoded(output=written, rows=rows, width=job.width, resumed=resumed, missing=missing)
 
 

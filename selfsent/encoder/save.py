@@ -1,6 +1,7 @@
 """Save an encoder as a folder of stock modules that old and new versions of other libraries open."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ def save_encoder(
         whole.save(str(folder), create_model_card=False)
     if adds_unit(whole):
         last = len(whole) - 1
+        shutil.rmtree(folder / f"{last}{UNIT}", ignore_errors=True)  # of an encoder that was there before
         (folder / f"{last}_Normalize").rename(folder / f"{last}{UNIT}")
     for number, part in enumerate(parts_of(encoder)):
         save_encoder(part, folder / str(number))

@@ -27,9 +27,9 @@ from scipy import stats
 from selfsent.config import Recipe, build_config
 from selfsent.corpus.prepare import corpus_documents, corpus_texts
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.encoder.encode import encode
 from selfsent.encoder.inspect import tokenizer_of
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.open import as_encoder
 from selfsent.errors import CorpusError
 from selfsent.evaluation.geometry import uniformity
 from selfsent.functional import group_whiten
@@ -338,7 +338,8 @@ def _draw_whitening(recipe: Recipe, progress: Progress) -> Sketch:
         raise CorpusError(
             f"{' '.join(recipe.texts)} has {len(texts):,} different texts: {_TEXTS} are whitened together"
         )
-    raw = torch.from_numpy(encode(load_encoder(recipe.base, pooling=recipe.encoder.pooling), texts)).double()
+    encoder = as_encoder(load_encoder(recipe.base, pooling=recipe.encoder.pooling)).before_unit()
+    raw = torch.from_numpy(encoder.embed(texts)).double()
     features = raw - raw.mean(dim=0)
     count = plan_objective(recipe.method, recipe.objective).table()["num_views"] - 1  # beside the anchor
     white, positives = whiten_twice(features, recipe.seed, count)

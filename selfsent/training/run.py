@@ -148,7 +148,8 @@ def _train_in(
         if objective.needs_dropout:
             check_dropout(encoder, objective.dropout_views(), progress, paired=text.paired)
     except EncoderError as error:
-        raise EncoderError(f"{error}; methods that train it are {', '.join(fitting_methods(encoder))}") from error
+        said = str(error).rstrip(".")  # of a library
+        raise EncoderError(f"{said}; methods that train it are {', '.join(fitting_methods(encoder))}") from error
     rows, batches = _plan_batches(recipe, text, plan, objective, progress)
     validator = Validator(text.held_out, recipe.data if group.first else None, objective.selection)
     select = group.on_first(lambda: validator.select(recipe.train.select))

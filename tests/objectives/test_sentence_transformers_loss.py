@@ -82,7 +82,7 @@ def test_their_trainer_trains_the_head_and_saves_what_opens(bert, tmp_path):
     assert all(not torch.equal(before[name], after[name]) for name in before)
     folder = loss.save(tmp_path / "model")
     saved = load_encoder(folder)
-    assert [type(module).__name__ for module in saved] == ["Transformer", "Pooling", "Dense"]
+    assert [type(module).__name__ for module in saved] == ["Transformer", "Pooling", "Dense", "Normalize"]
     fresh = ObjectiveLoss(load_encoder(bert, pooling="cls"), "simcse", ["eval_head=true"])
     fresh.restore(folder)
     assert all(torch.equal(fresh.objective.state_dict()[name], after[name]) for name in after)

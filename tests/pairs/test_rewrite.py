@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rewriting_server import chat, serving
 
-from selfsent.errors import ConfigurationError, CorpusError, UserError
+from selfsent.errors import ConfigurationError, CorpusError, Interrupted, UserError
 from selfsent.pairs import rewrite
 from selfsent.pairs.cache import OutputCache
 from selfsent.pairs.produce import produce_pairs
@@ -230,7 +230,7 @@ def test_answers_to_requests_already_sent_are_kept_on_ctrl_c(tmp_path, monkeypat
     calls, waited = [], rewrite.wait
     monkeypatch.setattr(rewrite, "wait", stopped)
     with serving(answer) as server:
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(Interrupted, match="5 of 20 texts done"):
             run(backend(server, concurrency=4), tmp_path)
         assert server.asked.total() == 5
         assert remaining(backend(server)) == 15

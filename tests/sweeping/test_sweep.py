@@ -221,7 +221,7 @@ def test_a_disk_that_is_full_ends_the_sweep_and_is_no_failure_of_a_setting(sweep
 
     with monkeypatch.context() as patched:
         patched.setattr(running, "save_file", full)
-        with pytest.raises(UserError, match=r"No space left on device.*free some space and add --resume"):
+        with pytest.raises(UserError, match=r"no space is left on the disk at .*: free some"):
             sweep(tmp_path / "s", LIST)
     outcome = sweep(tmp_path / "s", LIST, resume=True)
     assert {trial.state for trial in outcome.trials} <= {"complete", "repeated"}

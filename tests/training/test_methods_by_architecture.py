@@ -67,6 +67,7 @@ def test_what_needs_no_dropout_trains_t5_and_decoders(family, tmp_path):
     step(load_encoder(tmp_path), "distil")
 
 
+@pytest.mark.filterwarnings("ignore:template")  # these tokenizers do not know DenoSent's words
 @pytest.mark.parametrize("family", [*OTHERS])
 @pytest.mark.parametrize("method", ["simcse", "scd", "whitenedcse", "denosent"])
 def test_a_refusal_names_the_methods_that_work(method, family, tmp_path, monkeypatch):
@@ -74,5 +75,6 @@ def test_a_refusal_names_the_methods_that_work(method, family, tmp_path, monkeyp
     base = other(tmp_path / "base", family)
     words = " ".join(TEXTS).split()
     documents = [" ".join(np.random.default_rng(i).choice(words, 9)) for i in range(40)]
-    with pytest.raises(EncoderError, match=r"; methods that train it are declutr with objective\.mlm_weight=0, distil"):
+    named = r"[^.]; methods that train it are (declutr with objective\.mlm_weight=0, )?distil"  # not behind a prompt
+    with pytest.raises(EncoderError, match=named):
         selfsent.train(method, texts=documents, base=str(base), out=tmp_path / "run")

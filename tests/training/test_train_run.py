@@ -145,9 +145,9 @@ def test_a_head_that_is_kept_is_exported_and_one_that_is_not_leaves_no_trace(ber
     kept = train(bert, text, tmp_path / "kept", "objective.eval_head=true")
     dropped = train(bert, text, tmp_path / "dropped")
     names = [type(module).__name__ for module in SentenceTransformer(str(kept.model), device="cpu")]
-    assert names == ["Transformer", "Pooling", "Dense"]
+    assert names == ["Transformer", "Pooling", "Dense", "Normalize"]
     names = [type(module).__name__ for module in SentenceTransformer(str(dropped.model), device="cpu")]
-    assert names == ["Transformer", "Pooling"]
+    assert names == ["Transformer", "Pooling", "Normalize"]
 
 
 def test_the_effective_dropout_is_printed(bert, text, tmp_path):
