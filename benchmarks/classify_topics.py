@@ -24,7 +24,7 @@ from selfsent.labels.vectors import unit_vectors
 def measure(model: str, folder: Path) -> dict[str, object]:
     """Return the figures of one encoder."""
     texts, labels = zip(*classification_task("own", folder).test, strict=True)
-    scored = selfsent.evaluate(model, [f"classification:{folder}"], bootstrap=0).model
+    scored = selfsent.evaluate(model, [f"classification:{folder}"], bootstrap=0)["model"]
     figures = {"few-shot": {score.metric: score.value for score in scored.scores}}
     start = time.perf_counter()
     kept = selfsent.classify(model, next(folder.glob("train.*")))

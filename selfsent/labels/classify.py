@@ -31,7 +31,7 @@ NEIGHBOURS = 5
 C = 10.0  # unit vectors need weights larger than scikit-learn's default, 1, leaves them
 SEED = 42
 _COLUMNS = ("label", "probability", "text")
-_FEW = {1: "one text, which is learned and never tested", 2: "two different texts"}
+_FEW = {1: "one text, learned and never tested,", 2: "two different texts"}
 _NUMBER = re.compile(r"[-+]?\d+([.,]\d+)?")
 
 Folds = list[tuple[Int[np.ndarray, " _"], Int[np.ndarray, " _"]]]  # rows to learn from, rows to test
@@ -122,8 +122,10 @@ def classify(
             _keep(target, classifier)
         elif target is not None:
             chances = fitted.predict_proba(vectors.unit_vectors(encoder, others, progress))
-            found = zip(fitted.classes_[chances.argmax(axis=1)], chances.max(axis=1).round(4), others, strict=True)
-            vectors.write_table(target, _COLUMNS, ((str(label), float(chance), text) for label, chance, text in found))
+            found = zip(fitted.classes_[chances.argmax(axis=1)], chances.max(axis=1), others, strict=True)
+            vectors.write_table(
+                target, _COLUMNS, ((str(label), round(float(chance), 4), text) for label, chance, text in found)
+            )
     return Classified(
         model=str(model),
         texts=len(pairs),
@@ -193,7 +195,7 @@ def _require_classes(different: Counter[str]) -> list[str]:
     for few, what in _FEW.items():
         if classes := [label for label, count in different.items() if count == few]:
             shown = ", ".join(classes[:3]) + (", ..." if len(classes) > 3 else "")
-            notes.append(f"{len(classes):,} of {len(different):,} classes ({shown}) have {what}: give more")
+            notes.append(f"{what} in {len(classes):,} of {len(different):,} classes ({shown}): give more")
     return notes
 
 
