@@ -1,7 +1,7 @@
 """topics(): groups of similar texts, named by the words that set them apart, on one page and in a table.
 
 The groups are those of k-means on unit vectors.  Their number, where none is given, is the one of ``NUMBERS`` with the
-largest silhouette (Rousseeuw 1987) on a sample.  HDBSCAN leaves half of short texts without a group
+largest silhouette (Rousseeuw 1987) on a sample.  HDBSCAN leaves many short texts without a group
 (results/classify-topics.json).
 """
 
