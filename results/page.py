@@ -17,6 +17,7 @@ SECTIONS = {  # how the name of a file begins: the heading it stands under
     "verdict": "Verdict without labels",
     "evaluation": "Evaluation",
     "search": "Search",
+    "classify": "Classifiers and topics",
     "serving": "Serving",
     "export": "Export",
     "speed": "Speed",

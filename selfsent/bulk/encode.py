@@ -148,7 +148,7 @@ def encode_to(
         chunk_characters=chunk_characters,
     )
     sources = find_sources(source_names(corpus or ())) if texts is None else None
-    strings = strings_of(texts or ()) if sources is None else _texts_in(sources, text_column)
+    strings = strings_of(texts or ()) if sources is None else texts_in(sources, text_column)
     read = partial(checked_texts, encoder, strings, "this encoder", progress)
     engine = engine or (lambda job, blocks: (write_block(encoder, job, *block) for block in blocks))
     rows, resumed, missing = _run(job, _plan(job, sources, text_column), read, engine, overwrite, progress)
@@ -207,7 +207,8 @@ def find_sources(names: Sequence[str]) -> list[Source]:
     return sources
 
 
-def _texts_in(sources: Sequence[Source], text_column: str) -> Iterator[str]:
+def texts_in(sources: Sequence[Source], text_column: str) -> Iterator[str]:
+    """Yield every text of the sources in their order, empty ones too."""
     columns = Columns(text=text_column, title=text_column, summary=text_column, positive=None)  # no others
     return (document.text for source in sources for document in source.documents(columns))
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from selfsent.cli.classify import classify
 from selfsent.cli.compare import compare
 from selfsent.cli.encode import encode
 from selfsent.cli.evaluate import evaluate
@@ -20,6 +21,7 @@ from selfsent.cli.search import search
 from selfsent.cli.serve import serve
 from selfsent.cli.settings import settings
 from selfsent.cli.sweep import sweep
+from selfsent.cli.topics import topics
 from selfsent.cli.train import train
 
 app = typer.Typer(
@@ -43,6 +45,8 @@ for command in (
     encode,
     index,
     search,
+    classify,
+    topics,
     settings,
 ):
     app.command()(with_json(command))

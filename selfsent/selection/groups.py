@@ -34,7 +34,7 @@ def map_groups(texts: Sequence[str], vectors: Mapping[str, Float[np.ndarray, "N 
         "texts": [*texts],
         "clusters": clusters,
         "names": name_groups(texts, clusters),
-        "points": {name: _places(of_texts).round(2).tolist() for name, of_texts in rows.items()},
+        "points": {name: map_places(of_texts).round(2).tolist() for name, of_texts in rows.items()},
     }
 
 
@@ -45,11 +45,11 @@ def name_groups(texts: Sequence[str], clusters: Sequence[int]) -> list[list[str]
     each with half a text added, so that a word of one text alone does not win.
     """
     words = [{*re.findall(r"[^\W\d_]{2,}", text.lower())} for text in texts]
-    names = []
+    names, everywhere = [], Counter(word for of_text in words for word in of_text)
     for group in sorted({*clusters}):
         inside = [of_text for of_text, cluster in zip(words, clusters, strict=True) if cluster == group]
         outside = len(texts) - len(inside)
-        here, everywhere = (Counter(word for of_text in some for word in of_text) for some in (inside, words))
+        here = Counter(word for of_text in inside for word in of_text)
         weight = {}
         for word, count in here.items():
             share = (count + 0.5) / (len(inside) + 1)
@@ -58,7 +58,8 @@ def name_groups(texts: Sequence[str], clusters: Sequence[int]) -> list[list[str]
     return names
 
 
-def _places(rows: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N 2"]:
+def map_places(rows: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N 2"]:
+    """Return a place for each of at least ``LEAST`` texts, near those that it is similar to."""
     from sklearn.manifold import TSNE
 
     perplexity = min(_PERPLEXITY, len(rows) / 4)

@@ -27,6 +27,8 @@ def text(tmp_path):
     vectors = "\n".join(f"{word} {place} 1.0 2.0" for place, word in enumerate(WORDS))
     (tmp_path / "vectors.txt").write_text(vectors, encoding="utf-8")
     rows = [json.dumps({"text": document}) for document in documents]
+    labelled = [f"{document},{place % 2}" for place, document in enumerate(documents[:20])]
+    (tmp_path / "labelled.csv").write_text("\n".join(["text,label", *labelled]), encoding="utf-8")
     (tmp_path / "rows.jsonl").write_text("\n".join(rows), encoding="utf-8")
     return "text.txt"
 
@@ -50,6 +52,20 @@ def cases(bert):
         "index": (
             ["text.txt", "--model", bert, "--out", "x.index"],
             lambda said: said["documents"] == said["added"] == len(selfsent.Index.open("x.index")),
+        ),
+        "classify": (
+            ["builtin-static", "labelled.csv", "--out", "kept.joblib"],
+            lambda said: (
+                said["kept"] in [each["name"] for each in said["scores"]]
+                and said["classes"] == ["0", "1"]
+                and Path(said["out"]).is_file()
+            ),
+        ),
+        "topics": (
+            ["builtin-static", "text.txt", "--topics", 3],
+            lambda said: (
+                sum(topic["size"] for topic in said["topics"]) == said["texts"] == 300 and Path(said["page"]).is_file()
+            ),
         ),
         "evaluate": (
             [bert, "--tasks", "retrieval", "--corpus", "text.txt", "--bootstrap", 0],

@@ -20,6 +20,8 @@ from selfsent.evaluation.label_free.verdict import Verdict
 from selfsent.evaluation.score import Results, Score, Scored
 from selfsent.export.export import Exported
 from selfsent.export.gate import ExportJudgement
+from selfsent.labels.classify import Classified, ClassifierScore
+from selfsent.labels.topics import Topic, Topics
 from selfsent.pairs.write import PairsSummary
 from selfsent.pretraining.pretrained import Pretrained
 from selfsent.runtime.printed import LINES, Printed, Shown, plain
@@ -57,6 +59,10 @@ def large(number=400):
     trial = SweepTrial(number=1, settings={"objective.temperature": LONG}, state="complete", runs=[run])
     swept = {"keys": [*trial.settings], "seeds": 1, "selected_by": "retrieval", "metric": "mrr@10", "best": trial}
     judgement = ExportJudgement(results, results, changes[0], 0.9, LONG, LONG)
+    judged = ClassifierScore(LONG, (50.0, 1.0), (50.0, 1.0))
+    labelled = {"classes": said, "folds": 5, "kept": LONG, "notes": said, "out": FOLDER, "classifier": None}
+    topic = Topic(words=[LONG], size=9, typical=[LONG])
+    grouped = {"rule": LONG, "page": FOLDER, "table": FOLDER, "labels": []}
     hits = [Hit(place, 0.5, 0.5, EVIL, LONG, "7") for place in range(number)]
     return [
         Fitted(**at, model=FOLDER, kept="a", base="b", sentences=said, rows=[row] * number, page=FOLDER),
@@ -78,6 +84,8 @@ def large(number=400):
         hits[0],
         Hits(hits),
         Hits(),
+        Classified(model=LONG, texts=9, scores=[judged] * 2, **labelled),
+        Topics(model=LONG, texts=9, topics=[topic] * number, **grouped),
         Changed(added=number, deleted=1, kept=2),
     ]
 

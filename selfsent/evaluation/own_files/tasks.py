@@ -72,6 +72,18 @@ def classification_task(task: str, path: Path) -> FewShot:
     return FewShot(name=task, train=train, test=test, notes=_shared(train, test))
 
 
+def read_labelled(path: Path) -> Labelled:
+    """Read all texts with their labels, of a folder those of its train and its test file, whatever a split says.
+
+    Raises:
+        DataError: no such file, or one without texts and labels.
+    """
+    if not path.exists():
+        raise DataError(f"there is no file or folder {str(path)!r}: give a table with the columns text and label")
+    tables = [_table(path, "train"), _table(path, "test")] if path.is_dir() else [path]
+    return [pair for table in tables for pair in _labelled(table, _rows(table))]
+
+
 def clustering_task(task: str, path: Path) -> Clustering:
     """Read texts with labels."""
     texts, labels = _columns(path, _rows(path), "text", "label")

@@ -1,0 +1,1 @@
+"""A classifier from a few labels, and topics from none."""
