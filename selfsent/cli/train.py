@@ -9,6 +9,7 @@ from selfsent.cli.completion import complete_words
 from selfsent.cli.listing import require_methods
 from selfsent.cli.options import (
     Base,
+    Column,
     Data,
     Engine,
     Method,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 def train(
     method: Method,
     text: Texts = None,
+    column: Column = None,
     base: Base = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder  \\[default: runs/METHOD]")] = None,
     seed: Seed = None,
@@ -70,14 +72,23 @@ def train(
         raise ConfigurationError(f"--engine {engine} is for --prepare-only: prepare the text with it, and then train")
     display = Display()
     if prepare_only:
-        return _prepare(display, method, text, base, set_ or [], engine, workers)
+        from selfsent.corpus.settings import with_column
+
+        return _prepare(display, method, text, base, with_column(set_ or [], column), engine, workers)
     with loading("torch and transformers", display):
         from selfsent.cli.search import search_line
         from selfsent.cli.tables import results_table, seeds_table
         from selfsent.evaluation.label_free.scores import BASELINES
         from selfsent.training.train import train
 
-    how: dict[str, Any] = {"base": base, "corpus": text or None, "out": out, "seed": seed, "data": data}
+    how: dict[str, Any] = {
+        "base": base,
+        "corpus": text or None,
+        "column": column,
+        "out": out,
+        "seed": seed,
+        "data": data,
+    }
     how |= {"settings": set_ or (), "resume": resume, "tracker": tracker, "progress": display}
     if seeds != 1:
         several = train(method, seeds=seeds, **how)

@@ -12,7 +12,7 @@ from selfsent.corpus.settings import CorpusConfig
 contract = Contracts()
 DEFAULTS = {
     **{"preset": None, "clean": True, "max_length": 32, "max_texts": None, "split": "auto", "language": "en"},
-    **{"min_words": None, "max_words": 100, "deduplicate": "near", "near_threshold": 0.7, "text_column": "text"},
+    **{"min_words": None, "max_words": 100, "deduplicate": "near", "near_threshold": 0.7, "column": "text"},
     **{"title_column": "title", "summary_column": "summary", "positives": "column", "order": "auto"},
     **{"positive_column": "positive", "held_out": 1000, "held_out_share": 0.05},
 }
@@ -187,12 +187,12 @@ ROW = {
 }
 
 
-@contract("corpus", "text_column positive_column")
+@contract("corpus", "column positive_column")
 @pytest.mark.parametrize(
     ("settings", "text", "positive"),
     [
         ({}, "text", "positive"),
-        ({"text_column": "body"}, "body", "positive"),
+        ({"column": "body"}, "body", "positive"),
         ({"positive_column": "answer"}, "text", "answer"),
         ({"positive_column": None}, "text", None),
     ],
