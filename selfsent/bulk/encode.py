@@ -147,9 +147,7 @@ def encode_to(
         chunk_characters=chunk_characters,
     )
     sources = find_sources(source_names(corpus or ())) if texts is None else None
-    strings = (
-        strings_of(() if texts is None else texts, column) if sources is None else _texts_in(sources, column, progress)
-    )
+    strings = _texts_in(sources or (), column, progress) if texts is None else strings_of(texts, column)
     read = partial(checked_texts, encoder, strings, "this encoder", progress)
     engine = engine or (lambda job, blocks: (write_block(encoder, job, *block) for block in blocks))
     rows, resumed, missing = _run(job, _plan(job, sources, column), read, engine, overwrite, progress)

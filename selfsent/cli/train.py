@@ -72,9 +72,7 @@ def train(
         raise ConfigurationError(f"--engine {engine} is for --prepare-only: prepare the text with it, and then train")
     display = Display()
     if prepare_only:
-        from selfsent.corpus.settings import with_column
-
-        return _prepare(display, method, text, base, with_column(set_ or [], column), engine, workers)
+        return _prepare(display, method, text, base, set_ or [], column, engine, workers)
     with loading("torch and transformers", display):
         from selfsent.cli.search import search_line
         from selfsent.cli.tables import results_table, seeds_table
@@ -117,6 +115,7 @@ def _prepare(
     texts: list[str] | None,
     base: str | None,
     settings: list[str],
+    column: str | None,
     engine: str,
     workers: int | None,
 ) -> object:
@@ -129,14 +128,14 @@ def _prepare(
         from selfsent.bulk.ray import prepare_on_ray
         from selfsent.config import build_config
         from selfsent.corpus.prepare import prepare_corpus
-        from selfsent.corpus.settings import CorpusConfig
+        from selfsent.corpus.settings import CorpusConfig, with_column
         from selfsent.corpus.sources import resolve_sources
         from selfsent.encoder.inspect import template_length, tokenizer_of
         from selfsent.encoder.load import load_encoder
         from selfsent.objectives import registry
         from selfsent.training.train import resolve
 
-    recipe = resolve(method, base=base, corpus=texts, settings=settings)
+    recipe = resolve(method, base=base, corpus=texts, settings=with_column(settings, column))
     unit = registry.plan_objective(recipe.method, recipe.objective).unit
     config = build_config(CorpusConfig, recipe.corpus, "corpus")
     resolve_sources(recipe.texts)  # a missing file is refused before the model is loaded

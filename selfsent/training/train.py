@@ -129,7 +129,7 @@ def train(
     """
     if not isinstance(method, Recipe) and sweep_lists(method):
         raise ConfigurationError(f"{method} is the recipe of a sweep, many runs: run it with selfsent sweep {method}")
-    sources, settings = corpus_sources(texts, corpus, column), with_column(settings, column)
+    settings, sources = with_column(settings, column), corpus_sources(texts, corpus, column)
     recipe = resolve(method, base=base, corpus=sources, seed=seed, data=data, settings=settings)
     folder = Path(out) if out is not None else default_folder(method)
     if seeds is None:
