@@ -79,15 +79,8 @@ def train(
         from selfsent.evaluation.label_free.scores import BASELINES
         from selfsent.training.train import train
 
-    how: dict[str, Any] = {
-        "base": base,
-        "corpus": text or None,
-        "column": column,
-        "out": out,
-        "seed": seed,
-        "data": data,
-    }
-    how |= {"settings": set_ or (), "resume": resume, "tracker": tracker, "progress": display}
+    how: dict[str, Any] = {"base": base, "corpus": text or None, "column": column, "out": out, "seed": seed}
+    how |= {"data": data, "settings": set_ or (), "resume": resume, "tracker": tracker, "progress": display}
     if seeds != 1:
         several = train(method, seeds=seeds, **how)
         display.print(seeds_table(several.runs))
