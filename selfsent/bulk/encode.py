@@ -83,7 +83,7 @@ def encode_to(
     corpus: Sequence[str | Path] | str | Path | None = None,
     *,
     texts: Iterable[str] | None = None,
-    text_column: str = "text",
+    column: str | None = None,
     prompt_name: str | None = None,
     prompt: str | None = None,
     truncate_dim: int | None = None,
@@ -148,10 +148,10 @@ def encode_to(
         chunk_characters=chunk_characters,
     )
     sources = find_sources(source_names(corpus or ())) if texts is None else None
-    strings = strings_of(texts or ()) if sources is None else texts_in(sources, text_column)
+    strings = texts_in(sources or (), column, progress) if texts is None else strings_of(texts, column)
     read = partial(checked_texts, encoder, strings, "this encoder", progress)
     engine = engine or (lambda job, blocks: (write_block(encoder, job, *block) for block in blocks))
-    rows, resumed, missing = _run(job, _plan(job, sources, text_column), read, engine, overwrite, progress)
+    rows, resumed, missing = _run(job, _plan(job, sources, column), read, engine, overwrite, progress)
     written = str(output) if is_url(output) else Path(output)
     _say_lengths(encoder.embed(["a"], truncate_dim=truncate_dim, precision=precision), progress)
     if needs_ranges(dtype) and not missing:
@@ -207,18 +207,18 @@ def find_sources(names: Sequence[str]) -> list[Source]:
     return sources
 
 
-def texts_in(sources: Sequence[Source], text_column: str) -> Iterator[str]:
+def texts_in(sources: Sequence[Source], column: str | None, progress: Progress) -> Iterator[str]:
     """Yield every text of the sources in their order, empty ones too."""
-    columns = Columns(text=text_column, title=text_column, summary=text_column, positive=None)  # no others
-    return (document.text for source in sources for document in source.documents(columns))
+    columns = Columns(text=column, title=column, summary=column, positive=None, asked=column is not None)  # no others
+    return (document.text for source in sources for document in source.documents(columns, progress))
 
 
-def _plan(job: BlockJob, sources: Sequence[Source] | None, text_column: str) -> dict[str, Any]:
+def _plan(job: BlockJob, sources: Sequence[Source] | None, column: str | None) -> dict[str, Any]:
     """Return all that the bytes of an output depend on, as it is read back from JSON."""
     plan = {
         "model": job.model,
         "source": None if sources is None else [source.identity() for source in sources],
-        "text column": text_column,
+        "text column": column,
         "prompt": job.prompt,
         "dimensions": job.dimensions,
         "precision": job.precision,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from selfsent.cli.options import ModelArgument, Overwrite, TextColumn
+from selfsent.cli.options import Column, ModelArgument, Overwrite
 
 
 def classify(
@@ -14,7 +14,7 @@ def classify(
         Path, typer.Argument(metavar="LABELLED", help="A table with the columns text and label, or a folder of two")
     ],
     texts: Annotated[str | None, typer.Option(help="Texts to label: a file, folder or data set")] = None,
-    text_column: TextColumn = "text",
+    column: Column = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -36,6 +36,6 @@ def classify(
     display = Display()
     from selfsent.labels.classify import classify as train
 
-    result = train(model, labelled, new=texts, text_column=text_column, out=out, overwrite=overwrite, progress=display)
+    result = train(model, labelled, new=texts, column=column, out=out, overwrite=overwrite, progress=display)
     display.print(str(result))
     return result

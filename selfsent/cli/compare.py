@@ -7,6 +7,7 @@ import typer
 from selfsent.cli.evaluate import TASKS, split_tasks
 from selfsent.cli.options import (
     Classifier,
+    Column,
     Data,
     Documents,
     Language,
@@ -14,7 +15,6 @@ from selfsent.cli.options import (
     Precision,
     Scores,
     StopOn,
-    TextColumn,
     Texts,
 )
 
@@ -42,7 +42,7 @@ def compare(
     documents: Documents = 1000,
     static: Annotated[bool, typer.Option(help="Also score static word vectors of the same text")] = True,
     language: Language = "en",
-    text_column: TextColumn = "text",
+    column: Column = None,
     details: Annotated[bool, typer.Option("--details", help="Also run the tests that enter no score")] = False,
     bootstrap: Annotated[int, typer.Option(help="Resamples behind each 95 % interval", min=100)] = 1000,
     precision: Precision = "auto",
@@ -65,7 +65,7 @@ def compare(
         how |= {"data": data, "max_length": max_length, "classifier": classifier, "stop_on": stop_on}
         return _compare_on_tasks(display, before, after, split_tasks(tasks), how)
     _require_default("text without labels", data=data, max_length=max_length)
-    how |= {"documents": documents, "static": static, "language": language, "text_column": text_column}
+    how |= {"documents": documents, "static": static, "language": language, "column": column}
     return _compare_on_text(display, before, after, text or ["pydocs"], out, how | {"details": details})
 
 

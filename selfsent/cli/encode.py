@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from selfsent.cli.options import (
+    Column,
     Engine,
     Model,
     Overwrite,
     Precision,
-    TextColumn,
     Workers,
     require_engine,
 )
@@ -27,7 +27,7 @@ def encode(
     out: Annotated[
         str, typer.Option("--out", "-o", help=".npy, .parquet or .arrow; without a suffix, or a URL: shards")
     ] = "embeddings.npy",
-    text_column: TextColumn = "text",
+    column: Column = None,
     prompt_name: Annotated[str | None, typer.Option(help="A prompt of the model  \\[default: for documents]")] = None,
     precision: Precision = "auto",
     dtype: Annotated[
@@ -79,7 +79,7 @@ def encode(
             opened,
             text or None,
             texts=None if text else _standard_input(),
-            text_column=text_column,
+            column=column,
             prompt_name=prompt_name,
             precision=precision,
             dtype=dtype,

@@ -29,7 +29,7 @@ def export(
     documents: Documents = 1000,
     width: Annotated[int, typer.Option(help="Of static vectors", min=1)] = 256,
     language: Language = "en",
-    text_column: Annotated[
+    column: Annotated[
         str | None, typer.Option(help="Column of tables that holds the text  \\[default: text, or what the run read]")
     ] = None,
     precision: Precision = "auto",
@@ -55,7 +55,7 @@ def export(
         documents=documents,
         width=width,
         language=language,
-        text_column=text_column,
+        column=column,
         precision=precision,
         progress=display,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from selfsent.cli.options import Resume, Texts, settings_option
+from selfsent.cli.options import Column, Resume, Texts, settings_option
 
 if TYPE_CHECKING:
     from selfsent.cli.display import Display
@@ -19,6 +19,7 @@ _MOST_LETTERS = 600  # of a passage that is shown
 
 def fit(
     text: Texts = None,
+    column: Column = None,
     base: Annotated[
         list[str] | None,
         typer.Option(
@@ -56,6 +57,7 @@ def fit(
 
     result = select(
         corpus=text or None,
+        column=column,
         base=base or (),
         minutes=minutes,
         out=out,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from selfsent.cli.options import IdColumn, TextColumn, settings_option
+from selfsent.cli.options import Column, IdColumn, settings_option
 
 
 def index(
@@ -20,7 +20,7 @@ def index(
     update: Annotated[
         bool, typer.Option("--update", help="Bring the index to TEXT, or to what its own texts are now")
     ] = False,
-    text_column: TextColumn = "text",
+    column: Column = None,
     id_column: IdColumn = "id",
     set_: Annotated[list[str] | None, settings_option("Change a setting: mode=dense")] = None,
 ) -> object:
@@ -45,8 +45,8 @@ def index(
             raise ConfigurationError("--set does not fit --update: settings are of the whole index; make it again")
         if id_column != "id":
             raise ConfigurationError("--id-column does not fit --update: an index keeps its own; make it again")
-        if text_column != "text":
-            raise ConfigurationError("--text-column does not fit --update: an index keeps its own; make it again")
+        if column is not None:
+            raise ConfigurationError("--column does not fit --update: an index keeps its own; make it again")
         if model:
             raise ConfigurationError(
                 f"--model does not fit --update: {out} keeps the encoder that it was made with; leave --model out, or "
@@ -61,7 +61,7 @@ def index(
             text,
             out,
             model=model or "builtin",
-            text_column=text_column,
+            column=column,
             id_column=id_column,
             config=settings,
             progress=display,

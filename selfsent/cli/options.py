@@ -34,7 +34,9 @@ Method = Annotated[
     ),
 ]
 
-TextColumn = Annotated[str, typer.Option(help="The column of a table that holds the text")]
+Column = Annotated[
+    str | None, typer.Option(help="The column of a table that holds the text  \\[default: text, or the longest prose]")
+]
 IdColumn = Annotated[str, typer.Option(help="The column by which hits name their texts, where there is one")]
 Language = Annotated[str, typer.Option(help="Language of the sentence-splitting rules")]
 Split = Annotated[

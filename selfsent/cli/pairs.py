@@ -9,6 +9,7 @@ import typer
 
 from selfsent.cli.completion import complete_words
 from selfsent.cli.options import (
+    Column,
     Language,
     MaxTexts,
     Model,
@@ -16,7 +17,6 @@ from selfsent.cli.options import (
     Precision,
     SomeTexts,
     Split,
-    TextColumn,
     settings_option,
     with_json,
 )
@@ -46,7 +46,7 @@ def mine(
         ),
     ] = "paraphrases",
     split: Split = "auto",
-    text_column: TextColumn = "text",
+    column: Column = None,
     positive_column: Annotated[str, typer.Option(help="Where a row has it, its text's positive")] = "positive",
     language: Language = "en",
     set_: Annotated[list[str] | None, settings_option("Change a setting: margin=1.3")] = None,
@@ -71,7 +71,7 @@ def mine(
         kind=kind,
         settings=set_ or (),
         split=split,
-        text_column=text_column,
+        column=column,
         positive_column=positive_column,
         language=language,
         progress=display,
@@ -91,7 +91,7 @@ def structure(
         int | None, typer.Option(min=1, help="Adjacent sentences of one document, at most  \\[default: all]")
     ] = None,
     max_pairs: Annotated[int | None, typer.Option(min=1, help="Of each kind, at most  \\[default: all]")] = None,
-    text_column: TextColumn = "text",
+    column: Column = None,
     language: Language = "en",
 ) -> object:
     """Pair texts by the structure of their documents: no model, no labels.
@@ -106,7 +106,7 @@ def structure(
 
     display = Display()
     how: dict[str, Any] = {"kinds": kinds} if kinds else {}
-    how |= {"max_adjacent": max_adjacent, "max_pairs": max_pairs, "text_column": text_column, "language": language}
+    how |= {"max_adjacent": max_adjacent, "max_pairs": max_pairs, "column": column, "language": language}
     return _print(display, structure_pairs(text, out, **how, progress=display))
 
 
@@ -120,7 +120,7 @@ def translate(
     out: PairsFile = Path("translate.parquet"),
     max_texts: MaxTexts = None,
     split: Split = "auto",
-    text_column: TextColumn = "text",
+    column: Column = None,
     language: Annotated[str | None, typer.Option(help="The pivot language if MODEL_OUT can write several")] = None,
     beams: Annotated[int | None, typer.Option(min=1, help="Width of the beam  \\[default: the models' own]")] = None,
     max_tokens: Annotated[
@@ -153,7 +153,7 @@ def translate(
     )
     for warning in backend.warnings:
         display.say(f"warning: {warning}")
-    how: dict[str, Any] = {"max_texts": max_texts, "split": split, "text_column": text_column}
+    how: dict[str, Any] = {"max_texts": max_texts, "split": split, "column": column}
     summary = _produce(display, text, backend, out, **how)
     return _print(display, summary, speed="sentences/s there and back")
 
@@ -168,7 +168,7 @@ def rewrite(
     prompt: Annotated[Path | None, typer.Option(help="A text file with {text} in it  \\[default: ours]")] = None,
     max_texts: MaxTexts = None,
     split: Split = "auto",
-    text_column: TextColumn = "text",
+    column: Column = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Simultaneous requests")] = 4,
     temperature: Annotated[float | None, typer.Option(min=0, help="\\[default: the server's own]")] = None,
     max_tokens: Annotated[
@@ -207,7 +207,7 @@ def rewrite(
         if not yes and sys.stdin.isatty() and display.live:
             typer.confirm("Start?", err=True, abort=True)
 
-    how: dict[str, Any] = {"max_texts": max_texts, "split": split, "text_column": text_column}
+    how: dict[str, Any] = {"max_texts": max_texts, "split": split, "column": column}
     summary = _produce(display, text, backend, out, confirm=confirm, **how)
     _print(display, summary, speed=f"sentences/s with {backend.tokens_in:,} tokens in, {backend.tokens_out:,} out")
     if summary.failed:
@@ -224,7 +224,7 @@ def convert(
         typer.Argument(metavar="[FILE2]", help="Lines that correspond to FILE's  \\[default: *.target* of *.source*]"),
     ] = None,
     out: PairsFile = Path("pairs.parquet"),
-    text_column: Annotated[str | None, typer.Option(help="Of a table  \\[default: text, or a usual name]")] = None,
+    column: Annotated[str | None, typer.Option(help="Of a table  \\[default: text, or a usual name]")] = None,
     positive_column: Annotated[
         str | None, typer.Option(help="Of a table, a text or a list a row  \\[default: positive, or a usual name]")
     ] = None,
@@ -247,7 +247,7 @@ def convert(
         first,
         second,
         out,
-        text_column=text_column,
+        column=column,
         positive_column=positive_column,
         drop=drop,
         ignore_figures=ignore_figures,
@@ -263,7 +263,7 @@ def _produce(
     out: Path,
     *,
     split: str,
-    text_column: str,
+    column: str | None,
     **options: Any,  # noqa: ANN401 - those of produce_pairs
 ) -> "PairsSummary":
     """Make pairs of the texts of a corpus through a backend."""
@@ -275,7 +275,7 @@ def _produce(
     from selfsent.pairs.write import check_pairs_file
 
     check_pairs_file(out, [source.path for source in resolve_sources(texts)])
-    config = build_config(CorpusConfig, {"split": split, "text_column": text_column}, "corpus")
+    config = build_config(CorpusConfig, {"split": split, "column": column}, "corpus")
     left_out: Counter[str] = Counter()
     read = corpus_texts(texts, config, display, left_out)
     return produce_pairs(read, backend, out, left_out=left_out, progress=display, **options)

@@ -5,11 +5,12 @@ from typing import Annotated
 
 import typer
 
-from selfsent.cli.options import Data, Resume, Texts, settings_option
+from selfsent.cli.options import Column, Data, Resume, Texts, settings_option
 
 
 def pretrain(
     text: Texts = None,
+    column: Column = None,
     size: Annotated[
         str | None,
         typer.Option(
@@ -62,6 +63,7 @@ def pretrain(
         vectors=vectors,
         seed=seed,
         data=data,
+        column=column,
         settings=set_ or (),
         resume=resume,
         progress=display,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from selfsent.cli.options import IdColumn, TextColumn
+from selfsent.cli.options import Column, IdColumn
 
 if TYPE_CHECKING:
     from selfsent.cli.display import Display
@@ -24,7 +24,7 @@ def search(
         str | None, typer.Option(help="A folder, a name on the hub, or 'builtin'  \\[default: builtin]")
     ] = None,
     top: Annotated[int, typer.Option(help="How many to show", min=1)] = 5,
-    text_column: TextColumn = "text",
+    column: Column = None,
     id_column: IdColumn = "id",
     mode: Annotated[
         str | None, typer.Option(help="dense (by meaning), bm25 (by words) or hybrid  \\[default: as made or kept]")
@@ -53,9 +53,9 @@ def search(
     from selfsent.text import clean
 
     indexed = is_index(text)
-    if indexed and (model, text_column, id_column) != (None, "text", "id"):
+    if indexed and (model, column, id_column) != (None, None, "id"):
         raise ConfigurationError(
-            f"--model, --text-column and --id-column do not fit: {text} is an index, which has its model and its texts"
+            f"--model, --column and --id-column do not fit: {text} is an index, which has its model and its texts"
         )
     if query is not None and not query.strip():
         raise ConfigurationError("the query is empty: say what to look for, or leave it out to be asked")
@@ -65,7 +65,7 @@ def search(
     if indexed:
         opened = _open_index(text, display)
     else:
-        opened = _open_corpus(model or "builtin", text, text_column, id_column, display)
+        opened = _open_corpus(model or "builtin", text, column, id_column, display)
     asked = formats.OpenFile(Path("standard input"))
     asked.stream = sys.stdin.buffer
     found = []
@@ -106,17 +106,17 @@ def search_line(folder: Path, model: Path) -> str:
     else:
         recipe = Run(folder).config()["recipe"]
         sources, reading = recipe["texts"], recipe["corpus"]
-    column = reading.get("text_column", "text")
-    texts = first_texts(sources[:1], CorpusConfig(text_column=column), 1)
+    column = reading.get("column")
+    texts = first_texts(sources[:1], CorpusConfig(column=column), 1)
     words = " ".join(re.findall(r"\w+", " ".join(texts)[:1000])[:8])
-    named = ["--text-column", column] * (column != "text")
+    named = [] if column is None else ["--column", column]
     return shlex.join(["selfsent", "search", str(sources[0]), words, "--model", str(model), *named])
 
 
-def _open_corpus(model: str, corpus: str, text_column: str, id_column: str, display: "Display") -> "Index":
+def _open_corpus(model: str, corpus: str, column: str | None, id_column: str, display: "Display") -> "Index":
     from selfsent.searching.search import open_cached
 
-    opened = open_cached(model, corpus, text_column=text_column, id_column=id_column, progress=display)
+    opened = open_cached(model, corpus, column=column, id_column=id_column, progress=display)
     display.say(f"{len(opened):,} texts {'from the last search' if opened.reused else 'encoded'}")
     return opened
 

@@ -6,12 +6,13 @@ from typing import Annotated
 import typer
 
 from selfsent.cli.listing import require_methods
-from selfsent.cli.options import Base, Data, Method, Resume, Seed, Texts, settings_option
+from selfsent.cli.options import Base, Column, Data, Method, Resume, Seed, Texts, settings_option
 
 
 def sweep(
     method: Method,
     text: Texts = None,
+    column: Column = None,
     set_: Annotated[
         list[str] | None,
         settings_option("Values to try: objective.temperature=0.05,0.1; one value changes the recipe", "KEY=A,B,C"),
@@ -64,6 +65,7 @@ def sweep(
         trials=trials,
         prune=prune,
         corpus=text or None,
+        column=column,
         base=base,
         out=out,
         seed=seed,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from selfsent.cli.options import ModelArgument, Overwrite, TextColumn
+from selfsent.cli.options import Column, ModelArgument, Overwrite
 
 
 def topics(
@@ -14,7 +14,7 @@ def topics(
     topics: Annotated[
         int | None, typer.Option(help="How many  \\[default: the number with the largest silhouette]", min=2)
     ] = None,
-    text_column: TextColumn = "text",
+    column: Column = None,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="The page; a table of texts and topics, .csv, is written beside it")
     ] = Path("topics.html"),
@@ -29,6 +29,6 @@ def topics(
     display = Display()
     from selfsent.labels.topics import topics as group
 
-    result = group(model, text, number=topics, text_column=text_column, out=out, overwrite=overwrite, progress=display)
+    result = group(model, text, number=topics, column=column, out=out, overwrite=overwrite, progress=display)
     display.print(str(result))
     return result

@@ -9,6 +9,7 @@ from selfsent.cli.completion import complete_words
 from selfsent.cli.listing import require_methods
 from selfsent.cli.options import (
     Base,
+    Column,
     Data,
     Engine,
     Method,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 def train(
     method: Method,
     text: Texts = None,
+    column: Column = None,
     base: Base = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder  \\[default: runs/METHOD]")] = None,
     seed: Seed = None,
@@ -70,15 +72,15 @@ def train(
         raise ConfigurationError(f"--engine {engine} is for --prepare-only: prepare the text with it, and then train")
     display = Display()
     if prepare_only:
-        return _prepare(display, method, text, base, set_ or [], engine, workers)
+        return _prepare(display, method, text, base, set_ or [], column, engine, workers)
     with loading("torch and transformers", display):
         from selfsent.cli.search import search_line
         from selfsent.cli.tables import results_table, seeds_table
         from selfsent.evaluation.label_free.scores import BASELINES
         from selfsent.training.train import train
 
-    how: dict[str, Any] = {"base": base, "corpus": text or None, "out": out, "seed": seed, "data": data}
-    how |= {"settings": set_ or (), "resume": resume, "tracker": tracker, "progress": display}
+    how: dict[str, Any] = {"base": base, "corpus": text or None, "column": column, "out": out, "seed": seed}
+    how |= {"data": data, "settings": set_ or (), "resume": resume, "tracker": tracker, "progress": display}
     if seeds != 1:
         several = train(method, seeds=seeds, **how)
         display.print(seeds_table(several.runs))
@@ -106,6 +108,7 @@ def _prepare(
     texts: list[str] | None,
     base: str | None,
     settings: list[str],
+    column: str | None,
     engine: str,
     workers: int | None,
 ) -> object:
@@ -118,14 +121,14 @@ def _prepare(
         from selfsent.bulk.ray import prepare_on_ray
         from selfsent.config import build_config
         from selfsent.corpus.prepare import prepare_corpus
-        from selfsent.corpus.settings import CorpusConfig
+        from selfsent.corpus.settings import CorpusConfig, with_column
         from selfsent.corpus.sources import resolve_sources
         from selfsent.encoder.inspect import template_length, tokenizer_of
         from selfsent.encoder.load import load_encoder
         from selfsent.objectives import registry
         from selfsent.training.train import resolve
 
-    recipe = resolve(method, base=base, corpus=texts, settings=settings)
+    recipe = resolve(method, base=base, corpus=texts, settings=with_column(settings, column))
     unit = registry.plan_objective(recipe.method, recipe.objective).unit
     config = build_config(CorpusConfig, recipe.corpus, "corpus")
     resolve_sources(recipe.texts)  # a missing file is refused before the model is loaded

@@ -4,10 +4,8 @@ No line, cell or row is longer than ``LONGEST``, and what must be unpacked as a 
 does not grow with what a file holds.
 """
 
-import bz2
 import codecs
 import csv
-import gzip
 import io
 import lzma
 import re
@@ -21,37 +19,41 @@ from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
-from selfsent.corpus import json_values, limits
+from selfsent.corpus import json_values, limits, unpacking
 from selfsent.corpus.remote import RemoteFile
 from selfsent.errors import CorpusError, UserError, first_line
 
-FORMATS = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet")
+DATABASES = (".db", ".sqlite", ".sqlite3")
+TABLES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".xlsx", *DATABASES)
+FORMATS = (".txt", *TABLES, ".html", ".htm", ".md", ".mbox", ".pdf")
 COMPRESSIONS = (".gz", ".xz", ".zst", ".bz2")
 KNOWN = f"{', '.join(FORMATS)}, each also with {', '.join(COMPRESSIONS)}"
 LONGEST = 1 << 21  # bytes of one line, cell or row; tokenising takes some 160 times as many
 _BINARY = (b"\x89PNG", b"GIF8", b"%PDF", b"(\xb5/\xfd")  # binary files whose first line has no NUL byte
 
 _MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+_SAID = "save it as UTF-8, or say what it is, as in --set corpus.encoding=cp1252 for Windows' Western European"
 _GAP = re.compile(r"[ \t\r\n]*")
 _SEPARATORS = (",", ";", "\t", "|")
 _BATCH = 16  # rows of a Parquet file that are in memory together, each of which may have ``LONGEST`` bytes
-_XZ_MEMORY = 1 << 28  # bytes for the dictionary of an .xz file, which may ask for 4 GB; xz -9 takes 64 MiB
 
 Row = Mapping[str, Any]
-_Located = tuple[object, Row]  # (place in the file, for messages; the row)
+Located = tuple[object, Row]  # (place in the file, for messages; the row)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
     """Names of the columns that are read from a table; only the first must exist."""
 
-    text: str
-    title: str
-    summary: str
+    text: str | None  # None: it is found, by ``prose``
+    title: str | None
+    summary: str | None
     positive: str | None = "positive"  # None: none is read
     id: str | None = None
+    encoding: str | None = None
+    asked: bool = False  # for this column of text: numbers and dates are read, too
 
-    def names(self) -> tuple[str, str, str, str | None, str | None]:
+    def names(self) -> tuple[str | None, ...]:
         """Return them in the order of the fields of ``Document``."""
         return self.text, self.title, self.summary, self.positive, self.id
 
@@ -61,6 +63,9 @@ class OpenFile:
     """A file that is being read; as a string, the line that was read last."""
 
     path: Path | RemoteFile
+    part: str = ""  # the sheet of a workbook, or TABLE.COLUMN of a database
+    encoding: str | None = None  # None: UTF-8, or what the first bytes certainly are
+    say: Callable[[str], None] = lambda message: None
     line: int = 0
     packed: io.BufferedIOBase = field(init=False)
     stream: Any = field(init=False)  # its decompressed bytes
@@ -70,19 +75,34 @@ class OpenFile:
 
     def parts(self) -> Iterator[bytes]:
         """Yield lines as bytes; one that is longer than ``LONGEST`` comes in parts."""
-        begins = True
-        for piece in iter(partial(self.stream.readline, LONGEST + 1), b""):
+        begins, stream = True, self._in_utf_8()
+        while piece := self._next(stream):
             self.line += begins
-            if begins and self.line == 1:
-                for mark, encoding in _MARKS.items():
-                    if piece.startswith(mark):
-                        raise CorpusError(f"{self.path} is {encoding}: save it as UTF-8")
             if b"\0" in piece or (begins and self.line == 1 and piece.startswith(_BINARY)):
-                raise CorpusError(f"{self} is not text but binary, or UTF-16: save as UTF-8, or give {KNOWN}")
+                raise CorpusError(f"{self} is not text but binary, or in an unknown encoding: {_SAID}, or give {KNOWN}")
             begins = piece.endswith(b"\n")
             if self.line == 1 and not begins and b"\r" in piece.rstrip(b"\r"):
                 raise CorpusError(f"{self.path} ends its lines by CR alone, as old Macs did: save it with LF or CR LF")
             yield piece
+
+    def _in_utf_8(self) -> Any:  # noqa: ANN401 - each library has its own type
+        """Return the bytes as UTF-8, whatever they are in where that is certain or was said."""
+        stream = self.stream if hasattr(self.stream, "peek") else io.BufferedReader(self.stream)
+        head, encoding = stream.peek(1 << 12)[: 1 << 12], self.encoding
+        if encoding is None:
+            encoding = next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
+            zeros = head[::2].count(0), head[1::2].count(0)  # of UTF-16 without a mark, whose letters are Latin ones
+            if encoding is None and min(zeros) == 0 and 4 * max(zeros) > len(head) > 3:
+                encoding = "UTF-16-BE" if zeros[0] else "UTF-16-LE"
+            if encoding:
+                self.say(f"{self.path} is {encoding}, and is read as such")
+        return io.BufferedReader(unpacking.Recoded(stream, encoding), 1 << 16) if encoding else stream
+
+    def _next(self, stream: Any) -> bytes:  # noqa: ANN401
+        try:
+            return stream.readline(LONGEST + 1)
+        except UnicodeError as error:
+            raise CorpusError(f"{self.path} is not in the encoding it is read as ({error}): {_SAID}") from error
 
     def lines(self, parts: Iterable[bytes] | None = None) -> Iterator[str]:
         """Yield decoded lines."""
@@ -96,7 +116,7 @@ class OpenFile:
 
     def undecodable(self, error: UnicodeDecodeError) -> CorpusError:
         """Build the error for bytes that are not UTF-8."""
-        return CorpusError(f"{self} is not UTF-8 (byte 0x{error.object[error.start]:02x}): save the file as UTF-8")
+        return CorpusError(f"{self} is not UTF-8 (byte 0x{error.object[error.start]:02x}): {_SAID}")
 
 
 def compression_of(path: PurePath) -> str:
@@ -111,9 +131,9 @@ def format_of(path: PurePath) -> str:
 
 
 @contextmanager
-def open_unpacked(path: Path | RemoteFile) -> Iterator[OpenFile]:
+def open_unpacked(path: Path | RemoteFile, part: str = "") -> Iterator[OpenFile]:
     """Open a file, decompressed as its name says."""
-    file = OpenFile(path)
+    file = OpenFile(path, part)
     compression = compression_of(path.name if isinstance(path, RemoteFile) else path)
     try:
         if isinstance(path, Path):
@@ -121,7 +141,7 @@ def open_unpacked(path: Path | RemoteFile) -> Iterator[OpenFile]:
             if compression and not path.stat().st_size:  # gzip and zstd would call that a whole file
                 raise EOFError("it has no bytes")
         with path.open() if isinstance(path, RemoteFile) else path.open("rb") as file.packed:
-            file.stream = _decompressed(file.packed, compression)
+            file.stream = unpacking.decompressed(file.packed, compression)
             yield file
     except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
         raise unreadable(path, error, file.line) from error
@@ -148,58 +168,18 @@ def unreadable(path: Path | RemoteFile, error: Exception, line: int = 0) -> Corp
     return CorpusError(f"{path} is missing, damaged or cut short{after} ({reason}): copy or download it again")
 
 
-def _decompressed(file: io.BufferedIOBase, compression: str) -> Any:  # noqa: ANN401 - each library has its own type
-    if not compression:
-        return file
-    if compression == ".zst":
-        import pyarrow as pa  # the reader of the package zstandard accepts a truncated file as whole
-
-        unpacked: Any = pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")
-    else:
-        begin = bz2.BZ2Decompressor if compression == ".bz2" else partial(lzma.LZMADecompressor, memlimit=_XZ_MEMORY)
-        unpacked = (gzip.open if compression == ".gz" else partial(_Unpacked, begin))(file)
-    return io.BufferedReader(unpacked, 1 << 20)
-
-
-class _Unpacked(io.RawIOBase):
-    """Decompresses one stream after the other; ``lzma.open`` and ``bz2.open`` ignore a later one that is damaged."""
-
-    def __init__(self, begin: Callable[[], Any], file: io.BufferedIOBase) -> None:
-        self._file, self._begin = file, begin
-        self._stream = begin()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - whatever has the buffer protocol
-        data = b""
-        while not data:
-            packed = b""
-            if self._stream.eof:
-                packed = self._stream.unused_data.lstrip(b"\0")  # which some tools pad with
-                while not packed:
-                    if not (block := self._file.read(1 << 16)):
-                        return 0
-                    packed = block.lstrip(b"\0")
-                self._stream = self._begin()
-            elif self._stream.needs_input and not (packed := self._file.read(1 << 16)):
-                raise EOFError("it ends in the middle of its data")
-            data = self._stream.decompress(packed, len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-
 def too_long(where: object) -> CorpusError:
     """Build the error for a line, cell or row that is longer than ``LONGEST``."""
     return CorpusError(f"{where} is longer than {LONGEST >> 20} MiB, the most that one text may have: split it")
 
 
-def _text_rows(file: OpenFile, columns: Columns | None) -> Iterator[_Located]:
+def _text_rows(file: OpenFile, columns: Columns | None) -> Iterator[Located]:
     assert columns is not None
+    assert columns.text is not None
     return ((file, {columns.text: line.rstrip("\r\n")}) for line in file.lines())
 
 
-def _json_rows(file: OpenFile, columns: Columns | None) -> Iterator[_Located]:
+def _json_rows(file: OpenFile, columns: Columns | None) -> Iterator[Located]:
     """Read objects line by line, or one list of objects."""
     parts = (piece for piece in file.parts() if not piece.isspace())
     first = next(parts, b"")
@@ -260,7 +240,8 @@ def _end_of_gap(text: str, start: int) -> int:
     return gap.end() if gap else start
 
 
-def _require_distinct(where: object, header: Sequence[str], columns: Columns | None) -> None:
+def require_distinct(where: object, header: Sequence[str], columns: Columns | None) -> None:
+    """Refuse a header that names a column that is read twice."""
     read = [name for name in header if columns is None or name in columns.names()]
     if name := json_values.doubled(read):
         raise CorpusError(f"{where} has the column {name!r} twice: rename one of them")
@@ -278,7 +259,7 @@ def _separator(line: str, usual: str, quoting: Literal[0, 3], columns: Columns |
 
 def _csv_rows(
     file: OpenFile, columns: Columns | None, delimiter: str = ",", quoting: Literal[0, 3] = csv.QUOTE_MINIMAL
-) -> Iterator[_Located]:
+) -> Iterator[Located]:
     csv.field_size_limit(LONGEST)
     held, begins = 0, 1  # characters of a row, whose cells may have line ends, and its first line
 
@@ -299,7 +280,7 @@ def _csv_rows(
         rows = csv.reader(every, delimiter=told, quoting=quoting, strict=True)
         header = [name.strip() for name in next(rows, [])]
         held, begins = 0, file.line + 1
-        _require_distinct(file, header, columns)
+        require_distinct(file, header, columns)
         for cells in rows:
             held, begins = 0, file.line + 1
             if not cells:
@@ -312,25 +293,22 @@ def _csv_rows(
         raise CorpusError(f"{row}, is not valid CSV ({error}): close its quotation mark, or mend it") from error
 
 
-def _parquet_rows(file: OpenFile, columns: Columns | None) -> Iterator[_Located]:
+def _parquet_rows(file: OpenFile, columns: Columns | None) -> Iterator[Located]:
     import pyarrow as pa
     from pyarrow import parquet
 
     number = 0
     with ExitStack() as stack:
-        stream = file.stream
         try:
-            if stream is not file.packed:  # Parquet is read from its end, so the stream must be seekable
-                if stream.peek(4)[:4] != b"PAR1":
-                    raise pa.ArrowInvalid("its first bytes are others")
-                stream = stack.enter_context(tempfile.TemporaryFile())
-                _copy_bounded(file, stream)
+            if file.stream is not file.packed and file.stream.peek(4)[:4] != b"PAR1":
+                raise pa.ArrowInvalid("its first bytes are others")
+            stream = seekable(file, stack)
             limits.require_short_footer(file.path, stream)
             table = parquet.ParquetFile(stream, page_checksum_verification=True)
             names = list(table.schema_arrow.names)
             if columns is not None and columns.text in names:
                 names = [name for name in names if name in columns.names()]
-            _require_distinct(file.path, names, columns)
+            require_distinct(file.path, names, columns)
             if columns is not None and columns.text in names:
                 limits.require_flat(file.path, table.schema_arrow, names, columns.id)
             _require_short(file.path, table.metadata)
@@ -349,7 +327,17 @@ def _parquet_rows(file: OpenFile, columns: Columns | None) -> Iterator[_Located]
             raise CorpusError(f"{file.path} is no Parquet file: {first_line(error)}") from error
 
 
-def _copy_bounded(file: OpenFile, target: Any) -> None:  # noqa: ANN401 - TemporaryFile has no type
+def seekable(file: OpenFile, stack: ExitStack) -> Any:  # noqa: ANN401 - TemporaryFile has no type
+    """Return the unpacked bytes of a file that is read from its end."""
+    if file.stream is file.packed:
+        return file.stream
+    copy = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+    copy_bounded(file, copy)
+    copy.seek(0)
+    return copy
+
+
+def copy_bounded(file: OpenFile, target: Any) -> None:  # noqa: ANN401 - TemporaryFile has no type
     """Unpack a file, unless it is made to fill the disk."""
     size = 0
     while block := file.stream.read(1 << 20):
@@ -370,7 +358,7 @@ def _require_short(path: Path | RemoteFile, metadata: Any) -> None:  # noqa: ANN
 
 
 # The last argument names the columns to read; None: all.
-READERS: dict[str, Callable[..., Iterator[_Located]]] = {
+READERS: dict[str, Callable[..., Iterator[Located]]] = {
     ".txt": _text_rows,
     ".jsonl": _json_rows,
     ".json": _json_rows,

@@ -5,15 +5,15 @@ from typing import Any
 
 from selfsent.errors import CorpusError
 
-_AT_ONCE, _RATIO = 1 << 28, 100  # bytes of a column that are unpacked, unless they are packed in a hundredth of them
+AT_ONCE, _RATIO = 1 << 28, 100  # bytes of a column that are unpacked, unless they are packed in a hundredth of them
 _FOOTER = 1 << 26  # bytes of what a Parquet file says of its columns, which takes ten times the memory
 
 
 def require_bounded(what: object, size: int, packed: int) -> None:
     """Refuse what is packed so well that it can only be meant to fill the memory or the disk."""
-    if size > _AT_ONCE and size > _RATIO * packed:
+    if size > AT_ONCE and size > _RATIO * packed:
         raise CorpusError(
-            f"{what} unpacks to more than {_RATIO} times its size and {_AT_ONCE >> 20} MiB, the most that is unpacked "
+            f"{what} unpacks to more than {_RATIO} times its size and {AT_ONCE >> 20} MiB, the most that is unpacked "
             "at once: write it anew, a Parquet file with fewer rows a row group"
         )
 

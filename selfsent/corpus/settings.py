@@ -1,11 +1,13 @@
 """The settings of corpus preparation, ``corpus.*`` of a recipe."""
 
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 
-from selfsent.config import FINITE, MANY, setting
+from selfsent.config import FINITE, MANY, list_settings, setting
 from selfsent.corpus.formats import Columns
 
 PRESETS: dict[str, dict[str, object]] = {
@@ -49,7 +51,10 @@ class CorpusConfig:
         "near", "exact: texts equal but for case, white space and Unicode variants"
     )
     near_threshold: float = setting(0.7, "Jaccard similarity of token bigrams", gt=0, le=1)
-    text_column: str = setting("text", "in jsonl, json, csv, tsv, parquet and hub rows")
+    column: str | None = setting(
+        None, "that holds the text of a table; None: text, or where there is none the one with the longest prose"
+    )
+    encoding: str | None = setting(None, "of text files, such as cp1252; None: UTF-8, or UTF-16 where it is")
     title_column: str = setting("title", "kept with held-out documents; need not exist")
     summary_column: str = setting("summary", "query of the label-free test; need not exist")
     positives: Literal["column", "adjacent"] = setting(
@@ -77,6 +82,13 @@ class CorpusConfig:
 
     def __post_init__(self) -> None:
         require_language(self.language)
+        if self.encoding is not None:
+            try:
+                "".encode(self.encoding)
+            except LookupError:
+                raise ValueError(
+                    f"encoding must be one that Python knows, such as cp1252, got {self.encoding!r}"
+                ) from None
         if self.min_words is not None and self.max_words is not None and self.min_words > self.max_words:
             raise ValueError(f"min_words must not exceed max_words, got {self.min_words} and {self.max_words}")
         if self.positives == "adjacent" and self.order == "none":
@@ -86,5 +98,15 @@ class CorpusConfig:
     def columns(self) -> Columns:
         """The columns to read from tables."""
         return Columns(
-            text=self.text_column, title=self.title_column, summary=self.summary_column, positive=self.positive_column
+            text=self.column,
+            title=self.title_column,
+            summary=self.summary_column,
+            positive=self.positive_column,
+            encoding=self.encoding,
+            asked=self.column is not None,
         )
+
+
+def with_column(settings: Iterable[str] | Mapping[str, object], column: str | None) -> list[str]:
+    """Return settings with the column of text that a command or call names beside them."""
+    return [*list_settings(settings), *([] if column is None else [f"corpus.column={json.dumps(column)}"])]

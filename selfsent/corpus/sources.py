@@ -13,20 +13,22 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date
 from difflib import get_close_matches
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import xxhash
 
-from selfsent.corpus import formats
+from selfsent.corpus import documents, formats
 from selfsent.corpus.formats import COMPRESSIONS as COMPRESSIONS
 from selfsent.corpus.formats import FORMATS as FORMATS
 from selfsent.corpus.formats import Columns as Columns
 from selfsent.corpus.formats import Row
+from selfsent.corpus.prose import text_column
 from selfsent.corpus.remote import RemoteFile, is_url, remote_files
 from selfsent.errors import CorpusError, first_line
 from selfsent.progress import SILENT, Progress
@@ -54,6 +56,7 @@ class Source:
     kind: str  # a file format with its dot, "hub" or the name of the demo corpus
     path: Path | None = None
     remote: RemoteFile | None = None
+    part: str = ""  # of a workbook its sheet, of a database TABLE or TABLE.COLUMN
 
     @property
     def size(self) -> int:
@@ -65,7 +68,9 @@ class Source:
     def identity(self) -> list[object]:
         """Return what changes when the content does: a checksum, a revision, the installed packages."""
         if self.path is not None:
-            return file_identity(self.path)
+            log = self.path.with_name(f"{self.path.name}-wal")  # of a database, whose last rows are there alone
+            logged = file_identity(log) if self.kind in formats.DATABASES and log.exists() else []
+            return [*file_identity(self.path), *logged, *[self.part] * bool(self.part)]
         if self.remote is not None:
             return self.remote.identity()
         if self.kind == "hub":
@@ -82,6 +87,7 @@ class Source:
         Args:
             progress: the stage ``read`` counts the bytes of a file, from ``offset`` to ``total``.
         """
+        columns = self._found(columns, progress)
         if self.kind == "hub":
             yield from (_document(row, self.name, columns) for row in _hub_rows(self.name))
         elif self.kind == DEMO:
@@ -90,10 +96,28 @@ class Source:
             yield from (Document(**row) for row in python_docs.python_documents())
         else:
             with _opened(self) as file:
-                for number, (where, row) in enumerate(formats.READERS[self.kind](file, columns)):
+                file.encoding, file.say = columns.encoding, progress.say
+                for number, (where, row) in enumerate(documents.READERS[self.kind](file, columns)):
                     if total and not number % 256:
                         progress.report("read", offset + file.packed.tell(), total)
                     yield _document(row, where, columns)
+
+    def _found(self, columns: Columns, progress: Progress) -> Columns:
+        """Name the column of text where nobody did."""
+        _, _, column = self.part.partition(".") if self.kind in formats.DATABASES else ("", "", "")
+        if column or columns.text is not None:
+            return replace(columns, text=column or columns.text, asked=bool(column) or columns.asked)
+        usual = replace(columns, text="text")
+        if self.kind == "hub":
+            return replace(
+                columns, text=text_column(((self.name, row) for row in _hub_rows(self.name)), self.name, progress)
+            )
+        if self.kind not in formats.TABLES:
+            return usual
+        with _opened(self) as file:
+            file.encoding = columns.encoding
+            found = text_column(documents.READERS[self.kind](file, usual), self.name, progress)
+        return replace(columns, text=found)
 
 
 def resolve_sources(names: Sequence[str]) -> list[Source]:
@@ -132,6 +156,10 @@ def _resolve(name: str) -> list[Source]:
         return files
     if path.exists():
         return [_file(path)]
+    whole, _, part = name.rpartition("::")
+    kind = formats.format_of(Path(whole)) if part and Path(whole).expanduser().is_file() else ""
+    if kind == ".xlsx" or kind in formats.DATABASES:
+        return [replace(_file(Path(whole).expanduser()), name=name, part=part)]
     if name == DEMO:
         return [Source(DEMO, DEMO)]
     if _HUB_NAME.fullmatch(name) and not formats.format_of(path) and not path.parent.exists():
@@ -202,7 +230,7 @@ def source_names(corpus: Sequence[str | Path] | str | Path) -> list[str]:
 
 
 def corpus_sources(
-    texts: Iterable[str] | None, corpus: Sequence[str | Path] | str | Path | None
+    texts: Iterable[object] | None, corpus: Sequence[str | Path] | str | Path | None, column: str | None = None
 ) -> Sequence[str | Path] | None:
     """Return the sources of a corpus; texts in memory are written to the cache first.
 
@@ -218,20 +246,38 @@ def corpus_sources(
         raise CorpusError("texts and corpus are both given: give the texts themselves, or where they are")
     if isinstance(texts, str | Path):
         raise CorpusError(f"texts = {str(texts)!r} is one string: give several texts, or a file or folder as corpus=")
-    return [spool_texts(texts)]
+    return [spool_texts(texts, column=column)]
 
 
-def strings_of(texts: Iterable[object]) -> Iterator[str]:
+def strings_of(texts: Iterable[object], column: str | None = None) -> Iterator[str]:
     """Return texts from memory one by one, each of which must be a string.
+
+    Args:
+        texts: strings; or, with the name of a column, a table of pandas, polars, Arrow or ``datasets``, or mappings.
 
     Raises:
         CorpusError: a table or a mapping in place of texts; when it comes, an item that is no string.
     """
-    if isinstance(texts, str | Mapping) or hasattr(texts, "columns"):
-        raise CorpusError(f"texts is a {type(texts).__name__}: give a list, an iterator or one column of strings")
+    table: Any = texts
+    kind = type(texts).__name__
+    if isinstance(texts, str | Mapping):
+        raise CorpusError(f"texts is a {kind}: give a list, an iterator or one column of strings")
+    names = getattr(texts, "column_names", None) or getattr(texts, "columns", None)  # Arrow's columns are no names
+    if names is not None and column not in (known := list(names)):
+        first = next((name for name in known if isinstance(name, str)), "text")
+        raise CorpusError(
+            f"texts is a {kind} with the columns {', '.join(map(str, known[:20]))}: add column= with the one of "
+            f"the text, or give that alone, as in texts=table[{first!r}]"
+        )
+    if names is not None:
+        if hasattr(table, "collect"):
+            raise CorpusError(f"texts is a {kind}, which is not computed yet: give what its collect() returns")
+        texts = table[column]
 
     def each() -> Iterator[str]:
-        for position, text in enumerate(texts):
+        for position, item in enumerate(texts):
+            text: Any = item.get(column) if isinstance(item, Mapping) and column is not None else item
+            text = text.as_py() if hasattr(text, "as_py") else text  # of Arrow
             if not isinstance(text, str):
                 raise CorpusError(f"item {position} of the texts is a {type(text).__name__}: it must be a string")
             yield text
@@ -239,7 +285,7 @@ def strings_of(texts: Iterable[object]) -> Iterator[str]:
     return each()
 
 
-def spool_texts(texts: Iterable[object], cache: Path | None = None) -> Path:
+def spool_texts(texts: Iterable[object], cache: Path | None = None, column: str | None = None) -> Path:
     """Write texts from memory to a JSONL file in the cache, named by its content, and return its path.
 
     Args:
@@ -248,13 +294,13 @@ def spool_texts(texts: Iterable[object], cache: Path | None = None) -> Path:
     Raises:
         CorpusError: an item is not a string.
     """
-    strings = strings_of(texts)
+    strings = strings_of(texts, column)
     root = atomic.cache_folder("texts", "", cache)
     root.mkdir(parents=True, exist_ok=True)
     digest = xxhash.xxh3_128()
     with tempfile.TemporaryFile(dir=root) as spooled:
         for position, text in enumerate(strings):
-            line = json.dumps({"text": text}).encode() + b"\n"
+            line = json.dumps({column or "text": text}).encode() + b"\n"
             if len(line) > formats.LONGEST:
                 raise formats.too_long(f"item {position} of the texts")
             digest.update(line)
@@ -283,9 +329,9 @@ def read_rows(table: Source | Path, *, quoted_tsv: bool = True) -> Iterator[tupl
         CorpusError: the file is no table or is damaged, or a row does not fit; the message names the line.
     """
     source = table if isinstance(table, Source) else _file(table)
-    if source.kind in (".txt", "hub", DEMO):
-        raise CorpusError(f"{source.name} is not a table: give a .jsonl, .json, .csv, .tsv or .parquet file")
-    rows = formats.READERS[source.kind]
+    if source.kind not in formats.TABLES:
+        raise CorpusError(f"{source.name} is not a table: give a {', '.join(formats.TABLES)}")
+    rows = documents.READERS[source.kind]
     if source.kind == ".tsv" and not quoted_tsv:
         rows = partial(rows, quoting=csv.QUOTE_NONE)
     with _opened(source) as file:
@@ -295,7 +341,7 @@ def read_rows(table: Source | Path, *, quoted_tsv: bool = True) -> Iterator[tupl
 def _opened(source: Source) -> AbstractContextManager[formats.OpenFile]:
     file = source.remote or source.path
     assert file is not None
-    return formats.open_unpacked(file)
+    return formats.open_unpacked(file, source.part)
 
 
 def _document(row: Row, where: object, columns: Columns) -> Document:
@@ -303,11 +349,12 @@ def _document(row: Row, where: object, columns: Columns) -> Document:
         names = ", ".join(str(name)[:80] for name in islice(row, 20)) or "none at all"
         names += f" and {len(row) - 20:,} more" if len(row) > 20 else ""
         raise CorpusError(
-            f"{where} has no column {columns.text!r}: name the one that holds the text, of {names} (--text-column "
-            "NAME, or --set corpus.text_column=NAME where there is no such option)"
+            f"{where} has no column {columns.text!r}: name the one that holds the text, of {names} (--column NAME)"
         )
     cells = [None if name is None else row.get(name) for name in columns.names()]
     texts = ["" if cell is None else cell for cell in cells]
+    if columns.asked and isinstance(texts[0], int | float | date) and not isinstance(texts[0], bool):
+        texts[0] = str(texts[0])
     if not all(isinstance(text, str) for text in texts):
         for column in (0, 2, 3):  # text, summary and positive, one of which may be the title's column, too
             if not isinstance(texts[column], str):

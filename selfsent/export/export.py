@@ -53,7 +53,7 @@ _TEXTS = 20_000  # that they are learned from, at most
 _PASSAGE = 50  # words
 _JUDGED = 60  # documents of the verdict, at least: its tests need 50
 _LEARNED = 5_000  # documents, at most
-_OF_RUN = ("text_column", "title_column", "summary_column", "language", "split")  # that its text is read with
+_OF_RUN = ("column", "encoding", "title_column", "summary_column", "language", "split")  # that its text is read with
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -81,7 +81,7 @@ def export_model(
     documents: int = DOCUMENTS,
     width: int = WIDTH,
     language: str = "en",
-    text_column: str | None = None,
+    column: str | None = None,
     precision: str = "auto",
     progress: Progress = SILENT,
 ) -> Exported:
@@ -100,7 +100,7 @@ def export_model(
         documents: of the verdict, at most.
         width: of static vectors.
         language: of the sentence-splitting rules.
-        text_column: of tables; None: "text", or for the text of a run what it read.
+        column: of tables; None: "text", or for the text of a run what it read.
         precision: of the encoder's own vectors: "fp32", "bf16" or "auto".
 
     Raises:
@@ -119,7 +119,7 @@ def export_model(
         onnx.require_one_graph(encoder, str(model))
     elif to == "whitened":
         require_one_encoder(encoder)
-    reading = _reading(folder, language, text_column, own=corpus is None)
+    reading = _reading(folder, language, column, own=corpus is None)
     drawn = _draw(sources, documents, reading, progress) if to in _FROM_TEXT else []
     # They are learned from what the verdict does not look at: it takes half as many again as it is given.
     most = min(documents, max(_JUDGED, len(drawn) // 3)) if drawn else documents
@@ -224,10 +224,10 @@ def _place_tokenizers(parts: Sequence[SentenceTransformer], folder: Path) -> Non
                 shutil.copyfile(folder / "0" / name, folder / name)
 
 
-def _reading(model: str | Path, language: str, text_column: str | None, *, own: bool) -> CorpusConfig:
+def _reading(model: str | Path, language: str, column: str | None, *, own: bool) -> CorpusConfig:
     """Return how text is read: columns and splitting of the run's ``own`` text are those that it was trained with."""
     settings = {} if language == CorpusConfig.language else {"language": language}
-    settings |= {} if text_column is None else {"text_column": text_column}
+    settings |= {} if column is None else {"column": column}
     run = Run(Path(model).parent)
     if own and Path(model).name == "model" and (run.folder / "config.json").is_file():
         corpus = run.config().get("recipe", {}).get("corpus") or {}

@@ -76,7 +76,7 @@ def classify(
     labelled: str | Path,
     *,
     new: str | Path | None = None,
-    text_column: str = "text",
+    column: str | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
     progress: Progress = SILENT,
@@ -88,7 +88,7 @@ def classify(
         labelled: a table with the columns text and label, or a folder with a train and a test table, which are both
             learned from.
         new: texts to label: a file, a folder or the hub name of a data set.
-        text_column: the column of a table of new texts.
+        column: the column of a table of new texts.  Default: the one called text, or that reads like prose.
         out: the classifier, a .joblib file; with ``new`` the labels, a .csv or .jsonl file with label, probability and
             text of each.
         overwrite: replace any file; an earlier output of this function is replaced anyway.
@@ -109,7 +109,7 @@ def classify(
 
         from selfsent.labels import vectors
 
-        others = vectors.read_all_texts(new, text_column) if new is not None else []
+        others = vectors.read_all_texts(new, column, progress) if new is not None else []
         texts, labels = [text for text, _ in pairs], np.array([label for _, label in pairs])
         folds, notes = make_folds(pairs)
         encoder = vectors.open_for(model, texts, progress)

@@ -60,7 +60,7 @@ def topics(
     corpus: str | Path | Iterable[str],
     *,
     number: int | None = None,
-    text_column: str = "text",
+    column: str | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
     progress: Progress = SILENT,
@@ -71,7 +71,7 @@ def topics(
         model: "builtin", a folder, or a name on the hub.
         corpus: a file, a folder or the hub name of a data set, or a list of texts; empty ones are left out.
         number: of topics.  Default: the one with the largest silhouette.
-        text_column: the column of a table that holds the text.
+        column: the column of a table that holds the text.  Default: the one called text, or that reads like prose.
         out: an .html page; a table of every text with its topic is written beside it, with the suffix .csv.
         overwrite: replace any file; an earlier output of this function is replaced anyway.
 
@@ -93,7 +93,7 @@ def topics(
     with locks.reserved(page, known[0], otherwise=how), locks.reserved(table, known[1], otherwise=how):
         from selfsent.labels import vectors
 
-        kept = [text for text in vectors.read_all_texts(corpus, text_column) if text.strip()]
+        kept = [text for text in vectors.read_all_texts(corpus, column, progress) if text.strip()]
         encoder = vectors.open_for(model, kept, progress)
         rows = vectors.unit_vectors(encoder, kept, progress)
         labels, distances, rule = _group(rows, number, progress)

@@ -66,14 +66,16 @@ def unit_vectors(encoder: Encoder, texts: list[str], progress: Progress = SILENT
     return unit(encoder.embed(texts, prompt=encoder.task_prompt("default"), progress=progress)).astype(np.float32)
 
 
-def read_all_texts(corpus: str | Path | Iterable[str], text_column: str = "text") -> list[str]:
+def read_all_texts(
+    corpus: str | Path | Iterable[str], column: str | None = None, progress: Progress = SILENT
+) -> list[str]:
     """Return every text of a file, a folder, a data set or a list in its order.
 
     Raises:
         CorpusError: there is none.
     """
     if isinstance(corpus, str | Path):
-        texts = [*map(clean.encodable, texts_in(find_sources([str(corpus)]), text_column))]
+        texts = [*map(clean.encodable, texts_in(find_sources([str(corpus)]), column, progress))]
     else:
         texts = [*map(clean.encodable, strings_of(corpus))]
     if not any(map(str.strip, texts)):

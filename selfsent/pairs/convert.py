@@ -32,7 +32,7 @@ def convert_pairs(
     second: Path | None,
     out: Path,
     *,
-    text_column: str | None = None,
+    column: str | None = None,
     positive_column: str | None = None,
     drop: str | None = None,
     ignore_figures: bool = False,
@@ -42,7 +42,7 @@ def convert_pairs(
 
     Args:
         first: lines of text, or a table; of a file named ``*.source*``, the second is ``*.target*``.
-        text_column: of a table.
+        column: of a table.
         positive_column: of a table; a cell holds a text or a list of texts.
         drop: a regular expression; a pair in one of whose texts it is found is left out.
         ignore_figures: leave out pairs that differ in figures alone.
@@ -54,18 +54,18 @@ def convert_pairs(
     if second is None and ".source" in first.name:
         second = first.with_name(first.name.replace(".source", ".target"))
     files = [first] if second is None else [first, second]
-    if second is not None and (text_column or positive_column):
+    if second is not None and (column or positive_column):
         raise ConfigurationError("columns are those of one table, and two files are given: leave the columns out")
     check_pairs_file(out, files)
     for table in files[: 0 if second is None else 2]:
         if formats.format_of(table) not in ("", ".txt"):
             raise CorpusError(f"{table} is a table: of two aligned files each line is a text; or give one table alone")
-    columns = {"text_column": text_column, "positive_column": positive_column} if second is None else {}
+    columns = {"column": column, "positive_column": positive_column} if second is None else {}
     try:
         unwanted = None if drop is None else re.compile(drop)
     except re.error as error:
         raise ConfigurationError(f"{drop!r} is no regular expression: {error}") from error
-    rows = _table_rows(first, text_column, positive_column) if second is None else _aligned(first, second)
+    rows = _table_rows(first, column, positive_column) if second is None else _aligned(first, second)
     filters = {name: value for name, value in (("drop", drop), ("ignore_figures", ignore_figures)) if value}
     settings = {"files": [*map(str, files)], **columns, **filters}
     identity = [*map(file_identity, files), *columns.values(), *filters.items()]
@@ -109,19 +109,19 @@ def _aligned(first: Path, second: Path) -> Iterator[tuple[str, list[str]]]:
         yield _line(text), [_line(positive)]
 
 
-def _table_rows(path: Path, text_column: str | None, positive_column: str | None) -> Iterator[tuple[str, list[str]]]:
+def _table_rows(path: Path, column: str | None, positive_column: str | None) -> Iterator[tuple[str, list[str]]]:
     for place, row in read_rows(path):
-        if text_column is None or positive_column is None:
+        if column is None or positive_column is None:
             known = next((pair for pair in _KNOWN_COLUMNS if {*pair} <= row.keys()), _KNOWN_COLUMNS[0])
-            text_column, positive_column = text_column or known[0], positive_column or known[1]
-        for name in (text_column, positive_column):
+            column, positive_column = column or known[0], positive_column or known[1]
+        for name in (column, positive_column):
             if name not in row:
                 raise CorpusError(f"{place} has no column {name!r}: name one of {', '.join(map(str, row)) or 'none'}")
-        text, positives = row[text_column], row[positive_column]
+        text, positives = row[column], row[positive_column]
         listed = positives if isinstance(positives, list) else [positives]
         for value in (text, *listed):
             if value is not None and not isinstance(value, str):
-                raise CorpusError(f"{place}: {text_column!r} and {positive_column!r} must hold text, not {value!r:.40}")
+                raise CorpusError(f"{place}: {column!r} and {positive_column!r} must hold text, not {value!r:.40}")
         yield _line(text or ""), [_line(one or "") for one in listed]
 
 

@@ -48,7 +48,7 @@ def mine_pairs(
     kind: str = "paraphrases",
     settings: Sequence[str] = (),
     split: str = "auto",
-    text_column: str = "text",
+    column: str | None = None,
     positive_column: str = "positive",
     language: str = "en",
     progress: Progress = SILENT,
@@ -80,7 +80,7 @@ def mine_pairs(
             raise ConfigurationError(
                 f"{key} changes nothing in {kind}, which have {', '.join(_KEYS[kind])}: leave it out"
             )
-    columns = {"split": split, "text_column": text_column, "positive_column": positive_column, "language": language}
+    columns = {"split": split, "column": column, "positive_column": positive_column, "language": language}
     reading = build_config(CorpusConfig, columns, "corpus")
     out, sources = Path(out), source_names(corpus)
     found = resolve_sources(sources)

@@ -29,7 +29,7 @@ def structure_pairs(
     kinds: Sequence[str] = PAIR_KINDS,
     max_adjacent: int | None = None,
     max_pairs: int | None = None,
-    text_column: str = "text",
+    column: str | None = None,
     language: str = "en",
     progress: Progress = SILENT,
 ) -> PairsSummary:
@@ -50,7 +50,7 @@ def structure_pairs(
     for kind in kinds:
         if kind not in PAIR_KINDS:
             raise unknown("kind", kind, PAIR_KINDS)
-    columns = {"split": "yes", "text_column": text_column, "language": language}
+    columns = {"split": "yes", "column": column, "language": language}
     reading = build_config(CorpusConfig, columns, "corpus")
     out, sources = Path(out), source_names(corpus)
     found_sources = resolve_sources(sources)

@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerFast
 from selfsent.config import FINITE, MANY, SEEDS, HardwareConfig, TrainConfig, apply_settings, build_config, setting
 from selfsent.corpus.dataset import Corpus
 from selfsent.corpus.prepare import prepare_corpus
-from selfsent.corpus.settings import CorpusConfig
+from selfsent.corpus.settings import CorpusConfig, with_column
 from selfsent.corpus.sources import DEMO, source_names
 from selfsent.encoder.dropout import set_dropout
 from selfsent.encoder.folder import CLOSED
@@ -101,6 +101,7 @@ def pretrain(
     vectors: Path | None = None,
     seed: int = 42,
     data: Path | None = None,
+    column: str | None = None,
     settings: Sequence[str] = (),
     resume: bool = False,
     progress: Progress = SILENT,
@@ -117,6 +118,7 @@ def pretrain(
         tokens: tokens to train a masked LM on; default: one epoch.
         vectors: with size ``static``, a text file of word vectors to read instead of ``corpus``.
         data: evaluation data in SentEval's layout, or ``hub``, to follow STS-B dev with.
+        column: of a table, that holds the text.  Default: "text", or where there is none the one that reads like prose.
         settings: ``key=value`` changes to ``PretrainConfig`` or ``StaticConfig``.
         resume: resume the masked LM's run in ``out``, return its result if it is finished, start it if there is none.
 
@@ -128,7 +130,7 @@ def pretrain(
         >>> result = selfsent.pretrain("articles", "runs/vectors", size="static")
     """
     out = Path(out) if out is not None else Path("runs") / f"pretrain-{size or ('base' if base else SIZE)}"
-    sources = source_names(corpus) or [DEMO]
+    sources, settings = source_names(corpus) or [DEMO], with_column(settings, column)
     options: dict[str, object] = {"base": base, "hours": hours, "tokens": tokens}
     kept = {"vocabulary": vocabulary, "seed": seed}
     if size == "static":

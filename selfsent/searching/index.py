@@ -113,7 +113,7 @@ class Index(Printed, IndexReader):
         folder: str | Path,
         *,
         model: str | Path = "builtin",
-        text_column: str = "text",
+        column: str | None = None,
         id_column: str = "id",
         config: IndexConfig | None = None,
         segment_documents: int = DOCUMENTS,
@@ -137,7 +137,7 @@ class Index(Printed, IndexReader):
         sources = resolve_sources([str(name) for name in corpus])
         writer.require_unused(folder)
         encoder = open_encoder(model, fastest=True, progress=progress)
-        columns = text_column, id_column
+        columns = column, id_column
         facts = writer.new_facts(encoder, model, corpus, sources, config or IndexConfig(), columns)
         sizes = {"segment_documents": segment_documents, "beginning": beginning}
         writer.write_index(sources, folder, encoder, facts, **sizes, progress=progress)

@@ -105,16 +105,18 @@ def cut_passages(text: str, *, even: bool = True) -> Iterator[str]:
 
 def search_texts(
     sources: Sequence[Source],
-    text_column: str,
+    column: str | None,
     id_column: str | None,
     passages: int | None = None,
     progress: Progress = SILENT,
 ) -> Iterator[SearchText]:
     """Yield the texts of the documents that have any."""
-    columns = Columns(text=text_column, title="title", summary="summary", positive=None, id=id_column)
+    columns = Columns(
+        text=column, title="title", summary="summary", positive=None, id=id_column, asked=column is not None
+    )
     count = cut = empty = named = 0
     for source in sources:
-        for document in source.documents(columns):
+        for document in source.documents(columns, progress):
             text = search_text(document, passages)
             if text is None:
                 empty += 1

@@ -28,7 +28,7 @@ def search(
     query: str,
     *,
     top: int = 10,
-    text_column: str = "text",
+    column: str | None = None,
     id_column: str = "id",
     words: float | None = None,
     feedback: int | None = None,
@@ -42,7 +42,7 @@ def search(
         model: "builtin", a folder, or a name on the hub.
         corpus: a file, a folder, the hub name of a data set, or "pydocs".
         top: how many texts to return.
-        text_column: the column of a table that holds the text.
+        column: the column of a table that holds the text.
         id_column: the one by which hits name their texts, where there is one.
         words: the weight of word matching, 0 to 1.  Default: what the encoder's folder says, or 0.
         feedback: texts found first that the query is moved towards.  Default: what the encoder's folder says, or 0.
@@ -56,7 +56,7 @@ def search(
     """
     if top < 1:
         raise ConfigurationError(f"top = {top} does not fit: give 1 or more")
-    index = open_cached(model, corpus, text_column=text_column, id_column=id_column, progress=progress)
+    index = open_cached(model, corpus, column=column, id_column=id_column, progress=progress)
     return index.search(query, top, "hybrid" if words else None, words=words, feedback=feedback)
 
 
@@ -64,7 +64,7 @@ def open_cached(
     model: str | Path,
     corpus: str | Path,
     *,
-    text_column: str = "text",
+    column: str | None = None,
     id_column: str = "id",
     progress: Progress = SILENT,
 ) -> Index:
@@ -74,14 +74,14 @@ def open_cached(
     """
     encoder = open_encoder(model, fastest=True, progress=progress)
     sources, config = resolve_sources([str(corpus)]), IndexConfig(mode="dense", exact_vectors=MANY)
-    facts = new_facts(encoder, model, [corpus], sources, config, (text_column, id_column))
+    facts = new_facts(encoder, model, [corpus], sources, config, (column, id_column))
     names = ("format", "fingerprint", "search", "text column", "id column")
     identity = [[source.identity() for source in sources], *(facts[name] for name in names)]
     digest = hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:24]
     folder = atomic.cache_folder("indexes", digest)
     if atomic.cached(folder):
         return Index.open(folder, encoder)
-    texts = list(search_texts(sources, text_column, id_column, progress=progress))
+    texts = list(search_texts(sources, column, id_column, progress=progress))
     if not texts:
         raise CorpusError(f"{corpus} holds no text to search: give a file with some")
     check_coverage(encoder, [passage for text in texts for passage in text.passages], str(model), progress)

@@ -91,7 +91,7 @@ def new_facts(
     corpus: Sequence[str | Path],
     sources: Sequence[Source],
     config: IndexConfig,
-    columns: Sequence[str],
+    columns: Sequence[str | None],
 ) -> dict[str, Any]:
     """Return what ``index.json`` holds of an index without documents, with the columns of text and id."""
     return {

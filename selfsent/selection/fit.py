@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from selfsent.config import apply_settings, build_config, list_settings
+from selfsent.config import apply_settings, build_config
 from selfsent.corpus.held_out import SPLITS
-from selfsent.corpus.settings import CorpusConfig
+from selfsent.corpus.settings import CorpusConfig, with_column
 from selfsent.corpus.sources import DEMO, corpus_sources, resolve_sources
 from selfsent.encoder.base import Role
 from selfsent.encoder.load import load_encoder
@@ -56,7 +56,7 @@ _WRITE_AGAIN = "delete it and add --resume to write it again"
 _BYTES_A_MINUTE = 6_000_000  # of text that is read for every minute
 _READ = {  # settings of corpus that a selection looks at
     *("preset", "clean", "split", "language"),
-    *("text_column", "title_column", "summary_column", "positive_column"),
+    *("column", "encoding", "title_column", "summary_column", "positive_column"),
 }
 
 
@@ -83,6 +83,7 @@ def fit(
     texts: Iterable[str] | None = None,
     *,
     corpus: Sequence[str | Path] | str | Path | None = None,
+    column: str | None = None,
     base: Sequence[str | Path] | str | Path = (),
     out: str | Path = "runs/fit",
     minutes: float | None = None,
@@ -98,6 +99,7 @@ def fit(
     Args:
         texts: the texts themselves: a list, an iterator, a column of strings.
         corpus: instead of texts: files, folders, hub names of data sets, or "pydocs".
+        column: that holds the text of a table.  Default: "text", or the one that reads like prose.
         base: encoders to start from and to be compared with: folders, runs, or names on the hub.  Default: those that
             ship.
         out: the folder of the selection; the encoder that is kept is its ``model``.
@@ -119,14 +121,14 @@ def fit(
         >>> print(result.sentences[0])
         >>> encoder = selfsent.load(result.model)
     """
-    settings = [setting.removeprefix("fit.") for setting in list_settings(settings)]  # as `settings fit` lists them
+    settings = [setting.removeprefix("fit.") for setting in with_column(settings, column)]
     given = {key: each for key, each in {"minutes": minutes, "purpose": purpose}.items() if each is not None}
     for key in sorted({setting.partition("=")[0].strip() for setting in settings} & {*given}):
         raise ConfigurationError(f"{key} is given twice, as {given[key]!r} and by --set: leave one of them out")
     table = apply_settings(given, settings)
     _require_read(table.get("corpus", {}))
     config = build_config(FitConfig, table, "")
-    sources = _different([str(source) for source in corpus_sources(texts, corpus) or [DEMO]])
+    sources = _different([str(source) for source in corpus_sources(texts, corpus, column) or [DEMO]])
     names = _different([_found(name) for name in ([base] if isinstance(base, str | Path) else base)])
     _require_names(names)
     folder = Path(out)

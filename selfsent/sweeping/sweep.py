@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from selfsent.config import Recipe, build_config, recipe_table, sweep_lists
-from selfsent.corpus.settings import CorpusConfig
+from selfsent.corpus.settings import CorpusConfig, with_column
 from selfsent.corpus.sources import corpus_sources, resolve_sources
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import encoder_digest
@@ -75,6 +75,7 @@ def sweep(
     prune: bool = False,
     texts: Iterable[str] | None = None,
     corpus: Sequence[str | Path] | str | Path | None = None,
+    column: str | None = None,
     base: str | None = None,
     out: str | Path | None = None,
     seed: int | None = None,
@@ -108,13 +109,13 @@ def sweep(
         >>> settings = ["objective.temperature=0.05,0.1", "train.steps=500"]
         >>> outcome = selfsent.sweep("simcse", settings=settings, corpus="tickets.jsonl", base="bert-base-uncased")
     """
-    single, listed = split_settings(settings)
+    single, listed = split_settings(with_column(settings, column))
     shipped = read_lists(sweep_lists(method)) if not isinstance(method, Recipe) else []
     single_keys = {setting.partition("=")[0].strip() for setting in single}
     shipped = [swept for swept in shipped if swept.key not in single_keys]  # a single value of such a key is not swept
     space = join_keys(shipped, listed, map(parse_range, ranges))
     require_optuna(sampler)
-    sources = corpus_sources(texts, corpus)
+    sources = corpus_sources(texts, corpus, column)
 
     def resolve(chosen: Sequence[str]) -> Recipe:
         return train.resolve(method, base=base, corpus=sources, seed=seed, data=data, settings=[*single, *chosen])

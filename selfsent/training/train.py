@@ -15,6 +15,7 @@ from selfsent.config import (
     resolve_recipe,
     sweep_lists,
 )
+from selfsent.corpus.settings import with_column
 from selfsent.corpus.sources import corpus_sources
 from selfsent.errors import ConfigurationError
 from selfsent.evaluation.comparison import Comparison, compare_scores
@@ -52,6 +53,7 @@ def train(
     *,
     texts: Iterable[str] | None = None,
     corpus: Sequence[str | Path] | str | Path | None = None,
+    column: str | None = None,
     base: str | None = None,
     out: str | Path | None = None,
     seed: int | None = None,
@@ -70,6 +72,7 @@ def train(
     *,
     texts: Iterable[str] | None = None,
     corpus: Sequence[str | Path] | str | Path | None = None,
+    column: str | None = None,
     base: str | None = None,
     out: str | Path | None = None,
     seed: int | None = None,
@@ -87,6 +90,7 @@ def train(
     *,
     texts: Iterable[str] | None = None,
     corpus: Sequence[str | Path] | str | Path | None = None,
+    column: str | None = None,
     base: str | None = None,
     out: str | Path | None = None,
     seed: int | None = None,
@@ -103,6 +107,7 @@ def train(
         method: the name of a method, a preset or a recipe, a recipe file, or a Recipe.
         texts: the texts themselves: a list, an iterator, a pandas, polars or ``datasets`` column of strings.
         corpus: instead of texts: files, folders, hub names of data sets, or "pydocs".
+        column: of a table, that holds the text.  Default: "text", or where there is none the one that reads like prose.
         base: "builtin", a folder, or a name on the hub.
         out: the folder of the run; default ``runs/<method>``.
         seeds: train with so many consecutive seeds, each an ordinary run, ``OUT/seed-42`` and so on, and compare them
@@ -124,7 +129,8 @@ def train(
     """
     if not isinstance(method, Recipe) and sweep_lists(method):
         raise ConfigurationError(f"{method} is the recipe of a sweep, many runs: run it with selfsent sweep {method}")
-    recipe = resolve(method, base=base, corpus=corpus_sources(texts, corpus), seed=seed, data=data, settings=settings)
+    settings, sources = with_column(settings, column), corpus_sources(texts, corpus, column)
+    recipe = resolve(method, base=base, corpus=sources, seed=seed, data=data, settings=settings)
     folder = Path(out) if out is not None else default_folder(method)
     if seeds is None:
         return train_run(recipe, folder, resume=resume, tracker=tracker, progress=progress)

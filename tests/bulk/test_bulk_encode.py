@@ -71,7 +71,7 @@ def test_every_format_gives_a_row_to_every_text_and_to_empty_ones(encoder, tmp_p
     expected = encode(encoder, [text or "" for text in texts], precision="fp32")
     names = [tmp_path / name for name in ("a.jsonl", "b.csv", "c.parquet", "lines")]
     for corpus, rows in (*((name, expected) for name in names), (str(names[-1]), expected), (names, [*expected] * 4)):
-        encode_to(tmp_path / "v.npy", encoder, corpus, text_column="body", precision="fp32", overwrite=True)
+        encode_to(tmp_path / "v.npy", encoder, corpus, column="body", precision="fp32", overwrite=True)
         np.testing.assert_allclose(np.load(tmp_path / "v.npy"), rows, atol=1e-5)
 
 

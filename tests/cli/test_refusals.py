@@ -54,7 +54,7 @@ fit --set steps=49                                          | steps = 49
 fit --set general_loss=-1                                   | general_loss = -1
 fit --set bootstrap=10                                      | bootstrap = 10
 fit --set corpus.splt=no                                    | did you mean 'corpus.split'
-fit --set text_column=message                           | unknown key 'text_column': did you mean 'corpus.text_column'
+fit --set column=message                           | unknown key 'column': did you mean 'corpus.column'
 fit --set fit.steps=49                                      | steps = 49
 fit --set corpus=5                                          | corpus = 5 does not fit: it is a table of keys
 fit --set corpus.min_words=9                                | corpus.min_words changes nothing in a selection
@@ -98,7 +98,7 @@ index --update --out FOLDER                                 | is no index
 index --update --out INDEX --set mode=dense                 | --set does not fit --update
 index --update --out INDEX --model builtin                  | --model does not fit --update
 index --update --out INDEX --id-column key                  | --id-column does not fit --update
-index CORPUS --update --out INDEX --text-column body        | --text-column does not fit --update
+index CORPUS --update --out INDEX --column body        | --column does not fit --update
 index --update --out INDEX OTHER                            | name that, too, to add to it
 index CORPUS --out x --set mode=magic                       | unknown mode 'magic'
 
@@ -109,7 +109,7 @@ search TEXT query --mode dense --words 0.3                   | --words changes n
 search TEXT query --mode bm25 --feedback 3                  | --feedback changes nothing in --mode bm25
 search CORPUS ' ' --model BERT                              | the query is empty
 search INDEX rain --model BERT                              | is an index, which has its model and its texts
-search INDEX rain --text-column body                        | is an index, which has its model and its texts
+search INDEX rain --column body                        | is an index, which has its model and its texts
 search INDEX rain --id-column body                          | is an index, which has its model and its texts
 search INDEX rain --mode magic                              | unknown mode 'magic'
 search INDEX ' '                                            | the query is empty

@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 from contract import Contracts, defaults, recipe
 
+from selfsent.corpus.prepare import corpus_texts
 from selfsent.corpus.settings import CorpusConfig
 
 contract = Contracts()
 DEFAULTS = {
     **{"preset": None, "clean": True, "max_length": 32, "max_texts": None, "split": "auto", "language": "en"},
-    **{"min_words": None, "max_words": 100, "deduplicate": "near", "near_threshold": 0.7, "text_column": "text"},
+    **{"min_words": None, "max_words": 100, "deduplicate": "near", "near_threshold": 0.7, "column": None},
     **{"title_column": "title", "summary_column": "summary", "positives": "column", "order": "auto"},
-    **{"positive_column": "positive", "held_out": 1000, "held_out_share": 0.05},
+    **{"positive_column": "positive", "held_out": 1000, "held_out_share": 0.05, "encoding": None},
 }
 WORDS = ["river", "stone", "garden", "winter", "captain", "kitchen", "music", "letter", "window", "forest", "silver"]
 
@@ -187,12 +188,12 @@ ROW = {
 }
 
 
-@contract("corpus", "text_column positive_column")
+@contract("corpus", "column positive_column")
 @pytest.mark.parametrize(
     ("settings", "text", "positive"),
     [
         ({}, "text", "positive"),
-        ({"text_column": "body"}, "body", "positive"),
+        ({"column": "body"}, "body", "positive"),
         ({"positive_column": "answer"}, "text", "answer"),
         ({"positive_column": None}, "text", None),
     ],
@@ -204,6 +205,13 @@ def test_columns(settings, text, positive, read, tokenizer):
     assert made.paired == (positive is not None)
     if positive:
         assert [tokenizer.decode(ids[1:-1]) for ids in made.positives(range(2))] == [row[positive] for row in rows]
+
+
+@contract("corpus", "encoding")
+def test_text_in_an_encoding_that_is_named_is_decoded(read, tmp_path):
+    (tmp_path / "a.txt").write_bytes("Grüße aus Köln\nBäume am Fluß\n".encode("cp1252"))
+    config = recipe(tmp_path, "simcse", corpus={"encoding": "cp1252"}).corpus
+    assert [*corpus_texts([str(tmp_path / "a.txt")], CorpusConfig(**config))] == ["Grüße aus Köln", "Bäume am Fluß"]
 
 
 def articles(count=60):

@@ -145,11 +145,11 @@ def test_the_command_exports_and_says_what_the_gate_found(folders, corpus, tmp_p
 
 
 def test_text_of_a_run_is_read_with_the_column_of_the_run(tmp_path, corpus):
-    """And where the column has another name, --text-column gives it."""
+    """And where the column has another name, --column gives it."""
     rows = [json.loads(line) for line in corpus.read_text().splitlines()]
     renamed = tmp_path / "renamed.jsonl"
     renamed.write_text("\n".join(json.dumps({"body": row["text"]}) for row in rows))
-    keys = ("corpus.text_column=body", "corpus.held_out=0", "train.steps=2", "train.batch_size=4")
+    keys = ("corpus.column=body", "corpus.held_out=0", "train.steps=2", "train.batch_size=4")
     settings = [*keys, "train.baselines=false"]
     run = train("simcse", corpus=[renamed], base="builtin-static", out=tmp_path / "run", settings=settings)
     done = export_model(run.model, "static", out=tmp_path / "own", accept_loss=True, width=16)
@@ -157,7 +157,7 @@ def test_text_of_a_run_is_read_with_the_column_of_the_run(tmp_path, corpus):
     given = {"corpus": renamed, "out": tmp_path / "given", "accept_loss": True, "width": 16}
     with pytest.raises(CorpusError, match="has no column 'text'"):
         export_model(run.model, "static", **given)
-    assert export_model(run.model, "static", text_column="body", **given).judgement.original.scores
+    assert export_model(run.model, "static", column="body", **given).judgement.original.scores
 
 
 def test_too_few_documents_to_learn_from_are_counted(folders, corpus, tmp_path):

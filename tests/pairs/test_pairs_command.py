@@ -63,16 +63,16 @@ def test_rows_of_tables_are_split_into_sentences_and_lines_are_not(command, tmp_
     (tmp_path / "b.txt").write_text(" ".join(sentences) + "\n")
     words = ["--via", *translators, "--out", "out.jsonl", "--precision", "fp32", "--threads", 1]
     for source, more, count in (
-        ("a.jsonl", ["--text-column", "body"], 2),
+        ("a.jsonl", ["--column", "body"], 2),
         ("b.txt", [], 1),
         ("b.txt", ["--split", "yes"], 2),
     ):
         status, _, err = command("pairs", "translate", source, *more, *words)
         assert status == 0, err
         assert f"texts: {count}," in err
-    status, out, err = command("pairs", "translate", "a.jsonl", "--text-column", "body", *words)
+    status, out, err = command("pairs", "translate", "a.jsonl", "--column", "body", *words)
     assert "of fewer than 5 words 1" in out + err
-    status, _, err = command("pairs", "translate", "a.jsonl", "--text-column", "body", "--max-texts", 1, *words)
+    status, _, err = command("pairs", "translate", "a.jsonl", "--column", "body", "--max-texts", 1, *words)
     assert "texts: 1," in err
 
 

@@ -74,7 +74,7 @@ def test_a_file_that_is_read_is_not_written(tmp_path):
 def test_columns_of_two_files_are_refused(tmp_path):
     one, two = lines(tmp_path / "one.txt", "A text."), lines(tmp_path / "two.txt", "Another.")
     with pytest.raises(ConfigurationError, match="columns are those of one table, and two files are given"):
-        given(one, two, text_column="x")
+        given(one, two, column="x")
 
 
 def test_a_name_that_is_not_utf8_is_written_with_question_marks(tmp_path):
@@ -142,7 +142,7 @@ def test_the_first_line_without_a_counterpart_is_named(tmp_path, more, longer):
     [
         ({"text": "a b", "positive": "c d"}, {}),
         ({"sent0": "a b", "sent1": "c d"}, {}),
-        ({"q1": "a b", "q2": "c d", "label": 1}, {"text_column": "q1", "positive_column": "q2"}),
+        ({"q1": "a b", "q2": "c d", "label": 1}, {"column": "q1", "positive_column": "q2"}),
         ({"src_text": "a b", "tgt_texts": ["c d", "C  d", "", None, "A B"]}, {}),
     ],
 )

@@ -38,16 +38,16 @@ def unit(vectors):
 
 @pytest.mark.parametrize("column", ["text", "body"])
 def test_hits_are_the_nearest_texts_of_the_column(bert, corpus, column):
-    assert not open_cached(bert, corpus, text_column="body" if column == "text" else "text").reused
-    index = open_cached(bert, corpus, text_column=column)
+    assert not open_cached(bert, corpus, column="body" if column == "text" else "text").reused
+    index = open_cached(bert, corpus, column=column)
     assert not index.reused
-    assert open_cached(bert, corpus, text_column=column).reused
+    assert open_cached(bert, corpus, column=column).reused
     encoder = load_encoder(bert)
     texts = TEXTS if column == "body" else TEXTS[::-1]
     cosines = unit(encode(encoder, texts)) @ unit(encode(encoder, ["rain fell on the cat"]))[0]
     best = np.argsort(-cosines)[:3]
     hits = index.search("rain fell on the cat", 3)
-    assert selfsent.search(bert, corpus, "rain fell on the cat", top=3, text_column=column) == hits
+    assert selfsent.search(bert, corpus, "rain fell on the cat", top=3, column=column) == hits
     assert [hit.text for hit in hits] == [texts[number] for number in best]
     assert [hit.title for hit in hits] == [f"number {number}" for number in best]
     np.testing.assert_allclose([hit.cosine for hit in hits], cosines[best], atol=1e-5)

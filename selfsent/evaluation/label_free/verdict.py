@@ -117,7 +117,7 @@ def verdict(
     documents: int = DOCUMENTS,
     static: bool = True,
     language: str = "en",
-    text_column: str = CorpusConfig.text_column,
+    column: str | None = None,
     precision: str = "auto",
     bootstrap: int = 1000,
     seed: int = 0,
@@ -133,7 +133,7 @@ def verdict(
         documents: that tests are made of, at most.
         static: also score static word vectors of the same text, which take a minute or two the first time.
         language: of the sentence-splitting rules.
-        text_column: of tables.
+        column: of tables.
         bootstrap: resamples of documents behind each interval.
         details: also run the tests and metrics that enter no score: titles, perturbed sentences, areas under ROC.
 
@@ -148,7 +148,7 @@ def verdict(
         raise ConfigurationError(f"bootstrap = {bootstrap} does not fit: a verdict needs resamples, 100 or more")
     models = _find_both(base, trained)
     sources = source_names(corpus)
-    config = CorpusConfig(language=language, text_column=text_column)
+    config = CorpusConfig(language=language, column=column)
     material = choose_tests(
         models["trained"],
         sources,

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from selfsent.corpus.formats import FORMATS
+from selfsent.corpus.formats import TABLES
 from selfsent.corpus.sources import read_lines, read_rows
 from selfsent.errors import DataError
 from selfsent.evaluation.own_files.labelled import Clustering, FewShot, Labelled, PairClassification
@@ -189,7 +189,7 @@ def _rows(path: Path) -> Rows:
 
 
 def _table(folder: Path, name: str) -> Path:
-    places = [folder / f"{name}{suffix}" for suffix in FORMATS[1:]]
+    places = [folder / f"{name}{suffix}" for suffix in TABLES]
     place = next(filter(Path.is_file, places), None)
     if place is None:
         raise DataError(f"{folder} has no {name} file: looked for {', '.join(place.name for place in places)}")
