@@ -32,6 +32,7 @@ LONGEST = 1 << 21  # bytes of one line, cell or row; tokenising takes some 160 t
 _BINARY = (b"\x89PNG", b"GIF8", b"%PDF", b"(\xb5/\xfd")  # binary files whose first line has no NUL byte
 
 _MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+_ISO_2022 = (b"\x1b$B", b"\x1b$@", b"\x1b$)", b"\x1b(J")  # escapes that begin another character set
 _GAP = re.compile(r"[ \t\r\n]*")
 _SEPARATORS = (",", ";", "\t", "|")
 _BATCH = 16  # rows of a Parquet file that are in memory together, each of which may have ``LONGEST`` bytes
@@ -77,6 +78,10 @@ class OpenFile:
                 for mark, encoding in _MARKS.items():
                     if piece.startswith(mark):
                         raise CorpusError(f"{self.path} is {encoding}: save it as UTF-8")
+                if piece == codecs.BOM_UTF8:  # an empty file
+                    return
+            if any(mark in piece for mark in _ISO_2022):
+                raise CorpusError(f"{self} is ISO-2022, as old mail of East Asia: save the file as UTF-8")
             if b"\0" in piece or (begins and self.line == 1 and piece.startswith(_BINARY)):
                 raise CorpusError(f"{self} is not text but binary, or UTF-16: save as UTF-8, or give {KNOWN}")
             begins = piece.endswith(b"\n")

@@ -107,6 +107,14 @@ def resolve_sources(names: Sequence[str]) -> list[Source]:
     return [source for name in names for source in _resolve(str(name))]
 
 
+def at_home(name: str | Path) -> Path:
+    """Return a path whose ``~`` is the user's folder; ``~x`` may also be the name of a file."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:  # there is no such user
+        return Path(name)
+
+
 def _resolve(name: str) -> list[Source]:
     if not name.strip():  # which would be the current folder
         raise CorpusError("the name of a source of text is empty: name a file, a folder, a hub dataset or pydocs")
@@ -116,7 +124,7 @@ def _resolve(name: str) -> list[Source]:
         if not readable:
             raise CorpusError(f"{name} holds no text: known files are {formats.KNOWN}")
         return readable
-    path = Path(name).expanduser()
+    path = at_home(name)
     try:
         path.lstat()
     except OSError as error:
@@ -132,6 +140,8 @@ def _resolve(name: str) -> list[Source]:
         return files
     if path.exists():
         return [_file(path)]
+    if path.is_symlink():
+        raise CorpusError(f"{name} is a link, and what it names does not exist: name the file itself")
     if name == DEMO:
         return [Source(DEMO, DEMO)]
     if _HUB_NAME.fullmatch(name) and not formats.format_of(path) and not path.parent.exists():
@@ -170,7 +180,7 @@ def _files(folder: Path) -> Iterator[Path]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         readable = [name for name in files if not name.startswith(".") and formats.format_of(Path(name))]
         for path in (Path(above, name) for name in [*folders, *readable]):
-            if path.is_symlink() and not path.resolve().is_relative_to(home):
+            if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(home):  # resolve() fails on a loop
                 raise CorpusError(
                     f"{path} links to {path.resolve()}, out of {folder}: remove it, or name what is meant"
                 )
