@@ -81,6 +81,8 @@ def _end_by(error: BaseException) -> None:
         _fail(f"{said}{again}", 1)
     if isinstance(error, UserError):
         _fail(str(error), 1)
+    if isinstance(error, FileNotFoundError) and not error.filename:  # of getcwd
+        _fail("the folder in which this command was started is gone: start it in one that exists", 1)
     if isinstance(error, OSError) and error.filename:
         _fail(f"cannot read or write {error.filename}: {error.strerror or first_line(error)}", 1)
 

@@ -187,3 +187,14 @@ def test_a_server_whose_key_is_an_empty_variable_does_not_start_without_one(monk
     status, _, err = run(monkeypatch, capsys, "serve", "--port", "99999")
     assert (status, err.count("\n")) == (1, 1)
     assert "the API key is empty (--api-key or SELFSENT_API_KEY)" in err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a folder in use cannot be removed there")
+def test_a_command_in_a_folder_that_is_gone_says_so(monkeypatch, capsys, tmp_path):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert run(monkeypatch, capsys, "encode", "a.txt")[::2] == (
+        1,
+        "error: the folder in which this command was started is gone: start it in one that exists\n",
+    )
