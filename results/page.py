@@ -23,6 +23,7 @@ SECTIONS = {  # how the name of a file begins: the heading it stands under
     "speed": "Speed",
     "scale": "Scale and exactness",
     "gpu": "GPU",
+    "hostile": "Hostile input",
     "planted": "Tests",
 }
 SCALES = """\

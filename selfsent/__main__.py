@@ -48,6 +48,7 @@ def _command() -> None:
     # Rust tokenizers and our own worker processes would otherwise warn each other about forks.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # where the hub is away one sentence says so, not every retry
+    sys.stdin = sys.stdin or io.TextIOWrapper(io.BytesIO())  # None where who started us has closed it
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # where it is not UTF-8, as standard error does by itself
     if sys.argv[1:2] in (["--show-completion"], ["--install-completion"]) and len(sys.argv) > 2:
@@ -80,6 +81,8 @@ def _end_by(error: BaseException) -> None:
         _fail(f"{said}{again}", 1)
     if isinstance(error, UserError):
         _fail(str(error), 1)
+    if isinstance(error, FileNotFoundError) and not error.filename:  # of getcwd
+        _fail("the folder in which this command was started is gone: start it in one that exists", 1)
     if isinstance(error, OSError) and error.filename:
         _fail(f"cannot read or write {error.filename}: {error.strerror or first_line(error)}", 1)
 

@@ -22,7 +22,7 @@ from selfsent.bulk.outputs import ranges_beside, read_ranges, require_output
 from selfsent.bulk.store import EncodePart, Store
 from selfsent.corpus import formats
 from selfsent.corpus.remote import is_url
-from selfsent.corpus.sources import Columns, Source, resolve_sources, source_names, strings_of
+from selfsent.corpus.sources import Columns, Source, at_home, resolve_sources, source_names, strings_of
 from selfsent.encoder.base import Encoder, TextEncoder
 from selfsent.encoder.coverage import checked_texts
 from selfsent.encoder.open import as_encoder
@@ -147,7 +147,7 @@ def encode_to(
         shard_rows=shard_rows,
         chunk_characters=chunk_characters,
     )
-    sources = find_sources(source_names(corpus or ())) if texts is None else None
+    sources = _other_sources(output, corpus) if texts is None else None
     strings = texts_in(sources or (), column, progress) if texts is None else strings_of(texts, column)
     read = partial(checked_texts, encoder, strings, "this encoder", progress)
     engine = engine or (lambda job, blocks: (write_block(encoder, job, *block) for block in blocks))
@@ -199,11 +199,21 @@ def find_sources(names: Sequence[str]) -> list[Source]:
     """
     sources: list[Source] = []
     for name in names:
-        path = Path(name).expanduser()
+        path = at_home(name)
         if not is_url(name) and path.is_file() and not formats.format_of(path):
             sources.append(Source(name, ".txt", path))
         else:
             sources += resolve_sources([name])
+    return sources
+
+
+def _other_sources(output: str | Path, corpus: Sequence[str | Path] | str | Path | None) -> list[Source]:
+    """Find the sources, and refuse an output that would replace one of them."""
+    sources = find_sources(source_names(corpus or ()))
+    if not is_url(output) and Path(output).exists():
+        for source in sources:
+            if source.path and Path(output).samefile(source.path):
+                raise ConfigurationError(f"output {output} is the text itself: name another file")
     return sources
 
 
@@ -250,7 +260,7 @@ def _run(
             facts = {"rows": rows, "width": job.width, "dtype": job.dtype, "rows_a_shard": job.shard_rows}
             missing = store.finish(facts)
         except BaseException:
-            if plan["source"] is None:  # of a stream, which nothing can go on with
+            if plan["source"] is None or not (store.is_split or store.rows()):  # nothing to go on with
                 store.files.discard()
             raise
     return rows, resumed, missing

@@ -31,7 +31,7 @@ def require_output(name: str | Path) -> None:
     if (
         not output.name
         or output.suffix not in ("", *SUFFIXES)
-        or (output.is_dir() if output.suffix else output.is_file())
+        or (output.is_dir() if output.suffix else output.exists() and not output.is_dir())
     ):
         raise ConfigurationError(
             f"output {output} does not fit: give a file that ends in {', '.join(SUFFIXES)}, or a folder of shards, "

@@ -44,7 +44,7 @@ def compare(
     language: Language = "en",
     column: Column = None,
     details: Annotated[bool, typer.Option("--details", help="Also run the tests that enter no score")] = False,
-    bootstrap: Annotated[int, typer.Option(help="Resamples behind each 95 % interval", min=100)] = 1000,
+    bootstrap: Annotated[int, typer.Option(help="Resamples behind each 95 % interval", min=100, max=10**6)] = 1000,
     precision: Precision = "auto",
 ) -> object:
     """Decide whether AFTER is better than BEFORE: better, worse, or cannot tell.

@@ -33,7 +33,9 @@ def evaluate(
     ] = None,
     classifier: Classifier = "senteval_full",
     stop_on: StopOn = "pearson",
-    bootstrap: Annotated[int, typer.Option(help="Resamples behind each 95 % interval; 0: none", min=0)] = 1000,
+    bootstrap: Annotated[
+        int, typer.Option(help="Resamples behind each 95 % interval; 0: none", min=0, max=10**6)
+    ] = 1000,
     precision: Precision = "auto",
 ) -> object:
     """Score a model; every score states its split, aggregation and interval.

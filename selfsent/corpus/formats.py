@@ -32,7 +32,8 @@ LONGEST = 1 << 21  # bytes of one line, cell or row; tokenising takes some 160 t
 _BINARY = (b"\x89PNG", b"GIF8", b"%PDF", b"(\xb5/\xfd")  # binary files whose first line has no NUL byte
 
 _MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
-_SAID = "save it as UTF-8, or say what it is, as in --set corpus.encoding=cp1252 for Windows' Western European"
+_SAID = "save it as UTF-8, or tell fit, train or pretrain what it is, as --set corpus.encoding=cp1252 for Windows' text"
+_ISO_2022 = (b"\x1b$B", b"\x1b$@", b"\x1b$)", b"\x1b(J")  # escapes that begin another character set
 _GAP = re.compile(r"[ \t\r\n]*")
 _SEPARATORS = (",", ";", "\t", "|")
 _BATCH = 16  # rows of a Parquet file that are in memory together, each of which may have ``LONGEST`` bytes
@@ -78,6 +79,10 @@ class OpenFile:
         begins, stream = True, self._in_utf_8()
         while piece := self._next(stream):
             self.line += begins
+            if self.line == 1 and piece == codecs.BOM_UTF8:  # an empty file
+                return
+            if any(mark in piece for mark in _ISO_2022):
+                raise CorpusError(f"{self} is ISO-2022, as old mail of East Asia: {_SAID}")
             if b"\0" in piece or (begins and self.line == 1 and piece.startswith(_BINARY)):
                 raise CorpusError(f"{self} is not text but binary, or in an unknown encoding: {_SAID}, or give {KNOWN}")
             begins = piece.endswith(b"\n")

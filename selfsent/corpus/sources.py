@@ -131,6 +131,14 @@ def resolve_sources(names: Sequence[str]) -> list[Source]:
     return [source for name in names for source in _resolve(str(name))]
 
 
+def at_home(name: str | Path) -> Path:
+    """Return a path whose ``~`` is the user's folder; ``~x`` may also be the name of a file."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:  # there is no such user
+        return Path(name)
+
+
 def _resolve(name: str) -> list[Source]:
     if not name.strip():  # which would be the current folder
         raise CorpusError("the name of a source of text is empty: name a file, a folder, a hub dataset or pydocs")
@@ -140,7 +148,7 @@ def _resolve(name: str) -> list[Source]:
         if not readable:
             raise CorpusError(f"{name} holds no text: known files are {formats.KNOWN}")
         return readable
-    path = Path(name).expanduser()
+    path = at_home(name)
     try:
         path.lstat()
     except OSError as error:
@@ -157,9 +165,11 @@ def _resolve(name: str) -> list[Source]:
     if path.exists():
         return [_file(path)]
     whole, _, part = name.rpartition("::")
-    kind = formats.format_of(Path(whole)) if part and Path(whole).expanduser().is_file() else ""
+    kind = formats.format_of(Path(whole)) if part and at_home(whole).is_file() else ""
     if kind == ".xlsx" or kind in formats.DATABASES:
-        return [replace(_file(Path(whole).expanduser()), name=name, part=part)]
+        return [replace(_file(at_home(whole)), name=name, part=part)]
+    if path.is_symlink():
+        raise CorpusError(f"{name} is a link, and what it names does not exist: name the file itself")
     if name == DEMO:
         return [Source(DEMO, DEMO)]
     if _HUB_NAME.fullmatch(name) and not formats.format_of(path) and not path.parent.exists():
@@ -198,7 +208,7 @@ def _files(folder: Path) -> Iterator[Path]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         readable = [name for name in files if not name.startswith(".") and formats.format_of(Path(name))]
         for path in (Path(above, name) for name in [*folders, *readable]):
-            if path.is_symlink() and not path.resolve().is_relative_to(home):
+            if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(home):  # resolve() fails on a loop
                 raise CorpusError(
                     f"{path} links to {path.resolve()}, out of {folder}: remove it, or name what is meant"
                 )

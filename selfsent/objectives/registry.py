@@ -34,6 +34,8 @@ def load_method(name: str) -> type[Objective]:
         if "." in name and str(Path.cwd()) not in sys.path:
             # As `python -m` has it; last, so that what is installed comes first.
             sys.path.append(str(Path.cwd()))
+        if not path.replace(".", "_").isidentifier() or path.startswith("."):
+            raise ModuleNotFoundError(path, name=path)
         method = import_module(path).METHOD
     except ModuleNotFoundError as error:
         if error.name is None or not f"{path}.".startswith(f"{error.name}."):

@@ -73,7 +73,8 @@ def write_word_index(
     if not vocabulary:  # bm25s wants one
         vocabulary[""] = 0
     index = bm25s.BM25(**PARAMETERS)
-    index.index(bm25s.tokenization.Tokenized(ids=rows, vocab=vocabulary), show_progress=False)
+    with np.errstate(invalid="ignore"):  # where no text has a word, their mean length is 0
+        index.index(bm25s.tokenization.Tokenized(ids=rows, vocab=vocabulary), show_progress=False)
     with atomic.build_folder(folder) as scratch:
         index.save(str(scratch), show_progress=False)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from selfsent.corpus.sources import Source
+from selfsent.corpus.sources import Source, at_home
 from selfsent.encoder.base import Encoder
 from selfsent.encoder.coverage import check_coverage
 from selfsent.encoder.folder import SHIPPED
@@ -137,7 +137,7 @@ def _search_settings(encoder: Encoder, model: str | Path, config: IndexConfig) -
 
 def lasting(name: str | Path) -> str:
     """Return a name that is found from every folder."""
-    path = Path(name).expanduser()
+    path = at_home(name)
     return str(path.absolute()) if str(name) not in SHIPPED and path.exists() else str(name)
 
 

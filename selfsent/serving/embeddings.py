@@ -25,7 +25,6 @@ from selfsent.serving.protocol import (
     json_response,
 )
 from selfsent.serving.served import ServedModel, ServedModels
-from selfsent.text import clean
 
 
 def embedding_routes(models: ServedModels, embedder: Embedder, batcher: Batcher, metrics: ServerMetrics) -> APIRouter:
@@ -80,7 +79,7 @@ def embedding_routes(models: ServedModels, embedder: Embedder, batcher: Batcher,
         """Return the tokens of each text, whole."""
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
         embedder.check_number(texts)
-        model, texts = models.find(body.model), [*map(clean.encodable, texts)]
+        model = models.find(body.model)
         return json_response(await embedder.beside(sum(map(len, texts)), _tokens, model, texts, body))
 
     @router.get("/info")

@@ -11,8 +11,10 @@ from typing import Annotated, Any, Literal
 
 import orjson
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.responses import Response
+
+from selfsent.text.clean import encodable
 
 # The kinds of text-embeddings-inference: status, that below /v1 as OpenAI's clients expect it, OpenAI's type and code
 _KINDS = {
@@ -91,8 +93,9 @@ class KnownHosts:
             return False
 
 
+Text = Annotated[str, AfterValidator(encodable)]  # JSON can hold lone surrogates, and no answer could say them again
 Ids = list[Annotated[int, Field(ge=0, le=2**31 - 1)]]
-Input = str | Ids | list[str | Ids]
+Input = Text | Ids | list[Text | Ids]
 Direction = Literal["Left", "Right", "left", "right"]
 
 
@@ -132,8 +135,8 @@ class EmbedRequest(_Options):
 class SimilarityInputs(Body):
     """One text, and those it is compared with."""
 
-    source_sentence: str
-    sentences: list[str]
+    source_sentence: Text
+    sentences: list[Text]
 
 
 class SimilarityRequest(Body):
@@ -147,7 +150,7 @@ class SimilarityRequest(Body):
 class TokenizeRequest(Body):
     """POST /tokenize."""
 
-    inputs: str | list[str]
+    inputs: Text | list[Text]
     add_special_tokens: bool = True
     prompt_name: str | None = None
     model: str | None = None
@@ -156,7 +159,7 @@ class TokenizeRequest(Body):
 class SearchRequest(Body):
     """POST /search."""
 
-    query: str
+    query: Text
     top: int = Field(10, ge=1, le=100)
     index: str | None = Field(None, description="a name of GET /search; without one all of them are searched")
     mode: Literal["dense", "bm25", "hybrid"] | None = Field(None, description="None: as the index was made")

@@ -16,7 +16,7 @@ from selfsent.encoder.base import Role
 from selfsent.encoder.quantize import unit
 from selfsent.serving.embedder import Embedder, Wanted
 from selfsent.serving.embeddings import in_base64, shaped
-from selfsent.serving.protocol import Body, json_response
+from selfsent.serving.protocol import Body, Text, json_response
 from selfsent.serving.served import ServedModel, ServedModels
 
 _META = {"api_version": {"version": "2"}}
@@ -25,8 +25,8 @@ _META = {"api_version": {"version": "2"}}
 class RerankRequest(Body):
     """POST /rerank, of text-embeddings-inference."""
 
-    query: str
-    texts: list[str]
+    query: Text
+    texts: list[Text]
     truncate: bool | None = None
     return_text: bool = False
     raw_scores: bool = Field(False, description="without effect: a score is a cosine")
@@ -34,14 +34,14 @@ class RerankRequest(Body):
 
 
 class _Document(BaseModel):
-    text: str
+    text: Text
 
 
 class CohereRerank(Body):
     """POST /v2/rerank and /v1/rerank, of Cohere and Jina."""
 
-    query: str
-    documents: list[str | _Document]
+    query: Text
+    documents: list[Text | _Document]
     top_n: int | None = Field(None, ge=1)
     return_documents: bool = False
     model: str | None = None
@@ -50,7 +50,7 @@ class CohereRerank(Body):
 class CohereEmbed(Body):
     """POST /v2/embed, of Cohere."""
 
-    texts: list[str]
+    texts: list[Text]
     input_type: Literal["search_document", "search_query", "classification", "clustering"] = "search_document"
     embedding_types: list[Literal["float", "base64"]] | None = Field(None, description="None: float")
     output_dimension: int | None = Field(None, ge=1, description="keep so many leading dimensions, at length 1")

@@ -15,7 +15,6 @@ from selfsent.searching.reader import Hit
 from selfsent.serving.embedder import Embedder, Wanted
 from selfsent.serving.protocol import Refusal, SearchRequest, json_response
 from selfsent.serving.served import ServedIndex, ServedIndexes, ServedModels, rounded
-from selfsent.text import clean
 
 
 def search_routes(indexes: ServedIndexes, models: ServedModels, embedder: Embedder) -> APIRouter:
@@ -37,7 +36,7 @@ def search_routes(indexes: ServedIndexes, models: ServedModels, embedder: Embedd
         if not body.query.strip():
             raise Refusal("Empty", "the query is empty: say what to look for")
         results = [await _search(served, body, request) for served in chosen]
-        return json_response({"query": clean.encodable(body.query), "results": results})
+        return json_response({"query": body.query, "results": results})
 
     async def _search(served: ServedIndex, body: SearchRequest, request: Request) -> dict[str, Any]:
         began = time.monotonic()

@@ -87,12 +87,15 @@ def write_bytes(target: Path, content: bytes) -> None:
 
 def write_text(target: Path, content: str) -> None:
     """Write a UTF-8 file, whole or not at all."""
-    write_bytes(target, content.encode())
+    write_bytes(target, content.encode(errors="replace"))  # the name of a file may be no Unicode
 
 
 def write_json(target: Path, content: object) -> None:
     """Write a JSON file, whole or not at all."""
-    write_text(target, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(content, indent=2, ensure_ascii=False)
+    if text.encode(errors="replace").decode() != text:  # it has the name of a file that is no Unicode
+        text = json.dumps(content, indent=2)
+    write_text(target, text + "\n")
 
 
 def unfinished(target: Path) -> Path:
@@ -278,7 +281,11 @@ def bytes_digest(content: bytes) -> str:
 
 def cache_folder(kind: str, fingerprint: str, root: Path | None = None) -> Path:
     """Return the place of a cached folder, whether it exists or not."""
-    return (root or Path(os.environ.get("SELFSENT_CACHE") or "~/.cache/selfsent")).expanduser() / kind / fingerprint
+    root = root or Path(os.environ.get("SELFSENT_CACHE") or "~/.cache/selfsent")
+    try:
+        return root.expanduser() / kind / fingerprint
+    except RuntimeError as error:  # a container, say, that runs as a number without a name
+        raise ConfigurationError(f"{root} has no place, this user has no home: set SELFSENT_CACHE or HOME") from error
 
 
 def cached(folder: Path) -> bool:

@@ -84,6 +84,10 @@ compare TEXT builtin no/such/folder                         | 'no/such/folder' c
 compare TEXT builtin builtin                                | are the same encoder, builtin
 
 encode nothing.txt                                          | nothing.txt
+encode ~no.such.user/a.txt                                  | ~no.such.user/a.txt does not exist
+encode WIDE --out WIDE --overwrite                          | is the text itself: name another file
+encode TEXT --out /dev/null --overwrite                     | output /dev/null does not fit
+encode                                                      | the source held no texts
 encode TEXT --part 3/2                                      | part '3/2' does not fit
 encode TEXT --part 1/2 --engine ray                         | --part is for other schedulers
 encode TEXT --dtype int8                                    | int8 takes its ranges from the first 16,384 texts, and 6
@@ -131,6 +135,7 @@ reproduce scd-table-1 --base no/such/base/here              | nothing of scd-tab
 
 settings scdd                                               | did you mean 'scd'
 settings corpus.maxx                                        | did you mean 'corpus.max_
+settings ../../no.such.module                               | no module '../../no.such.module' is installed
 settings no.such.module                                     | no module 'no.such.module' is installed or in this folder
 """
 ROWS = [[part.strip() for part in line.split(" | ")] for line in REFUSALS.splitlines() if line]
@@ -167,6 +172,7 @@ def test_what_cannot_work_is_refused_in_one_sentence(line, message, places, requ
     if "INDEX" in line:
         request.getfixturevalue("made_index")
     monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "stdin", None)  # closed by who started it
     monkeypatch.chdir(places["FOLDER"].parent)
     before = {path: path.stat().st_mtime_ns for path in places["FOLDER"].parent.rglob("*") if path.is_file()}
     status, out, err = run(monkeypatch, capsys, *(places.get(word, word) for word in shlex.split(line)))
@@ -181,3 +187,14 @@ def test_a_server_whose_key_is_an_empty_variable_does_not_start_without_one(monk
     status, _, err = run(monkeypatch, capsys, "serve", "--port", "99999")
     assert (status, err.count("\n")) == (1, 1)
     assert "the API key is empty (--api-key or SELFSENT_API_KEY)" in err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a folder in use cannot be removed there")
+def test_a_command_in_a_folder_that_is_gone_says_so(monkeypatch, capsys, tmp_path):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert run(monkeypatch, capsys, "encode", "a.txt")[::2] == (
+        1,
+        "error: the folder in which this command was started is gone: start it in one that exists\n",
+    )

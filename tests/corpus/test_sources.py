@@ -220,7 +220,7 @@ def test_a_folder_is_read_in_order_of_names_without_hidden_and_foreign_files(tmp
     assert [d.text for d in read(tmp_path)] == ["a.txt", "b.txt", "deep/c.txt"]
 
 
-@pytest.mark.parametrize("target", ["outside/secret.txt", "outside", "nowhere.txt", "."])
+@pytest.mark.parametrize("target", ["outside/secret.txt", "outside", "nowhere.txt", ".", "corpus/link.txt"])
 def test_a_link_that_leads_out_of_a_folder_is_refused_and_no_other(tmp_path, target):
     for name in ("outside/secret.txt", "corpus/a.txt"):
         (tmp_path / name).parent.mkdir()
@@ -231,7 +231,8 @@ def test_a_link_that_leads_out_of_a_folder_is_refused_and_no_other(tmp_path, tar
     if target == ".":
         assert [d.text for d in read(folder)] == ["text", "text"]
     else:
-        with pytest.raises(CorpusError, match=r"corpus/link.* links to .*, out of .*corpus: remove it"):
+        wrong = "cannot be opened: Too many" if "link" in target else "links to .*, out of .*corpus: remove it"
+        with pytest.raises(CorpusError, match=f"corpus/link.* {wrong}"):
             read(folder)
 
 
@@ -257,7 +258,7 @@ def test_a_pipe_is_refused_instead_of_being_waited_for(tmp_path, inside):
         read(tmp_path if inside else tmp_path / "a.txt")
 
 
-@pytest.mark.parametrize("name", ["", " ", "a" * 300 + ".txt", "a\0.txt"])
+@pytest.mark.parametrize("name", ["", " ", "a" * 300 + ".txt", "a\0.txt", "~no.such.user/a.txt"])
 def test_a_name_that_no_file_can_have_is_refused(name):
     with pytest.raises(CorpusError):
         read(name)
@@ -520,6 +521,7 @@ REFUSALS = [
         ("a.txt", data, "is not text but binary")
         for data in (b"GIF89a\x01\x02", b"line\nab\0c\n", b"\x89PNG\r\n\x1a\n")
     ),
+    ("a.txt", "a line\n日本語\n".encode("iso2022_jp"), "line 2 is ISO-2022, as old mail of East Asia: save it"),
     ("a.csv", "id;text\n1;café “x”\n".encode("cp1252"), r"line 2 is not UTF-8 \(byte 0xe9\): save it as UTF-8"),
     ("a.csv", b"id;text\n1;one;two\n", r"line 2 has 3 cells and the header 2: mend"),
     ("a.csv", b"id^text\n1^x\n", r"no column 'text': name the one that holds the text, of id\^text"),

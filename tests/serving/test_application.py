@@ -156,6 +156,11 @@ def test_lone_surrogates_are_read_as_encode_reads_them(client, close):
     close(client.post("/embed", content=content, headers=JSON).json(), ["rain ?"])
     (tokens,) = client.post("/tokenize", content=content, headers=JSON).json()
     assert [token["text"] for token in tokens] == ["[CLS]", "rain", "?", "[SEP]"]
+    content = b'{"query": "rain", "texts": ["\\ud800"], "documents": ["\\ud800"], "return_text": true'
+    content += b', "return_documents": true}'
+    assert client.post("/rerank", content=content, headers=JSON).json()[0]["text"] == "?"
+    assert client.post("/v2/rerank", content=content, headers=JSON).json()["results"][0]["document"]["text"] == "?"
+    assert client.post("/v2/embed", content=content, headers=JSON).json()["texts"] == ["?"]
 
 
 def test_metrics_are_in_the_format_of_prometheus(client):

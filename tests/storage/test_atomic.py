@@ -197,7 +197,7 @@ def test_every_flipped_byte_and_every_truncation_of_what_is_sealed_is_refused_by
 
 def test_a_damaged_table_is_refused_or_has_the_same_content(tmp_path):
     """Of two kinds of white space either will do, and a damaged name of the checksum leaves the content as it was."""
-    path, content = tmp_path / "plan.json", {"steps": {"a": 50}, "rate": 1e-5, "name": "é", "list": [None, True]}
+    path, content = tmp_path / "plan.json", {"steps": {"a": 50}, "rate": 1e-5, "name": "é\udce9", "list": [None, True]}
     atomic.write_sealed(path, content)
     assert atomic.read_sealed(path, "delete it") == content
     harmless = 0

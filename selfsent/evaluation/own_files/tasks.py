@@ -69,7 +69,9 @@ def classification_task(task: str, path: Path) -> FewShot:
             "test"
         )
     train, test = ([p for p, own in zip(pairs, splits, strict=True) if own == name] for name in ("train", "test"))
-    return FewShot(name=task, train=train, test=test, notes=_shared(train, test))
+    others = len(rows) - len(train) - len(test)
+    notes = [f"{others:,} rows are left out: their split is neither train nor test"] * (others > 0)
+    return FewShot(name=task, train=train, test=test, notes=[*notes, *_shared(train, test)])
 
 
 def read_labelled(path: Path) -> Labelled:
@@ -144,10 +146,13 @@ def retrieval_task(task: str, path: Path) -> Ranking:
         for name, known, file in ((cells[0], queries, "queries"), (cells[1], documents, "corpus")):
             if name not in known:
                 raise DataError(f"{judged}, line {line} names {name!r}, which {file}.jsonl does not hold")
-        graded.setdefault(cells[0], {})[number[cells[1]]] = int(cells[2])
+        if graded.setdefault(cells[0], {}).setdefault(number[cells[1]], int(cells[2])) != int(cells[2]):
+            raise DataError(f"{judged}, line {line} grades {cells[1]!r} for {cells[0]!r} once more, and differently")
     answered = {query: grades for query, grades in graded.items() if max(grades.values()) > 0}
     if not answered:
         raise DataError(f"{judged} has no document that answers a query: grades should be above 0 where one does")
+    if empty := [query for query in answered if not queries[query].strip()]:
+        raise DataError(f"{path / 'queries.jsonl'}: the query {empty[0]!r} is empty: give its text, or leave it out")
     # A query may itself be a document of the corpus, which does not answer it.
     own = [
         number.get(query) if grades.get(number.get(query, -1), 0) <= 0 else None for query, grades in answered.items()
@@ -235,6 +240,7 @@ def _label(where: str, value: object) -> str:
     known = value is None or isinstance(value, str | int | float)
     if not known or value != value:  # NaN
         raise DataError(f"{where} has the label {value!r:.60}: give a word or a number")
+    value = int(value) if isinstance(value, float) and value.is_integer() else value  # 1.0 in one row, 1 in another
     label = "" if value is None else clean.encodable(str(value)).strip()
     if not label:
         raise DataError(f"{where} has no label: give every text one, or leave the row out")

@@ -61,6 +61,17 @@ def test_the_only_other_column_is_the_label(tmp_path):
     assert tasks.read_custom_task(f"clustering:{path}").labels == ["1", "2", "1"]
 
 
+def test_labels_and_splits_that_are_written_in_several_ways(tmp_path):
+    """1 and 1.0 are one class, and rows of neither split are counted."""
+    rows = [
+        {"text": f"t{i}", "label": label, "split": ("train", "test", "")[i % 3]}
+        for i, label in enumerate([1, 1.0, 2, 2.0] * 3)
+    ]
+    task = tasks.read_custom_task(f"classification:{write(tmp_path / 't.jsonl', rows)}")
+    assert {label for _, label in task.train + task.test} == {"1", "2"}
+    assert task.notes == ["4 rows are left out: their split is neither train nor test"]
+
+
 def test_pairs(tmp_path):
     path = write(tmp_path / "t.csv", "sentence1,sentence2,label\na,b,1\nc,d,0\ne,f,true\n")
     task = tasks.read_custom_task(f"pairs:{path}")
@@ -173,6 +184,8 @@ def test_what_does_not_fit_is_named(tmp_path, task, name, content, message):
         (("qrels/test.tsv", "q\tnone\t1\n"), r"line 1 names 'none', which corpus\.jsonl does not hold"),
         (("qrels/test.tsv", "x\td\t1\n"), r"names 'x', which queries\.jsonl does not hold"),
         (("qrels/test.tsv", "q\td\t0\n"), "no document that answers a query"),
+        (("qrels/test.tsv", "q\td\t1\nq\td\t1\nq\td\t0\n"), "line 3 grades 'd' for 'q' once more, and differently"),
+        (("queries.jsonl", [{"_id": "q", "text": " "}]), r"queries\.jsonl: the query 'q' is empty: give its text"),
         (("qrels/test.tsv", "head\nq d\n"), "line 2 is not a query, a document and a grade"),
         (("qrels/test.tsv", "q\td\t1.5\n"), "line 1 is not a query, a document and a grade"),
         (("qrels/test.tsv", "head\nq\td\t²\n"), "line 2 is not a query, a document and a grade"),
