@@ -207,7 +207,7 @@ found = [client.query_points("passages", vector, limit=10).points for vector in 
         "sqlite-vec",
         "vectors",
         """\
-import sqlite3
+import pysqlite3 as sqlite3  # or Python's own, where it loads extensions
 import sqlite_vec""",
         """\
 db = sqlite3.connect(":memory:"); db.enable_load_extension(True); sqlite_vec.load(db)
@@ -334,7 +334,9 @@ vectors = [vector for part in parts for vector in client.embed(texts=part, **how
         "requests",
         "server",
         "import requests",
-        'vectors = [vector for part in parts for vector in requests.post(f"{url}/embed", json={"inputs": part}).json()]',
+        """\
+answers = [requests.post(f"{url}/embed", json={"inputs": part}).json() for part in parts]
+vectors = [vector for answer in answers for vector in answer]""",
         "ranked(vectors)",
     ),
 }
@@ -366,12 +368,12 @@ def page() -> str:
     result = json.loads(RESULT.read_text(encoding="utf-8"))
     parts = [
         "# With the programs that you have",
-        "Made by `benchmarks/client_programs.py`: the code is what `benchmarks/clients.py` runs, and the tables are what "
-        "it measures.",
+        "Made by `benchmarks/client_programs.py`: the code is what `benchmarks/clients.py` runs, and the tables "
+        "are what it measures.",
         "`folder` is what `fit` or `train` keeps; for ONNX Runtime, fastembed and transformers.js it is what "
         "`export --to onnx` writes.  `queries` and `passages` are lists of texts, `texts` is both.  `model` is opened "
-        "by sentence-transformers, and `asked` and `vectors` are its vectors of queries and passages.  `data['pair']` is "
-        "true of a pair.  `url` is that of `selfsent serve folder`, and `parts` are the texts, 16 at a time.",
+        "by sentence-transformers, and `asked` and `vectors` are its vectors of queries and passages.  `data['pair']` "
+        "is true of a pair.  `url` is that of `selfsent serve folder`, and `parts` are the texts, 16 at a time.",
         result["claim"],
     ]
     names = list(dict.fromkeys(row[0] for row in result["rows"]))

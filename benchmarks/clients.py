@@ -116,7 +116,7 @@ def ask(found: tuple[Path, str], client: Client, folder: Path, data: Path, url: 
     if out.is_file():
         return read(out), ""
     lines = [line for line in ended.stderr.strip().splitlines() if "Error" in line] or ["ended without a word"]
-    return {}, lines[-1].strip().replace(str(where) + "/", "").replace("|", "/")[:160]
+    return {}, "no: " + lines[-1].strip().replace(str(where) + "/", "").replace("|", "/")[:120]
 
 
 def cells(result: dict, ours: np.ndarray, queries: int, seconds: float) -> list[str]:
@@ -138,7 +138,7 @@ def write_graphs(encoder, folders: dict[str, Path]) -> dict[str, str]:
         try:
             _write_onnx(encoder, folder, int8=given == "int8")
         except UserError as error:
-            said[given] = str(error)[:160]
+            said[given] = f"no: {error}"[:160]
     return said
 
 
