@@ -384,7 +384,7 @@ def page() -> str:
         parts += [f"## Measured: {name}", "\n".join(f"| {' | '.join(line)} |" for line in lines)]
     parts += ["\n".join(f"- {note}" for note in result["notes"])]
     for name, client in CLIENTS.items():
-        language = "js" if client.given == "node" else "python"
+        language = "text" if client.given == "node" else "python"
         parts += [f"## {name}", *([client.note] if client.note else [])]
         parts += [f"<!-- not run: needs {client.package} -->\n```{language}\n{client.imports}\n\n{client.lines}\n```"]
     return "\n\n".join(parts) + "\n"
