@@ -17,6 +17,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import distributions
 from itertools import islice
 from pathlib import Path
 from tempfile import mkdtemp
@@ -64,11 +65,10 @@ def interpreter(environments: Path, client: Client) -> tuple[Path, str] | None:
     if client.given == "node":
         package = environments / "node" / "node_modules" / client.package / "package.json"
         return (Path("node"), json.loads(package.read_text())["version"]) if package.is_file() else None
-    code = f"import importlib.metadata as m; print(m.version({client.package!r}))"
     for python in (Path(sys.executable), *sorted(environments.glob("*/bin/python"))):
-        said = subprocess.run([str(python), "-c", code], capture_output=True, text=True)
-        if said.returncode == 0:
-            return python, said.stdout.strip()
+        packages = [str(path) for path in python.parent.parent.glob("lib/python3*/site-packages")]
+        for distribution in distributions(name=client.package, path=packages):
+            return python, distribution.version
     return None
 
 
