@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Dense, Normalize
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, StaticEmbedding
 from torch import nn
 
 from selfsent.encoder.assemble import may_have_pooler, quietly
@@ -43,6 +43,7 @@ def save_encoder(
     changes: dict[str, Callable[[Any], Any]] = {
         "modules.json": lambda entries: [_older_entry(entry, whole) for entry in entries],
         "tokenizer_config.json": lambda settings: settings | _older_class(settings),
+        "config_sentence_transformers.json": lambda settings: settings | _for_model2vec(whole),
         "sentence_bert_config.json": lambda settings: _with_older_transformer_names(settings, encoder),
         "*_Pooling/config.json": _with_older_pooling_names,
         "*_WeightedLayerPooling/config.json": _with_older_pooling_names,
@@ -110,6 +111,12 @@ def _older_entry(entry: dict[str, Any], encoder: SentenceTransformer) -> dict[st
     if entry["idx"] == len(encoder) - 1 and adds_unit(encoder):
         entry["path"] = f"{entry['idx']}{UNIT}"
     return entry
+
+
+def _for_model2vec(encoder: SentenceTransformer) -> dict[str, bool | None]:
+    """Return what model2vec reads instead of the modules behind static vectors, and of a text's length: all of it."""
+    normalised = isinstance(encoder[0], StaticEmbedding) and isinstance(encoder[-1], Normalize)
+    return {"normalize": True, "max_length": None} if normalised else {}
 
 
 def _older_class(settings: dict[str, Any]) -> dict[str, str]:

@@ -25,6 +25,7 @@ from selfsent.corpus.settings import CorpusConfig
 from selfsent.corpus.sources import Document, source_names
 from selfsent.encoder.encode import encode
 from selfsent.encoder.folder import read_table
+from selfsent.encoder.inspect import tokenizer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import as_encoder
 from selfsent.encoder.pair_module import parts_of
@@ -52,6 +53,7 @@ FACTS = "export.json"  # what was exported, from what, and the figures of the ga
 _TEXTS = 20_000  # that they are learned from, at most
 _PASSAGE = 50  # words
 _JUDGED = 60  # documents of the verdict, at least: its tests need 50
+_UNCUT = 1_000_000  # tokens of a text that static vectors read: fastembed wants a number
 _LEARNED = 5_000  # documents, at most
 _OF_RUN = ("column", "encoding", "title_column", "summary_column", "language", "split")  # that its text is read with
 
@@ -204,7 +206,7 @@ def _write_onnx(encoder: SentenceTransformer, folder: Path, *, int8: bool) -> No
         # Arguments of the torch class, which loaders of a graph would hand to a class that does not know them.
         content = {key: value for key, value in read_table(settings).items() if key != "model_args"}
         settings.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    _place_tokenizers(parts, folder)
+    _place_tokenizers(encoder, folder)
     plain, small = (folder / name for name in GRAPHS)
     plain.parent.mkdir()
     onnx.write_graph(encoder, plain)
@@ -213,11 +215,17 @@ def _write_onnx(encoder: SentenceTransformer, folder: Path, *, int8: bool) -> No
         plain.unlink()
 
 
-def _place_tokenizers(parts: Sequence[SentenceTransformer], folder: Path) -> None:
-    """Leave the tokenizers of a pair where they are looked for: each in a folder, or one for all of them."""
+def _place_tokenizers(encoder: SentenceTransformer, folder: Path) -> None:
+    """Leave tokenizers where they are looked for: those of a pair each in a folder, or one for all of them."""
+    parts = parts_of(encoder)
     for number, part in enumerate(parts):
         if isinstance(part[0], StaticEmbedding):  # no runtime is to add special tokens
             bare_tokenizer(part).save(str(folder / str(number) / "tokenizer.json"))
+    if not parts and isinstance(encoder[0], StaticEmbedding):
+        tokenizer = tokenizer_of(encoder)  # which adds none
+        tokenizer.model_max_length = _UNCUT
+        tokenizer.save_pretrained(folder)
+        (folder / "config.json").write_text('{"model_type": "static"}\n', encoding="utf-8")
     if parts and onnx.share_tokens(parts):
         for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
             if (folder / "0" / name).is_file():

@@ -3,9 +3,9 @@
     input_ids, attention_mask[, token_type_ids]  (B, T)  ->  last_hidden_state (B, T, H), sentence_embedding (B, D)
                                                  or      ->  sentence_embedding (B, D)
 
-The first form is for a transformer with cls or mean pooling, which other libraries pool by themselves from the first
-output.  Of any other pipeline (word weights, a prompt, several layers, a dense layer) they would pool something else
-without a word, so that its graph has the embedding alone.
+The first form is for a transformer with cls or mean pooling and for static vectors, which other libraries pool by
+themselves from the first output.  Of any other pipeline (word weights, a prompt, several layers, a dense layer) they
+would pool something else without a word, so that its graph has the embedding alone.
 
 A pair of encoders is one graph, too, whose embedding is that of ``EncoderPair``.  Encoders that read the same token ids
 share the inputs; otherwise encoder k has inputs of its own, with token ids by its own tokenizer:
@@ -60,17 +60,13 @@ def require_one_graph(encoder: SentenceTransformer, name: str) -> None:
     """Refuse an encoder that no graph over token ids can express.
 
     Raises:
-        EncoderError: static vectors alone, another kind of encoder, or a pooling that leaves a prompt out.
+        EncoderError: another kind of encoder than transformers and static vectors, or a pooling that leaves a prompt
+            out.
     """
-    if isinstance(encoder[0], StaticEmbedding):
-        raise EncoderError(
-            f"{name} holds static word vectors, a table that needs no graph: StaticEmbedding of sentence-transformers "
-            "and model2vec open the folder as it is"
-        )
     for one in parts_of(encoder) or [encoder]:
         if transformer_of(one) is None and not isinstance(one[0], StaticEmbedding):
             kind = type(one[0]).__name__
-            raise EncoderError(f"{name} begins with {kind}: only transformers become ONNX graphs")
+            raise EncoderError(f"{name} begins with {kind}: only transformers and static vectors become ONNX graphs")
         if any(encoder.prompts.values()) and not all(part.include_prompt for part in one if isinstance(part, Pooling)):
             raise EncoderError(
                 f"the pooling of {name} leaves the words of a prompt out, which no graph over token ids can"
@@ -106,13 +102,12 @@ def _reading(tokenizer: PreTrainedTokenizerBase, length: int) -> list[Any]:
 
 def pooled_elsewhere(encoder: SentenceTransformer) -> bool:
     """Tell whether other libraries can pool the hidden states by themselves: cls or mean, then perhaps Normalize."""
-    modules = list(encoder)[1:]
-    pooling = modules[0] if modules else None
-    return (
-        isinstance(pooling, Pooling)
-        and pooling.pooling_mode in ("cls", "mean")
-        and all(isinstance(one, Normalize) for one in modules[1:])
-    )
+    first, *behind = encoder
+    if not isinstance(first, StaticEmbedding):  # which is a mean by itself
+        pooling = behind.pop(0) if behind else None
+        if not (isinstance(pooling, Pooling) and pooling.pooling_mode in ("cls", "mean")):
+            return False
+    return all(isinstance(one, Normalize) for one in behind)
 
 
 class _Layers(nn.Module):
@@ -143,8 +138,9 @@ class _Words(nn.Module):
 
     def forward(self, tokens: dict[str, Tensor]) -> dict[str, Any]:
         mask = tokens["attention_mask"].unsqueeze(-1).float()
-        mean = (F.embedding(tokens["input_ids"], self.vectors) * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
-        features: dict[str, Any] = {"sentence_embedding": mean}
+        words = F.embedding(tokens["input_ids"], self.vectors)
+        mean = (words * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
+        features: dict[str, Any] = {"sentence_embedding": mean, "last_hidden_state": words}
         for module in self.behind:
             features = module(features)
         return features

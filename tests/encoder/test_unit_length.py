@@ -1,5 +1,7 @@
 """What is kept gives vectors of length 1, so that L2, inner product and cosine rank alike."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -124,3 +126,15 @@ def test_others_may_read_what_is_kept(encoder, tmp_path):
     (tmp_path / "new").write_text("")
     modes = {path.stat().st_mode for path in (tmp_path / "kept").rglob("*") if path.is_file()}
     assert modes == {(tmp_path / "new").stat().st_mode}
+
+
+def test_model2vec_is_told_of_the_length_and_to_cut_nothing(bert, tmp_path):
+    """It reads these two keys of the settings, and no module behind the vectors."""
+
+    def said(encoder, name, **how):
+        save_encoder(encoder, tmp_path / name, **how)
+        settings = json.loads((tmp_path / name / "config_sentence_transformers.json").read_text())
+        return {key: settings[key] for key in ("normalize", "max_length") if key in settings}
+
+    assert said(static(), "static") == {"normalize": True, "max_length": None}
+    assert said(static(), "as it was", as_is=True) == said(load_encoder(bert), "transformer") == {}

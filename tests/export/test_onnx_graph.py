@@ -123,10 +123,15 @@ def test_a_layer_without_an_operator_is_refused_in_one_sentence_and_the_encoder_
     assert encoder[0].model.config._attn_implementation == attention != "eager"
 
 
-def test_static_vectors_are_refused(corpus, tmp_path):
-    with pytest.raises(EncoderError, match="static word vectors"):
-        export_model("builtin-static", "onnx", corpus=corpus, out=tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+def test_static_vectors_are_a_graph_that_others_pool_and_no_special_token_is_read(corpus, tmp_path):
+    folder = export_model("builtin-static", "onnx", corpus=corpus, out=tmp_path / "out").folder
+    theirs = encode(load_encoder("builtin-static"), HARD, precision="fp32")
+    np.testing.assert_allclose(OnnxEncoder(folder).encode(HARD), theirs, atol=1e-5)
+    vectors, mask = opened_alone(folder)
+    assert list(vectors) == ["last_hidden_state", "sentence_embedding"]
+    pooled = (vectors["last_hidden_state"] * mask).sum(1) / np.maximum(mask.sum(1), 1)
+    np.testing.assert_allclose(unit(pooled), theirs, atol=1e-5)
+    np.testing.assert_allclose(vectors["sentence_embedding"], theirs, atol=1e-5)
 
 
 def test_without_the_extra_it_says_what_to_install(folders, corpus, tmp_path, monkeypatch):

@@ -68,9 +68,14 @@ def unit(vectors):
 
 
 def expected(folder):
-    """The weighted sum of both cosines, by sentence-transformers alone: each side is a folder of its own."""
+    """The weighted sum of both cosines, by sentence-transformers alone: each side is a folder of its own.
+
+    Of a text without words one side is zero, and the length of the other is made 1.
+    """
     sides = [unit(SentenceTransformer(str(folder / name), device="cpu").encode(HARD)) for name in "01"]
-    return sum(weight * side @ side.T for weight, side in zip(WEIGHTS, sides, strict=True))
+    products = sum(weight * side @ side.T for weight, side in zip(WEIGHTS, sides, strict=True))
+    lengths = np.sqrt(np.diag(products))
+    return products / np.outer(lengths, lengths)
 
 
 def feeds(tokens, end=""):
