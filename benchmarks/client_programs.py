@@ -268,7 +268,7 @@ embedding = HuggingFaceEmbedding(folder, trust_remote_code=data["pair"])
 index = VectorStoreIndex([TextNode(text=text) for text in passages], embed_model=embedding)
 found = [index.as_retriever(similarity_top_k=10).retrieve(query) for query in queries]""",
         "done([[place[hit.text] for hit in row] for row in found], embedding.get_text_embedding_batch(texts))",
-        "Static vectors have no length to be cut at, which it insists on: serve them, and give its OpenAI class the URL.",
+        "Static vectors have no length to be cut at, which it needs: serve them, and give its OpenAI class the URL.",
     ),
     "Haystack": Client(
         "sentence-transformers-haystack",
