@@ -134,8 +134,8 @@ from tokenizers import Tokenizer""",
 from fastembed import TextEmbedding
 from fastembed.common.model_description import ModelSource, PoolingType""",
         """\
-TextEmbedding.add_custom_model(model="mine", pooling=PoolingType.MEAN, normalization=True, dim=data["width"],
-    sources=ModelSource(hf="mine"), model_file="onnx/model.onnx")
+how = {"pooling": PoolingType.MEAN, "normalization": True, "dim": data["width"], "model_file": "onnx/model.onnx"}
+TextEmbedding.add_custom_model(model="mine", sources=ModelSource(hf="mine"), **how)
 vectors = list(TextEmbedding("mine", specific_model_path=folder).embed(texts))""",
         "ranked(vectors)",
         "It knows one tokenizer: a pair that has two is refused.",
@@ -228,7 +228,9 @@ found = [client.query_points("passages", vector, limit=10).points for vector in 
 import pysqlite3 as sqlite3  # or Python's own, where it loads extensions
 import sqlite_vec""",
         """\
-db = sqlite3.connect(":memory:"); db.enable_load_extension(True); sqlite_vec.load(db)
+db = sqlite3.connect(":memory:")
+db.enable_load_extension(True)
+sqlite_vec.load(db)
 db.execute(f"create virtual table passages using vec0(vector float[{vectors.shape[1]}])")
 db.executemany("insert into passages(rowid, vector) values (?, ?)", enumerate(vectors))
 ask = "select rowid from passages where vector match ? and k = 10 order by distance"
