@@ -63,6 +63,8 @@ def vector(text):
     return session.run(["sentence_embedding"], {name: feeds[name] for name in names})[0][0]
 ranked([vector(text) for text in texts])"""
 
+SERVED = "`selfsent serve` computes in bf16 where the processor has it; `--set precision=fp32` gives our digits."
+
 
 @dataclass(frozen=True)
 class Client:
@@ -132,8 +134,8 @@ from tokenizers import Tokenizer""",
 from fastembed import TextEmbedding
 from fastembed.common.model_description import ModelSource, PoolingType""",
         """\
-TextEmbedding.add_custom_model(model="mine", pooling=PoolingType.MEAN, normalization=True, dim=data["width"],
-    sources=ModelSource(hf="mine"), model_file="onnx/model.onnx")
+how = {"pooling": PoolingType.MEAN, "normalization": True, "dim": data["width"], "model_file": "onnx/model.onnx"}
+TextEmbedding.add_custom_model(model="mine", sources=ModelSource(hf="mine"), **how)
 vectors = list(TextEmbedding("mine", specific_model_path=folder).embed(texts))""",
         "ranked(vectors)",
         "It knows one tokenizer: a pair that has two is refused.",
@@ -226,7 +228,9 @@ found = [client.query_points("passages", vector, limit=10).points for vector in 
 import pysqlite3 as sqlite3  # or Python's own, where it loads extensions
 import sqlite_vec""",
         """\
-db = sqlite3.connect(":memory:"); db.enable_load_extension(True); sqlite_vec.load(db)
+db = sqlite3.connect(":memory:")
+db.enable_load_extension(True)
+sqlite_vec.load(db)
 db.execute(f"create virtual table passages using vec0(vector float[{vectors.shape[1]}])")
 db.executemany("insert into passages(rowid, vector) values (?, ?)", enumerate(vectors))
 ask = "select rowid from passages where vector match ? and k = 10 order by distance"
@@ -268,7 +272,7 @@ embedding = HuggingFaceEmbedding(folder, trust_remote_code=data["pair"])
 index = VectorStoreIndex([TextNode(text=text) for text in passages], embed_model=embedding)
 found = [index.as_retriever(similarity_top_k=10).retrieve(query) for query in queries]""",
         "done([[place[hit.text] for hit in row] for row in found], embedding.get_text_embedding_batch(texts))",
-        "Static vectors have no length to be cut at, which it needs: serve them, and give its OpenAI class the URL.",
+        "Static vectors have no length to be cut at, which it insists on: serve them, for its OpenAI class.",
     ),
     "Haystack": Client(
         "sentence-transformers-haystack",
@@ -335,6 +339,7 @@ client = OpenAI(base_url=f"{url}/v1", api_key="none")
 answers = [client.embeddings.create(model="any", input=part) for part in parts]
 vectors = [row.embedding for answer in answers for row in answer.data]""",
         "ranked(vectors)",
+        SERVED,
     ),
     "Cohere's client": Client(
         "cohere",
@@ -345,6 +350,7 @@ client = cohere.ClientV2(api_key="none", base_url=url)
 how = {"model": "any", "input_type": "search_document", "embedding_types": ["float"]}
 vectors = [vector for part in parts for vector in client.embed(texts=part, **how).embeddings.float_]""",
         "ranked(vectors)",
+        SERVED,
     ),
     "HTTP, as text-embeddings-inference": Client(
         "requests",
@@ -354,6 +360,7 @@ vectors = [vector for part in parts for vector in client.embed(texts=part, **how
 answers = [requests.post(f"{url}/embed", json={"inputs": part}).json() for part in parts]
 vectors = [vector for answer in answers for vector in answer]""",
         "ranked(vectors)",
+        SERVED,
     ),
 }
 NODE = """
