@@ -155,8 +155,8 @@ def test_text_of_a_run_is_read_with_the_column_of_the_run(tmp_path, corpus):
     done = export_model(run.model, "static", out=tmp_path / "own", accept_loss=True, width=16)
     assert done.judgement.original.scores
     given = {"corpus": renamed, "out": tmp_path / "given", "accept_loss": True, "width": 16}
-    with pytest.raises(CorpusError, match="has no column 'text'"):
-        export_model(run.model, "static", **given)
+    with pytest.raises(CorpusError, match="has no column 'words'"):
+        export_model(run.model, "static", column="words", **given)
     assert export_model(run.model, "static", column="body", **given).judgement.original.scores
 
 
