@@ -401,7 +401,7 @@ def test_links_lead_to_files_and_headings_that_exist(page):
         "selfsent fit texts --set stepz=2",
         "selfsent evaluate builtin --tasks stz",
         "make demonstration",
-        "pip install '.[documents]'",
+        "pip install '.[dokuments]'",
         "wget example.org",
         "torchrun --nproc-per-node 2 -m selfsent trane text.txt",
     ],

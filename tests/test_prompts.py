@@ -171,7 +171,7 @@ def test_the_table_of_fit_is_by_encode_query_and_encode_document(model, theirs, 
     row = next(row for row in found.rows if row["name"] == "prompted")
     expected = reciprocal_rank(theirs("query", tests.queries), theirs("document", tests.passages))
     assert row["dev_mrr"] == pytest.approx(expected, abs=1e-5)
-    assert f"By {found.kept} queries are encoded behind 'she reads '" in str(found)
+    assert f"By {found.kept} queries are encoded behind 'she reads '" in " ".join(found.sentences)
     kept = SentenceTransformer(str(found.model), device="cpu", trust_remote_code=True)
     assert PROMPTS.items() <= kept.prompts.items()
     assert kept.default_prompt_name == "clustering"
