@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
+from pathlib import PurePath
 from typing import Any
 
 from selfsent.errors import CorpusError
@@ -11,6 +12,7 @@ from selfsent.text import clean
 
 _ROWS, _SHOWN, _LINES, _WIDTH = 200, 5, 3, 100  # rows looked at; columns shown, lines of each, and their characters
 _HEADING = 6  # words of a column's name that are rather a text, the first of a table without a header
+_told: set[tuple[str, ...]] = set()  # folder, columns, and the one that is read: a command reads a text several times
 _JOINED = re.compile(r"\w[^\w\s.()/-]+\w")  # a^b: names that an unknown separator parts
 
 
@@ -41,6 +43,9 @@ def text_column(rows: Iterable[tuple[object, Mapping[str, Any]]], name: str, pro
         raise CorpusError(
             f"{name} has no header, or a text in it ({taken[:80]!r}): put a line of names before its rows"
         )
+    if (said := (str(PurePath(name).parent), *map(str, names), taken)) in _told:
+        return taken
+    _told.add(said)
     progress.say(f"{name} has no column 'text': read is {taken!r}, the longest prose in it (--column names another)")
     for column in sorted(prose, key=lambda column: -prose[column])[:_SHOWN]:
         for value in values[column][:_LINES]:
