@@ -34,9 +34,9 @@ demo: install
 	$(BIN)/selfsent fit pydocs --minutes 5 --out runs/demo
 	$(BIN)/selfsent search pydocs "delete a directory with everything in it" --model runs/demo/model
 
-# docs/fit.svg: what a short selection prints on a terminal.
+# docs/fit.svg: what the selection of the demo prints on a terminal.
 picture: install
-	$(BIN)/python docs/screen.py docs/fit.svg fit pydocs --minutes 1 --out runs/picture --resume
+	$(BIN)/python docs/screen.py docs/fit.svg fit pydocs --minutes 5 --out runs/demo --resume
 
 serve-demo: install
 	$(BIN)/pip install --quiet --editable ".[serve]" -c constraints.txt

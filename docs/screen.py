@@ -17,7 +17,7 @@ _WIDTH = 110
 def main(picture: str, *words: str) -> None:
     """Run ``selfsent`` with these words, and write its standard output as SVG that needs no other server."""
     asked = os.environ | {"FORCE_COLOR": "1", "COLUMNS": f"{_WIDTH}"}
-    command = [sys.executable, "-m", "selfsent", *words]
+    command = [str(Path(sys.executable).with_name("selfsent")), *words]
     said = subprocess.run(command, env=asked, stdout=subprocess.PIPE, encoding="utf-8", check=True).stdout
     shown = shlex.join(word for word in words if word != "--resume")
     console = Console(record=True, width=_WIDTH, file=StringIO())
