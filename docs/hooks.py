@@ -1,5 +1,6 @@
-"""What MkDocs adds to the pages: every setting and every command from the code, and the project's own files."""
+"""What MkDocs adds: pages of every setting and command, of the notebook and the project's own files; the style sheet."""
 
+import json
 import re
 import runpy
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 import typer
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
+from pygments.formatters import HtmlFormatter
 from typer.cli import get_docs_for_click
 
 from selfsent.cli import app
@@ -35,6 +37,8 @@ def on_files(files, config):
         "settings.md": settings(),
         "commands.md": commands(),
         "figures.md": RESULTS["write_figures"](),
+        "tutorial.md": notebook(ROOT / "docs" / "tutorial.ipynb"),
+        "site.css": style_sheet(),
     }.items():
         files.append(File.generated(config, name, content=content))
     for name in (*PROJECT, *MODEL_CARDS):
@@ -60,6 +64,24 @@ def on_post_build(config):
         )
         if found:
             raise PluginError(f"{path.name} loads {found[0]!r}: the site has to open without a network")
+
+
+def notebook(path: Path) -> str:
+    """Write a notebook as a page."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    sources = [("".join(cell["source"]), cell["cell_type"]) for cell in cells]
+    page = [f"```python\n{source}\n```" if kind == "code" else source for source, kind in sources]
+    return "\n\n".join([*page, f"The same as a [notebook]({path.name})."]) + "\n"
+
+
+def style_sheet() -> str:
+    """Write the colours of code, by day and by night; wide tables and pictures stay within the page."""
+    day, night = (
+        HtmlFormatter(style=style).get_style_defs(f"[data-bs-theme={theme}] .highlight")
+        for theme, style in (("light", "default"), ("dark", "monokai"))
+    )
+    wide = "[role=main] table { display: block; overflow-x: auto; }\n[role=main] img { max-width: 100%; }"
+    return f"{day}\n{night}\n{wide}\n"
 
 
 def settings() -> str:
