@@ -1,4 +1,4 @@
-"""What MkDocs adds: pages of every setting and command, of the notebook and the project's own files; the style sheet."""
+"""What MkDocs adds: pages of settings, commands, the notebook and the project's own files; the style sheet."""
 
 import json
 import re

@@ -52,7 +52,8 @@ LINKED = [
     *sorted((ROOT / "docs" / "decisions").glob("*.md")),
     *(ROOT / f"{name}.md" for name in ("CHANGELOG", "CONTRIBUTING", "benchmarks/README", "results/README")),
 ]
-GENERATED = {"settings.md", "commands.md", "tutorial.md"}  # pages that only the built site has; building it checks links to them
+# Pages that only the built site has; building it checks links to them.
+GENERATED = {"settings.md", "commands.md", "tutorial.md"}
 COMMANDS = typer.main.get_command(app).commands
 BLOCK = re.compile(
     r"(?:^<!-- (?P<mark>not run|file): (?P<what>.+?) -->\n)?^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.M | re.S
