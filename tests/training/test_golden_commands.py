@@ -113,13 +113,14 @@ def write_base(folder, words, places=None, aside=None):
 
 @pytest.fixture
 def step(command, tmp_path, monkeypatch):
-    """Run the command for one step, on the base in ``tmp_path``; return what it logged, its gradients and weights.
+    """Run the command for one step; return what it logged, its gradients and weights.
 
-    ``heads`` are put in the place of weights that the objective drew.  The saved model has to have moved by AdamW's
-    first update of the gradients.
+    The base is made of ``words``, or lies in ``tmp_path``.  A setting without a section is the objective's.  ``heads``
+    are put in the place of weights that the objective drew.  The saved model has to have moved by AdamW's first update
+    of the gradients.
     """
 
-    def run(method, rows, settings, heads=()):
+    def run(method, rows, settings, words=None, heads=(), **base):
         found = SimpleNamespace(gradients={})
         restore = Trainer.restore
 
@@ -139,7 +140,9 @@ def step(command, tmp_path, monkeypatch):
         monkeypatch.setattr(Trainer, "restore", restored)
         (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         table = {"method": method, "base": "base", "texts": ["rows.jsonl"], "train.batch_size": len(rows)}
-        table |= USUAL | settings
+        table |= USUAL | {key if "." in key else f"objective.{key}": value for key, value in settings.items()}
+        if words:
+            write_base(tmp_path / "base", words, **base)
         (tmp_path / "one.toml").write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items()))
         status, _, said = command("train", "--method", "one.toml", "--out", "run")
         assert status == 0, said
@@ -251,14 +254,13 @@ def simcse_words(values):
 
 
 @pytest.mark.parametrize("head", [False, True])
-def test_simcse_gives_the_authors_loss_and_gradients(golden, step, tmp_path, head):
+def test_simcse_gives_the_authors_loss_and_gradients(golden, step, head):
     values = golden("simcse_loss")
-    write_base(tmp_path / "base", simcse_words(values))
     heads, name = {}, "a_"
     if head:
         bias = np.concatenate((values["a_head_b"], np.zeros(16)))
         heads, name = {"head.0.weight": square(values["a_head_W"]), "head.0.bias": bias}, "a_withhead_"
-    found = step("simcse", pairs(6), {"objective.head": head}, heads)
+    found = step("simcse", pairs(6), {"head": head}, simcse_words(values), heads)
     close(found.loss, values[f"{name}loss_f64"])
     gradients = difference(found.words[3:]).chunk(2)
     close(gradients[0], values[f"{name}grad_z1_f64"])
@@ -269,11 +271,10 @@ def test_simcse_gives_the_authors_loss_and_gradients(golden, step, tmp_path, hea
 
 
 @pytest.mark.parametrize(("temperature", "symmetric"), [(0.2, True), (0.5, False)])
-def test_simcse_under_other_settings_is_its_definition(golden, step, tmp_path, temperature, symmetric):
+def test_simcse_under_other_settings_is_its_definition(golden, step, temperature, symmetric):
     values = golden("simcse_loss")
-    write_base(tmp_path / "base", simcse_words(values))
-    settings = {"objective.head": False, "objective.temperature": temperature, "objective.symmetric": symmetric}
-    found = step("simcse", pairs(6), settings)
+    settings = {"head": False, "temperature": temperature, "symmetric": symmetric}
+    found = step("simcse", pairs(6), settings, simcse_words(values))
     views = double(values["a_z1"]), double(values["a_z2"])
     loss = plain_contrast(*views, temperature)
     if symmetric:
@@ -289,16 +290,15 @@ def test_simcse_under_other_settings_is_its_definition(golden, step, tmp_path, t
     ("method", "settings", "kept"),
     [
         ("simcse", {"encoder.dropout": 0.3}, 0.7),
-        ("scd", {"objective.dropout_low": 0.05, "objective.dropout_high": 0.6}, (0.95 * 0.4) ** 0.5),
+        ("scd", {"dropout_low": 0.05, "dropout_high": 0.6}, (0.95 * 0.4) ** 0.5),
         ("scd", {}, (0.95 * 0.845) ** 0.5),
     ],
 )
-def test_two_views_of_a_text_differ_by_the_rates_of_dropout(step, tmp_path, method, settings, kept):
+def test_two_views_of_a_text_differ_by_the_rates_of_dropout(step, method, settings, kept):
     # Of two vectors with a share of their values left, cos = p q / sqrt(p q): both left, over the norms.
     vectors = np.random.default_rng(0).standard_normal((40, 256))
-    write_base(tmp_path / "base", named("a", mirrored(vectors)))
-    small = {} if method == "simcse" else {"objective.projector_width": 8}
-    found = step(method, [{"text": f"a{i}"} for i in range(40)], small | settings)
+    small = {} if method == "simcse" else {"projector_width": 8}
+    found = step(method, [{"text": f"a{i}"} for i in range(40)], small | settings, named("a", mirrored(vectors)))
     assert found.figures["view_cosine"] == pytest.approx(kept, abs=0.01)
     if method == "scd":
         assert found.terms["self_contrast"] == pytest.approx(kept / 0.05, rel=0.01)
@@ -309,21 +309,21 @@ def test_two_views_of_a_text_differ_by_the_rates_of_dropout(step, tmp_path, meth
 SCD_LAYERS = {"W1": "0.weight", "b1": "0.bias", "W2": "3.weight", "W3": "6.weight"} | {
     f"bn{number}_{kind}": f"{place}.{kind}" for number, place in ((1, 1), (2, 4)) for kind in ("weight", "bias")
 }
-NO_DROPOUT = {"objective.dropout_low": 0.0, "objective.dropout_high": 0.0, "objective.projector_width": 24}
+NO_DROPOUT = {"dropout_low": 0.0, "dropout_high": 0.0, "projector_width": 24}
 
 
-def scd_step(values, case, step, folder, settings):
-    write_base(folder, named("a", mirrored(values[f"{case}_h_A"])) | named("b", mirrored(values[f"{case}_h_B"])))
+def scd_step(values, case, step, settings):
+    words = named("a", mirrored(values[f"{case}_h_A"])) | named("b", mirrored(values[f"{case}_h_B"]))
     heads = {f"projector.{place}": values[f"{case}_{name}"] for name, place in SCD_LAYERS.items()}
     heads["projector.0.weight"] = through(values[f"{case}_W1"])
-    return step("scd", pairs(12), NO_DROPOUT | settings, heads)
+    return step("scd", pairs(12), NO_DROPOUT | settings, words, heads)
 
 
 @pytest.mark.filterwarnings("ignore:dropout_low")
 @pytest.mark.parametrize("case", ["a", "b"])
-def test_scd_gives_the_authors_loss_and_gradients(golden, step, tmp_path, case):
+def test_scd_gives_the_authors_loss_and_gradients(golden, step, case):
     values = golden("scd_loss")
-    found = scd_step(values, case, step, tmp_path / "base", {})
+    found = scd_step(values, case, step, {})
     close(found.terms["self_contrast"], values[f"{case}_self_contrast_over_tau_f64"])
     close(found.terms["decorrelation"], 0.005225 * values[f"{case}_decorrelation_f64"])
     close(found.loss, values[f"{case}_total_f64"])
@@ -340,12 +340,12 @@ def test_scd_gives_the_authors_loss_and_gradients(golden, step, tmp_path, case):
     [(0.1, 0.01, 0.5, 0.2, "mean"), (0.0, 1.0, 0.012, 0.05, "mean"), (2.0, 0.0, 0.1, 1.0, "sum")],
 )
 def test_scd_under_other_weights_is_the_sum_of_the_authors_parts(
-    golden, step, tmp_path, contrast, decorrelation, apart, temperature, reduction
+    golden, step, contrast, decorrelation, apart, temperature, reduction
 ):
     values = golden("scd_loss")
     weights = {"self_contrast_weight": contrast, "decorrelation_weight": decorrelation, "off_diagonal_weight": apart}
     weights |= {"temperature": temperature, "self_contrast_reduction": reduction}
-    found = scd_step(values, "a", step, tmp_path / "base", {f"objective.{name}": w for name, w in weights.items()})
+    found = scd_step(values, "a", step, weights)
     times = contrast * 0.05 / temperature * (12 if reduction == "sum" else 1)
     close(found.terms["self_contrast"], times * values["a_self_contrast_over_tau_f64"])
     off = decorrelation * apart
@@ -366,9 +366,7 @@ def test_whitenedcse_gives_the_authors_loss_and_gradients(golden, step, tmp_path
     anchor = 0
     for view in (1, 2):
         words = named("a", mirrored(values["loss_z"][:, 0])) | named("b", mirrored(values["loss_z"][:, view]))
-        write_base(tmp_path / "base", words)
-        settings = {"objective.num_views": 2, "objective.whitening": "none"}
-        found = step("whitenedcse", pairs(32), settings, almost)
+        found = step("whitenedcse", pairs(32), {"num_views": 2, "whitening": "none"}, words, almost)
         close(found.loss, values[f"loss_part_view{view}_f64"])
         gradients = difference(found.words[3:]).chunk(2)
         close(gradients[1], values["loss_grad_z_f64"][:, view], atol=2e-5)
@@ -389,14 +387,13 @@ WHITENING = {
 
 
 @pytest.mark.parametrize("case", WHITENING)
-def test_whitenedcse_under_other_settings_is_its_definition(step, tmp_path, case):
+def test_whitenedcse_under_other_settings_is_its_definition(step, case):
     settings = {"num_views": 3 if "cut" in case else 2, **WHITENING[case]}
     count, eps = settings["num_views"], settings["eps"]
     vectors = np.random.default_rng(0).standard_normal((2, 32, 21)) @ np.random.default_rng(1).standard_normal((21, 21))
     mean_free = np.concatenate((vectors, -vectors.sum(-1, keepdims=True), np.zeros((2, 32, 2))), -1) / 4
     words = named("a", single(mean_free[0])) | named("b", single(mean_free[1]))
-    write_base(tmp_path / "base", words, aside=single([*[0] * 22, 0.7, -0.7]))
-    found = step("whitenedcse", pairs(32), {f"objective.{key}": value for key, value in settings.items()})
+    found = step("whitenedcse", pairs(32), settings, words, aside=single([*[0] * 22, 0.7, -0.7]))
     rows, positives = (double(view[found.order]) for view in mean_free)
     views = [rows, positives, rows][:count]
     groups = settings.get("num_groups", 8)
@@ -427,19 +424,17 @@ def test_whitenedcse_under_other_settings_is_its_definition(step, tmp_path, case
 # -------------------------------------------------------------------------------------------------- DenoSent
 
 
-def test_denosent_gives_the_authors_contrast_and_gradients(golden, step, tmp_path):
+def test_denosent_gives_the_authors_contrast_and_gradients(golden, step):
     # The state at [MASK] is that of its place, which is another one in every text: they have 1, 2, ... 10 words.
     values = golden("denosent")
     states = np.concatenate((values["unit_mask_state_x"], values["unit_mask_state_positive"]))
     places = torch.zeros(40, 64)
     places[1:11] = mirrored(states)
-    write_base(tmp_path / "base", {"w": torch.zeros(64)}, places)
     rows = [{"text": " ".join("w" * (1 + i)), "positive": " ".join("w" * (6 + i))} for i in range(5)]
-    settings = {"encoder.pooling": "prompt", "encoder.template": "[X] [MASK]", "objective.denoise_weight": 0.0}
+    settings = {"encoder.pooling": "prompt", "encoder.template": "[X] [MASK]", "denoise_weight": 0.0}
     bias = np.concatenate((values["projector.bias"], np.zeros(32)))
-    found = step(
-        "denosent", rows, settings, {"projector.weight": square(values["projector.weight"]), "projector.bias": bias}
-    )
+    heads = {"projector.weight": square(values["projector.weight"]), "projector.bias": bias}
+    found = step("denosent", rows, settings, {"w": torch.zeros(64)}, heads, places=places)
     close(found.loss, 5 * values["unit_contrastive_loss_f64"])
     (name,) = [name for name in found.gradients if name.endswith("position_embeddings.weight")]
     gradients = difference(found.gradients[name][1:11]).chunk(2)
@@ -466,16 +461,10 @@ def test_denosent_under_other_settings_is_its_definition(step, tmp_path, case):
     make_base(tmp_path / "base")
     texts, positives = TEXTS, [" ".join(text.split()[::-1][:4]) for text in TEXTS]
     rows = [{"text": text, "positive": positive} for text, positive in zip(texts, positives, strict=True)]
-    prompt = {"encoder.pooling": "prompt", "encoder.template": PROMPT}
-    found = step("denosent", rows, prompt | {f"objective.{key}": value for key, value in settings.items()})
+    found = step("denosent", rows, settings | {"encoder.pooling": "prompt", "encoder.template": PROMPT})
     model = BertForMaskedLM.from_pretrained(tmp_path / "base").double().eval()
-    tokenizer = make_tokenizer()
-    sides = [
-        tokenizer(
-            [PROMPT.replace("[X]", text) for text in side], padding="max_length", max_length=20, return_tensors="pt"
-        )
-        for side in (texts, positives)
-    ]
+    padded = {"padding": "max_length", "max_length": 20, "return_tensors": "pt"}
+    sides = [make_tokenizer()([PROMPT.replace("[X]", text) for text in side], **padded) for side in (texts, positives)]
     weights = {name: double(weight) for name, weight in found.weights.items() if name.startswith("objective.")}
     projector = [weights[f"objective.projector.{kind}"] for kind in ("weight", "bias")]
     vectors = []
@@ -511,14 +500,13 @@ def test_denosent_under_other_settings_is_its_definition(step, tmp_path, case):
 # -------------------------------------------------------------------------------------------------- DeCLUTR
 
 
-def declutr_step(values, case, step, folder, settings):
+def declutr_step(values, case, step, settings):
     """Documents whose anchor starts at a known word, wherever it is cut, and whose positives at another."""
     anchors, means = (values[f"{case}_pml_{name}_rows_f64"] for name in ("anchor", "mean_positive"))
-    write_base(folder, named("a", mirrored(anchors)) | named("b", mirrored(means)))
+    words = named("a", mirrored(anchors)) | named("b", mirrored(means))
     rows = [{"text": " ".join([f"a{i}", *[f"b{i}"] * 3] * 2)} for i in range(8)]
     spans = {"min_length": 1, "max_length": 4, "num_anchors": 1, "sampling": "adjacent", "anchor_start": "grid"}
-    settings = {f"objective.{key}": value for key, value in {**spans, "mlm_weight": 0.0, **settings}.items()}
-    return step("declutr", rows, settings)
+    return step("declutr", rows, {**spans, "mlm_weight": 0.0, **settings}, words)
 
 
 @pytest.mark.parametrize(
@@ -530,9 +518,9 @@ def declutr_step(values, case, step, folder, settings):
         ("a", {"temperature": 0.0005}, "tau5e-4_ce_mean", 1.0),
     ],
 )
-def test_declutr_gives_the_authors_loss_and_gradients(golden, step, tmp_path, case, settings, name, times):
+def test_declutr_gives_the_authors_loss_and_gradients(golden, step, case, settings, name, times):
     values = golden("declutr_ntxent")
-    found = declutr_step(values, case, step, tmp_path / "base", settings)
+    found = declutr_step(values, case, step, settings)
     close(found.loss, times * values[f"{case}_{name}_f64"])
     if "temperature" not in settings:
         times *= 16 if name == "ce_sum" else 1
