@@ -14,6 +14,7 @@ SECTIONS = {  # how the name of a file begins: the heading it stands under
     "bases": "Encoders that ship",
     "methods": "Methods",
     "papers": "Papers",
+    "released": "Released checkpoints",
     "verdict": "Verdict without labels",
     "evaluation": "Evaluation",
     "search": "Search",

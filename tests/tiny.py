@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from torch import nn
-from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedTokenizerFast
 
 from selfsent.encoder.assemble import quietly
 from selfsent.objectives.base import Examples, Objective
@@ -43,6 +43,20 @@ FAMILIES = [
     *("bert", "roberta", "distilbert", "mpnet", "electra", "xlm-roberta", "roberta-prelayernorm"),
     *("modernbert", "deberta-v2", "albert", "nomic_bert", "gte"),
 ]
+USUAL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+GROUPED = USUAL | {"num_key_value_heads": 2, "head_dim": 8, "bos_token_id": 2, "eos_token_id": 3}
+T5 = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "eos_token_id": 3}
+OTHERS = {
+    "t5": T5,
+    "mt5": T5,
+    "umt5": T5,
+    "qwen3": GROUPED,
+    "llama": GROUPED,
+    "mistral": GROUPED | {"sliding_window": 4},
+    "gemma2": GROUPED | {"attn_logit_softcapping": 0.5, "query_pre_attn_scalar": 8},  # which our attention has not
+    "gemma3_text": GROUPED | {"use_bidirectional_attention": True},
+    "eurobert": GROUPED | {"mask_token_id": 4},
+}
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
@@ -108,6 +122,30 @@ def make_base(folder: Path, family: str = "bert", dropout: float = 0.1, layers: 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForMaskedLM.from_config(config)
+    with quietly():
+        model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def make_folder(folder, family, side="right", ends=True):
+    """Write a tiny random model of any architecture; ``ends``: its tokenizer puts a last token behind a text."""
+    if family in FAMILIES:
+        make_base(folder, family)
+        model, tokenizer = AutoModel.from_pretrained(folder), make_tokenizer()
+    else:
+        tokenizer = make_tokenizer()
+        sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": 80, "pad_token_id": 0}
+        with quietly(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            model = AutoModel.from_config(AutoConfig.for_model(family, **sizes | OTHERS[family]))
+        tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+            single="$A [SEP]" if ends else "$A", special_tokens=[("[SEP]", 3)] if ends else []
+        )
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            nn.init.normal_(parameter, std=0.3)
+    tokenizer.padding_side = side
     with quietly():
         model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

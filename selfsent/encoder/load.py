@@ -7,11 +7,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import (
-    Normalize,
-    StaticEmbedding,
-    WordWeights,
-)
+from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding, WordWeights
 from tokenizers import Tokenizer
 
 from selfsent.encoder import prompt
@@ -20,15 +16,7 @@ from selfsent.encoder.base import read_settings
 from selfsent.encoder.checks import is_decoder, limit_length, require_transformer, require_vectors, require_vocabulary
 from selfsent.encoder.dropout import install_dropout, set_dropout
 from selfsent.encoder.embed import install_word_dropout
-from selfsent.encoder.folder import (
-    CLOSED,
-    PAIR,
-    UNIT,
-    ModuleEntry,
-    one_sentence,
-    read_headers,
-    read_modules,
-)
+from selfsent.encoder.folder import CLOSED, PAIR, UNIT, ModuleEntry, one_sentence, read_headers, read_modules
 from selfsent.encoder.inspect import pooling_name, transformer_of
 from selfsent.encoder.pair_module import open_pair
 from selfsent.encoder.released import find_encoder

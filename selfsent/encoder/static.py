@@ -18,14 +18,7 @@ from safetensors import safe_open
 from tokenizers import Tokenizer
 
 from selfsent.corpus.word_lookup import WordLookup
-from selfsent.encoder.base import (
-    UNLIMITED,
-    Encoder,
-    TextReader,
-    TokenizedText,
-    read_settings,
-    require_finite_weights,
-)
+from selfsent.encoder.base import UNLIMITED, Encoder, TextReader, TokenizedText, read_settings, require_finite_weights
 from selfsent.encoder.folder import UNIT, ModuleEntry
 from selfsent.errors import EncoderError
 from selfsent.progress import Progress

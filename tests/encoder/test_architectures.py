@@ -7,57 +7,17 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling
-from tiny import FAMILIES, TEXTS, make_base, make_tokenizer
-from tokenizers import processors
+from tiny import FAMILIES, OTHERS, TEXTS, make_folder
 from torch import nn
-from transformers import AutoConfig, AutoModel
+from transformers import AutoModel
 
-from selfsent.encoder.assemble import quietly
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import as_encoder, open_encoder
 from selfsent.encoder.quantize import unit
 from selfsent.encoder.save import save_encoder
 
-USUAL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-GROUPED = USUAL | {"num_key_value_heads": 2, "head_dim": 8, "bos_token_id": 2, "eos_token_id": 3}
-T5 = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "eos_token_id": 3}
-OTHERS = {
-    "t5": T5,
-    "mt5": T5,
-    "umt5": T5,
-    "qwen3": GROUPED,
-    "llama": GROUPED,
-    "mistral": GROUPED | {"sliding_window": 4},
-    "gemma2": GROUPED | {"attn_logit_softcapping": 0.5, "query_pre_attn_scalar": 8},  # which our attention has not
-    "gemma3_text": GROUPED | {"use_bidirectional_attention": True},
-    "eurobert": GROUPED | {"mask_token_id": 4},
-}
 DECODERS = ("qwen3", "llama", "mistral", "gemma2")
 INSTRUCTION = "she reads old"  # a prompt, in words of the tiny tokenizer
-
-
-def make_folder(folder, family, side="right", ends=True):
-    """Write a tiny random model of any architecture; ``ends``: its tokenizer puts a last token behind a text."""
-    if family in FAMILIES:
-        make_base(folder, family)
-        model, tokenizer = AutoModel.from_pretrained(folder), make_tokenizer()
-    else:
-        tokenizer = make_tokenizer()
-        sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": 80, "pad_token_id": 0}
-        with quietly(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            model = AutoModel.from_config(AutoConfig.for_model(family, **sizes | OTHERS[family]))
-        tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
-            single="$A [SEP]" if ends else "$A", special_tokens=[("[SEP]", 3)] if ends else []
-        )
-    for parameter in model.parameters():
-        if parameter.ndim > 1:
-            nn.init.normal_(parameter, std=0.3)
-    tokenizer.padding_side = side
-    with quietly():
-        model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 def as_published(folder, pooling, prompts, modules=("Normalize",), **settings):

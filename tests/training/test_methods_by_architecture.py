@@ -1,13 +1,12 @@
 """Every method trains every architecture, or refuses it in one sentence that names the methods that do."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
-import torch
-from tiny import FAMILIES, TEXTS, make_base, make_examples, make_tokenizer
-from transformers import AutoConfig, AutoModel
+from tiny import FAMILIES, OTHERS, TEXTS, make_base, make_examples, make_folder
 
 import selfsent
-from selfsent.encoder.assemble import quietly
 from selfsent.encoder.checks import check_dropout
 from selfsent.encoder.embed import collate
 from selfsent.encoder.load import load_encoder
@@ -15,21 +14,9 @@ from selfsent.errors import EncoderError
 from selfsent.objectives import registry
 from selfsent.training.run import fitting_methods
 
-OTHERS = {
-    "t5": {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "eos_token_id": 3},
-    "qwen3": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    | {"num_key_value_heads": 2, "head_dim": 8, "bos_token_id": 2, "eos_token_id": 3},
-}
 WITHOUT_DROPOUT = ["declutr with objective.mlm_weight=0", "distil"]
-
-
-def other(folder, family):
-    sizes = {"vocab_size": len(make_tokenizer()), "max_position_embeddings": 80, "pad_token_id": 0}
-    with quietly(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        AutoModel.from_config(AutoConfig.for_model(family, **sizes | OTHERS[family])).save_pretrained(folder)
-    make_tokenizer().save_pretrained(folder)
-    return folder
+REFUSING = ["t5", "qwen3"]  # one encoder with a decoder beside it, and one decoder
+PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
 
 
 def small(method):
@@ -59,22 +46,31 @@ def test_every_method_trains_every_bidirectional_encoder(method, family, tmp_pat
     step(load_encoder(make_base(tmp_path, family), pooling="mean"), method)
 
 
-@pytest.mark.parametrize("family", [*OTHERS])
+@pytest.mark.parametrize("family", OTHERS)
 def test_what_needs_no_dropout_trains_t5_and_decoders(family, tmp_path):
-    other(tmp_path, family)
-    assert fitting_methods(load_encoder(tmp_path)) == WITHOUT_DROPOUT
+    make_folder(tmp_path, family)
+    assert family not in REFUSING or fitting_methods(load_encoder(tmp_path)) == WITHOUT_DROPOUT
     step(load_encoder(tmp_path), "declutr", mlm_weight=0.0)
     step(load_encoder(tmp_path), "distil")
 
 
 @pytest.mark.filterwarnings("ignore:template")  # these tokenizers do not know DenoSent's words
-@pytest.mark.parametrize("family", [*OTHERS])
+@pytest.mark.parametrize("family", REFUSING)
 @pytest.mark.parametrize("method", ["simcse", "scd", "whitenedcse", "denosent"])
 def test_a_refusal_names_the_methods_that_work(method, family, tmp_path, monkeypatch):
     monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
-    base = other(tmp_path / "base", family)
+    base = make_folder(tmp_path / "base", family)
     words = " ".join(TEXTS).split()
     documents = [" ".join(np.random.default_rng(i).choice(words, 9)) for i in range(40)]
     named = r"[^.]; methods that train it are (declutr with objective\.mlm_weight=0, )?distil"  # not behind a prompt
     with pytest.raises(EncoderError, match=named):
         selfsent.train(method, texts=documents, base=str(base), out=tmp_path / "run")
+
+
+def test_the_page_lists_the_architectures_that_these_tests_train():
+    rows = {"all": FAMILIES, "`distil`; `declutr` with `objective.mlm_weight=0`": OTHERS}
+    table = ["| `model_type` | methods that train it |", "|---|---|"]
+    table += [
+        f"| {', '.join(f'`{family}`' for family in families)} | {methods} |" for methods, families in rows.items()
+    ]
+    assert "\n".join(["", *table, ""]) in PAGE.read_text(encoding="utf-8"), "\n".join(table)
