@@ -9,7 +9,7 @@ from selfsent.reproduction.plan import ArtifactPlan, PlannedRow, spell_out
 from selfsent.reproduction.scale import ReproduceOptions, training_recipe
 from selfsent.reproduction.spec import Measure, Training
 
-_SAID = ("schedule", "warmup_steps", "weight_decay")  # of training: beside rate, batch, steps and validation
+_SAID = ("schedule", "warmup_steps", "weight_decay", "max_grad_norm", "adam_epsilon", "adam_bias_correction")
 
 
 def describe_rows(plan: ArtifactPlan, options: ReproduceOptions) -> Iterator[str]:
@@ -72,18 +72,27 @@ def _run(recipe: Recipe, options: ReproduceOptions) -> dict[str, str]:
         "length": length,
         "seeds": " ".join(map(str, seeds)),
         "validation": chosen,
-        **{key: f"{getattr(train, key):g}" if key != "schedule" else train.schedule for key in _SAID},
+        **{key: str(getattr(train, key)) for key in _SAID},
     }
 
 
 def _settings(recipe: Recipe) -> dict[str, str]:
-    """Return the settings of the method, its pooling, and where its positives come from."""
-    objective = {key: str(value) for key, value in recipe.objective.items() if value is not None}
-    if "whitening" in objective and not {"group_width", "num_groups"} & objective.keys():
-        objective["group_width"] = "2"  # what the method takes where neither is given
+    """Return the settings of the method, its pooling, its longest text, and where its positives come from."""
+    objective = {key: value for key, value in recipe.objective.items() if value is not None}
+    # What a method takes where none is given.
+    if objective.get("whitening") == "group" and "num_groups" not in objective:
+        objective.setdefault("group_width", 2)
+    of_spans = "num_anchors" in objective
+    if of_spans:
+        objective.setdefault("max_length", "of the encoder, to 512")
     column = recipe.corpus["positive_column"]
-    given = {"pooling": recipe.encoder.pooling, "positives": "" if column == "positive" else column}
-    return {**{key: str(value) for key, value in given.items() if value}, **objective}
+    given = {
+        "pooling": recipe.encoder.pooling,
+        "tokens": None if of_spans else recipe.corpus["max_length"],
+        "positives": None if column == "positive" else column or "none",
+        **objective,
+    }
+    return {key: str(value) for key, value in given.items() if value is not None}
 
 
 def _common(tables: list[dict[str, str]]) -> dict[str, str]:
