@@ -10,7 +10,7 @@ into the prompt '"x" means [MASK].'; a Linear(D, D) turns the states at [MASK] i
 E(x+), (T, D), is what the encoder's layers start from: word and position embeddings.  The noise sets most of its
 numbers to zero and scales up the rest.  A decoder sees the whole noisy text, no causal mask, and attends to one
 vector, s: what the noise removed is available only there.  It predicts every token at its position, those of the
-prompt too, with the base's own masked-LM head, tied to the encoder's word embeddings. Projector, decoder and head are
+prompt too, with the base's own masked-LM head, tied to the encoder's word embeddings.  Projector, decoder and head are
 dropped after training; a text is embedded by the state at [MASK] before the projector.
 
 Defaults: the authors' command for bert-base-uncased.  ``denosent_released`` is the whole command, which also cuts
