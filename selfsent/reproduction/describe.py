@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 
 from selfsent.config import Recipe
 from selfsent.reproduction.cost import training_cost
@@ -114,20 +115,18 @@ def _source(row: PlannedRow) -> str:
 def describe_measures(measures: tuple[Measure, ...]) -> Iterator[str]:
     """Yield how tasks are scored, and how each mean is made."""
     kinds: dict[str, dict[str, None]] = {}
-    for measure in measures:
-        for group in measure.groups:
-            for part in group:
-                split = "" if part.split == "test" else part.split
-                kind = ", ".join(filter(None, (part.metric or "its main score", part.aggregation, split)))
-                kinds.setdefault(kind, {})[part.task] = None
+    for part in chain.from_iterable(group for measure in measures for group in measure.groups):
+        split = "" if part.split == "test" else part.split
+        kind = ", ".join(filter(None, (part.metric or "its main score", part.aggregation, split)))
+        kinds.setdefault(kind, {})[part.task] = None
     for kind, tasks in kinds.items():
         yield f"{kind}: {' '.join(tasks)}"
     both = {group[0].task: group for measure in measures for group in measure.groups if len(group) > 1}
     for task, group in both.items():
         yield f"{task}: the mean of {' and '.join(part.metric for part in group)}"
     for measure in measures:
-        if measure.blocks:
-            sizes = " and ".join(map(str, measure.blocks))
-            yield f"{measure.name}: the mean of {len(measure.blocks)} means, over {sizes} tasks"
-        elif len(measure.groups) > 1:
-            yield f"{measure.name}: the mean over {len(measure.groups)} tasks"
+        sizes = list(map(len, measure.blocks))
+        if len(sizes) > 1:
+            yield f"{measure.name}: the mean of {len(sizes)} means, over {' and '.join(map(str, sizes))} tasks"
+        elif sizes[0] > 1:
+            yield f"{measure.name}: the mean over {sizes[0]} tasks"
