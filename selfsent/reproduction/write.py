@@ -171,11 +171,11 @@ def _csv_rows(outcome: ArtifactOutcome) -> Iterator[Sequence[object]]:
         ours = {name_measured(name, cell): cell for name, cell in cells.items()}
         for column in _columns(outcome):
             paper, cell = planned.row.published.get(column, ""), ours.get(column)
-            measured: list[object] = [""] * 7
             if cell is not None:
-                measured = [cell.value, cell.low, cell.high, cell.spread, len(cell.values), cell.parts, cell.of]
-            if cell is not None or paper != "":
+                measured = (cell.value, cell.low, cell.high, cell.spread, len(cell.values), cell.parts, cell.of)
                 yield [planned.row.name, column, paper, *measured]
+            elif paper != "":
+                yield [planned.row.name, column, paper, *[""] * 7]
 
 
 def _row_content(planned: PlannedRow, cells: Mapping[str, Cell]) -> dict[str, Any]:
