@@ -7,6 +7,7 @@ positives short (Beta(2, 4)).  The anchors are read with some of their words mas
     contrast     L = 1/2N sum_r -log( exp(cos(e_r, e_r') / tau) / sum_{s != r} exp(cos(e_r, e_s) / tau) )
     masked_lm    CE(word | masked anchor), averaged over the masked positions
 
+In the paper N counts documents, so that AN is N here, and e_{i+AN} is e_r', the mean of s_{i+pAN}.
 N anchors of all documents of the batch; the 2N rows e are the anchors and, for each, the mean of its P positives;
 r' is the partner of r; tau the temperature.  One forward pass of the masked anchors gives both the predictions and the
 anchors' embeddings.  There is no head but the masked-LM head, which starts as the base's own.
@@ -303,7 +304,7 @@ class DeCLUTR(Objective):
     def terms(self, anchors: Float[Tensor, "N D"], positives: Float[Tensor, "NP D"]) -> Terms:
         """Return the contrast for the embeddings of anchors and, grouped by anchor, positives."""
         config = self.config
-        mean = positives.unflatten(0, (len(anchors), -1)).mean(1)  # (N, D)
+        mean = positives.unflatten(0, (len(anchors), -1)).mean(1)  # (N, D): e_r', over the P of each anchor
         e, partners = self.head(anchors), self.head(mean)
         held = self.memory.rows() if config.memory_size else None
         loss = nt_xent(e, partners, config.temperature, reduction=config.loss_reduction, memory=held)

@@ -3,20 +3,19 @@
 A text x and its positive x+, another text of the same meaning (the authors translate x to Chinese and back), are put
 into the prompt '"x" means [MASK].'; a Linear(D, D) turns the states at [MASK] into s and s+, (B, D).
 
-    contrast    C = -1/B sum_i log( exp(cos(s_i, s+_i) / tau) / sum_j exp(cos(s_i, s+_j) / tau) )
-    denoise     G = -1/N sum_it log p(x+_it | noise(E(x+_i)), s_i)      over the N tokens of all x+
+    contrast    C = -1/B sum_i log( exp(cos(s_i, s+_i) / tau) / sum_j exp(cos(s_i, s+_j) / tau) )   equation 5
+    denoise     G = -1/N sum_it log p(x+_it | noise(E(x+_i)), s_i)      over the N tokens of all x+: equations 3 and 4
     loss        L = w_C C + w_G G
 
-E(x+), (T, D), is what the encoder's layers start from: word and position embeddings.  The noise sets each of its
-numbers to zero with probability .825 and scales up the rest.  A decoder of 16 layers sees the whole noisy text, no
-causal mask, and attends to one vector, s: what the noise removed is available only there.  It predicts every token
-at its position, those of the prompt too, with the base's own masked-LM head, tied to the encoder's word embeddings.
-Projector, decoder and head are dropped after training; a text is embedded by the state at [MASK] before the projector.
+E(x+), (T, D), is what the encoder's layers start from: word and position embeddings.  The noise sets most of its
+numbers to zero and scales up the rest.  A decoder sees the whole noisy text, no causal mask, and attends to one
+vector, s: what the noise removed is available only there.  It predicts every token at its position, those of the
+prompt too, with the base's own masked-LM head, tied to the encoder's word embeddings.  Projector, decoder and head are
+dropped after training; a text is embedded by the state at [MASK] before the projector.
 
-Defaults: the authors' command for bert-base-uncased, batches of 64 at a constant 4e-5 after 500 steps of warm-up.
-``denosent_released`` is the whole command: 5,000 steps, an evaluation every 50, and 32 tokens of every text, also
-when it is evaluated and used.  ``denosent_paper`` follows the paper where it says something else: temperature, weights,
-a rate of 5e-5, what is restored, and selection by STS-B.
+Defaults: the authors' command for bert-base-uncased.  ``denosent_released`` is the whole command, which also cuts
+every text that is evaluated and used.  ``denosent_paper`` follows the paper where it says something else: temperature,
+weights, a rate of 5e-5, what is restored, and selection by STS-B.
 
 Where the paper and the authors' code differ, the code is the default.  The paper's decoder restores x (its equations 3
 and 4): in the code it restores x+ itself (``denoise_target``), so that x has a part in s alone (``memory_from``).
@@ -138,7 +137,7 @@ class DenoSent(Objective):
         terms: Terms = {}
         self._last = {}
         if config.contrast_weight:
-            terms["contrast"] = config.contrast_weight * info_nce(
+            terms["contrast"] = config.contrast_weight * info_nce(  # C, equation 5
                 gather(projected[0]), gather(projected[1]), config.temperature
             )
             self._last["view_cosine"] = F.cosine_similarity(views[0].detach(), views[1].detach()).mean()
@@ -164,8 +163,9 @@ class DenoSent(Objective):
             inputs = embed_inputs(encoder, noisy)  # (B, T, D)
             if self.config.detach_decoder_input:
                 inputs = inputs.detach()
-            states = self.decoder(self.noise(inputs), memory, noisy["attention_mask"].bool())
+            states = self.decoder(self.noise(inputs), memory, noisy["attention_mask"].bool())  # equation 3
             counted = self._counted(target)
+            # G, equation 4.
             loss, right = self.mlm.summed_loss(states[counted], words, target["input_ids"][counted])
             return loss[None], right[None]
 

@@ -4,18 +4,19 @@ A text is encoded twice, at a low and at a high dropout rate: h and k, (B, D).  
 On a corpus of pairs k is made of the positives, beyond the paper.
 
     self-contrast    S = 1/B sum_i cos(h_i, k_i)                          drives the views of a text apart
-    decorrelation    Q = sum_m (1 - C_mm)^2 + lambda sum_{m!=n} C_mn^2    ties each feature to itself alone
+    decorrelation    Q = sum_m (1 - C_mm)^2 + lambda sum_{m!=n} C_mn^2    ties each feature to itself alone: equation 4
     loss             L = w_S S / tau + beta Q
 
-B texts; C, (P, P), correlates over the batch the features of p(h) with those of p(k), p a projector of
+In the paper h^A is h, h^B is k, L_S is S, L_C is Q, alpha is beta; w_S and tau are the authors' code's.
+B texts; C, (P, P), equation 3, correlates over the batch the features of p(h) with those of p(k), p a projector of
 three layers with batch norm, applied to each view on its own; tau divides the cosine; lambda weighs what
 lies off the diagonal.  There is no head: h and k are the embeddings themselves.  The projector is dropped
 after training.
 
-Defaults: the loss of the authors' README command for bert-base-uncased; ``scd_released`` is the whole command: batches
-of 192, an evaluation every 250 steps, weights selected by SICK-R.  ``scd_paper_literal`` takes the coefficients printed
-in the paper, where no temperature divides the cosine, so that its beta weighs 20 times more, and selects by STS-B, as
-SimCSE does, which the paper follows; ``scd_roberta`` takes the printed ones for RoBERTa, with the released temperature.
+Defaults: the loss of the authors' README command for bert-base-uncased; ``scd_released`` is the whole command.
+``scd_paper_literal`` takes the coefficients printed in the paper, where no temperature divides the cosine, so that its
+beta weighs 20 times more, and selects by STS-B, as SimCSE does, which the paper follows; ``scd_roberta`` takes the
+printed ones for RoBERTa, with the released temperature.
 
 Small encoders need a smaller w_S.  With w_S 1 the gradient of S grows from a third of Q's to once or twice of it within
 60 steps, and the views part by one vector that all texts share, which C, centred over the batch, does not see: from
@@ -131,13 +132,13 @@ class SCD(Objective):
         if len(h) < 2:  # before the projector's batch norm says it less clearly
             raise ValueError(f"a correlation over the batch needs at least 2 rows, got {len(h)}")
         config = self.config
-        cosine = F.cosine_similarity(h, k)  # (B,)
+        cosine = F.cosine_similarity(h, k)  # (B,), of S
         self_contrast = cosine.mean() if config.self_contrast_reduction == "mean" else cosine.sum()
-        diagonal, off_diagonal = correlation_summary(
+        diagonal, off_diagonal = correlation_summary(  # of C, equation 3
             self.projector(h), self.projector(k), normalization=config.correlation_norm
         )
         on_diagonal = config.diag_sign * (1 - diagonal).square().sum()
-        decorrelation = on_diagonal + config.off_diagonal_weight * off_diagonal
+        decorrelation = on_diagonal + config.off_diagonal_weight * off_diagonal  # Q, equation 4
         figures = {"cosine": cosine, "diagonal": diagonal, "off_diagonal": off_diagonal}
         self._last = {name: tensor.detach() for name, tensor in figures.items()}
         return {

@@ -3,12 +3,12 @@
 Every text is encoded twice in one batch, so that two dropout masks make two views; a tanh head turns the
 embeddings into z1 and z2, (B, D).  On a corpus of pairs z2 is made of the positives, beyond the paper.
 
-    contrast    L = -1/B sum_i log( exp(cos(z1_i, z2_i) / tau) / sum_j exp(cos(z1_i, z2_j) / tau) )
+    contrast    L = -1/B sum_i log( exp(cos(z1_i, z2_i) / tau) / sum_j exp(cos(z1_i, z2_j) / tau) )    equation 4
 
-B texts, tau the temperature.  One direction only: z1 is the query.  The head, Linear(D, D) and tanh
-from a random start, is dropped after training unless ``eval_head`` keeps it.  Defaults: the authors'
-command for bert-base-uncased.  Beyond the paper, ``head=false`` compares the embeddings themselves, and
-``symmetric`` lets z2 ask as well and takes the mean: what pairs of different texts train best with.
+In the paper z1 and z2 are h^z and h^z', N is B.  B texts, tau the temperature.  One direction only: z1 is the query.
+The head, Linear(D, D) and tanh from a random start, is dropped after training unless ``eval_head`` keeps it.
+Defaults: the authors' command for bert-base-uncased.  Beyond the paper, ``head=false`` compares the embeddings
+themselves, and ``symmetric`` lets z2 ask as well and takes the mean: what pairs of different texts train best with.
 
     masked_lm   w CE(word | masked text), averaged over the masked positions        off unless w > 0
 
@@ -77,7 +77,7 @@ class SimCSE(Objective):
         """Return the terms for the embeddings of the two views."""
         self._last = first.detach(), second.detach()
         z1, z2, tau = self.head(first), self.head(second), self.config.temperature
-        contrast = info_nce(z1, z2, tau)
+        contrast = info_nce(z1, z2, tau)  # equation 4
         return {"contrast": (contrast + info_nce(z2, z1, tau)) / 2 if self.config.symmetric else contrast}
 
     def figures(self) -> dict[str, float]:

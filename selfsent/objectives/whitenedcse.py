@@ -4,11 +4,12 @@ SimCSE with V views of each text, each whitened in its own way.  View v is embed
 mask, (B, D); its D features are shuffled by a permutation of its own, cut into G groups of width w, and
 every group is whitened:
 
-    whitening    Y_g = X_g (X_g^T X_g / B + eps I)^(-1/2)        X_g (B, w): the centred rows of one group
+    whitening    Y_g = X_g (X_g^T X_g / B + eps I)^(-1/2)        X_g (B, w): one group's centred rows: equations 2, 5
     head         z_v = tanh(A [Y_1 ... Y_G] + b)                 the groups put back in the features' order
     contrast     s_pij = cos(z_1i, z_pj) / tau
-                 L = lambda sum_{p>1} 1/B sum_i -log( exp(s_pii) / sum_j exp(s_pij) )
+                 L = lambda sum_{p>1} 1/B sum_i -log( exp(s_pii) / sum_j exp(s_pij) )        equation 7
 
+In the paper m is V, the number k of groups is G, Z^T holds the rows of X.
 B texts, tau the temperature, lambda the weight; view 1 is the anchor, the other V - 1 are its positives.
 Whitening and head are dropped after training: at test time an embedding is what the encoder's pooling
 gives.  On a corpus of pairs the positives take turns with the text behind the anchor, beyond the paper.
@@ -154,7 +155,7 @@ class WhitenedCSE(Objective):
         whitened = self.whiten(h, permutations)
         if config.anchor == "raw":
             whitened = torch.cat((h[:1], whitened[1:]))
-        loss = multi_positive(
+        loss = multi_positive(  # equation 7; softmin: 8
             self.head(whitened),
             config.temperature,
             reduction=config.positive_reduction,
@@ -184,7 +185,7 @@ class WhitenedCSE(Objective):
                 permutations = torch.stack([torch.randperm(dim) for _ in range(views)])
             if permutations is not None:
                 self._last = parts[0].detach(), permutations[:2]
-            parts = group_whiten(
+            parts = group_whiten(  # equations 2 and 5, group by group
                 parts,
                 self.groups,
                 permutation=permutations,
@@ -208,8 +209,8 @@ class BatchWhitening(nn.Module):
 
         mu <- (1 - a) mu + a mean(x);  Sigma <- (1 - a) Sigma + a cov(x);  y = (x - mu) (Sigma + eps I)^(-1/2)
 
-    a is the momentum; mu starts at 0, Sigma at I.  Running, because a batch smaller than D has a covariance
-    without an inverse.  Both statistics are constants to the gradient.
+    Equation 13.  a is the momentum; mu starts at 0, Sigma at I.  Running, because a batch smaller than D has a
+    covariance without an inverse.  Both statistics are constants to the gradient.
     """
 
     mean: Tensor

@@ -15,6 +15,7 @@ Korthikanti et al. 2022, https://arxiv.org/abs/2205.05198, equation 1.
 
 import math
 import time
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -30,23 +31,12 @@ from selfsent.encoder.dropout import install_dropout
 from selfsent.encoder.folder import CLOSED, SHIPPED
 from selfsent.objectives import registry
 from selfsent.reproduction.plan import ArtifactPlan
+from selfsent.reproduction.spec import ARTIFACTS
 from selfsent.runtime.hardware import choose_hardware
 from selfsent.training.optimizer import MasterWeights
 
 H100 = 1.5e14  # operations a second that short texts reach in bf16: an assumption, 15 % of the peak
-PUBLISHED_TEXTS = {
-    "wiki1m_for_simcse.txt": 1_000_000,
-    "Singhoo/denosent_data": 1_000_000,
-    "Skylion007/openwebtext": 495_243,  # documents of 2,048 tokens or more
-}
-_SHAPES = {  # layers, width, words of the vocabulary
-    "bert-base-uncased": (12, 768, 30_522),
-    "bert-large-uncased": (24, 1024, 30_522),
-    "roberta-base": (12, 768, 50_265),
-    "roberta-large": (24, 1024, 50_265),
-    "distilroberta-base": (6, 768, 50_265),
-    "albert-base-v2": (12, 768, 30_000),
-}
+_SIZES: dict[str, Any] = tomllib.loads((ARTIFACTS / "sizes.toml").read_text("utf-8"))
 _TOKENS = 30  # of a sentence
 _HEAD = 64  # features of one head of the attention
 _WEIGHT_BYTES = 18
@@ -88,7 +78,7 @@ def plan_cost(plans: Iterable[ArtifactPlan], seeds: int) -> Cost:
 def training_cost(recipe: Recipe) -> Cost:
     """Return what one training costs."""
     size = recipe.train.batch_size * recipe.train.accumulation
-    texts = sum(PUBLISHED_TEXTS.get(text, 0) for text in recipe.texts)
+    texts = sum(_SIZES["texts"].get(text, 0) for text in recipe.texts)
     whole = math.floor if recipe.train.drop_last else math.ceil
     steps = recipe.train.steps or max(1, whole(recipe.train.epochs * texts / size))
     layers, width, words = _shape(recipe.base)
@@ -148,9 +138,10 @@ def _load(method: str, config: Mapping[str, Any], length: int, width: int, words
 
 def _shape(base: str) -> tuple[int, int, int]:
     """Return layers, width and vocabulary of a base; those of BERT-base where it is unknown."""
-    if Path(base).is_dir():  # by its whole path: of one name there may be another in another folder
-        return _read_shape(str(Path(base).resolve()))
-    return _SHAPES.get(base) or _read_shape(str(SHIPPED.get(base, base)))
+    if base in _SIZES["bases"] and not Path(base).is_dir():
+        return tuple(_SIZES["bases"][base])
+    # A folder by its whole path: of one name there may be another in another folder.
+    return _read_shape(str(Path(base).resolve() if Path(base).is_dir() else SHIPPED.get(base, base)))
 
 
 @cache
@@ -159,7 +150,7 @@ def _read_shape(base: str) -> tuple[int, int, int]:
         config = AutoConfig.from_pretrained(base, **CLOSED)
         return config.num_hidden_layers, config.hidden_size, config.vocab_size
     except (OSError, ValueError, AttributeError):  # not here, or of another kind
-        return _SHAPES["bert-base-uncased"]
+        return _shape("bert-base-uncased")
 
 
 def time_machine(width: int) -> float:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 
 from selfsent.config import Recipe
 from selfsent.reproduction.cost import training_cost
@@ -9,7 +10,7 @@ from selfsent.reproduction.plan import ArtifactPlan, PlannedRow, spell_out
 from selfsent.reproduction.scale import ReproduceOptions, training_recipe
 from selfsent.reproduction.spec import Measure, Training
 
-_SAID = ("schedule", "warmup_steps", "weight_decay")  # of training: beside rate, batch, steps and validation
+_SAID = ("schedule", "warmup_steps", "weight_decay", "max_grad_norm", "adam_epsilon", "adam_bias_correction")
 
 
 def describe_rows(plan: ArtifactPlan, options: ReproduceOptions) -> Iterator[str]:
@@ -72,18 +73,27 @@ def _run(recipe: Recipe, options: ReproduceOptions) -> dict[str, str]:
         "length": length,
         "seeds": " ".join(map(str, seeds)),
         "validation": chosen,
-        **{key: f"{getattr(train, key):g}" if key != "schedule" else train.schedule for key in _SAID},
+        **{key: str(getattr(train, key)) for key in _SAID},
     }
 
 
 def _settings(recipe: Recipe) -> dict[str, str]:
-    """Return the settings of the method, its pooling, and where its positives come from."""
-    objective = {key: str(value) for key, value in recipe.objective.items() if value is not None}
-    if "whitening" in objective and not {"group_width", "num_groups"} & objective.keys():
-        objective["group_width"] = "2"  # what the method takes where neither is given
+    """Return the settings of the method, its pooling, its longest text, and where its positives come from."""
+    objective = {key: value for key, value in recipe.objective.items() if value is not None}
+    # What a method takes where none is given.
+    if objective.get("whitening") == "group" and "num_groups" not in objective:
+        objective.setdefault("group_width", 2)
+    of_spans = "num_anchors" in objective
+    if of_spans:
+        objective.setdefault("max_length", "of the encoder, to 512")
     column = recipe.corpus["positive_column"]
-    given = {"pooling": recipe.encoder.pooling, "positives": "" if column == "positive" else column}
-    return {**{key: str(value) for key, value in given.items() if value}, **objective}
+    given = {
+        "pooling": recipe.encoder.pooling,
+        "tokens": None if of_spans else recipe.corpus["max_length"],
+        "positives": None if column == "positive" else column or "none",
+        **objective,
+    }
+    return {key: str(value) for key, value in given.items() if value is not None}
 
 
 def _common(tables: list[dict[str, str]]) -> dict[str, str]:
@@ -105,20 +115,18 @@ def _source(row: PlannedRow) -> str:
 def describe_measures(measures: tuple[Measure, ...]) -> Iterator[str]:
     """Yield how tasks are scored, and how each mean is made."""
     kinds: dict[str, dict[str, None]] = {}
-    for measure in measures:
-        for group in measure.groups:
-            for part in group:
-                split = "" if part.split == "test" else part.split
-                kind = ", ".join(filter(None, (part.metric or "its main score", part.aggregation, split)))
-                kinds.setdefault(kind, {})[part.task] = None
+    for part in chain.from_iterable(group for measure in measures for group in measure.groups):
+        split = "" if part.split == "test" else part.split
+        kind = ", ".join(filter(None, (part.metric or "its main score", part.aggregation, split)))
+        kinds.setdefault(kind, {})[part.task] = None
     for kind, tasks in kinds.items():
         yield f"{kind}: {' '.join(tasks)}"
     both = {group[0].task: group for measure in measures for group in measure.groups if len(group) > 1}
     for task, group in both.items():
         yield f"{task}: the mean of {' and '.join(part.metric for part in group)}"
     for measure in measures:
-        if measure.blocks:
-            sizes = " and ".join(map(str, measure.blocks))
-            yield f"{measure.name}: the mean of {len(measure.blocks)} means, over {sizes} tasks"
-        elif len(measure.groups) > 1:
-            yield f"{measure.name}: the mean over {len(measure.groups)} tasks"
+        sizes = list(map(len, measure.blocks))
+        if len(sizes) > 1:
+            yield f"{measure.name}: the mean of {len(sizes)} means, over {' and '.join(map(str, sizes))} tasks"
+        elif sizes[0] > 1:
+            yield f"{measure.name}: the mean over {sizes[0]} tasks"

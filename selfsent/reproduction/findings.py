@@ -8,7 +8,7 @@ rows.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -86,6 +86,12 @@ class ClaimFinding:
                 text += f" [{self.lead.low:+.2f}, {self.lead.high:+.2f}]"
         return "; ".join([text, *self.reasons]) + "."
 
+    def as_dict(self) -> dict[str, object]:
+        """Return it for JSON, with the claim's own keys."""
+        lead = self.lead and self.lead._asdict()
+        found = {"published difference": self.paper, "direction": self.direction, "lead": lead}
+        return vars(self.claim) | found | {"sentence": self.sentence}
+
 
 def find_cell(measure: Measure, results: Sequence[Results]) -> Cell | None:
     """Return the value of a measure for the results of each seed; None where a block has no score that was measured.
@@ -93,21 +99,16 @@ def find_cell(measure: Measure, results: Sequence[Results]) -> Cell | None:
     A score that is missing is left out of the mean.
     """
     values, replicates = [], []
-    parts = 0
-    without: tuple[str, ...] = ()
     sub_sampled: dict[str, None] = {}
     for result in results:
-        groups = [[_find_score(result, part) for part in group] for group in measure.groups]
-        starts = np.cumsum((0, *(measure.blocks or (len(groups),))))
+        found = {part: _find_score(result, part) for part in chain(*measure.groups)}
         blocks = [
-            [[score for score in group if score] for group in groups[start:end] if None not in group]
-            for start, end in pairwise(starts)
+            [[score for part in group if (score := found[part])] for group in block if all(map(found.get, group))]
+            for block in measure.blocks
         ]
         if not all(blocks):
             return None
-        scores = [score for block in blocks for group in block for score in group]
-        absent = [part.task for part, score in zip(chain(*measure.groups), chain(*groups), strict=True) if not score]
-        parts, without = len(scores), tuple(dict.fromkeys(absent))
+        scores = [score for group in chain(*blocks) for score in group]
         sub_sampled |= {score.task: None for score in scores if "rows" in score.protocol}  # is in no other protocol
         values.append(float(_mean_of_blocks(blocks, lambda score: np.array(score.value))))
         if all(score.replicates is not None for score in scores):
@@ -118,11 +119,11 @@ def find_cell(measure: Measure, results: Sequence[Results]) -> Cell | None:
         values=tuple(values),
         low=low,
         high=high,
-        parts=parts,
-        of=sum(map(len, measure.groups)),
+        parts=len(scores),
+        of=len(found),
         replicates=drawn,
         sub_sampled=tuple(sub_sampled),
-        without=without,
+        without=tuple(dict.fromkeys(part.task for part, score in found.items() if not score)),
     )
 
 

@@ -6,16 +6,13 @@ OUT/runs/NAME/seed-42    an ordinary run; NAME is equal for equal recipes, whate
 OUT/scores/KEY.json      scores of one encoder with their bootstrap replicates, task by task
 """
 
-import hashlib
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import xxhash
 
 from selfsent.corpus.sources import resolve_sources
 from selfsent.encoder.load import load_encoder
@@ -27,7 +24,7 @@ from selfsent.progress import SILENT, Progress, Quiet
 from selfsent.reproduction.cost import Cost, plan_cost
 from selfsent.reproduction.figures import CurveSet, draw_sketch
 from selfsent.reproduction.findings import find_cell, judge_claims
-from selfsent.reproduction.plan import ArtifactPlan, PlannedRow, plan_artifacts
+from selfsent.reproduction.plan import ArtifactPlan, PlannedRow, digest, plan_artifacts
 from selfsent.reproduction.scale import SCALES, ReproduceOptions, explain_scale
 from selfsent.reproduction.spec import find_artifact, read_catalog
 from selfsent.reproduction.write import ArtifactOutcome, write_artifact
@@ -220,9 +217,9 @@ class Runner:
     def _path(self, row: PlannedRow, model: str, seed: int) -> Path:
         """Return the file of the scores of one encoder, which depends on its weights and on how it is evaluated."""
         weights = f"{row.run} {seed}" if row.recipe else encoder_digest(load_encoder(model))
-        whitened_on = [self._nli] if row.row.whitening == "other" else []
-        parts = [weights, row.key, self._data, self.options.classifier, *whitened_on]
-        return self.folder / "scores" / f"{hashlib.sha256(' | '.join(parts).encode()).hexdigest()[:16]}.json"
+        whitened_on = self._nli if row.row.whitening == "other" else None
+        parts = [weights, row.key, self._data, self.options.classifier, whitened_on]
+        return self.folder / "scores" / f"{digest(parts)}.json"
 
     @cached_property
     def _data(self) -> str:
@@ -230,16 +227,12 @@ class Runner:
         folder = Path(self.options.data or "")
         if self.options.data is None or not folder.is_dir():
             return str(self.options.data)
-        digest = xxhash.xxh3_128()
-        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-            content = path.read_bytes()
-            digest.update(f"{path.relative_to(folder).as_posix()} {len(content)} ".encode(errors="replace"))
-            digest.update(content)
-        return digest.hexdigest()
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        return digest([(str(path.relative_to(folder)), atomic.file_digest(path)) for path in files])
 
     @cached_property
-    def _nli(self) -> str:
-        return json.dumps([source.identity() for source in resolve_sources(self.options.texts.get("nli", ()))])
+    def _nli(self) -> list[list[object]]:
+        return [source.identity() for source in resolve_sources(self.options.texts.get("nli", ()))]
 
     def _evaluate(self, row: PlannedRow, model: str, tasks: Sequence[str]) -> Results:
         whitened = row.row.whitening
@@ -259,10 +252,7 @@ class Runner:
 def _of_task(scores: Iterable[Score], task: str) -> list[Score]:
     """Return the scores of a task as they are kept: without Pearson's but of development sets, replicates rounded."""
     kept = [score for score in scores if score.task == task and (score.metric != "pearson" or score.split == "dev")]
-    return [
-        replace(score, replicates=None if score.replicates is None else score.replicates.round(_DIGITS))
-        for score in kept
-    ]
+    return [s if s.replicates is None else replace(s, replicates=s.replicates.round(_DIGITS)) for s in kept]
 
 
 def _read(path: Path) -> dict[str, list[Score]]:
@@ -281,8 +271,7 @@ def _score(table: dict[str, Any]) -> Score:
 
 def _write(path: Path, tasks: dict[str, list[Score]]) -> None:
     def plain(score: Score) -> dict[str, object]:
-        replicates = None if score.replicates is None else score.replicates.tolist()
-        return {**asdict(replace(score, replicates=None)), "replicates": replicates}
+        return vars(score) | {"replicates": None if score.replicates is None else score.replicates.tolist()}
 
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic.write_sealed(path, {"tasks": {task: [plain(score) for score in scores] for task, scores in tasks.items()}})

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -88,31 +88,24 @@ def plan_artifacts(artifacts: Sequence[Artifact], options: ReproduceOptions) -> 
     Raises:
         ConfigurationError: a setting of a row does not fit.
     """
-    wanted = dict.fromkeys(task for artifact in artifacts for measure in artifact.measures for task in measure.tasks)
-    missing = find_missing([task for task in wanted if task not in options.left_out], options)
-    missing |= dict.fromkeys((task for task in wanted if task in options.left_out), "left out")
+    missing = find_missing(dict.fromkeys(task for artifact in artifacts for task in artifact.tasks), options)
     plans = []
     for artifact in artifacts:
         if artifact.sketch:
             recipe, lacking = _recipe_and_needs(artifact.sketch, options)
             plans.append(ArtifactPlan(artifact=artifact, rows=(), tasks=(), sketch=recipe, lacking=tuple(lacking)))
             continue
-        tasks = list(dict.fromkeys(task for measure in artifact.measures for task in measure.tasks))
+        named = {row.name for row in artifact.rows}
+        others = (ArtifactRow(name=name) for name in options.checkpoints if name not in named)
         plans.append(
             ArtifactPlan(
                 artifact=artifact,
-                rows=tuple(plan_row(row, options) for row in _with_checkpoints(artifact, options)),
-                tasks=tuple(task for task in tasks if task not in missing),
-                missing={task: missing[task] for task in tasks if task in missing},
+                rows=tuple(plan_row(row, options) for row in (*artifact.rows, *others)),
+                tasks=tuple(task for task in artifact.tasks if task not in missing),
+                missing={task: missing[task] for task in artifact.tasks if task in missing},
             )
         )
     return plans
-
-
-def _with_checkpoints(artifact: Artifact, options: ReproduceOptions) -> list[ArtifactRow]:
-    """Return the rows, and one for every checkpoint that no row is named after."""
-    named = {row.name for row in artifact.rows}
-    return [*artifact.rows, *(ArtifactRow(name=name) for name in options.checkpoints if name not in named)]
 
 
 def plan_row(row: ArtifactRow, options: ReproduceOptions) -> PlannedRow:
@@ -138,8 +131,8 @@ def plan_row(row: ArtifactRow, options: ReproduceOptions) -> PlannedRow:
         recipe=recipe,
         model=model,
         pooling=pooling,
-        run=_digest(identity) if recipe else "",
-        key=_digest({**identity, "whitening": row.whitening}),
+        run=digest(identity) if recipe else "",
+        key=digest({**identity, "whitening": row.whitening}),
         needs=tuple(needs),
     )
 
@@ -171,7 +164,8 @@ def _identity(recipe: Recipe) -> dict[str, object]:
     return table
 
 
-def _digest(content: object) -> str:
+def digest(content: object) -> str:
+    """Return a short name of anything that JSON holds."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -195,19 +189,18 @@ def _has_text(name: str) -> bool:
     return any(Path(config.HF_DATASETS_CACHE).glob(f"{name.split(':')[0].replace('/', '___')}*"))
 
 
-def find_missing(tasks: Iterable[str], options: ReproduceOptions) -> dict[str, str]:
+def find_missing(tasks: Collection[str], options: ReproduceOptions) -> dict[str, str]:
     """Return the tasks without data, and why; those of MTEB load theirs from the hub when data is ``hub``."""
-    missing: dict[str, str] = {}
-    own = []
-    for task in tasks:
-        if not task.startswith(PREFIX):
-            own.append(task)
-        elif options.data != "hub":
-            missing[task] = "of the package mteb, which loads it from the hub: --data hub"
+    missing = {task: "left out" for task in tasks if task in options.left_out}
+    wanted = [task for task in tasks if task not in missing]
+    of_mteb = [task for task in wanted if task.startswith(PREFIX)]
+    own = [task for task in wanted if task not in of_mteb]
+    if options.data != "hub":
+        missing |= dict.fromkeys(of_mteb, "of the package mteb, which loads it from the hub: --data hub")
     if options.data is None:
-        return {**missing, **dict.fromkeys(own, "--data is not given")}
+        return missing | dict.fromkeys(own, "--data is not given")
     try:
         absent = read_suite(own, options.data).missing if own else {}
     except DataError:
-        return {**missing, **dict.fromkeys(own, f"nothing in {options.data}")}
-    return {**missing, **{task: str(path) for task, path in absent.items()}}
+        return missing | dict.fromkeys(own, f"nothing in {options.data}")
+    return missing | {task: str(path) for task, path in absent.items()}

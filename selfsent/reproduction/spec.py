@@ -1,26 +1,7 @@
 """What the tables and figures of the papers are made of: rows, columns, published values, and what the paper finds.
 
-They are data.  ``artifacts/PAPER.toml`` has a table for each, named by its id, and ``artifacts/columns.toml`` their
-columns:
-
-    [scd-table-3]
-    title = "SCD: ablation of the two losses"
-    measures = ["scd ablation"]       # sets of columns, or single ones, such as "sts.average"
-    claims = [{first = "both", second = "decorrelation alone", measure = "STS12-16"}]
-
-    [scd-table-3.rows]                # in the order of the paper
-    BERT-base = {base = "bert-base-uncased", pooling = "cls", published = "31.41 20.29 42.42"}
-    "decorrelation alone" = {recipe = "scd-bert-base", settings = ["objective.self_contrast_weight=0.0"]}
-
-A row names a ``recipe`` that is trained, a ``base`` without training, or neither: a model of others.  Its published
-values are written in the order of the columns ("-": none), as a table by column, or as "recipe", which takes those of
-the recipe's own [paper] table ("recipe average": only that column).
-
-    [sts]                             # a set of columns
-    STS12 = "sts12"                   # task | metric | aggregation | split of a score; the last ones have defaults
-    average = {mean = ["sts"]}        # the mean of sets or columns; of its own set, of the columns above
-    Avg. = {means = ["x", "y"]}       # the mean of the means of sets: each set counts alike, however many tasks it has
-    mrpc = ["mrpc | accuracy |", "mrpc | f1 |"]       # one part of such a mean: the mean of two scores of a task
+They are data: ``artifacts/PAPER.toml`` has a table for each, ``artifacts/columns.toml`` their columns, and says how
+both are written.
 """
 
 import tomllib
@@ -28,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, fields
 from functools import cache
 from importlib import resources
+from itertools import chain
 from statistics import fmean
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -37,6 +19,7 @@ from selfsent.config import FINITE, build_config, read_recipe
 from selfsent.errors import ConfigurationError, first_line, unknown
 from selfsent.evaluation.data_sets import TRANSFER, YEARS
 
+ARTIFACTS = resources.files("selfsent.reproduction") / "artifacts"
 PAPERS = ("scd", "whitenedcse", "denosent", "declutr")  # in the order of listings
 _TEXTS_OF = {"denosent": "pairs", "declutr": "documents"}  # by method; others: sentences
 _COLUMNS_OF_PAPER = {  # keys of a recipe's [paper] table
@@ -59,18 +42,20 @@ class ScorePart(NamedTuple):
     split: str = "test"
 
 
+Groups = tuple[tuple[ScorePart, ...], ...]
+
+
 @dataclass(frozen=True, kw_only=True, config=FINITE)
 class Measure:
-    """A column: the mean over groups of the mean over each group's scores; with blocks, the mean of their means."""
+    """A column: the mean of blocks; each is the mean of groups, and each of these the mean of scores."""
 
     name: str
-    groups: tuple[tuple[ScorePart, ...], ...]
-    blocks: tuple[int, ...] = ()  # how many groups each block has, in order; empty: one block of all
+    blocks: tuple[Groups, ...]
 
     @property
-    def tasks(self) -> list[str]:
-        """The tasks to evaluate."""
-        return list(dict.fromkeys(part.task for group in self.groups for part in group))
+    def groups(self) -> Groups:
+        """The groups of all blocks."""
+        return tuple(chain(*self.blocks))
 
 
 @dataclass(frozen=True, kw_only=True, config=FINITE)
@@ -154,6 +139,12 @@ class Artifact:
         if len(set(rows)) < len(rows):
             raise ValueError(f"{self.id} has two rows of one name")
 
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks to evaluate."""
+        parts = (part for measure in self.measures for part in chain(*measure.groups))
+        return list(dict.fromkeys(part.task for part in parts))
+
     def row(self, name: str) -> ArtifactRow:
         """Return a row by name."""
         return next(row for row in self.rows if row.name == name)
@@ -174,8 +165,6 @@ class Artifact:
 # ------------------------------------------------------------------------------------------------------------- reading
 
 ColumnSets = dict[str, tuple[Measure, ...]]
-
-
 _MALFORMED = (ConfigurationError, AttributeError, KeyError, TypeError, ValueError)
 T = TypeVar("T")
 
@@ -206,19 +195,21 @@ def parse_columns(text: str, file: str) -> ColumnSets:
     """
     sets: ColumnSets = {}
 
+    def groups_of(names: Iterable[str]) -> Groups:
+        return tuple(group for column in _find_columns(names, sets) for group in column.groups)
+
+    def blocks_of(written: str | list[str] | dict[str, list[str]]) -> tuple[Groups, ...]:
+        if isinstance(written, dict) and "means" in written:
+            return tuple(groups_of([name]) for name in written["means"])
+        if isinstance(written, dict):
+            return (groups_of(written["mean"]),)
+        scores = [written] if isinstance(written, str) else written
+        return ((tuple(ScorePart(*map(str.strip, score.split("|"))) for score in scores),),)
+
     def read(name: str, table: dict[str, Any]) -> tuple[Measure, ...]:
         sets[name] = ()
         for column, written in table.items():
-            blocks: tuple[int, ...] = ()
-            if isinstance(written, dict):
-                names = written["means"] if "means" in written else written["mean"]
-                of_names = [[group for one in _find_columns([each], sets) for group in one.groups] for each in names]
-                groups = tuple(group for found in of_names for group in found)
-                blocks = tuple(map(len, of_names)) if "means" in written else ()
-            else:
-                scores = [written] if isinstance(written, str) else written
-                groups = (tuple(ScorePart(*map(str.strip, score.split("|"))) for score in scores),)
-            sets[name] += (Measure(name=column, groups=groups, blocks=blocks),)
+            sets[name] += (Measure(name=column, blocks=blocks_of(written)),)
         return sets[name]
 
     return _read_tables(text, file, read)
@@ -236,14 +227,7 @@ def _find_columns(names: Iterable[str], sets: ColumnSets) -> tuple[Measure, ...]
 
 
 def parse_artifacts(text: str, file: str) -> list[Artifact]:
-    """Read the tables and figures of a paper from TOML.
-
-    Args:
-        file: its name, for errors.
-
-    Raises:
-        ConfigurationError: it is malformed; one sentence names the file and the table.
-    """
+    """Read the tables and figures of a paper from TOML; arguments and errors as of ``parse_columns``."""
     return [*_read_tables(text, file, _read_artifact).values()]
 
 
@@ -264,17 +248,19 @@ def _read_row(name: str, table: Mapping[str, Any], measures: tuple[Measure, ...]
     own = {key.name for key in fields(kind)} if kind else set()
     of_source = {key: value for key, value in table.items() if key in own}
     row = {key: value for key, value in table.items() if key not in own}
-    source: Training | Untrained | None = None
-    if kind is not None:
-        source = _read_training(of_source, name) if kind is Training else build_config(Untrained, of_source, name)
-    published = row.pop("published", {})
-    if isinstance(published, str) and published.startswith("recipe"):
-        wanted = published.split()[1:] or [measure.name for measure in measures]
-        values = recipe_values(of_source["recipe"], measures)
-        published = {column: value for column, value in values.items() if column in wanted}
-    elif isinstance(published, str):
-        published = named_values(measures, published)
-    return build_config(ArtifactRow, {"name": name, "source": source, "published": published, **row}, name)
+    if kind:
+        row["source"] = _read_training(of_source, name) if kind is Training else build_config(kind, of_source, name)
+    written = row.get("published")
+    if isinstance(written, str):
+        row["published"] = _published(written, table.get("recipe", ""), measures)
+    return build_config(ArtifactRow, {"name": name, **row}, name)
+
+
+def _published(written: str, recipe: str, measures: tuple[Measure, ...]) -> dict[str, float]:
+    if not written.startswith("recipe"):
+        return named_values(measures, written)
+    wanted = written.split()[1:] or [measure.name for measure in measures]
+    return {column: value for column, value in recipe_values(recipe, measures).items() if column in wanted}
 
 
 def _read_training(table: Mapping[str, Any], where: str) -> Training:
@@ -309,19 +295,16 @@ def recipe_values(recipe: str, measures: tuple[Measure, ...]) -> dict[str, float
 # ------------------------------------------------------------------------------------------------------------ shipped
 
 
-_ARTIFACTS = resources.files("selfsent.reproduction") / "artifacts"
-
-
 @cache
 def read_columns() -> ColumnSets:
     """Return the columns that artifacts may name, by set."""
-    return parse_columns((_ARTIFACTS / "columns.toml").read_text("utf-8"), "columns.toml")
+    return parse_columns((ARTIFACTS / "columns.toml").read_text("utf-8"), "columns.toml")
 
 
 @cache
 def read_catalog() -> dict[str, Artifact]:
     """Return all tables and figures, by id."""
-    files = [_ARTIFACTS / f"{paper}.toml" for paper in PAPERS]
+    files = [ARTIFACTS / f"{paper}.toml" for paper in PAPERS]
     artifacts = (artifact for file in files for artifact in parse_artifacts(file.read_text("utf-8"), file.name))
     return {artifact.id: artifact for artifact in artifacts}
 

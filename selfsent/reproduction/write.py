@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,20 @@ class ArtifactOutcome(Printed):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the content of its JSON file."""
-        return _content(self)
+        artifact, sketch = self.plan.artifact, self.sketch
+        return {
+            "id": artifact.id,
+            "title": artifact.title,
+            "note": artifact.note,
+            "scale": self.scale,
+            "seeds": self.seeds,
+            "tasks": list(self.plan.tasks),
+            "missing": self.plan.missing,
+            "rows": [_row_content(planned, self.cells.get(planned.row.name, {})) for planned in self.plan.rows],
+            "findings": [finding.as_dict() for finding in self.findings],
+            "sketch": [dict(zip(sketch.heads, row, strict=True)) for row in sketch.rows] if sketch else [],
+            "curves": {name: dict(curves) for name, curves in self.curves.items()},
+        }
 
 
 def write_artifact(outcome: ArtifactOutcome) -> None:
@@ -49,7 +62,7 @@ def write_artifact(outcome: ArtifactOutcome) -> None:
         sketch = outcome.sketch
         figure = sketch.figure if sketch else draw_artifact(outcome.plan, outcome.cells, outcome.curves)
         figure.savefig(partial, format="png", dpi=150, metadata={"Software": None})
-    atomic.write_sealed(outcome.folder / f"{name}.json", _content(outcome))
+    atomic.write_sealed(outcome.folder / f"{name}.json", outcome.as_dict())
 
 
 def table_lines(outcome: ArtifactOutcome) -> tuple[list[str], list[list[str]]]:
@@ -61,7 +74,8 @@ def table_lines(outcome: ArtifactOutcome) -> tuple[list[str], list[list[str]]]:
     for planned in outcome.plan.rows:
         row, cells = planned.row, outcome.cells.get(planned.row.name, {})
         if row.published:
-            rows.append([row.name, PAPER, *(_format(row.published.get(column)) for column in columns)])
+            published = {name: f"{value:.2f}" for name, value in row.published.items()}
+            rows.append([row.name, PAPER, *(published.get(column, "") for column in columns)])
         if cells:
             ours = {name_measured(name, cell): format_cell(cell) for name, cell in cells.items()}
             rows.append(["" if row.published else row.name, OURS, *(ours.get(column, "") for column in columns)])
@@ -79,17 +93,11 @@ def _columns(outcome: ArtifactOutcome) -> list[str]:
     return [*names]
 
 
-def _format(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
-
-
-def format_cell(cell: Cell | None) -> str:
+def format_cell(cell: Cell) -> str:
     """Write a value, with its deviation over the seeds or the interval over the test rows.
 
     "†": some of the data are sub-sampled.
     """
-    if cell is None:
-        return ""
     text = f"{cell.value:.2f}" + ("†" if cell.sub_sampled else "")
     if cell.spread is not None:
         return f"{text} ± {cell.spread:.2f}"
@@ -163,37 +171,11 @@ def _csv_rows(outcome: ArtifactOutcome) -> Iterator[Sequence[object]]:
         ours = {name_measured(name, cell): cell for name, cell in cells.items()}
         for column in _columns(outcome):
             paper, cell = planned.row.published.get(column, ""), ours.get(column)
-            measured: list[object] = [""] * 7
             if cell is not None:
-                measured = [cell.value, cell.low, cell.high, cell.spread, len(cell.values), cell.parts, cell.of]
-            if cell is not None or paper != "":
+                measured = (cell.value, cell.low, cell.high, cell.spread, len(cell.values), cell.parts, cell.of)
                 yield [planned.row.name, column, paper, *measured]
-
-
-def _content(outcome: ArtifactOutcome) -> dict[str, Any]:
-    artifact, sketch = outcome.plan.artifact, outcome.sketch
-    return {
-        "id": artifact.id,
-        "title": artifact.title,
-        "note": artifact.note,
-        "scale": outcome.scale,
-        "seeds": outcome.seeds,
-        "tasks": list(outcome.plan.tasks),
-        "missing": outcome.plan.missing,
-        "rows": [_row_content(planned, outcome.cells.get(planned.row.name, {})) for planned in outcome.plan.rows],
-        "findings": [
-            {
-                **asdict(finding.claim),
-                "published difference": finding.paper,
-                "direction": finding.direction,
-                "lead": None if finding.lead is None else finding.lead._asdict(),
-                "sentence": finding.sentence,
-            }
-            for finding in outcome.findings
-        ],
-        "sketch": [dict(zip(sketch.heads, row, strict=True)) for row in sketch.rows] if sketch else [],
-        "curves": {name: dict(curves) for name, curves in outcome.curves.items()},
-    }
+            elif paper != "":
+                yield [planned.row.name, column, paper, *[""] * 7]
 
 
 def _row_content(planned: PlannedRow, cells: Mapping[str, Cell]) -> dict[str, Any]:

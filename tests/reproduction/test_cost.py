@@ -115,15 +115,7 @@ def test_a_machine_is_timed_for_any_width():
     assert all(time_machine(width) > 1e6 for width in (32, 100))
 
 
-def test_bytes_are_written_as_a_reader_would():
+def test_bytes_and_hours_are_written_as_a_reader_would():
     assert [format_bytes(count) for count in (0.0, 2.0**29, 5.25 * 2**30)] == ["-", "0.5 GiB", "5.2 GiB"]
-
-
-def test_hours_are_written_as_a_reader_would():
-    assert [format_hours(hours) for hours in (0.0, 0.001, 0.5, 3.04, 100.0)] == [
-        "-",
-        "1 min",
-        "30 min",
-        "3.0 h",
-        "4 days",
-    ]
+    hours = {0.0: "-", 0.001: "1 min", 0.5: "30 min", 3.04: "3.0 h", 100.0: "4 days"}
+    assert {number: format_hours(number) for number in hours} == hours

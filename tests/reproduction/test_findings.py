@@ -107,10 +107,31 @@ def test_a_clear_lead_over_three_seeds_has_the_direction_of_the_paper_and_the_re
     assert judged(low, high).direction == "opposite"
 
 
-def test_a_lead_within_the_noise_of_seeds_or_of_test_rows_cannot_be_told():
-    assert judged(cell(61.0, 58.0, 66.0), cell(60.0, 61.0, 59.0)).direction == "cannot tell"
-    wide = judged(cell(61.0, 61.1, 61.2, noise=50.0), cell(60.0, 60.1, 60.2, noise=50.0, seed=1))
-    assert wide.direction == "cannot tell"
+def bare(*values):
+    return Cell(values=values, low=None, high=None, parts=1, of=1)
+
+
+NEAR = cell(60.0, 60.1, 60.05)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "options", "direction"),
+    [
+        # Within the noise of the seeds, and of the test rows.
+        (cell(61.0, 58.0, 66.0), cell(60.0, 61.0, 59.0), {}, "cannot tell"),
+        (cell(61.0, 61.1, 61.2, noise=50.0), cell(60.0, 60.1, 60.2, noise=50.0, seed=1), {}, "cannot tell"),
+        # Without training, over the test rows; without resamples, by the seeds alone.
+        (cell(70.0), cell(60.0, seed=1), {"trained": False}, "same"),
+        (bare(70.0, 70.1, 70.2), bare(60.0, 60.2, 60.1), {}, "same"),
+        (bare(70.0), bare(60.0), {}, "cannot tell"),
+        # Equality within a margin needs the whole interval inside.
+        (NEAR, cell(60.02, 60.08, 60.06), {"margin": 0.5}, "same"),
+        (NEAR, cell(63.0, 63.1, 63.2), {"margin": 0.5}, "opposite"),
+        (NEAR, cell(60.5, 60.6, 60.6), {"margin": 0.5}, "cannot tell"),
+    ],
+)
+def test_a_direction_needs_the_whole_interval_on_one_side_or_within_the_margin(first, second, options, direction):
+    assert judged(first, second, **options).direction == direction
 
 
 def test_below_three_seeds_nothing_is_concluded_of_a_training():
@@ -155,10 +176,6 @@ def test_untrained_rows_without_an_interval_are_not_asked_for_seeds():
     assert found.sentence.endswith("cannot tell, +10.00; these scores have no interval.")
 
 
-def test_encoders_without_training_are_compared_over_the_test_rows():
-    assert judged(cell(70.0), cell(60.0, seed=1), trained=False).direction == "same"
-
-
 def test_a_row_without_training_counts_with_every_seed_of_the_other():
     rows = plan(70.0, 60.0)
     mixed = ArtifactPlan(
@@ -168,13 +185,6 @@ def test_a_row_without_training_counts_with_every_seed_of_the_other():
     )
     found = judge_claims(mixed, {"cls": {"one": cell(70.0, 70.2, 69.9)}, "mean": {"one": cell(60.0)}})[0]
     assert (found.direction, round(found.lead.value, 6)) == ("same", round((10 + 10.2 + 9.9) / 3, 6))
-
-
-def test_equality_within_a_margin_needs_the_whole_interval_inside():
-    near, same = cell(60.0, 60.1, 60.05), cell(60.02, 60.08, 60.06)
-    assert judged(near, same, margin=0.5).direction == "same"
-    assert judged(near, cell(63.0, 63.1, 63.2), margin=0.5).direction == "opposite"
-    assert judged(near, cell(60.5, 60.6, 60.6), margin=0.5).direction == "cannot tell"
 
 
 def test_rows_that_are_one_run_are_not_compared():
@@ -187,11 +197,3 @@ def test_rows_that_are_one_run_are_not_compared():
     found = judge_claims(twice, {"cls": {"one": cell(70.0)}, "mean": {"one": cell(70.0)}})[0]
     assert found.direction == "not measured"
     assert "one run" in found.sentence
-
-
-def test_a_measure_without_resamples_is_judged_by_the_seeds_alone():
-    def bare(*values):
-        return Cell(values=values, low=None, high=None, parts=1, of=1)
-
-    assert judged(bare(70.0, 70.1, 70.2), bare(60.0, 60.2, 60.1)).direction == "same"
-    assert judged(bare(70.0), bare(60.0)).direction == "cannot tell"
