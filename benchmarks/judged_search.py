@@ -46,7 +46,7 @@ from selfsent.selection.choose import Choice
 from selfsent.selection.held_out_tests import figure
 from selfsent.selection.judging import BM25
 from selfsent.selection.scoreboard import Candidate, Scoreboard, short_name
-from selfsent.selection.search_test import MEANING, MRR
+from selfsent.selection.search_scores import MEANING, MRR
 
 COLLECTIONS = ("cranfield", "cacm", "med", "scifact", "dbpedia")
 KEPT, SEARCH, WITH_WORDS = "kept encoder", "kept search", "base with words"

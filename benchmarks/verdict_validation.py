@@ -30,7 +30,7 @@ from selfsent.corpus.settings import CorpusConfig
 from selfsent.encoder.encode import encode as encode_texts
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import as_encoder
-from selfsent.evaluation import bootstrap, whitening
+from selfsent.evaluation import bootstrap, whitening_baseline
 from selfsent.evaluation.label_free import document_tests
 from selfsent.evaluation.label_free.documents import parse_documents
 from selfsent.evaluation.label_free.scores import SCORE, SCORED, score_vectors
@@ -106,7 +106,7 @@ def derived(base: str, cache: Path, fit: list[str]) -> list[Candidate]:
         return lambda texts: make(mean(fit).astype(np.float64))(mean(texts).astype(np.float64))
 
     def whitened(vectors: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-        return whitening.Whitening(kind="zca").fit(vectors).transform
+        return whitening_baseline.Whitening(kind="zca").fit(vectors).transform
 
     def projected(width: int) -> Callable[[np.ndarray], Callable[[np.ndarray], np.ndarray]]:
         def make(vectors: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:

@@ -16,7 +16,7 @@ from selfsent.cli import app
 from selfsent.config import EncoderConfig, HardwareConfig, Recipe, TrainConfig, describe
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.objectives import registry
-from selfsent.pairs.mining import MineConfig
+from selfsent.pairs.near_pairs import MineConfig
 from selfsent.pretraining.pretrain import PretrainConfig
 from selfsent.searching.settings import IndexConfig
 from selfsent.selection.settings import FitConfig

@@ -7,7 +7,7 @@ from selfsent.evaluation.evaluate import compare as compare
 from selfsent.evaluation.evaluate import evaluate as evaluate
 from selfsent.evaluation.label_free.verdict import verdict as verdict
 from selfsent.export.export import export_model as export_model
-from selfsent.export.hub import push_model as push_model
+from selfsent.export.push import push_model as push_model
 from selfsent.labels.classify import classify as classify
 from selfsent.labels.topics import topics as topics
 from selfsent.objectives.base import Objective as Objective

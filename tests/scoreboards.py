@@ -9,7 +9,7 @@ from selfsent.evaluation.score import Results, measured
 from selfsent.progress import SILENT
 from selfsent.selection.material import Facts
 from selfsent.selection.scoreboard import STATIC_BASE, Candidate, Scoreboard
-from selfsent.selection.search_test import MEANING, MRR
+from selfsent.selection.search_scores import MEANING, MRR
 from selfsent.selection.settings import FitConfig
 
 SPREAD = np.random.default_rng(0).normal(size=1000)  # the same draws for every candidate: differences are paired

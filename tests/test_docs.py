@@ -36,7 +36,7 @@ from selfsent.errors import UserError
 from selfsent.evaluation.data_sets import SETS
 from selfsent.evaluation.suite import resolve_tasks
 from selfsent.objectives import registry
-from selfsent.pairs.mining import MineConfig
+from selfsent.pairs.near_pairs import MineConfig
 from selfsent.pretraining import pretrain as pretraining
 from selfsent.searching.settings import IndexConfig
 from selfsent.selection.settings import FitConfig

@@ -11,13 +11,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from selfsent.functional import (
     correlation_summary,
     cross_correlation,
-    group_whiten,
     info_nce,
-    inverse_square_root,
     multi_positive,
     standardize,
     vocabulary_loss,
 )
+from selfsent.objectives.group_whitening import group_whiten, inverse_square_root
 
 DTYPES = {"f64": (torch.float64, 1e-7, 1e-8), "f32": (torch.float32, 1e-4, 1e-5)}
 

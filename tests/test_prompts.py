@@ -18,7 +18,7 @@ from selfsent.encoder.quantize import unit
 from selfsent.evaluation.label_free import verdict as verdict_module
 from selfsent.searching.index import Index
 from selfsent.selection.held_out_tests import HeldOutTests
-from selfsent.selection.search_test import SearchTest
+from selfsent.selection.search_scores import SearchTest
 from selfsent.serving.application import build_application
 from selfsent.serving.served import ServedIndexes, ServedModels
 from selfsent.serving.settings import ServeConfig

@@ -83,7 +83,7 @@ def test_no_setting_takes_a_number_that_means_nothing(number):
             continue
         taken.append(f"{name}.{key}")
     if -1 <= number < 0:  # which is a cosine
-        taken.remove("selfsent.pairs.mining.MineConfig.min_cosine")
+        taken.remove("selfsent.pairs.near_pairs.MineConfig.min_cosine")
     assert taken == []
 
 

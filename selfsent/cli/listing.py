@@ -68,7 +68,7 @@ def collect_listing() -> dict[str, Any]:
     """Read methods and keys from the modules that define them."""
     from selfsent.config import Recipe
     from selfsent.corpus.settings import CorpusConfig
-    from selfsent.pairs.mining import MineConfig
+    from selfsent.pairs.near_pairs import MineConfig
     from selfsent.pretraining.pretrain import PretrainConfig
     from selfsent.reproduction.scale import SmallScale
     from selfsent.searching.settings import IndexConfig

@@ -23,7 +23,7 @@ def push(
 
     display = Display()
     with loading("torch and transformers", display):
-        from selfsent.export.hub import push_model
+        from selfsent.export.push import push_model
 
     address = push_model(model, repository, public=public, licence=license, language=language, progress=display)
     display.end()

@@ -46,7 +46,7 @@ Located = tuple[object, Row]  # (place in the file, for messages; the row)
 class Columns:
     """Names of the columns that are read from a table; only the first must exist."""
 
-    text: str | None  # None: it is found, by ``prose``
+    text: str | None  # None: it is found, by ``text_column``
     title: str | None
     summary: str | None
     positive: str | None = "positive"  # None: none is read

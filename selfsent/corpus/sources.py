@@ -28,8 +28,8 @@ from selfsent.corpus.formats import COMPRESSIONS as COMPRESSIONS
 from selfsent.corpus.formats import FORMATS as FORMATS
 from selfsent.corpus.formats import Columns as Columns
 from selfsent.corpus.formats import Row
-from selfsent.corpus.prose import text_column
 from selfsent.corpus.remote import RemoteFile, is_url, remote_files
+from selfsent.corpus.text_column import text_column
 from selfsent.errors import CorpusError, first_line
 from selfsent.progress import SILENT, Progress
 from selfsent.storage import atomic

@@ -17,8 +17,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize
 from torch import nn
 
+from selfsent.encoder.partial_whitening import require_one_encoder, whole_width
 from selfsent.encoder.quantize import unit
-from selfsent.encoder.whitening import require_one_encoder, whole_width
 from selfsent.errors import EncoderError
 
 NEIGHBOURS, TEMPERATURE, RIDGE = 50, 0.05, 0.1

@@ -22,7 +22,7 @@ from selfsent.evaluation.score import Results, Scored
 from selfsent.evaluation.senteval.declutr_averages import averages
 from selfsent.evaluation.senteval.relatedness import StopOn
 from selfsent.evaluation.suite import DEFAULT_CLASSIFIER, HeldOut, read_suite, resolve_tasks
-from selfsent.evaluation.whitening import Whitening, whiten_target
+from selfsent.evaluation.whitening_baseline import Whitening, whiten_target
 from selfsent.progress import SILENT, Progress
 from selfsent.storage import atomic
 from selfsent.storage.provenance import versions

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from selfsent.errors import DataError
-from selfsent.evaluation import hub
+from selfsent.evaluation import hub_data
 from selfsent.evaluation.data_sets import PROBING, PUBLIC, SETS, SIDE, TASKS, DataSet, known_files
 from selfsent.evaluation.geometry import Geometry
 from selfsent.evaluation.own_files.labelled import Clustering, FewShot
@@ -47,18 +47,18 @@ def read_task(name: str, data: Path, classifier: Classifier, stop_on: StopOn) ->
         DataError: there is no such folder, a file is missing beside others, has another number of rows, or a line that
             cannot be parsed; the hub cannot be reached, or its copy is not the known one.
     """
-    on_hub = hub.hub_requested(data)
+    on_hub = hub_data.hub_requested(data)
     if name == "captions":
-        return (hub.ABSENT if on_hub else read_captions(find_folder(data))), ""
+        return (hub_data.ABSENT if on_hub else read_captions(find_folder(data))), ""
     if name in PROBING:
-        return (hub.ABSENT if on_hub else read_probing(name, find_probing(data), classifier)), ""
+        return (hub_data.ABSENT if on_hub else read_probing(name, find_probing(data), classifier)), ""
     source, asked = TASKS[name]
     data_set = SETS[source]
     splits, form, differs = {split: data_set.splits[split] for split in asked or data_set.splits}, FORM, ""
     if on_hub:
         if not data_set.hub:
-            return hub.ABSENT, ""
-        rows: Rows = {split: {split: hub.read_hub(data_set, split)} for split in splits}
+            return hub_data.ABSENT, ""
+        rows: Rows = {split: {split: hub_data.read_hub(data_set, split)} for split in splits}
         form = data_set.hub_form
     else:
         root = _find_public(data, data_set) if source in PUBLIC else find_folder(data)

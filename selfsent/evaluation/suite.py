@@ -14,7 +14,7 @@ import numpy as np
 
 from selfsent.encoder.base import TextEncoder
 from selfsent.errors import ConfigurationError, DataError, EncoderError, unknown
-from selfsent.evaluation import hub
+from selfsent.evaluation import hub_data
 from selfsent.evaluation.data_sets import PROBING, TASKS, TRANSFER, YEARS
 from selfsent.evaluation.label_free import held_out_retrieval
 from selfsent.evaluation.labelled_tasks import read_task
@@ -181,7 +181,7 @@ def read_suite(
         elif data is None:
             raise ConfigurationError(
                 f"{name} needs evaluation data: give a folder in SentEval's layout with --data, or the hub's own "
-                f"copies with --data {hub.NAME}"
+                f"copies with --data {hub_data.NAME}"
             )
         else:
             task, differs = read_task(name, Path(data), CLASSIFIERS[classifier], stop_on)

@@ -29,8 +29,8 @@ from selfsent.encoder.inspect import tokenizer_of
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import as_encoder
 from selfsent.encoder.pair_module import parts_of
+from selfsent.encoder.partial_whitening import fit_partial_whitening, require_one_encoder, whiten_encoder, whole_width
 from selfsent.encoder.save import save_encoder, unit_length
-from selfsent.encoder.whitening import fit_partial_whitening, require_one_encoder, whiten_encoder, whole_width
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, unknown
 from selfsent.evaluation.label_free.documents import parse_documents
 from selfsent.evaluation.label_free.material import DOCUMENTS, VerdictMaterial, choose_tests, find_trained

@@ -42,8 +42,9 @@ from torch.nn import functional as F
 
 from selfsent.config import FINITE, setting, warn_of_idle
 from selfsent.encoder.inspect import embedding_width
-from selfsent.functional import group_whiten, init_linear_, multi_positive, standardize, whitening_matrix
+from selfsent.functional import init_linear_, multi_positive, standardize
 from selfsent.objectives.base import Batch, Objective, RecipeTable, Terms, Views, gather, published_presets, second
+from selfsent.objectives.group_whitening import group_whiten, whitening_matrix
 
 _RELEASED_PARTS = 3  # written into the authors' module
 

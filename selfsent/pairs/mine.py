@@ -19,7 +19,7 @@ from selfsent.encoder.open import open_encoder
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, unknown
 from selfsent.evaluation.label_free.documents import distinct_texts
 from selfsent.pairs.cache import identity_digest
-from selfsent.pairs.mining import MineConfig, find_paraphrases, nearest_negatives, word_overlap
+from selfsent.pairs.near_pairs import MineConfig, find_paraphrases, nearest_negatives, word_overlap
 from selfsent.pairs.write import PairsSummary, check_pairs_file, provenance, write_rows
 from selfsent.progress import SILENT, Progress
 from selfsent.storage import locks

@@ -20,14 +20,14 @@ from numpy.typing import ArrayLike
 
 from selfsent.errors import ConfigurationError, UserError
 from selfsent.evaluation.label_free.scores import BASELINES
-from selfsent.pretraining.command import command_of_pretraining
+from selfsent.pretraining.repeat_command import command_of_pretraining
 from selfsent.progress import SILENT, Progress
 from selfsent.report import plots
 from selfsent.report.embeddings import EmbeddedSample, Vectors, embed_sample
 from selfsent.report.plots import Drawing, Line
 from selfsent.runs import read, tables
-from selfsent.runs.command import command_of_run
 from selfsent.runs.read import Group
+from selfsent.runs.repeat_command import command_of_run
 from selfsent.runtime.templates import template_environment
 from selfsent.storage import atomic, locks
 

@@ -32,8 +32,8 @@ from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import as_encoder
 from selfsent.errors import CorpusError
 from selfsent.evaluation.geometry import uniformity
-from selfsent.functional import group_whiten
 from selfsent.objectives.declutr import DeCLUTR
+from selfsent.objectives.group_whitening import group_whiten
 from selfsent.objectives.registry import plan_objective
 from selfsent.progress import SILENT, Progress
 from selfsent.report.style import STYLE

@@ -11,8 +11,8 @@ from huggingface_hub import EvalResult, ModelCardData
 from selfsent.config import Table
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.evaluation.score import Score
-from selfsent.runs.command import command_of_run
 from selfsent.runs.read import read_run
+from selfsent.runs.repeat_command import command_of_run
 from selfsent.storage import atomic
 from selfsent.storage.run_folder import Run
 

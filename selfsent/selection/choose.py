@@ -19,7 +19,7 @@ from selfsent.selection.gates import STATIC_SEARCH
 from selfsent.selection.held_out_tests import difference, figure
 from selfsent.selection.judging import BM25
 from selfsent.selection.scoreboard import Candidate, Scoreboard
-from selfsent.selection.search_test import MEANING, MRR
+from selfsent.selection.search_scores import MEANING, MRR
 
 _ENOUGH = 0.75  # of the best gain on single lines
 _MOST_ROWS = 12

@@ -1,6 +1,6 @@
 """Scores of candidates on held-out documents: dev documents choose, test documents decide.
 
-documents, pairs   ``search_test``
+documents, pairs   ``search_scores``
 single lines       a third of a line's words finds the line among all others (MRR@10)
 general text       the mean of the tests of ``evaluation.label_free.scores``
 """
@@ -24,7 +24,7 @@ from selfsent.evaluation.label_free.scores import SCORE, score_vectors
 from selfsent.evaluation.score import Results
 from selfsent.evaluation.task import PromptedTexts
 from selfsent.selection.material import GATE, Material
-from selfsent.selection.search_test import MOST, MRR, RETRIEVAL, SearchTest, inside_pairs
+from selfsent.selection.search_scores import MOST, MRR, RETRIEVAL, SearchTest, inside_pairs
 from selfsent.selection.settings import FitConfig
 
 GENERAL = Path(__file__).parent.parent / "builtin" / "general.jsonl.xz"

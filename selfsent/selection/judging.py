@@ -14,7 +14,7 @@ from selfsent.corpus.settings import CorpusConfig
 from selfsent.corpus.sources import resolve_sources
 from selfsent.errors import CorpusError
 from selfsent.searching.modes import add_words
-from selfsent.selection.search_test import QueriesAndPassages
+from selfsent.selection.search_scores import QueriesAndPassages
 from selfsent.text import clean
 from selfsent.text.bm25 import bm25_scores
 

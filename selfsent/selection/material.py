@@ -27,7 +27,7 @@ from selfsent.errors import CorpusError
 from selfsent.evaluation.label_free.document_tests import LEAST
 from selfsent.evaluation.label_free.documents import dropped_words
 from selfsent.progress import Progress
-from selfsent.selection.search_test import MOST, inside_pairs
+from selfsent.selection.search_scores import MOST, inside_pairs
 from selfsent.storage import atomic
 from selfsent.text import clean
 from selfsent.text.structure import SENTENCE_WORDS, pairs_of_document

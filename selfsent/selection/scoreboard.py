@@ -21,7 +21,7 @@ from selfsent.progress import Progress
 from selfsent.selection.gates import SearchGate
 from selfsent.selection.held_out_tests import difference, figure
 from selfsent.selection.material import GATE, Facts
-from selfsent.selection.search_test import MEANING, MRR
+from selfsent.selection.search_scores import MEANING, MRR
 from selfsent.selection.settings import FitConfig
 from selfsent.storage import atomic
 
@@ -111,8 +111,8 @@ class Scoreboard:
     def __init__(self, facts: Facts, vectors: Vectors, config: FitConfig, progress: Progress) -> None:
         """Start without candidates.
 
-        Documents and pairs are judged by ``search_test``.  Single lines have no structure to judge by: halves of lines
-        reward word overlap, and call static vectors better than they are.
+        Documents and pairs are judged by ``search_scores``.  Single lines have no structure to judge by: halves of
+        lines reward word overlap, and call static vectors better than they are.
         """
         self.facts, self.vectors, self.config, self.progress = facts, vectors, config, progress
         self.candidates: list[Candidate] = []

@@ -17,11 +17,11 @@ from starlette.responses import HTMLResponse
 from selfsent.errors import ConfigurationError
 from selfsent.serving.batcher import Batcher
 from selfsent.serving.embedder import Embedder
-from selfsent.serving.embeddings import embedding_routes
+from selfsent.serving.embedding_routes import embedding_routes
 from selfsent.serving.protocol import KnownHosts, Refusal, ServerMetrics
-from selfsent.serving.ranking import ranking_routes
+from selfsent.serving.ranking_routes import ranking_routes
 from selfsent.serving.reference import reference_page
-from selfsent.serving.search import search_routes
+from selfsent.serving.search_routes import search_routes
 from selfsent.serving.served import ServedIndexes, ServedModels
 from selfsent.serving.settings import ServeConfig
 

@@ -26,7 +26,7 @@ from selfsent.errors import ConfigurationError, ResumeError, UserError
 from selfsent.progress import Progress
 from selfsent.runtime.distributed import Ranks
 from selfsent.storage import atomic, locks
-from selfsent.storage.checkpoints import CheckpointStore, saving
+from selfsent.storage.checkpoint_store import CheckpointStore, saving
 
 SELECTION, PLAN = "fit.json", "plan.json"  # in the folder of a selection, beside its model
 RESUMABLE = "choose another --out, or add --resume to resume the run in it"

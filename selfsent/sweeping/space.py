@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from selfsent.errors import ConfigurationError
-from selfsent.runs.command import setting_value
+from selfsent.runs.repeat_command import setting_value
 
 _RANGE = re.compile(r"(?P<low>[^:]+?)\.\.(?P<high>[^:]+?)(?P<log>:log)?")
 _OPENING, _CLOSING = "[{", "]}"

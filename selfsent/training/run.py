@@ -30,8 +30,8 @@ from selfsent.encoder.inspect import (
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import encoder_digest
 from selfsent.encoder.pair_module import parts_of
+from selfsent.encoder.partial_whitening import whole_width
 from selfsent.encoder.save import save_encoder
-from selfsent.encoder.whitening import whole_width
 from selfsent.errors import ConfigurationError, EncoderError, UserError
 from selfsent.evaluation.label_free.verdict import judge_held_out
 from selfsent.evaluation.score import Results, Score, show_scores

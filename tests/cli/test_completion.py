@@ -12,7 +12,7 @@ from selfsent.cli import app, listing
 from selfsent.cli.completion import complete_method, complete_recipe, complete_setting
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.objectives import registry
-from selfsent.pairs.mining import MineConfig
+from selfsent.pairs.near_pairs import MineConfig
 from selfsent.pretraining.pretrain import PretrainConfig
 from selfsent.reproduction.scale import SmallScale
 from selfsent.searching.settings import IndexConfig

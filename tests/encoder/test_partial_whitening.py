@@ -10,9 +10,9 @@ from selfsent.encoder.encode import encode
 from selfsent.encoder.inspect import pooling_name
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.pair_module import join_encoders
+from selfsent.encoder.partial_whitening import fit_partial_whitening, whiten_encoder
 from selfsent.encoder.quantize import unit
 from selfsent.encoder.save import save_encoder
-from selfsent.encoder.whitening import fit_partial_whitening, whiten_encoder
 from selfsent.errors import EncoderError
 
 

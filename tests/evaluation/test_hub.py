@@ -12,7 +12,7 @@ from labelled_files import shrink, write
 from suite_scores import score_tasks
 
 from selfsent.errors import UserError
-from selfsent.evaluation import hub
+from selfsent.evaluation import hub_data
 from selfsent.evaluation.data_sets import SETS
 from selfsent.evaluation.labelled_tasks import read_task
 from selfsent.evaluation.senteval.cross_validation import CLASSIFIERS
@@ -30,7 +30,7 @@ def read(name, data=HUB, stop_on="pearson"):
 @pytest.fixture
 def mirror(tmp_path, monkeypatch):
     """Write splits of data sets where the hub's are looked for: ``mirror("mteb/sts12-sts", test=rows)``."""
-    monkeypatch.setattr(hub, "_ROOT", f"{tmp_path}/mirror/")
+    monkeypatch.setattr(hub_data, "_ROOT", f"{tmp_path}/mirror/")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     monkeypatch.chdir(tmp_path)
 
@@ -226,10 +226,10 @@ def test_a_copy_that_is_not_the_known_set_is_refused_by_name(monkeypatch, mirror
 def test_what_the_hub_has_no_fitting_copy_of_is_named(senteval, encode, mirror):
     stsb_mirror(mirror, senteval)
     suite = read_suite(["stsb", "sickr", "cr"], HUB)
-    assert suite.missing == dict.fromkeys(("sickr", "cr"), hub.ABSENT)
+    assert suite.missing == dict.fromkeys(("sickr", "cr"), hub_data.ABSENT)
     assert "sickr is missing: no copy on the hub is known to hold its rows: give a folder" in suite.notes
     results = suite.score(encode(suite.sentences), bootstrap=0)
-    assert json.loads(json.dumps(results.as_dict()))["missing"]["cr"] == hub.ABSENT
+    assert json.loads(json.dumps(results.as_dict()))["missing"]["cr"] == hub_data.ABSENT
     with pytest.raises(
         UserError, match=r"no task has data: sickr: no copy on the hub .*; mpqa: no copy on the hub .* give a folder"
     ):
@@ -237,10 +237,10 @@ def test_what_the_hub_has_no_fitting_copy_of_is_named(senteval, encode, mirror):
 
 
 def test_a_folder_of_that_name_goes_before_the_hub(mirror, tmp_path):
-    assert hub.hub_requested(HUB)
+    assert hub_data.hub_requested(HUB)
     (tmp_path / "hub").mkdir()
-    assert not hub.hub_requested(HUB)
-    assert not hub.hub_requested(None)
+    assert not hub_data.hub_requested(HUB)
+    assert not hub_data.hub_requested(None)
 
 
 def test_without_data_both_ways_are_named():
@@ -257,7 +257,7 @@ def test_a_hub_that_cannot_be_reached_is_said_at_once_in_one_sentence(monkeypatc
 
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", dataset_info)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
-    hub._answers.cache_clear()
+    hub_data._answers.cache_clear()
     before = datasets.config.HF_HUB_OFFLINE, huggingface_hub.constants.HF_HUB_OFFLINE
     sleeps = []
     monkeypatch.setattr(time, "sleep", sleeps.append)
@@ -266,7 +266,7 @@ def test_a_hub_that_cannot_be_reached_is_said_at_once_in_one_sentence(monkeypatc
         match=r"mteb/sts16-sts:test on the hub cannot be read \(the hub does not answer, .*: connect to the hub, or",
     ):
         read_suite(["sts16"], HUB)
-    hub._answers.cache_clear()
+    hub_data._answers.cache_clear()
     assert sleeps == []  # no retries
     assert before == (datasets.config.HF_HUB_OFFLINE, huggingface_hub.constants.HF_HUB_OFFLINE)
 

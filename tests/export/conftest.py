@@ -9,8 +9,8 @@ from tiny import WORDS, make_base
 from torch import nn
 
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.partial_whitening import whiten_encoder
 from selfsent.encoder.save import save_encoder
-from selfsent.encoder.whitening import whiten_encoder
 from selfsent.export.export import export_model
 
 KINDS = {  # how a folder is opened before it is saved, and whether it keeps a head

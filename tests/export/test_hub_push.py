@@ -12,7 +12,7 @@ from tiny import TEXTS, make_base
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import EncoderError, UserError
-from selfsent.export.hub import push_model
+from selfsent.export.push import push_model
 from selfsent.progress import Progress
 from selfsent.storage import atomic
 

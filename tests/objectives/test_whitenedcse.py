@@ -8,8 +8,9 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch.nn import functional as F
 
 from selfsent.encoder.embed import embed
-from selfsent.functional import group_whiten, info_nce
+from selfsent.functional import info_nce
 from selfsent.objectives import registry
+from selfsent.objectives.group_whitening import group_whiten
 from selfsent.objectives.simcse import SimCSE
 from selfsent.objectives.whitenedcse import BatchWhitening, WhitenedCSE
 

@@ -6,7 +6,7 @@ import pytest
 from made_runs import write_run
 
 from selfsent.config import RECIPES, apply_settings, recipe_table
-from selfsent.runs import command, read
+from selfsent.runs import read, repeat_command
 from selfsent.training import train
 
 
@@ -29,9 +29,9 @@ def read_back(line):
 def test_the_command_of_every_recipe_resolves_to_that_recipe(path, tmp_path):
     recipe = recipe_table(train.resolve(path, data="some where/data", seed=7))
     run = read.read_run(write_run(tmp_path / "run", **{**recipe, "seed": 7}))
-    assert recipe_table(read_back(command.command_of_run(run))) == {**recipe, "paper": {}}
+    assert recipe_table(read_back(repeat_command.command_of_run(run))) == {**recipe, "paper": {}}
 
 
 def test_strings_that_look_like_something_else_come_back_as_they_were():
     for value in ("true", "none", "3", "a b", 'quo"te', None, True, 3, 1e-08, [0.9, 0.999]):
-        assert apply_settings({}, [f"key={command.setting_value(value)}"]) == {"key": value}
+        assert apply_settings({}, [f"key={repeat_command.setting_value(value)}"]) == {"key": value}

@@ -7,7 +7,7 @@ from selfsent.corpus.held_out import HeldOutPairs
 from selfsent.corpus.sources import Document
 from selfsent.evaluation.label_free.scores import SCORE
 from selfsent.selection.held_out_tests import HeldOutTests, difference, figure
-from selfsent.selection.search_test import MRR
+from selfsent.selection.search_scores import MRR
 from selfsent.text.clean import words
 
 NOUNS = [f"noun{number}" for number in range(80)]

@@ -5,7 +5,7 @@ import pytest
 
 from selfsent.errors import CorpusError
 from selfsent.selection.judging import BM25, Searches, judge, read_queries, weigh
-from selfsent.selection.search_test import QueriesAndPassages
+from selfsent.selection.search_scores import QueriesAndPassages
 from selfsent.text.bm25 import bm25_scores
 
 PASSAGES = ["the valve leaks", "the cat sleeps", "a dog and a cat", "rain in the town", "the pump and the valve"]

@@ -17,7 +17,7 @@ from selfsent import config
 from selfsent.errors import ConfigurationError, ResumeError, UserError
 from selfsent.evaluation.score import Results, Score
 from selfsent.progress import Progress
-from selfsent.storage import checkpoints as running
+from selfsent.storage import checkpoint_store as running
 from selfsent.storage import locks
 from selfsent.sweeping import sweep as module
 from selfsent.sweeping.trials import TrialJournal

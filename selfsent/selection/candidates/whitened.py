@@ -16,7 +16,7 @@ from sentence_transformers import SentenceTransformer
 from selfsent.encoder.encode import encode
 from selfsent.encoder.open import as_encoder
 from selfsent.encoder.pair_module import parts_of
-from selfsent.encoder.whitening import fit_partial_whitening, whiten_encoder
+from selfsent.encoder.partial_whitening import fit_partial_whitening, whiten_encoder
 from selfsent.selection.candidates.workspace import Workspace
 from selfsent.selection.scoreboard import Candidate
 from selfsent.storage import atomic

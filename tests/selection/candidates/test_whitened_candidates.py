@@ -10,7 +10,7 @@ from tiny import TEXTS
 
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.pair_module import join_encoders
-from selfsent.encoder.whitening import fit_partial_whitening
+from selfsent.encoder.partial_whitening import fit_partial_whitening
 from selfsent.selection.candidates.whitened import add_partly_whitened
 
 WORDS = sorted({word for text in TEXTS for word in text.split()})

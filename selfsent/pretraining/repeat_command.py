@@ -4,8 +4,8 @@ import dataclasses
 import json
 
 from selfsent.pretraining.pretrain import PretrainConfig
-from selfsent.runs.command import command_line
 from selfsent.runs.read import Record
+from selfsent.runs.repeat_command import command_line
 from selfsent.word_vectors.static_vectors import StaticConfig
 
 _OPTIONS = ("size", "base", "vectors", "vocabulary", "tokens", "hours", "seed")

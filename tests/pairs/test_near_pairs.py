@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from selfsent.pairs import mining
-from selfsent.pairs.mining import MineConfig, find_paraphrases, nearest_negatives, nearest_others, word_overlap
+from selfsent.pairs import near_pairs
+from selfsent.pairs.near_pairs import MineConfig, find_paraphrases, nearest_negatives, nearest_others, word_overlap
 from selfsent.searching import nearest
 
 
@@ -104,7 +104,7 @@ def test_small_blocks_find_the_same(monkeypatch):
     config = MineConfig(margin=0.5, min_cosine=-1.0, negatives=2)
     own = [np.array([i]) for i in range(50)]
     whole = find_paraphrases(vectors, config), [*nearest_negatives(vectors, vectors, own, config)]
-    monkeypatch.setattr(mining, "_QUERIES", 7)
+    monkeypatch.setattr(near_pairs, "_QUERIES", 7)
     monkeypatch.setattr(nearest, "BLOCK", 9)
     small = find_paraphrases(vectors, config), [*nearest_negatives(vectors, vectors, own, config)]
     assert [(i, j) for i, j, *_ in small[0]] == [(i, j) for i, j, *_ in whole[0]]

@@ -7,7 +7,7 @@ import pytest
 
 from selfsent.errors import UserError
 from selfsent.evaluation.suite import read_suite
-from selfsent.evaluation.whitening import Whitening, whiten_target
+from selfsent.evaluation.whitening_baseline import Whitening, whiten_target
 
 
 @pytest.fixture

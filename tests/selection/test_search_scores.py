@@ -10,7 +10,7 @@ from selfsent.evaluation.label_free.scores import SCORE
 from selfsent.progress import SILENT
 from selfsent.selection.held_out_tests import difference, figure
 from selfsent.selection.scoreboard import Candidate, Vectors
-from selfsent.selection.search_test import (
+from selfsent.selection.search_scores import (
     MEANING,
     MRR,
     QueriesAndPassages,
@@ -118,7 +118,7 @@ def test_a_sentence_from_inside_is_taken_out_of_its_document():
 
 
 def test_of_many_documents_some_that_are_spread_over_them_are_searched(monkeypatch):
-    monkeypatch.setattr("selfsent.selection.search_test.MOST", 20)
+    monkeypatch.setattr("selfsent.selection.search_scores.MOST", 20)
     given = documents(60)
     assert inside_pairs(given)[1] == [*range(0, 60, 3)]
     for place in (0, 9, 30):  # whose place others take

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from selfsent.encoder.base import Role
 from selfsent.encoder.quantize import unit
 from selfsent.serving.embedder import Embedder, Wanted
-from selfsent.serving.embeddings import in_base64, shaped
+from selfsent.serving.embedding_routes import in_base64, shaped
 from selfsent.serving.protocol import Body, Text, json_response
 from selfsent.serving.served import ServedModel, ServedModels
 
