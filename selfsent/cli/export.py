@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from selfsent.cli.completion import complete_words
-from selfsent.cli.options import Documents, Language, ModelArgument, Overwrite, Precision
+from selfsent.cli.options import Documents, Language, ModelArgument, Overwrite, Precision, loading
 
 
 def export(
@@ -38,11 +38,7 @@ def export(
 
     Example: selfsent export runs/tickets --to onnx-int8
     """
-    from selfsent.cli.display import Display
-    from selfsent.runtime.imports import loading
-
-    display = Display()
-    with loading("torch and transformers", display):
+    with loading("torch and transformers") as display:
         from selfsent.export.export import export_model
 
     done = export_model(

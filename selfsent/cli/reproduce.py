@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from selfsent.cli.options import Data, Resume, settings_option
+from selfsent.cli.options import Data, Resume, loading, settings_option
 
 if TYPE_CHECKING:
     from selfsent.cli.display import Display
@@ -55,11 +55,7 @@ def reproduce(
 
     Each ends in a sentence for every claim of the paper: same direction, opposite, or cannot tell.
     """
-    from selfsent.cli.display import Display
-    from selfsent.runtime.imports import loading
-
-    display = Display()
-    with loading("torch and transformers", display):
+    with loading("torch and transformers") as display:
         from selfsent.config import apply_settings, build_config
         from selfsent.errors import ConfigurationError
         from selfsent.reproduction.describe import describe_rows
