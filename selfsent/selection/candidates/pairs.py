@@ -1,11 +1,6 @@
 """Pairs of encoders: the best transformer and the best static vectors, whose cosines are added."""
 
-from collections.abc import Callable
-from functools import partial
-
 import numpy as np
-from jaxtyping import Float
-from sentence_transformers import SentenceTransformer
 
 from selfsent.encoder.pair_module import join_encoders
 from selfsent.encoder.quantize import unit
@@ -33,22 +28,10 @@ def add_pair(work: Workspace) -> None:
         Candidate(
             name=f"{first.name} beside {STATIC}",
             how=f"a pair of encoders, {weights[0]:.2g} : {weights[1]:.2g}: {first.name} and {second.name}",
-            open=partial(_join, pair, weights),
-            derive=partial(_concatenate, pair, weights),
+            open=lambda: join_encoders([candidate.open() for candidate in pair], weights),
+            parts=pair,
+            derive=lambda left, right: np.hstack([weights[0] ** 0.5 * unit(left), weights[1] ** 0.5 * unit(right)]),
             is_pair=True,
             base=first.base,
         )
     )
-
-
-def _join(pair: tuple[Candidate, Candidate], weights: tuple[float, float]) -> SentenceTransformer:
-    return join_encoders([candidate.open() for candidate in pair], weights)
-
-
-def _concatenate(
-    pair: tuple[Candidate, Candidate],
-    weights: tuple[float, float],
-    vectors_of: Callable[[Candidate], Float[np.ndarray, "N D"]],
-) -> Float[np.ndarray, "N D"]:
-    sides = [unit(vectors_of(candidate)) for candidate in pair]
-    return np.hstack([weight**0.5 * side for weight, side in zip(weights, sides, strict=True)])
