@@ -20,8 +20,7 @@ def export(
         ),
     ],
     corpus: Annotated[
-        list[str] | None,
-        typer.Option(help="Text for the verdict; may be repeated  \\[default: what the run held out]"),
+        list[str] | None, typer.Option(help="Text for the verdict; may be repeated  \\[default: what the run held out]")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The folder to write  \\[default: exports/NAME-FORMAT]")] = None,
     accept_loss: Annotated[bool, typer.Option("--accept-loss", help="Keep an export that lost by it")] = False,

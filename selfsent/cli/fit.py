@@ -28,8 +28,7 @@ def fit(
         ),
     ] = None,
     purpose: Annotated[
-        str | None,
-        typer.Option("--for", help="What the encoder is for: search, grouping or both  \\[default: both]"),
+        str | None, typer.Option("--for", help="What the encoder is for: search, grouping or both  \\[default: both]")
     ] = None,
     queries: Annotated[
         Path | None, typer.Option(help="Queries as people ask them, one a line, to show and judge what they find")

@@ -10,8 +10,7 @@ from selfsent.cli.options import Column, IdColumn, open_display, settings_option
 
 def index(
     text: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TEXT", help="Files, folders or hub names of data sets, or 'pydocs'"),
+        list[str] | None, typer.Argument(metavar="TEXT", help="Files, folders or hub names of data sets, or 'pydocs'")
     ] = None,
     model: Annotated[
         str | None, typer.Option(help="A folder, a name on the hub, or 'builtin'  \\[default: builtin]")
@@ -56,13 +55,7 @@ def index(
     elif text:
         settings = config.build_config(IndexConfig, config.apply_settings({}, set_ or ()), "")
         made = Index.make(
-            text,
-            out,
-            model=model or "builtin",
-            column=column,
-            id_column=id_column,
-            config=settings,
-            progress=display,
+            text, out, model=model or "builtin", column=column, id_column=id_column, config=settings, progress=display
         )
         changed = Changed(added=len(made), deleted=0, kept=0)
     else:

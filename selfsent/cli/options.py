@@ -81,12 +81,12 @@ def with_json(command: Callable[..., object]) -> Callable[..., None]:
     option = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object, all else on stderr")]
 
     @wraps(command)
-    def run(*, json: bool, **given: object) -> None:
+    def run(*, json: bool, **arguments: object) -> None:
         if not json:
-            command(**given)
+            command(**arguments)
             return
         with redirect_stdout(sys.stderr):
-            result = plain(command(**given))
+            result = plain(command(**arguments))
         if not launched_number():  # of several processes the first speaks
             typer.echo(reader.dumps(result or {}, allow_nan=False))
 

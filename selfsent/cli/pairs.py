@@ -147,8 +147,7 @@ def translate(
     )
     for warning in backend.warnings:
         display.say(f"warning: {warning}")
-    how: dict[str, Any] = {"max_texts": max_texts, "split": split, "column": column}
-    summary = _produce(display, text, backend, out, **how)
+    summary = _produce(display, text, backend, out, max_texts=max_texts, split=split, column=column)
     return _print(display, summary, speed="sentences/s there and back")
 
 
@@ -198,8 +197,8 @@ def rewrite(
         if not yes and sys.stdin.isatty() and display.live:
             typer.confirm("Start?", err=True, abort=True)
 
-    how: dict[str, Any] = {"max_texts": max_texts, "split": split, "column": column}
-    summary = _produce(display, text, backend, out, confirm=confirm, **how)
+    reading: dict[str, Any] = {"max_texts": max_texts, "split": split, "column": column}
+    summary = _produce(display, text, backend, out, confirm=confirm, **reading)
     _print(display, summary, speed=f"sentences/s with {backend.tokens_in:,} tokens in, {backend.tokens_out:,} out")
     if summary.failed:
         display.print("Run the same command again to retry those that failed.")

@@ -18,8 +18,7 @@ def pretrain(
         ),
     ] = None,
     base: Annotated[
-        str | None,
-        typer.Option(help="Continue a masked LM: a folder, a name on the hub, or 'builtin-mlm'"),
+        str | None, typer.Option(help="Continue a masked LM: a folder, a name on the hub, or 'builtin-mlm'")
     ] = None,
     vocabulary: Annotated[
         int | None,

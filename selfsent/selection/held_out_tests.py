@@ -76,8 +76,8 @@ def make_tests(text: Material, config: FitConfig) -> dict[str, LineTest | Genera
         else:
             if text.facts.kind == "documents":
                 documents, owners = text.held_out(split)
-                pairs, places = inside_pairs(documents)
-                clusters = owners[places]
+                pairs, sections = inside_pairs(documents)
+                clusters = owners[sections]
             tests[split] = search(pairs.queries, pairs.passages, resamples=config.bootstrap, clusters=clusters)
         tests[f"general {split}"] = GeneralTest(general[number::2], resamples=config.bootstrap)
     return tests

@@ -145,17 +145,15 @@ def inside_pairs(documents: Sequence[Document]) -> tuple[HeldOutPairs, list[int]
     Of more than ``MOST`` documents with such a sentence some are taken that are spread over all.
     """
     step = max(1, len(documents) // MOST)
-    found: dict[int, tuple[str, str]] = {}
-    for place in sorted(range(len(documents)), key=lambda place: (place % step, place)):
-        if len(found) == MOST:
-            break
-        if pair := _inside_and_rest(documents[place]):
-            found[place] = pair
-    found = {place: found[place] for place in sorted(found)}
-    different = {query: place for place, (query, _) in reversed(found.items())}  # the first of equal sentences
-    places = sorted(different.values())
-    queries, passages = ([found[place][side] for place in places] for side in (0, 1))
-    return HeldOutPairs(queries=queries, passages=passages), places
+    pairs: dict[int, tuple[str, str]] = {}
+    for number in sorted(range(len(documents)), key=lambda number: (number % step, number)):
+        if len(pairs) < MOST and (pair := _inside_and_rest(documents[number])):
+            pairs[number] = pair
+    numbers = sorted(
+        {pairs[number][0]: number for number in sorted(pairs, reverse=True)}.values()
+    )  # of equal the first
+    queries, passages = ([pairs[number][side] for number in numbers] for side in (0, 1))
+    return HeldOutPairs(queries=queries, passages=passages), numbers
 
 
 def _inside_and_rest(document: Document) -> tuple[str, str] | None:

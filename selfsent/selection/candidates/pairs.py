@@ -1,5 +1,7 @@
 """Pairs of encoders: the best transformer and the best static vectors, whose cosines are added."""
 
+from operator import attrgetter
+
 import numpy as np
 
 from selfsent.encoder.pair_module import join_encoders
@@ -12,8 +14,7 @@ from selfsent.selection.scoreboard import Candidate
 def add_pair(work: Workspace) -> None:
     """Add the pair, with the weights that the gate of search says; none where it says that the base is at home."""
     board = work.board
-    first = board.best(candidate for candidate in board.candidates if candidate.is_transformer)
-    second = board.best(candidate for candidate in board.candidates if candidate.is_static)
+    first, second = board.best(attrgetter("is_transformer")), board.best(attrgetter("is_static"))
     if first is None or second is None:
         return
     gate = board.search_gate

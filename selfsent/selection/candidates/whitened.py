@@ -6,6 +6,7 @@ Nothing is trained, and the texts of the tests are not encoded again: their vect
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ _TEXTS = 4096  # that the covariance is measured on
 
 def add_partly_whitened(work: Workspace) -> None:
     """Whiten the best static vectors: of transformers people see that it costs (decision 0032)."""
-    source = work.board.best(candidate for candidate in work.board.candidates if candidate.is_static)
+    source = work.board.best(attrgetter("is_static"))
     if source is None:
         return
     how = "embeddings partly whitened on this text"
