@@ -49,7 +49,7 @@ def choose(board: Scoreboard) -> Choice:
     """Choose what is kept for search and for grouping, and which of the two is the one encoder."""
     base = board.reference
     grouped = board.best(attrgetter("groups")) or base
-    for_search, said, change = _for_search(board, base) if board.structured else _for_lines(board, base)
+    for_search, said = _for_search(board, base) if board.structured else _for_lines(board, base)
     jobs = {"search": for_search, "grouping": grouped}
     purpose = board.config.purpose
     if purpose == "both":
@@ -60,7 +60,7 @@ def choose(board: Scoreboard) -> Choice:
     settings = _search_settings(board, for_search) if board.structured else None
     sentences = [] if board.config.purpose == "grouping" else [said]
     if board.structured and sentences:
-        sentences += _on_held_out(board, for_search, base, settings, change)
+        sentences += _on_held_out(board, for_search, base, settings)
     if board.config.purpose != "search":
         sentences.insert(0 if purpose == "grouping" else len(sentences), _on_grouping(board, grouped, base))
     sentences += _on_general(kept, base)
@@ -78,8 +78,8 @@ def keep_base(choice: Choice, said: str) -> Choice:
     return replace(choice, kept=choice.base, jobs=jobs, search=None, sentences=sentences, rows=rows)
 
 
-def _for_search(board: Scoreboard, base: Candidate) -> tuple[Candidate, str, Comparison | None]:
-    """Return what is kept for search, a sentence on it, and how it compares with the base."""
+def _for_search(board: Scoreboard, base: Candidate) -> tuple[Candidate, str]:
+    """Return what is kept for search, and a sentence on it."""
     if board.transformer is None:
         return _compared(board, base)
     pair, gate = board.best(attrgetter("is_pair")), board.search_gate
@@ -88,38 +88,35 @@ def _for_search(board: Scoreboard, base: Candidate) -> tuple[Candidate, str, Com
         f"{gate.base:.1f}, and with {gate.meaning:.1f} where their rarer words are left out"
     )
     if pair is None:
-        return base, f"For search, keep {base.name} as it is: it is at home in this text: {at}.", None
+        return base, f"For search, keep {base.name} as it is: it is at home in this text: {at}."
     change = _difference(board, pair, base)
     if change.decision == "worse":
         figures = change.figures("", f"of {base.name} on {_where(board)}")
-        return base, f"For search, keep {base.name} as it is: {pair.name} finds less: {figures}.", change
-    with_words = f", with words at {gate.search.words:.2g}"
-    return pair, f"For search, keep {pair.name}{with_words}: {at}.", change
+        return base, f"For search, keep {base.name} as it is: {pair.name} finds less: {figures}."
+    return pair, f"For search, keep {pair.name}, with words at {gate.search.words:.2g}: {at}."
 
 
-def _compared(board: Scoreboard, base: Candidate) -> tuple[Candidate, str, Comparison | None]:
+def _compared(board: Scoreboard, base: Candidate) -> tuple[Candidate, str]:
     """Keep the best candidate on the development documents if the test documents say that it is surely better."""
     chosen = best_on_dev(board) if board.judged else base
     if chosen is base:
-        return base, _no_change(board, base), None
+        return base, _no_change(board, base)
     change = _guarded(board, chosen, base)
     figures = change.figures("", f"of {base.name} on {_where(board)}")
     if change.decision == "better":
-        return chosen, f"Kept: {chosen.name} ({chosen.how}): {figures}.", change
+        return chosen, f"Kept: {chosen.name} ({chosen.how}): {figures}."
     reason = change.reason or f"the best candidate, {chosen.name}, is not surely above it"
-    return base, f"Keep {base.name} as it is: {reason}: {figures}.", change
+    return base, f"Keep {base.name} as it is: {reason}: {figures}."
 
 
-def _for_lines(board: Scoreboard, base: Candidate) -> tuple[Candidate, str, Comparison | None]:
+def _for_lines(board: Scoreboard, base: Candidate) -> tuple[Candidate, str]:
     """Keep a weak base trained on single lines where they say so; a strong one as it is."""
     strong = board.strength()
     if strong is None:
         return _compared(board, base)
-    return (
-        base,
+    return base, (
         f"For search, keep {base.name} as it is: on general text it is no weak encoder ({strong.value:+.1f} against "
-        f"builtin-static, {strong.interval}), and single lines show too little to train such a one.",
-        None,
+        f"builtin-static, {strong.interval}), and single lines show too little to train such a one."
     )
 
 
@@ -194,13 +191,11 @@ def _where(board: Scoreboard) -> str:
     return f"held-out {what} of this text, each to be found from a sentence, with and without its rarer words"
 
 
-def _on_held_out(
-    board: Scoreboard, kept: Candidate, base: Candidate, settings: SearchSettings | None, change: Comparison | None
-) -> list[str]:
+def _on_held_out(board: Scoreboard, kept: Candidate, base: Candidate, settings: SearchSettings | None) -> list[str]:
     """Say what the kept setting and word matching find on the documents that chose nothing."""
     tests = board.vectors.tests["test"]
     at = f"MRR@10 {figure(base.scores['test'], MRR):.1f}"
-    if change is not None and kept is not base:
+    if kept is not base:
         change = difference(kept.scores["test"], base.scores["test"], MRR)
         at = f"MRR@10 {change.after:.1f} against {change.before:.1f} ({change.interval})"
     at += f"; words (BM25) alone {figure(tests.score_words(), MRR):.1f}"

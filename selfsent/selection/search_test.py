@@ -60,7 +60,6 @@ class SearchTest(QueriesAndPassages):
         *,
         language: str,
         resamples: int,
-        seed: int = 0,
         clusters: Int[np.ndarray, " Q"] | None = None,
     ) -> None:
         """Make the test of queries and passages, line by line.
@@ -71,7 +70,7 @@ class SearchTest(QueriesAndPassages):
             clusters: the document that each query is of, where several are of one.
         """
         self.queries, self.passages, self.language = list(queries), list(passages), language
-        self._resamples, self._seed = resamples, seed
+        self._resamples = resamples
         self._clusters = None if clusters is None else np.unique(clusters, return_inverse=True)[1]
         self.without_words = without_rarer_words(self.queries, self.passages, language)
         super().__init__([*self.queries, *self.without_words], self.passages)
@@ -109,7 +108,7 @@ class SearchTest(QueriesAndPassages):
             [100 * expected_scores(*count_nearer(each, each.diagonal()))[:, 0] for each in (inside, meaning)]
         )
         values = np.column_stack([values, values.mean(axis=1)])
-        drawn = bootstrap.means(values, self._resamples, seed=self._seed, name=RETRIEVAL, clusters=self._clusters)
+        drawn = bootstrap.means(values, self._resamples, seed=0, name=RETRIEVAL, clusters=self._clusters)
         protocol = {"passages": len(values), "ties": "expected rank"}
 
         def made(task: str, split: str, metric: str, column: int) -> Score:
