@@ -380,7 +380,7 @@ def _open_plan(folder: Path, asked: dict[str, Any], begun: bool, minutes: float)
         atomic.write_sealed(path, plan)
         return Budget(path, plan, minutes)
     before = atomic.read_sealed(path, "a selection cannot be resumed without it; choose another --out")
-    if changed := [key for key in asked if before["asked"].get(key) != plan["asked"][key]]:
+    if changed := [key for key in asked if before["asked"][key] != plan["asked"][key]]:
         raise ResumeError(
             f"{folder} was begun with other {' and '.join(changed)}: repeat its command with --resume, or choose "
             "another --out"

@@ -215,15 +215,6 @@ def test_a_person_who_prefers_the_base_has_it_kept_and_says_so_once(undecided, f
     (undecided / "judgements.json").unlink()
 
 
-def test_a_selection_from_before_there_was_an_option_is_resumed(finished, fit, whole):
-    plan = finished / "plan.json"
-    with changed(plan, lambda before: before):
-        content = atomic.read_sealed(plan, "")
-        del content["asked"]["queries"]
-        atomic.write_sealed(plan, content)
-        assert fit(finished, resume=True) == whole[0]
-
-
 def test_a_finished_selection_is_returned_again(whole, fit):
     told = Told()
     assert fit(whole[0].folder, resume=True, progress=told) == whole[0]
