@@ -129,7 +129,7 @@ def fit(
     _require_read(table.get("corpus", {}))
     config = build_config(FitConfig, table, "")
     sources = _different([str(source) for source in corpus_sources(texts, corpus, column) or [DEMO]])
-    names = _different([_found(name) for name in ([base] if isinstance(base, str | Path) else base)])
+    names = _different([_folder_of(name) for name in ([base] if isinstance(base, str | Path) else base)])
     _require_names(names)
     folder = Path(out)
     _begun(folder, resume)  # refused before a name is looked up
@@ -246,7 +246,7 @@ def _fit_in(
     return _read(folder)
 
 
-def _found(base: str | Path) -> str:
+def _folder_of(base: str | Path) -> str:
     try:
         return str(find_trained(base))
     except EncoderError:  # which is said where it is opened
